@@ -1,0 +1,56 @@
+"""Settings: declared once, beside the component that reads them.
+
+A component's settings are a frozen dataclass decorated with `config`; each field is an `option()` whose arguments are
+the documentation, the validator, the CLI help, the DescribeConfigs answer and the docs row. Components receive the typed
+object, never a dict or a global; a dynamic change swaps in a new frozen object.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass
+from typing import Any, TypeVar, dataclass_transform
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class OptionSpec:
+    """What `option()` was told; `key` is Kafka's broker key ("" for a setting that only topics or groups have)."""
+
+    key: str
+    topic_key: str
+    group_key: str
+    doc: str
+    unit: str
+    synonyms: tuple[str, ...]
+
+
+def option(
+    key: str = "",
+    *,
+    default: Any,
+    doc: str,
+    topic_key: str = "",
+    group_key: str = "",
+    unit: str = "",
+    synonyms: tuple[str, ...] = (),
+) -> Any:
+    """Declare one setting. Type, bounds and update mode come from Kafka's table for `key` (or the topic or group key).
+
+    Args:
+        key: Kafka's dotted broker key.
+        default: the value where the file does not name it; a test holds it equal to Kafka's.
+        doc: one sentence in our words; it is the docs row and the CLI help.
+        topic_key, group_key: the dotted key of the per-topic or per-group override, where there is one.
+        unit: of the number: "ms", "bytes", "count"; "" where it has none.
+        synonyms: broker keys that set the same thing, by falling precedence, as `log.retention.minutes`.
+    """
+    spec = OptionSpec(key, topic_key, group_key, doc, unit, synonyms)
+    return dataclasses.field(default=default, metadata={"option": spec})
+
+
+@dataclass_transform(frozen_default=True, field_specifiers=(option,))
+def config(cls: type[T]) -> type[T]:
+    """Make a class of `option()` fields a frozen, slotted dataclass."""
+    return dataclass(frozen=True, slots=True)(cls)

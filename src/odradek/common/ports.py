@@ -1,0 +1,188 @@
+"""The world as the broker may see it: clock, disk, network.
+
+Everything that touches time, files or sockets takes one of these ports as an argument, so that the same broker runs
+on a real machine (`real_io`) and inside the deterministic simulator. Randomness is a seeded `random.Random`, passed the
+same way. Nothing here performs IO; this module must not import anything of the project but `common`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol, TypeVar
+
+Buffer = bytes | bytearray | memoryview
+T = TypeVar("T")
+
+
+class Clock(Protocol):
+    """Two clocks: one that people read, and one that rules may be built on."""
+
+    def now_ms(self) -> int:
+        """Wall clock, ms since 1970 UTC. May jump; no correctness rule reads it."""
+        ...
+
+    def monotonic_ms(self) -> int:
+        """Milliseconds that never go back; only differences mean something."""
+        ...
+
+
+class File(Protocol):
+    """One open file. All positions and lengths are bytes. Every method raises OSError when the disk does."""
+
+    @property
+    def path(self) -> Path: ...
+
+    def size(self) -> int:
+        """Current length in bytes."""
+        ...
+
+    def read_at(self, position: int, length: int) -> bytes:
+        """Up to `length` bytes from `position`; shorter only at the end of the file."""
+        ...
+
+    def write_at(self, position: int, chunks: Sequence[Buffer]) -> int:
+        """Write all chunks, one after the other, from `position` on; returns the bytes written, always all of them.
+
+        A short write by the system is continued; a failed one raises, and what is on disk past `position` is then
+        unknown.
+        """
+        ...
+
+    def truncate(self, size: int) -> None: ...
+
+    def sync(self) -> None:
+        """Blocks until contents and length are durable (fdatasync). Call through `Disk.off_loop`, never on the loop.
+
+        A failure means that data is gone: the caller takes the log directory offline and never retries.
+        """
+        ...
+
+    def close(self) -> None: ...
+
+    def fileno(self) -> int | None:
+        """The descriptor for sendfile, or None where there is none (the simulator)."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class DiskUsage:
+    """Bytes of the file system that a path lies on."""
+
+    total_bytes: int
+    usable_bytes: int
+
+
+class Disk(Protocol):
+    """A file system. Names are durable only after `sync_dir` of the directory that holds them."""
+
+    def open(self, path: Path, *, create: bool = False, read_only: bool = False) -> File:
+        """Open a file for reading and writing (or reading alone); `create` makes it where it is missing."""
+        ...
+
+    def exists(self, path: Path) -> bool: ...
+
+    def is_dir(self, path: Path) -> bool: ...
+
+    def size(self, path: Path) -> int:
+        """Length of a file in bytes; raises FileNotFoundError."""
+        ...
+
+    def modified_ms(self, path: Path) -> int:
+        """Last modification, wall-clock ms."""
+        ...
+
+    def list_dir(self, path: Path) -> list[str]:
+        """Names in a directory, sorted; raises FileNotFoundError."""
+        ...
+
+    def make_dirs(self, path: Path) -> None:
+        """Create a directory and its missing parents; no error where it exists."""
+        ...
+
+    def rename(self, source: Path, target: Path) -> None:
+        """Atomically give `source` the name `target`, replacing what was there."""
+        ...
+
+    def remove(self, path: Path) -> None:
+        """Remove one file; no error where it is missing."""
+        ...
+
+    def remove_tree(self, path: Path) -> None:
+        """Remove a directory and all below it; no error where it is missing."""
+        ...
+
+    def sync_dir(self, path: Path) -> None:
+        """Make the names in a directory durable."""
+        ...
+
+    def usage(self, path: Path) -> DiskUsage: ...
+
+    def lock(self, path: Path) -> Callable[[], None]:
+        """Take an exclusive lock file for this process; returns the release. Raises BlockingIOError where it is taken."""
+        ...
+
+    async def off_loop(self, work: Callable[[], T]) -> T:
+        """Run blocking work without stopping the event loop; the simulator runs it inline, on simulated time."""
+        ...
+
+
+def read_file(disk: Disk, path: Path) -> bytes:
+    """All bytes of a small file (checkpoints, snapshots of state). Raises FileNotFoundError."""
+    file = disk.open(path, read_only=True)
+    try:
+        return file.read_at(0, file.size())
+    finally:
+        file.close()
+
+
+def write_file_durably(disk: Disk, path: Path, data: Buffer) -> None:
+    """Replace a small file so that after a crash it holds all of the old bytes or all of the new ones.
+
+    Order: write beside it, fsync, rename, fsync the directory. Blocks; call it off the loop, or before serving.
+    """
+    temporary = path.with_name(path.name + ".tmp")
+    disk.remove(temporary)
+    file = disk.open(temporary, create=True)
+    try:
+        file.write_at(0, [data])
+        file.sync()
+    finally:
+        file.close()
+    disk.rename(temporary, path)
+    disk.sync_dir(path.parent)
+
+
+ProtocolFactory = Callable[[], asyncio.BaseProtocol]
+
+
+class Listener(Protocol):
+    """A bound server socket."""
+
+    @property
+    def port(self) -> int:
+        """The bound port; the system's choice where 0 was asked for."""
+        ...
+
+    def close(self) -> None:
+        """Stop accepting; connections that are open stay open."""
+        ...
+
+
+class Network(Protocol):
+    """Byte streams between hosts, in the shape of asyncio's transports and protocols."""
+
+    async def listen(
+        self, factory: ProtocolFactory, host: str, port: int, *, tls: ssl.SSLContext | None = None, backlog: int = 50
+    ) -> Listener:
+        """Accept connections; raises OSError where the address cannot be bound."""
+        ...
+
+    async def connect(
+        self, factory: ProtocolFactory, host: str, port: int, *, tls: ssl.SSLContext | None = None
+    ) -> tuple[asyncio.Transport, asyncio.BaseProtocol]:
+        """Open a connection; raises OSError where it is refused or unreachable."""
+        ...

@@ -1,0 +1,190 @@
+"""The real clock, disk and network of this machine. Built in `server/broker.py` and in tools, nowhere else."""
+
+from __future__ import annotations
+
+import asyncio
+import fcntl
+import os
+import shutil
+import ssl
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import TypeVar
+
+from odradek.common.ports import Buffer, DiskUsage, File, Listener, ProtocolFactory
+
+T = TypeVar("T")
+
+# Linux refuses more buffers than this in one writev (IOV_MAX).
+MAX_IO_VECTORS = 1024
+
+
+class RealClock:
+    """The system's clocks."""
+
+    def now_ms(self) -> int:
+        return time.time_ns() // 1_000_000
+
+    def monotonic_ms(self) -> int:
+        return time.monotonic_ns() // 1_000_000
+
+
+class RealFile:
+    """A POSIX file, read and written by position so that no seek state is shared."""
+
+    __slots__ = ("_fd", "_path")
+
+    def __init__(self, path: Path, fd: int) -> None:
+        self._path = path
+        self._fd = fd
+
+    @property
+    def path(self) -> Path:
+        return self._path
+
+    def size(self) -> int:
+        return os.fstat(self._fd).st_size
+
+    def read_at(self, position: int, length: int) -> bytes:
+        data = os.pread(self._fd, length, position)
+        if len(data) == length or not data:
+            return data
+        pieces = [data]
+        read = len(data)
+        while read < length:
+            data = os.pread(self._fd, length - read, position + read)
+            if not data:
+                break
+            pieces.append(data)
+            read += len(data)
+        return b"".join(pieces)
+
+    def write_at(self, position: int, chunks: Sequence[Buffer]) -> int:
+        total = sum(map(len, chunks))
+        if len(chunks) <= MAX_IO_VECTORS:
+            written = os.pwritev(self._fd, chunks, position)
+            if written == total:
+                return total
+        else:
+            written = 0
+        rest = memoryview(b"".join(chunks))[written:]
+        while rest:
+            step = os.pwrite(self._fd, rest, position + written)
+            written += step
+            rest = rest[step:]
+        return total
+
+    def truncate(self, size: int) -> None:
+        os.ftruncate(self._fd, size)
+
+    def sync(self) -> None:
+        os.fdatasync(self._fd) if hasattr(os, "fdatasync") else os.fsync(self._fd)
+
+    def close(self) -> None:
+        fd, self._fd = self._fd, -1
+        if fd >= 0:
+            os.close(fd)
+
+    def fileno(self) -> int | None:
+        return self._fd
+
+
+class RealDisk:
+    """This machine's file systems."""
+
+    def __init__(self, *, workers: int = 4) -> None:
+        self._executor = ThreadPoolExecutor(max_workers=workers, thread_name_prefix="odradek-disk")
+
+    def open(self, path: Path, *, create: bool = False, read_only: bool = False) -> File:
+        flags = os.O_RDONLY if read_only else os.O_RDWR
+        if create:
+            flags |= os.O_CREAT
+        return RealFile(path, os.open(path, flags | os.O_CLOEXEC, 0o644))
+
+    def exists(self, path: Path) -> bool:
+        return path.exists()
+
+    def is_dir(self, path: Path) -> bool:
+        return path.is_dir()
+
+    def size(self, path: Path) -> int:
+        return path.stat().st_size
+
+    def modified_ms(self, path: Path) -> int:
+        return path.stat().st_mtime_ns // 1_000_000
+
+    def list_dir(self, path: Path) -> list[str]:
+        return sorted(os.listdir(path))
+
+    def make_dirs(self, path: Path) -> None:
+        path.mkdir(parents=True, exist_ok=True)
+
+    def rename(self, source: Path, target: Path) -> None:
+        source.replace(target)
+
+    def remove(self, path: Path) -> None:
+        path.unlink(missing_ok=True)
+
+    def remove_tree(self, path: Path) -> None:
+        if path.exists():
+            shutil.rmtree(path)
+
+    def sync_dir(self, path: Path) -> None:
+        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            os.fsync(fd)
+        finally:
+            os.close(fd)
+
+    def usage(self, path: Path) -> DiskUsage:
+        stat = os.statvfs(path)
+        return DiskUsage(stat.f_blocks * stat.f_frsize, stat.f_bavail * stat.f_frsize)
+
+    def lock(self, path: Path) -> Callable[[], None]:
+        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            os.close(fd)
+            raise
+        return lambda: os.close(fd)
+
+    async def off_loop(self, work: Callable[[], T]) -> T:
+        return await asyncio.get_running_loop().run_in_executor(self._executor, work)
+
+    def close(self) -> None:
+        """Wait for work under way and end the worker threads."""
+        self._executor.shutdown(wait=True)
+
+
+class RealListener:
+    """One bound asyncio server."""
+
+    def __init__(self, server: asyncio.Server) -> None:
+        self._server = server
+
+    @property
+    def port(self) -> int:
+        port: int = self._server.sockets[0].getsockname()[1]
+        return port
+
+    def close(self) -> None:
+        self._server.close()
+
+
+class RealNetwork:
+    """TCP through the running event loop."""
+
+    async def listen(
+        self, factory: ProtocolFactory, host: str, port: int, *, tls: ssl.SSLContext | None = None, backlog: int = 50
+    ) -> Listener:
+        loop = asyncio.get_running_loop()
+        server = await loop.create_server(factory, host or None, port, ssl=tls, backlog=backlog, reuse_address=True)
+        return RealListener(server)
+
+    async def connect(
+        self, factory: ProtocolFactory, host: str, port: int, *, tls: ssl.SSLContext | None = None
+    ) -> tuple[asyncio.Transport, asyncio.BaseProtocol]:
+        return await asyncio.get_running_loop().create_connection(factory, host, port, ssl=tls)
