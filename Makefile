@@ -1,0 +1,63 @@
+# Every command that this project has. `make` alone prints them; docs/HACKING.md says when to use which.
+
+VENV   := .venv
+PYTHON := $(VENV)/bin/python
+STAMP  := $(VENV)/.installed
+JAVA   := . tools/java.sh
+ARGS   ?=
+
+.DEFAULT_GOAL := help
+.PHONY: help setup demo test test-slow check format docs generate golden bench interop lock clean
+
+help: ## Print this list
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+$(STAMP): requirements/dev.txt pyproject.toml
+	@tools/venv.sh $(VENV)
+	@touch $(STAMP)
+
+setup: $(STAMP) ## Make .venv with the locked packages (every other target does it by itself)
+
+demo: $(STAMP) ## Start a node, stream 336,776 real flights through it and through PySpark, show the proof (ARGS=--keep)
+	@$(JAVA) && $(PYTHON) -m examples.flights $(ARGS)
+
+test: check ## Everything that CI runs
+	@$(JAVA) && $(PYTHON) -m pytest -m "not slow" $(ARGS)
+
+test-slow: $(STAMP) ## The tests that take minutes each
+	@$(JAVA) && $(PYTHON) -m pytest -m slow $(ARGS)
+
+check: $(STAMP) ## Fast checks: format, lint, types, layering, tidiness
+	@$(VENV)/bin/ruff format --check .
+	@$(VENV)/bin/ruff check .
+	@$(VENV)/bin/mypy
+	@$(VENV)/bin/lint-imports --no-logo
+	@$(PYTHON) -m pytest -q tests/test_tidy.py
+
+format: $(STAMP) ## Format and mend what can be mended
+	@$(VENV)/bin/ruff format .
+	@$(VENV)/bin/ruff check --fix .
+
+docs: $(STAMP) ## Write the generated pages of docs/ anew
+	@$(PYTHON) -m tools.generate_docs
+
+generate: $(STAMP) ## Write protocol/messages anew from Kafka's definitions and show what changed (needs Maven)
+	@$(PYTHON) -m tools.generate_messages
+	@git diff --stat -- src/odradek/protocol/messages
+
+golden: $(STAMP) ## Write the golden bytes of the protocol tests anew with Kafka's own classes (needs Maven)
+	@$(JAVA) && $(PYTHON) -m tools.golden_java
+
+bench: $(STAMP) ## Compare with Apache Kafka on this machine (needs Maven; ARGS=--quick for a first look)
+	@$(JAVA) && $(PYTHON) -m bench $(ARGS)
+
+interop: $(STAMP) ## The suites of librdkafka and kafka-python, and foreign clients, in full
+	@$(JAVA) && $(PYTHON) -m pytest -m interop tests/interop $(ARGS)
+
+lock: $(STAMP) ## Resolve requirements/dev.txt anew from pyproject.toml
+	@$(VENV)/bin/pip install -q pip-tools
+	@$(VENV)/bin/pip-compile -q --strip-extras --generate-hashes --no-emit-index-url --no-emit-trusted-host \
+		--allow-unsafe --extra spark --extra demo --extra dev -o requirements/dev.txt pyproject.toml
+
+clean: ## Remove everything that can be made again
+	@rm -rf $(VENV) .cache build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
