@@ -1,0 +1,24 @@
+"""Fixtures that every tier shares."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.support.node import Node
+
+
+@pytest.fixture(scope="module")
+def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Node]:
+    """A running node, one for each test module."""
+    with Node(tmp_path_factory.mktemp("node")) as running:
+        yield running
+
+
+@pytest.fixture
+def own_node(tmp_path: Path) -> Iterator[Node]:
+    """A running node for one test alone: to kill, fill and misconfigure."""
+    with Node(tmp_path / "node") as running:
+        yield running

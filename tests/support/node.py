@@ -1,0 +1,129 @@
+"""One real Odradek node in a process of its own, for tests that need sockets, files and kill -9."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+from types import TracebackType
+
+START_TIMEOUT_S = 30.0
+
+
+def free_port() -> int:
+    """A TCP port that nobody listened on a moment ago."""
+    with socket.socket() as sock:
+        sock.bind(("127.0.0.1", 0))
+        port: int = sock.getsockname()[1]
+        return port
+
+
+class Node:
+    """`odradek broker` over a directory; ports stay the same over restarts, as clients expect.
+
+    Args:
+        directory: holds the data directory and the log of the process.
+        overrides: settings by Kafka's keys, on top of a single combined node with small internal topics.
+    """
+
+    def __init__(self, directory: Path, overrides: dict[str, object] | None = None) -> None:
+        self.directory = directory
+        self.data_dir = directory / "data"
+        self.output = directory / "node.log"
+        self.port = free_port()
+        self.controller_port = free_port()
+        self.overrides: dict[str, object] = {
+            "listeners": f"PLAINTEXT://127.0.0.1:{self.port},CONTROLLER://127.0.0.1:{self.controller_port}",
+            "controller.quorum.voters": f"1@127.0.0.1:{self.controller_port}",
+            "log.dirs": self.data_dir,
+            "offsets.topic.num.partitions": 4,
+            "group.initial.rebalance.delay.ms": 0,
+        } | (overrides or {})
+        self.process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def bootstrap(self) -> str:
+        return f"127.0.0.1:{self.port}"
+
+    @property
+    def pid(self) -> int:
+        assert self.process is not None, "the node does not run"
+        return self.process.pid
+
+    def start(self) -> Node:
+        """Start the process and wait until it answers on its port."""
+        assert self.process is None, "the node runs already"
+        self.directory.mkdir(parents=True, exist_ok=True)
+        command = [sys.executable, "-m", "odradek", "broker"]
+        for key, value in self.overrides.items():
+            command += ["--override", f"{key}={value}"]
+        environment = {**os.environ, "PYTHONUNBUFFERED": "1"}
+        with self.output.open("ab") as output:
+            self.process = subprocess.Popen(
+                command, stdout=output, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL, env=environment
+            )
+        self._await_port()
+        return self
+
+    def stop(self) -> int:
+        """Ask for a clean stop and wait for it; returns the exit code."""
+        return self._end(signal.SIGTERM)
+
+    def kill(self) -> int:
+        """kill -9: no handler of the process runs."""
+        return self._end(signal.SIGKILL)
+
+    def pause(self) -> None:
+        os.kill(self.pid, signal.SIGSTOP)
+
+    def resume(self) -> None:
+        os.kill(self.pid, signal.SIGCONT)
+
+    def log_text(self) -> str:
+        """All that the process has printed, over all its starts."""
+        return self.output.read_text(errors="replace") if self.output.exists() else ""
+
+    def memory_bytes(self) -> int:
+        """Resident memory of the process now."""
+        with open(f"/proc/{self.pid}/statm") as statm:
+            return int(statm.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+    def __enter__(self) -> Node:
+        return self if self.process is not None else self.start()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self.process is not None:
+            self.resume()
+            self.stop()
+
+    def _end(self, how: signal.Signals) -> int:
+        assert self.process is not None, "the node does not run"
+        process, self.process = self.process, None
+        process.send_signal(how)
+        try:
+            return process.wait(timeout=30)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+            raise AssertionError(f"the node did not stop in 30 s:\n{self.log_text()[-4000:]}") from None
+
+    def _await_port(self) -> None:
+        assert self.process is not None
+        deadline = time.monotonic() + START_TIMEOUT_S
+        while time.monotonic() < deadline:
+            if self.process.poll() is not None:
+                code, self.process = self.process.returncode, None
+                raise AssertionError(f"the node ended with {code} at start:\n{self.log_text()[-4000:]}")
+            try:
+                socket.create_connection(("127.0.0.1", self.port), timeout=1).close()
+                return
+            except OSError:
+                time.sleep(0.02)
+        self.kill()
+        raise AssertionError(f"the node did not answer in {START_TIMEOUT_S} s:\n{self.log_text()[-4000:]}")

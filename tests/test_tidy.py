@@ -1,0 +1,149 @@
+"""What a reviewer should not have to say: sizes, banned calls, every handler tested, generated pages fresh."""
+
+from __future__ import annotations
+
+import ast
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+SOURCES = ROOT / "src"
+MESSAGES = SOURCES / "odradek" / "protocol" / "messages"
+MAX_FILE_LINES = 600
+MAX_FUNCTION_LINES = 70
+
+# Reaching for the world instead of taking a port would keep a module out of the simulator.
+WORLD_CALLS = re.compile(
+    r"\b(time\.(time|time_ns|monotonic|monotonic_ns|sleep|perf_counter)|random\.(random|randint|choice|shuffle|randrange)"
+    r"|uuid\.?uuid[14]|secrets\.|os\.urandom|datetime\.(now|utcnow)|threading\.)"
+)
+# Rooms that are the edge of the world: tools, the real ports, the assembly of the node, and helpers for tests.
+WORLD_ROOMS = ("common/real_io.py", "server/broker.py", "cli/", "testing/", "console/")
+BANNED = re.compile(r"raise NotImplementedError|except Exception:\s*pass|\b(TODO|FIXME|XXX)\b")
+NO_PLACE_IN_A_PROJECT = re.compile(
+    r"(?<![\w.])/work/|\.\./shared|pypi\.org|pythonhosted|registry\.npmjs|repo1?\.maven|proxy\.golang|crates\.io"
+)
+
+
+def python_files(folder: Path) -> Iterator[Path]:
+    return (path for path in sorted(folder.rglob("*.py")) if MESSAGES not in path.parents)
+
+
+def tracked_files() -> list[Path]:
+    listed = subprocess.run(
+        ["git", "ls-files", "--cached", "--others", "--exclude-standard"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    return [ROOT / name for name in listed.stdout.splitlines() if (ROOT / name).is_file()]
+
+
+def functions(tree: ast.Module) -> Iterator[ast.FunctionDef | ast.AsyncFunctionDef]:
+    return (node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef))
+
+
+def name_of(path: Path) -> str:
+    return str(path.relative_to(ROOT))
+
+
+def test_files_and_functions_stay_readable() -> None:
+    too_long = []
+    for folder in ("src", "tests", "bench", "tools", "examples"):
+        for path in python_files(ROOT / folder):
+            text = path.read_text()
+            lines = text.count("\n")
+            if lines > MAX_FILE_LINES:
+                too_long.append(f"{name_of(path)}: {lines} lines")
+            for function in functions(ast.parse(text)):
+                length = (function.end_lineno or 0) - function.lineno + 1
+                if length > MAX_FUNCTION_LINES:
+                    too_long.append(f"{name_of(path)}:{function.lineno} {function.name}: {length} lines")
+    assert not too_long, "split by concept:\n" + "\n".join(too_long)
+
+
+def test_the_world_is_reached_through_ports() -> None:
+    reaching = []
+    for path in python_files(SOURCES / "odradek"):
+        room = str(path.relative_to(SOURCES / "odradek"))
+        if room.startswith(WORLD_ROOMS):
+            continue
+        for number, line in enumerate(path.read_text().splitlines(), 1):
+            code = line.split("#", 1)[0]
+            if WORLD_CALLS.search(code) and '"""' not in code and not code.lstrip().startswith("*"):
+                reaching.append(f"{name_of(path)}:{number}: {line.strip()}")
+    assert not reaching, "take a port as an argument:\n" + "\n".join(reaching)
+
+
+def test_nothing_is_left_undone_in_silence() -> None:
+    found = [
+        f"{name_of(path)}: {match.group(0)!r}"
+        for path in python_files(SOURCES)
+        for match in BANNED.finditer(path.read_text())
+    ]
+    assert not found, "\n".join(found)
+
+
+def test_the_project_speaks_of_the_project_alone() -> None:
+    found = []
+    for path in tracked_files():
+        if path.suffix in {".gz", ".xz", ".png", ".zst", ".zip"} or path == Path(__file__).resolve():
+            continue
+        for number, line in enumerate(path.read_text(errors="replace").splitlines(), 1):
+            if NO_PLACE_IN_A_PROJECT.search(line):
+                found.append(f"{name_of(path)}:{number}: {line.strip()[:120]}")
+    assert not found, "\n".join(found)
+
+
+def test_every_public_module_says_what_it_owns() -> None:
+    silent = [
+        name_of(path)
+        for path in python_files(SOURCES)
+        if path.read_text().strip() and not ast.get_docstring(ast.parse(path.read_text()))
+    ]
+    assert not silent, "no module docstring:\n" + "\n".join(silent)
+
+
+def test_every_handler_has_a_test_and_a_row_in_kips() -> None:
+    from odradek.protocol.apis import ApiKey
+    from odradek.server.handlers import HANDLERS
+
+    tests = "\n".join(path.read_text() for path in (ROOT / "tests").rglob("*.py"))
+    kips = (ROOT / "docs" / "kips.md").read_text()
+    missing = []
+    for handler in HANDLERS:
+        key = ApiKey(handler.api_key)
+        name = "".join(part.capitalize() for part in key.name.split("_"))
+        if f"{key.name.lower()}_request" not in tests and name not in tests:
+            missing.append(f"{key.name}: no test names {key.name.lower()}_request")
+        if name not in kips:
+            missing.append(f"{name}: no row in docs/kips.md")
+    assert not missing, "\n".join(missing)
+
+
+@pytest.mark.parametrize("module", ["tools.generate_docs"])
+def test_generated_pages_are_fresh(module: str) -> None:
+    done = subprocess.run([sys.executable, "-m", module, "--check"], cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr + "\nrun `make docs`"
+
+
+def test_every_changelog_entry_is_under_a_version() -> None:
+    text = (ROOT / "CHANGELOG.md").read_text()
+    assert text.startswith("# Changelog\n")
+    first_entry, first_version = text.find("\n- "), text.find("\n## ")
+    assert 0 < first_version < first_entry
+
+
+def test_commands_in_the_readme_exist() -> None:
+    makefile = (ROOT / "Makefile").read_text()
+    targets = set(re.findall(r"^([a-z-]+):", makefile, re.MULTILINE))
+    named = set()
+    for page in (ROOT / "README.md", ROOT / "docs" / "HACKING.md"):
+        named |= set(re.findall(r"`make ([a-z-]+)", page.read_text()))
+    assert named <= targets, f"no such target: {sorted(named - targets)}"
