@@ -112,6 +112,7 @@ def test_every_public_module_says_what_it_owns() -> None:
 
 def test_every_handler_has_a_test_and_a_row_in_kips() -> None:
     from odradek.protocol.apis import ApiKey
+
     from odradek.server.handlers import HANDLERS
 
     tests = "\n".join(path.read_text() for path in (ROOT / "tests").rglob("*.py"))

@@ -1,0 +1,97 @@
+"""Short forms over confluent-kafka that several tests share."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+from confluent_kafka import Consumer, KafkaError, Message, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient, NewTopic
+
+
+def admin(bootstrap: str) -> AdminClient:
+    return AdminClient({"bootstrap.servers": bootstrap})
+
+
+def create_topic(bootstrap: str, topic: str, partitions: int = 1, **configs: object) -> None:
+    """Create a topic and wait for the answer; raises KafkaException where it is refused."""
+    settings = {key.replace("_", "."): str(value) for key, value in configs.items()}
+    futures = admin(bootstrap).create_topics([NewTopic(topic, partitions, 1, config=settings)], operation_timeout=30)
+    futures[topic].result(timeout=30)
+
+
+@dataclass
+class Acknowledged:
+    """What a producer was told is stored: value → (partition, offset)."""
+
+    values: dict[bytes, tuple[int, int]] = field(default_factory=dict)
+    refused: list[str] = field(default_factory=list)
+
+    def on_delivery(self, error: KafkaError | None, message: Message) -> None:
+        if error is not None:
+            self.refused.append(str(error))
+            return
+        value = message.value()
+        assert isinstance(value, bytes)
+        partition, offset = message.partition(), message.offset()
+        assert partition is not None and offset is not None
+        self.values[value] = (partition, offset)
+
+
+def produce_all(
+    bootstrap: str, topic: str, records: Iterable[tuple[bytes | None, bytes | None]], **settings: Any
+) -> list[Message]:
+    """Produce key-value pairs and return their delivered messages, in delivery order; every one must succeed."""
+    delivered: list[Message] = []
+    errors: list[str] = []
+
+    def on_delivery(error: KafkaError | None, message: Message) -> None:
+        if error is None:
+            delivered.append(message)
+        else:
+            errors.append(str(error))
+
+    config = {"bootstrap.servers": bootstrap, "linger.ms": 5} | {k.replace("_", "."): v for k, v in settings.items()}
+    producer = Producer(config)
+    for key, value in records:
+        producer.produce(topic, key=key, value=value, on_delivery=on_delivery)
+        producer.poll(0)
+    assert producer.flush(60) == 0, "not all records were delivered in 60 s"
+    assert not errors, errors[:3]
+    return delivered
+
+
+def read_all(
+    bootstrap: str, topic: str, partitions: int = 1, *, timeout_s: float = 60.0, **settings: Any
+) -> list[Message]:
+    """Every record of a topic from the log start to the end as it is now, by assignment, without a group."""
+    config = {
+        "bootstrap.servers": bootstrap,
+        "group.id": "reader-without-a-group",
+        "enable.auto.commit": False,
+        "enable.partition.eof": True,
+        "auto.offset.reset": "earliest",
+        "fetch.message.max.bytes": 12_000_000,
+        "fetch.max.bytes": 52_428_800,
+    } | {k.replace("_", "."): v for k, v in settings.items()}
+    consumer = Consumer(config)
+    consumer.assign([TopicPartition(topic, partition, 0) for partition in range(partitions)])
+    messages: list[Message] = []
+    at_end: set[int | None] = set()
+    deadline = time.monotonic() + timeout_s
+    try:
+        while len(at_end) < partitions:
+            assert time.monotonic() < deadline, f"read {len(messages)} records in {timeout_s} s, not to the end"
+            for message in consumer.consume(1000, timeout=1.0):
+                error = message.error()
+                if error is None:
+                    messages.append(message)
+                elif error.code() == KafkaError._PARTITION_EOF:
+                    at_end.add(message.partition())
+                else:
+                    raise AssertionError(str(error))
+    finally:
+        consumer.close()
+    return messages
