@@ -1,0 +1,262 @@
+"""An event loop on virtual time with one ready queue for each simulated host.
+
+Inside a host callbacks run first in, first out, which is asyncio's contract; between hosts the seed chooses, so that
+every interleaving of machines can happen. Time jumps to the next timer only when no host can run. A host that is
+paused keeps its queue and its timers until it is resumed; a host that crashed loses both, and none of its `finally`
+blocks run.
+
+Which host a callback belongs to stands in its context (`current_host`), which tasks and timers inherit.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import heapq
+import zlib
+from asyncio import events
+from collections import deque
+from collections.abc import Callable, Coroutine
+from random import Random
+from typing import Any, NoReturn
+
+WORLD = "world"
+current_host: contextvars.ContextVar[str] = contextvars.ContextVar("simulated host", default=WORLD)
+
+
+class SimulationStalledError(AssertionError):
+    """No host can run and nothing is scheduled, though somebody still waits."""
+
+
+class EscapedTheBoxError(AssertionError):
+    """Code inside the simulation reached for a real thread, socket, process or clock."""
+
+
+class HostQueue:
+    """The callbacks and tasks of one host."""
+
+    __slots__ = ("name", "paused", "ready", "tasks")
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.ready: deque[asyncio.Handle] = deque()
+        # Insertion-ordered, because what walks over tasks must do so in the same order in every run.
+        self.tasks: dict[asyncio.Task[Any], None] = {}
+        self.paused = False
+
+
+class SimLoop(asyncio.BaseEventLoop):
+    """Runs callbacks of many hosts in one thread, in an order and at times that only the seed decides.
+
+    Args:
+        random: decides which host runs next.
+        start_s: virtual monotonic time at the start, in seconds.
+    """
+
+    def __init__(self, random: Random, *, start_s: float = 1000.0) -> None:
+        super().__init__()
+        self._random = random
+        self._now = start_s
+        self._sequence = 0
+        self._timers: list[tuple[float, int, asyncio.TimerHandle]] = []
+        self._hosts: dict[str, HostQueue] = {WORLD: HostQueue(WORLD)}
+        self._graveyard: list[HostQueue] = []
+        self.steps = 0
+        self.trace = 0
+        self.failures: list[BaseException] = []
+        self.set_task_factory(self._make_task)
+        self.set_exception_handler(self._on_exception)
+
+    # -- time ---------------------------------------------------------------------------------------------------
+
+    def time(self) -> float:
+        """Virtual monotonic seconds."""
+        return self._now
+
+    def note(self, *facts: object) -> None:
+        """Fold facts into the trace, whose value is equal for equal seeds."""
+        self.trace = zlib.crc32(repr(facts).encode(), self.trace)
+
+    # -- hosts --------------------------------------------------------------------------------------------------
+
+    def spawn(self, host: str, coroutine: Coroutine[Any, Any, Any], *, name: str = "") -> asyncio.Task[Any]:
+        """Start a task that belongs to `host`, and so do all that it starts in its turn."""
+        context = contextvars.copy_context()
+        context.run(current_host.set, host)
+        return self.create_task(coroutine, name=name or None, context=context)
+
+    def call_on(self, host: str, callback: Callable[..., Any], *args: Any, delay_s: float = 0.0) -> asyncio.Handle:
+        """Run a plain callback on `host`, after `delay_s` of virtual time."""
+        context = contextvars.copy_context()
+        context.run(current_host.set, host)
+        if delay_s <= 0:
+            return self.call_soon(callback, *args, context=context)
+        return self.call_later(delay_s, callback, *args, context=context)
+
+    def pause(self, host: str) -> None:
+        """Stop running a host's callbacks while time goes on, as SIGSTOP does."""
+        self._host(host).paused = True
+
+    def resume(self, host: str) -> None:
+        self._host(host).paused = False
+
+    def crash(self, host: str) -> None:
+        """Drop every callback, timer and task of a host at once; no `finally` runs, as after kill -9."""
+        queue = self._hosts.pop(host, None)
+        if queue is None:
+            return
+        for task in queue.tasks:
+            task._log_destroy_pending = False  # type: ignore[attr-defined]
+        queue.ready.clear()
+        # A coroutine that is collected is closed, which would run its finally blocks: so it is kept.
+        self._graveyard.append(queue)
+        self._timers = [entry for entry in self._timers if self._owner(entry[2]) != host]
+        heapq.heapify(self._timers)
+
+    def tasks_of(self, host: str) -> list[asyncio.Task[Any]]:
+        """The unfinished tasks of a host, oldest first."""
+        queue = self._hosts.get(host)
+        return [task for task in queue.tasks if not task.done()] if queue else []
+
+    def _host(self, name: str) -> HostQueue:
+        queue = self._hosts.get(name)
+        if queue is None:
+            queue = self._hosts[name] = HostQueue(name)
+        return queue
+
+    @staticmethod
+    def _owner(handle: asyncio.Handle) -> str:
+        context: contextvars.Context = handle._context  # type: ignore[attr-defined]
+        return context.get(current_host, WORLD)
+
+    def _make_task(
+        self, loop: asyncio.AbstractEventLoop, coroutine: Coroutine[Any, Any, Any], **options: Any
+    ) -> asyncio.Task[Any]:
+        task: asyncio.Task[Any] = asyncio.Task(coroutine, loop=loop, **options)
+        context: contextvars.Context | None = options.get("context")
+        host = context.get(current_host, WORLD) if context is not None else current_host.get()
+        owner = self._host(host)
+        owner.tasks[task] = None
+        task.add_done_callback(lambda done: owner.tasks.pop(done, None))
+        return task
+
+    # -- asyncio's contract -------------------------------------------------------------------------------------
+
+    def call_soon(
+        self, callback: Callable[..., Any], *args: Any, context: contextvars.Context | None = None
+    ) -> asyncio.Handle:
+        handle = asyncio.Handle(callback, args, self, context)
+        self._host(self._owner(handle)).ready.append(handle)
+        return handle
+
+    def call_soon_threadsafe(
+        self, callback: Callable[..., Any], *args: Any, context: contextvars.Context | None = None
+    ) -> asyncio.Handle:
+        return self.call_soon(callback, *args, context=context)
+
+    def call_later(
+        self, delay: float, callback: Callable[..., Any], *args: Any, context: contextvars.Context | None = None
+    ) -> asyncio.TimerHandle:
+        return self.call_at(self._now + max(delay, 0.0), callback, *args, context=context)
+
+    def call_at(
+        self, when: float, callback: Callable[..., Any], *args: Any, context: contextvars.Context | None = None
+    ) -> asyncio.TimerHandle:
+        timer = asyncio.TimerHandle(when, callback, args, self, context)
+        self._sequence += 1
+        heapq.heappush(self._timers, (when, self._sequence, timer))
+        timer._scheduled = True  # type: ignore[attr-defined]
+        return timer
+
+    def _timer_handle_cancelled(self, handle: asyncio.TimerHandle) -> None:
+        """Cancelled timers stay in the heap and are skipped when their time comes."""
+
+    def _run_once(self) -> None:
+        self._wake_timers()
+        runnable = [queue for queue in self._hosts.values() if queue.ready and not queue.paused]
+        if not runnable:
+            self._jump()
+            return
+        queue = runnable[0] if len(runnable) == 1 else self._random.choice(runnable)
+        handle = queue.ready.popleft()
+        if handle.cancelled():
+            return
+        self.steps += 1
+        self.trace = zlib.crc32(f"{self._now:.6f}{queue.name}".encode(), self.trace)
+        handle._run()
+
+    def _wake_timers(self) -> None:
+        timers = self._timers
+        while timers and timers[0][0] <= self._now:
+            _, _, timer = heapq.heappop(timers)
+            timer._scheduled = False  # type: ignore[attr-defined]
+            if not timer.cancelled():
+                self._host(self._owner(timer)).ready.append(timer)
+
+    def _jump(self) -> None:
+        while self._timers and self._timers[0][2].cancelled():
+            heapq.heappop(self._timers)
+        if self._timers:
+            self._now = max(self._now, self._timers[0][0])
+            return
+        waiting = [f"{queue.name}: {task!r}" for queue in self._hosts.values() for task in queue.tasks]
+        raise SimulationStalledError("nothing can run and nothing is scheduled; waiting are:\n" + "\n".join(waiting))
+
+    def _process_events(self, event_list: Any) -> None:
+        """There is no selector, so there are no events."""
+
+    def _write_to_self(self) -> None:
+        """There is no selector to wake."""
+
+    def _on_exception(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+        self.failures.append(context.get("exception") or AssertionError(context["message"]))
+
+    # -- the lid ------------------------------------------------------------------------------------------------
+
+    def _escaped(self, what: str) -> NoReturn:
+        raise EscapedTheBoxError(f"{what} inside the simulation: take the port (Clock, Disk, Network) instead")
+
+    def run_in_executor(self, executor: Any, func: Callable[..., Any], *args: Any) -> Any:
+        self._escaped(f"a thread for {func!r}")
+
+    async def create_connection(self, *args: Any, **options: Any) -> Any:
+        self._escaped("a real connection")
+
+    async def create_server(self, *args: Any, **options: Any) -> Any:
+        self._escaped("a real server")
+
+    async def getaddrinfo(self, *args: Any, **options: Any) -> Any:
+        self._escaped("a name look-up")
+
+    async def subprocess_exec(self, *args: Any, **options: Any) -> Any:
+        self._escaped("a process")
+
+    def add_signal_handler(self, sig: int, callback: Callable[..., Any], *args: Any) -> None:
+        self._escaped("a signal handler")
+
+    # -- running ------------------------------------------------------------------------------------------------
+
+    def run_world(self, coroutine: Coroutine[Any, Any, Any], *, limit_s: float) -> Any:
+        """Run a coroutine to its end; raises what it raises, or TimeoutError after `limit_s` of virtual time."""
+        deadline = self._now + limit_s
+
+        async def bounded() -> Any:
+            async with asyncio.timeout_at(deadline):
+                return await coroutine
+
+        before = events._get_running_loop()
+        assert before is None, "a simulation cannot run inside another loop"
+        return self.run_until_complete(self.spawn(WORLD, bounded(), name="scenario"))
+
+    def dispose(self) -> None:
+        """Let go of everything at the end of a run. The hosts' ports must be dead by now."""
+        for queue in self._hosts.values():
+            for task in queue.tasks:
+                task._log_destroy_pending = False  # type: ignore[attr-defined]
+        self._hosts.clear()
+        self._timers.clear()
+        self._graveyard.clear()
+        self.close()
+
+    def __del__(self) -> None:
+        """No warning where a test did not dispose: there is no selector and no descriptor that could leak."""

@@ -1,0 +1,339 @@
+"""Byte streams between simulated hosts, with TCP's promises and no others.
+
+Inside one direction of one connection bytes arrive in order, cut into segments of any size down to one byte, late, or
+not at all while the way is cut; what was under way arrives after the heal. Loss and reordering happen only between
+connections. A host that crashes resets its connections, as far as the reset can travel; behind a cut the peer holds a
+half-open connection until the way heals or its own time-out ends it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+from collections import deque
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from random import Random
+from typing import Any
+
+from odradek.common.ports import Buffer, Listener, ProtocolFactory
+from tests.sim.loop import SimLoop
+
+HIGH_WATER_BYTES = 64 * 1024
+CONNECT_TIMEOUT_S = 20.0
+
+
+@dataclass
+class NetworkFaults:
+    """Delays in ms and probabilities for one segment or one connection attempt."""
+
+    latency_ms: tuple[float, float] = (0.05, 2.0)
+    stall: float = 0.0
+    stall_ms: tuple[float, float] = (50.0, 3000.0)
+    tiny_segments: float = 0.0
+    reset: float = 0.0
+
+
+@dataclass
+class Wires:
+    """Which ways are open, and every connection; shared by all hosts."""
+
+    loop: SimLoop
+    random: Random
+    faults: NetworkFaults = field(default_factory=NetworkFaults)
+    listeners: dict[tuple[str, int], SimListener] = field(default_factory=dict)
+    cuts: set[tuple[str, str]] = field(default_factory=set)
+    dead_hosts: set[str] = field(default_factory=set)
+    transports: dict[int, SimTransport] = field(default_factory=dict)
+    injected: dict[str, int] = field(default_factory=dict)
+    next_port: int = 40_000
+
+    def count(self, fault: str) -> None:
+        self.injected[fault] = self.injected.get(fault, 0) + 1
+
+    def is_cut(self, source: str, target: str) -> bool:
+        return (source, target) in self.cuts
+
+    def cut(self, source: str, target: str) -> None:
+        """Stop bytes from `source` to `target`; the other direction stays open."""
+        self.cuts.add((source, target))
+        self.count("cut")
+
+    def heal(self) -> None:
+        """Open all ways; bytes that were held arrive, in order."""
+        self.cuts.clear()
+        for transport in list(self.transports.values()):
+            transport.release()
+
+    def host_died(self, host: str) -> None:
+        """Drop a host's ends of its connections and let the peers hear a reset where it can travel."""
+        for address in [address for address, listener in self.listeners.items() if listener.host == host]:
+            del self.listeners[address]
+        for transport in [transport for transport in self.transports.values() if transport.host == host]:
+            self.transports.pop(id(transport), None)
+            transport.dead = True
+            peer = transport.peer
+            if peer is not None:
+                transport.ship_end(ConnectionResetError("the peer's process died"))
+
+    def latency_s(self) -> float:
+        low, high = self.faults.latency_ms
+        delay = self.random.uniform(low, high)
+        if self.faults.stall and self.random.random() < self.faults.stall:
+            self.count("stall")
+            delay += self.random.uniform(*self.faults.stall_ms)
+        return delay / 1000
+
+
+class SimListener:
+    """A bound address of one host."""
+
+    def __init__(self, wires: Wires, host: str, address: tuple[str, int], factory: ProtocolFactory) -> None:
+        self._wires = wires
+        self.host = host
+        self.factory = factory
+        self._address = address
+
+    @property
+    def port(self) -> int:
+        return self._address[1]
+
+    def close(self) -> None:
+        if self._wires.listeners.get(self._address) is self:
+            del self._wires.listeners[self._address]
+
+
+class SimNetwork:
+    """The network as one host sees it."""
+
+    def __init__(self, wires: Wires, host: str) -> None:
+        self._wires = wires
+        self._host = host
+
+    async def listen(
+        self, factory: ProtocolFactory, host: str, port: int, *, tls: ssl.SSLContext | None = None, backlog: int = 50
+    ) -> Listener:
+        assert tls is None, "TLS is tested on real sockets"
+        if port == 0:
+            self._wires.next_port += 1
+            port = self._wires.next_port
+        address = (self._host, port)
+        if address in self._wires.listeners:
+            raise OSError(98, f"Address already in use: {self._host}:{port}")
+        listener = SimListener(self._wires, self._host, address, factory)
+        self._wires.listeners[address] = listener
+        return listener
+
+    async def connect(
+        self, factory: ProtocolFactory, host: str, port: int, *, tls: ssl.SSLContext | None = None
+    ) -> tuple[asyncio.Transport, asyncio.BaseProtocol]:
+        wires = self._wires
+        assert tls is None, "TLS is tested on real sockets"
+        await asyncio.sleep(wires.latency_s())
+        if wires.is_cut(self._host, host) or wires.is_cut(host, self._host):
+            await asyncio.sleep(CONNECT_TIMEOUT_S)
+            raise TimeoutError(f"no answer from {host}:{port}")
+        listener = wires.listeners.get((host, port))
+        if listener is None:
+            await asyncio.sleep(wires.latency_s())
+            raise ConnectionRefusedError(f"nobody listens at {host}:{port}")
+        wires.next_port += 1
+        near = SimTransport(wires, self._host, (self._host, wires.next_port), (host, port))
+        far = SimTransport(wires, host, (host, port), (self._host, wires.next_port))
+        near.peer, far.peer = far, near
+        wires.loop.call_on(host, far.open, listener.factory)
+        protocol = factory()
+        near.attach(protocol)
+        return near, protocol
+
+
+class SimTransport(asyncio.Transport):
+    """One end of a connection.
+
+    `ship` hands bytes to the wire; the wire gives them to the peer's protocol on the peer's host. Flow control is by
+    bytes that the peer's protocol has not taken: over HIGH_WATER_BYTES the writer is paused.
+    """
+
+    def __init__(self, wires: Wires, host: str, here: tuple[str, int], there: tuple[str, int]) -> None:
+        super().__init__({"sockname": here, "peername": there})
+        self.host = host
+        self.peer: SimTransport | None = None
+        self.dead = False
+        self._wires = wires
+        self._there = there[0]
+        self._protocol: Any = None
+        self._closing = False
+        self._lost = False
+        self._reading = True
+        self._paused_writer = False
+        self._in_flight_bytes = 0
+        self._last_arrival_s = 0.0
+        self._held: deque[tuple[bytes, BaseException | None, bool]] = deque()
+        self._inbox: deque[tuple[bytes, BaseException | None, bool]] = deque()
+        self._high, self._low = HIGH_WATER_BYTES, HIGH_WATER_BYTES // 4
+
+    # -- opening ------------------------------------------------------------------------------------------------
+
+    def open(self, factory: ProtocolFactory) -> None:
+        """On the accepting host: build its protocol."""
+        if not self.dead:
+            self.attach(factory())
+
+    def attach(self, protocol: asyncio.BaseProtocol) -> None:
+        self._protocol = protocol
+        self._wires.transports[id(self)] = self
+        protocol.connection_made(self)
+        self._drain_inbox()
+
+    # -- writing ------------------------------------------------------------------------------------------------
+
+    def write(self, data: Buffer) -> None:
+        if self._closing or self._lost or self.dead:
+            return
+        remaining = bytes(data)
+        self._in_flight_bytes += len(remaining)
+        while remaining:
+            size = self._segment_bytes(len(remaining))
+            self._ship((remaining[:size], None, False))
+            remaining = remaining[size:]
+        if self._in_flight_bytes > self._high and not self._paused_writer:
+            self._paused_writer = True
+            self._protocol.pause_writing()
+
+    def writelines(self, list_of_data: Iterable[Buffer]) -> None:
+        self.write(b"".join(list_of_data))
+
+    def _segment_bytes(self, available: int) -> int:
+        faults = self._wires.faults
+        if faults.tiny_segments and self._wires.random.random() < faults.tiny_segments:
+            self._wires.count("tiny segment")
+            return self._wires.random.randint(1, min(available, 16))
+        return min(available, self._wires.random.choice((1460, 16_384, 65_536, available)))
+
+    def ship_end(self, error: BaseException | None) -> None:
+        """Tell the peer that this end is gone: in order behind the bytes, or at once where it is a reset."""
+        self._ship((b"", error, True))
+
+    def _ship(self, item: tuple[bytes, BaseException | None, bool]) -> None:
+        faults = self._wires.faults
+        if faults.reset and not item[2] and self._wires.random.random() < faults.reset:
+            self._wires.count("reset")
+            self._fail(ConnectionResetError("simulated reset"))
+            return
+        if self._wires.is_cut(self.host, self._there):
+            self._held.append(item)
+            return
+        loop = self._wires.loop
+        self._last_arrival_s = max(self._last_arrival_s, loop.time() + self._wires.latency_s())
+        peer = self.peer
+        assert peer is not None
+        loop.call_on(peer.host, self._arrive, peer, item, delay_s=self._last_arrival_s - loop.time())
+
+    def _arrive(self, peer: SimTransport, item: tuple[bytes, BaseException | None, bool]) -> None:
+        if peer.dead:
+            return
+        peer._inbox.append(item)
+        peer._drain_inbox()
+
+    def release(self) -> None:
+        """The way is open again: what was held goes on, in order."""
+        held, self._held = self._held, deque()
+        for item in held:
+            self._ship(item)
+
+    # -- reading ------------------------------------------------------------------------------------------------
+
+    def _drain_inbox(self) -> None:
+        while self._inbox and self._protocol is not None and not self._lost:
+            data, error, is_end = self._inbox[0]
+            if is_end:
+                self._inbox.popleft()
+                self._lose(error)
+                return
+            if not self._reading:
+                return
+            self._inbox.popleft()
+            self._deliver(data)
+            if self.peer is not None:
+                self.peer._taken(len(data))
+
+    def _deliver(self, data: bytes) -> None:
+        if isinstance(self._protocol, asyncio.BufferedProtocol):
+            while data and not self._lost:
+                buffer = memoryview(self._protocol.get_buffer(len(data)))  # type: ignore[arg-type]
+                size = min(len(buffer), len(data))
+                buffer[:size] = data[:size]
+                self._protocol.buffer_updated(size)
+                data = data[size:]
+        else:
+            self._protocol.data_received(data)
+
+    def _taken(self, size: int) -> None:
+        self._in_flight_bytes -= size
+        if self._paused_writer and self._in_flight_bytes <= self._low and not self.dead and not self._lost:
+            self._paused_writer = False
+            self._wires.loop.call_on(self.host, self._resume_writer)
+
+    def _resume_writer(self) -> None:
+        if not self._lost and not self._paused_writer:
+            self._protocol.resume_writing()
+
+    def pause_reading(self) -> None:
+        self._reading = False
+
+    def resume_reading(self) -> None:
+        if not self._reading:
+            self._reading = True
+            self._wires.loop.call_on(self.host, self._drain_inbox)
+
+    def is_reading(self) -> bool:
+        return self._reading and not self._closing
+
+    # -- ending -------------------------------------------------------------------------------------------------
+
+    def close(self) -> None:
+        if self._closing or self.dead:
+            return
+        self._closing = True
+        self.ship_end(None)
+        self._wires.loop.call_on(self.host, self._lose, None)
+
+    def abort(self) -> None:
+        self._fail(None)
+
+    def _fail(self, error: BaseException | None) -> None:
+        if self._lost or self.dead:
+            return
+        self._closing = True
+        self.ship_end(ConnectionResetError("the peer reset the connection"))
+        self._wires.loop.call_on(self.host, self._lose, error)
+
+    def _lose(self, error: BaseException | None) -> None:
+        if self._lost or self.dead:
+            return
+        self._lost = self._closing = True
+        self._wires.transports.pop(id(self), None)
+        if self._protocol is not None:
+            self._protocol.connection_lost(error)
+        if self.peer is not None and not self.peer._lost and not self.peer._closing:
+            self.ship_end(error)
+
+    def is_closing(self) -> bool:
+        return self._closing
+
+    def can_write_eof(self) -> bool:
+        return False
+
+    def get_protocol(self) -> asyncio.BaseProtocol:
+        protocol: asyncio.BaseProtocol = self._protocol
+        return protocol
+
+    def set_protocol(self, protocol: asyncio.BaseProtocol) -> None:
+        self._protocol = protocol
+
+    def get_write_buffer_size(self) -> int:
+        return self._in_flight_bytes
+
+    def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
+        self._high = HIGH_WATER_BYTES if high is None else high
+        self._low = self._high // 4 if low is None else low

@@ -1,0 +1,145 @@
+"""The simulated network keeps TCP's promises, and breaks all that TCP does not promise."""
+
+from __future__ import annotations
+
+import asyncio
+from random import Random
+
+import pytest
+
+from tests.sim.loop import SimLoop
+from tests.sim.network import NetworkFaults, SimNetwork, Wires
+
+
+class Collector(asyncio.Protocol):
+    """Keeps what arrives."""
+
+    def __init__(self) -> None:
+        self.data = bytearray()
+        self.pieces: list[int] = []
+        self.transport: asyncio.Transport | None = None
+        self.lost: list[BaseException | None] = []
+        self.paused = False
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)
+        self.transport = transport
+
+    def data_received(self, data: bytes) -> None:
+        self.data += data
+        self.pieces.append(len(data))
+
+    def connection_lost(self, exc: BaseException | None) -> None:
+        self.lost.append(exc)
+
+    def pause_writing(self) -> None:
+        self.paused = True
+
+    def resume_writing(self) -> None:
+        self.paused = False
+
+
+class Pair:
+    """Two hosts and one connection between them."""
+
+    def __init__(self, seed: int, faults: NetworkFaults | None = None) -> None:
+        self.loop = SimLoop(Random(seed))
+        self.wires = Wires(self.loop, Random(seed), faults or NetworkFaults())
+        self.server, self.client = Collector(), Collector()
+
+    async def connect(self) -> asyncio.Transport:
+        await self.loop.spawn("s", SimNetwork(self.wires, "s").listen(lambda: self.server, "s", 9092))
+        transport, _ = await self.loop.spawn("c", SimNetwork(self.wires, "c").connect(lambda: self.client, "s", 9092))
+        await asyncio.sleep(0.1)
+        return transport
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_bytes_arrive_in_order_and_whole_whatever_the_segments(seed: int) -> None:
+    pair = Pair(seed, NetworkFaults(tiny_segments=0.5, stall=0.1))
+    sent = Random(seed).randbytes(20_000)
+
+    async def scenario() -> None:
+        transport = await pair.connect()
+        for start in range(0, len(sent), 777):
+            transport.write(sent[start : start + 777])
+        transport.close()
+        await asyncio.sleep(600)
+
+    pair.loop.run_world(scenario(), limit_s=1000)
+    assert pair.server.data == sent
+    assert min(pair.server.pieces) < 17
+    assert pair.server.lost == [None]
+    assert pair.client.lost == [None]
+
+
+def test_a_cut_holds_bytes_one_way_and_a_heal_delivers_them_late() -> None:
+    pair = Pair(1)
+
+    async def scenario() -> None:
+        transport = await pair.connect()
+        pair.wires.cut("c", "s")
+        transport.write(b"late")
+        assert pair.server.transport is not None
+        pair.server.transport.write(b"other way")
+        await asyncio.sleep(5)
+        assert (bytes(pair.server.data), bytes(pair.client.data)) == (b"", b"other way")
+        pair.wires.heal()
+        await asyncio.sleep(1)
+        assert pair.server.data == b"late"
+
+    pair.loop.run_world(scenario(), limit_s=100)
+
+
+def test_refused_where_nobody_listens_and_timed_out_behind_a_cut() -> None:
+    pair = Pair(1)
+
+    async def scenario() -> None:
+        await pair.connect()
+        network = SimNetwork(pair.wires, "c")
+        with pytest.raises(ConnectionRefusedError):
+            await network.connect(Collector, "s", 1)
+        pair.wires.cut("s", "c")
+        with pytest.raises(TimeoutError):
+            await network.connect(Collector, "s", 9092)
+
+    pair.loop.run_world(scenario(), limit_s=100)
+
+
+def test_a_crash_resets_the_peer_unless_it_is_behind_a_cut() -> None:
+    for cut in (False, True):
+        pair = Pair(1)
+
+        async def scenario(pair: Pair = pair, cut: bool = cut) -> None:
+            await pair.connect()
+            if cut:
+                pair.wires.cut("s", "c")
+            pair.loop.crash("s")
+            pair.wires.host_died("s")
+            await asyncio.sleep(5)
+            assert bool(pair.client.lost) is not cut, "half open behind a cut, reset otherwise"
+            pair.wires.heal()
+            await asyncio.sleep(1)
+
+        pair.loop.run_world(scenario(), limit_s=100)
+        if not cut:
+            assert isinstance(pair.client.lost[0], ConnectionResetError)
+
+
+def test_a_reader_that_stops_pauses_the_writer() -> None:
+    pair = Pair(1)
+
+    async def scenario() -> None:
+        transport = await pair.connect()
+        assert pair.server.transport is not None
+        pair.server.transport.pause_reading()
+        transport.write(bytes(200_000))
+        await asyncio.sleep(1)
+        assert pair.client.paused
+        assert len(pair.server.data) == 0
+        pair.server.transport.resume_reading()
+        await asyncio.sleep(1)
+        assert not pair.client.paused
+        assert len(pair.server.data) == 200_000
+
+    pair.loop.run_world(scenario(), limit_s=100)
