@@ -1,0 +1,397 @@
+"""The one runtime beneath the controller and the group, transaction and share coordinators.
+
+    answer = await runtime.run(lambda: machine.create_topics(request))
+
+An operation is a plain function that returns a `Result`. The runtime runs one operation at a time, all that queued up
+during a turn of the loop as one group: it prepares their records, replays them, appends the whole group with one call
+of the log, and parks each response until the log says that its records, and every record that the operation could have
+seen, are committed. So
+
+- the next operation sees the state of the one before, without waiting for the disk or for followers;
+- nobody is told anything, not even a refusal, that a failed write could turn out to have been untrue;
+- a read that must be true is an operation without records.
+
+States of a runtime, which serves one reign of one machine and is then thrown away:
+
+    NEW --load()--> LOADING --> ACTIVE --unload()--> ENDED
+                       `--------- any failure -------^
+
+When the append fails, the machine's timeline takes the group's changes back, its callers get the error, and the reign
+goes on. When appended records are lost (leadership is gone, or the disk failed), or a machine cannot replay what it
+decided, the reign ends: `on_failed` is told, and every parked caller gets the error that `unload` would give.
+
+Source: Kafka CoordinatorRuntime and QuorumController, which solve this twice.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import AsyncIterator, Callable, Hashable, Sequence
+from enum import Enum
+from typing import Any, Generic, Protocol, TypeVar
+
+from odradek.common.errors import ApiError, ErrorCode, OdradekError
+from odradek.statemachine.machine import Result, StateMachine
+from odradek.statemachine.timeline import Timeline
+
+RecordT = TypeVar("RecordT")
+PreparedT = TypeVar("PreparedT")
+ResponseT = TypeVar("ResponseT")
+
+# One turn never holds the loop for longer than about this many operations take (some 20 us each).
+MAX_OPERATIONS_PER_TURN = 500
+
+
+class MachineLog(Protocol[RecordT, PreparedT]):
+    """The log beneath a machine, which is its only writer."""
+
+    @property
+    def end_offset(self) -> int:
+        """Exclusive: the offset that the next appended record gets."""
+        ...
+
+    @property
+    def committed_offset(self) -> int:
+        """Exclusive: the high watermark, as far as this log knows it now; never above `end_offset`."""
+        ...
+
+    def prepare(self, records: Sequence[RecordT], *, atomic: bool) -> PreparedT:
+        """Encode the records of one operation, without changing the log.
+
+        Raises:
+            ApiError: the records cannot be written, for example MESSAGE_TOO_LARGE; only this operation fails.
+        """
+        ...
+
+    def append(self, groups: Sequence[PreparedT]) -> int:
+        """Write the records of several operations, in order, each record taking the next offset.
+
+        An atomic operation's records lie in one batch, so that a crash leaves all or none of them.
+
+        Returns:
+            The log's new end offset (exclusive).
+        Raises:
+            ApiError: nothing was written (no longer the leader, too few replicas in sync).
+            StorageError: the disk failed.
+        """
+        ...
+
+    async def wait_committed(self, end_offset: int) -> None:
+        """Return once all records below `end_offset` are committed: durable, and replicated where it must be.
+
+        Raises:
+            ApiError, StorageError: they will not be, or nobody can tell.
+        """
+        ...
+
+    def read_all(self) -> AsyncIterator[Sequence[tuple[int, RecordT]]]:
+        """All records below `end_offset` with their offsets, in slices that are replayed in a few milliseconds.
+
+        A leader's own log is never cut, so what it holds may be replayed before it is known to be committed. Where the
+        log begins with a snapshot, its records come first, all with the snapshot's last contained offset.
+
+        Raises:
+            StorageError: the log is damaged or cannot be read.
+        """
+        ...
+
+
+class State(Enum):
+    """Where a runtime stands; see the module's head."""
+
+    NEW = "new"
+    LOADING = "loading"
+    ACTIVE = "active"
+    ENDED = "ended"
+
+
+class _Parked:
+    """A caller, and what to tell it once `end_offset` is committed."""
+
+    __slots__ = ("end_offset", "error", "future", "response")
+
+    def __init__(self, future: asyncio.Future[Any]) -> None:
+        self.future = future
+        self.end_offset = 0
+        self.response: Any = None
+        self.error: BaseException | None = None
+
+    def release(self) -> None:
+        if self.future.done():
+            return
+        if self.error is not None:
+            self.future.set_exception(self.error)
+        else:
+            self.future.set_result(self.response)
+
+    def fail(self, error: BaseException) -> None:
+        if not self.future.done():
+            # One exception object per caller: each grows a traceback of its own.
+            copy = ApiError(error.code, error.message) if isinstance(error, ApiError) else error
+            self.future.set_exception(copy)
+
+
+class Runtime(Generic[RecordT]):
+    """Runs the operations of one machine over one log, during one reign."""
+
+    def __init__(
+        self,
+        machine: StateMachine[RecordT],
+        log: MachineLog[RecordT, Any],
+        timeline: Timeline,
+        *,
+        not_leader: ErrorCode = ErrorCode.NOT_COORDINATOR,
+        loading: ErrorCode = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+        on_failed: Callable[[BaseException], None] = lambda error: None,
+    ) -> None:
+        """
+        Args:
+            machine: its state lives in collections of `timeline`, or can be wrong after a failed append.
+            log: the log that the machine alone writes.
+            not_leader: what callers get before `load()` and after the reign's end: NOT_COORDINATOR, NOT_CONTROLLER.
+            loading: what callers get while the machine loads.
+            on_failed: told once, on the loop, when the reign ends by itself.
+        """
+        self.machine = machine
+        self._log = log
+        self._timeline = timeline
+        self._not_leader = not_leader
+        self._loading = loading
+        self._on_failed = on_failed
+        self._state = State.NEW
+        self._queue: deque[tuple[_Parked, Callable[[], Result[RecordT, Any]]]] = deque()
+        self._parked: deque[_Parked] = deque()
+        self._turn_scheduled = False
+        self._committed_offset = 0
+        self._end_offset = 0
+        self._committer: asyncio.Task[None] | None = None
+        self._appended = asyncio.Event()
+        self._timers: dict[Hashable, asyncio.TimerHandle] = {}
+        self._timer_runs: set[asyncio.Task[None]] = set()
+        self._end_error: BaseException | None = None
+
+    @property
+    def state(self) -> State:
+        return self._state
+
+    @property
+    def active(self) -> bool:
+        return self._state is State.ACTIVE
+
+    @property
+    def committed_offset(self) -> int:
+        """Exclusive: everything below has been replayed and is committed."""
+        return self._committed_offset
+
+    async def load(self) -> int:
+        """Replay everything committed, in slices that let others run, then begin to serve.
+
+        Returns:
+            The number of records replayed. When `unload()` was called meanwhile the runtime has ended, quietly.
+        Raises:
+            StorageError: the log cannot be read; the runtime has ended.
+        """
+        assert self._state is State.NEW, self._state
+        self._state = State.LOADING
+        count = 0
+        try:
+            async for records in self._log.read_all():
+                if self._state is not State.LOADING:
+                    return count
+                for offset, record in records:
+                    self.machine.replay(record, offset)
+                count += len(records)
+                await asyncio.sleep(0)
+        except Exception as error:
+            self._end(error)
+            raise
+        if self._state is State.LOADING:
+            self._committed_offset = self._log.committed_offset
+            self._end_offset = self._log.end_offset
+            self._timeline.mark(self._end_offset)
+            self._state = State.ACTIVE
+            self._committer = asyncio.get_running_loop().create_task(self._commit())
+            self.machine.on_loaded()
+        return count
+
+    async def run(
+        self, operation: Callable[[], Result[RecordT, ResponseT]], *, timeout_ms: int | None = None
+    ) -> ResponseT:
+        """Run one operation and return its response once everything that it wrote or saw is committed.
+
+        Args:
+            operation: reads the machine, changes nothing, returns a `Result` or raises ApiError. It runs on the loop,
+                after this call and before the first answer of any later one; it must not await.
+            timeout_ms: how long the caller waits; None waits as long as the reign lasts.
+        Returns:
+            The `response` of the result.
+        Raises:
+            ApiError: what the operation raised; REQUEST_TIMED_OUT (an operation that had begun may yet take effect);
+                `not_leader` or `loading`; what the log raised for the append.
+        Concurrency: callers queue in the order of their calls. The queue is as long as there are callers waiting.
+        """
+        self._check_active()
+        future: asyncio.Future[ResponseT] = asyncio.get_running_loop().create_future()
+        self._queue.append((_Parked(future), operation))
+        self._schedule_turn()
+        if timeout_ms is None:
+            return await future
+        try:
+            async with asyncio.timeout(max(0, timeout_ms) / 1000):
+                return await future
+        except TimeoutError:
+            raise ApiError(ErrorCode.REQUEST_TIMED_OUT, f"not committed within {timeout_ms} ms") from None
+
+    def schedule(self, key: Hashable, delay_ms: int, operation: Callable[[], Result[RecordT, Any]]) -> None:
+        """Run an operation in `delay_ms`, unless cancelled or replaced under the same key, or the reign ends.
+
+        The operation must look at the state again: what it was scheduled for may have happened meanwhile. ApiErrors
+        that it raises are dropped, as there is no caller to tell.
+        """
+        self.cancel(key)
+        loop = asyncio.get_running_loop()
+        self._timers[key] = loop.call_later(max(0, delay_ms) / 1000, self._fire, key, operation)
+
+    def cancel(self, key: Hashable) -> bool:
+        """Forget a scheduled operation; returns whether there was one."""
+        handle = self._timers.pop(key, None)
+        if handle is not None:
+            handle.cancel()
+        return handle is not None
+
+    def unload(self, error: BaseException | None = None) -> None:
+        """End the reign: everyone queued or parked gets `error` (default: an ApiError of `not_leader`). Idempotent."""
+        self._end(error or ApiError(self._not_leader), failed=False)
+
+    async def close(self) -> None:
+        """End the reign and wait for the runtime's own tasks."""
+        self.unload()
+        tasks = [*self._timer_runs]
+        if self._committer is not None:
+            tasks.append(self._committer)
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    def _check_active(self) -> None:
+        if self._state is State.ACTIVE:
+            return
+        if self._state is State.LOADING:
+            raise ApiError(self._loading)
+        if isinstance(self._end_error, ApiError):
+            raise ApiError(self._end_error.code, self._end_error.message)
+        raise ApiError(self._not_leader)
+
+    def _schedule_turn(self) -> None:
+        if not self._turn_scheduled:
+            self._turn_scheduled = True
+            asyncio.get_running_loop().call_soon(self._turn)
+
+    def _turn(self) -> None:
+        """Run what queued up, replay, append as one group, park."""
+        self._turn_scheduled = False
+        if self._state is not State.ACTIVE:
+            return
+        assert self._log.end_offset == self._end_offset, "somebody else wrote to a machine's log"
+        base_offset = self._log.end_offset
+        group: list[_Parked] = []
+        prepared: list[Any] = []
+        try:
+            next_offset = self._run_queued(base_offset, group, prepared)
+            if prepared:
+                end_offset = self._log.append(prepared)
+                assert end_offset == next_offset, f"appended up to {end_offset}, replayed up to {next_offset}"
+        except ApiError as error:
+            self._timeline.revert_to(base_offset)
+            for parked in group:
+                parked.fail(error)
+        except Exception as error:
+            self._parked.extend(group)
+            self._end(error)
+        else:
+            if prepared:
+                self._timeline.mark(next_offset)
+                self._end_offset = next_offset
+            self._parked.extend(group)
+            self._release()
+            self._appended.set()
+        if self._queue:
+            self._schedule_turn()
+
+    def _run_queued(self, base_offset: int, group: list[_Parked], prepared: list[Any]) -> int:
+        next_offset = base_offset
+        while self._queue and len(group) < MAX_OPERATIONS_PER_TURN:
+            parked, operation = self._queue.popleft()
+            if parked.future.done():  # its caller gave up before it began
+                continue
+            group.append(parked)
+            try:
+                result = operation()
+                parked.response = result.response
+                if result.records:
+                    prepared.append(self._log.prepare(result.records, atomic=result.atomic))
+            except ApiError as error:
+                parked.error = error
+            except Exception as error:
+                # A bug in an operation harms its caller alone: it has changed nothing.
+                parked.error = error
+            else:
+                for record in result.records:
+                    self.machine.replay(record, next_offset)
+                    next_offset += 1
+            parked.end_offset = next_offset
+        return next_offset
+
+    def _release(self) -> None:
+        while self._parked and self._parked[0].end_offset <= self._committed_offset:
+            self._parked.popleft().release()
+
+    async def _commit(self) -> None:
+        """Wait for the newest append, again and again; appends made meanwhile share the next wait."""
+        while True:
+            await self._appended.wait()
+            self._appended.clear()
+            while self._parked:
+                try:
+                    await self._log.wait_committed(self._parked[0].end_offset)
+                except Exception as error:
+                    self._end(error)
+                    return
+                self._committed_offset = max(self._committed_offset, self._log.committed_offset)
+                self._timeline.forget_below(self._committed_offset)
+                self._release()
+
+    def _fire(self, key: Hashable, operation: Callable[[], Result[RecordT, Any]]) -> None:
+        self._timers.pop(key, None)
+        task = asyncio.get_running_loop().create_task(self._run_timer(operation))
+        self._timer_runs.add(task)
+        task.add_done_callback(self._timer_runs.discard)
+
+    async def _run_timer(self, operation: Callable[[], Result[RecordT, Any]]) -> None:
+        try:
+            await self.run(operation)
+        except OdradekError:
+            return
+        except Exception as error:
+            self._end(error)
+
+    def _end(self, error: BaseException, *, failed: bool = True) -> None:
+        if self._state is State.ENDED:
+            return
+        self._state = State.ENDED
+        self._end_error = error
+        for handle in self._timers.values():
+            handle.cancel()
+        self._timers.clear()
+        told = error if isinstance(error, ApiError) else ApiError(self._not_leader)
+        parked = [*self._parked, *(entry for entry, _ in self._queue)]
+        self._parked.clear()
+        self._queue.clear()
+        for entry in parked:
+            entry.fail(told)
+        committer = self._committer
+        if committer is not None and committer is not asyncio.current_task():
+            committer.cancel()
+        self._timeline.forget_all()
+        self.machine.on_unloaded()
+        if failed:
+            self._on_failed(error)

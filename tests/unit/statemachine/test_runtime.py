@@ -1,0 +1,291 @@
+"""The runtime over a log in memory whose commits the test controls."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+
+import pytest
+
+from odradek.common.errors import ApiError, ErrorCode
+from odradek.statemachine.machine import Result
+from odradek.statemachine.runtime import Runtime, State
+from odradek.statemachine.timeline import Timeline, TimelineDict
+
+
+class Counter:
+    """A machine of named counters."""
+
+    def __init__(self, timeline: Timeline) -> None:
+        self.values: TimelineDict[str, int] = TimelineDict(timeline)
+        self.offsets: list[int] = []
+        self.events: list[str] = []
+
+    def add(self, name: str, amount: int = 1) -> Result[tuple[str, int], int]:
+        if amount < 0:
+            raise ApiError(ErrorCode.INVALID_REQUEST, "negative")
+        value = self.values.get(name, 0) + amount
+        return Result([(name, value)], value)
+
+    def read(self, name: str) -> Result[tuple[str, int], int]:
+        return Result([], self.values.get(name, 0))
+
+    def replay(self, record: tuple[str, int], offset: int) -> None:
+        if record[0] == "poison":
+            raise RuntimeError("cannot replay")
+        self.values[record[0]] = record[1]
+        self.offsets.append(offset)
+
+    def on_loaded(self) -> None:
+        self.events.append("loaded")
+
+    def on_unloaded(self) -> None:
+        self.events.append("unloaded")
+
+
+class MemoryLog:
+    """Records in a list; `commit` moves the committed offset."""
+
+    def __init__(self, records: Sequence[tuple[str, int]] = ()) -> None:
+        self.records = list(records)
+        self.committed_offset = len(self.records)
+        self.appends: list[int] = []
+        self.append_error: Exception | None = None
+        self.commit_error: Exception | None = None
+        self.automatic = True
+        self._changed = asyncio.Event()
+
+    @property
+    def end_offset(self) -> int:
+        return len(self.records)
+
+    def prepare(self, records: Sequence[tuple[str, int]], *, atomic: bool) -> list[tuple[str, int]]:
+        if any(name == "large" for name, _ in records):
+            raise ApiError(ErrorCode.MESSAGE_TOO_LARGE)
+        return list(records)
+
+    def append(self, groups: Sequence[list[tuple[str, int]]]) -> int:
+        if self.append_error is not None:
+            raise self.append_error
+        self.appends.append(len(groups))
+        for group in groups:
+            self.records.extend(group)
+        if self.automatic:
+            self.commit(self.end_offset)
+        return self.end_offset
+
+    def commit(self, offset: int) -> None:
+        self.committed_offset = offset
+        self._changed.set()
+
+    def fail(self, error: Exception) -> None:
+        self.commit_error = error
+        self._changed.set()
+
+    async def wait_committed(self, end_offset: int) -> None:
+        while self.committed_offset < end_offset:
+            if self.commit_error is not None:
+                raise self.commit_error
+            self._changed.clear()
+            await self._changed.wait()
+
+    async def read_all(self) -> AsyncIterator[Sequence[tuple[int, tuple[str, int]]]]:
+        for offset, record in enumerate(self.records):
+            yield [(offset, record)]
+
+
+async def start(log: MemoryLog | None = None) -> tuple[Runtime[tuple[str, int]], Counter, MemoryLog]:
+    timeline = Timeline()
+    machine = Counter(timeline)
+    log = log or MemoryLog()
+    failures: list[BaseException] = []
+    runtime = Runtime(machine, log, timeline, on_failed=failures.append)
+    runtime.failures = failures  # type: ignore[attr-defined]
+    await runtime.load()
+    return runtime, machine, log
+
+
+async def settle() -> None:
+    for _ in range(5):
+        await asyncio.sleep(0)
+
+
+async def test_load_replays_everything_and_then_serves() -> None:
+    runtime, machine, _ = await start(MemoryLog([("a", 4), ("a", 5)]))
+    assert machine.events == ["loaded"] and machine.offsets == [0, 1]
+    assert await runtime.run(lambda: machine.add("a")) == 6
+    await runtime.close()
+
+
+async def test_operations_that_queue_up_share_one_append_and_see_each_other() -> None:
+    runtime, machine, log = await start()
+    answers = await asyncio.gather(*(runtime.run(lambda: machine.add("a")) for _ in range(20)))
+    assert answers == list(range(1, 21))
+    assert log.appends == [20] and machine.offsets == list(range(20))
+    await runtime.close()
+
+
+async def test_nothing_is_answered_before_it_is_committed_not_even_a_read_or_a_refusal() -> None:
+    runtime, machine, log = await start()
+    log.automatic = False
+    write = asyncio.create_task(runtime.run(lambda: machine.add("a")))
+    read = asyncio.create_task(runtime.run(lambda: machine.read("a")))
+    refusal = asyncio.create_task(runtime.run(lambda: machine.add("a", -1)))
+    await settle()
+    assert machine.values["a"] == 1
+    assert not write.done() and not read.done() and not refusal.done()
+    log.commit(1)
+    await settle()
+    assert await write == 1 and await read == 1
+    with pytest.raises(ApiError, match="negative"):
+        await refusal
+    await runtime.close()
+
+
+async def test_a_failed_append_is_taken_back_and_the_reign_goes_on() -> None:
+    runtime, machine, log = await start()
+    await runtime.run(lambda: machine.add("a"))
+    log.append_error = ApiError(ErrorCode.NOT_ENOUGH_REPLICAS)
+    answers = await asyncio.gather(
+        runtime.run(lambda: machine.add("a")), runtime.run(lambda: machine.add("b")), return_exceptions=True
+    )
+    assert [error.code for error in answers if isinstance(error, ApiError)] == [ErrorCode.NOT_ENOUGH_REPLICAS] * 2
+    assert dict(machine.values) == {"a": 1}
+    log.append_error = None
+    assert await runtime.run(lambda: machine.add("a")) == 2
+    await runtime.close()
+
+
+async def test_an_operation_that_is_too_large_fails_alone() -> None:
+    runtime, machine, _ = await start()
+    small, large = await asyncio.gather(
+        runtime.run(lambda: machine.add("a")), runtime.run(lambda: machine.add("large")), return_exceptions=True
+    )
+    assert small == 1 and isinstance(large, ApiError) and large.code is ErrorCode.MESSAGE_TOO_LARGE
+    assert "large" not in machine.values
+    await runtime.close()
+
+
+async def test_lost_records_end_the_reign_and_tell_every_caller() -> None:
+    runtime, machine, log = await start()
+    log.automatic = False
+    writes = [asyncio.create_task(runtime.run(lambda: machine.add("a"))) for _ in range(3)]
+    await settle()
+    log.fail(ApiError(ErrorCode.NOT_LEADER_OR_FOLLOWER))
+    for write in writes:
+        with pytest.raises(ApiError) as caught:
+            await write
+        assert caught.value.code is ErrorCode.NOT_LEADER_OR_FOLLOWER
+    assert runtime.state is State.ENDED and machine.events == ["loaded", "unloaded"]
+    assert len(runtime.failures) == 1  # type: ignore[attr-defined]
+    await runtime.close()
+
+
+async def test_unload_fails_the_parked_with_not_coordinator() -> None:
+    runtime, machine, log = await start()
+    log.automatic = False
+    write = asyncio.create_task(runtime.run(lambda: machine.add("a")))
+    await settle()
+    runtime.unload()
+    with pytest.raises(ApiError) as caught:
+        await write
+    assert caught.value.code is ErrorCode.NOT_COORDINATOR
+    with pytest.raises(ApiError) as caught:
+        await runtime.run(lambda: machine.read("a"))
+    assert caught.value.code is ErrorCode.NOT_COORDINATOR
+    assert not runtime.failures  # type: ignore[attr-defined]
+    await runtime.close()
+
+
+async def test_while_loading_callers_are_told_so() -> None:
+    timeline = Timeline()
+    machine = Counter(timeline)
+    runtime = Runtime(machine, MemoryLog([("a", 1)] * 50), timeline)
+    with pytest.raises(ApiError) as caught:
+        await runtime.run(lambda: machine.read("a"))
+    assert caught.value.code is ErrorCode.NOT_COORDINATOR
+    loading = asyncio.create_task(runtime.load())
+    await asyncio.sleep(0)
+    with pytest.raises(ApiError) as caught:
+        await runtime.run(lambda: machine.read("a"))
+    assert caught.value.code is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+    assert await loading == 50
+    await runtime.close()
+
+
+async def test_unload_while_loading_stops_the_load() -> None:
+    timeline = Timeline()
+    machine = Counter(timeline)
+    runtime = Runtime(machine, MemoryLog([("a", 1)] * 50), timeline)
+    loading = asyncio.create_task(runtime.load())
+    await asyncio.sleep(0)
+    runtime.unload()
+    assert await loading < 50 and machine.events == ["unloaded"]
+    await runtime.close()
+
+
+async def test_a_deadline_answers_request_timed_out() -> None:
+    runtime, machine, log = await start()
+    log.automatic = False
+    with pytest.raises(ApiError) as caught:
+        await runtime.run(lambda: machine.add("a"), timeout_ms=5)
+    assert caught.value.code is ErrorCode.REQUEST_TIMED_OUT
+    log.commit(1)
+    await settle()
+    assert await runtime.run(lambda: machine.read("a")) == 1
+    await runtime.close()
+
+
+async def test_a_bug_in_an_operation_harms_its_caller_alone() -> None:
+    runtime, machine, _ = await start()
+
+    def broken() -> Result[tuple[str, int], int]:
+        raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        await runtime.run(broken)
+    assert await runtime.run(lambda: machine.add("a")) == 1
+    await runtime.close()
+
+
+async def test_a_machine_that_cannot_replay_its_own_record_ends_the_reign() -> None:
+    runtime, machine, _ = await start()
+    with pytest.raises(ApiError):
+        await runtime.run(lambda: machine.add("poison"))
+    assert runtime.state is State.ENDED
+    assert isinstance(runtime.failures[0], RuntimeError)  # type: ignore[attr-defined]
+    await runtime.close()
+
+
+async def test_timers_run_operations_and_can_be_cancelled_or_replaced() -> None:
+    runtime, machine, _ = await start()
+    runtime.schedule("late", 1, lambda: machine.add("late"))
+    runtime.schedule("late", 2, lambda: machine.add("later"))
+    runtime.schedule("never", 1, lambda: machine.add("never"))
+    runtime.schedule("refused", 1, lambda: machine.add("a", -1))
+    assert runtime.cancel("never") and not runtime.cancel("never")
+    await asyncio.sleep(0.02)
+    assert dict(machine.values) == {"later": 1}
+    await runtime.close()
+
+
+async def test_a_caller_that_gave_up_before_its_turn_has_no_effect() -> None:
+    runtime, machine, _ = await start()
+    task = asyncio.create_task(runtime.run(lambda: machine.add("a")))
+    await asyncio.sleep(0)
+    # The operation is queued, its turn comes with the next pass of the loop.
+    task.cancel()
+    await settle()
+    assert task.cancelled()
+    await runtime.close()
+
+
+async def test_an_unload_between_turns_answers_the_queue() -> None:
+    runtime, machine, _ = await start()
+    tasks = [asyncio.create_task(runtime.run(lambda: machine.add("a"))) for _ in range(1200)]
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    runtime.unload()
+    answers = await asyncio.gather(*tasks, return_exceptions=True)
+    assert all(isinstance(answer, int | ApiError) for answer in answers)
+    await runtime.close()
