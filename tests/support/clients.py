@@ -18,7 +18,8 @@ def admin(bootstrap: str) -> AdminClient:
 def create_topic(bootstrap: str, topic: str, partitions: int = 1, **configs: object) -> None:
     """Create a topic and wait for the answer; raises KafkaException where it is refused."""
     settings = {key.replace("_", "."): str(value) for key, value in configs.items()}
-    futures = admin(bootstrap).create_topics([NewTopic(topic, partitions, 1, config=settings)], operation_timeout=30)
+    client = admin(bootstrap)  # a client that is collected before it is answered gives up
+    futures = client.create_topics([NewTopic(topic, partitions, 1, config=settings)], operation_timeout=30)
     futures[topic].result(timeout=30)
 
 
