@@ -66,7 +66,7 @@ class Node:
             self.process = subprocess.Popen(
                 command, stdout=output, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL, env=environment
             )
-        self._await_port()
+        self.await_port()
         return self
 
     def stop(self) -> int:
@@ -113,7 +113,8 @@ class Node:
             process.wait()
             raise AssertionError(f"the node did not stop in 30 s:\n{self.log_text()[-4000:]}") from None
 
-    def _await_port(self) -> None:
+    def await_port(self) -> None:
+        """Wait until the port accepts; fails with the output of the process where it ends or takes too long."""
         assert self.process is not None
         deadline = time.monotonic() + START_TIMEOUT_S
         while time.monotonic() < deadline:

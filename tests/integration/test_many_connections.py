@@ -1,0 +1,110 @@
+"""Connections that do nothing, and connections that stall, cost the node little, and nobody else anything."""
+
+from __future__ import annotations
+
+import resource
+import socket
+import time
+
+import pytest
+from confluent_kafka import Producer
+
+from odradek.protocol.apis import ApiKey
+from odradek.protocol.messages.fetch_request import FetchPartition, FetchRequest, FetchTopic
+from tests.support.clients import create_topic, produce_all, read_all
+from tests.support.node import Node
+from tests.support.wire import Wire
+
+IDLE = 5000
+STALLED = 200
+MEBIBYTE = 2**20
+
+
+@pytest.fixture
+def many_descriptors() -> None:
+    """Room for both ends' sockets; the node is a child and inherits the limit."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = 2 * IDLE + 1000
+    if hard != resource.RLIM_INFINITY and hard < wanted:
+        pytest.skip(f"this machine allows {hard} descriptors, the test needs {wanted}")
+    resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, wanted), hard))
+
+
+def settled_memory(node: Node) -> int:
+    """Resident memory once it has stopped growing."""
+    last, now = 0, node.memory_bytes()
+    deadline = time.monotonic() + 20
+    while now > last * 1.01 and time.monotonic() < deadline:
+        time.sleep(0.5)
+        last, now = now, node.memory_bytes()
+    return now
+
+
+@pytest.mark.usefixtures("many_descriptors")
+def test_five_thousand_idle_connections(own_node: Node) -> None:
+    before = settled_memory(own_node)
+    idle = [socket.create_connection(("127.0.0.1", own_node.port)) for _ in range(IDLE)]
+    try:
+        produce_all(own_node.bootstrap, "beside-idlers", [(None, b"v")] * 100)
+        grown = settled_memory(own_node) - before
+        assert grown < 100 * MEBIBYTE, f"{grown / IDLE / 1024:.1f} KiB for each idle connection"
+    finally:
+        for connection in idle:
+            connection.close()
+
+
+def test_readers_that_do_not_read(own_node: Node) -> None:
+    create_topic(own_node.bootstrap, "big")
+    produce_all(own_node.bootstrap, "big", [(None, bytes(900_000))] * 30)
+    before = settled_memory(own_node)
+    partition = FetchPartition(partition=0, fetch_offset=0, partition_max_bytes=20 * MEBIBYTE)
+    request = FetchRequest(
+        max_wait_ms=0, min_bytes=1, max_bytes=20 * MEBIBYTE, topics=[FetchTopic(topic="big", partitions=[partition])]
+    )
+    stalled = [Wire(own_node.port) for _ in range(STALLED)]
+    try:
+        for wire in stalled:
+            for _ in range(5):
+                wire.send(ApiKey.FETCH, 11, request)
+        time.sleep(2)
+        assert len(read_all(own_node.bootstrap, "big")) == 30
+        grown = settled_memory(own_node) - before
+        assert grown < 600 * MEBIBYTE, f"{grown / STALLED / MEBIBYTE:.1f} MiB for each stalled reader"
+    finally:
+        for wire in stalled:
+            wire.close()
+
+
+def test_a_writer_that_stops_in_the_middle_of_a_frame(own_node: Node) -> None:
+    before = settled_memory(own_node)
+    stalled = [Wire(own_node.port) for _ in range(STALLED)]
+    try:
+        for wire in stalled:
+            wire.socket.sendall(bytes.fromhex("05f5e100") + b"\x00\x00\x00\x09" + b"x" * 1000)
+        producer = Producer({"bootstrap.servers": own_node.bootstrap})
+        producer.produce("beside-stalled", b"v")
+        assert producer.flush(20) == 0
+        grown = settled_memory(own_node) - before
+        assert grown < 100 * MEBIBYTE, "memory was reserved for what a header promised, not for what came"
+    finally:
+        for wire in stalled:
+            wire.close()
+
+
+def test_connections_over_the_limits_are_closed_and_others_served(tmp_path_factory: pytest.TempPathFactory) -> None:
+    with Node(tmp_path_factory.mktemp("node"), {"max.connections.per.ip": 10}) as node:
+        held = [socket.create_connection(("127.0.0.1", node.port)) for _ in range(8)]
+        extra = [socket.create_connection(("127.0.0.1", node.port), timeout=10) for _ in range(5)]
+        refused = 0
+        for connection in extra:
+            connection.settimeout(2)
+            try:
+                refused += connection.recv(1) == b""
+            except TimeoutError:
+                pass
+            except ConnectionError:
+                refused += 1
+        assert refused == 3
+        for connection in held + extra:
+            connection.close()
+        produce_all(node.bootstrap, "after-the-crowd", [(None, b"v")])
