@@ -165,6 +165,7 @@ class Runtime(Generic[RecordT]):
         self._turn_scheduled = False
         self._committed_offset = 0
         self._end_offset = 0
+        self._next_offset = 0
         self._committer: asyncio.Task[None] | None = None
         self._appended = asyncio.Event()
         self._timers: dict[Hashable, asyncio.TimerHandle] = {}
@@ -183,6 +184,11 @@ class Runtime(Generic[RecordT]):
     def committed_offset(self) -> int:
         """Exclusive: everything below has been replayed and is committed."""
         return self._committed_offset
+
+    @property
+    def next_offset(self) -> int:
+        """The offset of the first record that the operation under way will return; meaningful inside operations."""
+        return self._next_offset
 
     async def load(self) -> int:
         """Replay everything committed, in slices that let others run, then begin to serve.
@@ -318,7 +324,7 @@ class Runtime(Generic[RecordT]):
             self._schedule_turn()
 
     def _run_queued(self, base_offset: int, group: list[_Parked], prepared: list[Any]) -> int:
-        next_offset = base_offset
+        self._next_offset = base_offset
         while self._queue and len(group) < MAX_OPERATIONS_PER_TURN:
             parked, operation = self._queue.popleft()
             if parked.future.done():  # its caller gave up before it began
@@ -329,17 +335,15 @@ class Runtime(Generic[RecordT]):
                 parked.response = result.response
                 if result.records:
                     prepared.append(self._log.prepare(result.records, atomic=result.atomic))
-            except ApiError as error:
-                parked.error = error
             except Exception as error:
-                # A bug in an operation harms its caller alone: it has changed nothing.
+                # A refusal, or a bug in an operation: it has changed nothing and harms its caller alone.
                 parked.error = error
             else:
                 for record in result.records:
-                    self.machine.replay(record, next_offset)
-                    next_offset += 1
-            parked.end_offset = next_offset
-        return next_offset
+                    self.machine.replay(record, self._next_offset)
+                    self._next_offset += 1
+            parked.end_offset = self._next_offset
+        return self._next_offset
 
     def _release(self) -> None:
         while self._parked and self._parked[0].end_offset <= self._committed_offset:
