@@ -1,0 +1,1 @@
+"""One module for each message of Kafka's protocol and logs; import the module that you need."""

@@ -1,0 +1,25 @@
+"""ConsumerGroupCurrentMemberAssignmentValue, declared for every version; generated from Kafka's definition."""
+
+from __future__ import annotations
+
+from uuid import UUID
+
+from odradek.protocol.declare import Message, array, int8, int32, uuid
+
+
+class TopicPartitions(Message):
+    """Within ConsumerGroupCurrentMemberAssignmentValue."""
+
+    topic_id: UUID = uuid("0+")
+    partitions: list[int] = array("int32", "0+")
+    assignment_epochs: list[int] | None = array("int32", "0+", nullable="0+", tag=0)
+
+
+class ConsumerGroupCurrentMemberAssignmentValue(Message, kind="coordinator-value", key=8, versions="0", flexible="0+"):
+    """Value of a coordinator's record, type 8, versions 0, flexible 0+."""
+
+    member_epoch: int = int32("0+")
+    previous_member_epoch: int = int32("0+")
+    state: int = int8("0+")
+    assigned_partitions: list[TopicPartitions] = array(TopicPartitions, "0+")
+    partitions_pending_revocation: list[TopicPartitions] = array(TopicPartitions, "0+")

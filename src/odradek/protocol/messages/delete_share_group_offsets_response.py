@@ -1,0 +1,25 @@
+"""DeleteShareGroupOffsetsResponse, declared for every version; generated from Kafka's definition."""
+
+from __future__ import annotations
+
+from uuid import UUID
+
+from odradek.protocol.declare import Message, array, int16, int32, string, uuid
+
+
+class DeleteShareGroupOffsetsResponseTopic(Message):
+    """Within DeleteShareGroupOffsetsResponse."""
+
+    topic_name: str = string("0+")
+    topic_id: UUID = uuid("0+")
+    error_code: int = int16("0+")
+    error_message: str | None = string("0+", default=None, nullable="0+")
+
+
+class DeleteShareGroupOffsetsResponse(Message, kind="response", key=92, versions="0", flexible="0+"):
+    """Response of API 92, versions 0, flexible 0+."""
+
+    throttle_time_ms: int = int32("0+")
+    error_code: int = int16("0+")
+    error_message: str | None = string("0+", default=None, nullable="0+")
+    responses: list[DeleteShareGroupOffsetsResponseTopic] = array(DeleteShareGroupOffsetsResponseTopic, "0+")

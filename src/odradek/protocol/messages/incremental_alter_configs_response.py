@@ -1,0 +1,21 @@
+"""IncrementalAlterConfigsResponse, declared for every version; generated from Kafka's definition."""
+
+from __future__ import annotations
+
+from odradek.protocol.declare import Message, array, int8, int16, int32, string
+
+
+class AlterConfigsResourceResponse(Message):
+    """Within IncrementalAlterConfigsResponse."""
+
+    error_code: int = int16("0+")
+    error_message: str | None = string("0+", nullable="0+")
+    resource_type: int = int8("0+")
+    resource_name: str = string("0+")
+
+
+class IncrementalAlterConfigsResponse(Message, kind="response", key=44, versions="0-1", flexible="1+"):
+    """Response of API 44, versions 0-1, flexible 1+."""
+
+    throttle_time_ms: int = int32("0+")
+    responses: list[AlterConfigsResourceResponse] = array(AlterConfigsResourceResponse, "0+")

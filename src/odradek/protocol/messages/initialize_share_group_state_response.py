@@ -1,0 +1,28 @@
+"""InitializeShareGroupStateResponse, declared for every version; generated from Kafka's definition."""
+
+from __future__ import annotations
+
+from uuid import UUID
+
+from odradek.protocol.declare import Message, array, int16, int32, string, uuid
+
+
+class PartitionResult(Message):
+    """Within InitializeShareGroupStateResponse."""
+
+    partition: int = int32("0+")
+    error_code: int = int16("0+")
+    error_message: str | None = string("0+", default=None, nullable="0+")
+
+
+class InitializeStateResult(Message):
+    """Within InitializeShareGroupStateResponse."""
+
+    topic_id: UUID = uuid("0+")
+    partitions: list[PartitionResult] = array(PartitionResult, "0+")
+
+
+class InitializeShareGroupStateResponse(Message, kind="response", key=83, versions="0", flexible="0+"):
+    """Response of API 83, versions 0, flexible 0+."""
+
+    results: list[InitializeStateResult] = array(InitializeStateResult, "0+")

@@ -1,0 +1,12 @@
+"""PushTelemetryResponse, declared for every version; generated from Kafka's definition."""
+
+from __future__ import annotations
+
+from odradek.protocol.declare import Message, int16, int32
+
+
+class PushTelemetryResponse(Message, kind="response", key=72, versions="0", flexible="0+"):
+    """Response of API 72, versions 0, flexible 0+."""
+
+    throttle_time_ms: int = int32("0+")
+    error_code: int = int16("0+")

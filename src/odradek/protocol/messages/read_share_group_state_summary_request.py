@@ -1,0 +1,28 @@
+"""ReadShareGroupStateSummaryRequest, declared for every version; generated from Kafka's definition."""
+
+from __future__ import annotations
+
+from uuid import UUID
+
+from odradek.protocol.declare import Message, array, int32, string, uuid
+
+
+class PartitionData(Message):
+    """Within ReadShareGroupStateSummaryRequest."""
+
+    partition: int = int32("0+")
+    leader_epoch: int = int32("0+")
+
+
+class ReadStateSummaryData(Message):
+    """Within ReadShareGroupStateSummaryRequest."""
+
+    topic_id: UUID = uuid("0+")
+    partitions: list[PartitionData] = array(PartitionData, "0+")
+
+
+class ReadShareGroupStateSummaryRequest(Message, kind="request", key=87, versions="0-1", flexible="0+"):
+    """Request of API 87, versions 0-1, flexible 0+; listeners: broker."""
+
+    group_id: str = string("0+")
+    topics: list[ReadStateSummaryData] = array(ReadStateSummaryData, "0+")

@@ -1,0 +1,12 @@
+"""RenewDelegationTokenRequest, declared for every version; generated from Kafka's definition."""
+
+from __future__ import annotations
+
+from odradek.protocol.declare import Message, binary, int64
+
+
+class RenewDelegationTokenRequest(Message, kind="request", key=39, versions="1-2", flexible="2+"):
+    """Request of API 39, versions 1-2, flexible 2+; listeners: broker, controller."""
+
+    hmac: bytes = binary("0+")
+    renew_period_ms: int = int64("0+")

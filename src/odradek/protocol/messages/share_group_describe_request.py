@@ -1,0 +1,12 @@
+"""ShareGroupDescribeRequest, declared for every version; generated from Kafka's definition."""
+
+from __future__ import annotations
+
+from odradek.protocol.declare import Message, array, boolean
+
+
+class ShareGroupDescribeRequest(Message, kind="request", key=77, versions="1", flexible="0+"):
+    """Request of API 77, versions 1, flexible 0+; listeners: broker."""
+
+    group_ids: list[str] = array("string", "0+")
+    include_authorized_operations: bool = boolean("0+")

@@ -1,0 +1,12 @@
+"""ShareGroupTargetAssignmentMemberKey, declared for every version; generated from Kafka's definition."""
+
+from __future__ import annotations
+
+from odradek.protocol.declare import Message, string
+
+
+class ShareGroupTargetAssignmentMemberKey(Message, kind="coordinator-key", key=13, versions="0"):
+    """Key of a coordinator's record, type 13, versions 0, never flexible."""
+
+    group_id: str = string("0")
+    member_id: str = string("0")

@@ -1,0 +1,12 @@
+"""StreamsGroupMemberMetadataKey, declared for every version; generated from Kafka's definition."""
+
+from __future__ import annotations
+
+from odradek.protocol.declare import Message, string
+
+
+class StreamsGroupMemberMetadataKey(Message, kind="coordinator-key", key=19, versions="0"):
+    """Key of a coordinator's record, type 19, versions 0, never flexible."""
+
+    group_id: str = string("0")
+    member_id: str = string("0")

@@ -1,0 +1,13 @@
+"""StreamsGroupTopologyDescriptionUpdateResponse, declared for every version; generated from Kafka's definition."""
+
+from __future__ import annotations
+
+from odradek.protocol.declare import Message, int16, int32, string
+
+
+class StreamsGroupTopologyDescriptionUpdateResponse(Message, kind="response", key=93, versions="0", flexible="0+"):
+    """Response of API 93, versions 0, flexible 0+."""
+
+    throttle_time_ms: int = int32("0+")
+    error_code: int = int16("0+")
+    error_message: str | None = string("0+", default=None, nullable="0+")
