@@ -1,0 +1,354 @@
+"""The things that the cluster's metadata speaks of, as immutable values, and how records make and change them.
+
+The controller's machine and every broker's image hold these same values and use these same functions, so that a record
+cannot mean two things.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from enum import IntEnum
+from types import MappingProxyType
+from uuid import UUID
+
+from odradek.metadata.features import LevelRange
+from odradek.protocol.messages.broker_registration_change_record import BrokerRegistrationChangeRecord
+from odradek.protocol.messages.partition_change_record import PartitionChangeRecord
+from odradek.protocol.messages.partition_record import PartitionRecord
+from odradek.protocol.messages.register_broker_record import BrokerEndpoint, BrokerFeature, RegisterBrokerRecord
+from odradek.protocol.messages.register_controller_record import (
+    ControllerEndpoint,
+    ControllerFeature,
+    RegisterControllerRecord,
+)
+
+NO_LEADER = -1
+NO_LEADER_CHANGE = -2
+ZERO_UUID = UUID(int=0)
+# Directory ids with a meaning of their own (KIP-858).
+UNASSIGNED_DIRECTORY = UUID(int=0)
+LOST_DIRECTORY = UUID(int=1)
+MIGRATING_DIRECTORY = UUID(int=2)
+
+
+class ResourceType(IntEnum):
+    """Kinds of resources that carry configuration; ConfigResource.Type."""
+
+    UNKNOWN = 0
+    TOPIC = 2
+    BROKER = 4
+    BROKER_LOGGER = 8
+    CLIENT_METRICS = 16
+    GROUP = 32
+
+
+ConfigResource = tuple[int, str]
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionImage:
+    """One partition's replicas and leadership.
+
+    Attributes:
+        replicas: broker ids in order of preference; the first is the preferred leader.
+        isr: in-sync replicas.
+        leader: broker id, NO_LEADER while offline.
+        leader_epoch: grows with every change of leader.
+        partition_epoch: grows with every change of anything.
+        elr: eligible leader replicas (KIP-966); last_known_elr: those of the last leader when all is lost.
+        directories: log directory id per replica, in the order of `replicas`; empty where not assigned.
+        leader_recovery_state: 1 after an unclean election, until the leader says that it has recovered (KIP-704).
+    """
+
+    replicas: tuple[int, ...]
+    isr: tuple[int, ...]
+    leader: int
+    leader_epoch: int
+    partition_epoch: int
+    removing_replicas: tuple[int, ...] = ()
+    adding_replicas: tuple[int, ...] = ()
+    elr: tuple[int, ...] = ()
+    last_known_elr: tuple[int, ...] = ()
+    directories: tuple[UUID, ...] = ()
+    leader_recovery_state: int = 0
+
+    @property
+    def has_leader(self) -> bool:
+        return self.leader != NO_LEADER
+
+    @property
+    def preferred_leader(self) -> int:
+        return self.replicas[0] if self.replicas else NO_LEADER
+
+    @property
+    def reassigning(self) -> bool:
+        """Whether replicas are being added or removed."""
+        return bool(self.adding_replicas or self.removing_replicas)
+
+    def directory(self, broker_id: int) -> UUID:
+        """The directory that holds this broker's replica, or UNASSIGNED_DIRECTORY."""
+        if broker_id in self.replicas and self.directories:
+            return self.directories[self.replicas.index(broker_id)]
+        return UNASSIGNED_DIRECTORY
+
+
+@dataclass(frozen=True, slots=True)
+class TopicImage:
+    """A topic and its partitions by number, 0 to n-1."""
+
+    name: str
+    topic_id: UUID
+    partitions: Mapping[int, PartitionImage] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Endpoint:
+    """Where a listener is reached; security_protocol: 0 PLAINTEXT, 1 SSL, 2 SASL_PLAINTEXT, 3 SASL_SSL."""
+
+    name: str
+    host: str
+    port: int
+    security_protocol: int
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerImage:
+    """One registration of a broker.
+
+    Attributes:
+        broker_epoch: the offset of its registration record; a later start of the broker has a larger one.
+        fenced: not part of the cluster for clients, leads nothing.
+        directories: ids of its log directories that are online; cordoned ones take no new replicas (KIP-1066).
+    """
+
+    broker_id: int
+    broker_epoch: int
+    incarnation_id: UUID
+    endpoints: tuple[Endpoint, ...] = ()
+    features: Mapping[str, LevelRange] = field(default_factory=lambda: MappingProxyType({}))
+    rack: str | None = None
+    fenced: bool = True
+    in_controlled_shutdown: bool = False
+    directories: tuple[UUID, ...] = ()
+    cordoned_directories: tuple[UUID, ...] = ()
+
+    def endpoint(self, listener_name: str) -> Endpoint | None:
+        """The endpoint of a listener by its name, exactly as registered."""
+        return next((endpoint for endpoint in self.endpoints if endpoint.name == listener_name), None)
+
+    @property
+    def active(self) -> bool:
+        """Whether it may lead and be in sync: neither fenced nor about to stop (KIP-841)."""
+        return not self.fenced and not self.in_controlled_shutdown
+
+
+@dataclass(frozen=True, slots=True)
+class ControllerImage:
+    """One registration of a controller (KIP-919)."""
+
+    controller_id: int
+    incarnation_id: UUID
+    endpoints: tuple[Endpoint, ...] = ()
+    features: Mapping[str, LevelRange] = field(default_factory=lambda: MappingProxyType({}))
+    zk_migration_ready: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Acl:
+    """One access control entry; the numbers are Kafka's."""
+
+    resource_type: int
+    resource_name: str
+    pattern_type: int
+    principal: str
+    host: str
+    operation: int
+    permission_type: int
+
+
+@dataclass(frozen=True, slots=True)
+class ScramCredential:
+    """What a server keeps of a user's password (RFC 5802)."""
+
+    salt: bytes
+    stored_key: bytes
+    server_key: bytes
+    iterations: int
+
+
+@dataclass(frozen=True, slots=True)
+class DelegationToken:
+    """A delegation token without its secret, which follows from the cluster's master key. Times are wall-clock ms."""
+
+    token_id: str
+    owner: str
+    requester: str
+    renewers: tuple[str, ...]
+    issue_timestamp_ms: int
+    max_timestamp_ms: int
+    expiration_timestamp_ms: int
+
+
+# A quota's entity: (type, name) pairs, sorted; a name of None is the default of its type.
+QuotaEntity = tuple[tuple[str, str | None], ...]
+
+
+def quota_entity(pairs: Sequence[tuple[str, str | None]]) -> QuotaEntity:
+    """The one order of an entity's parts, so that it can be a key."""
+    return tuple(sorted(pairs, key=lambda pair: (pair[0], pair[1] or "")))
+
+
+def partition_of(record: PartitionRecord) -> PartitionImage:
+    """The partition that a PartitionRecord creates or replaces."""
+    return PartitionImage(
+        replicas=tuple(record.replicas),
+        isr=tuple(record.isr),
+        leader=record.leader,
+        leader_epoch=record.leader_epoch,
+        partition_epoch=record.partition_epoch,
+        removing_replicas=tuple(record.removing_replicas),
+        adding_replicas=tuple(record.adding_replicas),
+        elr=tuple(record.eligible_leader_replicas or ()),
+        last_known_elr=tuple(record.last_known_elr or ()),
+        directories=tuple(record.directories),
+        leader_recovery_state=record.leader_recovery_state,
+    )
+
+
+def partition_record(
+    topic_id: UUID, partition_id: int, partition: PartitionImage, metadata_version: int
+) -> PartitionRecord:
+    """The record that recreates a partition; leaves out what this metadata.version cannot write."""
+    directories = partition.directories or (UNASSIGNED_DIRECTORY,) * len(partition.replicas)
+    return PartitionRecord(
+        partition_id=partition_id,
+        topic_id=topic_id,
+        replicas=list(partition.replicas),
+        isr=list(partition.isr),
+        removing_replicas=list(partition.removing_replicas),
+        adding_replicas=list(partition.adding_replicas),
+        leader=partition.leader,
+        leader_recovery_state=partition.leader_recovery_state,
+        leader_epoch=partition.leader_epoch,
+        partition_epoch=partition.partition_epoch,
+        directories=list(directories) if metadata_version >= 17 else [],
+        eligible_leader_replicas=list(partition.elr) if metadata_version >= 23 and partition.elr else None,
+        last_known_elr=list(partition.last_known_elr) if metadata_version >= 23 and partition.last_known_elr else None,
+    )
+
+
+def changed_partition(partition: PartitionImage, record: PartitionChangeRecord) -> PartitionImage:
+    """What a PartitionChangeRecord makes of a partition. Null and -2 (leader) mean "as it was"."""
+    leader, leader_epoch = partition.leader, partition.leader_epoch
+    if record.leader != NO_LEADER_CHANGE:
+        leader, leader_epoch = record.leader, leader_epoch + 1
+    replicas = partition.replicas if record.replicas is None else tuple(record.replicas)
+    if record.directories:
+        directories = tuple(record.directories)
+    elif replicas == partition.replicas:
+        directories = partition.directories
+    else:
+        directories = tuple(partition.directory(replica) for replica in replicas)
+    recovery = record.leader_recovery_state
+    return PartitionImage(
+        replicas=replicas,
+        isr=partition.isr if record.isr is None else tuple(record.isr),
+        leader=leader,
+        leader_epoch=leader_epoch,
+        partition_epoch=partition.partition_epoch + 1,
+        removing_replicas=_given(record.removing_replicas, partition.removing_replicas),
+        adding_replicas=_given(record.adding_replicas, partition.adding_replicas),
+        elr=_given(record.eligible_leader_replicas, partition.elr),
+        last_known_elr=_given(record.last_known_elr, partition.last_known_elr),
+        directories=directories,
+        leader_recovery_state=partition.leader_recovery_state if recovery == -1 else recovery,
+    )
+
+
+def _given(new: Sequence[int] | None, old: tuple[int, ...]) -> tuple[int, ...]:
+    return old if new is None else tuple(new)
+
+
+def broker_of(record: RegisterBrokerRecord) -> BrokerImage:
+    """The registration that a RegisterBrokerRecord makes."""
+    return BrokerImage(
+        broker_id=record.broker_id,
+        broker_epoch=record.broker_epoch,
+        incarnation_id=record.incarnation_id,
+        endpoints=tuple(Endpoint(e.name, e.host, e.port, e.security_protocol) for e in record.end_points),
+        features=MappingProxyType(
+            {f.name: LevelRange(f.min_supported_version, f.max_supported_version) for f in record.features}
+        ),
+        rack=record.rack,
+        fenced=record.fenced,
+        in_controlled_shutdown=record.in_controlled_shutdown,
+        directories=tuple(record.log_dirs),
+        cordoned_directories=tuple(record.cordoned_log_dirs or ()),
+    )
+
+
+def broker_record(broker: BrokerImage, metadata_version: int) -> RegisterBrokerRecord:
+    """The record that recreates a registration."""
+    return RegisterBrokerRecord(
+        broker_id=broker.broker_id,
+        incarnation_id=broker.incarnation_id,
+        broker_epoch=broker.broker_epoch,
+        end_points=[
+            BrokerEndpoint(name=e.name, host=e.host, port=e.port, security_protocol=e.security_protocol)
+            for e in broker.endpoints
+        ],
+        features=[
+            BrokerFeature(name=name, min_supported_version=levels.min_level, max_supported_version=levels.max_level)
+            for name, levels in sorted(broker.features.items())
+        ],
+        rack=broker.rack,
+        fenced=broker.fenced,
+        in_controlled_shutdown=broker.in_controlled_shutdown,
+        log_dirs=list(broker.directories) if metadata_version >= 17 else [],
+        cordoned_log_dirs=list(broker.cordoned_directories)
+        if metadata_version >= 30 and broker.cordoned_directories
+        else None,
+    )
+
+
+def changed_broker(broker: BrokerImage, record: BrokerRegistrationChangeRecord) -> BrokerImage:
+    """What a BrokerRegistrationChangeRecord makes of a registration: fenced is 1 to fence, -1 to unfence, 0 neither."""
+    cordoned = record.cordoned_log_dirs
+    return replace(
+        broker,
+        fenced={1: True, -1: False}.get(record.fenced, broker.fenced),
+        in_controlled_shutdown=broker.in_controlled_shutdown or record.in_controlled_shutdown == 1,
+        directories=tuple(record.log_dirs) or broker.directories,
+        cordoned_directories=broker.cordoned_directories if cordoned is None else tuple(cordoned),
+    )
+
+
+def controller_of(record: RegisterControllerRecord) -> ControllerImage:
+    """The registration that a RegisterControllerRecord makes."""
+    return ControllerImage(
+        controller_id=record.controller_id,
+        incarnation_id=record.incarnation_id,
+        endpoints=tuple(Endpoint(e.name, e.host, e.port, e.security_protocol) for e in record.end_points),
+        features=MappingProxyType(
+            {f.name: LevelRange(f.min_supported_version, f.max_supported_version) for f in record.features}
+        ),
+        zk_migration_ready=record.zk_migration_ready,
+    )
+
+
+def controller_record(controller: ControllerImage) -> RegisterControllerRecord:
+    """The record that recreates a controller's registration."""
+    return RegisterControllerRecord(
+        controller_id=controller.controller_id,
+        incarnation_id=controller.incarnation_id,
+        zk_migration_ready=controller.zk_migration_ready,
+        end_points=[
+            ControllerEndpoint(name=e.name, host=e.host, port=e.port, security_protocol=e.security_protocol)
+            for e in controller.endpoints
+        ],
+        features=[
+            ControllerFeature(name=name, min_supported_version=levels.min_level, max_supported_version=levels.max_level)
+            for name, levels in sorted(controller.features.items())
+        ],
+    )

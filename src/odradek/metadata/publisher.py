@@ -1,0 +1,123 @@
+"""From committed metadata records to images, and to those who want to know.
+
+The raft driver hands over committed records in order; whole runs become one delta. Records of a metadata transaction
+(KIP-868) wait until it ends: no reader ever sees half of one. Subscribers are called on the loop, in the order in which
+they subscribed, each with the delta and the image that it made; they must not block, and schedule their own tasks for
+what takes longer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any
+
+from odradek.metadata.delta import MetadataDelta
+from odradek.metadata.image import MetadataImage
+
+Subscriber = Callable[[MetadataDelta, MetadataImage], None]
+
+
+class TransactionBuffer:
+    """Holds back the records between BeginTransactionRecord and its end."""
+
+    def __init__(self) -> None:
+        self._held: list[tuple[int, Any]] | None = None
+
+    @property
+    def open(self) -> bool:
+        """Whether a transaction has begun and not ended."""
+        return self._held is not None
+
+    def take(self, offset: int, record: Any) -> Sequence[tuple[int, Any]]:
+        """The records that count from now on: this one, none while a transaction is open, or all of it at its end.
+
+        Raises:
+            ValueError: markers out of order.
+        """
+        kind = type(record).__name__
+        if kind == "BeginTransactionRecord":
+            if self._held is not None:
+                raise ValueError(f"a metadata transaction begins at {offset} inside another")
+            self._held = []
+            return ()
+        if kind in ("EndTransactionRecord", "AbortTransactionRecord"):
+            if self._held is None:
+                raise ValueError(f"a metadata transaction ends at {offset} that never began")
+            held, self._held = self._held, None
+            return held if kind == "EndTransactionRecord" else ()
+        if self._held is not None:
+            self._held.append((offset, record))
+            return ()
+        return ((offset, record),)
+
+
+class MetadataPublisher:
+    """Keeps the newest image and tells subscribers."""
+
+    def __init__(self, cluster_id: str = "") -> None:
+        self.image = MetadataImage(cluster_id=cluster_id)
+        self._transaction = TransactionBuffer()
+        self._subscribers: list[Subscriber] = []
+
+    def subscribe(self, subscriber: Subscriber) -> None:
+        """Call `subscriber(delta, image)` for every later change, and at once with all that is known so far."""
+        self._subscribers.append(subscriber)
+        if self.image.offset >= 0:
+            subscriber(delta_from_nothing(self.image), self.image)
+
+    def unsubscribe(self, subscriber: Subscriber) -> None:
+        """Stop calling it."""
+        self._subscribers.remove(subscriber)
+
+    def load_snapshot(self, records: Sequence[Any], offset: int, leader_epoch: int) -> None:
+        """Replace everything by a snapshot that ends with `offset` (inclusive).
+
+        What the old image has and the snapshot has not shows in the delta as deleted.
+        """
+        old = self.image
+        delta = MetadataDelta(MetadataImage(cluster_id=old.cluster_id, controller_id=old.controller_id))
+        for record in records:
+            delta.replay(record)
+        self._transaction = TransactionBuffer()
+        self.image = delta.apply(offset, leader_epoch)
+        delta.deleted_topics = {
+            topic_id: topic for topic_id, topic in old.topics_by_id.items() if topic_id not in self.image.topics_by_id
+        }
+        delta.changed_brokers |= set(old.brokers)
+        delta.changed_configs |= set(old.configs)
+        self._tell(delta)
+
+    def committed(self, records: Sequence[tuple[int, Any]], leader_epoch: int) -> None:
+        """Take committed records, each with its offset; tell subscribers once for all of them."""
+        if not records:
+            return
+        delta = MetadataDelta(self.image)
+        complete_offset = -1  # an image's offset must not claim records that are held back
+        for offset, record in records:
+            for _, counted in self._transaction.take(offset, record):
+                delta.replay(counted)
+            if not self._transaction.open:
+                complete_offset = offset
+        if complete_offset >= 0:
+            self.image = delta.apply(complete_offset, leader_epoch)
+            self._tell(delta)
+
+    def controller_changed(self, controller_id: int) -> None:
+        """The quorum has another leader (-1: none known). Subscribers get an empty delta."""
+        if controller_id != self.image.controller_id:
+            delta = MetadataDelta(self.image)
+            self.image = replace(self.image, controller_id=controller_id)
+            self._tell(delta)
+
+    def _tell(self, delta: MetadataDelta) -> None:
+        for subscriber in tuple(self._subscribers):
+            subscriber(delta, self.image)
+
+
+def delta_from_nothing(image: MetadataImage) -> MetadataDelta:
+    """A delta that says of everything in `image` that it is new."""
+    delta = MetadataDelta(MetadataImage())
+    for record in image.records():
+        delta.replay(record)
+    return delta

@@ -1,0 +1,381 @@
+"""The quorum as a pure function: messages and ticks in; state to persist, messages to send and roles out.
+
+Kafka's Raft (KIP-595, 853, 996): followers pull with Fetch, so the leader learns their positions from what they ask.
+
+    UNATTACHED  knows no leader of its epoch; a voter becomes PROSPECTIVE when nothing is heard for an election timeout
+    PROSPECTIVE asks for pre-votes, which bind nobody; a majority makes it CANDIDATE        (KIP-996)
+    CANDIDATE   has raised the epoch and voted for itself; a majority makes it LEADER
+    LEADER      until it hears of a higher epoch, or of no majority for a fetch timeout (then RESIGNED)
+    FOLLOWER    of a known leader; falls back to PROSPECTIVE when that one is silent
+    RESIGNED    a leader that gave up its epoch; votes for others, leads no more in this epoch
+
+A voter alone passes through all of them at `start`. The driver must do what a `Ready` says in this order: persist
+`persist` durably, append what leading needs, then send `messages`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import TYPE_CHECKING
+
+from odradek.raft.quorum_state import NO_NODE, ElectionState
+from odradek.raft.voters import ReplicaKey, VoterSet
+
+if TYPE_CHECKING:
+    from random import Random
+
+
+class Role(Enum):
+    """See the module's head; OBSERVER follows and never votes or stands."""
+
+    UNATTACHED = "unattached"
+    PROSPECTIVE = "prospective"
+    CANDIDATE = "candidate"
+    LEADER = "leader"
+    FOLLOWER = "follower"
+    RESIGNED = "resigned"
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class LogEnd:
+    """How far a log reaches; a larger one is more up to date: by the epoch of the last record, then by offset."""
+
+    last_epoch: int
+    end_offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class VoteAsked:
+    """A candidate asks for a vote in `leader_epoch` (in a pre-vote: its present epoch)."""
+
+    candidate: ReplicaKey
+    leader_epoch: int
+    log_end: LogEnd
+    pre_vote: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class VoteAnswered:
+    """A voter's answer; `leader_epoch` and `leader_id` are what the voter knows."""
+
+    voter_id: int
+    leader_epoch: int
+    leader_id: int
+    granted: bool
+    pre_vote: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class EpochBegun:
+    """A leader says that it leads."""
+
+    leader_id: int
+    leader_epoch: int
+
+
+@dataclass(frozen=True, slots=True)
+class EpochEnded:
+    """A leader resigns."""
+
+    leader_id: int
+    leader_epoch: int
+
+
+@dataclass(frozen=True, slots=True)
+class Fetched:
+    """A replica asks the leader for records from `fetch_offset` on, which says that it has all below."""
+
+    replica: ReplicaKey
+    leader_epoch: int
+    fetch_offset: int
+
+
+Message = VoteAsked | VoteAnswered | EpochBegun | EpochEnded | Fetched
+
+
+@dataclass(slots=True)
+class Ready:
+    """What the driver must do now, in the order of the fields.
+
+    Attributes:
+        persist: store before anything below is done.
+        elected: this node leads `leader_epoch` from now on: append the leader-change record.
+        lost_leadership: it leads no more.
+        messages: (node id, message) to send.
+    """
+
+    persist: ElectionState | None = None
+    elected: bool = False
+    lost_leadership: bool = False
+    messages: list[tuple[int, Message]] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class ReplicaState:
+    """What a leader knows of one replica. Times are monotonic ms, -1 for never."""
+
+    end_offset: int = -1
+    last_fetch_ms: int = -1
+    last_caught_up_ms: int = -1
+    fetch_leader_end: int = -1
+
+
+class RaftNode:
+    """One replica's part in the quorum."""
+
+    def __init__(
+        self,
+        me: ReplicaKey,
+        voters: VoterSet,
+        state: ElectionState,
+        log_end: Callable[[], LogEnd],
+        random: Random,
+        *,
+        election_timeout_ms: int = 1000,
+        fetch_timeout_ms: int = 2000,
+    ) -> None:
+        """
+        Args:
+            state: what was persisted.
+            log_end: where the local log ends now, written or not yet durable.
+            election_timeout_ms, fetch_timeout_ms: controller.quorum.election.timeout.ms and .fetch.timeout.ms.
+        """
+        self.me = me
+        self.voters = voters
+        self.state = state
+        self.role = Role.UNATTACHED
+        self.epoch_start_offset = 0
+        self.high_watermark = 0
+        self.replicas: dict[ReplicaKey, ReplicaState] = {}
+        self._log_end = log_end
+        self._random = random
+        self._election_timeout_ms = election_timeout_ms
+        self._fetch_timeout_ms = fetch_timeout_ms
+        self._deadline_ms = 0
+        self._granted: set[int] = set()
+        self._rejected: set[int] = set()
+
+    @property
+    def leader_id(self) -> int:
+        """The leader of the present epoch, NO_NODE where unknown."""
+        return self.state.leader_id
+
+    @property
+    def leader_epoch(self) -> int:
+        return self.state.leader_epoch
+
+    @property
+    def is_voter(self) -> bool:
+        return self.voters.is_voter(self.me)
+
+    def start(self, now_ms: int) -> Ready:
+        """Begin after a start of the process. A voter alone leads at once; a former leader has resigned by dying."""
+        ready = Ready()
+        if self.state.leader_id == self.me.node_id:
+            self.state = ElectionState(self.state.leader_epoch, NO_NODE, self.state.voted)
+        self._become(Role.UNATTACHED, now_ms)
+        if self.is_voter and len(self.voters) == 1:
+            self._stand(now_ms, ready)
+        return ready
+
+    def tick(self, now_ms: int) -> Ready:
+        """Let time pass: elections start, a leader without a majority resigns."""
+        ready = Ready()
+        if self.role is Role.LEADER:
+            if len(self.voters) > 1 and now_ms - self._majority_heard_ms(now_ms) > self._fetch_timeout_ms * 3 // 2:
+                self.resign(now_ms, ready)
+        elif self.is_voter and now_ms >= self._deadline_ms:
+            if self.role is Role.RESIGNED or len(self.voters) > 1:
+                self._ask_pre_votes(now_ms, ready)
+            else:
+                self._stand(now_ms, ready)
+        return ready
+
+    def step(self, message: Message, now_ms: int) -> Ready:
+        """Take one message from another replica."""
+        ready = Ready()
+        if isinstance(message, VoteAsked):
+            self._vote_asked(message, now_ms, ready)
+        elif isinstance(message, VoteAnswered):
+            self._vote_answered(message, now_ms, ready)
+        elif isinstance(message, EpochBegun):
+            if message.leader_epoch >= self.leader_epoch:
+                self._follow(message.leader_id, message.leader_epoch, now_ms, ready)
+        elif isinstance(message, EpochEnded):
+            if message.leader_epoch == self.leader_epoch and message.leader_id == self.leader_id:
+                self._deadline_ms = now_ms + self._random.randrange(max(1, self._election_timeout_ms // 10))
+        else:
+            self._fetched(message, now_ms)
+        return ready
+
+    def leader_heard(self, now_ms: int) -> None:
+        """A Fetch answer of the leader came: it lives."""
+        if self.role is Role.FOLLOWER:
+            self._deadline_ms = now_ms + self._fetch_timeout_ms
+
+    def log_synced(self, end_offset: int, now_ms: int) -> int:
+        """All below `end_offset` (exclusive) of the local log is durable; returns the high watermark."""
+        if self.role is Role.LEADER:
+            mine = self.replicas.setdefault(self.me, ReplicaState())
+            mine.end_offset = max(mine.end_offset, end_offset)
+            mine.last_fetch_ms = mine.last_caught_up_ms = now_ms
+            self._advance()
+        return self.high_watermark
+
+    def resign(self, now_ms: int, ready: Ready) -> None:
+        """Give up leading; tell the voters, so that they need not wait."""
+        if self.role is Role.LEADER:
+            ended = EpochEnded(self.me.node_id, self.leader_epoch)
+            self._send_to_others(ended, ready)
+            ready.lost_leadership = True
+            self._become(Role.RESIGNED, now_ms)
+
+    def _become(self, role: Role, now_ms: int) -> None:
+        self.role = role
+        self._granted, self._rejected = set(), set()
+        timeout = self._fetch_timeout_ms if role is Role.FOLLOWER else self._election_timeout_ms
+        self._deadline_ms = now_ms + timeout + self._random.randrange(timeout)
+
+    def _persist(self, state: ElectionState, ready: Ready) -> None:
+        if state != self.state:
+            assert state.leader_epoch >= self.state.leader_epoch, "an epoch never falls"
+            self.state = state
+            ready.persist = state
+
+    def _send_to_others(self, message: Message, ready: Ready) -> None:
+        ready.messages.extend((node_id, message) for node_id in self.voters.node_ids if node_id != self.me.node_id)
+
+    def _ask_pre_votes(self, now_ms: int, ready: Ready) -> None:
+        self._persist(ElectionState(self.leader_epoch, NO_NODE, self.state.voted), ready)
+        self._become(Role.PROSPECTIVE, now_ms)
+        self._granted.add(self.me.node_id)
+        self._send_to_others(VoteAsked(self.me, self.leader_epoch, self._log_end(), pre_vote=True), ready)
+        if len(self._granted) >= self.voters.majority:
+            self._stand(now_ms, ready)
+
+    def _stand(self, now_ms: int, ready: Ready) -> None:
+        self._persist(ElectionState(self.leader_epoch + 1, NO_NODE, self.me), ready)
+        self._become(Role.CANDIDATE, now_ms)
+        self._granted.add(self.me.node_id)
+        self._send_to_others(VoteAsked(self.me, self.leader_epoch, self._log_end()), ready)
+        self._maybe_lead(now_ms, ready)
+
+    def _maybe_lead(self, now_ms: int, ready: Ready) -> None:
+        if len(self._granted) < self.voters.majority:
+            return
+        self._become(Role.LEADER, now_ms)
+        self._persist(ElectionState(self.leader_epoch, self.me.node_id, self.state.voted), ready)
+        self.epoch_start_offset = self._log_end().end_offset
+        self.replicas = {voter.key: ReplicaState(last_fetch_ms=now_ms) for voter in self.voters}
+        self.replicas[self.me] = ReplicaState(last_fetch_ms=now_ms)
+        self.replicas = {
+            key: known for key, known in self.replicas.items() if key == self.me or not key.is_same(self.me)
+        }
+        ready.elected = True
+        self._send_to_others(EpochBegun(self.me.node_id, self.leader_epoch), ready)
+
+    def _follow(self, leader_id: int, leader_epoch: int, now_ms: int, ready: Ready) -> None:
+        if self.role is Role.FOLLOWER and (leader_id, leader_epoch) == (self.leader_id, self.leader_epoch):
+            self._deadline_ms = now_ms + self._fetch_timeout_ms
+            return
+        assert not (self.role is Role.LEADER and leader_epoch == self.leader_epoch), "two leaders in one epoch"
+        ready.lost_leadership = ready.lost_leadership or self.role is Role.LEADER
+        voted = self.state.voted if leader_epoch == self.leader_epoch else None
+        self._persist(ElectionState(leader_epoch, leader_id, voted), ready)
+        self._become(Role.FOLLOWER, now_ms)
+
+    def _see_epoch(self, leader_epoch: int, leader_id: int, now_ms: int, ready: Ready) -> None:
+        """Somebody knows a higher epoch."""
+        if leader_epoch <= self.leader_epoch:
+            return
+        if leader_id != NO_NODE:
+            self._follow(leader_id, leader_epoch, now_ms, ready)
+            return
+        ready.lost_leadership = ready.lost_leadership or self.role is Role.LEADER
+        self._persist(ElectionState(leader_epoch), ready)
+        self._become(Role.UNATTACHED, now_ms)
+
+    def _vote_asked(self, asked: VoteAsked, now_ms: int, ready: Ready) -> None:
+        if not asked.pre_vote:
+            self._see_epoch(asked.leader_epoch, NO_NODE, now_ms, ready)
+        granted = (
+            asked.leader_epoch >= self.leader_epoch
+            and asked.log_end >= self._log_end()
+            and self.role not in (Role.LEADER, Role.CANDIDATE if not asked.pre_vote else Role.LEADER)
+        )
+        if asked.pre_vote:
+            # A follower that hears its leader denies: a node that cannot hear it must not disturb those who do.
+            hears_leader = self.role is Role.FOLLOWER and now_ms < self._deadline_ms
+            granted = granted and not hears_leader
+        else:
+            free = self.state.voted is None or self.state.voted == asked.candidate
+            granted = granted and free and self.leader_id == NO_NODE
+            if granted:
+                self._persist(ElectionState(self.leader_epoch, NO_NODE, asked.candidate), ready)
+                self._deadline_ms = max(self._deadline_ms, now_ms + self._election_timeout_ms)
+        answer = VoteAnswered(self.me.node_id, self.leader_epoch, self.leader_id, granted, asked.pre_vote)
+        ready.messages.append((asked.candidate.node_id, answer))
+
+    def _vote_answered(self, answer: VoteAnswered, now_ms: int, ready: Ready) -> None:
+        self._see_epoch(answer.leader_epoch, answer.leader_id, now_ms, ready)
+        wanted = Role.PROSPECTIVE if answer.pre_vote else Role.CANDIDATE
+        if self.role is not wanted or answer.leader_epoch > self.leader_epoch:
+            return
+        if answer.voter_id not in self.voters.node_ids:
+            return
+        if not answer.granted:
+            if answer.leader_id != NO_NODE and answer.leader_epoch == self.leader_epoch:
+                self._follow(answer.leader_id, answer.leader_epoch, now_ms, ready)
+            else:
+                self._rejected.add(answer.voter_id)
+            return
+        self._granted.add(answer.voter_id)
+        if answer.pre_vote:
+            if len(self._granted) >= self.voters.majority:
+                self._stand(now_ms, ready)
+        else:
+            self._maybe_lead(now_ms, ready)
+
+    def _fetched(self, fetched: Fetched, now_ms: int) -> None:
+        if self.role is not Role.LEADER or fetched.leader_epoch != self.leader_epoch:
+            return
+        end_offset = self._log_end().end_offset
+        known = self.replicas.setdefault(self._known_key(fetched.replica), ReplicaState())
+        if fetched.fetch_offset >= end_offset:
+            known.last_caught_up_ms = now_ms
+        elif known.last_fetch_ms >= 0 and fetched.fetch_offset >= known.fetch_leader_end >= 0:
+            # It has all that there was when it asked last.
+            known.last_caught_up_ms = known.last_fetch_ms
+        known.last_fetch_ms = now_ms
+        known.fetch_leader_end = end_offset
+        known.end_offset = fetched.fetch_offset
+        self._advance()
+
+    def _known_key(self, replica: ReplicaKey) -> ReplicaKey:
+        voter = self.voters.get(replica.node_id)
+        return voter.key if voter is not None and voter.key.is_same(replica) else replica
+
+    def _voter_states(self) -> list[ReplicaState]:
+        return [known for key, known in self.replicas.items() if self.voters.is_voter(key)]
+
+    def _advance(self) -> None:
+        """The high watermark is what a majority has, once that reaches into the leader's own epoch (Raft, 5.4.2)."""
+        ends = sorted((known.end_offset for known in self._voter_states()), reverse=True)
+        if len(ends) >= self.voters.majority:
+            majority_end = ends[self.voters.majority - 1]
+            if majority_end > self.epoch_start_offset:
+                self.high_watermark = max(self.high_watermark, majority_end)
+
+    def _majority_heard_ms(self, now_ms: int) -> int:
+        """When a majority, this leader included, was last heard of."""
+        heard = sorted(
+            (
+                now_ms if key == self.me else known.last_fetch_ms
+                for key, known in self.replicas.items()
+                if self.voters.is_voter(key)
+            ),
+            reverse=True,
+        )
+        return heard[self.voters.majority - 1] if len(heard) >= self.voters.majority else now_ms
