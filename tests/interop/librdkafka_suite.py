@@ -1,0 +1,160 @@
+"""librdkafka's own tests, from the sources that its npm package carries: built once, then one process a test."""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import subprocess
+import sys
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+from tests.interop.packages import (
+    BUILD_PACKAGES,
+    MissingError,
+    cache_folder,
+    require_command,
+    require_packages,
+    run_step,
+)
+
+PACKAGE = "@confluentinc/kafka-javascript@1.10.1"
+VERSION = "2.15.1"
+BROKER_VERSION = "4.2.0"
+ROOT = Path(__file__).resolve().parents[2]
+RUNNER = "test-runner"
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What one test of librdkafka did: `status` is PASSED, SKIPPED or FAILED; subtests are those that passed."""
+
+    status: str
+    subtest_count: int
+    seconds: float
+    reason: str
+
+
+def sources() -> Path:
+    """librdkafka's sources in `.cache`, configured and with its libraries built; raises MissingError."""
+    with cache_folder(f"librdkafka-{VERSION}") as folder:
+        log = folder / "built.txt"
+        if not (folder / "configure").exists():
+            _fetch(folder)
+        if not (folder / "src" / "librdkafka.a").exists():
+            require_packages(BUILD_PACKAGES)
+            require_command("gcc")
+            run_step(["./configure"], folder, log, "configure of librdkafka")
+            run_step(["nice", "make", "-j2", "libs"], folder, log, "make of librdkafka")
+        return folder
+
+
+def runner() -> Path:
+    """The built test runner; four minutes of processor time the first time. Raises MissingError."""
+    folder = sources()
+    with cache_folder(folder.name):
+        found = folder / "tests" / RUNNER
+        if not found.exists():
+            run_step(
+                ["nice", "make", "-j2", "-C", "tests", "build"], folder, folder / "built.txt", "librdkafka's tests"
+            )
+        return found
+
+
+def _fetch(folder: Path) -> None:
+    npm = require_command("npm")
+    log = folder / "built.txt"
+    run_step([npm, "pack", "--silent", PACKAGE], folder, log, f"npm pack {PACKAGE}")
+    archive = next(folder.glob("*.tgz"))
+    run_step(["tar", "xzf", archive.name, "--strip-components=3", "package/deps/librdkafka"], folder, log, "tar")
+    archive.unlink()
+    if not (folder / "tests" / "test.c").exists():
+        raise MissingError(f"{PACKAGE} carries no tests of librdkafka")
+
+
+def write_tools(folder: Path) -> Path:
+    """Write `bin/kafka-topics.sh` and `bin/kafka-acls.sh`, which some tests execute, and return their KAFKA_PATH."""
+    for name in ("topics", "acls"):
+        script = folder / "bin" / f"kafka-{name}.sh"
+        script.parent.mkdir(parents=True, exist_ok=True)
+        command = shlex.join([sys.executable, "-m", "tests.interop.kafka_scripts", name])
+        script.write_text(f'#!/bin/sh\ncd {shlex.quote(str(ROOT))} && exec {command} "$@"\n')
+        script.chmod(0o755)
+    return folder
+
+
+def run_test(
+    number: str,
+    bootstrap: str,
+    folder: Path,
+    *,
+    quick: bool,
+    arguments: tuple[str, ...] = (),
+    environment: dict[str, str] | None = None,
+    timeout_s: float = 300.0,
+) -> Outcome:
+    """Run one test of librdkafka in a process and a folder of its own.
+
+    Args:
+        number: of the test, four digits.
+        bootstrap: the broker, host:port.
+        folder: empty; gets the configuration and the output.
+        quick: librdkafka's quick mode, which turns many subtests off.
+        arguments: further ones of the test runner.
+        environment: further variables.
+        timeout_s: the process is killed after it, and the test has failed.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    config = folder / "test.conf"
+    config.write_text(f"bootstrap.servers={bootstrap}\ntest.topic.random=true\n")
+    command = [str(runner()), "-p1", "-L", "-K", *(["-Q"] if quick else []), *arguments]
+    variables = {
+        **{key: value for key, value in os.environ.items() if key != "CI"},
+        "LD_LIBRARY_PATH": f"{sources() / 'src'}:{sources() / 'src-cpp'}",
+        "RDKAFKA_TEST_CONF": str(config),
+        "BROKERS": bootstrap,
+        "TEST_KAFKA_VERSION": BROKER_VERSION,
+        "KAFKA_PATH": str(write_tools(folder)),
+        "TESTS": number,
+        **(environment or {}),
+    }
+    output = folder / "output.txt"
+    started = time.monotonic()
+    with output.open("wb") as log:
+        try:
+            subprocess.run(
+                command,
+                cwd=runner().parent,
+                env=variables,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                stdin=subprocess.DEVNULL,
+                timeout=timeout_s,
+            )
+        except subprocess.TimeoutExpired:
+            return Outcome("FAILED", 0, timeout_s, f"still running after {timeout_s:.0f} s: {_last_words(output)}")
+    return _read_outcome(output, number, time.monotonic() - started)
+
+
+def _read_outcome(output: Path, number: str, seconds: float) -> Outcome:
+    text = _plain_text(output)
+    subtests = len(re.findall(r": PASS \]", text))
+    summary = re.search(rf"\| +{number}_\S+ +\| +(\w+) \|", text)
+    if summary is None:  # an assertion that failed ends the process before its summary
+        return Outcome("FAILED", subtests, seconds, f"ended without a summary: {_last_words(output)}")
+    status = summary.group(1)
+    return Outcome(status, subtests, seconds, "" if status == "PASSED" else _last_words(output))
+
+
+def _last_words(output: Path) -> str:
+    """The line that says what failed, else the last lines."""
+    lines = [line for line in _plain_text(output).splitlines() if line.strip()]
+    failed = [line for line in lines if "FAIL" in line or "TEST FAILURE" in line or "assert" in line.lower()]
+    return " / ".join(failed[:3] or lines[-3:])[-600:]
+
+
+def _plain_text(output: Path) -> str:
+    """What a test printed, without its colours."""
+    return re.sub(r"\x1b\[\d*m", "", output.read_text(errors="replace"))

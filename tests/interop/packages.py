@@ -1,0 +1,81 @@
+"""What the suites need from the machine: found, installed from Debian where we are root, or a reason to skip."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import shutil
+import subprocess
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from tests.support.apache_kafka import CACHE
+
+BUILD_PACKAGES = (
+    "gcc",
+    "g++",
+    "make",
+    "pkg-config",
+    "libssl-dev",
+    "zlib1g-dev",
+    "libzstd-dev",
+    "liblz4-dev",
+    "libsasl2-dev",
+    "libcurl4-openssl-dev",
+    "rapidjson-dev",
+)
+
+
+class MissingError(Exception):
+    """Something that a suite needs cannot be had on this machine; the text says what, in one line."""
+
+
+@contextlib.contextmanager
+def cache_folder(name: str) -> Iterator[Path]:
+    """A folder below `.cache`, held by one process at a time: two test runs must not build in each other's way."""
+    folder = CACHE / name
+    folder.mkdir(parents=True, exist_ok=True)
+    with (CACHE / f".{name}.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield folder
+
+
+def require_command(command: str, package: str | None = None) -> str:
+    """The path of a command, after an attempt to install its Debian package; raises MissingError."""
+    found = shutil.which(command)
+    if found is None and package is not None:
+        require_packages([package])
+        found = shutil.which(command)
+    if found is None:
+        raise MissingError(f"{command} is not on PATH")
+    return found
+
+
+def require_packages(packages: Sequence[str]) -> None:
+    """See to it that Debian packages are installed; raises MissingError where they are not and we may not."""
+    if shutil.which("dpkg-query") is None:
+        return  # not Debian: the build itself will say what it misses
+    missing = [package for package in packages if not _is_installed(package)]
+    if not missing:
+        return
+    if os.geteuid() != 0:
+        raise MissingError(f"Debian packages are missing: apt-get install {' '.join(missing)}")
+    environment = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
+    for command in (["apt-get", "update", "-qq"], ["apt-get", "install", "-y", "-qq", *missing]):
+        done = subprocess.run(command, capture_output=True, text=True, env=environment, stdin=subprocess.DEVNULL)
+        if done.returncode != 0:
+            raise MissingError(f"apt-get could not install {' '.join(missing)}: {done.stderr.strip()[-200:]}")
+
+
+def _is_installed(package: str) -> bool:
+    done = subprocess.run(["dpkg-query", "-W", "-f", "${Status}", package], capture_output=True, text=True)
+    return done.returncode == 0 and done.stdout.endswith(" installed")
+
+
+def run_step(command: Sequence[str], folder: Path, output: Path, what: str) -> None:
+    """Run one step of a build with its output in a file; raises MissingError with the last lines of it."""
+    with output.open("ab") as log:
+        done = subprocess.run(command, cwd=folder, stdout=log, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL)
+    if done.returncode != 0:
+        raise MissingError(f"{what} failed: {output.read_text(errors='replace')[-400:]}")

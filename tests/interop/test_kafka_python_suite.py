@@ -1,0 +1,58 @@
+"""kafka-python's own integration tests against one node."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.interop import known_failures
+from tests.interop.brokers import start_broker
+from tests.interop.kafka_python_suite import inferred_version, run_suite, sources
+from tests.interop.packages import MissingError
+
+pytestmark = [pytest.mark.interop, pytest.mark.timeout(1500)]
+
+SUITE = "kafka-python"
+# What Apache Kafka runs of them; fewer would mean that the suite did not run.
+EXPECTED_COUNT = 49
+SETTINGS = {
+    "node.id": 0,
+    "num.partitions": 4,
+    "auto.create.topics.enable": "true",
+    "group.min.session.timeout.ms": 1000,
+    "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+    "allow.everyone.if.no.acl.found": "true",
+    "super.users": "User:ANONYMOUS",
+}
+
+
+def test_kafka_python(tmp_path: Path, record_property: Callable[[str, object], None]) -> None:
+    try:
+        sources()
+    except MissingError as error:
+        pytest.skip(f"kafka-python's tests cannot be had: {error}")
+    with start_broker(tmp_path / "broker", SETTINGS) as broker:
+        assert inferred_version(broker.bootstrap) >= (4, 0), "kafka-python takes us for an old broker"
+        outcomes = run_suite(broker.bootstrap, tmp_path)
+        failed = {test: reason for test, reason in outcomes.items() if reason is not None}
+        if any(known_failures.find(SUITE, test) is None for test in failed):
+            # Some of these tests race with their own client; what fails twice, fails.
+            again = run_suite(broker.bootstrap, tmp_path, ("-k", " or ".join(sorted(set(map(bare_name, failed))))))
+            outcomes.update({test: again.get(test, reason) for test, reason in failed.items()})
+    assert len(outcomes) >= EXPECTED_COUNT, f"only {len(outcomes)} tests ran"
+    record_property("tests", len(outcomes))
+    wrong = []
+    for test, reason in outcomes.items():
+        known = known_failures.find(SUITE, test)
+        if reason is not None and known is None:
+            wrong.append(f"{test}: {reason}")
+        if reason is None and known is not None:
+            wrong.append(f"{test} passes now: strike it out of known_failures.toml")
+    assert not wrong, "\n".join(wrong)
+
+
+def bare_name(test: str) -> str:
+    """The function's name without module and parameters."""
+    return test.split("::")[-1].split("[")[0]

@@ -1,0 +1,165 @@
+"""librdkafka's own tests against one node: the core in quick mode with every test run, all the others as long forms."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+
+from tests.interop import known_failures
+from tests.interop.brokers import LIBRDKAFKA_SETTINGS, start_broker
+from tests.interop.librdkafka_suite import Outcome, run_test, runner
+from tests.interop.packages import MissingError
+
+pytestmark = [pytest.mark.interop, pytest.mark.timeout(3600)]
+
+# The tests mostly wait: three at a time keep two cores busy without making each other late.
+CONCURRENCY = int(os.environ.get("INTEROP_JOBS", "3"))
+
+CORE = (
+    "0001 0002 0003 0005 0007 0008 0011 0012 0013 0014 0015 0017 0022 0026 0029 0030 0031 0034 0036 0041 0044 0048 "
+    "0052 0054 0059 0067 0070 0073 0085 0092 0110 0112 0140"
+)
+GROUPS = "0018 0019 0033 0040 0045 0050 0051 0056 0061 0069 0089 0091 0093 0099 0102 0113 0118 0122 0127 0130 0132 0137"
+TRANSACTIONS = "0075 0076 0086 0090 0094 0098 0103 0129"
+SHARE = "0170 0171 0172 0173 0174 0175 0176 0177 0178 0179 0180 0181 0184 0185"
+
+
+@dataclass(frozen=True)
+class Suite:
+    """One selection of librdkafka's tests and how they are run."""
+
+    name: str
+    numbers: tuple[str, ...]
+    quick: bool = False
+    settings: dict[str, object] = field(default_factory=dict)
+    arguments: tuple[str, ...] = ()
+    environment: dict[str, str] = field(default_factory=dict)
+    timeout_s: float = 300.0
+    slow: bool = True
+
+
+NEW_GROUPS = {"TEST_CONSUMER_GROUP_PROTOCOL": "consumer"}
+AUTHORIZED: dict[str, object] = {
+    "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+    "allow.everyone.if.no.acl.found": "true",
+}
+SUITES = (
+    Suite("librdkafka-core-quick", tuple(CORE.split()), quick=True, timeout_s=120, slow=False),
+    Suite("librdkafka-core", tuple(CORE.split())),
+    Suite(
+        "librdkafka-groups", tuple(GROUPS.split()), timeout_s=1200, settings={"group.initial.rebalance.delay.ms": 3000}
+    ),
+    Suite("librdkafka-admin", ("0077", "0081"), timeout_s=600),
+    Suite("librdkafka-transactions", tuple(TRANSACTIONS.split()), timeout_s=600),
+    Suite("librdkafka-acls", ("0109", "0115", "0119"), settings=AUTHORIZED),
+    Suite(
+        "librdkafka-no-auto-create",
+        ("0045", "0107", "0111"),
+        settings={"auto.create.topics.enable": "false"},
+        arguments=("-s", "noautocreate"),
+    ),
+    Suite("librdkafka-core-kip848", tuple(CORE.split()), quick=True, environment=NEW_GROUPS),
+    Suite("librdkafka-groups-kip848", tuple(GROUPS.split()), environment=NEW_GROUPS, timeout_s=1200),
+    Suite("librdkafka-share", tuple(SHARE.split()), timeout_s=1200),
+)
+
+
+class SuiteRun:
+    """A broker and the tests of one suite running against it, a few at a time, ahead of the test that asks."""
+
+    def __init__(self, suite: Suite, numbers: list[str], folder: Path) -> None:
+        self.suite = suite
+        self.folder = folder
+        self.broker = start_broker(folder / "broker", {**LIBRDKAFKA_SETTINGS, **suite.settings})
+        self.pool = ThreadPoolExecutor(CONCURRENCY)
+        self.outcomes: dict[str, Future[Outcome]] = {
+            number: self.pool.submit(self.run, number, "1") for number in numbers
+        }
+
+    def run(self, number: str, attempt: str) -> Outcome:
+        suite = self.suite
+        return run_test(
+            number,
+            self.broker.bootstrap,
+            self.folder / f"{number}.{attempt}",
+            quick=suite.quick,
+            arguments=suite.arguments,
+            environment=suite.environment,
+            timeout_s=suite.timeout_s,
+        )
+
+    def stop(self) -> None:
+        self.pool.shutdown(wait=True, cancel_futures=True)
+        self.broker.stop()
+
+
+class SuiteRuns:
+    """At most one suite runs at a time; the next one ends it."""
+
+    def __init__(self, session: pytest.Session, folder: Path) -> None:
+        self.session = session
+        self.folder = folder
+        self.current: SuiteRun | None = None
+
+    def of(self, suite: Suite) -> SuiteRun:
+        if self.current is None or self.current.suite is not suite:
+            self.stop()
+            self.current = SuiteRun(suite, self._selected(suite), self.folder / suite.name)
+        return self.current
+
+    def stop(self) -> None:
+        if self.current is not None:
+            self.current.stop()
+            self.current = None
+
+    def _selected(self, suite: Suite) -> list[str]:
+        """The tests of a suite that this pytest run has collected and that the list does not keep from running."""
+        numbers = []
+        for item in self.session.items:
+            params = getattr(getattr(item, "callspec", None), "params", {})
+            if params.get("suite") is suite:
+                known = known_failures.find(suite.name, params["number"])
+                if known is None or known.run:
+                    numbers.append(params["number"])
+        return numbers
+
+
+@pytest.fixture(scope="module")
+def suite_runs(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[SuiteRuns]:
+    try:
+        runner()
+    except MissingError as error:
+        pytest.skip(f"librdkafka's tests cannot be built: {error}")
+    runs = SuiteRuns(request.session, tmp_path_factory.mktemp("librdkafka"))
+    yield runs
+    runs.stop()
+
+
+EVERY_TEST = [
+    pytest.param(suite, number, marks=[pytest.mark.slow] if suite.slow else [], id=f"{suite.name}-{number}")
+    for suite in SUITES
+    for number in suite.numbers
+]
+
+
+@pytest.mark.parametrize(("suite", "number"), EVERY_TEST)
+def test_of_librdkafka(
+    suite: Suite, number: str, suite_runs: SuiteRuns, record_property: Callable[[str, object], None]
+) -> None:
+    known_failures.skip_what_is_not_run(suite.name, number)
+    run = suite_runs.of(suite)
+    outcome = run.outcomes[number].result()
+    if outcome.status == "FAILED" and known_failures.find(suite.name, number) is None:
+        # Several of these tests measure time, and the others run beside them: a second try, once the rest is done.
+        for other in run.outcomes.values():
+            other.result()
+        outcome = run.run(number, "2")
+    record_property("subtests", outcome.subtest_count)
+    if outcome.status == "SKIPPED":
+        pytest.skip(f"librdkafka skips it: {outcome.reason}")
+    known_failures.judge(suite.name, number, None if outcome.status == "PASSED" else outcome.reason)
