@@ -1,0 +1,113 @@
+"""Bytes of one connection into frames, without a socket and without reserving what was only promised.
+
+A frame is a 4-byte length and that many bytes. Idle connections own no buffer: all connections of a loop receive into
+one scratch buffer, out of which whole frames are copied. Only a frame that did not arrive at once gets a buffer of its
+own, into which the rest is received directly; it begins small and doubles as bytes really come, so that a header that
+promises 100 MB costs its sender as much as it costs us.
+"""
+
+from __future__ import annotations
+
+import struct
+
+from odradek.common.errors import ProtocolError
+
+# Two of Kafka's default socket buffers; a read that fills it is one turn of a busy connection.
+SCRATCH_BYTES = 256 * 1024
+# A frame that spans reads begins with this much, or twice what has come of it.
+FIRST_BUFFER_BYTES = 64 * 1024
+
+_LENGTH = struct.Struct(">i")
+_TLS_HANDSHAKE = 0x16
+_HTTP_METHODS = (b"GET ", b"POST", b"PUT ", b"HEAD", b"OPTI", b"DELE", b"CONN", b"PRI ")
+
+
+def new_scratch() -> memoryview:
+    """The receive buffer that all connections of one loop share."""
+    return memoryview(bytearray(SCRATCH_BYTES))
+
+
+class InboundFrames:
+    """The receiving half of a connection. Between `buffer()` and `received()` nothing else may use the scratch."""
+
+    __slots__ = ("_filled", "_frame", "_head", "_length", "_max_frame_bytes", "_offered", "_scratch")
+
+    def __init__(self, scratch: memoryview, max_frame_bytes: int) -> None:
+        self._scratch = scratch
+        self._max_frame_bytes = max_frame_bytes
+        self._head = b""  # up to three bytes of a length
+        self._frame: bytearray | None = None
+        self._filled = 0
+        self._length = 0
+        self._offered = 0
+
+    @property
+    def held_bytes(self) -> int:
+        """Memory that this connection owns for a frame under way."""
+        return 0 if self._frame is None else len(self._frame)
+
+    def buffer(self) -> memoryview:
+        """Where the next bytes go; grows the frame's own buffer where it is full."""
+        frame = self._frame
+        if frame is None:
+            start = len(self._head)
+            if start:
+                self._scratch[:start] = self._head
+            view = self._scratch[start:]
+        else:
+            if self._filled == len(frame):
+                frame += bytes(min(self._length, 2 * len(frame)) - len(frame))
+            view = memoryview(frame)[self._filled :]
+        self._offered = len(view)
+        return view
+
+    def filled_buffer(self, count: int) -> bool:
+        """Whether `count` bytes are all that was offered: more may be waiting in the socket."""
+        return count == self._offered
+
+    def received(self, count: int) -> list[bytearray]:
+        """Take `count` bytes that were put at the start of `buffer()`; returns the frames that are now whole.
+
+        Raises:
+            ProtocolError: a length that is negative or above the limit; the text guesses what the peer speaks.
+        """
+        frame = self._frame
+        if frame is None:
+            return self._split(len(self._head) + count)
+        self._filled += count
+        if self._filled < self._length:
+            return []
+        self._frame = None
+        return [frame]
+
+    def _split(self, end: int) -> list[bytearray]:
+        scratch = self._scratch
+        frames = []
+        position = 0
+        while end - position >= 4:
+            (length,) = _LENGTH.unpack_from(scratch, position)
+            if not 0 <= length <= self._max_frame_bytes:
+                raise ProtocolError(self._guess(bytes(scratch[position : position + 4]), length))
+            position += 4
+            if end - position < length:
+                self._begin(scratch[position:end], length)
+                return frames
+            frames.append(bytearray(scratch[position : position + length]))
+            position += length
+        self._head = bytes(scratch[position:end])
+        return frames
+
+    def _begin(self, first: memoryview, length: int) -> None:
+        have = len(first)
+        frame = bytearray(min(length, max(FIRST_BUFFER_BYTES, 2 * have)))
+        frame[:have] = first
+        self._frame, self._filled, self._length, self._head = frame, have, length, b""
+
+    def _guess(self, start: bytes, length: int) -> str:
+        if start[0] == _TLS_HANDSHAKE and start[1] == 3:
+            return "the client speaks TLS, this listener is plaintext (security.protocol of the client?)"
+        if start in _HTTP_METHODS:
+            return "the client speaks HTTP, this listener speaks Kafka's protocol"
+        if length < 0:
+            return f"a frame of negative length {length}"
+        return f"a frame of {length} bytes, above socket.request.max.bytes={self._max_frame_bytes}"
