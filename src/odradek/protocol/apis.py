@@ -14,7 +14,7 @@ from odradek.protocol.api_key import ApiKey
 from odradek.protocol.declare import Message
 from odradek.protocol.messages.index import APIS
 
-__all__ = ["API", "ApiKey", "ApiSpec"]
+__all__ = ["API", "ApiKey", "ApiSpec", "Apis", "message_class"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,8 +66,11 @@ def is_whole(cls: type[Message]) -> bool:
     return cls is not Message and cls.KIND != "struct"
 
 
-class _Apis(Mapping[ApiKey, ApiSpec]):
-    """Imports the two modules of an API when it is first looked up: a client or tool uses a dozen of ninety."""
+class Apis(Mapping[ApiKey, ApiSpec]):
+    """The table: any int may be looked up, and KeyError says that there is no such API.
+
+    The two modules of an API are imported when it is first looked up: a client or tool uses a dozen of ninety.
+    """
 
     def __init__(self) -> None:
         self._specs: dict[int, ApiSpec] = {}
@@ -105,4 +108,4 @@ def _load(key: int) -> ApiSpec:
     )
 
 
-API: Final[Mapping[ApiKey, ApiSpec]] = _Apis()
+API: Final = Apis()
