@@ -1,0 +1,74 @@
+"""Clients of other languages, each a small program of ours: Java's own, franz-go and kafkajs."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from tests.interop.packages import MissingError, cache_folder, require_command, run_step
+from tests.support.apache_kafka import ApacheKafka, require_kafka, run_tool
+from tests.support.clients import create_topic
+from tests.support.node import Node
+
+pytestmark = [pytest.mark.interop, pytest.mark.timeout(300)]
+
+HERE = Path(__file__).parent
+
+
+def run_program(command: list[str], **environment: str) -> str:
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, env={**os.environ, **environment})
+    assert done.returncode == 0, f"{done.stdout[-2000:]}\n{done.stderr[-2000:]}"
+    return done.stdout
+
+
+@pytest.mark.java
+def test_java_client(broker: Node | ApacheKafka) -> None:
+    require_kafka()
+    done = run_tool(str(HERE / "java" / "RoundTrip.java"), [broker.bootstrap, "java-round-trip"])
+    assert done.stdout.split()[-2:] == ["ok", "2500"]
+
+
+def test_franz_go(broker: Node | ApacheKafka) -> None:
+    try:
+        program = build_go_program()
+    except MissingError as error:
+        pytest.skip(f"no franz-go: {error}")
+    create_topic(broker.bootstrap, "franz-go", 3)
+    assert run_program([str(program), broker.bootstrap, "franz-go"]).split() == ["ok", "1000"]
+
+
+def test_kafkajs(broker: Node | ApacheKafka) -> None:
+    try:
+        folder = install_node_program()
+    except MissingError as error:
+        pytest.skip(f"no kafkajs: {error}")
+    printed = run_program(
+        ["node", str(folder / "smoke.js"), broker.bootstrap, "kafkajs"], KAFKAJS_NO_PARTITIONER_WARNING="1"
+    )
+    assert printed.split() == ["ok", "400"]
+
+
+def build_go_program() -> Path:
+    """The built Go program; raises MissingError where there is no Go, or no way to fetch franz-go."""
+    go = require_command("go")
+    with cache_folder("interop-go") as folder:
+        for source in (HERE / "go").iterdir():
+            shutil.copy(source, folder / source.name)
+        run_step([go, "build", "-mod=mod", "-o", "smoke", "."], folder, folder / "built.txt", "go build")
+        return folder / "smoke"
+
+
+def install_node_program() -> Path:
+    """The folder with the Node program and its dependency; raises MissingError without npm or a way to fetch."""
+    npm = require_command("npm")
+    require_command("node")
+    with cache_folder("interop-node") as folder:
+        for source in (HERE / "node").iterdir():
+            shutil.copy(source, folder / source.name)
+        if not (folder / "node_modules" / "kafkajs").exists():
+            run_step([npm, "install", "--silent", "--no-package-lock"], folder, folder / "built.txt", "npm install")
+        return folder
