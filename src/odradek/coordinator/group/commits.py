@@ -1,0 +1,264 @@
+"""OffsetCommit, OffsetFetch, OffsetDelete, DeleteGroups and expiry: validate, build records, return.
+
+Source: Kafka OffsetMetadataManager; KIP-211 (retention starts when a group becomes empty), KIP-496 (OffsetDelete).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+from uuid import UUID
+
+from odradek.common.errors import ApiError, ErrorCode
+from odradek.coordinator.group.config import GroupConfig
+from odradek.coordinator.group.group import ClassicGroup, Moment
+from odradek.coordinator.group.offsets import CommittedOffset, OffsetStore
+from odradek.coordinator.group.outcome import Outcome
+from odradek.coordinator.group.rebalance import Rebalance, Records
+from odradek.coordinator.group.records import CoordinatorRecord, OffsetRecord, group_tombstone, offset_tombstone
+from odradek.coordinator.group.registry import GroupRegistry
+from odradek.coordinator.group.state import GroupState
+from odradek.protocol.messages.delete_groups_response import DeletableGroupResult
+from odradek.protocol.messages.offset_commit_key import OffsetCommitKey
+from odradek.protocol.messages.offset_commit_request import OffsetCommitRequest, OffsetCommitRequestPartition
+from odradek.protocol.messages.offset_commit_response import (
+    OffsetCommitResponse,
+    OffsetCommitResponsePartition,
+    OffsetCommitResponseTopic,
+)
+from odradek.protocol.messages.offset_commit_value import OffsetCommitValue
+from odradek.protocol.messages.offset_delete_request import OffsetDeleteRequest
+from odradek.protocol.messages.offset_delete_response import (
+    OffsetDeleteResponse,
+    OffsetDeleteResponsePartition,
+    OffsetDeleteResponseTopic,
+)
+from odradek.protocol.messages.offset_fetch_request import OffsetFetchRequestGroup
+from odradek.protocol.messages.offset_fetch_response import (
+    OffsetFetchResponseGroup,
+    OffsetFetchResponsePartitions,
+    OffsetFetchResponseTopics,
+)
+from odradek.statemachine.machine import Result
+
+# From this version on a commit to a group that does not exist says so; older clients know only ILLEGAL_GENERATION.
+GROUP_ID_NOT_FOUND_VERSION = 9
+NO_OFFSET = -1
+NIL_UUID = UUID(int=0)
+
+
+class Commits:
+    """The requests about offsets, over one shard."""
+
+    def __init__(self, config: GroupConfig, groups: GroupRegistry, offsets: OffsetStore, rebalance: Rebalance) -> None:
+        self._config = config
+        self._groups = groups
+        self._offsets = offsets
+        self._rebalance = rebalance
+
+    # ---- OffsetCommit
+
+    def commit(
+        self, request: OffsetCommitRequest, api_version: int, now: Moment
+    ) -> Result[CoordinatorRecord, Outcome[OffsetCommitResponse]]:
+        """Store offsets for a member of the present generation, or for a group without members.
+
+        Raises:
+            ApiError: ILLEGAL_GENERATION, UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID, REBALANCE_IN_PROGRESS,
+                GROUP_ID_NOT_FOUND (version 9 on). Per partition: OFFSET_METADATA_TOO_LARGE.
+        """
+        group = self._groups.find(request.group_id)
+        if group is None:
+            if request.generation_id_or_member_epoch >= 0:
+                known = api_version >= GROUP_ID_NOT_FOUND_VERSION
+                code = ErrorCode.GROUP_ID_NOT_FOUND if known else ErrorCode.ILLEGAL_GENERATION
+                raise ApiError(code, f"Group {request.group_id} not found.")
+        else:
+            self._check_commit(group, request)
+            member = group.members.get(request.member_id)
+            if member is not None:
+                self._rebalance.renew_session(group, member, now)
+        expire_ms = -1 if request.retention_time_ms == -1 else now.wall_ms + request.retention_time_ms
+        records: Records = []
+        response = OffsetCommitResponse()
+        for topic in request.topics:
+            answer = OffsetCommitResponseTopic(name=topic.name, topic_id=topic.topic_id)
+            response.topics.append(answer)
+            for partition in topic.partitions:
+                error = ErrorCode.NONE
+                if len(partition.committed_metadata or "") > self._config.offset_metadata_max_bytes:
+                    error = ErrorCode.OFFSET_METADATA_TOO_LARGE
+                else:
+                    key = OffsetCommitKey(group=request.group_id, topic=topic.name, partition=partition.partition_index)
+                    records.append(OffsetRecord(key, _value(partition, topic.topic_id, now.wall_ms, expire_ms)))
+                answer.partitions.append(
+                    OffsetCommitResponsePartition(partition_index=partition.partition_index, error_code=error)
+                )
+        return Result(records, Outcome(response))
+
+    def _check_commit(self, group: ClassicGroup, request: OffsetCommitRequest) -> None:
+        generation_id = request.generation_id_or_member_epoch
+        if generation_id < 0 and group.is_in(GroupState.EMPTY):
+            return
+        if generation_id >= 0 or request.member_id or request.group_instance_id is not None:
+            group.check_member(request.member_id, request.group_instance_id)
+            if generation_id != group.generation_id:
+                raise ApiError(ErrorCode.ILLEGAL_GENERATION, f"the group is at generation {group.generation_id}")
+        elif not group.is_in(GroupState.EMPTY):
+            raise ApiError(ErrorCode.UNKNOWN_MEMBER_ID, "the group has members: commit as one of them")
+        if group.is_in(GroupState.COMPLETING_REBALANCE):
+            # Its generation is right, but whether the partition is still its own is not decided yet.
+            raise ApiError(ErrorCode.REBALANCE_IN_PROGRESS, "commit after the rebalance")
+
+    # ---- OffsetFetch
+
+    def fetch(
+        self, request: OffsetFetchRequestGroup, require_stable: bool
+    ) -> Result[CoordinatorRecord, Outcome[OffsetFetchResponseGroup]]:
+        """The committed offsets of some partitions (-1 where there is none), or of all where `topics` is None."""
+        group_id = request.group_id
+        response = OffsetFetchResponseGroup(group_id=group_id)
+        if request.topics is None:
+            topics: dict[str, OffsetFetchResponseTopics] = {}
+            for (name, partition_id), committed in self._offsets.of_group(group_id).items():
+                if name not in topics:
+                    topics[name] = OffsetFetchResponseTopics(name=name)
+                topics[name].partitions.append(self._fetched(group_id, name, partition_id, committed, require_stable))
+            response.topics = list(topics.values())
+            return Result([], Outcome(response))
+        for topic in request.topics:
+            answer = OffsetFetchResponseTopics(name=topic.name, topic_id=topic.topic_id)
+            response.topics.append(answer)
+            for partition_id in topic.partition_indexes:
+                found = self._offsets.get(group_id, topic.name, partition_id)
+                if found is not None and _other_topic(found.topic_id, topic.topic_id):
+                    found = None  # committed for a topic of this name that was deleted since
+                answer.partitions.append(self._fetched(group_id, topic.name, partition_id, found, require_stable))
+        return Result([], Outcome(response))
+
+    def _fetched(
+        self, group_id: str, topic: str, partition_id: int, found: CommittedOffset | None, require_stable: bool
+    ) -> OffsetFetchResponsePartitions:
+        unstable = require_stable and self._offsets.is_unstable(group_id, topic, partition_id)
+        if found is None or unstable:
+            return OffsetFetchResponsePartitions(
+                partition_index=partition_id,
+                committed_offset=NO_OFFSET,
+                committed_leader_epoch=-1,
+                metadata="",
+                error_code=ErrorCode.UNSTABLE_OFFSET_COMMIT if unstable else ErrorCode.NONE,
+            )
+        return OffsetFetchResponsePartitions(
+            partition_index=partition_id,
+            committed_offset=found.offset,
+            committed_leader_epoch=found.leader_epoch,
+            metadata=found.metadata,
+        )
+
+    # ---- OffsetDelete, DeleteGroups
+
+    def delete_offsets(self, request: OffsetDeleteRequest) -> Result[CoordinatorRecord, Outcome[OffsetDeleteResponse]]:
+        """Remove offsets of topics that no member consumes.
+
+        Raises:
+            ApiError: GROUP_ID_NOT_FOUND; NON_EMPTY_GROUP where members do not say what they consume. Per partition:
+                GROUP_SUBSCRIBED_TO_TOPIC.
+        """
+        group = self._groups.get(request.group_id)
+        if not group.is_in(GroupState.EMPTY) and not group.uses_consumer_protocol:
+            raise ApiError(ErrorCode.NON_EMPTY_GROUP, "the group has members")
+        records: Records = []
+        response = OffsetDeleteResponse()
+        for topic in request.topics:
+            answer = OffsetDeleteResponseTopic(name=topic.name)
+            response.topics.append(answer)
+            subscribed = group.is_subscribed_to(topic.name)
+            for partition in topic.partitions:
+                partition_id = partition.partition_index
+                error = ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC if subscribed else ErrorCode.NONE
+                answer.partitions.append(OffsetDeleteResponsePartition(partition_index=partition_id, error_code=error))
+                unstable = self._offsets.is_unstable(group.group_id, topic.name, partition_id)
+                if not subscribed and (unstable or self._offsets.get(group.group_id, topic.name, partition_id)):
+                    records.append(offset_tombstone(group.group_id, topic.name, partition_id))
+        return Result(records, Outcome(response))
+
+    def delete_groups(self, group_ids: Sequence[str]) -> Result[CoordinatorRecord, Outcome[list[DeletableGroupResult]]]:
+        """Remove groups without members, with all their offsets. Per group: GROUP_ID_NOT_FOUND, NON_EMPTY_GROUP."""
+        records: Records = []
+        results: list[DeletableGroupResult] = []
+        for group_id in dict.fromkeys(group_ids):
+            result = DeletableGroupResult(group_id=group_id)
+            results.append(result)
+            try:
+                group = self._groups.get(group_id)
+                if not group.is_in(GroupState.EMPTY):
+                    raise ApiError(ErrorCode.NON_EMPTY_GROUP, f"The group {group_id} is not empty.")
+                records += self._removal(group_id)
+            except ApiError as error:
+                result.error_code, result.error_message = error.code, error.message
+        return Result(records, Outcome(results), atomic=False)
+
+    def _removal(self, group_id: str) -> Records:
+        keys = dict.fromkeys([*self._offsets.of_group(group_id), *self._offsets.pending_of_group(group_id)])
+        records: Records = [offset_tombstone(group_id, topic, partition_id) for topic, partition_id in keys]
+        records.append(group_tombstone(group_id))
+        return records
+
+    # ---- expiry
+
+    def expire(self, now: Moment, limit: int) -> Result[CoordinatorRecord, Outcome[Any]]:
+        """Remove offsets whose retention is over, then groups that are left with nothing; at most `limit` records."""
+        records: Records = []
+        for group_id in self._groups.ids():
+            group = self._groups.find(group_id)
+            if group is not None:
+                records += self._expired_of(group, now)
+            if len(records) >= limit:
+                break
+        return Result(records[:limit], Outcome(None), atomic=False)
+
+    def _expired_of(self, group: ClassicGroup, now: Moment) -> Records:
+        """A group with a protocol keeps all offsets while it has members, unless it says which topics it consumes."""
+        records: Records = []
+        all_expired = True
+        offsets = self._offsets.of_group(group.group_id)
+        for (topic, partition_id), committed in offsets.items():
+            pending = self._offsets.is_unstable(group.group_id, topic, partition_id)
+            if pending or group.is_subscribed_to(topic) or not self._is_expired(group, committed, now.wall_ms):
+                all_expired = False
+            else:
+                records.append(offset_tombstone(group.group_id, topic, partition_id))
+        removable = group.is_in(GroupState.EMPTY) and not group.pending_joins
+        if all_expired and removable and not self._offsets.pending_of_group(group.group_id):
+            if group.group_id in self._groups.stored:
+                records.append(group_tombstone(group.group_id))
+            elif not offsets:
+                self._groups.drop_if_unused(group)
+        return records
+
+    def _is_expired(self, group: ClassicGroup, committed: CommittedOffset, now_ms: int) -> bool:
+        since_ms = committed.commit_timestamp_ms
+        if group.protocol_type is not None:
+            if group.is_in(GroupState.EMPTY):
+                # Retention begins when the last member has left, not at the last commit (KIP-211).
+                since_ms = group.state_timestamp_ms if group.state_timestamp_ms is not None else since_ms
+            elif not (group.is_in(GroupState.STABLE) and group.subscribed_topics is not None):
+                return False
+        if committed.expire_timestamp_ms != -1:
+            return now_ms >= committed.expire_timestamp_ms
+        return now_ms - since_ms >= self._config.offsets_retention_minutes * 60_000
+
+
+def _value(partition: OffsetCommitRequestPartition, topic_id: UUID, now_ms: int, expire_ms: int) -> OffsetCommitValue:
+    return OffsetCommitValue(
+        offset=partition.committed_offset,
+        leader_epoch=partition.committed_leader_epoch,
+        metadata=partition.committed_metadata or "",
+        commit_timestamp=now_ms,
+        expire_timestamp=expire_ms,
+        topic_id=topic_id,
+    )
+
+
+def _other_topic(stored: UUID, asked: UUID) -> bool:
+    return stored != NIL_UUID and asked != NIL_UUID and stored != asked

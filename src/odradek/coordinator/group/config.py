@@ -1,0 +1,73 @@
+"""Settings of the group coordinator, by Kafka's names."""
+
+from __future__ import annotations
+
+from odradek.common.config import config, option
+
+INT32_MAX = 2**31 - 1
+
+
+@config
+class GroupConfig:
+    """Classic groups, committed offsets, and the topic that keeps both."""
+
+    initial_rebalance_delay_ms: int = option(
+        "group.initial.rebalance.delay.ms",
+        default=3000,
+        unit="ms",
+        doc="How long the first rebalance of an empty group waits for more members to join.",
+    )
+    min_session_timeout_ms: int = option(
+        "group.min.session.timeout.ms",
+        default=6000,
+        unit="ms",
+        doc="The smallest session timeout a member may ask for.",
+    )
+    max_session_timeout_ms: int = option(
+        "group.max.session.timeout.ms",
+        default=1_800_000,
+        unit="ms",
+        doc="The largest session timeout a member may ask for.",
+    )
+    max_size: int = option(
+        "group.max.size", default=INT32_MAX, unit="count", doc="How many members one classic group may have."
+    )
+    offset_metadata_max_bytes: int = option(
+        "offset.metadata.max.bytes",
+        default=4096,
+        unit="bytes",
+        doc="The longest metadata string that may be stored with a committed offset.",
+    )
+    offsets_retention_minutes: int = option(
+        "offsets.retention.minutes",
+        default=10080,
+        unit="minutes",
+        doc="How long offsets are kept after their group became empty, or for simple groups after the last commit.",
+    )
+    offsets_retention_check_interval_ms: int = option(
+        "offsets.retention.check.interval.ms",
+        default=600_000,
+        unit="ms",
+        doc="How often expired offsets are looked for.",
+    )
+    offsets_commit_timeout_ms: int = option(
+        "offsets.commit.timeout.ms",
+        default=5000,
+        unit="ms",
+        doc="How long a commit may wait for all replicas of the offsets topic.",
+    )
+    offsets_topic_num_partitions: int = option(
+        "offsets.topic.num.partitions",
+        default=50,
+        unit="count",
+        doc="Partitions of the offsets topic when it is created.",
+    )
+    offsets_topic_replication_factor: int = option(
+        "offsets.topic.replication.factor",
+        default=3,
+        unit="count",
+        doc="Replicas of the offsets topic when it is created.",
+    )
+    offsets_topic_segment_bytes: int = option(
+        "offsets.topic.segment.bytes", default=104_857_600, unit="bytes", doc="Segment size of the offsets topic."
+    )

@@ -1,0 +1,20 @@
+"""Which partition of the offsets topic keeps a group: Kafka's hash, so that a Kafka data directory stays readable."""
+
+from __future__ import annotations
+
+INT32_MIN = -(2**31)
+
+
+def java_string_hash(text: str) -> int:
+    """Java's String.hashCode: over UTF-16 code units, wrapping at 32 bits, signed."""
+    value = 0
+    encoded = text.encode("utf-16-be", "surrogatepass")
+    for index in range(0, len(encoded), 2):
+        value = (31 * value + (encoded[index] << 8 | encoded[index + 1])) & 0xFFFFFFFF
+    return value - 2**32 if value >= 2**31 else value
+
+
+def partition_for(group_id: str, partition_count: int) -> int:
+    """The partition of __consumer_offsets that keeps `group_id`; a hash without an opposite number counts as 0."""
+    value = java_string_hash(group_id)
+    return (0 if value == INT32_MIN else abs(value)) % partition_count

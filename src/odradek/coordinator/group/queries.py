@@ -1,0 +1,86 @@
+"""DescribeGroups and ListGroups: what a group looks like from outside.
+
+Source: KIP-518 (state filter), KIP-848 (type filter), KIP-1043 (GROUP_ID_NOT_FOUND from DescribeGroups 6 on).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from odradek.common.errors import ErrorCode
+from odradek.coordinator.group.group import ClassicGroup, Member
+from odradek.coordinator.group.outcome import Outcome
+from odradek.coordinator.group.records import CoordinatorRecord
+from odradek.coordinator.group.registry import GroupRegistry
+from odradek.coordinator.group.state import GroupState
+from odradek.protocol.messages.describe_groups_response import DescribedGroup, DescribedGroupMember
+from odradek.protocol.messages.list_groups_response import ListedGroup
+from odradek.statemachine.machine import Result
+
+CLASSIC_TYPE = "classic"
+NOT_FOUND_VERSION = 6
+
+
+def describe_groups(
+    groups: GroupRegistry, group_ids: Iterable[str], api_version: int
+) -> Result[CoordinatorRecord, Outcome[list[DescribedGroup]]]:
+    """Each group in the order asked for; an unknown one is "Dead", and from version 6 on an error too."""
+    described: list[DescribedGroup] = []
+    for group_id in group_ids:
+        group = groups.find(group_id)
+        if group is not None:
+            described.append(_describe(group))
+            continue
+        dead = DescribedGroup(group_id=group_id, group_state=GroupState.DEAD.value)
+        if api_version >= NOT_FOUND_VERSION:
+            dead.error_code = ErrorCode.GROUP_ID_NOT_FOUND
+            dead.error_message = f"Group {group_id} not found."
+        described.append(dead)
+    return Result([], Outcome(described))
+
+
+def _describe(group: ClassicGroup) -> DescribedGroup:
+    """Metadata and protocol are shown of a Stable group alone: in a rebalance they are about to change."""
+    stable = group.is_in(GroupState.STABLE)
+    name = (group.protocol_name or "") if stable else ""
+    return DescribedGroup(
+        group_id=group.group_id,
+        group_state=group.state.value,
+        protocol_type=group.protocol_type or "",
+        protocol_data=name,
+        members=[_member(member, member.metadata(name) if stable else b"") for member in group.members.values()],
+    )
+
+
+def _member(member: Member, metadata: bytes) -> DescribedGroupMember:
+    return DescribedGroupMember(
+        member_id=member.member_id,
+        group_instance_id=member.group_instance_id,
+        client_id=member.client_id,
+        client_host=member.client_host,
+        member_metadata=metadata,
+        member_assignment=member.assignment,
+    )
+
+
+def list_groups(
+    groups: GroupRegistry, states: Sequence[str], types: Sequence[str]
+) -> Result[CoordinatorRecord, Outcome[list[ListedGroup]]]:
+    """All groups in one of the states and of one of the types, in any case; empty filters let all pass."""
+    wanted_states = {state.lower() for state in states}
+    wanted_types = {kind.lower() for kind in types}
+    listed: list[ListedGroup] = []
+    if not wanted_types or CLASSIC_TYPE in wanted_types:
+        for group_id in groups.ids():
+            group = groups.find(group_id)
+            if group is None or (wanted_states and group.state.value.lower() not in wanted_states):
+                continue
+            listed.append(
+                ListedGroup(
+                    group_id=group_id,
+                    protocol_type=group.protocol_type or "",
+                    group_state=group.state.value,
+                    group_type=CLASSIC_TYPE,
+                )
+            )
+    return Result([], Outcome(listed))

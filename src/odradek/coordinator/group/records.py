@@ -1,0 +1,87 @@
+"""The records of __consumer_offsets, as Kafka writes them, and what a machine replays.
+
+A record's key is an int16 type (0 and 1: a committed offset, 2: a classic group's metadata) and a body, its value an
+int16 version and a body; a null value removes. Kafka's offsets decoder of `kafka-dump-log` reads them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from odradek.coordinator.group.group import ClassicGroup
+from odradek.protocol.messages.group_metadata_key import GroupMetadataKey
+from odradek.protocol.messages.group_metadata_value import GroupMetadataValue, MemberMetadata
+from odradek.protocol.messages.offset_commit_key import OffsetCommitKey
+from odradek.protocol.messages.offset_commit_value import OffsetCommitValue
+
+OFFSET_COMMIT_KEY_VERSION = 1
+GROUP_METADATA_KEY_VERSION = 2
+GROUP_METADATA_VALUE_VERSION = 3
+# Version 1 alone carries an expiry of its own; 4 carries the topic id. The same choice as Kafka's.
+OFFSET_COMMIT_VALUE_VERSION_WITH_EXPIRY = 1
+OFFSET_COMMIT_VALUE_VERSION = 4
+
+NO_PRODUCER_ID = -1
+
+
+@dataclass(frozen=True, slots=True)
+class OffsetRecord:
+    """A committed offset, or with `value` None its removal. `producer_id` where it is part of a transaction."""
+
+    key: OffsetCommitKey
+    value: OffsetCommitValue | None
+    producer_id: int = NO_PRODUCER_ID
+
+
+@dataclass(frozen=True, slots=True)
+class GroupRecord:
+    """A generation of a classic group, or with `value` None the group's removal."""
+
+    key: GroupMetadataKey
+    value: GroupMetadataValue | None
+
+
+@dataclass(frozen=True, slots=True)
+class TransactionEndRecord:
+    """A marker: the producer's pending offsets take effect, or are dropped."""
+
+    producer_id: int
+    committed: bool
+
+
+CoordinatorRecord = OffsetRecord | GroupRecord | TransactionEndRecord
+
+
+def offset_tombstone(group_id: str, topic: str, partition_id: int) -> OffsetRecord:
+    return OffsetRecord(OffsetCommitKey(group=group_id, topic=topic, partition=partition_id), None)
+
+
+def group_tombstone(group_id: str) -> GroupRecord:
+    return GroupRecord(GroupMetadataKey(group=group_id), None)
+
+
+def group_record(group: ClassicGroup, assignments: dict[str, bytes]) -> GroupRecord:
+    """The group's present generation with these assignments, one for each member."""
+    name = group.protocol_name
+    assert name is not None or not group.members, f"group {group.group_id} has members and no protocol"
+    value = GroupMetadataValue(
+        protocol_type=group.protocol_type or "",
+        generation=group.generation_id,
+        protocol=name,
+        leader=group.leader_id,
+        current_state_timestamp=-1 if group.state_timestamp_ms is None else group.state_timestamp_ms,
+        members=[
+            MemberMetadata(
+                member_id=member.member_id,
+                group_instance_id=member.group_instance_id,
+                client_id=member.client_id,
+                client_host=member.client_host,
+                rebalance_timeout=member.rebalance_timeout_ms,
+                session_timeout=member.session_timeout_ms,
+                subscription=member.metadata(name or ""),
+                assignment=assignments[member.member_id],
+            )
+            for member in group.members.values()
+        ],
+    )
+    return GroupRecord(GroupMetadataKey(group=group.group_id), value)

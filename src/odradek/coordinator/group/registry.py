@@ -1,0 +1,118 @@
+"""All groups of one shard: what the log says of them, and the live objects that are made from it.
+
+The durable part is one `GroupMetadataValue` per group and the committed offsets; `replay` of a record is its only
+mutator and a failed write takes it back. A live `ClassicGroup` is made when somebody asks for it, from the durable
+part: members as they were stored, or an empty group, or for offsets without a group a simple one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from odradek.common.errors import ApiError, ErrorCode
+from odradek.coordinator.group.group import ClassicGroup, Member
+from odradek.coordinator.group.offsets import OffsetStore
+from odradek.coordinator.group.records import GroupRecord
+from odradek.coordinator.group.state import GroupState
+from odradek.protocol.messages.group_metadata_value import GroupMetadataValue
+from odradek.statemachine.timeline import Timeline, TimelineDict
+
+# Groups that exist in memory alone cost their inventor nothing; Kafka writes a record for each instead.
+MAX_UNSTORED_GROUPS = 100_000
+
+
+class GroupRegistry:
+    """Group id -> live group, made on demand from what is durable."""
+
+    def __init__(self, timeline: Timeline, offsets: OffsetStore) -> None:
+        self.stored: TimelineDict[str, GroupMetadataValue] = TimelineDict(timeline)
+        self._offsets = offsets
+        self._live: dict[str, ClassicGroup] = {}
+
+    def find(self, group_id: str) -> ClassicGroup | None:
+        """The group, or None where neither a member nor the log knows it."""
+        group = self._live.get(group_id)
+        if group is not None:
+            return group
+        value = self.stored.get(group_id)
+        if value is None and not self._offsets.has_group(group_id):
+            return None
+        group = ClassicGroup(group_id) if value is None else from_stored(group_id, value)
+        self._live[group_id] = group
+        return group
+
+    def get(self, group_id: str) -> ClassicGroup:
+        """The group. Raises ApiError(GROUP_ID_NOT_FOUND)."""
+        group = self.find(group_id)
+        if group is None:
+            raise ApiError(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group_id} not found.")
+        return group
+
+    def get_or_create(self, group_id: str) -> ClassicGroup:
+        """The group, created in memory where it is new. Raises ApiError(COORDINATOR_NOT_AVAILABLE) at the cap."""
+        group = self.find(group_id)
+        if group is None:
+            if len(self._live) - len(self.stored) >= MAX_UNSTORED_GROUPS:
+                raise ApiError(ErrorCode.COORDINATOR_NOT_AVAILABLE, "too many groups without a generation")
+            group = self._live[group_id] = ClassicGroup(group_id)
+        return group
+
+    def drop_if_unused(self, group: ClassicGroup) -> None:
+        """Forget a live group that would be made again just the same: it is empty, with nobody about to join."""
+        if not group.is_in(GroupState.EMPTY) or group.pending_joins:
+            return
+        value = self.stored.get(group.group_id)
+        if value is not None and (value.members or value.generation != group.generation_id):
+            return  # that it became empty could not be written: made again, it would have its members back
+        self._live.pop(group.group_id, None)
+
+    def replay(self, record: GroupRecord) -> None:
+        """Apply a stored generation or a removal."""
+        group_id = record.key.group
+        if record.value is not None:
+            self.stored[group_id] = record.value
+            return
+        self.stored.pop(group_id, None)
+        live = self._live.get(group_id)
+        if live is not None:
+            self.drop_if_unused(live)
+
+    def ids(self) -> Iterator[str]:
+        """All group ids, each once, in a repeatable order."""
+        yield from dict.fromkeys([*self.stored, *self._offsets.group_ids(), *self._live])
+
+    def live(self) -> Iterator[ClassicGroup]:
+        """The groups that have been made so far."""
+        return iter(list(self._live.values()))
+
+    def clear(self) -> None:
+        """Forget the live groups: the reign has ended."""
+        self._live.clear()
+
+
+def from_stored(group_id: str, value: GroupMetadataValue) -> ClassicGroup:
+    """A group as its last stored generation left it: Stable with members, else Empty."""
+    group = ClassicGroup(group_id)
+    group.generation_id = value.generation
+    group.protocol_type = value.protocol_type or None
+    group.protocol_name = value.protocol
+    group.leader_id = value.leader
+    group.state_timestamp_ms = None if value.current_state_timestamp == -1 else value.current_state_timestamp
+    for stored in value.members:
+        member = Member(
+            member_id=stored.member_id,
+            group_instance_id=stored.group_instance_id,
+            client_id=stored.client_id,
+            client_host=stored.client_host,
+            rebalance_timeout_ms=stored.session_timeout if stored.rebalance_timeout == -1 else stored.rebalance_timeout,
+            session_timeout_ms=stored.session_timeout,
+            protocol_type=value.protocol_type,
+            protocols=((value.protocol or "", bytes(stored.subscription)),),
+            assignment=bytes(stored.assignment),
+        )
+        if member.member_id not in group.members:
+            group.add(member)
+    if group.members:
+        group.state = GroupState.STABLE
+    group.refresh_subscription()
+    return group
