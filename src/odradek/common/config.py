@@ -1,8 +1,8 @@
 """Settings: declared once, beside the component that reads them.
 
 A component's settings are a frozen dataclass decorated with `config`; each field is an `option()` whose arguments are
-the documentation, the validator, the CLI help, the DescribeConfigs answer and the docs row. Components receive the typed
-object, never a dict or a global; a dynamic change swaps in a new frozen object.
+the documentation, the validator, the CLI help, the DescribeConfigs answer and the docs row. Components receive the
+typed object, never a dict or a global; a dynamic change swaps in a new frozen object.
 """
 
 from __future__ import annotations

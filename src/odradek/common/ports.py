@@ -122,7 +122,7 @@ class Disk(Protocol):
     def usage(self, path: Path) -> DiskUsage: ...
 
     def lock(self, path: Path) -> Callable[[], None]:
-        """Take an exclusive lock file for this process; returns the release. Raises BlockingIOError where it is taken."""
+        """Take an exclusive lock file for this process; returns the release. Raises BlockingIOError if it is taken."""
         ...
 
     async def off_loop(self, work: Callable[[], T]) -> T:

@@ -116,7 +116,7 @@ class RealDisk:
         return path.stat().st_mtime_ns // 1_000_000
 
     def list_dir(self, path: Path) -> list[str]:
-        return sorted(os.listdir(path))
+        return sorted(entry.name for entry in path.iterdir())
 
     def make_dirs(self, path: Path) -> None:
         path.mkdir(parents=True, exist_ok=True)

@@ -1,0 +1,75 @@
+"""Listeners: where a node accepts connections, and what it tells clients of it.
+
+Parses `listeners`, `advertised.listeners` and `listener.security.protocol.map`, and holds Kafka's rules of which belong
+together in a cluster without ZooKeeper.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+_LISTENER = re.compile(r"^(?P<name>[A-Za-z0-9._-]+)://(?P<host>\[[0-9a-fA-F:.%]+\]|[^:\[\]/]*):(?P<port>-?\d+)$")
+_PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
+
+
+@dataclass(frozen=True, slots=True)
+class ListenerAddress:
+    """One listener.
+
+    Attributes:
+        host: "" binds all interfaces; in an advertised one it means "the address that the client dialled".
+    """
+
+    name: str
+    host: str
+    port: int
+    security_protocol: str
+
+    def __str__(self) -> str:
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"{self.name}://{host}:{self.port}"
+
+
+def parse_protocol_map(entries: Sequence[str]) -> tuple[dict[str, str], list[str]]:
+    """`NAME:PROTOCOL` entries → protocol by upper-case name, and problems."""
+    protocols, problems = {}, []
+    for entry in entries:
+        name, _, protocol = entry.partition(":")
+        if protocol.upper() not in _PROTOCOLS:
+            problems.append(f"listener.security.protocol.map: {entry!r} must be NAME:{'|'.join(_PROTOCOLS)}")
+        else:
+            protocols[name.strip().upper()] = protocol.upper()
+    return protocols, problems
+
+
+def parse_listeners(
+    key: str, entries: Sequence[str], protocols: Mapping[str, str], *, unique_ports: bool
+) -> tuple[list[ListenerAddress], list[str]]:
+    """The listeners of one setting, and a line for each problem."""
+    found: list[ListenerAddress] = []
+    problems = []
+    for entry in entries:
+        match = _LISTENER.match(entry)
+        if match is None:
+            problems.append(f"{key}: {entry!r} must be NAME://host:port")
+            continue
+        name, host, port = match["name"].upper(), match["host"].strip("[]"), int(match["port"])
+        protocol = protocols.get(name)
+        if not -1 < port < 65536:
+            problems.append(f"{key}: port {port} of {name} must be between 0 and 65535")
+        elif protocol is None:
+            problems.append(f"{key}: listener {name} has no entry in listener.security.protocol.map")
+        elif any(other.name == name for other in found):
+            problems.append(f"{key}: each listener must have a name of its own, {name} stands twice")
+        elif unique_ports and port and any(other.port == port and _same_family(other.host, host) for other in found):
+            problems.append(f"{key}: each listener must have a port of its own, {port} stands twice")
+        else:
+            found.append(ListenerAddress(name, host, port, protocol))
+    return found, problems
+
+
+def _same_family(one: str, other: str) -> bool:
+    """Kafka lets one IPv4 and one IPv6 address share a port."""
+    return not one or not other or (":" in one) == (":" in other)
