@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import pytest
+
 from odradek.common.errors import ApiError, ErrorCode
 from odradek.coordinator.group.config import GroupConfig
 from odradek.coordinator.group.group import ClassicGroup, Moment
@@ -245,7 +246,7 @@ class VirtualShard:
     # ---- whole phases
 
     def stable(self, count: int = 2, **settings: Any) -> tuple[list[str], int]:
-        """A stable group of `count` new members (the first leads, each assigned its own id); (member ids, generation)."""
+        """A stable group of new members, the first leading, each assigned its own id; (member ids, generation)."""
         entered = [self.enter(**settings) for _ in range(count)]
         self.advance(self.config.initial_rebalance_delay_ms * (count + 1))
         joined: list[JoinGroupResponse] = [self.answers[ticket] for _, ticket in entered]

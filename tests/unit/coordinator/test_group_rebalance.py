@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+
 from odradek.common.errors import ApiError, ErrorCode
 from odradek.coordinator.group.state import TRANSITIONS, GroupState
 

@@ -1,0 +1,238 @@
+"""Committed offsets: who may commit, what is fetched, when they expire."""
+
+from __future__ import annotations
+
+from typing import Any
+from uuid import UUID
+
+import pytest
+
+from odradek.common.errors import ApiError, ErrorCode
+from odradek.coordinator.group.records import OffsetRecord, TransactionEndRecord
+from odradek.coordinator.group.state import GroupState
+from odradek.protocol.messages.offset_commit_key import OffsetCommitKey
+from odradek.protocol.messages.offset_commit_request import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+)
+from odradek.protocol.messages.offset_commit_value import OffsetCommitValue
+from odradek.protocol.messages.offset_delete_request import (
+    OffsetDeleteRequest,
+    OffsetDeleteRequestPartition,
+    OffsetDeleteRequestTopic,
+)
+from odradek.protocol.messages.offset_fetch_request import OffsetFetchRequestGroup, OffsetFetchRequestTopics
+from tests.unit.coordinator.conftest import START_MS, subscription
+
+RETENTION_MS = 10080 * 60_000
+
+
+def delete_offset(shard: Any, topic: str = "t", partition: int = 0, group: str = "g") -> ErrorCode:
+    request = OffsetDeleteRequest(
+        group_id=group,
+        topics=[
+            OffsetDeleteRequestTopic(name=topic, partitions=[OffsetDeleteRequestPartition(partition_index=partition)])
+        ],
+    )
+    try:
+        answer = shard.apply(shard.machine.commits.delete_offsets(request))
+    except ApiError as error:
+        return error.code
+    return ErrorCode(answer.topics[0].partitions[0].error_code)
+
+
+def delete_group(shard: Any, group: str = "g") -> ErrorCode:
+    return ErrorCode(shard.apply(shard.machine.commits.delete_groups([group]))[0].error_code)
+
+
+def test_a_consumer_without_a_group_commits_and_fetches(shard: Any) -> None:
+    assert shard.committed() == -1
+    assert shard.commit(42, metadata="here") == ErrorCode.NONE
+    assert shard.committed() == 42
+    assert shard.committed(partition=1) == -1
+    assert shard.group().is_simple
+
+
+def test_all_offsets_of_a_group_are_fetched_without_naming_topics(shard: Any) -> None:
+    for topic, partition in (("a", 0), ("b", 1), ("a", 2)):
+        shard.commit(partition + 10, topic=topic, partition=partition)
+    shard.commit(99, group="another")
+    answer = shard.apply(shard.machine.commits.fetch(OffsetFetchRequestGroup(group_id="g", topics=None), False))
+    found = {(t.name, p.partition_index): p.committed_offset for t in answer.topics for p in t.partitions}
+    assert found == {("a", 0): 10, ("b", 1): 11, ("a", 2): 12}
+
+
+@pytest.mark.parametrize(
+    ("version", "code"),
+    [(2, ErrorCode.ILLEGAL_GENERATION), (8, ErrorCode.ILLEGAL_GENERATION), (9, ErrorCode.GROUP_ID_NOT_FOUND)],
+)
+def test_a_member_of_a_group_that_does_not_exist(shard: Any, version: int, code: ErrorCode) -> None:
+    assert shard.commit(1, member_id="m", generation_id=3, version=version) == code
+    assert shard.log == []
+
+
+def test_only_members_of_the_present_generation_commit(shard: Any) -> None:
+    (leader, follower), generation_id = shard.stable(2)
+    assert shard.commit(1, member_id=leader, generation_id=generation_id) == ErrorCode.NONE
+    assert shard.commit(2, member_id=leader, generation_id=generation_id - 1) == ErrorCode.ILLEGAL_GENERATION
+    assert shard.commit(2, member_id=leader, generation_id=generation_id + 1) == ErrorCode.ILLEGAL_GENERATION
+    assert shard.commit(2, member_id="stolen", generation_id=generation_id) == ErrorCode.UNKNOWN_MEMBER_ID
+    assert shard.commit(2) == ErrorCode.UNKNOWN_MEMBER_ID, "an administrator, while members are there"
+    assert shard.commit(2, member_id=leader) == ErrorCode.ILLEGAL_GENERATION
+    assert shard.commit(2, member_id=follower, generation_id=generation_id, instance="i") == ErrorCode.UNKNOWN_MEMBER_ID
+    assert shard.committed() == 1
+
+
+def test_commits_during_a_rebalance_are_taken_until_the_new_generation_is_fixed(shard: Any) -> None:
+    (leader, follower), generation_id = shard.stable(2)
+    shard.ask_join(leader)
+    assert shard.commit(5, member_id=follower, generation_id=generation_id) == ErrorCode.NONE
+    shard.ask_join(follower)
+    assert shard.group().state is GroupState.COMPLETING_REBALANCE
+    code = shard.commit(6, member_id=follower, generation_id=generation_id + 1)
+    assert code == ErrorCode.REBALANCE_IN_PROGRESS
+    assert shard.commit(6, member_id=follower, generation_id=generation_id) == ErrorCode.ILLEGAL_GENERATION
+    assert shard.committed() == 5
+
+
+def test_a_commit_keeps_the_session_alive(shard: Any) -> None:
+    (member,), generation_id = shard.stable(1, session_ms=10_000)
+    for offset in range(4):
+        shard.advance(9000)
+        assert shard.commit(offset, member_id=member, generation_id=generation_id) == ErrorCode.NONE
+
+
+def test_metadata_above_the_limit_is_refused_for_that_partition_alone(make_shard: Any) -> None:
+    shard = make_shard(offset_metadata_max_bytes=10)
+    parts = [
+        OffsetCommitRequestPartition(partition_index=0, committed_offset=1, committed_metadata="x" * 11),
+        OffsetCommitRequestPartition(partition_index=1, committed_offset=2, committed_metadata="x" * 10),
+        OffsetCommitRequestPartition(partition_index=2, committed_offset=3, committed_metadata=None),
+    ]
+    request = OffsetCommitRequest(group_id="g", topics=[OffsetCommitRequestTopic(name="t", partitions=parts)])
+    answer = shard.apply(shard.machine.commits.commit(request, 9, shard.now))
+    codes = [part.error_code for part in answer.topics[0].partitions]
+    assert codes == [ErrorCode.OFFSET_METADATA_TOO_LARGE, ErrorCode.NONE, ErrorCode.NONE]
+    assert [shard.committed(partition=p) for p in range(3)] == [-1, 2, 3]
+
+
+def test_an_offset_of_a_deleted_topic_of_the_same_name_is_not_found(shard: Any) -> None:
+    old, new = UUID(int=1), UUID(int=2)
+    part = OffsetCommitRequestPartition(partition_index=0, committed_offset=7)
+    topic = OffsetCommitRequestTopic(name="t", topic_id=old, partitions=[part])
+    shard.apply(shard.machine.commits.commit(OffsetCommitRequest(group_id="g", topics=[topic]), 10, shard.now))
+
+    def fetch(topic_id: UUID) -> int:
+        topics = [OffsetFetchRequestTopics(name="t", topic_id=topic_id, partition_indexes=[0])]
+        answer = shard.apply(shard.machine.commits.fetch(OffsetFetchRequestGroup(group_id="g", topics=topics), False))
+        return int(answer.topics[0].partitions[0].committed_offset)
+
+    assert (fetch(old), fetch(new), fetch(UUID(int=0))) == (7, -1, 7)
+
+
+def test_offsets_that_a_transaction_holds_back(shard: Any) -> None:
+    shard.commit(1)
+    key = OffsetCommitKey(group="g", topic="t", partition=0)
+    pending = OffsetRecord(key, OffsetCommitValue(offset=9), producer_id=5)
+    shard.machine.replay(pending, 100)
+    assert shard.committed() == 1
+    assert shard.committed(stable=True) == -100 - ErrorCode.UNSTABLE_OFFSET_COMMIT
+    shard.machine.replay(TransactionEndRecord(5, committed=False), 101)
+    assert shard.committed(stable=True) == 1
+    shard.machine.replay(pending, 102)
+    shard.machine.replay(OffsetRecord(key, OffsetCommitValue(offset=3)), 103)
+    shard.machine.replay(TransactionEndRecord(5, committed=True), 104)
+    assert shard.committed(stable=True) == 3, "the commit that lies later in the log counts"
+    shard.machine.replay(pending, 105)
+    shard.machine.replay(TransactionEndRecord(5, committed=True), 106)
+    assert shard.committed(stable=True) == 9
+
+
+def test_a_simple_groups_offsets_expire_after_their_last_commit(shard: Any) -> None:
+    shard.commit(1, partition=0)
+    shard.advance(RETENTION_MS - 700_000)
+    shard.commit(2, partition=1)
+    shard.advance(1_400_000)
+    assert (shard.committed(partition=0), shard.committed(partition=1)) == (-1, 2)
+    shard.advance(RETENTION_MS)
+    assert shard.committed(partition=1) == -1
+    assert list(shard.machine.groups.ids()) == []
+
+
+def test_retention_begins_when_the_last_member_has_left(shard: Any) -> None:
+    (member,), generation_id = shard.stable(1, session_ms=1_800_000, protocols=[("range", subscription("t"))])
+    shard.commit(1, member_id=member, generation_id=generation_id)
+    shard.commit(1, member_id=member, generation_id=generation_id, topic="left behind")
+    for _ in range(RETENTION_MS // 1_700_000 + 2):
+        shard.advance(1_700_000)
+        shard.heartbeat(member, generation_id)
+    assert shard.committed() == 1, "a topic that a member consumes keeps its offsets"
+    assert shard.committed(topic="left behind") == -1, "one that nobody consumes any more does not"
+    shard.leave((member, None))
+    shard.advance(RETENTION_MS - 700_000)
+    assert shard.committed() == 1
+    shard.advance(1_400_000)
+    assert shard.committed() == -1
+    assert "g" not in shard.machine.groups.stored
+    assert list(shard.machine.groups.ids()) == []
+
+
+def test_members_that_do_not_say_what_they_consume_keep_all_offsets(shard: Any) -> None:
+    (member,), generation_id = shard.stable(1, session_ms=1_800_000, protocol_type="connect")
+    shard.commit(1, member_id=member, generation_id=generation_id)
+    for _ in range(RETENTION_MS // 1_700_000 + 2):
+        shard.advance(1_700_000)
+        shard.heartbeat(member, generation_id)
+    assert shard.committed() == 1
+
+
+def test_an_explicit_retention_of_an_old_client_counts(shard: Any) -> None:
+    shard.commit(1, retention_ms=1_000_000, version=2)
+    record = shard.log[-1]
+    assert record.value.expire_timestamp == START_MS + 1_000_000
+    shard.advance(600_000)
+    assert shard.committed() == 1
+    shard.advance(600_000)
+    assert shard.committed() == -1
+
+
+def test_offsets_of_a_subscribed_topic_are_not_deleted(shard: Any) -> None:
+    assert delete_offset(shard) == ErrorCode.GROUP_ID_NOT_FOUND
+    (member,), generation_id = shard.stable(1, protocols=[("range", subscription("t", "u"))])
+    for topic in ("t", "old"):
+        shard.commit(1, member_id=member, generation_id=generation_id, topic=topic)
+    assert delete_offset(shard, "t") == ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC
+    assert delete_offset(shard, "old") == ErrorCode.NONE
+    assert delete_offset(shard, "never committed") == ErrorCode.NONE
+    assert (shard.committed(), shard.committed(topic="old")) == (1, -1)
+    shard.leave((member, None))
+    assert delete_offset(shard, "t") == ErrorCode.NONE
+    assert shard.committed() == -1
+
+
+def test_offsets_of_members_of_another_kind_are_not_deleted(shard: Any) -> None:
+    shard.stable(1, protocol_type="connect")
+    assert delete_offset(shard) == ErrorCode.NON_EMPTY_GROUP
+
+
+def test_a_group_is_deleted_when_it_is_empty(shard: Any) -> None:
+    assert delete_group(shard) == ErrorCode.GROUP_ID_NOT_FOUND
+    (member,), generation_id = shard.stable(1)
+    shard.commit(1, member_id=member, generation_id=generation_id)
+    assert delete_group(shard) == ErrorCode.NON_EMPTY_GROUP
+    shard.leave((member, None))
+    assert delete_group(shard) == ErrorCode.NONE
+    assert shard.committed() == -1
+    assert delete_group(shard) == ErrorCode.GROUP_ID_NOT_FOUND
+    assert list(shard.restarted().machine.groups.ids()) == []
+    again = shard.enter()[1]
+    shard.advance(3000)
+    assert shard.answers[again].generation_id == 1
+
+
+def test_garbage_as_a_subscription_is_no_harm(shard: Any) -> None:
+    for garbage in (b"", b"\x00", b"\x00\x01\x7f\xff\xff\xff", b"\x80\x00rest", b"\x00\x01\x00\x00\x00\x01\xff\xff"):
+        members, generation_id = shard.stable(1, group=garbage.hex(), protocols=[("range", garbage)])
+        assert shard.group(garbage.hex()).subscribed_topics is None
+        assert shard.heartbeat(members[0], generation_id, group=garbage.hex()) == ErrorCode.NONE
