@@ -1,0 +1,290 @@
+"""Brokers register, beat, stop, and are fenced when silent.
+
+    (none) --register--> FENCED --beat, caught up--> UNFENCED --wants to stop--> CONTROLLED_SHUTDOWN --no leaders--> out
+                            ^---- silent for a session timeout, or asks for it ----'
+
+Registration and its epoch are records (KIP-631, 841, 858, 966); when a broker was last heard of is soft state of the
+active controller, which after an election gives every broker a whole session to be heard.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from odradek.common.errors import ApiError, ErrorCode
+from odradek.controller.config import ControllerConfig
+from odradek.controller.partitions import Partitions
+from odradek.controller.state import ControllerState
+from odradek.metadata.features import DIRECTORY_ASSIGNMENT, METADATA_VERSION, supported_features
+from odradek.metadata.model import BrokerImage
+from odradek.protocol.messages.allocate_producer_ids_request import AllocateProducerIdsRequest
+from odradek.protocol.messages.allocate_producer_ids_response import AllocateProducerIdsResponse
+from odradek.protocol.messages.broker_heartbeat_request import BrokerHeartbeatRequest
+from odradek.protocol.messages.broker_heartbeat_response import BrokerHeartbeatResponse
+from odradek.protocol.messages.broker_registration_change_record import BrokerRegistrationChangeRecord
+from odradek.protocol.messages.broker_registration_request import BrokerRegistrationRequest
+from odradek.protocol.messages.broker_registration_response import BrokerRegistrationResponse
+from odradek.protocol.messages.producer_ids_record import ProducerIdsRecord
+from odradek.protocol.messages.register_broker_record import BrokerEndpoint, BrokerFeature, RegisterBrokerRecord
+from odradek.protocol.messages.unregister_broker_record import UnregisterBrokerRecord
+from odradek.protocol.messages.unregister_broker_response import UnregisterBrokerResponse
+from odradek.statemachine.machine import Result
+
+PRODUCER_ID_BLOCK = 1000
+MAX_PRODUCER_ID = (1 << 63) - 1
+
+
+@dataclass(slots=True)
+class Heard:
+    """When an epoch of a broker was last heard of (monotonic ms), and what it said."""
+
+    broker_epoch: int
+    at_ms: int
+    metadata_offset: int = -1
+
+
+class Brokers:
+    """Operations on brokers, and who was heard when."""
+
+    def __init__(
+        self, state: ControllerState, partitions: Partitions, config: ControllerConfig, cluster_id: str
+    ) -> None:
+        self._state = state
+        self._partitions = partitions
+        self.config = config
+        self._cluster_id = cluster_id
+        self.heard: dict[int, Heard] = {}
+
+    def begin_sessions(self, now_ms: int) -> None:
+        """This controller begins to lead: every broker that serves has a whole session before it counts as silent."""
+        self.heard = {
+            broker.broker_id: Heard(broker.broker_epoch, now_ms)
+            for broker in self._state.brokers.values()
+            if not broker.fenced
+        }
+
+    def _has_session(self, broker: BrokerImage, now_ms: int) -> bool:
+        heard = self.heard.get(broker.broker_id)
+        return (
+            heard is not None
+            and heard.broker_epoch == broker.broker_epoch
+            and now_ms - heard.at_ms < self.config.broker_session_timeout_ms
+        )
+
+    def register(
+        self, request: BrokerRegistrationRequest, next_offset: int, now_ms: int
+    ) -> Result[Any, BrokerRegistrationResponse]:
+        """Take a broker into the cluster, fenced.
+
+        Args:
+            next_offset: of the record that this writes: the broker's epoch.
+        Raises:
+            ApiError: INCONSISTENT_CLUSTER_ID, DUPLICATE_BROKER_REGISTRATION, INVALID_REGISTRATION, UNSUPPORTED_VERSION.
+        """
+        self._check_registration(request)
+        old = self._state.brokers.get(request.broker_id)
+        same_process = old is not None and old.incarnation_id == request.incarnation_id
+        if old is not None and not same_process and self._has_session(old, now_ms) and not _same_disks(old, request):
+            raise ApiError(
+                ErrorCode.DUPLICATE_BROKER_REGISTRATION,
+                f"Another broker is registered with that broker id. If the broker was recently restarted this should "
+                f"self-resolve once the heartbeat manager expires the broker's session ({request.broker_id}).",
+            )
+        record = RegisterBrokerRecord(
+            broker_id=request.broker_id,
+            incarnation_id=request.incarnation_id,
+            broker_epoch=old.broker_epoch if old is not None and same_process else next_offset,
+            end_points=[
+                BrokerEndpoint(name=e.name, host=e.host, port=e.port, security_protocol=e.security_protocol)
+                for e in request.listeners
+            ],
+            features=[
+                BrokerFeature(
+                    name=feature.name,
+                    min_supported_version=feature.min_supported_version,
+                    max_supported_version=feature.max_supported_version,
+                )
+                for feature in request.features
+            ],
+            rack=request.rack,
+            fenced=old.fenced if old is not None and same_process else True,
+            in_controlled_shutdown=bool(old and same_process and old.in_controlled_shutdown),
+            log_dirs=sorted(request.log_dirs) if self._state.metadata_version >= DIRECTORY_ASSIGNMENT else [],
+        )
+        records: list[Any] = [record]
+        if old is not None and not same_process:
+            # It may lack what its predecessor had not flushed, unless that one left word of a clean stop (KIP-966).
+            unclean = self._state.elr_enabled and request.previous_broker_epoch != old.broker_epoch
+            records.extend(self._partitions.broker_leaves(request.broker_id, unclean_shutdown=unclean))
+        return Result(records, BrokerRegistrationResponse(broker_epoch=record.broker_epoch))
+
+    def _check_registration(self, request: BrokerRegistrationRequest) -> None:
+        if request.cluster_id != self._cluster_id:
+            raise ApiError(
+                ErrorCode.INCONSISTENT_CLUSTER_ID,
+                f"Expected cluster ID {self._cluster_id}, but got cluster ID {request.cluster_id}",
+            )
+        if request.broker_id < 0:
+            raise ApiError(ErrorCode.INVALID_REGISTRATION, f"a broker id is not negative: {request.broker_id}")
+        if not request.listeners:
+            raise ApiError(ErrorCode.INVALID_REGISTRATION, "No listeners specified for broker")
+        if len(set(request.log_dirs)) < len(request.log_dirs):
+            raise ApiError(ErrorCode.INVALID_REGISTRATION, "Duplicate directory ID in request")
+        taken = {
+            directory: broker.broker_id
+            for broker in self._state.brokers.values()
+            if broker.broker_id != request.broker_id
+            for directory in broker.directories
+        }
+        for directory in request.log_dirs:
+            if directory in taken:
+                raise ApiError(
+                    ErrorCode.INVALID_REGISTRATION,
+                    f"Broker {request.broker_id} names a log directory that belongs to broker {taken[directory]}",
+                )
+        ranges = {feature.name: feature for feature in request.features}
+        for name, level in self._state.features.items():
+            supported = ranges.get(name)
+            low, high = (supported.min_supported_version, supported.max_supported_version) if supported else (0, 0)
+            if not low <= level <= high:
+                raise ApiError(
+                    ErrorCode.UNSUPPORTED_VERSION,
+                    f"Unable to register because the broker does not support finalized version {level} of {name}. "
+                    f"The broker wants a version between {low} and {high}, inclusive.",
+                )
+        assert METADATA_VERSION in supported_features()
+
+    def registered(self, broker_id: int, broker_epoch: int, now_ms: int) -> None:
+        """A registration is committed: its session begins. Called by the service, not through the log."""
+        self.heard[broker_id] = Heard(broker_epoch, now_ms)
+
+    def heartbeat(self, request: BrokerHeartbeatRequest, now_ms: int) -> Result[Any, BrokerHeartbeatResponse]:
+        """Hear a broker; unfence it when it has caught up, move its leaders when it wants to stop.
+
+        Raises:
+            ApiError: BROKER_ID_NOT_REGISTERED, STALE_BROKER_EPOCH.
+        """
+        broker = self.check_epoch(request.broker_id, request.broker_epoch)
+        heard = self.heard.get(broker.broker_id)
+        if heard is None or heard.broker_epoch != broker.broker_epoch:
+            heard = self.heard[broker.broker_id] = Heard(broker.broker_epoch, now_ms)
+        heard.at_ms = now_ms
+        heard.metadata_offset = max(heard.metadata_offset, request.current_metadata_offset)
+        caught_up = request.current_metadata_offset >= broker.broker_epoch
+        records: list[Any] = []
+        fenced, stop = broker.fenced, False
+        if broker.fenced:
+            if request.want_shut_down:
+                stop = True
+            elif not request.want_fence and caught_up:
+                records.append(_registration_change(broker, fenced=-1))
+                records.extend(self._partitions.broker_arrives(broker.broker_id))
+                fenced = False
+        elif request.want_fence:
+            records.extend(self.fence(broker))
+            fenced, stop = True, request.want_shut_down
+        elif request.want_shut_down:
+            if not broker.in_controlled_shutdown:
+                records.append(_registration_change(broker, in_controlled_shutdown=1))
+                records.extend(self._partitions.broker_leaves(broker.broker_id))
+            elif not self._partitions.leads_any(broker.broker_id):
+                records.extend(self.fence(broker))
+                fenced, stop = True, True
+        records.extend(self._directory_changes(broker, request))
+        answer = BrokerHeartbeatResponse(is_caught_up=caught_up, is_fenced=fenced, should_shut_down=stop)
+        return Result(records, answer, atomic=False)
+
+    def _directory_changes(self, broker: BrokerImage, request: BrokerHeartbeatRequest) -> list[Any]:
+        level = self._state.metadata_version
+        records: list[Any] = []
+        online = [directory for directory in broker.directories if directory not in request.offline_log_dirs]
+        if level >= DIRECTORY_ASSIGNMENT and online and len(online) < len(broker.directories):
+            records.append(_registration_change(broker, log_dirs=online))
+        cordoned = request.cordoned_log_dirs
+        if level >= 30 and cordoned is not None and set(cordoned) != set(broker.cordoned_directories):
+            records.append(_registration_change(broker, cordoned_log_dirs=sorted(cordoned)))
+        return records
+
+    def check_epoch(self, broker_id: int, broker_epoch: int) -> BrokerImage:
+        """The registration of a broker that says it is of this epoch.
+
+        Raises:
+            ApiError: BROKER_ID_NOT_REGISTERED, STALE_BROKER_EPOCH.
+        """
+        broker = self._state.brokers.get(broker_id)
+        if broker is None:
+            raise ApiError(
+                ErrorCode.BROKER_ID_NOT_REGISTERED, f"No broker registration found for broker id {broker_id}"
+            )
+        if broker.broker_epoch != broker_epoch:
+            raise ApiError(
+                ErrorCode.STALE_BROKER_EPOCH,
+                f"Expected broker epoch {broker.broker_epoch} for broker {broker_id}, but got {broker_epoch}",
+            )
+        return broker
+
+    def fence(self, broker: BrokerImage) -> list[Any]:
+        """Records that take a broker out of service: clients forget it, it leads nothing and is in no in-sync set."""
+        records: list[Any] = [_registration_change(broker, fenced=1)]
+        records.extend(self._partitions.broker_leaves(broker.broker_id))
+        return records
+
+    def fence_silent(self, now_ms: int) -> Result[Any, int | None]:
+        """Fence the broker that has been silent for longest, if for longer than a session; returns its id."""
+        silent = [
+            broker
+            for broker in self._state.brokers.values()
+            if not broker.fenced and not self._has_session(broker, now_ms)
+        ]
+        if not silent:
+            return Result([], None)
+        longest = min(silent, key=lambda broker: self._heard_ms(broker))
+        return Result(self.fence(longest), longest.broker_id, atomic=False)
+
+    def _heard_ms(self, broker: BrokerImage) -> int:
+        heard = self.heard.get(broker.broker_id)
+        return heard.at_ms if heard is not None else -1
+
+    def unregister(self, broker_id: int) -> Result[Any, UnregisterBrokerResponse]:
+        """Remove a broker that will not come back.
+
+        Raises:
+            ApiError: BROKER_ID_NOT_REGISTERED.
+        """
+        broker = self._state.brokers.get(broker_id)
+        if broker is None:
+            raise ApiError(ErrorCode.BROKER_ID_NOT_REGISTERED, f"Broker ID {broker_id} is not currently registered.")
+        records: list[Any] = list(self._partitions.broker_leaves(broker_id))
+        records.append(UnregisterBrokerRecord(broker_id=broker_id, broker_epoch=broker.broker_epoch))
+        return Result(records, UnregisterBrokerResponse(error_message=None))
+
+    def allocate_producer_ids(self, request: AllocateProducerIdsRequest) -> Result[Any, AllocateProducerIdsResponse]:
+        """Give a broker a block of producer ids that nobody else gets (KIP-730).
+
+        Raises:
+            ApiError: BROKER_ID_NOT_REGISTERED, STALE_BROKER_EPOCH; UNKNOWN_SERVER_ERROR when ids run out.
+        """
+        self.check_epoch(request.broker_id, request.broker_epoch)
+        start = self._state.next_producer_id.value
+        if start > MAX_PRODUCER_ID - PRODUCER_ID_BLOCK:
+            raise ApiError(ErrorCode.UNKNOWN_SERVER_ERROR, "Exhausted all producer ids")
+        record = ProducerIdsRecord(
+            broker_id=request.broker_id,
+            broker_epoch=request.broker_epoch,
+            next_producer_id=start + PRODUCER_ID_BLOCK,
+        )
+        answer = AllocateProducerIdsResponse(producer_id_start=start, producer_id_len=PRODUCER_ID_BLOCK)
+        return Result([record], answer)
+
+
+def _same_disks(old: BrokerImage, request: BrokerRegistrationRequest) -> bool:
+    """Whether a new process has the old one's log directories: it holds their lock, so the old one is dead.
+
+    Without this a killed broker that starts at once waits for its own session to expire, 9 s by default.
+    """
+    return bool(old.directories) and set(old.directories) <= set(request.log_dirs)
+
+
+def _registration_change(broker: BrokerImage, **fields: Any) -> BrokerRegistrationChangeRecord:
+    return BrokerRegistrationChangeRecord(broker_id=broker.broker_id, broker_epoch=broker.broker_epoch, **fields)

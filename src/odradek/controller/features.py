@@ -1,0 +1,132 @@
+"""Finalized feature levels: UpdateFeatures (KIP-584, KIP-778) and what a new cluster begins with."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from odradek.common.errors import ApiError, ErrorCode
+from odradek.controller.state import ControllerState
+from odradek.metadata.features import (
+    KRAFT_VERSION,
+    METADATA_VERSION,
+    LevelRange,
+    downgrade_loses_metadata,
+    metadata_name,
+    supported_features,
+    unmet_need,
+)
+from odradek.protocol.messages.feature_level_record import FeatureLevelRecord
+from odradek.protocol.messages.update_features_request import FeatureUpdateKey, UpdateFeaturesRequest
+from odradek.protocol.messages.update_features_response import UpdatableFeatureResult, UpdateFeaturesResponse
+from odradek.statemachine.machine import Result
+
+UPGRADE, SAFE_DOWNGRADE, UNSAFE_DOWNGRADE = 1, 2, 3
+
+
+class Features:
+    """Operations on feature levels."""
+
+    def __init__(self, state: ControllerState) -> None:
+        self._state = state
+
+    def update(self, request: UpdateFeaturesRequest, version: int) -> Result[Any, UpdateFeaturesResponse]:
+        """Finalize other levels. All updates of a request happen, or none.
+
+        Args:
+            version: of the request: up to 1 each feature has its own answer, from 2 on the first error is the answer.
+        """
+        levels = dict(self._state.features)
+        results = []
+        records: list[Any] = []
+        failed: ApiError | None = None
+        seen: set[str] = set()
+        wanted = {update.feature: update.max_version_level for update in request.feature_updates}
+        for update in request.feature_updates:
+            result = UpdatableFeatureResult(feature=update.feature, error_message=None)
+            try:
+                if update.feature in seen:
+                    raise ApiError(ErrorCode.INVALID_REQUEST, f"{update.feature} is named twice")
+                seen.add(update.feature)
+                records.extend(self._update_one(update, version, {**levels, **wanted}))
+            except ApiError as error:
+                failed = failed or error
+                result.error_code, result.error_message = error.code, error.message
+            results.append(result)
+        if failed is None:
+            if version > 1:
+                results = []
+            answer = UpdateFeaturesResponse(error_message=None, results=results)
+            return Result([] if request.validate_only else records, answer)
+        if version > 1:
+            return Result([], UpdateFeaturesResponse(error_code=failed.code, error_message=failed.message))
+        for result in results:
+            if result.error_code == ErrorCode.NONE:
+                result.error_code = ErrorCode.INVALID_UPDATE_VERSION
+                result.error_message = "Not done, because another update of this request failed."
+        return Result([], UpdateFeaturesResponse(error_message=None, results=results))
+
+    def _update_one(self, update: FeatureUpdateKey, version: int, levels: dict[str, int]) -> list[Any]:
+        name, level = update.feature, update.max_version_level
+        kind = update.upgrade_type
+        if version == 0:
+            kind = SAFE_DOWNGRADE if update.allow_downgrade else UPGRADE
+        if kind not in (UPGRADE, SAFE_DOWNGRADE, UNSAFE_DOWNGRADE):
+            raise ApiError(ErrorCode.INVALID_UPDATE_VERSION, "The controller does not support the given upgrade type.")
+        if level < 0:
+            raise ApiError(
+                ErrorCode.INVALID_UPDATE_VERSION,
+                f"Invalid update version {level} for feature {name}. A feature version cannot be less than 0.",
+            )
+        current = self._state.features.get(name, 0)
+        if level < current and kind == UPGRADE:
+            raise ApiError(
+                ErrorCode.INVALID_UPDATE_VERSION,
+                f"Invalid update version {level} for feature {name}. Can't downgrade the version of this feature "
+                "without setting the upgrade type to either safe or unsafe downgrade.",
+            )
+        if level > current and kind != UPGRADE:
+            raise ApiError(
+                ErrorCode.INVALID_UPDATE_VERSION,
+                f"Invalid update version {level} for feature {name}. Can't upgrade with a downgrade type.",
+            )
+        if name == KRAFT_VERSION:
+            raise ApiError(
+                ErrorCode.INVALID_UPDATE_VERSION,
+                f"Invalid update version {level} for feature {name}. It belongs to the quorum, which this node "
+                "does not change while it runs.",
+            )
+        self._check_supported(name, level)
+        if name == METADATA_VERSION:
+            self._check_metadata_version(current, level, kind)
+        need = unmet_need(name, level, levels)
+        if need is not None:
+            raise ApiError(
+                ErrorCode.INVALID_UPDATE_VERSION, f"Invalid update version {level} for feature {name}: {need}."
+            )
+        return [] if level == current else [FeatureLevelRecord(name=name, feature_level=level)]
+
+    def _check_supported(self, name: str, level: int) -> None:
+        ours = supported_features().get(name)
+        if ours is None or not (ours.contains(level) or (level == 0 and name != METADATA_VERSION)):
+            known = "none" if ours is None else f"{ours.min_level}-{ours.max_level}"
+            raise ApiError(
+                ErrorCode.INVALID_UPDATE_VERSION,
+                f"Invalid update version {level} for feature {name}. Local controller supports versions {known}.",
+            )
+        for broker in self._state.brokers.values():
+            theirs = broker.features.get(name, LevelRange(0, 0))
+            if not theirs.contains(level):
+                raise ApiError(
+                    ErrorCode.INVALID_UPDATE_VERSION,
+                    f"Invalid update version {level} for feature {name}. Broker {broker.broker_id} supports versions "
+                    f"{theirs.min_level}-{theirs.max_level}.",
+                )
+
+    def _check_metadata_version(self, current: int, level: int, kind: int) -> None:
+        if level >= current or not downgrade_loses_metadata(current, level):
+            return
+        if kind == UNSAFE_DOWNGRADE:
+            text = "Unsafe metadata downgrade is not supported in this version."
+        else:
+            text = "Refusing to perform the requested downgrade because it might delete metadata information."
+        raise ApiError(ErrorCode.INVALID_UPDATE_VERSION, f"Invalid metadata.version {metadata_name(level)}. {text}")

@@ -1,0 +1,241 @@
+"""What the controller knows: everything that the metadata log says, in collections that can be taken back.
+
+`replay` is the only mutator. The files beside this one (topics, partitions, brokers, configs, features) read this state
+and return records; they change nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+from uuid import UUID
+
+from odradek.metadata.features import DEFAULT_METADATA_VERSION, ELR_VERSION, METADATA_VERSION
+from odradek.metadata.model import (
+    BrokerImage,
+    ConfigResource,
+    ControllerImage,
+    PartitionImage,
+    ResourceType,
+    broker_of,
+    changed_broker,
+    changed_partition,
+    controller_of,
+    partition_of,
+)
+from odradek.metadata.publisher import TransactionBuffer
+from odradek.statemachine.timeline import Timeline, TimelineDict, TimelineValue
+
+
+@dataclass(frozen=True, slots=True)
+class TopicEntry:
+    """A topic's name and how many partitions it has, numbered from 0."""
+
+    name: str
+    topic_id: UUID
+    partition_count: int = 0
+
+
+PartitionKey = tuple[UUID, int]
+
+
+class ControllerState:
+    """The controller's collections, by kind."""
+
+    def __init__(self, timeline: Timeline) -> None:
+        self.features: TimelineDict[str, int] = TimelineDict(timeline)
+        self.brokers: TimelineDict[int, BrokerImage] = TimelineDict(timeline)
+        self.controllers: TimelineDict[int, ControllerImage] = TimelineDict(timeline)
+        self.topics: TimelineDict[UUID, TopicEntry] = TimelineDict(timeline)
+        self.topic_ids: TimelineDict[str, UUID] = TimelineDict(timeline)
+        # Names that metrics cannot tell apart ("a.b" and "a_b") share one key: the name with "." as "_".
+        self.collisions: TimelineDict[str, tuple[str, ...]] = TimelineDict(timeline)
+        self.partitions: TimelineDict[PartitionKey, PartitionImage] = TimelineDict(timeline)
+        self.configs: TimelineDict[ConfigResource, Mapping[str, str]] = TimelineDict(timeline)
+        # Kept for the room that will serve them (quotas, ACLs, SCRAM, tokens): key of the record -> the record.
+        self.others: TimelineDict[tuple[Any, ...], Any] = TimelineDict(timeline)
+        self.next_producer_id: TimelineValue[int] = TimelineValue(timeline, 0)
+        self.record_count: TimelineValue[int] = TimelineValue(timeline, 0)
+        self._transaction = TransactionBuffer()
+
+    @property
+    def metadata_version(self) -> int:
+        return self.features.get(METADATA_VERSION, DEFAULT_METADATA_VERSION)
+
+    @property
+    def elr_enabled(self) -> bool:
+        """Whether eligible leader replicas are tracked (KIP-966)."""
+        return self.features.get(ELR_VERSION, 0) > 0
+
+    @property
+    def transaction_open(self) -> bool:
+        """Whether the log ends inside a metadata transaction that never ended."""
+        return self._transaction.open
+
+    def topic_partitions(self, topic: TopicEntry) -> Iterator[tuple[int, PartitionImage]]:
+        """A topic's partitions by number."""
+        for partition_id in range(topic.partition_count):
+            yield partition_id, self.partitions[(topic.topic_id, partition_id)]
+
+    def topic_config(self, topic_name: str, key: str) -> str | None:
+        """A topic's setting as the metadata has it: its own override, or the cluster's dynamic default; else None."""
+        for resource in ((int(ResourceType.TOPIC), topic_name), (int(ResourceType.BROKER), "")):
+            value = self.configs.get(resource, {}).get(key)
+            if value is not None:
+                return value
+        return None
+
+    def replay(self, record: Any, offset: int) -> None:
+        """Apply one record.
+
+        Raises:
+            ValueError, KeyError: it contradicts the state: this log was not written by a controller.
+        """
+        self.record_count.value += 1
+        for _, counted in self._transaction.take(offset, record):
+            kind = type(counted).__name__
+            change = _REPLAY.get(kind)
+            if change is None:
+                raise ValueError(f"a {kind} at offset {offset} is no metadata record")
+            change(self, counted)
+
+    def _topic(self, record: Any) -> None:
+        self.topics[record.topic_id] = TopicEntry(record.name, record.topic_id)
+        self.topic_ids[record.name] = record.topic_id
+        key = collision_key(record.name)
+        self.collisions[key] = (*self.collisions.get(key, ()), record.name)
+
+    def _remove_topic(self, record: Any) -> None:
+        topic = self.topics.pop(record.topic_id)
+        self.topic_ids.pop(topic.name, None)
+        key = collision_key(topic.name)
+        names = tuple(name for name in self.collisions.get(key, ()) if name != topic.name)
+        if names:
+            self.collisions[key] = names
+        else:
+            self.collisions.pop(key, ())
+        for partition_id in range(topic.partition_count):
+            del self.partitions[(topic.topic_id, partition_id)]
+        self.configs.pop((int(ResourceType.TOPIC), topic.name), {})
+
+    def _partition(self, record: Any) -> None:
+        topic = self.topics[record.topic_id]
+        key = (record.topic_id, record.partition_id)
+        if key not in self.partitions:
+            assert record.partition_id == topic.partition_count, "partitions are numbered without gaps"
+            self.topics[record.topic_id] = replace(topic, partition_count=topic.partition_count + 1)
+        self.partitions[key] = partition_of(record)
+
+    def _partition_change(self, record: Any) -> None:
+        key = (record.topic_id, record.partition_id)
+        self.partitions[key] = changed_partition(self.partitions[key], record)
+
+    def _clear_elr(self, record: Any) -> None:
+        only = self.topic_ids.get(record.topic_name) if record.topic_name else None
+        for key, partition in list(self.partitions.items()):
+            wanted = not record.topic_name or key[0] == only
+            if wanted and (partition.elr or partition.last_known_elr):
+                self.partitions[key] = replace(partition, elr=(), last_known_elr=())
+
+    def _register_broker(self, record: Any) -> None:
+        self.brokers[record.broker_id] = broker_of(record)
+
+    def _unregister_broker(self, record: Any) -> None:
+        del self.brokers[record.broker_id]
+
+    def _broker_change(self, record: Any) -> None:
+        self.brokers[record.broker_id] = changed_broker(self.brokers[record.broker_id], record)
+
+    def _fence(self, record: Any) -> None:
+        self.brokers[record.id] = replace(self.brokers[record.id], fenced=True)
+
+    def _unfence(self, record: Any) -> None:
+        self.brokers[record.id] = replace(self.brokers[record.id], fenced=False)
+
+    def _register_controller(self, record: Any) -> None:
+        self.controllers[record.controller_id] = controller_of(record)
+
+    def _unregister_controller(self, record: Any) -> None:
+        del self.controllers[record.controller_id]
+
+    def _config(self, record: Any) -> None:
+        resource = (int(record.resource_type), record.resource_name)
+        settings = dict(self.configs.get(resource, {}))
+        if record.value is None:
+            settings.pop(record.name, None)
+        else:
+            settings[record.name] = record.value
+        if settings:
+            self.configs[resource] = settings
+        else:
+            self.configs.pop(resource, {})
+
+    def _feature(self, record: Any) -> None:
+        if record.feature_level:
+            self.features[record.name] = record.feature_level
+        else:
+            self.features.pop(record.name, 0)
+
+    def _producer_ids(self, record: Any) -> None:
+        self.next_producer_id.value = record.next_producer_id
+
+    def _keep(self, record: Any) -> None:
+        self.others[_other_key(record)] = record
+
+    def _drop(self, record: Any) -> None:
+        self.others.pop(_other_key(record), None)
+
+    def _quota(self, record: Any) -> None:
+        if record.remove:
+            self._drop(record)
+        else:
+            self._keep(record)
+
+    def _nothing(self, record: Any) -> None:
+        pass
+
+
+def collision_key(topic_name: str) -> str:
+    """Topics whose names give the same key cannot be told apart in metric names."""
+    return topic_name.replace(".", "_")
+
+
+def _other_key(record: Any) -> tuple[Any, ...]:
+    kind = type(record).__name__
+    if kind == "ClientQuotaRecord":
+        entity = sorted((part.entity_type, part.entity_name or "", part.entity_name is None) for part in record.entity)
+        return ("quota", tuple(entity), record.key)
+    if kind.endswith("AccessControlEntryRecord"):
+        return ("acl", record.id)
+    if kind.endswith("UserScramCredentialRecord"):
+        return ("scram", record.name, record.mechanism)
+    return ("token", record.token_id)
+
+
+_REPLAY: Mapping[str, Callable[[ControllerState, Any], None]] = {
+    "TopicRecord": ControllerState._topic,
+    "RemoveTopicRecord": ControllerState._remove_topic,
+    "PartitionRecord": ControllerState._partition,
+    "PartitionChangeRecord": ControllerState._partition_change,
+    "ClearElrRecord": ControllerState._clear_elr,
+    "RegisterBrokerRecord": ControllerState._register_broker,
+    "UnregisterBrokerRecord": ControllerState._unregister_broker,
+    "BrokerRegistrationChangeRecord": ControllerState._broker_change,
+    "FenceBrokerRecord": ControllerState._fence,
+    "UnfenceBrokerRecord": ControllerState._unfence,
+    "RegisterControllerRecord": ControllerState._register_controller,
+    "UnregisterControllerRecord": ControllerState._unregister_controller,
+    "ConfigRecord": ControllerState._config,
+    "FeatureLevelRecord": ControllerState._feature,
+    "ProducerIdsRecord": ControllerState._producer_ids,
+    "ClientQuotaRecord": ControllerState._quota,
+    "AccessControlEntryRecord": ControllerState._keep,
+    "RemoveAccessControlEntryRecord": ControllerState._drop,
+    "UserScramCredentialRecord": ControllerState._keep,
+    "RemoveUserScramCredentialRecord": ControllerState._drop,
+    "DelegationTokenRecord": ControllerState._keep,
+    "RemoveDelegationTokenRecord": ControllerState._drop,
+    "NoOpRecord": ControllerState._nothing,
+    "ZkMigrationStateRecord": ControllerState._nothing,
+}

@@ -1,0 +1,388 @@
+"""Topics come, grow and go: CreateTopics, CreatePartitions, DeleteTopics.
+
+Each topic of a request succeeds or fails on its own; all records of a request lie in one batch.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+from uuid import UUID
+
+from odradek.common.errors import ApiError, ErrorCode
+from odradek.controller.config import ControllerConfig
+from odradek.controller.configs import Configs
+from odradek.controller.placement import UsableBroker, place_replicas
+from odradek.controller.state import ControllerState, TopicEntry, collision_key
+from odradek.metadata.model import UNASSIGNED_DIRECTORY, ZERO_UUID, PartitionImage, ResourceType, partition_record
+from odradek.protocol.messages import create_partitions_request, create_topics_request
+from odradek.protocol.messages.config_record import ConfigRecord
+from odradek.protocol.messages.create_partitions_response import CreatePartitionsResponse, CreatePartitionsTopicResult
+from odradek.protocol.messages.create_topics_response import CreatableTopicResult, CreateTopicsResponse
+from odradek.protocol.messages.delete_topics_request import DeleteTopicsRequest
+from odradek.protocol.messages.delete_topics_response import DeletableTopicResult, DeleteTopicsResponse
+from odradek.protocol.messages.remove_topic_record import RemoveTopicRecord
+from odradek.protocol.messages.topic_record import TopicRecord
+from odradek.statemachine.machine import Result
+
+if TYPE_CHECKING:
+    from random import Random
+
+MAX_NAME_LENGTH = 249
+LEGAL_NAME = re.compile(r"[a-zA-Z0-9._-]+\Z")
+# Kafka's bound on the partitions that one request may create (KIP-599 discusses why one request must be bounded).
+MAX_PARTITIONS_PER_REQUEST = 10_000
+# Ids that mean something else: none, and the metadata topic's.
+RESERVED_TOPIC_IDS = (ZERO_UUID, UUID(int=1))
+
+Replicas = tuple[int, ...]
+
+
+def check_topic_name(name: str) -> None:
+    """Refuse what cannot be a directory's name in every file system.
+
+    Raises:
+        ApiError: INVALID_TOPIC_EXCEPTION.
+    """
+    problem = None
+    if not name:
+        problem = "the empty string is not allowed"
+    elif name in (".", ".."):
+        problem = f"'{name}' is not allowed"
+    elif len(name) > MAX_NAME_LENGTH:
+        problem = f"the length of '{name}' is longer than the max allowed length {MAX_NAME_LENGTH}"
+    elif not LEGAL_NAME.match(name):
+        problem = f"'{name!a}' contains one or more characters other than ASCII alphanumerics, '.', '_' and '-'"
+    if problem is not None:
+        raise ApiError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"Topic name is invalid: {problem}")
+
+
+class Topics:
+    """Operations on topics."""
+
+    def __init__(self, state: ControllerState, configs: Configs, config: ControllerConfig, random: Random) -> None:
+        self._state = state
+        self._configs = configs
+        self.config = config
+        self._random = random
+
+    def create(
+        self, request: create_topics_request.CreateTopicsRequest, describable: Callable[[str], bool] = lambda name: True
+    ) -> Result[Any, CreateTopicsResponse]:
+        """Create topics.
+
+        Args:
+            describable: whether the caller may see a topic's details in the answer.
+        """
+        times = Counter(topic.name for topic in request.topics)
+        records: list[Any] = []
+        partitions_left = MAX_PARTITIONS_PER_REQUEST
+        new_keys: dict[str, str] = {}
+        answers: list[CreatableTopicResult] = []
+        asked = {topic.name: topic for topic in request.topics}
+        for topic in asked.values():
+            try:
+                if times[topic.name] > 1:
+                    raise ApiError(ErrorCode.INVALID_REQUEST, "Duplicate topic name.")
+                self._check_new_name(topic.name, new_keys)
+                created, answer = self._create_one(topic, partitions_left)
+            except ApiError as error:
+                answers.append(_refused(topic.name, error))
+                continue
+            new_keys[collision_key(topic.name)] = topic.name
+            partitions_left -= answer.num_partitions
+            records.extend(created)
+            if not describable(topic.name):
+                answer = CreatableTopicResult(
+                    name=topic.name,
+                    topic_id=answer.topic_id,
+                    error_message=None,
+                    topic_config_error_code=ErrorCode.TOPIC_AUTHORIZATION_FAILED,
+                    configs=None,
+                )
+            if request.validate_only:
+                answer.topic_id = ZERO_UUID
+            answers.append(answer)
+        return Result([] if request.validate_only else records, CreateTopicsResponse(topics=answers))
+
+    def _check_new_name(self, name: str, new_keys: dict[str, str]) -> None:
+        check_topic_name(name)
+        if name in self._state.topic_ids:
+            raise ApiError(ErrorCode.TOPIC_ALREADY_EXISTS, f"Topic '{name}' already exists.")
+        key = collision_key(name)
+        clashing = self._state.collisions.get(key, ()) or ((new_keys[key],) if key in new_keys else ())
+        if clashing:
+            raise ApiError(
+                ErrorCode.INVALID_TOPIC_EXCEPTION, f"Topic '{name}' collides with existing topic: {clashing[0]}"
+            )
+
+    def _create_one(
+        self, topic: create_topics_request.CreatableTopic, partitions_left: int
+    ) -> tuple[list[Any], CreatableTopicResult]:
+        settings = self._configs.topic_settings([(entry.name, entry.value) for entry in topic.configs], topic.name)
+        if topic.assignments:
+            assignments = self._manual(topic, partitions_left)
+        else:
+            assignments = self._automatic(topic, partitions_left)
+        topic_id = self._new_topic_id()
+        records: list[Any] = [TopicRecord(name=topic.name, topic_id=topic_id)]
+        for key, value in settings.items():
+            records.append(
+                ConfigRecord(resource_type=ResourceType.TOPIC, resource_name=topic.name, name=key, value=value)
+            )
+        for partition_id, replicas in enumerate(assignments):
+            records.append(self._partition_record(topic_id, partition_id, replicas))
+        answer = CreatableTopicResult(
+            name=topic.name,
+            topic_id=topic_id,
+            error_message=None,
+            num_partitions=len(assignments),
+            replication_factor=len(assignments[0]),
+            configs=[],
+        )
+        return records, answer
+
+    def _automatic(self, topic: create_topics_request.CreatableTopic, partitions_left: int) -> list[Replicas]:
+        count, factor = topic.num_partitions, topic.replication_factor
+        if count != -1 and count <= 0:
+            raise ApiError(
+                ErrorCode.INVALID_PARTITIONS, "Number of partitions was set to an invalid non-positive value."
+            )
+        if factor != -1 and factor <= 0:
+            raise ApiError(
+                ErrorCode.INVALID_REPLICATION_FACTOR, "Replication factor was set to an invalid non-positive value."
+            )
+        count = self.config.num_partitions if count == -1 else count
+        factor = self.config.default_replication_factor if factor == -1 else factor
+        _check_count(count, partitions_left)
+        return place_replicas(self._usable_brokers(), count, factor, self._random)
+
+    def _manual(self, topic: create_topics_request.CreatableTopic, partitions_left: int) -> list[Replicas]:
+        if topic.replication_factor != -1:
+            raise ApiError(
+                ErrorCode.INVALID_REQUEST,
+                "A manual partition assignment was specified, but replication factor was not set to -1.",
+            )
+        if topic.num_partitions != -1:
+            raise ApiError(
+                ErrorCode.INVALID_REQUEST,
+                "A manual partition assignment was specified, but numPartitions was not set to -1.",
+            )
+        _check_count(len(topic.assignments), partitions_left)
+        by_number: dict[int, Replicas] = {}
+        factor: int | None = None
+        for assignment in topic.assignments:
+            if assignment.partition_index in by_number:
+                raise ApiError(
+                    ErrorCode.INVALID_REPLICA_ASSIGNMENT,
+                    f"Found multiple manual partition assignments for partition {assignment.partition_index}",
+                )
+            replicas = tuple(assignment.broker_ids)
+            self._check_manual(assignment.partition_index, replicas, factor)
+            factor = len(replicas)
+            by_number[assignment.partition_index] = replicas
+        if set(by_number) != set(range(len(by_number))):
+            raise ApiError(
+                ErrorCode.INVALID_REPLICA_ASSIGNMENT,
+                "partitions should be a consecutive 0-based integer sequence",
+            )
+        return [by_number[number] for number in range(len(by_number))]
+
+    def _check_manual(self, partition_id: int, replicas: Replicas, factor: int | None) -> None:
+        if not replicas:
+            raise ApiError(
+                ErrorCode.INVALID_REPLICA_ASSIGNMENT, "The manual partition assignment includes an empty replica list."
+            )
+        if len(set(replicas)) < len(replicas):
+            raise ApiError(
+                ErrorCode.INVALID_REPLICA_ASSIGNMENT,
+                f"The manual partition assignment includes a broker more than once: {list(replicas)}.",
+            )
+        for broker_id in replicas:
+            if broker_id not in self._state.brokers:
+                raise ApiError(
+                    ErrorCode.INVALID_REPLICA_ASSIGNMENT,
+                    f"The manual partition assignment includes broker {broker_id}, but no such broker is registered.",
+                )
+        if factor is not None and len(replicas) != factor:
+            raise ApiError(
+                ErrorCode.INVALID_REPLICA_ASSIGNMENT,
+                f"The manual partition assignment includes a partition with {len(replicas)} replica(s), but this is "
+                f"not consistent with previous partitions, which have {factor} replica(s).",
+            )
+        if not any(self._state.brokers[broker_id].active for broker_id in replicas):
+            raise ApiError(
+                ErrorCode.INVALID_REPLICA_ASSIGNMENT,
+                "All brokers specified in the manual partition assignment for "
+                f"partition {partition_id} are fenced or in controlled shutdown.",
+            )
+
+    def _usable_brokers(self) -> list[UsableBroker]:
+        return [
+            UsableBroker(broker.broker_id, broker.rack, not broker.active)
+            for broker in self._state.brokers.values()
+            if not broker.directories or set(broker.directories) - set(broker.cordoned_directories)
+        ]
+
+    def _new_topic_id(self) -> UUID:
+        while True:
+            # A random (version 4) id, from the randomness that was passed in.
+            topic_id = UUID(int=self._random.getrandbits(128), version=4)
+            # In its text form a first "-" (top six bits 62) would look like an option to command-line parsers.
+            if topic_id.int >> 122 != 62 and topic_id not in RESERVED_TOPIC_IDS and topic_id not in self._state.topics:
+                return topic_id
+
+    def _partition_record(self, topic_id: UUID, partition_id: int, replicas: Replicas) -> Any:
+        isr = tuple(broker_id for broker_id in replicas if self._state.brokers[broker_id].active)
+        directories = []
+        for broker_id in replicas:
+            online = self._state.brokers[broker_id].directories
+            directories.append(online[0] if len(online) == 1 else UNASSIGNED_DIRECTORY)
+        partition = PartitionImage(
+            replicas=replicas,
+            isr=isr or replicas[:1],
+            leader=isr[0] if isr else -1,
+            leader_epoch=0,
+            partition_epoch=0,
+            directories=tuple(directories),
+        )
+        return partition_record(topic_id, partition_id, partition, self._state.metadata_version)
+
+    def grow(self, request: create_partitions_request.CreatePartitionsRequest) -> Result[Any, CreatePartitionsResponse]:
+        """CreatePartitions: give topics more partitions."""
+        times = Counter(topic.name for topic in request.topics)
+        records: list[Any] = []
+        results = []
+        partitions_left = MAX_PARTITIONS_PER_REQUEST
+        for name, topic in {topic.name: topic for topic in request.topics}.items():
+            result = CreatePartitionsTopicResult(name=name, error_message=None)
+            try:
+                if times[name] > 1:
+                    raise ApiError(ErrorCode.INVALID_REQUEST, "Duplicate topic name.")
+                added = self._grow_one(topic, partitions_left)
+                records.extend(added)
+                partitions_left -= len(added)
+            except ApiError as error:
+                result.error_code, result.error_message = error.code, error.message
+            results.append(result)
+        return Result([] if request.validate_only else records, CreatePartitionsResponse(results=results))
+
+    def _grow_one(self, topic: create_partitions_request.CreatePartitionsTopic, partitions_left: int) -> list[Any]:
+        topic_id = self._state.topic_ids.get(topic.name)
+        if topic_id is None:
+            raise ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"The topic '{topic.name}' does not exist.")
+        entry = self._state.topics[topic_id]
+        if topic.count == entry.partition_count:
+            raise ApiError(ErrorCode.INVALID_PARTITIONS, f"Topic already has {entry.partition_count} partition(s).")
+        if topic.count < entry.partition_count:
+            raise ApiError(
+                ErrorCode.INVALID_PARTITIONS,
+                f"The topic {topic.name} currently has {entry.partition_count} partition(s); "
+                f"{topic.count} would not be an increase.",
+            )
+        added = topic.count - entry.partition_count
+        _check_count(added, partitions_left)
+        factor = len(self._state.partitions[(topic_id, 0)].replicas)
+        if topic.assignments is not None:
+            assignments = self._manual_growth(topic.assignments, added, entry, factor)
+        else:
+            assignments = place_replicas(self._usable_brokers(), added, factor, self._random)
+        return [
+            self._partition_record(topic_id, entry.partition_count + place, replicas)
+            for place, replicas in enumerate(assignments)
+        ]
+
+    def _manual_growth(
+        self,
+        given: Sequence[create_partitions_request.CreatePartitionsAssignment],
+        added: int,
+        entry: TopicEntry,
+        factor: int,
+    ) -> list[Replicas]:
+        if len(given) != added:
+            raise ApiError(
+                ErrorCode.INVALID_REPLICA_ASSIGNMENT,
+                f"Attempted to add {added} additional partition(s), but only {len(given)} assignment(s) "
+                "were specified.",
+            )
+        assignments = [tuple(assignment.broker_ids) for assignment in given]
+        for place, replicas in enumerate(assignments):
+            self._check_manual(entry.partition_count + place, replicas, factor)
+        return assignments
+
+    def delete(
+        self,
+        request: DeleteTopicsRequest,
+        describable: Callable[[str], bool] = lambda name: True,
+        deletable: Callable[[str], bool] = lambda name: True,
+    ) -> Result[Any, DeleteTopicsResponse]:
+        """Delete topics by name or by id.
+
+        Args:
+            describable, deletable: what the caller may do to a topic by name; an id of a topic that the caller may not
+                describe is not found.
+        Raises:
+            ApiError: TOPIC_DELETION_DISABLED where the cluster is configured so.
+        """
+        if not self.config.delete_topic_enable:
+            raise ApiError(ErrorCode.TOPIC_DELETION_DISABLED, "Topic deletion is disabled.")
+        wanted: list[tuple[str | None, UUID]] = [(name, ZERO_UUID) for name in request.topic_names]
+        wanted.extend((topic.name, topic.topic_id) for topic in request.topics)
+        records: list[Any] = []
+        responses = []
+        seen: set[UUID] = set()
+        for name, topic_id in wanted:
+            response = DeletableTopicResult(name=name, topic_id=topic_id)
+            try:
+                found = self._find_deletable(name, topic_id, describable, deletable)
+                response.topic_id = found.topic_id
+                response.name = found.name
+                if found.topic_id in seen:
+                    raise ApiError(ErrorCode.INVALID_REQUEST, "The topic is named twice in one request.")
+                seen.add(found.topic_id)
+                records.append(RemoveTopicRecord(topic_id=found.topic_id))
+            except ApiError as error:
+                response.error_code, response.error_message = error.code, error.message
+            responses.append(response)
+        return Result(records, DeleteTopicsResponse(responses=responses))
+
+    def _find_deletable(
+        self,
+        name: str | None,
+        topic_id: UUID,
+        describable: Callable[[str], bool],
+        deletable: Callable[[str], bool],
+    ) -> TopicEntry:
+        if name is not None and topic_id != ZERO_UUID:
+            raise ApiError(ErrorCode.INVALID_REQUEST, "You may not specify both topic name and topic id.")
+        if name is None and topic_id == ZERO_UUID:
+            raise ApiError(ErrorCode.INVALID_REQUEST, "Neither topic name nor id were specified.")
+        if name is not None:
+            if not deletable(name):
+                code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+                raise ApiError(code, "Not authorized to delete this topic.")
+            found_id = self._state.topic_ids.get(name)
+            if found_id is None:
+                raise ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "This server does not host this topic-partition.")
+            return self._state.topics[found_id]
+        entry = self._state.topics.get(topic_id)
+        if entry is None or not describable(entry.name):
+            raise ApiError(ErrorCode.UNKNOWN_TOPIC_ID, "This server does not host this topic ID.")
+        if not deletable(entry.name):
+            raise ApiError(ErrorCode.TOPIC_AUTHORIZATION_FAILED, "Not authorized to delete this topic.")
+        return replace(entry)
+
+
+def _check_count(count: int, partitions_left: int) -> None:
+    if count > partitions_left:
+        raise ApiError(
+            ErrorCode.POLICY_VIOLATION,
+            f"Excessively large number of partitions per request: at most {MAX_PARTITIONS_PER_REQUEST} are allowed.",
+        )
+
+
+def _refused(name: str, error: ApiError) -> CreatableTopicResult:
+    return CreatableTopicResult(name=name, error_code=error.code, error_message=error.message, configs=None)

@@ -1,0 +1,220 @@
+"""Registration, heartbeats, fencing, controlled shutdown, producer ids."""
+
+from __future__ import annotations
+
+from typing import Any
+from uuid import UUID
+
+import pytest
+
+from odradek.common.errors import ApiError, ErrorCode
+from odradek.protocol.messages.allocate_producer_ids_request import AllocateProducerIdsRequest
+from odradek.protocol.messages.broker_heartbeat_request import BrokerHeartbeatRequest
+from odradek.protocol.messages.broker_registration_request import Feature, Listener
+from tests.support.controller_harness import Harness
+
+
+def refused(harness: Harness, broker_id: int, incarnation: int = 0, **fields: Any) -> ErrorCode:
+    request = harness.registration(broker_id, incarnation, **fields)
+    with pytest.raises(ApiError) as caught:
+        harness.machine.brokers.register(request, len(harness.log), harness.now_ms)
+    return caught.value.code
+
+
+def test_the_epoch_of_a_broker_is_the_offset_of_its_registration() -> None:
+    harness = Harness()
+    offset = len(harness.log)
+    assert harness.register(1) == offset
+    assert harness.state.brokers[1].fenced and harness.state.brokers[1].broker_epoch == offset
+
+
+def test_registrations_that_are_refused() -> None:
+    harness = Harness()
+    harness.brokers(1)
+    assert refused(harness, 2, cluster_id="other") is ErrorCode.INCONSISTENT_CLUSTER_ID
+    assert refused(harness, -1, listeners=[Listener(name="P", host="h", port=1)]) is ErrorCode.INVALID_REGISTRATION
+    assert refused(harness, 2, listeners=[]) is ErrorCode.INVALID_REGISTRATION
+    assert refused(harness, 2, log_dirs=[UUID(int=7), UUID(int=7)]) is ErrorCode.INVALID_REGISTRATION
+    assert refused(harness, 2, log_dirs=[UUID(int=1001)]) is ErrorCode.INVALID_REGISTRATION
+    assert refused(harness, 2, features=[]) is ErrorCode.UNSUPPORTED_VERSION
+    old = [Feature(name="metadata.version", min_supported_version=1, max_supported_version=20)]
+    assert refused(harness, 2, features=old) is ErrorCode.UNSUPPORTED_VERSION
+
+
+def test_an_id_in_use_by_another_machine_is_refused_until_its_session_ends() -> None:
+    harness = Harness()
+    harness.brokers(1)
+    other = {"log_dirs": [UUID(int=5)]}
+    assert refused(harness, 1, 9, **other) is ErrorCode.DUPLICATE_BROKER_REGISTRATION
+    harness.now_ms = 9_001
+    assert harness.register(1, 9, **other) > 0
+
+
+def test_a_killed_broker_that_returns_with_its_disk_does_not_wait_for_its_own_session() -> None:
+    harness = Harness()
+    harness.brokers(1)
+    first = harness.state.brokers[1].broker_epoch
+    assert harness.register(1, 5) > first
+    assert harness.state.brokers[1].fenced
+
+
+def test_the_same_process_registers_again_without_losing_its_place() -> None:
+    harness = Harness()
+    harness.brokers(1)
+    epoch = harness.state.brokers[1].broker_epoch
+    again = harness.register(1, listeners=[Listener(name="PLAINTEXT", host="new", port=1)])
+    broker = harness.state.brokers[1]
+    assert again == epoch and not broker.fenced and broker.endpoints[0].host == "new"
+
+
+def test_a_broker_is_unfenced_only_when_it_has_seen_its_own_registration() -> None:
+    harness = Harness()
+    epoch = harness.register(1)
+    answer = harness.beat(1, offset=epoch - 1)
+    assert answer.is_fenced and not answer.is_caught_up
+    answer = harness.beat(1, offset=epoch, want_fence=True)
+    assert answer.is_fenced and answer.is_caught_up
+    answer = harness.beat(1, offset=epoch)
+    assert not answer.is_fenced and not harness.state.brokers[1].fenced
+
+
+def test_heartbeats_of_strangers_and_of_the_past() -> None:
+    harness = Harness()
+    harness.brokers(1)
+    for broker_id, epoch, expected in (
+        (2, 0, ErrorCode.BROKER_ID_NOT_REGISTERED),
+        (1, harness.state.brokers[1].broker_epoch - 1, ErrorCode.STALE_BROKER_EPOCH),
+    ):
+        with pytest.raises(ApiError) as caught:
+            harness.machine.brokers.heartbeat(BrokerHeartbeatRequest(broker_id=broker_id, broker_epoch=epoch), 0)
+        assert caught.value.code is expected
+
+
+def test_silence_fences_and_takes_leadership_and_a_beat_gives_it_back() -> None:
+    harness = Harness(broker_session_timeout_ms=100)
+    harness.brokers(1)
+    harness.topic("t", [1])
+    assert harness.do(harness.machine.brokers.fence_silent(99)) is None
+    assert harness.do(harness.machine.brokers.fence_silent(100)) == 1
+    assert harness.state.brokers[1].fenced
+    offline = harness.partition("t")
+    assert offline.leader == -1 and offline.leader_epoch == 1
+    assert offline.isr == () and offline.elr == (1,)  # KIP-966: eligible because it left below min.insync.replicas
+    harness.now_ms = 200
+    harness.beat(1)
+    back = harness.partition("t")
+    assert (back.leader, back.isr, back.elr, back.leader_recovery_state) == (1, (1,), (), 0)
+
+
+def test_without_eligible_leader_replicas_the_last_in_sync_replica_stays_in_the_set() -> None:
+    harness = Harness(broker_session_timeout_ms=100)
+    harness.state.features.pop("eligible.leader.replicas.version")
+    harness.brokers(1)
+    harness.topic("t", [1])
+    harness.do(harness.machine.brokers.fence_silent(100))
+    assert harness.partition("t").leader == -1 and harness.partition("t").isr == (1,)
+    harness.now_ms = 200
+    harness.beat(1)
+    assert harness.partition("t").leader == 1
+
+
+def test_the_longest_silent_is_fenced_first_and_leaders_move() -> None:
+    harness = Harness(broker_session_timeout_ms=100)
+    harness.brokers(1, 2, 3)
+    harness.topic("t", [1, 2, 3], [2, 3, 1], [3, 1, 2])
+    harness.now_ms = 50
+    harness.beat(3)
+    harness.now_ms = 120
+    harness.machine.brokers.heard[2].at_ms = -5
+    assert harness.do(harness.machine.brokers.fence_silent(120)) == 2
+    assert harness.do(harness.machine.brokers.fence_silent(120)) == 1
+    assert harness.do(harness.machine.brokers.fence_silent(120)) is None
+    assert [harness.partition("t", number).leader for number in range(3)] == [3, 3, 3]
+    assert all(harness.partition("t", number).isr == (3,) for number in range(3))
+
+
+def test_controlled_shutdown_moves_leaders_before_the_broker_may_go() -> None:
+    harness = Harness()
+    harness.brokers(1, 2)
+    harness.topic("t", [1, 2])
+    answer = harness.beat(1, want_shut_down=True)
+    assert not answer.should_shut_down
+    assert harness.partition("t").leader == 2 and harness.partition("t").isr == (2,)
+    answer = harness.beat(1, want_shut_down=True)
+    assert answer.should_shut_down and harness.state.brokers[1].fenced
+
+
+def test_the_only_broker_may_stop_too() -> None:
+    harness = Harness()
+    harness.brokers(1)
+    harness.topic("t", [1])
+    harness.beat(1, want_shut_down=True)
+    assert harness.beat(1, want_shut_down=True).should_shut_down
+    epoch = harness.state.brokers[1].broker_epoch
+    harness.register(1, 2, previous_broker_epoch=epoch)
+    harness.beat(1)
+    back = harness.partition("t")
+    assert (back.leader, back.leader_recovery_state) == (1, 0)
+
+
+def test_an_unclean_restart_of_the_only_replica_leads_again_as_last_known_leader() -> None:
+    harness = Harness()
+    harness.brokers(1)
+    harness.topic("t", [1])
+    harness.register(1, 2, previous_broker_epoch=-1)
+    down = harness.partition("t")
+    assert (down.leader, down.isr, down.elr, down.last_known_elr) == (-1, (), (), (1,))
+    harness.beat(1)
+    back = harness.partition("t")
+    assert (back.leader, back.isr, back.leader_recovery_state, back.last_known_elr) == (1, (1,), 1, ())
+
+
+def test_a_stopping_broker_is_not_elected_and_a_fenced_one_that_wants_to_stop_may() -> None:
+    harness = Harness()
+    harness.register(1)
+    assert harness.beat(1, want_shut_down=True).should_shut_down
+
+
+def test_lost_and_cordoned_directories_are_recorded() -> None:
+    harness = Harness()
+    directories = [UUID(int=1), UUID(int=2)]
+    harness.brokers(1, log_dirs=directories)
+    harness.beat(1, cordoned_log_dirs=[UUID(int=2)])
+    assert harness.state.brokers[1].cordoned_directories == (UUID(int=2),)
+    harness.beat(1, offline_log_dirs=[UUID(int=2)])
+    assert harness.state.brokers[1].directories == (UUID(int=1),)
+
+
+def test_unregistering() -> None:
+    harness = Harness()
+    harness.brokers(1, 2)
+    harness.topic("t", [1, 2])
+    harness.do(harness.machine.brokers.unregister(1))
+    assert 1 not in harness.state.brokers and harness.partition("t").leader == 2
+    with pytest.raises(ApiError) as caught:
+        harness.machine.brokers.unregister(1)
+    assert caught.value.code is ErrorCode.BROKER_ID_NOT_REGISTERED
+
+
+def test_producer_ids_come_in_blocks_that_never_overlap() -> None:
+    harness = Harness()
+    harness.brokers(1, 2)
+    starts = []
+    for broker_id in (1, 2, 1):
+        request = AllocateProducerIdsRequest(
+            broker_id=broker_id, broker_epoch=harness.state.brokers[broker_id].broker_epoch
+        )
+        answer = harness.do(harness.machine.brokers.allocate_producer_ids(request))
+        starts.append((answer.producer_id_start, answer.producer_id_len))
+    assert starts == [(0, 1000), (1000, 1000), (2000, 1000)]
+    with pytest.raises(ApiError) as caught:
+        harness.machine.brokers.allocate_producer_ids(AllocateProducerIdsRequest(broker_id=1, broker_epoch=0))
+    assert caught.value.code is ErrorCode.STALE_BROKER_EPOCH
+
+
+def test_a_new_reign_gives_every_serving_broker_a_whole_session() -> None:
+    harness = Harness(broker_session_timeout_ms=100)
+    harness.brokers(1)
+    harness.machine.brokers.begin_sessions(1000)
+    assert harness.do(harness.machine.brokers.fence_silent(1099)) is None
+    assert harness.do(harness.machine.brokers.fence_silent(1100)) == 1

@@ -1,0 +1,64 @@
+"""Replica placement: racks, spread, fenced brokers."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+
+import pytest
+
+from odradek.common.errors import ApiError
+from odradek.controller.placement import UsableBroker, place_replicas
+
+
+def brokers(racks: str, fenced: tuple[int, ...] = ()) -> list[UsableBroker]:
+    """One broker per letter, the letter its rack."""
+    return [UsableBroker(number, rack, number in fenced) for number, rack in enumerate(racks)]
+
+
+@pytest.mark.parametrize("racks", ["a", "aaa", "abc", "aabb", "aaabbb", "aaaabbcc", "abababab"])
+@pytest.mark.parametrize("factor", [1, 2, 3])
+def test_copies_are_spread_over_racks_and_leaders_over_brokers(racks: str, factor: int) -> None:
+    if factor > len(racks):
+        pytest.skip("fewer brokers than copies")
+    for seed in range(5):
+        placed = place_replicas(brokers(racks), 240, factor, random.Random(seed))
+        assert all(len(set(replicas)) == factor for replicas in placed)
+        for replicas in placed:
+            assert len({racks[broker] for broker in replicas}) == min(factor, len(set(racks)))
+        by_rack = Counter(racks[replicas[0]] for replicas in placed)
+        assert max(by_rack.values()) - min(by_rack.values()) <= 1
+        for rack in set(racks):
+            leaders = Counter(replicas[0] for replicas in placed if racks[replicas[0]] == rack)
+            assert len(leaders) == racks.count(rack)
+            assert max(leaders.values()) - min(leaders.values()) <= 1
+
+
+def test_every_broker_of_a_rack_carries_its_share() -> None:
+    placed = place_replicas(brokers("aaabbb"), 300, 2, random.Random(3))
+    load = Counter(broker for replicas in placed for broker in replicas)
+    assert max(load.values()) - min(load.values()) <= 2
+
+
+def test_fenced_brokers_never_lead_and_come_last() -> None:
+    placed = place_replicas(brokers("aaaa", fenced=(1, 2)), 50, 2, random.Random(1))
+    assert all(set(replicas) == {0, 3} for replicas in placed)
+    placed = place_replicas(brokers("aaaa", fenced=(1, 2)), 50, 3, random.Random(1))
+    assert all(replicas[0] in (0, 3) and replicas[2] in (1, 2) for replicas in placed)
+
+
+def test_a_rack_whose_brokers_are_all_fenced_still_gets_a_copy() -> None:
+    placed = place_replicas(brokers("aab", fenced=(2,)), 20, 2, random.Random(1))
+    assert all(replicas[1] == 2 for replicas in placed)
+
+
+def test_too_few_brokers() -> None:
+    with pytest.raises(ApiError, match=r"only 2 broker\(s\)"):
+        place_replicas(brokers("ab"), 1, 3, random.Random(1))
+    with pytest.raises(ApiError, match="fenced"):
+        place_replicas(brokers("ab", fenced=(0, 1)), 1, 1, random.Random(1))
+
+
+def test_one_partition_topics_start_anywhere() -> None:
+    starts = {place_replicas(brokers("aaa"), 1, 1, random.Random(seed))[0] for seed in range(40)}
+    assert len(starts) == 3
