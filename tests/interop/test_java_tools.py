@@ -1,0 +1,177 @@
+"""Apache Kafka's own command-line tools against our broker, and its log dumper over our files."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+from tests.support.apache_kafka import ApacheKafka, require_kafka, run_tool
+from tests.support.clients import create_topic, produce_all
+from tests.support.node import Node
+
+pytestmark = [pytest.mark.interop, pytest.mark.java, pytest.mark.timeout(240)]
+
+TOOLS = "org.apache.kafka.tools"
+TOPIC = "tools"
+PARTITIONS = 2
+
+
+@pytest.fixture(scope="module", autouse=True)
+def topic(broker: Node | ApacheKafka) -> None:
+    """One topic with 100 records for the tests that look at something."""
+    require_kafka()
+    create_topic(broker.bootstrap, TOPIC, PARTITIONS)
+    produce_all(broker.bootstrap, TOPIC, [(f"k{number}".encode(), b"v" * 50) for number in range(100)])
+
+
+def tool(broker: Node | ApacheKafka, name: str, *arguments: object, stdin: str | None = None) -> str:
+    """Run a tool with `--bootstrap-server` and return its standard output; it must end with 0."""
+    return run_tool(f"{TOOLS}.{name}", ["--bootstrap-server", broker.bootstrap, *arguments], stdin=stdin).stdout
+
+
+def test_kafka_topics(broker: Node | ApacheKafka) -> None:
+    tool(broker, "TopicCommand", "--create", "--topic", "made", "--partitions", 3, "--config", "retention.ms=60000")
+    described = tool(broker, "TopicCommand", "--describe", "--topic", "made")
+    assert "PartitionCount: 3" in described and "retention.ms=60000" in described
+    assert len(re.findall(r"Partition: \d\tLeader: 1\tReplicas: 1\tIsr: 1", described)) == 3
+    tool(broker, "TopicCommand", "--alter", "--topic", "made", "--partitions", 5)
+    assert "PartitionCount: 5" in tool(broker, "TopicCommand", "--describe", "--topic", "made")
+    tool(broker, "TopicCommand", "--delete", "--topic", "made")
+    assert "made" not in tool(broker, "TopicCommand", "--list").split()
+
+
+def test_console_producer_and_consumer(broker: Node | ApacheKafka) -> None:
+    lines = "".join(f"k{number}:line {number}\n" for number in range(20))
+    properties = ["--reader-property", "parse.key=true", "--reader-property", "key.separator=:"]
+    tool(broker, "ConsoleProducer", "--topic", "console", *properties, stdin=lines)
+    shown = ["--formatter-property", "print.key=true", "--formatter-property", "key.separator=:"]
+    read = tool(
+        broker, "consumer.ConsoleConsumer", "--topic", "console", "--from-beginning", "--max-messages", 20, *shown
+    )
+    assert sorted(read.splitlines()) == sorted(lines.splitlines())
+
+
+def test_kafka_configs(broker: Node | ApacheKafka) -> None:
+    def configs(*arguments: object) -> str:
+        return run_tool("kafka.admin.ConfigCommand", ["--bootstrap-server", broker.bootstrap, *arguments]).stdout
+
+    of_topic = ("--entity-type", "topics", "--entity-name", TOPIC)
+    configs("--alter", *of_topic, "--add-config", "segment.bytes=2097152,cleanup.policy=[compact,delete]")
+    described = configs("--describe", *of_topic)
+    assert "segment.bytes=2097152" in described and "cleanup.policy=compact,delete" in described
+    configs("--alter", *of_topic, "--delete-config", "segment.bytes,cleanup.policy")
+    assert "segment.bytes" not in configs("--describe", *of_topic)
+    everything = configs("--describe", "--all", "--entity-type", "brokers", "--entity-name", "1")
+    assert "log.segment.bytes=1073741824" in everything and "STATIC_BROKER_CONFIG" in everything
+
+
+def test_get_offsets(broker: Node | ApacheKafka) -> None:
+    ends = tool(broker, "GetOffsetShell", "--topic", TOPIC).split()
+    assert sum(int(line.rsplit(":", 1)[1]) for line in ends) == 100
+    starts = tool(broker, "GetOffsetShell", "--topic", TOPIC, "--time", "earliest").split()
+    assert starts == [f"{TOPIC}:{partition}:0" for partition in range(PARTITIONS)]
+    tool(broker, "GetOffsetShell", "--topic", TOPIC, "--time", "max-timestamp")
+
+
+def test_consumer_groups(broker: Node | ApacheKafka) -> None:
+    reading = ("--topic", TOPIC, "--from-beginning", "--max-messages", 100, "--group", "console-group")
+    tool(broker, "consumer.ConsoleConsumer", *reading)
+    assert "console-group" in tool(broker, "consumer.group.ConsumerGroupCommand", "--list").split()
+    described = tool(broker, "consumer.group.ConsumerGroupCommand", "--describe", "--group", "console-group")
+    # GROUP TOPIC PARTITION CURRENT-OFFSET LOG-END-OFFSET LAG …; newer tools put the leader epoch between.
+    rows = [line.split() for line in described.splitlines() if line.split()[1:2] == [TOPIC]]
+    assert len(rows) == PARTITIONS, described
+    header = next(line.split() for line in described.splitlines() if line.startswith("GROUP"))
+    assert {row[header.index("LAG")] for row in rows} == {"0"}
+    reset = ("--reset-offsets", "--to-earliest", "--execute", "--group", "console-group", "--topic", TOPIC)
+    assert TOPIC in tool(broker, "consumer.group.ConsumerGroupCommand", *reset)
+    tool(broker, "consumer.group.ConsumerGroupCommand", "--delete", "--group", "console-group")
+    assert "console-group" not in tool(broker, "consumer.group.ConsumerGroupCommand", "--list").split()
+
+
+def test_verifiable_producer_and_consumer(broker: Node | ApacheKafka) -> None:
+    create_topic(broker.bootstrap, "verifiable", 2)
+    produced = tool(broker, "VerifiableProducer", "--topic", "verifiable", "--max-messages", 500, "--acks", -1)
+    assert json.loads(produced.splitlines()[-1])["acked"] == 500
+    consumed = tool(
+        broker, "VerifiableConsumer", "--topic", "verifiable", "--group-id", "verifiable",
+        "--max-messages", 500, "--reset-policy", "earliest",
+    )  # fmt: skip
+    counts = [json.loads(line) for line in consumed.splitlines() if line.startswith("{")]
+    assert sum(event["count"] for event in counts if event["name"] == "records_consumed") == 500
+    assert any(event["name"] == "offsets_committed" and event["success"] for event in counts)
+
+
+def test_delete_records(broker: Node | ApacheKafka, tmp_path: Path) -> None:
+    create_topic(broker.bootstrap, "shortened")
+    produce_all(broker.bootstrap, "shortened", [(None, b"v")] * 10)
+    wish = tmp_path / "offsets.json"
+    wish.write_text(json.dumps({"partitions": [{"topic": "shortened", "partition": 0, "offset": 7}], "version": 1}))
+    assert "low_watermark: 7" in tool(broker, "DeleteRecordsCommand", "--offset-json-file", wish)
+    assert tool(broker, "GetOffsetShell", "--topic", "shortened", "--time", "earliest").strip() == "shortened:0:7"
+
+
+def test_log_dirs(broker: Node | ApacheKafka) -> None:
+    printed = tool(broker, "LogDirsCommand", "--describe", "--topic-list", TOPIC)
+    answer = json.loads(next(line for line in printed.splitlines() if line.startswith("{")))
+    directory = answer["brokers"][0]["logDirs"][0]
+    assert directory["error"] is None and directory["logDir"] == str(broker.data_dir)
+    sizes = {entry["partition"]: entry["size"] for entry in directory["partitions"]}
+    assert set(sizes) == {f"{TOPIC}-{partition}" for partition in range(PARTITIONS)} and sum(sizes.values()) > 0
+
+
+def test_metadata_quorum(broker: Node | ApacheKafka) -> None:
+    status = tool(broker, "MetadataQuorumCommand", "describe", "--status")
+    assert re.search(r"LeaderId:\s+1\b", status) and re.search(r"CurrentVoters:\s+\[.*1", status)
+    assert "Leader" in tool(broker, "MetadataQuorumCommand", "describe", "--replication")
+
+
+def test_features(broker: Node | ApacheKafka) -> None:
+    described = tool(broker, "FeatureCommand", "describe")
+    assert re.search(r"metadata\.version\s+SupportedMinVersion: \S+\s+SupportedMaxVersion: \S+", described)
+
+
+def test_api_versions_and_cluster(broker: Node | ApacheKafka) -> None:
+    listed = tool(broker, "BrokerApiVersionsCommand")
+    for name in ("Produce(0)", "Fetch(1)", "Metadata(3)", "ApiVersions(18)"):
+        assert name in listed
+    told = run_tool(f"{TOOLS}.ClusterTool", ["cluster-id", "--bootstrap-server", broker.bootstrap])
+    assert "Cluster ID: " in told.stdout
+
+
+def test_dump_log_reads_our_segments(broker: Node | ApacheKafka) -> None:
+    count = 0
+    for partition in range(PARTITIONS):
+        folder = broker.data_dir / f"{TOPIC}-{partition}"
+        segment = next(folder.glob("*.log"))
+        dumped = dump_log(segment)
+        assert "isvalid: false" not in dumped
+        count += len(re.findall(r"^\| offset: \d+", dumped, re.MULTILINE))
+        dump_log(next(folder.glob("*.index")))
+        dump_log(next(folder.glob("*.timeindex")))
+    assert count == 100
+
+
+def test_dump_log_reads_our_internal_topics(broker: Node | ApacheKafka) -> None:
+    metadata = next((broker.data_dir / "__cluster_metadata-0").glob("*.log"))
+    dumped = dump_log(metadata, "--cluster-metadata-decoder")
+    assert '"type":"TOPIC_RECORD"' in dumped and '"name":"tools"' in dumped
+    reading = ("--topic", TOPIC, "--from-beginning", "--max-messages", 100, "--group", "dumped")
+    tool(broker, "consumer.ConsoleConsumer", *reading)
+    found = "".join(
+        dump_log(segment, "--offsets-decoder")
+        for folder in broker.data_dir.glob("__consumer_offsets-*")
+        for segment in folder.glob("*.log")
+        if segment.stat().st_size > 0
+    )
+    assert '"group":"dumped"' in found and '"offset":' in found
+
+
+def dump_log(path: Path, *arguments: str) -> str:
+    printed = run_tool(f"{TOOLS}.DumpLogSegments", ["--files", path, "--print-data-log", *arguments])
+    problems = [line for line in printed.stdout.splitlines() if re.search(r"mismatch|not valid|Found timestamp", line)]
+    assert not problems, problems[:3]
+    return printed.stdout
