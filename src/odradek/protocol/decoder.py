@@ -184,7 +184,11 @@ class _DecoderCompiler:
             source.line(f"pos = {stop}")
 
     def nested(self, one: FieldLayout, target: str) -> None:
-        """A struct within; a nullable one has a signed byte before it, negative for null (KIP-893)."""
+        """A struct within.
+
+        A nullable one has a signed byte before it, negative for null (KIP-893); in a tagged field Kafka's classes have
+        a varint instead, 0 for null.
+        """
         source = self.source
         inner = source.name("s")
         if not one.nullable:
@@ -192,10 +196,14 @@ class _DecoderCompiler:
             self.struct(one.spec.element, inner)
             source.line(f"{target} = {inner}")
             return
-        marker = source.name("n")
-        self.run.append(("b", marker))
-        self.flush()
-        with source.block(f"if {marker} < 0:"):
+        if one.is_tagged:
+            null = f"{self.prefix('struct', True)} == 0"
+        else:
+            marker = source.name("n")
+            self.run.append(("b", marker))
+            self.flush()
+            null = f"{marker} < 0"
+        with source.block(f"if {null}:"):
             source.line(f"{target} = None")
         with source.block("else:"):
             self.struct(one.spec.element, inner)

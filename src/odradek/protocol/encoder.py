@@ -173,7 +173,7 @@ class _EncoderCompiler:
                 source.line(f"pieces.append({held})")
 
     def nested(self, one: FieldLayout, value: str) -> None:
-        """A struct within; a nullable one has a byte before it, 1 or -1 for null (KIP-893)."""
+        """A struct within; a nullable one has a byte before it: 1, and for null -1 (KIP-893), or 0 in a tagged field."""
         source, spec = self.source, one.spec
         inner = source.name("s")
         self.flush()
@@ -187,7 +187,7 @@ class _EncoderCompiler:
             self.struct(spec.element, inner)
             return
         with source.block(f"if {inner} is None:"):
-            source.line("out.append(255)")
+            source.line(f"out.append({0 if one.is_tagged else 255})")
         with source.block("else:"):
             source.line("out.append(1)")
             self.struct(spec.element, inner)

@@ -29,6 +29,7 @@ class FieldLayout:
     slot: str
     nullable: bool
     flexible: bool
+    is_tagged: bool
 
     @property
     def label(self) -> str:
@@ -55,10 +56,11 @@ def layout_of(cls: type[Message], version: int, flexible: bool) -> Layout:
         slot = f"_{spec.name}" if spec.is_lazy() else spec.name
         nullable = version in parse_versions(spec.nullable)
         compact = flexible and (spec.flexible is None or version in parse_versions(spec.flexible))
-        one = FieldLayout(spec, slot, nullable, compact)
+        is_tagged = spec.tag is not None and version in parse_versions(spec.tagged)
+        one = FieldLayout(spec, slot, nullable, compact, is_tagged)
         if version not in parse_versions(spec.versions):
             layout.absent.append(one)
-        elif spec.tag is not None and version in parse_versions(spec.tagged):
+        elif is_tagged:
             layout.tagged.append(one)
         else:
             layout.fields.append(one)
