@@ -173,7 +173,7 @@ class _EncoderCompiler:
                 source.line(f"pieces.append({held})")
 
     def nested(self, one: FieldLayout, value: str) -> None:
-        """A struct within; a nullable one has a byte before it: 1, and for null -1 (KIP-893), or 0 in a tagged field."""
+        """A struct within; a nullable one has a byte before it: 1, for null -1 (KIP-893), or 0 in a tagged field."""
         source, spec = self.source, one.spec
         inner = source.name("s")
         self.flush()
