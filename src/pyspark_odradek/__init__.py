@@ -1,0 +1,16 @@
+"""Spark over Odradek, or any Kafka cluster: the format `odradek` for batch and streaming, and a session with settings.
+
+Spark finds the format by itself, because this package's name begins with `pyspark_` and it has a `DefaultSource`:
+
+    from pyspark_odradek import session
+    stream = session().readStream.format("odradek").option("kafka.bootstrap.servers", "localhost:9092")
+    stream.option("subscribe", "clicks").load()
+"""
+
+from __future__ import annotations
+
+from pyspark_odradek.errors import ClusterError, DataLossError, LostRange, OptionError
+from pyspark_odradek.session import session
+from pyspark_odradek.source import OdradekDataSource as DefaultSource
+
+__all__ = ["ClusterError", "DataLossError", "DefaultSource", "LostRange", "OptionError", "session"]

@@ -1,0 +1,382 @@
+"""What the source asks of a cluster: which partitions there are, where they begin and end, and commits of a group.
+
+Every question is asked again, over new connections, until it is answered or `default.api.timeout.ms` is over, so that
+a query survives a broker that is killed and started again. What the cluster answers for good (no such topic, not
+authorized) is not asked twice.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import time
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import TypeVar
+
+from odradek.common.errors import ErrorCode, ProtocolError
+from odradek.protocol.apis import ApiKey
+from odradek.protocol.messages.fetch_request import FetchPartition, FetchRequest, FetchTopic
+from odradek.protocol.messages.fetch_response import FetchResponse
+from odradek.protocol.messages.find_coordinator_request import FindCoordinatorRequest
+from odradek.protocol.messages.find_coordinator_response import FindCoordinatorResponse
+from odradek.protocol.messages.list_offsets_request import (
+    ListOffsetsPartition,
+    ListOffsetsRequest,
+    ListOffsetsTopic,
+)
+from odradek.protocol.messages.list_offsets_response import ListOffsetsResponse
+from odradek.protocol.messages.metadata_request import MetadataRequest, MetadataRequestTopic
+from odradek.protocol.messages.metadata_response import MetadataResponse
+from odradek.protocol.messages.offset_commit_request import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+)
+from odradek.protocol.messages.offset_commit_response import OffsetCommitResponse
+from pyspark_odradek.connection import Connection, Security, security_from
+from pyspark_odradek.errors import ClusterError, OptionError
+from pyspark_odradek.offsets import Positions, TopicPartition
+
+log = logging.getLogger("pyspark_odradek")
+T = TypeVar("T")
+
+# Errors that pass: a broker that starts, a leader that moves, a coordinator that loads.
+PASSING = frozenset(
+    {
+        ErrorCode.LEADER_NOT_AVAILABLE,
+        ErrorCode.NOT_LEADER_OR_FOLLOWER,
+        ErrorCode.REQUEST_TIMED_OUT,
+        ErrorCode.BROKER_NOT_AVAILABLE,
+        ErrorCode.REPLICA_NOT_AVAILABLE,
+        ErrorCode.NETWORK_EXCEPTION,
+        ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+        ErrorCode.COORDINATOR_NOT_AVAILABLE,
+        ErrorCode.NOT_COORDINATOR,
+        ErrorCode.KAFKA_STORAGE_ERROR,
+        ErrorCode.FENCED_LEADER_EPOCH,
+        ErrorCode.UNKNOWN_LEADER_EPOCH,
+        ErrorCode.OFFSET_NOT_AVAILABLE,
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        ErrorCode.UNKNOWN_TOPIC_ID,
+        ErrorCode.INCONSISTENT_TOPIC_ID,
+        ErrorCode.FETCH_SESSION_ID_NOT_FOUND,
+    }
+)
+# A topic that was created a moment ago may not be known to every broker yet.
+UNKNOWN_TOPIC_PATIENCE_S = 3.0
+FIRST_BACKOFF_S = 0.05
+LAST_BACKOFF_S = 1.0
+
+
+class PassingError(Exception):
+    """The answer may be another one in a moment."""
+
+
+def error_name(code: int) -> str:
+    """Kafka's name of an error code."""
+    try:
+        return ErrorCode(code).name
+    except ValueError:
+        return f"error {code}"
+
+
+@dataclass(frozen=True)
+class ClientSettings:
+    """The settings of Kafka's clients that this package reads, by their names there; times in milliseconds."""
+
+    bootstrap: tuple[tuple[str, int], ...]
+    client_id: str = "odradek-spark"
+    isolation_level: int = 1
+    request_timeout_ms: int = 30_000
+    default_api_timeout_ms: int = 120_000
+    max_partition_fetch_bytes: int = 4 << 20
+    fetch_max_wait_ms: int = 500
+    check_crcs: bool = True
+    given: tuple[tuple[str, str], ...] = field(default=(), repr=False)
+
+    @classmethod
+    def parse(cls, settings: Mapping[str, str]) -> ClientSettings:
+        """Read them from `kafka.*` options without the prefix. Raises OptionError."""
+        isolation = settings.get("isolation.level", "read_committed").lower()
+        if isolation not in ("read_committed", "read_uncommitted"):
+            raise OptionError("kafka.isolation.level is read_committed or read_uncommitted")
+
+        def number(name: str, default: int) -> int:
+            text = settings.get(name, str(default))
+            if not text.strip().isdigit():
+                raise OptionError(f"kafka.{name}: {text!r} is no whole number")
+            return int(text)
+
+        return cls(
+            bootstrap=parse_bootstrap(settings["bootstrap.servers"]),
+            client_id=settings.get("client.id", cls.client_id),
+            isolation_level=1 if isolation == "read_committed" else 0,
+            request_timeout_ms=number("request.timeout.ms", cls.request_timeout_ms),
+            default_api_timeout_ms=number("default.api.timeout.ms", cls.default_api_timeout_ms),
+            max_partition_fetch_bytes=number("max.partition.fetch.bytes", cls.max_partition_fetch_bytes),
+            fetch_max_wait_ms=number("fetch.max.wait.ms", cls.fetch_max_wait_ms),
+            check_crcs=settings.get("check.crcs", "true").lower() != "false",
+            given=tuple(sorted(settings.items())),
+        )
+
+    def security(self) -> Security:
+        """How to reach the brokers; made where it is used, since a TLS context does not travel to an executor."""
+        return security_from(dict(self.given))
+
+
+def parse_bootstrap(text: str) -> tuple[tuple[str, int], ...]:
+    """Read `host:port,[::1]:port,…`; raises OptionError."""
+    addresses = []
+    for address in filter(None, (part.strip() for part in text.split(","))):
+        host, colon, port = address.rpartition(":")
+        if not colon or not host or not port.isdigit() or not 0 < int(port) < 65536:
+            raise OptionError(f"kafka.bootstrap.servers: {address!r} is not host:port")
+        addresses.append((host.removeprefix("[").removesuffix("]"), int(port)))
+    if not addresses:
+        raise OptionError("kafka.bootstrap.servers names no broker")
+    return tuple(addresses)
+
+
+class Cluster:
+    """A cluster as one query sees it; keeps a connection to each broker that it talks to. Not for several threads."""
+
+    def __init__(self, settings: ClientSettings) -> None:
+        self.settings = settings
+        self._security = settings.security()
+        self._nodes: dict[int, tuple[str, int]] = {}
+        self._leaders: dict[TopicPartition, int] = {}
+        self._connections: dict[tuple[str, int], Connection] = {}
+        self._coordinators: dict[str, tuple[str, int]] = {}
+
+    def close(self) -> None:
+        """Close all connections."""
+        for connection in self._connections.values():
+            connection.close()
+        self._connections.clear()
+
+    def partitions(self, topics: Iterable[str] | None, *, must_exist: bool = False) -> dict[str, list[int]]:
+        """The partitions of the topics that exist, or of all topics but internal ones for None.
+
+        Raises:
+            ClusterError: no broker answers in time; or with `must_exist` a topic does not exist.
+        """
+        wanted = None if topics is None else sorted(set(topics))
+        deadline = time.monotonic() + UNKNOWN_TOPIC_PATIENCE_S
+        while True:
+            found = self.asking("the topics", lambda: self._metadata(wanted))
+            missing = [topic for topic in wanted or () if topic not in found]
+            if not missing or not must_exist:
+                return found
+            if time.monotonic() > deadline:
+                raise ClusterError(
+                    f"no such topic: {', '.join(missing)}. Create it, or correct the option subscribe or assign."
+                )
+            time.sleep(0.2)
+
+    def list_offsets(self, asked: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
+        """Offsets for EARLIEST, LATEST or a timestamp in ms; -1 where no record is as young as the timestamp.
+
+        With read_committed `LATEST` is the last stable offset. A partition that vanishes in between is left out.
+        """
+        return self.asking("offsets", lambda: self._list_offsets(asked)) if asked else {}
+
+    def commit(self, group: str, positions: Positions) -> None:
+        """Commit offsets for a group that has no members: what `odradek groups describe` shows as its progress.
+
+        Raises:
+            ClusterError: the group has members, or we may not.
+        """
+        by_topic: dict[str, list[OffsetCommitRequestPartition]] = {}
+        for (topic, partition_id), offset in sorted(positions.items()):
+            by_topic.setdefault(topic, []).append(
+                OffsetCommitRequestPartition(
+                    partition_index=partition_id, committed_offset=offset, committed_metadata="odradek-spark"
+                )
+            )
+        message = OffsetCommitRequest(
+            group_id=group,
+            topics=[OffsetCommitRequestTopic(name=name, partitions=parts) for name, parts in by_topic.items()],
+        )
+        self.asking("the coordinator", lambda: self._commit(group, message))
+
+    def wait_for_records(self, positions: Positions, wait_ms: int) -> None:
+        """Return when a partition has a record past its position, or after `wait_ms`: a long poll while idle.
+
+        Only the brokers of the first leader found are polled; with several the wait is the pause between two looks.
+        """
+        leaders = {self._leaders.get(partition) for partition in positions}
+        if len(leaders) != 1 or None in leaders:
+            time.sleep(wait_ms / 1000)
+            return
+        try:
+            connection = self.leader(next(iter(positions)))
+            connection.request(ApiKey.FETCH, self.fetch_request(positions, wait_ms, 1), FetchResponse)
+        except (OSError, ProtocolError, PassingError, ClusterError) as error:
+            log.debug("the long poll ended early: %s", error)
+            self.close()
+            time.sleep(wait_ms / 1000)
+
+    def fetch_request(self, positions: Positions, wait_ms: int, max_bytes: int) -> FetchRequest:
+        """A fetch from these positions with the isolation level of the settings."""
+        by_topic: dict[str, list[FetchPartition]] = {}
+        for (topic, partition_id), offset in positions.items():
+            by_topic.setdefault(topic, []).append(
+                FetchPartition(partition=partition_id, fetch_offset=offset, partition_max_bytes=max_bytes)
+            )
+        return FetchRequest(
+            max_wait_ms=wait_ms,
+            min_bytes=1,
+            max_bytes=max(max_bytes, 1),
+            isolation_level=self.settings.isolation_level,
+            topics=[FetchTopic(topic=topic, partitions=parts) for topic, parts in by_topic.items()],
+        )
+
+    def leader(self, partition: TopicPartition) -> Connection:
+        """A connection to the partition's leader. Raises OSError, PassingError where there is none now."""
+        if partition not in self._leaders:
+            self._metadata([partition.topic])
+        node_id = self._leaders.get(partition, -1)
+        if node_id not in self._nodes:
+            raise PassingError(f"{partition.topic}-{partition.partition_id} has no leader")
+        return self._connection(self._nodes[node_id])
+
+    def forget(self) -> None:
+        """Drop what is known of leaders and connections; the next question learns it anew."""
+        self.close()
+        self._leaders.clear()
+        self._coordinators.clear()
+
+    def asking(self, what: str, ask: Callable[[], T]) -> T:
+        """Call `ask` again after passing errors, until it answers or the time is over. Raises ClusterError."""
+        deadline = time.monotonic() + self.settings.default_api_timeout_ms / 1000
+        backoff_s = FIRST_BACKOFF_S
+        warned = False
+        while True:
+            try:
+                return ask()
+            except (OSError, ProtocolError, PassingError) as error:
+                self.forget()
+                if time.monotonic() + backoff_s > deadline:
+                    seconds = self.settings.default_api_timeout_ms / 1000
+                    raise ClusterError(
+                        f"{self._where()} did not tell {what} in {seconds:g} s (kafka.default.api.timeout.ms): {error}"
+                    ) from error
+                if not warned and backoff_s >= LAST_BACKOFF_S:
+                    log.warning("%s does not answer (%s); still trying", self._where(), error)
+                    warned = True
+            time.sleep(backoff_s)
+            backoff_s = min(backoff_s * 2, LAST_BACKOFF_S)
+
+    def _where(self) -> str:
+        return ",".join(f"{host}:{port}" for host, port in self.settings.bootstrap)
+
+    def _connection(self, address: tuple[str, int]) -> Connection:
+        connection = self._connections.get(address)
+        if connection is not None and not connection.is_idle:
+            connection.close()  # someone stopped reading halfway through; its answers are of no use to us
+            connection = None
+        if connection is None:
+            timeout_s = self.settings.request_timeout_ms / 1000
+            connection = Connection(*address, self._security, self.settings.client_id, timeout_s)
+            self._connections[address] = connection
+        return connection
+
+    def _any_connection(self) -> Connection:
+        first_error: Exception | None = None
+        for address in dict.fromkeys([*self._connections, *self.settings.bootstrap, *self._nodes.values()]):
+            try:
+                return self._connection(address)
+            except (OSError, ProtocolError) as error:
+                first_error = first_error or error
+        assert first_error is not None
+        raise first_error
+
+    def _metadata(self, topics: Iterable[str] | None) -> dict[str, list[int]]:
+        asked = None if topics is None else [MetadataRequestTopic(name=topic) for topic in topics]
+        message = MetadataRequest(topics=asked, allow_auto_topic_creation=False)
+        answer = self._any_connection().request(ApiKey.METADATA, message, MetadataResponse)
+        self._nodes = {node.node_id: (node.host, node.port) for node in answer.brokers}
+        found: dict[str, list[int]] = {}
+        for topic in answer.topics:
+            if topic.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+                continue
+            if topic.error_code in PASSING:
+                raise PassingError(f"{topic.name}: {error_name(topic.error_code)}")
+            if topic.error_code != ErrorCode.NONE:
+                raise ClusterError(f"topic {topic.name}: {error_name(topic.error_code)}")
+            if topic.name is None or (topic.is_internal and topics is None):
+                continue
+            found[topic.name] = sorted(part.partition_index for part in topic.partitions)
+            for part in topic.partitions:
+                self._leaders[TopicPartition(topic.name, part.partition_index)] = part.leader_id
+        return found
+
+    def _list_offsets(self, asked: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
+        unknown = {partition.topic for partition in asked if partition not in self._leaders}
+        if unknown:
+            exists = {TopicPartition(t, p) for t, parts in self._metadata(sorted(unknown)).items() for p in parts}
+            gone = {p for p in asked if p.topic in unknown and p not in exists}
+            asked = {partition: time_ms for partition, time_ms in asked.items() if partition not in gone}
+        by_leader: dict[int, dict[str, list[ListOffsetsPartition]]] = {}
+        for partition, timestamp in asked.items():
+            topics = by_leader.setdefault(self._leaders[partition], {})
+            topics.setdefault(partition.topic, []).append(
+                ListOffsetsPartition(partition_index=partition.partition_id, timestamp=timestamp)
+            )
+        offsets: dict[TopicPartition, int] = {}
+        for node_id, topics in by_leader.items():
+            if node_id not in self._nodes:
+                raise PassingError(f"a partition of {', '.join(topics)} has no leader")
+            message = ListOffsetsRequest(
+                replica_id=-1,
+                isolation_level=self.settings.isolation_level,
+                topics=[ListOffsetsTopic(name=name, partitions=parts) for name, parts in topics.items()],
+            )
+            connection = self._connection(self._nodes[node_id])
+            answer = connection.request(ApiKey.LIST_OFFSETS, message, ListOffsetsResponse)
+            for topic in answer.topics:
+                for part in topic.partitions:
+                    if part.error_code in PASSING:
+                        raise PassingError(f"{topic.name}-{part.partition_index}: {error_name(part.error_code)}")
+                    if part.error_code != ErrorCode.NONE:
+                        raise ClusterError(f"{topic.name}-{part.partition_index}: {error_name(part.error_code)}")
+                    offsets[TopicPartition(topic.name, part.partition_index)] = part.offset
+        return offsets
+
+    def _commit(self, group: str, message: OffsetCommitRequest) -> None:
+        address = self._coordinators.get(group)
+        if address is None:
+            finding = FindCoordinatorRequest(key=group, key_type=0)
+            found = self._any_connection().request(ApiKey.FIND_COORDINATOR, finding, FindCoordinatorResponse)
+            _check(found.error_code, f"coordinator of group {group}")
+            address = self._coordinators[group] = (found.host, found.port)
+        answer = self._connection(address).request(ApiKey.OFFSET_COMMIT, message, OffsetCommitResponse)
+        for topic in answer.topics:
+            for part in topic.partitions:
+                if part.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+                    continue  # deleted meanwhile: nothing is left to have progress in
+                _check(part.error_code, f"commit of group {group} for {topic.name}-{part.partition_index}")
+
+
+def _check(code: int, what: str) -> None:
+    if code in PASSING:
+        raise PassingError(f"{what}: {error_name(code)}")
+    if code != ErrorCode.NONE:
+        raise ClusterError(f"{what}: {error_name(code)}")
+
+
+_SHARED: dict[ClientSettings, tuple[int, Cluster]] = {}
+
+
+def shared_cluster(settings: ClientSettings) -> Cluster:
+    """The cluster of this process for these settings: Spark's workers live on, and so may their connections.
+
+    Workers are forked, and a socket must not be used by two processes, so the process id is looked at.
+    """
+    pid = os.getpid()
+    owner, cluster = _SHARED.get(settings, (0, None))
+    if cluster is None or owner != pid:
+        cluster = Cluster(settings)
+        _SHARED[settings] = (pid, cluster)
+    return cluster

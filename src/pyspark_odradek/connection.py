@@ -1,0 +1,227 @@
+"""One blocking connection to one broker: TCP, TLS where asked for, SASL, and requests in order.
+
+Versions are negotiated with ApiVersions at connect: the highest that both sides have, below a limit for each API that
+this package has been written for. The codec and the messages are the broker's own (`odradek.protocol`).
+"""
+
+from __future__ import annotations
+
+import re
+import socket
+import ssl
+import struct
+from collections import deque
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TypeVar
+
+from odradek.common.errors import ErrorCode, ProtocolError
+from odradek.protocol import codec
+from odradek.protocol.apis import API, ApiKey
+from odradek.protocol.declare import Message
+from odradek.protocol.messages.api_versions_request import ApiVersionsRequest
+from odradek.protocol.messages.api_versions_response import ApiVersionsResponse
+from odradek.protocol.messages.request_header import RequestHeader
+from odradek.protocol.messages.response_header import ResponseHeader
+from odradek.protocol.messages.sasl_authenticate_request import SaslAuthenticateRequest
+from odradek.protocol.messages.sasl_authenticate_response import SaslAuthenticateResponse
+from odradek.protocol.messages.sasl_handshake_request import SaslHandshakeRequest
+from odradek.protocol.messages.sasl_handshake_response import SaslHandshakeResponse
+from pyspark_odradek.errors import ClusterError, OptionError
+
+R = TypeVar("R", bound=Message)
+
+MAX_RESPONSE_BYTES = 1 << 30
+CONNECT_TIMEOUT_S = 10.0
+# The newest version of each API that this package was written for; Fetch from 13 on names topics by id.
+NEWEST = {
+    ApiKey.FETCH: 12,
+    ApiKey.LIST_OFFSETS: 7,
+    ApiKey.METADATA: 9,
+    ApiKey.FIND_COORDINATOR: 3,
+    ApiKey.OFFSET_COMMIT: 8,
+    ApiKey.API_VERSIONS: 3,
+    ApiKey.SASL_HANDSHAKE: 1,
+    ApiKey.SASL_AUTHENTICATE: 2,
+}
+
+
+@dataclass(frozen=True)
+class Security:
+    """How to reach a listener: in the clear or over TLS, and who we are there."""
+
+    tls: ssl.SSLContext | None = None
+    check_hostname: bool = True
+    sasl_mechanism: str | None = None
+    username: str = ""
+    password: str = ""
+
+
+def security_from(settings: Mapping[str, str]) -> Security:
+    """Read `security.protocol`, `ssl.*` and `sasl.*` by the names of Kafka's Java client, or of librdkafka.
+
+    Certificates are PEM files. Of the SASL mechanisms only PLAIN is built in.
+
+    Raises:
+        OptionError: a protocol, mechanism or kind of key store that is not supported.
+    """
+    protocol = settings.get("security.protocol", "PLAINTEXT").upper()
+    if protocol not in ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"):
+        raise OptionError(f"kafka.security.protocol={protocol} is unknown")
+    context = _tls_context(settings) if protocol.endswith("SSL") else None
+    if not protocol.startswith("SASL"):
+        return Security(tls=context)
+    mechanism = settings.get("sasl.mechanism", "GSSAPI").upper()
+    if mechanism != "PLAIN":
+        raise OptionError(f"kafka.sasl.mechanism={mechanism} is not supported; PLAIN is")
+    jaas = settings.get("sasl.jaas.config", "")
+    found = dict(re.findall(r'(username|password)\s*=\s*"((?:[^"\\]|\\.)*)"', jaas))
+    username = settings.get("sasl.username", found.get("username", ""))
+    password = settings.get("sasl.password", found.get("password", ""))
+    if not username:
+        raise OptionError("kafka.sasl.jaas.config must hold username and password")
+    return Security(context, True, mechanism, username, password)
+
+
+def _tls_context(settings: Mapping[str, str]) -> ssl.SSLContext:
+    for side in ("truststore", "keystore"):
+        kind = settings.get(f"ssl.{side}.type", "PEM").upper()
+        if kind != "PEM" or settings.get(f"ssl.{side}.location", "").endswith((".jks", ".p12")):
+            raise OptionError(f"kafka.ssl.{side}.type must be PEM, not {kind}: convert the store with openssl")
+    authorities = settings.get("ssl.truststore.location") or settings.get("ssl.ca.location")
+    context = ssl.create_default_context(cafile=authorities, cadata=settings.get("ssl.truststore.certificates"))
+    chain = settings.get("ssl.keystore.location") or settings.get("ssl.certificate.location")
+    if chain:
+        context.load_cert_chain(chain, settings.get("ssl.key.location"), settings.get("ssl.key.password"))
+    # An empty value is Kafka's way to switch the check of the host's name off.
+    if settings.get("ssl.endpoint.identification.algorithm", "https") == "":
+        context.check_hostname = False
+    return context
+
+
+class Connection:
+    """One broker. Not for several threads; after any exception it must be closed and thrown away.
+
+    Raises:
+        OSError: the broker is not there, or went away, or did not answer in `timeout_s`.
+        ProtocolError: its bytes make no sense.
+        ClusterError: it refuses us.
+    """
+
+    def __init__(self, host: str, port: int, security: Security, client_id: str, timeout_s: float) -> None:
+        self.address = f"{host}:{port}"
+        self._client_id = client_id
+        self._correlation_id = 0
+        self._waiting: deque[tuple[int, ApiKey, int, type[Message]]] = deque()
+        self._versions: dict[int, tuple[int, int]] = {}
+        self._socket: socket.socket = socket.create_connection((host, port), timeout=min(CONNECT_TIMEOUT_S, timeout_s))
+        try:
+            self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            self._socket.settimeout(timeout_s)
+            if security.tls is not None:
+                self._socket = security.tls.wrap_socket(self._socket, server_hostname=host)
+            self._negotiate()
+            if security.sasl_mechanism is not None:
+                self._authenticate(security)
+        except BaseException:
+            self._socket.close()
+            raise
+
+    def close(self) -> None:
+        """Close the socket; harmless when it is closed already."""
+        self._socket.close()
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether every request has been answered."""
+        return not self._waiting
+
+    def request(self, key: ApiKey, message: Message, answer: type[R]) -> R:
+        """Send a request and wait for its answer."""
+        self.send(key, message, answer)
+        reply = self.receive()
+        assert isinstance(reply, answer)
+        return reply
+
+    def send(self, key: ApiKey, message: Message, answer: type[Message]) -> None:
+        """Send a request; its answer is had by `receive`, in the order of the requests."""
+        self._send(key, self._version(key), message, answer)
+
+    def receive(self) -> Message:
+        """Wait for the answer to the oldest request that has none yet."""
+        expected_id, key, version, answer = self._waiting[0]
+        body = self._read(struct.unpack(">i", self._read(4))[0])
+        header_version = API[key].response_header_version(version)
+        header, position = codec.decode_prefix(ResponseHeader, body, header_version)
+        if header.correlation_id != expected_id:
+            raise ProtocolError(f"{self.address} answered {header.correlation_id} where {expected_id} was asked")
+        self._waiting.popleft()
+        return codec.decode(answer, body, version, position)
+
+    def _send(self, key: ApiKey, version: int, message: Message, answer: type[Message]) -> None:
+        self._correlation_id = (self._correlation_id + 1) & 0x7FFFFFFF
+        header = RequestHeader(
+            request_api_key=key,
+            request_api_version=version,
+            correlation_id=self._correlation_id,
+            client_id=self._client_id,
+        )
+        head = codec.encode(header, API[key].request_header_version(version))
+        body = codec.encode(message, version)
+        self._socket.sendall(struct.pack(">i", len(head) + len(body)) + head + body)
+        self._waiting.append((self._correlation_id, key, version, answer))
+
+    def _version(self, key: ApiKey) -> int:
+        if key not in self._versions:
+            raise ClusterError(f"{self.address} does not offer {key.name}")
+        lowest, highest = self._versions[key]
+        ours = API[key]
+        version = min(highest, NEWEST[key], ours.max_version)
+        if version < max(lowest, ours.min_version):
+            raise ClusterError(f"{self.address} offers {key.name} {lowest} to {highest}; none of them is spoken here")
+        return version
+
+    def _negotiate(self) -> None:
+        message = ApiVersionsRequest(client_software_name="odradek-spark", client_software_version="1")
+        self._send(ApiKey.API_VERSIONS, NEWEST[ApiKey.API_VERSIONS], message, ApiVersionsResponse)
+        size = struct.unpack(">i", self._read(4))[0]
+        body = self._read(size)
+        self._waiting.clear()
+        # A broker that does not know our version answers in version 0 with error 35 (KIP-511).
+        error = struct.unpack_from(">h", body, 4)[0]
+        if error == ErrorCode.UNSUPPORTED_VERSION:
+            self._send(ApiKey.API_VERSIONS, 0, ApiVersionsRequest(), ApiVersionsResponse)
+            answer = self.receive()
+        else:
+            answer = codec.decode(ApiVersionsResponse, body, NEWEST[ApiKey.API_VERSIONS], 4)
+        assert isinstance(answer, ApiVersionsResponse)
+        if answer.error_code != ErrorCode.NONE:
+            raise ClusterError(f"{self.address} refused ApiVersions with error {answer.error_code}")
+        self._versions = {api.api_key: (api.min_version, api.max_version) for api in answer.api_keys}
+
+    def _authenticate(self, security: Security) -> None:
+        assert security.sasl_mechanism is not None
+        offered = self.request(
+            ApiKey.SASL_HANDSHAKE, SaslHandshakeRequest(mechanism=security.sasl_mechanism), SaslHandshakeResponse
+        )
+        if offered.error_code != ErrorCode.NONE:
+            raise ClusterError(f"{self.address} offers SASL {', '.join(offered.mechanisms)}, not PLAIN")
+        proof = f"\0{security.username}\0{security.password}".encode()
+        answer = self.request(
+            ApiKey.SASL_AUTHENTICATE, SaslAuthenticateRequest(auth_bytes=proof), SaslAuthenticateResponse
+        )
+        if answer.error_code != ErrorCode.NONE:
+            raise ClusterError(f"{self.address} refused {security.username}: {answer.error_message}")
+
+    def _read(self, size: int) -> memoryview:
+        if not 0 <= size <= MAX_RESPONSE_BYTES:
+            raise ProtocolError(f"{self.address} announced an answer of {size} bytes")
+        buffer = bytearray(size)
+        view = memoryview(buffer)
+        done = 0
+        while done < size:
+            count = self._socket.recv_into(view[done:])
+            if count == 0:
+                raise ConnectionResetError(f"{self.address} closed the connection")
+            done += count
+        return view

@@ -1,0 +1,51 @@
+"""What the connector refuses or reports, each with one sentence that says what to do."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+
+class OptionError(ValueError):
+    """An option of the query is unknown, contradicts another one or has a value that makes no sense."""
+
+
+class LostRange(NamedTuple):
+    """Offsets of one partition that were gone before they were read; `end` is exclusive."""
+
+    topic: str
+    partition_id: int
+    start: int
+    end: int
+    reason: str
+
+    def __str__(self) -> str:
+        count = self.end - self.start
+        what = f"offsets {self.start} to {self.end - 1} ({count:,} offsets)" if count > 0 else f"offset {self.start}"
+        return f"{self.topic}-{self.partition_id}: {what}, {self.reason}"
+
+
+class DataLossError(Exception):
+    """Records that the query should have read exist no more, and `failOnDataLoss` is true.
+
+    `ranges` are the exact offsets. Gaps that compaction, aborted transactions or markers leave are no loss.
+    """
+
+    def __init__(self, ranges: Sequence[LostRange]) -> None:
+        self.ranges = tuple(ranges)
+        super().__init__(
+            f"data was lost: {describe(ranges)}. The records were deleted by retention, DeleteRecords or with the "
+            "topic before they were read. Set failOnDataLoss=false to go on with what is left."
+        )
+
+    def __reduce__(self) -> tuple[type[DataLossError], tuple[tuple[LostRange, ...]]]:
+        return DataLossError, (self.ranges,)
+
+
+class ClusterError(Exception):
+    """The cluster did not answer as needed in time, or refused."""
+
+
+def describe(ranges: Sequence[LostRange]) -> str:
+    """All lost ranges in one line."""
+    return "; ".join(map(str, ranges))

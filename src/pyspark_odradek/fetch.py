@@ -1,0 +1,157 @@
+"""What a task does: fetch one range of offsets and yield it as Arrow, the next fetch under way while one is decoded."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Iterator
+from typing import Any
+
+from odradek.common.errors import ErrorCode, ProtocolError
+from odradek.protocol.apis import ApiKey
+from odradek.protocol.messages.fetch_response import FetchResponse, PartitionData
+from pyspark_odradek.cluster import (
+    FIRST_BACKOFF_S,
+    LAST_BACKOFF_S,
+    PASSING,
+    ClientSettings,
+    Cluster,
+    PassingError,
+    error_name,
+    shared_cluster,
+)
+from pyspark_odradek.connection import Connection
+from pyspark_odradek.decode import AbortedTransaction, Batch, Decoder, VisibleBatches, whole_batches
+from pyspark_odradek.errors import ClusterError, DataLossError, LostRange
+from pyspark_odradek.offsets import OffsetRange, TopicPartition
+from pyspark_odradek.options import EARLIEST, LATEST
+
+log = logging.getLogger("pyspark_odradek")
+
+
+def read_range(settings: ClientSettings, wanted: OffsetRange, schema: Any, *, fail_on_data_loss: bool) -> Iterator[Any]:
+    """Yield the records of a range as Arrow batches, in order.
+
+    A connection that breaks, or a leader that moves, is tried again where reading stopped, as long as
+    `default.api.timeout.ms` is not over without progress.
+
+    Raises:
+        DataLossError: offsets of the range were deleted meanwhile (a warning without `fail_on_data_loss`).
+        ClusterError: the range cannot be read in time.
+    """
+    reader = _RangeReader(shared_cluster(settings), wanted, schema, fail_on_data_loss)
+    patience_s = settings.default_api_timeout_ms / 1000
+    deadline = time.monotonic() + patience_s
+    backoff_s = FIRST_BACKOFF_S
+    while not reader.is_done:
+        before = reader.position
+        try:
+            yield from reader.read_on(deadline)
+        except (OSError, ProtocolError, PassingError) as error:
+            reader.cluster.forget()
+            if reader.position > before:
+                deadline, backoff_s = time.monotonic() + patience_s, FIRST_BACKOFF_S
+            if time.monotonic() + backoff_s > deadline:
+                raise ClusterError(
+                    f"{wanted.topic}-{wanted.partition_id} could not be read from offset {reader.position} to "
+                    f"{wanted.end} in {patience_s:g} s (kafka.default.api.timeout.ms): {error}"
+                ) from error
+            time.sleep(backoff_s)
+            backoff_s = min(backoff_s * 2, LAST_BACKOFF_S)
+
+
+class _RangeReader:
+    """The state of one task: `position` is the next offset whose rows have not been yielded."""
+
+    def __init__(self, cluster: Cluster, wanted: OffsetRange, schema: Any, fail_on_data_loss: bool) -> None:
+        self.cluster = cluster
+        self.wanted = wanted
+        self.partition = TopicPartition(wanted.topic, wanted.partition_id)
+        self.schema = schema
+        self.fail_on_data_loss = fail_on_data_loss
+        self.position = wanted.start
+
+    @property
+    def is_done(self) -> bool:
+        return self.position >= self.wanted.end
+
+    def read_on(self, deadline: float) -> Iterator[Any]:
+        """Fetch and decode until the range is done; rows count as yielded once the consumer asks for the next."""
+        settings = self.cluster.settings
+        connection = self.cluster.leader(self.partition)
+        self._ask(connection, self.position)
+        while True:
+            answer = self._answer(connection)
+            if answer is None:
+                if not self.is_done:
+                    self._ask(connection, self.position)
+                    continue
+                return
+            fetched = memoryview(answer.records or b"")  # type: ignore[arg-type]
+            batches = list(whole_batches(fetched, check_crc=settings.check_crcs))
+            if not batches and time.monotonic() > deadline:
+                raise PassingError(
+                    f"no record came; the log's last stable offset is {answer.last_stable_offset}"
+                    " (an open transaction holds records back)"
+                )
+            following = batches[-1].last_offset + 1 if batches else self.position
+            if following < self.wanted.end:
+                self._ask(connection, following)
+            yield from self._decoded(fetched, batches, answer)
+            self.position = max(self.position, following)
+            if self.is_done:
+                return
+            if batches:
+                deadline = time.monotonic() + settings.default_api_timeout_ms / 1000
+
+    def _decoded(self, fetched: memoryview, batches: list[Batch], answer: PartitionData) -> Iterator[Any]:
+        aborted = [AbortedTransaction(t.producer_id, t.first_offset) for t in answer.aborted_transactions or ()]
+        if self.cluster.settings.isolation_level == 0:
+            aborted = []
+        visible = VisibleBatches(aborted)
+        shown = [batch for batch in batches if visible.shows(batch, fetched)]
+        decoder = Decoder(self.schema, *self.partition, self.position, self.wanted.end)
+        for rows in decoder.decode(fetched, shown):
+            yield rows
+            self.position = rows.column("offset")[rows.num_rows - 1].as_py() + 1
+
+    def _ask(self, connection: Connection, offset: int) -> None:
+        settings = self.cluster.settings
+        size = settings.max_partition_fetch_bytes
+        request = self.cluster.fetch_request({self.partition: offset}, settings.fetch_max_wait_ms, size)
+        connection.send(ApiKey.FETCH, request, FetchResponse)
+
+    def _answer(self, connection: Connection) -> PartitionData | None:
+        """The answer to the oldest fetch; None where the position was moved past lost records."""
+        answer = connection.receive()
+        assert isinstance(answer, FetchResponse)
+        if answer.error_code != ErrorCode.NONE:
+            raise PassingError(f"fetch: {error_name(answer.error_code)}")
+        parts = [part for topic in answer.responses for part in topic.partitions]
+        if len(parts) != 1:
+            raise ProtocolError(f"a fetch of one partition was answered with {len(parts)}")
+        code = parts[0].error_code
+        if code == ErrorCode.OFFSET_OUT_OF_RANGE:
+            self._skip_lost()
+            return None
+        if code in PASSING:
+            raise PassingError(f"fetch: {error_name(code)}")
+        if code != ErrorCode.NONE:
+            raise ClusterError(f"{self.partition.topic}-{self.partition.partition_id}: fetch: {error_name(code)}")
+        return parts[0]
+
+    def _skip_lost(self) -> None:
+        start = self.cluster.list_offsets({self.partition: EARLIEST}).get(self.partition, self.wanted.end)
+        end = self.cluster.list_offsets({self.partition: LATEST}).get(self.partition, self.position)
+        if start <= self.position < end:
+            raise PassingError("the offset is out of range on this replica")
+        if start > self.position:
+            gone = min(start, self.wanted.end)
+            lost = LostRange(*self.partition, self.position, gone, f"the log now starts at {start}")
+        else:
+            gone = self.wanted.end
+            lost = LostRange(*self.partition, self.position, gone, f"the log now ends at {end}")
+        if self.fail_on_data_loss:
+            raise DataLossError([lost])
+        log.warning("data was lost and is skipped (failOnDataLoss=false): %s", lost)
+        self.position = gone

@@ -1,0 +1,133 @@
+"""Arithmetic of offsets: what a batch reads, how it is cut into tasks, and what was lost.
+
+Pure functions over `{topic: {partition: offset}}`. In Spark's checkpoint the partition is a string, because JSON has
+no other keys; `to_json` and `from_json` convert, and the format equals that of Spark's Kafka source.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any, NamedTuple, TypeAlias
+
+from pyspark_odradek.errors import LostRange
+from pyspark_odradek.options import Offsets
+
+
+class TopicPartition(NamedTuple):
+    """One partition by its topic's name."""
+
+    topic: str
+    partition_id: int
+
+
+Positions: TypeAlias = dict[TopicPartition, int]
+
+
+@dataclass(frozen=True)
+class OffsetRange:
+    """What one task reads: from `start` (inclusive) to `end` (exclusive) of a partition."""
+
+    topic: str
+    partition_id: int
+    start: int
+    end: int
+
+    @property
+    def count(self) -> int:
+        return self.end - self.start
+
+
+def to_json(positions: Mapping[TopicPartition, int]) -> dict[str, dict[str, int]]:
+    """As the checkpoint has it, sorted so that equal positions are equal texts."""
+    nested: dict[str, dict[str, int]] = {}
+    for (topic, partition_id), offset in sorted(positions.items()):
+        nested.setdefault(topic, {})[str(partition_id)] = offset
+    return nested
+
+
+def from_json(nested: Mapping[str, Mapping[Any, int]]) -> Positions:
+    """The inverse of `to_json`; also reads the offsets of an option."""
+    return {
+        TopicPartition(topic, int(partition_id)): offset
+        for topic, partitions in nested.items()
+        for partition_id, offset in partitions.items()
+    }
+
+
+def flat(offsets: Offsets) -> Iterator[tuple[TopicPartition, int]]:
+    """Every partition of an option with its number."""
+    for topic, partitions in offsets.items():
+        for partition_id, number in partitions.items():
+            yield TopicPartition(topic, partition_id), number
+
+
+def backlog(start: Positions, end: Positions) -> int:
+    """How many offsets lie between; partitions that went backwards count as none."""
+    return sum(max(0, offset - start.get(partition, offset)) for partition, offset in end.items())
+
+
+def limit_offsets(start: Positions, end: Positions, limit: int) -> Positions:
+    """Cut the end so that at most about `limit` offsets are read, shared out by what each partition has waiting.
+
+    Shares are rounded up, as in Spark's source, so that a partition with little waiting is never starved; the sum may
+    exceed `limit` by one for each partition.
+    """
+    waiting = {partition: max(0, offset - start.get(partition, offset)) for partition, offset in end.items()}
+    total = sum(waiting.values())
+    if total <= limit:
+        return dict(end)
+    limited: Positions = {}
+    for partition, offset in end.items():
+        share = -(-waiting[partition] * limit // total)
+        limited[partition] = min(offset, start.get(partition, offset) + share)
+    return limited
+
+
+def cut(
+    ranges: list[OffsetRange], *, min_partitions: int | None = None, max_records: int | None = None
+) -> list[OffsetRange]:
+    """Cut ranges so that there are about `min_partitions` of them, and none is longer than `max_records`.
+
+    Without either there is one task a partition. Pieces of one partition differ by at most one offset.
+    """
+    ranges = [piece for piece in ranges if piece.count > 0]
+    total = sum(piece.count for piece in ranges)
+    pieces: list[OffsetRange] = []
+    for piece in ranges:
+        parts = 1
+        if min_partitions is not None and min_partitions > len(ranges):
+            parts = max(1, round(piece.count * min_partitions / total))
+        if max_records is not None:
+            parts = max(parts, -(-piece.count // max_records))
+        parts = min(parts, piece.count)
+        bounds = [piece.start + piece.count * i // parts for i in range(parts + 1)]
+        pieces += [OffsetRange(piece.topic, piece.partition_id, low, high) for low, high in pairwise(bounds)]
+    return pieces
+
+
+def find_lost(start: Positions, end: Positions, earliest: Positions, latest: Positions) -> list[LostRange]:
+    """Offsets between start and end that the log has no more.
+
+    Told by the log's marks alone: a gap inside the log is compaction, a marker or an aborted transaction.
+
+    Args:
+        start: where reading goes on, of every partition that the query knows.
+        end: where this batch ends.
+        earliest: the log start of every partition that exists now.
+        latest: the end of every partition that exists now.
+    """
+    lost = []
+    for partition, offset in sorted(start.items()):
+        if partition not in earliest:
+            if end.get(partition, offset) > offset or partition not in end:
+                reason = "the partition does not exist any more"
+                lost.append(LostRange(*partition, offset, end.get(partition, offset), reason))
+        elif latest[partition] < offset:
+            reason = f"the log now ends at {latest[partition]}: it was cut, or the topic was created anew"
+            lost.append(LostRange(*partition, latest[partition], offset, reason))
+        elif earliest[partition] > offset and end.get(partition, offset) > offset:
+            gone = min(earliest[partition], end[partition])
+            lost.append(LostRange(*partition, offset, gone, f"the log now starts at {earliest[partition]}"))
+    return lost

@@ -1,0 +1,351 @@
+"""The options of the format `odradek`: names, defaults and meaning are those of Spark's Kafka source and sink.
+
+Spark hands the names over in lower case. A name that is nearly one of ours is refused, because a misspelt limit that
+is ignored in silence is found at night; a name that is far from all of ours is warned about.
+"""
+
+from __future__ import annotations
+
+import difflib
+import json
+import logging
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias
+
+from pyspark_odradek.errors import OptionError
+
+log = logging.getLogger("pyspark_odradek")
+
+Offsets: TypeAlias = dict[str, dict[int, int]]
+EARLIEST = -2  # ListOffsets' own numbers, which Spark's JSON uses too
+LATEST = -1
+
+READ_OPTIONS = [
+    "assign",
+    "subscribe",
+    "subscribePattern",
+    "startingOffsets",
+    "startingOffsetsByTimestamp",
+    "startingTimestamp",
+    "startingOffsetsByTimestampStrategy",
+    "endingOffsets",
+    "endingOffsetsByTimestamp",
+    "endingTimestamp",
+    "failOnDataLoss",
+    "includeHeaders",
+    "minPartitions",
+    "maxRecordsPerPartition",
+    "maxOffsetsPerTrigger",
+    "minOffsetsPerTrigger",
+    "maxTriggerDelay",
+    "maxBytesPerTrigger",
+    "groupId",
+    "pollTimeoutMs",
+]
+WRITE_OPTIONS = ["topic", "includeHeaders"]
+# Options of Spark's Kafka source that steer its consumer pool; here there is none.
+WITHOUT_EFFECT = [
+    "groupIdPrefix",
+    "kafkaConsumer.pollTimeoutMs",
+    "fetchOffset.numRetries",
+    "fetchOffset.retryIntervalMs",
+    "kafka.group.id",
+    "kafka.enable.auto.commit",
+]
+# What Spark itself puts among the options of a source or sink.
+OF_SPARK = ["path", "checkpointLocation", "queryName", "outputMode", "format", "schema", "userSpecifiedSchema"]
+# As Spark's Kafka source refuses them: they contradict how it reads.
+REFUSED = {
+    "kafka.auto.offset.reset": "use startingOffsets",
+    "kafka.key.deserializer": "keys are bytes; use cast or from_json on the column",
+    "kafka.value.deserializer": "values are bytes; use cast or from_json on the column",
+    "kafka.key.serializer": "keys are strings or bytes; cast the column",
+    "kafka.value.serializer": "values are strings or bytes; cast the column",
+    "kafka.interceptor.classes": "interceptors are Java classes",
+}
+# Settings of Kafka's Java clients that the reading side honours.
+READ_SETTINGS = [
+    "bootstrap.servers",
+    "client.id",
+    "isolation.level",
+    "request.timeout.ms",
+    "default.api.timeout.ms",
+    "max.partition.fetch.bytes",
+    "fetch.max.wait.ms",
+    "check.crcs",
+    "security.protocol",
+    "ssl.truststore.location",
+    "ssl.truststore.certificates",
+    "ssl.truststore.type",
+    "ssl.keystore.location",
+    "ssl.keystore.type",
+    "ssl.key.location",
+    "ssl.key.password",
+    "ssl.endpoint.identification.algorithm",
+    "ssl.ca.location",
+    "ssl.certificate.location",
+    "sasl.mechanism",
+    "sasl.jaas.config",
+    "sasl.username",
+    "sasl.password",
+]
+
+_UNITS_MS = {"ms": 1, "s": 1000, "m": 60_000, "min": 60_000, "h": 3_600_000, "d": 86_400_000}
+_UNITS_BYTES = {"": 1, "b": 1, "k": 1 << 10, "kb": 1 << 10, "m": 1 << 20, "mb": 1 << 20, "g": 1 << 30, "gb": 1 << 30}
+
+
+@dataclass(frozen=True)
+class Timestamps:
+    """Positions by time: one for all partitions, or one for each that is named; milliseconds since 1970 UTC."""
+
+    for_all_ms: int | None = None
+    by_partition_ms: Offsets = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class ReadOptions:
+    """A query's options after validation; `starting` and `ending` are EARLIEST, LATEST, offsets or timestamps."""
+
+    topics: tuple[str, ...] = ()
+    pattern: str | None = None
+    assigned: dict[str, tuple[int, ...]] = field(default_factory=dict)
+    starting: int | Offsets | Timestamps = LATEST
+    starting_strategy: str = "latest"
+    ending: int | Offsets | Timestamps = LATEST
+    fail_on_data_loss: bool = True
+    include_headers: bool = False
+    min_partitions: int | None = None
+    max_records_per_partition: int | None = None
+    max_offsets_per_trigger: int | None = None
+    min_offsets_per_trigger: int | None = None
+    max_trigger_delay_ms: int = 15 * 60_000
+    max_bytes_per_trigger: int | None = None
+    group_id: str | None = None
+    poll_timeout_ms: int = 50
+    kafka: dict[str, str] = field(default_factory=dict)
+
+    def wants(self, topic: str, partition_id: int) -> bool:
+        """Whether the query reads this partition."""
+        if self.assigned:
+            return partition_id in self.assigned.get(topic, ())
+        if self.pattern is not None:
+            return re.fullmatch(self.pattern, topic) is not None
+        return topic in self.topics
+
+
+def parse_read_options(given: Mapping[str, str], *, streaming: bool) -> ReadOptions:
+    """Validate a query's options.
+
+    Args:
+        given: as Spark hands them over; names in any case.
+        streaming: a stream starts at `latest` by default and has no end; a batch query starts at `earliest`.
+    Raises:
+        OptionError: with the name of the option and what it may be.
+    """
+    options = {name.lower(): value for name, value in given.items()}
+    check_names(options, READ_OPTIONS)
+    kafka = kafka_settings(options)
+    topics, pattern, assigned = _subject(options)
+    if streaming:
+        for name in ("endingOffsets", "endingOffsetsByTimestamp", "endingTimestamp"):
+            if name.lower() in options:
+                raise OptionError(f"{name} is for batch queries; a stream ends by its trigger (availableNow) or stop()")
+    else:
+        for name in (
+            "minOffsetsPerTrigger",
+            "maxOffsetsPerTrigger",
+            "maxBytesPerTrigger",
+            "maxTriggerDelay",
+            "groupId",
+        ):
+            if name.lower() in options:
+                log.warning("%s has an effect only on a streaming query", name)
+    starting = _position(options, "starting", LATEST if streaming else EARLIEST)
+    ending = _position(options, "ending", LATEST)
+    if starting == LATEST and not streaming:
+        raise OptionError("startingOffsets=latest makes no sense in a batch query: it would read nothing")
+    if ending == EARLIEST:
+        raise OptionError("endingOffsets=earliest makes no sense: it would read nothing")
+    if not streaming and isinstance(ending, dict) and EARLIEST in _values(ending):
+        raise OptionError("endingOffsets may not hold -2 (earliest)")
+    if not streaming and isinstance(starting, dict) and LATEST in _values(starting):
+        raise OptionError("startingOffsets of a batch query may not hold -1 (latest)")
+    strategy = options.get("startingoffsetsbytimestampstrategy", "latest").lower()
+    if strategy not in ("latest", "error"):
+        raise OptionError("startingOffsetsByTimestampStrategy is latest or error")
+    parsed = ReadOptions(
+        topics=topics,
+        pattern=pattern,
+        assigned=assigned,
+        starting=starting,
+        starting_strategy=strategy,
+        ending=ending,
+        fail_on_data_loss=boolean(options, "failOnDataLoss", True),
+        include_headers=boolean(options, "includeHeaders", False),
+        min_partitions=_count(options, "minPartitions"),
+        max_records_per_partition=_count(options, "maxRecordsPerPartition"),
+        max_offsets_per_trigger=_count(options, "maxOffsetsPerTrigger"),
+        min_offsets_per_trigger=_count(options, "minOffsetsPerTrigger"),
+        max_trigger_delay_ms=_duration_ms(options, "maxTriggerDelay", 15 * 60_000),
+        max_bytes_per_trigger=_size_bytes(options, "maxBytesPerTrigger"),
+        group_id=options.get("groupid") or None,
+        poll_timeout_ms=_duration_ms(options, "pollTimeoutMs", 50),
+        kafka=kafka,
+    )
+    low, high = parsed.min_offsets_per_trigger, parsed.max_offsets_per_trigger
+    if low is not None and high is not None and low > high:
+        raise OptionError(f"minOffsetsPerTrigger ({low}) is above maxOffsetsPerTrigger ({high})")
+    return parsed
+
+
+def check_names(options: Mapping[str, str], known: list[str]) -> None:
+    """Refuse misspelt and contradicting names, warn about unknown ones; `options` has lower-case names."""
+    for name, advice in REFUSED.items():
+        if name in options:
+            raise OptionError(f"{name} is not supported: {advice}")
+    names = {name.lower(): name for name in known}
+    ignored = {name.lower() for name in [*WITHOUT_EFFECT, *OF_SPARK]}
+    for name in WITHOUT_EFFECT:
+        if name.lower() in options:
+            log.info("%s has no effect in the format odradek", name)
+    for option in options:
+        if option in names or option in ignored or option.startswith("kafka."):
+            continue
+        near = difflib.get_close_matches(option, names, n=1, cutoff=0.8)
+        if near:
+            raise OptionError(f"unknown option {option!r}: did you mean {names[near[0]]!r}?")
+        log.warning("unknown option %r is ignored; the options are %s and kafka.*", option, ", ".join(known))
+
+
+def kafka_settings(options: Mapping[str, str]) -> dict[str, str]:
+    """The client settings among the options, without their prefix; `bootstrap.servers` must be there."""
+    settings = {name[6:]: value for name, value in options.items() if name.startswith("kafka.")}
+    if not settings.get("bootstrap.servers", "").strip():
+        raise OptionError('set option("kafka.bootstrap.servers", "host:port,…")')
+    return settings
+
+
+def warn_of_unread_settings(settings: Mapping[str, str]) -> None:
+    """Say which `kafka.*` settings the reading side does not honour, with the nearest one that it does."""
+    for name in settings:
+        if name in READ_SETTINGS or f"kafka.{name}" in WITHOUT_EFFECT:
+            continue
+        near = difflib.get_close_matches(name, READ_SETTINGS, n=1, cutoff=0.75)
+        hint = f"; did you mean kafka.{near[0]}?" if near else ""
+        log.warning("kafka.%s has no effect on reading%s", name, hint)
+
+
+def boolean(options: Mapping[str, str], name: str, default: bool) -> bool:
+    """true or false, in any case."""
+    text = options.get(name.lower())
+    if text is None:
+        return default
+    if text.strip().lower() not in ("true", "false"):
+        raise OptionError(f"{name} is true or false, not {text!r}")
+    return text.strip().lower() == "true"
+
+
+def _subject(options: Mapping[str, str]) -> tuple[tuple[str, ...], str | None, dict[str, tuple[int, ...]]]:
+    given = [name for name in ("subscribe", "subscribePattern", "assign") if name.lower() in options]
+    if len(given) != 1:
+        raise OptionError(f"give exactly one of subscribe, subscribePattern and assign, not {given or 'none'}")
+    text = options[given[0].lower()].strip()
+    if given[0] == "subscribe":
+        topics = tuple(dict.fromkeys(topic.strip() for topic in text.split(",") if topic.strip()))
+        if not topics:
+            raise OptionError("subscribe names no topic")
+        return topics, None, {}
+    if given[0] == "subscribePattern":
+        try:
+            re.compile(text)
+        except re.error as error:
+            raise OptionError(f"subscribePattern {text!r} is no regular expression: {error}") from None
+        return (), text, {}
+    assigned: dict[str, tuple[int, ...]] = {}
+    for topic, partition_ids in _json_object("assign", text).items():
+        if not isinstance(partition_ids, list) or not all(type(p) is int and p >= 0 for p in partition_ids):
+            raise OptionError('assign is JSON such as {"topic": [0, 1]}')
+        assigned[topic] = tuple(sorted(set(partition_ids)))
+    if not any(assigned.values()):
+        raise OptionError("assign names no partition")
+    return (), None, assigned
+
+
+def _position(options: Mapping[str, str], side: str, default: int) -> int | Offsets | Timestamps:
+    """`startingTimestamp` goes before `startingOffsetsByTimestamp`, and that before `startingOffsets`, as in Spark."""
+    timestamp = options.get(f"{side}timestamp")
+    if timestamp is not None:
+        return Timestamps(for_all_ms=_integer(f"{side}Timestamp", timestamp, 0))
+    by_partition = options.get(f"{side}offsetsbytimestamp")
+    if by_partition is not None:
+        return Timestamps(by_partition_ms=parse_offsets(f"{side}OffsetsByTimestamp", by_partition, 0))
+    text = options.get(f"{side}offsets")
+    if text is None:
+        return default
+    word = text.strip().lower()
+    if word in ("earliest", "latest"):
+        return EARLIEST if word == "earliest" else LATEST
+    return parse_offsets(f"{side}Offsets", text, EARLIEST)
+
+
+def parse_offsets(name: str, text: str, least: int) -> Offsets:
+    """Read `{"topic": {"0": 23, "1": -2}}`; no number may be below `least`. Raises OptionError."""
+    offsets: Offsets = {}
+    for topic, partitions in _json_object(name, text).items():
+        if not isinstance(partitions, dict):
+            raise OptionError(f'{name} is JSON such as {{"topic": {{"0": 23}}}}')
+        offsets[topic] = {
+            _integer(name, partition_id, 0): _integer(name, offset, least)
+            for partition_id, offset in partitions.items()
+        }
+    return offsets
+
+
+def _json_object(name: str, text: str) -> dict[str, Any]:
+    try:
+        value = json.loads(text)
+    except ValueError as error:
+        raise OptionError(f"{name} is neither a word it knows nor JSON: {error}") from None
+    if not isinstance(value, dict):
+        raise OptionError(f"{name} must be a JSON object")
+    return value
+
+
+def _values(offsets: Offsets) -> list[int]:
+    return [offset for partitions in offsets.values() for offset in partitions.values()]
+
+
+def _integer(name: str, value: object, least: int) -> int:
+    if isinstance(value, bool) or not isinstance(value, int | str):
+        raise OptionError(f"{name}: {value!r} is no whole number")
+    try:
+        number = int(value)
+    except ValueError:
+        raise OptionError(f"{name}: {value!r} is no whole number") from None
+    if number < least:
+        raise OptionError(f"{name}: {number} is below {least}")
+    return number
+
+
+def _count(options: Mapping[str, str], name: str) -> int | None:
+    text = options.get(name.lower())
+    return None if text is None else _integer(name, text, 1)
+
+
+def _duration_ms(options: Mapping[str, str], name: str, default: int) -> int:
+    return _with_unit(options, name, _UNITS_MS, "ms") if name.lower() in options else default
+
+
+def _size_bytes(options: Mapping[str, str], name: str) -> int | None:
+    return _with_unit(options, name, _UNITS_BYTES, "") if name.lower() in options else None
+
+
+def _with_unit(options: Mapping[str, str], name: str, units: Mapping[str, int], default_unit: str) -> int:
+    text = options[name.lower()].strip().lower()
+    match = re.fullmatch(r"(\d+)\s*([a-z]*)", text)
+    unit: str = (match.group(2) or default_unit) if match else "none"
+    if match is None or unit not in units:
+        raise OptionError(f"{name}: {text!r} is not a number with one of the units {', '.join(filter(None, units))}")
+    return int(match.group(1)) * units[unit]

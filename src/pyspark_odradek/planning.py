@@ -1,0 +1,182 @@
+"""Where a query starts and ends, asked of the cluster: the words, numbers and timestamps of the options as offsets."""
+
+from __future__ import annotations
+
+import logging
+import time
+from dataclasses import dataclass
+
+from odradek.protocol.apis import ApiKey
+from odradek.protocol.messages.fetch_response import FetchResponse
+from pyspark_odradek.cluster import Cluster
+from pyspark_odradek.decode import whole_batches
+from pyspark_odradek.errors import ClusterError, DataLossError, LostRange, OptionError, describe
+from pyspark_odradek.offsets import OffsetRange, Positions, TopicPartition, find_lost, flat
+from pyspark_odradek.options import EARLIEST, LATEST, Offsets, ReadOptions, Timestamps
+
+log = logging.getLogger("pyspark_odradek")
+
+# A broker that has just been started may tell an end that lags behind for a moment; only after this it is a loss.
+END_WENT_BACK_PATIENCE_S = 5.0
+SAMPLE_BYTES = 64 << 10
+
+
+@dataclass(frozen=True)
+class Marks:
+    """The log start and the readable end of every partition of the query, as one look at the cluster found them."""
+
+    earliest: Positions
+    latest: Positions
+
+
+def wanted_partitions(cluster: Cluster, options: ReadOptions, *, must_exist: bool) -> list[TopicPartition]:
+    """The partitions that the query reads now. Raises ClusterError for a topic or partition that must exist."""
+    named = [*options.topics, *options.assigned] if options.pattern is None else None
+    found = cluster.partitions(named, must_exist=must_exist)
+    existing = {TopicPartition(topic, part) for topic, parts in found.items() for part in parts}
+    if must_exist:
+        for topic, parts in options.assigned.items():
+            missing = [part for part in parts if TopicPartition(topic, part) not in existing]
+            if missing:
+                raise ClusterError(f"topic {topic} has {len(found[topic])} partitions; assign names {missing}")
+    return sorted(partition for partition in existing if options.wants(*partition))
+
+
+def look(cluster: Cluster, partitions: list[TopicPartition], behind: Positions | None = None) -> Marks:
+    """Ask for both ends of the partitions; again for a while where an end lies before a position of `behind`."""
+    deadline = time.monotonic() + END_WENT_BACK_PATIENCE_S
+    while True:
+        earliest = cluster.list_offsets(dict.fromkeys(partitions, EARLIEST))
+        latest = cluster.list_offsets(dict.fromkeys(partitions, LATEST))
+        both = earliest.keys() & latest.keys()
+        # Asked one after the other: the start may have been moved past the end that was told first.
+        marks = Marks({p: earliest[p] for p in both}, {p: max(latest[p], earliest[p]) for p in both})
+        went_back = [p for p, offset in (behind or {}).items() if p in both and marks.latest[p] < offset]
+        if not went_back or time.monotonic() > deadline:
+            return marks
+        time.sleep(0.2)
+
+
+def resolve(
+    cluster: Cluster, options: ReadOptions, partitions: list[TopicPartition], marks: Marks, *, at_start: bool
+) -> Positions:
+    """The start or the end that the options name, one offset for each partition.
+
+    Raises:
+        OptionError: the options name other partitions than the query reads, or no record is as young as a starting
+            timestamp and the strategy is `error`.
+        DataLossError: an offset outside the log, and `failOnDataLoss` is true.
+    """
+    name, position = ("startingOffsets", options.starting) if at_start else ("endingOffsets", options.ending)
+    if isinstance(position, Timestamps):
+        return _by_time(cluster, options, partitions, marks, position, at_start)
+    if isinstance(position, int):
+        return dict(marks.earliest if position == EARLIEST else marks.latest)
+    given = _covering(name, position, partitions)
+    resolved: Positions = {}
+    lost: list[LostRange] = []
+    for partition, offset in given.items():
+        if offset == EARLIEST:
+            offset = marks.earliest[partition]
+        elif offset == LATEST:
+            offset = marks.latest[partition]
+        elif offset > marks.latest[partition]:
+            end = marks.latest[partition]
+            lost.append(LostRange(*partition, end, offset, f"{name} lies behind the end of the log, {end}"))
+            offset = end
+        elif at_start and offset < marks.earliest[partition]:
+            start = marks.earliest[partition]
+            lost.append(LostRange(*partition, offset, start, f"the log now starts at {start}"))
+            offset = start
+        resolved[partition] = offset
+    report(lost, fail=options.fail_on_data_loss)
+    return resolved
+
+
+def report(lost: list[LostRange], *, fail: bool) -> None:
+    """Raise DataLossError, or warn with the same words."""
+    if lost and fail:
+        raise DataLossError(lost)
+    if lost:
+        log.warning("data was lost and is skipped (failOnDataLoss=false): %s", describe(lost))
+
+
+def plan_ranges(cluster: Cluster, options: ReadOptions, start: Positions, end: Positions) -> list[OffsetRange]:
+    """What a batch from `start` to `end` reads; partitions that are new in `end` are read from their beginning."""
+    marks = look(cluster, sorted(end.keys() & _existing(cluster, end)), behind=end)
+    lost = find_lost(start, end, marks.earliest, marks.latest)
+    report(lost, fail=options.fail_on_data_loss)
+    ranges = []
+    for partition in sorted(end):
+        if partition not in marks.earliest:
+            continue
+        first = start.get(partition, marks.earliest[partition])
+        if end[partition] < first:  # the topic was created anew, and what was read before is of another one
+            first = marks.earliest[partition]
+        ranges.append(OffsetRange(*partition, max(first, marks.earliest[partition]), end[partition]))
+    return ranges
+
+
+def _existing(cluster: Cluster, positions: Positions) -> set[TopicPartition]:
+    found = cluster.partitions({partition.topic for partition in positions})
+    return {TopicPartition(topic, part) for topic, parts in found.items() for part in parts}
+
+
+def bytes_per_offset(cluster: Cluster, positions: Positions) -> float:
+    """About how many bytes of log one offset takes, from a look at the first batches behind these positions."""
+
+    def sample() -> tuple[int, int]:
+        size = span = 0
+        for partition, offset in positions.items():
+            request = cluster.fetch_request({partition: offset}, 0, SAMPLE_BYTES)
+            answer = cluster.leader(partition).request(ApiKey.FETCH, request, FetchResponse)
+            for topic in answer.responses:
+                for part in topic.partitions:
+                    fetched = memoryview(part.records or b"")  # type: ignore[arg-type]
+                    batches = list(whole_batches(fetched, check_crc=False))
+                    if batches:
+                        size += batches[-1].end
+                        span += batches[-1].last_offset - batches[0].header.base_offset + 1
+        return size, span
+
+    size, span = cluster.asking("a sample of its records", sample)
+    return size / span if span else 1.0
+
+
+def _covering(name: str, given: Offsets, partitions: list[TopicPartition]) -> Positions:
+    offsets = dict(flat(given))
+    missing, extra = set(partitions) - offsets.keys(), offsets.keys() - set(partitions)
+    if missing or extra:
+        text = ", ".join(f"{topic}-{part}" for topic, part in sorted(missing or extra))
+        raise OptionError(f"{name} must name every partition that is read and no other; {text} is {_which(missing)}")
+    return offsets
+
+
+def _which(missing: set[TopicPartition]) -> str:
+    return "missing" if missing else "not read by this query"
+
+
+def _by_time(
+    cluster: Cluster,
+    options: ReadOptions,
+    partitions: list[TopicPartition],
+    marks: Marks,
+    position: Timestamps,
+    at_start: bool,
+) -> Positions:
+    if position.for_all_ms is not None:
+        asked = dict.fromkeys(partitions, position.for_all_ms)
+    else:
+        name = "startingOffsetsByTimestamp" if at_start else "endingOffsetsByTimestamp"
+        asked = _covering(name, position.by_partition_ms, partitions)
+    found = cluster.list_offsets(asked)
+    resolved: Positions = {}
+    for partition in partitions:
+        offset = found.get(partition, -1)
+        if offset < 0 and at_start and options.starting_strategy == "error":
+            raise OptionError(
+                f"{partition.topic}-{partition.partition_id} has no record at or after {asked[partition]} ms "
+                "(startingOffsetsByTimestampStrategy=latest would start at its end)"
+            )
+        resolved[partition] = offset if offset >= 0 else marks.latest[partition]
+    return resolved

@@ -1,0 +1,188 @@
+"""The topic sink: rows to records, at-least-once, with keys partitioned as Kafka's Java client does.
+
+A task produces through librdkafka with an idempotent producer and waits for every acknowledgement (acks=all). A task
+or batch that Spark runs again writes its records again: that is what at-least-once means, and the first batch of a
+query says so in the log. Readers that need each record once must tell by a key or an id.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from confluent_kafka import KafkaException, Producer
+from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
+from pyspark.sql.types import BinaryType, IntegerType, StringType, StructType
+
+from pyspark_odradek.errors import ClusterError, OptionError
+from pyspark_odradek.options import WRITE_OPTIONS, boolean, check_names, kafka_settings
+
+log = logging.getLogger("pyspark_odradek")
+
+AT_LEAST_ONCE = (
+    "the topic sink is at-least-once: a task or batch that runs again writes its records again; "
+    "let readers tell them by key or id"
+)
+# What Kafka's Java producer calls otherwise than librdkafka; None has no counterpart and needs none.
+JAVA_NAMES: dict[str, str | None] = {
+    "max.request.size": "message.max.bytes",
+    "buffer.memory": None,
+    "ssl.truststore.location": "ssl.ca.location",
+    "ssl.truststore.type": None,
+    "ssl.keystore.location": "ssl.certificate.location",
+    "ssl.keystore.type": None,
+    "sasl.jaas.config": None,
+    "isolation.level": None,
+}
+DEFAULTS: dict[str, str] = {
+    "partitioner": "murmur2_random",
+    "enable.idempotence": "true",
+    "linger.ms": "10",
+    "compression.type": "none",
+    "message.max.bytes": "16777216",
+    "queue.buffering.max.kbytes": "65536",
+    "client.id": "odradek-spark",
+}
+COLUMNS = ("key", "value", "headers", "topic", "partition")
+
+
+@dataclass
+class Written(WriterCommitMessage):
+    """How many records a task has had acknowledged."""
+
+    records: int
+
+
+class _Writer:
+    """What both writers share; picklable."""
+
+    def __init__(self, options: Mapping[str, str], schema: StructType, overwrite: bool) -> None:
+        lowered = {name.lower(): value for name, value in options.items()}
+        check_names(lowered, WRITE_OPTIONS)
+        if overwrite:
+            raise OptionError("a topic cannot be overwritten; use mode append, or delete its records first")
+        self.topic = lowered.get("topic") or None
+        self.columns = _checked_columns(schema, self.topic)
+        # Spark's own sink writes headers only where asked for; a column that is there and not written would be a trap.
+        if "headers" in self.columns and not boolean(lowered, "includeHeaders", True):
+            del self.columns["headers"]
+        self.config = producer_config(kafka_settings(lowered))
+
+    def write(self, iterator: Iterator[Any]) -> Written:
+        """Produce all rows of a task and wait until each is acknowledged. Raises ClusterError, OptionError."""
+        delivery = _Delivery()
+        try:
+            producer = Producer(self.config, logger=log)
+        except KafkaException as error:
+            raise OptionError(f"kafka.*: {error.args[0].str()}") from None
+        for batch in iterator:
+            self._produce(producer, batch, delivery)
+        while producer.flush(1.0) and not delivery.failures:
+            continue  # delivery.timeout.ms ends it: every record is acknowledged or failed by then
+        delivery.check()
+        return Written(delivery.acknowledged)
+
+    def _produce(self, producer: Producer, batch: Any, delivery: _Delivery) -> None:
+        names = {name.lower(): name for name in batch.schema.names}
+        lists = {column: batch.column(names[column]).to_pylist() for column in self.columns}
+        count = batch.num_rows
+        keys, values = _as_bytes(lists.get("key"), count), _as_bytes(lists["value"], count)
+        topics = lists.get("topic", [self.topic] * count)
+        partitions, headers = lists.get("partition", [None] * count), lists.get("headers", [None] * count)
+        for key, value, topic, partition, pairs in zip(keys, values, topics, partitions, headers, strict=True):
+            topic = self.topic or topic
+            if topic is None:
+                raise OptionError("a row has no topic: its column topic is null, and the option topic is not set")
+            extra: dict[str, Any] = {} if partition is None else {"partition": partition}
+            if pairs:
+                extra["headers"] = [(pair["key"], pair["value"]) for pair in pairs]
+            while True:
+                try:
+                    producer.produce(topic, value, key, on_delivery=delivery, **extra)
+                    break
+                except BufferError:
+                    producer.poll(0.1)
+                except KafkaException as error:
+                    raise ClusterError(
+                        f"a record for topic {topic} cannot be produced: {error.args[0].str()}"
+                    ) from None
+            producer.poll(0)
+        delivery.check()
+
+
+class _Delivery:
+    """Counts acknowledgements and keeps the first failures."""
+
+    def __init__(self) -> None:
+        self.acknowledged = 0
+        self.failures: list[str] = []
+
+    def __call__(self, error: Any, message: Any) -> None:
+        if error is None:
+            self.acknowledged += 1
+        elif len(self.failures) < 3:
+            self.failures.append(f"{message.topic()}: {error.str()}")
+
+    def check(self) -> None:
+        """Raise ClusterError where a record was refused."""
+        if self.failures:
+            raise ClusterError(f"records were not acknowledged: {'; '.join(self.failures)}")
+
+
+class TopicWriter(_Writer, DataSourceArrowWriter):
+    """`df.write.format("odradek").mode("append")`."""
+
+
+class StreamTopicWriter(_Writer, DataSourceStreamArrowWriter):
+    """`df.writeStream.format("odradek")`."""
+
+    def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 - Spark's name
+        """Nothing to do: what the tasks wrote is acknowledged already."""
+        if batchId == 0:
+            log.warning("%s", AT_LEAST_ONCE)
+
+
+def producer_config(settings: Mapping[str, str]) -> dict[str, str]:
+    """Settings of Kafka's Java producer, or of librdkafka, as a configuration of librdkafka."""
+    config = dict(DEFAULTS)
+    if settings.get("acks", "all") not in ("all", "-1") and "enable.idempotence" not in settings:
+        config["enable.idempotence"] = "false"
+    for name, value in settings.items():
+        translated = JAVA_NAMES.get(name, name)
+        if translated is not None:
+            config[translated] = value
+    jaas = settings.get("sasl.jaas.config")
+    if jaas:
+        from pyspark_odradek.connection import security_from
+
+        security = security_from(settings)
+        config |= {"sasl.username": security.username, "sasl.password": security.password}
+    return config
+
+
+def _checked_columns(schema: StructType, topic: str | None) -> dict[str, str]:
+    found = {field.name.lower(): field for field in schema}
+    unknown = sorted(found.keys() - set(COLUMNS))
+    if unknown:
+        raise OptionError(f"the topic sink takes the columns {', '.join(COLUMNS)}; select away {', '.join(unknown)}")
+    if "value" not in found:
+        raise OptionError("the topic sink needs a column value, of type string or binary")
+    if "topic" not in found and topic is None:
+        raise OptionError("set the option topic, or give each row a column topic")
+    for name in ("key", "value"):
+        if name in found and not isinstance(found[name].dataType, StringType | BinaryType):
+            raise OptionError(f"column {name} is {found[name].dataType.simpleString()}; cast it to string or binary")
+    if "topic" in found and not isinstance(found["topic"].dataType, StringType):
+        raise OptionError("column topic must be a string")
+    if "partition" in found and not isinstance(found["partition"].dataType, IntegerType):
+        raise OptionError("column partition must be an int")
+    if "headers" in found and found["headers"].dataType.simpleString() != "array<struct<key:string,value:binary>>":
+        raise OptionError("column headers must be array<struct<key:string,value:binary>>")
+    return {name: found[name].dataType.simpleString() for name in COLUMNS if name in found}
+
+
+def _as_bytes(values: list[Any] | None, count: int) -> list[Any]:
+    """librdkafka takes text and bytes alike; a missing column is all nulls."""
+    return [None] * count if values is None else values

@@ -1,0 +1,269 @@
+"""The format `odradek` for Spark: a batch and a streaming source, and a topic sink, over any Kafka cluster.
+
+The driver plans ranges of offsets; each task opens its own connection, fetches raw batches and yields Arrow. No jar
+is needed. Readers hold no connection themselves, since Spark sends them to its executors.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, InputPartition
+from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.streaming.datasource import (
+    ReadAllAvailable,
+    ReadLimit,
+    ReadMaxRows,
+    SupportsTriggerAvailableNow,
+)
+from pyspark.sql.types import (
+    ArrayType,
+    BinaryType,
+    IntegerType,
+    LongType,
+    StringType,
+    StructField,
+    StructType,
+    TimestampType,
+)
+
+from pyspark_odradek.cluster import ClientSettings, Cluster, shared_cluster
+from pyspark_odradek.errors import ClusterError, OptionError
+from pyspark_odradek.fetch import read_range
+from pyspark_odradek.offsets import OffsetRange, Positions, backlog, cut, find_lost, from_json, limit_offsets, to_json
+from pyspark_odradek.options import (
+    READ_OPTIONS,
+    WRITE_OPTIONS,
+    ReadOptions,
+    boolean,
+    parse_read_options,
+    warn_of_unread_settings,
+)
+from pyspark_odradek.planning import (
+    bytes_per_offset,
+    look,
+    plan_ranges,
+    report,
+    resolve,
+    wanted_partitions,
+)
+
+log = logging.getLogger("pyspark_odradek")
+
+_HEADER = StructType([StructField("key", StringType()), StructField("value", BinaryType())])
+_FIELDS = [
+    StructField("key", BinaryType()),
+    StructField("value", BinaryType()),
+    StructField("topic", StringType()),
+    StructField("partition", IntegerType()),
+    StructField("offset", LongType()),
+    StructField("timestamp", TimestampType()),
+    StructField("timestampType", IntegerType()),
+]
+
+
+def source_schema(include_headers: bool) -> StructType:
+    """The columns of Spark's Kafka source; `headers` only where asked for."""
+    headers = [StructField("headers", ArrayType(_HEADER))] if include_headers else []
+    return StructType([*_FIELDS, *headers])
+
+
+class OdradekDataSource(DataSource):
+    """`spark.read.format("odradek")` and its three siblings; found by Spark through `pyspark_odradek.DefaultSource`."""
+
+    @classmethod
+    def name(cls) -> str:
+        return "odradek"
+
+    def schema(self) -> StructType:
+        """Fixed; `includeHeaders` adds one column."""
+        return source_schema(boolean({k.lower(): v for k, v in self.options.items()}, "includeHeaders", False))
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        """A batch reader. Raises OptionError."""
+        return BatchReader(parse_read_options(self.options, streaming=False), self._own(schema))
+
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 - Spark's name
+        """A streaming reader. Raises OptionError."""
+        return StreamReader(parse_read_options(self.options, streaming=True), self._own(schema))
+
+    def writer(self, schema: StructType, overwrite: bool) -> Any:
+        """A batch writer to topics, at-least-once. Raises OptionError."""
+        from pyspark_odradek.sink import TopicWriter
+
+        return TopicWriter(dict(self.options.items()), schema, overwrite)
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> Any:  # noqa: N802 - Spark's name
+        """A streaming writer to topics, at-least-once. Raises OptionError."""
+        from pyspark_odradek.sink import StreamTopicWriter
+
+        return StreamTopicWriter(dict(self.options.items()), schema, overwrite)
+
+    def _own(self, schema: StructType) -> StructType:
+        own = self.schema()
+        if [field.name for field in schema] != [field.name for field in own]:
+            raise OptionError(f"the format odradek has its own schema, {own.simpleString()}; give none")
+        return own
+
+
+class RangePartition(InputPartition):
+    """One task's range of offsets."""
+
+    def __init__(self, wanted: OffsetRange) -> None:
+        super().__init__(wanted)
+        self.wanted = wanted
+
+
+class _Reader:
+    """What both readers share; picklable."""
+
+    def __init__(self, options: ReadOptions, schema: StructType) -> None:
+        self.options = options
+        self.settings = ClientSettings.parse(options.kafka)
+        self.settings.security()  # a wrong setting is told here and not by the first task
+        self.spark_schema = schema
+        warn_of_unread_settings(options.kafka)
+
+    @property
+    def cluster(self) -> Cluster:
+        return shared_cluster(self.settings)
+
+    def read(self, partition: InputPartition) -> Iterator[Any]:
+        """Yield one task's records as Arrow batches."""
+        wanted = partition.value
+        if wanted is None:  # Spark's stand-in where there is nothing to read
+            return iter(())
+        schema = to_arrow_schema(self.spark_schema, timezone="UTC")
+        return read_range(self.settings, wanted, schema, fail_on_data_loss=self.options.fail_on_data_loss)
+
+    def cut(self, ranges: list[OffsetRange]) -> list[InputPartition]:
+        options = self.options
+        pieces = cut(ranges, min_partitions=options.min_partitions, max_records=options.max_records_per_partition)
+        return [RangePartition(piece) for piece in pieces]
+
+
+class BatchReader(_Reader, DataSourceReader):
+    """A range of each partition, resolved once, when the query is planned."""
+
+    def partitions(self) -> Sequence[InputPartition]:
+        """One task a partition, or as many as `minPartitions` asks for."""
+        cluster, options = self.cluster, self.options
+        partitions = wanted_partitions(cluster, options, must_exist=True)
+        marks = look(cluster, partitions)
+        start = resolve(cluster, options, partitions, marks, at_start=True)
+        end = resolve(cluster, options, partitions, marks, at_start=False)
+        return self.cut([OffsetRange(*p, start[p], end[p]) for p in partitions if end[p] > start[p]])
+
+
+class StreamReader(_Reader, DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """Micro-batches. Spark keeps one instance on the driver for a query's life; copies of it read on executors."""
+
+    def __init__(self, options: ReadOptions, schema: StructType) -> None:
+        super().__init__(options, schema)
+        self._target: Positions | None = None
+        self._latest: Positions = {}
+        self._committed: Positions = {}
+        self._commit_refused = False
+        self._last_batch_at = time.monotonic()
+
+    def initialOffset(self) -> dict[str, dict[str, int]]:  # noqa: N802 - Spark's name
+        """Where a new query starts; Spark keeps it in the checkpoint, so that a restart does not ask again."""
+        partitions = wanted_partitions(self.cluster, self.options, must_exist=True)
+        marks = look(self.cluster, partitions)
+        return to_json(resolve(self.cluster, self.options, partitions, marks, at_start=True))
+
+    def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802 - Spark's name
+        """A sign that limits are set: Spark has no limit that holds all of ours, so `latestOffset` applies them."""
+        options = self.options
+        limits = (options.max_offsets_per_trigger, options.min_offsets_per_trigger, options.max_bytes_per_trigger)
+        return ReadAllAvailable() if not any(limits) else ReadMaxRows(options.max_offsets_per_trigger or (1 << 62))
+
+    def latestOffset(  # noqa: N802 - Spark's name
+        self, start: dict[str, dict[str, int]], limit: ReadLimit
+    ) -> dict[str, dict[str, int]]:
+        """Where the next batch ends; `start` where there is nothing to do. Raises DataLossError, ClusterError."""
+        began = from_json(start)
+        self._commit_progress(began)
+        end, known = self._available(began)
+        waiting = backlog(known, end)
+        if waiting == 0 and end.keys() == began.keys() and self._target is None and self.options.poll_timeout_ms:
+            self.cluster.wait_for_records(end, self.options.poll_timeout_ms)
+            end, known = self._available(began)
+            waiting = backlog(known, end)
+        if isinstance(limit, ReadAllAvailable) or waiting == 0:
+            return self._batch_until(end, waiting)
+        if not self._is_enough(waiting):
+            return start
+        return self._batch_until(self._limited(known, end, waiting), waiting)
+
+    def reportLatestOffset(self) -> dict[str, dict[str, int]] | None:  # noqa: N802 - Spark's name
+        """The ends as last seen, for the query's progress."""
+        return to_json(self._latest) if self._latest else None
+
+    def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802 - Spark's name
+        """Fix the end: what arrives from now on is not read by this run."""
+        partitions = wanted_partitions(self.cluster, self.options, must_exist=True)
+        self._target = look(self.cluster, partitions).latest
+
+    def partitions(self, start: dict[str, dict[str, int]], end: dict[str, dict[str, int]]) -> Sequence[InputPartition]:
+        """The tasks of a batch. Raises DataLossError, ClusterError."""
+        return self.cut(plan_ranges(self.cluster, self.options, from_json(start), from_json(end)))
+
+    def commit(self, end: dict[str, dict[str, int]]) -> None:
+        """Nothing: Spark's checkpoint is the truth, and a group's offsets are committed from `latestOffset`."""
+
+    def stop(self) -> None:
+        """Close the driver's connections."""
+        self.cluster.close()
+
+    def _available(self, began: Positions) -> tuple[Positions, Positions]:
+        """(the end of all that can be read, where each of these partitions stands)."""
+        partitions = wanted_partitions(self.cluster, self.options, must_exist=False)
+        if self._target is not None:
+            partitions = [partition for partition in partitions if partition in self._target or partition in began]
+        marks = look(self.cluster, partitions, behind=began)
+        self._latest = dict(marks.latest)
+        end = dict(marks.latest)
+        if self._target is not None:
+            # A target may lie before the start: a batch of an earlier run was planned further and is done already.
+            end = {p: max(min(offset, self._target.get(p, 0)), began.get(p, 0)) for p, offset in end.items()}
+        lost = find_lost(began, end, marks.earliest, marks.latest)
+        report(lost, fail=self.options.fail_on_data_loss)
+        return end, {p: began.get(p, marks.earliest[p]) for p in end}
+
+    def _batch_until(self, end: Positions, waiting: int) -> dict[str, dict[str, int]]:
+        if waiting:
+            self._last_batch_at = time.monotonic()
+        return to_json(end)
+
+    def _is_enough(self, waiting: int) -> bool:
+        least = self.options.min_offsets_per_trigger
+        if least is None or waiting >= least or self._target is not None:
+            return True
+        return (time.monotonic() - self._last_batch_at) * 1000 >= self.options.max_trigger_delay_ms
+
+    def _limited(self, known: Positions, end: Positions, waiting: int) -> Positions:
+        most = self.options.max_offsets_per_trigger or waiting
+        if self.options.max_bytes_per_trigger is not None:
+            behind = {partition: offset for partition, offset in known.items() if end[partition] > offset}
+            size = bytes_per_offset(self.cluster, behind)
+            most = min(most, max(1, int(self.options.max_bytes_per_trigger / size)))
+        return limit_offsets(known, end, most)
+
+    def _commit_progress(self, done: Positions) -> None:
+        """Commit what the query has finished, for the tools that show lag; a failure is warned about once."""
+        group = self.options.group_id
+        if group is None or done == self._committed or self._commit_refused:
+            return
+        try:
+            self.cluster.commit(group, done)
+        except ClusterError as error:
+            self._commit_refused = True
+            log.warning("progress is not committed for group %s any more: %s", group, error)
+        self._committed = done
+
+
+__all__ = ["READ_OPTIONS", "WRITE_OPTIONS", "OdradekDataSource", "source_schema"]
