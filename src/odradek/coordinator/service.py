@@ -27,6 +27,7 @@ from odradek.coordinator.group.membership import Caller
 from odradek.coordinator.group.outcome import Outcome, PendingWrite
 from odradek.coordinator.group.queries import describe_groups, list_groups
 from odradek.coordinator.group.records import CoordinatorRecord
+from odradek.metadata.delta import MetadataDelta
 from odradek.metadata.image import MetadataImage
 from odradek.metadata.model import Endpoint
 from odradek.protocol.messages.delete_groups_response import DeletableGroupResult
@@ -120,6 +121,11 @@ class Shard:
         if self.runtime.active:
             log.info("loaded %d records of __consumer_offsets-%d", count, self.partition_id)
             await self._apply(lambda: self.machine.loaded(self.now()))
+
+    def forget_topics(self, topics: Mapping[str, UUID]) -> None:
+        """Remove the offsets of deleted topics, in the background; a shard that loads leaves them to expiry."""
+        if self.runtime.active:
+            self.spawn(self._apply(lambda: self.machine.commits.drop_topics(topics)))
 
     # ---- running operations
 
@@ -248,6 +254,7 @@ class CoordinatorService:
         self,
         config: GroupConfig,
         *,
+        node_id: int,
         clock: Clock,
         random: Random,
         make_log: MakeLog,
@@ -261,6 +268,7 @@ class CoordinatorService:
             create_topic: how __consumer_offsets is made when the first group asks for its coordinator.
         """
         self.config = config
+        self._node_id = node_id
         self._clock = clock
         self._random = random
         self._make_log = make_log
@@ -290,6 +298,28 @@ class CoordinatorService:
             task = asyncio.get_running_loop().create_task(shard.close())
             self._closing.add(task)
             task.add_done_callback(self._closing.discard)
+
+    def on_metadata(self, delta: MetadataDelta, image: MetadataImage) -> None:
+        """Follow the leadership of __consumer_offsets, and forget offsets of deleted topics.
+
+        A subscriber of the publisher; it must come after the one that makes this broker's partitions leaders.
+        """
+        topic = image.topic(OFFSETS_TOPIC)
+        changed = delta.changed_partitions.get(topic.topic_id, ()) if topic is not None else ()
+        for partition_id in sorted(changed):
+            assert topic is not None
+            partition = topic.partitions[partition_id]
+            if partition.leader == self._node_id:
+                self.on_elected(partition_id, partition.leader_epoch)
+            else:
+                self.on_resigned(partition_id)
+        deleted = {each.name: topic_id for topic_id, each in delta.deleted_topics.items()}
+        if topic is None and OFFSETS_TOPIC in deleted:
+            for partition_id in list(self._shards):
+                self.on_resigned(partition_id)
+        if deleted:
+            for shard in self._shards.values():
+                shard.forget_topics(deleted)
 
     async def close(self) -> None:
         """Resign everything and wait for all tasks."""

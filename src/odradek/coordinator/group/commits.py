@@ -5,7 +5,7 @@ Source: Kafka OffsetMetadataManager; KIP-211 (retention starts when a group beco
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 from uuid import UUID
 
@@ -203,6 +203,15 @@ class Commits:
         records: Records = [offset_tombstone(group_id, topic, partition_id) for topic, partition_id in keys]
         records.append(group_tombstone(group_id))
         return records
+
+    def drop_topics(self, topics: Mapping[str, UUID]) -> Result[CoordinatorRecord, Outcome[None]]:
+        """Topics (name -> id) were deleted: remove what was committed for them, not for namesakes made since."""
+        records: Records = []
+        for group_id in self._offsets.group_ids():
+            for (name, partition_id), committed in self._offsets.of_group(group_id).items():
+                if name in topics and committed.topic_id in (NIL_UUID, topics[name]):
+                    records.append(offset_tombstone(group_id, name, partition_id))
+        return Result(records, Outcome(None), atomic=False)
 
     # ---- expiry
 

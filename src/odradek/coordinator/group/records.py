@@ -11,11 +11,18 @@ from dataclasses import dataclass
 from odradek.coordinator.group.group import ClassicGroup
 from odradek.protocol.messages.group_metadata_key import GroupMetadataKey
 from odradek.protocol.messages.group_metadata_value import GroupMetadataValue, MemberMetadata
+from odradek.protocol.messages.legacy_offset_commit_key import LegacyOffsetCommitKey
 from odradek.protocol.messages.offset_commit_key import OffsetCommitKey
 from odradek.protocol.messages.offset_commit_value import OffsetCommitValue
+from odradek.protocol.record_types import (
+    CoordinatorKind,
+    coordinator_type_id,
+    decode_coordinator_key,
+    decode_coordinator_value,
+    encode_coordinator_key,
+    encode_coordinator_value,
+)
 
-OFFSET_COMMIT_KEY_VERSION = 1
-GROUP_METADATA_KEY_VERSION = 2
 GROUP_METADATA_VALUE_VERSION = 3
 # Version 1 alone carries an expiry of its own; 4 carries the topic id. The same choice as Kafka's.
 OFFSET_COMMIT_VALUE_VERSION_WITH_EXPIRY = 1
@@ -85,3 +92,38 @@ def group_record(group: ClassicGroup, assignments: dict[str, bytes]) -> GroupRec
         ],
     )
     return GroupRecord(GroupMetadataKey(group=group.group_id), value)
+
+
+def encode_record(record: OffsetRecord | GroupRecord) -> tuple[bytes, bytes | None]:
+    """Key and value as Kafka writes them; the value is None for a removal."""
+    key, value = encode_coordinator_key(record.key), record.value
+    if value is None:
+        return key, None
+    if isinstance(value, GroupMetadataValue):
+        return key, encode_coordinator_value(value, GROUP_METADATA_VALUE_VERSION)
+    expires = value.expire_timestamp != -1
+    version = OFFSET_COMMIT_VALUE_VERSION_WITH_EXPIRY if expires else OFFSET_COMMIT_VALUE_VERSION
+    return key, encode_coordinator_value(value, version)
+
+
+def decode_record(key: bytes, value: bytes | None, producer_id: int) -> OffsetRecord | GroupRecord | None:
+    """What a record says; None for the kinds that belong to other group protocols.
+
+    Raises:
+        ProtocolError: the bytes are none that a coordinator writes.
+    """
+    type_id = coordinator_type_id(key)
+    if type_id not in (0, 1, 2):
+        return None
+    message = decode_coordinator_key(CoordinatorKind.GROUP, key)
+    body = None if value is None else decode_coordinator_value(CoordinatorKind.GROUP, type_id, value)[0]
+    if isinstance(message, LegacyOffsetCommitKey):
+        message = OffsetCommitKey(group=message.group, topic=message.topic, partition=message.partition)
+        # Its values are numbered with those of the present key.
+        body = None if value is None else decode_coordinator_value(CoordinatorKind.GROUP, 1, value)[0]
+    if isinstance(message, GroupMetadataKey):
+        assert body is None or isinstance(body, GroupMetadataValue)
+        return GroupRecord(message, body)
+    assert isinstance(message, OffsetCommitKey)
+    assert body is None or isinstance(body, OffsetCommitValue)
+    return OffsetRecord(message, body, producer_id)

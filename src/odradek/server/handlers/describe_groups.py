@@ -1,0 +1,28 @@
+"""DescribeGroups: API key 15, versions 0-6.
+
+Behaviour: state, protocol and members of classic groups; an unknown group is "Dead".
+
+Version notes: 3: authorized operations (KIP-430). 4: group.instance.id (KIP-345). 5: flexible. 6: GROUP_ID_NOT_FOUND
+and a message for an unknown group (KIP-1043).
+
+Not done: without an authorizer everyone may do everything, and that is what the authorized operations say.
+"""
+
+from __future__ import annotations
+
+from odradek.protocol.messages.describe_groups_request import DescribeGroupsRequest
+from odradek.protocol.messages.describe_groups_response import DescribeGroupsResponse
+from odradek.server.context import RequestContext
+
+# READ, DELETE, DESCRIBE, DESCRIBE_CONFIGS and ALTER_CONFIGS, each as the bit of its code.
+ALL_GROUP_OPERATIONS = 1 << 3 | 1 << 6 | 1 << 8 | 1 << 10 | 1 << 11
+
+
+async def handle(context: RequestContext, request: DescribeGroupsRequest) -> DescribeGroupsResponse:
+    """Describe each group in the order asked for."""
+    groups = await context.broker.coordinator.describe_groups(request.groups, context.api_version)
+    if request.include_authorized_operations:
+        for group in groups:
+            if not group.error_code:
+                group.authorized_operations = ALL_GROUP_OPERATIONS
+    return DescribeGroupsResponse(groups=groups)

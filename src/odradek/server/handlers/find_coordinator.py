@@ -1,0 +1,54 @@
+"""FindCoordinator: API key 10, versions 0-6.
+
+Behaviour: names the broker that leads the partition of __consumer_offsets that keeps a group, at the address of the
+listener that the request came in on. The first question for a group creates the topic.
+
+Version notes:
+- 1: key type (0 group, 1 transaction), error message. 3: flexible. 4: many keys at once (KIP-699).
+- 5: may answer TRANSACTION_ABORTABLE. 6: key type 2, share groups (KIP-932).
+
+Not done: transactions answer COORDINATOR_NOT_AVAILABLE until there is a coordinator for them; share INVALID_REQUEST.
+"""
+
+from __future__ import annotations
+
+from odradek.common.errors import ApiError, ErrorCode
+from odradek.protocol.messages.find_coordinator_request import FindCoordinatorRequest
+from odradek.protocol.messages.find_coordinator_response import Coordinator, FindCoordinatorResponse
+from odradek.server.context import RequestContext
+
+BATCH_VERSION = 4
+SHARE_VERSION = 6
+GROUP, TRANSACTION, SHARE = 0, 1, 2
+
+
+async def handle(context: RequestContext, request: FindCoordinatorRequest) -> FindCoordinatorResponse:
+    """Answer for one key, or for each of many."""
+    if context.api_version >= BATCH_VERSION:
+        keys = list(dict.fromkeys(request.coordinator_keys))
+        return FindCoordinatorResponse(coordinators=[await _find(context, request.key_type, key) for key in keys])
+    found = await _find(context, request.key_type, request.key)
+    return FindCoordinatorResponse(
+        error_code=found.error_code,
+        error_message=found.error_message,
+        node_id=found.node_id,
+        host=found.host,
+        port=found.port,
+    )
+
+
+async def _find(context: RequestContext, key_type: int, key: str) -> Coordinator:
+    try:
+        if key_type == TRANSACTION:
+            raise ApiError(ErrorCode.COORDINATOR_NOT_AVAILABLE, "transactions are not offered yet")
+        if key_type != GROUP:
+            raise ApiError(ErrorCode.INVALID_REQUEST, f"no coordinator of type {key_type}")
+        node_id, endpoint = await context.broker.coordinator.find_coordinator(key, context.listener_name)
+    except ApiError as error:
+        return Coordinator(
+            key=key, node_id=-1, host="", port=-1, error_code=error.code, error_message=error.message or None
+        )
+    host, port = endpoint.host, endpoint.port
+    if node_id == context.broker.node_id and context.connection.listener.advertised is None:
+        host, port = context.connection.local_address  # it reached us here, so it will again
+    return Coordinator(key=key, node_id=node_id, host=host, port=port, error_message=None)

@@ -1,0 +1,19 @@
+"""Heartbeat: API key 12, versions 0-4.
+
+Behaviour: keeps a member's session; REBALANCE_IN_PROGRESS tells it to join again. While the group's partition loads
+every heartbeat is answered without error, so that a failover costs no rebalance.
+
+Version notes: 3: group.instance.id (KIP-345). 4: flexible.
+"""
+
+from __future__ import annotations
+
+from odradek.protocol.messages.heartbeat_request import HeartbeatRequest
+from odradek.protocol.messages.heartbeat_response import HeartbeatResponse
+from odradek.server.context import RequestContext
+
+
+async def handle(context: RequestContext, request: HeartbeatRequest) -> HeartbeatResponse:
+    """Note that the member lives."""
+    response: HeartbeatResponse = await context.broker.coordinator.heartbeat(request)
+    return response

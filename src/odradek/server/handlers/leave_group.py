@@ -1,0 +1,29 @@
+"""LeaveGroup: API key 13, versions 0-5.
+
+Behaviour: takes members out of a group at once, instead of after their session timeout.
+
+Version notes: 3: many members at once, and static ones by their instance id alone (KIP-345). 4: flexible. 5: the
+client's reason (KIP-800).
+"""
+
+from __future__ import annotations
+
+from odradek.common.errors import ErrorCode
+from odradek.protocol.messages.leave_group_request import LeaveGroupRequest, MemberIdentity
+from odradek.protocol.messages.leave_group_response import LeaveGroupResponse
+from odradek.server.context import RequestContext
+
+BATCH_VERSION = 3
+
+
+async def handle(context: RequestContext, request: LeaveGroupRequest) -> LeaveGroupResponse:
+    """Leave; before version 3 the one member's error is the answer's."""
+    if context.api_version >= BATCH_VERSION:
+        response: LeaveGroupResponse = await context.broker.coordinator.leave_group(request)
+        return response
+    single = LeaveGroupRequest(group_id=request.group_id, members=[MemberIdentity(member_id=request.member_id)])
+    response = await context.broker.coordinator.leave_group(single)
+    if response.error_code == ErrorCode.NONE and response.members:
+        response.error_code = response.members[0].error_code
+    response.members = []
+    return response

@@ -1,0 +1,68 @@
+"""OffsetCommit: API key 8, versions 2-10.
+
+Behaviour: stores the next offset to read for each partition. Topics and partitions that do not exist are refused one
+by one; the rest goes to the group's coordinator.
+
+Version notes: 2-4: a retention of its own. 6: leader epoch (KIP-320). 7: group.instance.id (KIP-345). 8: flexible. 9:
+GROUP_ID_NOT_FOUND for a group that does not exist (KIP-848). 10: topics by id.
+"""
+
+from __future__ import annotations
+
+from odradek.common.errors import ApiError, ErrorCode
+from odradek.metadata.image import MetadataImage
+from odradek.protocol.messages.offset_commit_request import OffsetCommitRequest, OffsetCommitRequestTopic
+from odradek.protocol.messages.offset_commit_response import (
+    OffsetCommitResponse,
+    OffsetCommitResponsePartition,
+    OffsetCommitResponseTopic,
+)
+from odradek.server.context import RequestContext
+
+TOPIC_ID_VERSION = 10
+
+
+async def handle(context: RequestContext, request: OffsetCommitRequest) -> OffsetCommitResponse:
+    """Commit what exists, and merge the answers in the order of the request."""
+    image = context.broker.image
+    answers: list[OffsetCommitResponseTopic] = []
+    known: list[tuple[OffsetCommitRequestTopic, OffsetCommitResponseTopic]] = []
+    for asked in request.topics:
+        answer = OffsetCommitResponseTopic(name=asked.name, topic_id=asked.topic_id)
+        answers.append(answer)
+        topic = _existing(image, asked, context.api_version, answer)
+        if topic.partitions:
+            known.append((topic, answer))
+    if known:
+        request.topics = [topic for topic, _ in known]
+        try:
+            committed = await context.broker.coordinator.offset_commit(request, context.api_version)
+            for (_, answer), stored in zip(known, committed.topics, strict=True):
+                answer.partitions += stored.partitions
+        except ApiError as error:
+            for topic, answer in known:
+                answer.partitions += [_refusal(each.partition_index, error.code) for each in topic.partitions]
+    return OffsetCommitResponse(topics=answers)
+
+
+def _existing(
+    image: MetadataImage, asked: OffsetCommitRequestTopic, api_version: int, answer: OffsetCommitResponseTopic
+) -> OffsetCommitRequestTopic:
+    """The part of a topic that exists, by name and id; the rest is refused in `answer`."""
+    by_id = api_version >= TOPIC_ID_VERSION
+    topic = image.topics_by_id.get(asked.topic_id) if by_id else image.topic(asked.name)
+    if topic is None:
+        code = ErrorCode.UNKNOWN_TOPIC_ID if by_id else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        answer.partitions += [_refusal(each.partition_index, code) for each in asked.partitions]
+        return OffsetCommitRequestTopic(name=asked.name)
+    existing = OffsetCommitRequestTopic(name=topic.name, topic_id=topic.topic_id)
+    for each in asked.partitions:
+        if each.partition_index in topic.partitions:
+            existing.partitions.append(each)
+        else:
+            answer.partitions.append(_refusal(each.partition_index, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION))
+    return existing
+
+
+def _refusal(partition_index: int, code: ErrorCode) -> OffsetCommitResponsePartition:
+    return OffsetCommitResponsePartition(partition_index=partition_index, error_code=code)

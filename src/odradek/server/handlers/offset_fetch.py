@@ -1,0 +1,121 @@
+"""OffsetFetch: API key 9, versions 1-10.
+
+Behaviour: the committed offsets of a group, -1 where there is none; of all its partitions where topics are null.
+
+Version notes: 2: all topics, an error for the whole answer. 5: leader epoch (KIP-320). 6: flexible. 7: require_stable
+(KIP-447). 8: many groups at once (KIP-709). 9: member id and epoch, for the newer protocol alone (KIP-848). 10: topics
+by id.
+"""
+
+from __future__ import annotations
+
+from odradek.common.errors import ErrorCode
+from odradek.metadata.image import MetadataImage
+from odradek.protocol.messages.offset_fetch_request import (
+    OffsetFetchRequest,
+    OffsetFetchRequestGroup,
+    OffsetFetchRequestTopics,
+)
+from odradek.protocol.messages.offset_fetch_response import (
+    OffsetFetchResponse,
+    OffsetFetchResponseGroup,
+    OffsetFetchResponsePartition,
+    OffsetFetchResponsePartitions,
+    OffsetFetchResponseTopic,
+    OffsetFetchResponseTopics,
+)
+from odradek.server.context import RequestContext
+
+TOP_LEVEL_ERROR_VERSION = 2
+BATCH_VERSION = 8
+TOPIC_ID_VERSION = 10
+
+
+async def handle(context: RequestContext, request: OffsetFetchRequest) -> OffsetFetchResponse:
+    """Fetch for one group, or for each of many."""
+    if context.api_version >= BATCH_VERSION:
+        groups = [await _fetch(context, group, request.require_stable) for group in request.groups]
+        return OffsetFetchResponse(groups=groups)
+    topics = request.topics
+    single = OffsetFetchRequestGroup(
+        group_id=request.group_id,
+        topics=None
+        if topics is None
+        else [OffsetFetchRequestTopics(name=each.name, partition_indexes=each.partition_indexes) for each in topics],
+    )
+    group = await _fetch(context, single, request.require_stable)
+    if group.error_code and context.api_version < TOP_LEVEL_ERROR_VERSION:
+        refused = [_refused(each, group.error_code) for each in single.topics or []]
+        return OffsetFetchResponse(topics=[_old_topic(each) for each in refused])
+    return OffsetFetchResponse(error_code=group.error_code, topics=[_old_topic(each) for each in group.topics])
+
+
+async def _fetch(
+    context: RequestContext, group: OffsetFetchRequestGroup, require_stable: bool
+) -> OffsetFetchResponseGroup:
+    image = context.broker.image
+    by_id = context.api_version >= TOPIC_ID_VERSION
+    if group.topics is None:
+        response: OffsetFetchResponseGroup = await context.broker.coordinator.offset_fetch(group, require_stable)
+        _name_ids(image, response, by_id)
+        return response
+    asked = group.topics
+    known: list[OffsetFetchRequestTopics] = []
+    for each in asked:
+        topic = image.topics_by_id.get(each.topic_id) if by_id else image.topic(each.name)
+        if topic is not None:
+            known.append(
+                OffsetFetchRequestTopics(
+                    name=topic.name, topic_id=topic.topic_id, partition_indexes=each.partition_indexes
+                )
+            )
+        elif not by_id:
+            known.append(each)  # what was committed stays readable while a topic is deleted
+    forward = OffsetFetchRequestGroup(group_id=group.group_id, topics=known)
+    response = await context.broker.coordinator.offset_fetch(forward, require_stable)
+    if response.error_code:
+        return response
+    found = iter(response.topics)
+    response.topics = [
+        next(found) if not by_id or each.topic_id in image.topics_by_id else _refused(each, ErrorCode.UNKNOWN_TOPIC_ID)
+        for each in asked
+    ]
+    return response
+
+
+def _name_ids(image: MetadataImage, response: OffsetFetchResponseGroup, by_id: bool) -> None:
+    """Where topics go by id, give each its id and leave out those that are gone: a client could not name them."""
+    if not by_id:
+        return
+    for answer in response.topics:
+        topic = image.topic(answer.name)
+        if topic is not None:
+            answer.topic_id = topic.topic_id
+    response.topics = [answer for answer in response.topics if image.topic(answer.name) is not None]
+
+
+def _refused(asked: OffsetFetchRequestTopics, code: int) -> OffsetFetchResponseTopics:
+    return OffsetFetchResponseTopics(
+        name=asked.name,
+        topic_id=asked.topic_id,
+        partitions=[
+            OffsetFetchResponsePartitions(partition_index=index, committed_offset=-1, metadata="", error_code=code)
+            for index in asked.partition_indexes
+        ],
+    )
+
+
+def _old_topic(topic: OffsetFetchResponseTopics) -> OffsetFetchResponseTopic:
+    return OffsetFetchResponseTopic(
+        name=topic.name,
+        partitions=[
+            OffsetFetchResponsePartition(
+                partition_index=each.partition_index,
+                committed_offset=each.committed_offset,
+                committed_leader_epoch=each.committed_leader_epoch,
+                metadata=each.metadata,
+                error_code=each.error_code,
+            )
+            for each in topic.partitions
+        ],
+    )
