@@ -1,0 +1,124 @@
+"""Kafka's four codecs, with a cap on what decompressing may give.
+
+gzip, lz4 and zstd are plain frames. Snappy is framed as Java's snappy library frames it (a magic header, then blocks
+with their length); librdkafka and others also send one raw block, so both are read.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import Final
+
+import cramjam
+
+from odradek.common.errors import ApiError, ErrorCode
+from odradek.common.ports import Buffer
+
+NONE, GZIP, SNAPPY, LZ4, ZSTD = range(5)
+_XERIAL_MAGIC: Final = b"\x82SNAPPY\x00"
+_XERIAL_HEADER: Final = _XERIAL_MAGIC + struct.pack(">ii", 1, 1)
+_XERIAL_BLOCK_BYTES: Final = 32 * 1024
+# A frame is decompressed in steps, so that a bomb is noticed after one of them.
+_STEP_BYTES: Final = 4 << 20
+_BUFFER_FULL: Final = "failed to write whole buffer"
+
+
+def compress(codec: int, data: Buffer, *, level: int | None = None) -> bytes:
+    """Compress one batch's records.
+
+    Args:
+        codec: a number from 0 to 4, as in a batch's attributes.
+        level: the codec's own; None for its default.
+    """
+    if codec == NONE:
+        return bytes(data)
+    if codec == GZIP:
+        return bytes(cramjam.gzip.compress(data, level=6 if level in (None, -1) else level))
+    if codec == LZ4:
+        return bytes(cramjam.lz4.compress(data, level=level))
+    if codec == ZSTD:
+        return bytes(cramjam.zstd.compress(data, level=3 if level is None else level))
+    if codec == SNAPPY:
+        pieces = [_XERIAL_HEADER]
+        view = memoryview(data)
+        for start in range(0, len(view), _XERIAL_BLOCK_BYTES):
+            block = bytes(cramjam.snappy.compress_raw(view[start : start + _XERIAL_BLOCK_BYTES]))
+            pieces += [struct.pack(">i", len(block)), block]
+        return b"".join(pieces)
+    raise ApiError(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, f"no codec has number {codec}")
+
+
+def decompress(codec: int, data: Buffer, max_output_bytes: int) -> bytes:
+    """Decompress one batch's records.
+
+    Raises:
+        ApiError: CORRUPT_MESSAGE for bytes that are not of this codec, INVALID_RECORD for more than
+            `max_output_bytes`, UNSUPPORTED_COMPRESSION_TYPE for a codec that does not exist.
+    """
+    try:
+        if codec == NONE:
+            output = bytes(data)
+        elif codec == SNAPPY:
+            output = _decompress_snappy(memoryview(data), max_output_bytes)
+        elif codec in (GZIP, LZ4, ZSTD):
+            output = _decompress_frames(codec, data, max_output_bytes)
+        else:
+            raise ApiError(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, f"no codec has number {codec}")
+    except (cramjam.DecompressionError, struct.error, EOFError, OSError, ValueError) as error:
+        raise ApiError(ErrorCode.CORRUPT_MESSAGE, f"compressed records are damaged: {error}") from None
+    if len(output) > max_output_bytes:
+        raise _too_large(max_output_bytes)
+    return output
+
+
+def _too_large(limit: int) -> ApiError:
+    return ApiError(ErrorCode.INVALID_RECORD, f"records decompress to more than {limit} bytes")
+
+
+def _decompress_frames(codec: int, data: Buffer, limit: int) -> bytes:
+    """gzip, lz4 and zstd, into a buffer that grows to the limit and no further."""
+    into = {
+        GZIP: cramjam.gzip.decompress_into,
+        LZ4: cramjam.lz4.decompress_into,
+        ZSTD: cramjam.zstd.decompress_into,
+    }[codec]
+    size = min(limit + 1, max(64 * 1024, 8 * len(data)))
+    while True:
+        output = bytearray(size)
+        try:
+            written = into(data, output)
+        except cramjam.DecompressionError as error:
+            # The library tells a full buffer from damaged bytes by its message alone.
+            if _BUFFER_FULL not in str(error):
+                raise
+            written = None
+        if written is not None and written < size:
+            return bytes(memoryview(output)[:written])
+        if size > limit:
+            raise _too_large(limit)
+        size = min(limit + 1, max(size * 4, size + _STEP_BYTES))
+
+
+def _decompress_snappy(data: memoryview, limit: int) -> bytes:
+    if bytes(data[: len(_XERIAL_MAGIC)]) != _XERIAL_MAGIC:
+        return _snappy_block(data, limit)
+    pieces = []
+    position, total = len(_XERIAL_HEADER), 0
+    while position < len(data):
+        (length,) = struct.unpack_from(">i", data, position)
+        position += 4
+        if length < 0 or length > len(data) - position:
+            raise ValueError("a snappy block is longer than its batch")
+        piece = _snappy_block(data[position : position + length], limit - total)
+        total += len(piece)
+        pieces.append(piece)
+        position += length
+    return b"".join(pieces)
+
+
+def _snappy_block(block: memoryview, limit: int) -> bytes:
+    """One raw block, whose first bytes declare what it decompresses to."""
+    declared = cramjam.snappy.decompress_raw_len(block)
+    if declared > limit:
+        raise _too_large(limit)
+    return bytes(cramjam.snappy.decompress_raw(block))
