@@ -115,9 +115,8 @@ class Shard:
         """Replay the partition, then give every member a fresh session. A log that cannot be read ends the reign."""
         try:
             count = await self.runtime.load()
-        except OdradekError as error:
-            log.error("__consumer_offsets-%d cannot be loaded: %s", self.partition_id, error)
-            return
+        except OdradekError:
+            return  # `_on_failed` has told why
         if self.runtime.active:
             log.info("loaded %d records of __consumer_offsets-%d", count, self.partition_id)
             await self._apply(lambda: self.machine.loaded(self.now()))

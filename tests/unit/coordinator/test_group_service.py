@@ -1,0 +1,373 @@
+"""The coordinator's service over a log in memory: loading, leadership, parked requests, writes that fail."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from types import SimpleNamespace
+from typing import Any
+from uuid import UUID
+
+import pytest
+
+from odradek.common.errors import ApiError, ErrorCode
+from odradek.common.real_io import RealClock
+from odradek.coordinator.batches import decode_batches, encode_batches
+from odradek.coordinator.group.config import GroupConfig
+from odradek.coordinator.group.membership import Caller
+from odradek.coordinator.group.records import CoordinatorRecord
+from odradek.coordinator.service import OFFSETS_TOPIC, CoordinatorService
+from odradek.metadata.delta import MetadataDelta
+from odradek.metadata.image import MetadataImage
+from odradek.metadata.model import BrokerImage, Endpoint, PartitionImage, TopicImage
+from odradek.protocol.messages.heartbeat_request import HeartbeatRequest
+from odradek.protocol.messages.join_group_request import JoinGroupRequest, JoinGroupRequestProtocol
+from odradek.protocol.messages.join_group_response import JoinGroupResponse
+from odradek.protocol.messages.leave_group_request import LeaveGroupRequest, MemberIdentity
+from odradek.protocol.messages.offset_commit_request import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+)
+from odradek.protocol.messages.offset_fetch_request import OffsetFetchRequestGroup, OffsetFetchRequestTopics
+from odradek.protocol.messages.sync_group_request import SyncGroupRequest, SyncGroupRequestAssignment
+from odradek.protocol.messages.sync_group_response import SyncGroupResponse
+
+Records = Sequence[tuple[int, CoordinatorRecord]]
+
+
+class MemoryLog:
+    """A machine log that keeps its batches' bytes; it can refuse writes, hold commits back and load slowly."""
+
+    def __init__(self) -> None:
+        self.batches: list[bytes] = []
+        self.end_offset = 0
+        self.committed = asyncio.Event()
+        self.committed.set()
+        self.readable = asyncio.Event()
+        self.readable.set()
+        self.refuse: ApiError | None = None
+
+    @property
+    def committed_offset(self) -> int:
+        return self.end_offset if self.committed.is_set() else 0
+
+    def prepare(self, records: Sequence[CoordinatorRecord], *, atomic: bool) -> list[bytes]:
+        return encode_batches(records, atomic=atomic, max_batch_bytes=100_000, now_ms=1)
+
+    def append(self, groups: Sequence[list[bytes]]) -> int:
+        if self.refuse is not None:
+            raise self.refuse
+        for batch in (batch for group in groups for batch in group):
+            self.batches.append(batch)
+            self.end_offset += decode_batches(batch)[1]
+        return self.end_offset
+
+    async def wait_committed(self, end_offset: int) -> None:
+        await self.committed.wait()
+
+    async def read_all(self) -> AsyncIterator[Records]:
+        await self.readable.wait()
+        base_offset = 0
+        for batch in self.batches:
+            records, count = decode_batches(batch)
+            yield [(base_offset + offset, record) for offset, record in records]
+            base_offset += count
+
+
+def offsets_image(partitions: int = 1, leader: int = 1, leader_epoch: int = 0) -> MetadataImage:
+    image = PartitionImage((leader,), (leader,), leader, leader_epoch, 0)
+    topic = TopicImage(OFFSETS_TOPIC, UUID(int=9), dict.fromkeys(range(partitions), image))
+    broker = BrokerImage(1, 0, UUID(int=1), (Endpoint("PLAINTEXT", "host", 9, 0),), fenced=False)
+    return MetadataImage(
+        offset=1, topics_by_name={OFFSETS_TOPIC: topic}, topics_by_id={topic.topic_id: topic}, brokers={1: broker}
+    )
+
+
+class Node:
+    """One service with one log; `restart` makes the next service over the same log."""
+
+    def __init__(self) -> None:
+        self.log = MemoryLog()
+        self.image = offsets_image()
+        self.created: list[tuple[str, int, int, Mapping[str, str]]] = []
+        self.on_create: Callable[[], Awaitable[None]] | None = None
+        self.service = self._new()
+
+    def _new(self) -> CoordinatorService:
+        config = GroupConfig(
+            initial_rebalance_delay_ms=0,
+            min_session_timeout_ms=50,
+            offsets_commit_timeout_ms=300,
+            offsets_topic_replication_factor=1,
+        )
+
+        async def create_topic(name: str, count: int, factor: int, overrides: Mapping[str, str]) -> None:
+            self.created.append((name, count, factor, overrides))
+            if self.on_create is not None:
+                await self.on_create()
+
+        return CoordinatorService(
+            config,
+            node_id=1,
+            clock=RealClock(),
+            random=random.Random(1),
+            make_log=lambda partition_id, leader_epoch: self.log,
+            image=lambda: self.image,
+            create_topic=create_topic,
+        )
+
+    async def restart(self) -> None:
+        await self.service.close()
+        self.service = self._new()
+        self.service.on_elected(0, 1)
+        await asyncio.sleep(0.01)
+
+    async def join(self, member_id: str = "", *, version: int = 9, session_ms: int = 10_000) -> JoinGroupResponse:
+        request = JoinGroupRequest(
+            group_id="g",
+            session_timeout_ms=session_ms,
+            rebalance_timeout_ms=5000,
+            member_id=member_id,
+            protocol_type="consumer",
+            protocols=[JoinGroupRequestProtocol(name="range", metadata=b"m")],
+        )
+        return await self.service.join_group(request, Caller("client", "/h", version))
+
+    async def enter(self, **settings: Any) -> JoinGroupResponse:
+        return await self.join((await self.join(**settings)).member_id, **settings)
+
+    async def sync(self, joined: JoinGroupResponse, **assignments: bytes) -> SyncGroupResponse:
+        given = [SyncGroupRequestAssignment(member_id=joined.member_id, assignment=b"mine")]
+        request = SyncGroupRequest(
+            group_id="g", generation_id=joined.generation_id, member_id=joined.member_id, assignments=given
+        )
+        return await self.service.sync_group(request, Caller("client", "/h", 5))
+
+    async def heartbeat(self, joined: JoinGroupResponse) -> int:
+        request = HeartbeatRequest(group_id="g", generation_id=joined.generation_id, member_id=joined.member_id)
+        return (await self.service.heartbeat(request)).error_code
+
+    async def commit(self, offset: int, group: str = "g", topic_id: UUID = UUID(int=0)) -> int:  # noqa: B008
+        part = OffsetCommitRequestPartition(partition_index=0, committed_offset=offset)
+        topic = OffsetCommitRequestTopic(name="t", topic_id=topic_id, partitions=[part])
+        response = await self.service.offset_commit(OffsetCommitRequest(group_id=group, topics=[topic]), 9)
+        return response.topics[0].partitions[0].error_code
+
+    async def committed(self) -> int:
+        topics = [OffsetFetchRequestTopics(name="t", partition_indexes=[0])]
+        group = await self.service.offset_fetch(OffsetFetchRequestGroup(group_id="g", topics=topics), False)
+        return -100 - group.error_code if group.error_code else group.topics[0].partitions[0].committed_offset
+
+
+@pytest.fixture
+async def node() -> AsyncIterator[Node]:
+    node = Node()
+    node.service.on_elected(0, 0)
+    await asyncio.sleep(0.01)
+    yield node
+    node.log.committed.set()
+    node.log.readable.set()
+    await node.service.close()
+
+
+async def test_a_member_joins_syncs_beats_commits_and_leaves(node: Node) -> None:
+    joined = await node.enter()
+    assert (joined.error_code, joined.generation_id, joined.leader) == (0, 1, joined.member_id)
+    assert (await node.sync(joined)).assignment == b"mine"
+    assert await node.heartbeat(joined) == ErrorCode.NONE
+    left = await node.service.leave_group(
+        LeaveGroupRequest(group_id="g", members=[MemberIdentity(member_id=joined.member_id)])
+    )
+    assert left.members[0].error_code == ErrorCode.NONE
+    assert await node.commit(5) == ErrorCode.NONE
+    assert await node.committed() == 5
+
+
+async def test_what_was_acknowledged_is_there_after_a_restart(node: Node) -> None:
+    joined = await node.enter()
+    await node.sync(joined)
+    await node.commit(7, "another")
+    await node.restart()
+    assert await node.heartbeat(joined) == ErrorCode.NONE
+    assert (await node.sync(joined)).assignment == b"mine"
+    listed = await node.service.list_groups([], [])
+    assert sorted(each.group_id for each in listed) == ["another", "g"]
+
+
+async def test_two_members_share_a_rebalance(node: Node) -> None:
+    first = await node.enter()
+    await node.sync(first)
+    entering = asyncio.ensure_future(node.enter())
+    await asyncio.sleep(0.02)
+    assert await node.heartbeat(first) == ErrorCode.REBALANCE_IN_PROGRESS
+    again, second = await asyncio.gather(node.join(first.member_id), entering)
+    assert again.generation_id == second.generation_id == 2
+    assert {member.member_id for member in again.members} == {first.member_id, second.member_id}
+
+
+async def test_a_client_that_goes_away_does_not_take_the_others_answers_with_it(node: Node) -> None:
+    first = await node.enter()
+    await node.sync(first)
+    entering = asyncio.ensure_future(node.enter())
+    await asyncio.sleep(0.02)
+    rejoining = asyncio.ensure_future(node.join(first.member_id))
+    await asyncio.sleep(0)
+    rejoining.cancel()
+    assert (await asyncio.wait_for(entering, 1)).generation_id == 2
+
+
+async def test_a_silent_member_is_removed_by_the_clock(node: Node) -> None:
+    joined = await node.enter(session_ms=60)
+    await node.sync(joined)
+    await asyncio.sleep(0.03)
+    assert await node.heartbeat(joined) == ErrorCode.NONE
+    await asyncio.sleep(0.04)
+    assert await node.heartbeat(joined) == ErrorCode.NONE
+    await asyncio.sleep(0.09)
+    assert await node.heartbeat(joined) == ErrorCode.UNKNOWN_MEMBER_ID
+    assert (await node.service.describe_groups(["g"], 5))[0].group_state == "Empty"
+
+
+@pytest.mark.parametrize(
+    ("group_id", "session_ms", "code"),
+    [("", 10_000, 24), ("g", 49, 26), ("g", 1_800_001, 26), ("g", -1, 26)],
+)
+async def test_bad_joins_are_refused(node: Node, group_id: str, session_ms: int, code: int) -> None:
+    request = JoinGroupRequest(group_id=group_id, session_timeout_ms=session_ms, protocol_type="consumer")
+    assert (await node.service.join_group(request, Caller("c", "/h", 9))).error_code == code
+
+
+async def test_while_a_shard_loads_heartbeats_pass_and_everything_else_waits_elsewhere(node: Node) -> None:
+    joined = await node.enter()
+    await node.sync(joined)
+    node.log.readable.clear()
+    await node.restart()
+    assert await node.heartbeat(joined) == ErrorCode.NONE
+    loading = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+    assert (await node.join(joined.member_id)).error_code == loading
+    assert (await node.sync(joined)).error_code == loading
+    assert await node.committed() == -100 - loading
+    assert (await node.service.describe_groups(["g"], 5))[0].error_code == loading
+    assert (await node.service.delete_groups(["g"]))[0].error_code == loading
+    for call in (node.commit(1), node.service.list_groups([], [])):
+        with pytest.raises(ApiError) as caught:
+            await call
+        assert caught.value.code == loading
+    node.log.readable.set()
+    await asyncio.sleep(0.02)
+    assert (await node.sync(joined)).assignment == b"mine"
+
+
+async def test_a_shard_that_loses_its_partition_sends_everyone_away(node: Node) -> None:
+    first = await node.enter()
+    await node.sync(first)
+    entering = asyncio.ensure_future(node.enter())
+    await asyncio.sleep(0.02)
+    node.service.on_resigned(0)
+    assert (await entering).error_code == ErrorCode.NOT_COORDINATOR
+    assert await node.heartbeat(first) == ErrorCode.NOT_COORDINATOR
+    assert await node.committed() == -100 - ErrorCode.NOT_COORDINATOR
+    assert await node.service.list_groups([], []) == []
+
+
+async def test_nothing_is_answered_before_it_is_committed(node: Node) -> None:
+    node.log.committed.clear()
+    committing = asyncio.ensure_future(node.commit(9))
+    await asyncio.sleep(0.01)
+    fetching = asyncio.ensure_future(node.committed())
+    await asyncio.sleep(0.02)
+    assert not committing.done()
+    assert not fetching.done(), "a fetch must not tell of a commit that may yet be lost"
+    node.log.committed.set()
+    assert (await committing, await fetching) == (0, 9)
+
+
+async def test_a_commit_that_is_not_replicated_in_time_is_not_acknowledged(node: Node) -> None:
+    node.log.committed.clear()
+    with pytest.raises(ApiError) as caught:
+        await node.commit(9)
+    assert caught.value.code == ErrorCode.COORDINATOR_NOT_AVAILABLE
+
+
+async def test_a_refused_write_is_taken_back(node: Node) -> None:
+    await node.commit(1)
+    node.log.refuse = ApiError(ErrorCode.NOT_ENOUGH_REPLICAS)
+    with pytest.raises(ApiError) as caught:
+        await node.commit(2)
+    assert caught.value.code == ErrorCode.COORDINATOR_NOT_AVAILABLE
+    assert await node.committed() == 1
+    node.log.refuse = None
+    assert await node.commit(3) == 0
+    assert await node.committed() == 3
+
+
+async def test_an_assignment_that_cannot_be_written_is_not_given_out(node: Node) -> None:
+    joined = await node.enter()
+    node.log.refuse = ApiError(ErrorCode.NOT_ENOUGH_REPLICAS)
+    refused = await node.sync(joined)
+    assert (refused.error_code, refused.assignment) == (ErrorCode.COORDINATOR_NOT_AVAILABLE, b"")
+    assert await node.heartbeat(joined) == ErrorCode.REBALANCE_IN_PROGRESS
+    node.log.refuse = None
+    again = await node.join(joined.member_id)
+    assert (await node.sync(again)).assignment == b"mine"
+
+
+async def test_the_offsets_topic_is_made_by_the_first_question_and_once(node: Node) -> None:
+    made, node.image = node.image, MetadataImage()
+
+    async def appear() -> None:
+        await asyncio.sleep(0.03)
+        node.image = made
+
+    node.on_create = appear
+    found = await asyncio.gather(*(node.service.find_coordinator(f"g{n}", "PLAINTEXT") for n in range(5)))
+    assert {(broker_id, endpoint.host) for broker_id, endpoint in found} == {(1, "host")}
+    overrides = {"cleanup.policy": "compact", "compression.type": "producer", "segment.bytes": "104857600"}
+    assert node.created == [(OFFSETS_TOPIC, 50, 1, overrides)]
+    with pytest.raises(ApiError) as caught:
+        await node.service.find_coordinator("g", "NO_SUCH_LISTENER")
+    assert caught.value.code == ErrorCode.COORDINATOR_NOT_AVAILABLE
+
+
+async def test_a_topic_that_cannot_be_made_leaves_the_coordinator_unavailable(node: Node) -> None:
+    node.image = MetadataImage()
+
+    async def fail() -> None:
+        raise ApiError(ErrorCode.INVALID_REPLICATION_FACTOR, "1 broker")
+
+    node.on_create = fail
+    with pytest.raises(ApiError) as caught:
+        await node.service.find_coordinator("g", "PLAINTEXT")
+    assert caught.value.code == ErrorCode.COORDINATOR_NOT_AVAILABLE
+
+
+async def test_shards_follow_the_metadata(node: Node) -> None:
+    topic_id = UUID(int=9)
+    await node.commit(4)
+
+    def publish(image: MetadataImage) -> None:
+        delta = MetadataDelta(node.image)
+        delta.changed_partitions = {topic_id: {0}}
+        node.image = image
+        node.service.on_metadata(delta, image)
+
+    publish(offsets_image(leader=2, leader_epoch=1))
+    assert await node.committed() == -100 - ErrorCode.NOT_COORDINATOR
+    publish(offsets_image(leader=1, leader_epoch=2))
+    await asyncio.sleep(0.02)
+    assert await node.committed() == 4
+
+
+async def test_offsets_of_a_deleted_topic_go_with_it_but_not_those_of_its_namesake(node: Node) -> None:
+    old, new = UUID(int=1), UUID(int=2)
+    deleted: Any = SimpleNamespace(changed_partitions={}, deleted_topics={old: TopicImage("t", old)})
+    await node.commit(4, topic_id=old)
+    node.service.on_metadata(deleted, node.image)
+    await asyncio.sleep(0.02)
+    assert await node.committed() == -1
+    await node.commit(5, topic_id=new)
+    node.service.on_metadata(deleted, node.image)
+    await asyncio.sleep(0.02)
+    assert await node.committed() == 5
