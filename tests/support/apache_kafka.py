@@ -214,14 +214,18 @@ class ApacheKafka:
 
     def start(self) -> ApacheKafka:
         """Format where needed, start the process and wait until it answers on its port."""
-        assert self.process is None, "Kafka runs already"
         self.format()
+        self.launch()
+        self._await_port()
+        return self
+
+    def launch(self) -> None:
+        """Start the process over a formatted directory and do not wait for it."""
+        assert self.process is None, "Kafka runs already"
         jvm_options = [f"-Xmx{self.heap}", f"-Xms{self.heap}", "-XX:+UseG1GC", "-XX:MaxGCPauseMillis=20"]
         command = java_command("kafka.Kafka", [self.properties], jvm_options)
         with self.output.open("ab") as output:
             self.process = subprocess.Popen(command, stdout=output, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL)
-        self._await_port()
-        return self
 
     def stop(self) -> int:
         """Ask for a clean stop and wait for it; returns the exit code."""

@@ -56,6 +56,12 @@ class Node:
 
     def start(self) -> Node:
         """Start the process and wait until it answers on its port."""
+        self.launch()
+        self.await_port()
+        return self
+
+    def launch(self) -> None:
+        """Start the process and do not wait for it."""
         assert self.process is None, "the node runs already"
         self.directory.mkdir(parents=True, exist_ok=True)
         command = [sys.executable, "-m", "odradek", "broker"]
@@ -66,8 +72,6 @@ class Node:
             self.process = subprocess.Popen(
                 command, stdout=output, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL, env=environment
             )
-        self.await_port()
-        return self
 
     def stop(self) -> int:
         """Ask for a clean stop and wait for it; returns the exit code."""

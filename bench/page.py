@@ -1,0 +1,75 @@
+"""The page docs/benchmarks.md, as text."""
+
+from __future__ import annotations
+
+import datetime
+import importlib.metadata
+from collections.abc import Mapping
+from pathlib import Path
+
+from bench.brokers import KAFKA_HEAP
+from bench.cells import PARTITIONS
+from bench.generator import LoadResult
+from tests.interop.librdkafka_suite import VERSION as LIBRDKAFKA_VERSION
+from tests.support.apache_kafka import VERSION as KAFKA_VERSION
+
+# What a person found out about the numbers; kept when the numbers are measured anew.
+NOTES = Path(__file__).with_name("notes.md")
+
+
+def write_page(
+    table: str,
+    nodes: Mapping[str, tuple[float, float, float]],
+    costs: Mapping[int, LoadResult],
+    machine: Mapping[str, str],
+    rounds: int,
+    seconds: float,
+    took_s: float,
+) -> str:
+    """The whole page.
+
+    Args:
+        table: the rows, as Markdown.
+        nodes: broker → seconds to the first record, MiB of memory idle, MiB after load.
+        costs: size of a record → the generator against librdkafka's mock cluster.
+        machine: what it ran on.
+        rounds: that counted; each cell was measured so often against each broker.
+        seconds: of each run.
+        took_s: the whole benchmark.
+    """
+    kafka, ours = nodes["Apache Kafka"], nodes["Odradek"]
+    generator = [
+        f"| {size} B | {result.records_per_s:,.0f} | {result.raw['cpu_s'] / result.raw['acked'] * 1e6:.2f} |"
+        for size, result in costs.items()
+    ]
+    lines = [
+        "# Benchmarks",
+        "",
+        "Written by `make bench`. Odradek beside Apache Kafka on the same machine, one node each, both running all the",
+        f"time, under one load generator (`bench/load.c`). {rounds} rounds after one that warms up; in each round a",
+        "cell is measured against both, one right after the other, and who goes first alternates. A ratio above 1 means",
+        "that Odradek does better; it is taken within a round, and the table shows the median of the rounds.",
+        "",
+        f"- measured {datetime.date.today().isoformat()}, {took_s / 60:.0f} minutes, {seconds:.1f} s a run",
+        f"- Odradek {importlib.metadata.version('odradek')}, Apache Kafka {KAFKA_VERSION} with a heap of {KAFKA_HEAP},",
+        f"  librdkafka {LIBRDKAFKA_VERSION}, {PARTITIONS} partitions, replication factor 1, default settings",
+        *(f"- {name}: {value}" for name, value in machine.items()),
+        "- generator and brokers share the processor; processor seconds are the broker's own, user and kernel",
+        "",
+        table,
+        "",
+        "| node | Apache Kafka | Odradek | ratio |",
+        "|---|---|---|---|",
+        f"| start to first acknowledged record, s | {kafka[0]:.2f} | {ours[0]:.2f} | {kafka[0] / ours[0]:.1f} |",
+        f"| memory idle, MiB | {kafka[1]:.0f} | {ours[1]:.0f} | {kafka[1] / ours[1]:.1f} |",
+        f"| memory after load, MiB | {kafka[2]:.0f} | {ours[2]:.0f} | {kafka[2] / ours[2]:.1f} |",
+        "",
+        "What the generator itself can do and costs, against librdkafka's mock cluster in its own process:",
+        "",
+        "| record | records/s | CPU s per million records |",
+        "|---|---|---|",
+        *generator,
+    ]
+    if NOTES.exists():
+        lines += ["", NOTES.read_text().strip()]
+    return "\n".join(lines) + "\n"
