@@ -16,6 +16,7 @@ from odradek.common.config import OptionSpec
 from odradek.common.config_providers import Sources, resolve_variables
 from odradek.common.errors import ConfigError
 from odradek.common.listeners import ListenerAddress, parse_listeners, parse_protocol_map
+from odradek.common.setting_rules import READ_BY_THE_NODE, WITHOUT_MEANING, check_quorum, check_relations
 from odradek.common.setting_table import Scope, Setting, Value, broker_synonyms, setting, table
 
 T = TypeVar("T")
@@ -59,6 +60,19 @@ class BrokerSettings:
     @property
     def metadata_log_dir(self) -> str:
         return cast("str | None", self.values["metadata.log.dir"]) or self.log_dirs[0]
+
+    @property
+    def inter_broker_listener_name(self) -> str:
+        """By which listener brokers talk to each other; the first one where nothing was named."""
+        named = cast("str | None", self.values["inter.broker.listener.name"])
+        protocol = self.values["security.inter.broker.protocol"]
+        if named is not None:
+            return named.upper()
+        brokers = [listener for listener in self.listeners if listener.name not in self.controller_listener_names]
+        for listener in brokers:
+            if listener.security_protocol == protocol:
+                return listener.name
+        return brokers[0].name if brokers else ""
 
     @property
     def controller_listener_names(self) -> frozenset[str]:
@@ -145,7 +159,8 @@ def resolve(
             values[key] = row.parse(text)
         except ValueError as error:
             problems.append(f"{key}={_shown(row, text)}: {error}")
-        if honoured is not None and key not in honoured and values[key] != row.default_value():
+        # Files list many defaults: a value that changes nothing is worth no line.
+        if not _is_honoured(key, honoured) and values[key] != row.default_value():
             warnings.append(f"{key} is known but not honoured yet: it is ignored")
     for key in ("node.id", "process.roles", "controller.listener.names"):
         if key not in given and not (key == "node.id" and "broker.id" in given):
@@ -157,6 +172,10 @@ def resolve(
     if problems:
         raise ConfigError(problems)
     return BrokerSettings(given, values, tuple(listeners), tuple(advertised), tuple(warnings))
+
+
+def _is_honoured(key: str, honoured: frozenset[str] | None) -> bool:
+    return honoured is None or key in honoured or key in READ_BY_THE_NODE or key in WITHOUT_MEANING
 
 
 def _shown(row: Setting, text: str) -> str:
@@ -216,12 +235,15 @@ def _check_together(given: Mapping[str, str], values: Mapping[str, Value]) -> li
         problems.append("listeners: a node that is only a controller must have controller listeners alone")
     if "broker" in roles and names and not names - controllers:
         problems.append("listeners: a broker needs a listener that is not the controller's")
+    inter_broker = values["inter.broker.listener.name"]
+    if isinstance(inter_broker, str) and "broker" in roles:
+        if inter_broker.upper() in controllers:
+            problems.append(f"inter.broker.listener.name={inter_broker}: must not be one of controller.listener.names")
+        elif inter_broker.upper() not in names:
+            problems.append(f"inter.broker.listener.name={inter_broker}: must be the name of one of the listeners")
     if not values["controller.quorum.voters"] and not values["controller.quorum.bootstrap.servers"]:
         problems.append("controller.quorum.voters or controller.quorum.bootstrap.servers is missing: name the quorum")
-    for entry in cast("list[str]", values["controller.quorum.voters"] or []):
-        node, _, address = entry.partition("@")
-        if not node.isdigit() or ":" not in address:
-            problems.append(f"controller.quorum.voters: {entry!r} must be id@host:port")
+    problems += check_quorum(values) + check_relations(given, values)
     node_id = values["node.id"]
     if isinstance(node_id, int) and node_id < 0 and "node.id" in given:
         problems.append(f"node.id={node_id}: must be at least 0")

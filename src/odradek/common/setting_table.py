@@ -36,6 +36,10 @@ class UpdateMode(Enum):
 _INTEGER_LIMITS = {"int": 2**31, "long": 2**63, "short": 2**15}
 _RANGE = re.compile(r"^\[(-?\d+),\.\.\.(?:,(-?\d+))?\](?: or (-?\d+))?$")
 _CHOICE = re.compile(r"^(\(case insensitive\) )?\[([A-Za-z0-9_, ]+)\]$")
+_THROTTLED = re.compile(r"^\d+:\d+$", re.ASCII)
+_BY_DURATION = re.compile(
+    r"^by_duration:P(?=.)(?:\d+D)?(?:T(?=\d)(?:\d+H)?(?:\d+M)?(?:\d+(?:\.\d{1,9})?S)?)?$", re.ASCII | re.IGNORECASE
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +83,11 @@ class Setting:
     def _check(self, value: Value) -> None:
         if isinstance(value, int | float) and not isinstance(value, bool):
             self._check_range(value)
+        elif self.valid.startswith("[partitionId]"):
+            _check_throttled(value)
+        elif "by_duration" in self.valid:
+            if value not in ("latest", "earliest") and not (isinstance(value, str) and _BY_DURATION.match(value)):
+                raise ValueError("must be latest, earliest or by_duration:PnDTnHnMn.nS")
         elif self.valid.startswith("non-empty"):
             if not value:
                 raise ValueError("must not be empty")
@@ -100,6 +109,13 @@ class Setting:
             raise ValueError(f"must be at least {low}")
         if high is not None and value > int(high):
             raise ValueError(f"must be at most {high}")
+
+
+def _check_throttled(value: Value) -> None:
+    """`*`, or a list of partition:broker."""
+    items = value if isinstance(value, list) else []
+    if items != ["*"] and not all(_THROTTLED.match(item) for item in items):
+        raise ValueError("must be * or a list of partitionId:brokerId")
 
 
 def _parse_type(kind: str, text: str) -> Value:

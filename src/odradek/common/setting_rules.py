@@ -1,0 +1,141 @@
+"""Rules between settings, and which settings count without being an option() of a component.
+
+What one value may be is in the table; here is what two values may be together, as Kafka checks it at start.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import cast
+
+from odradek.common.setting_table import Value
+
+# (smaller, larger): the first must not exceed the second. Null on either side says nothing.
+_NOT_ABOVE = (
+    ("replica.fetch.wait.max.ms", "replica.socket.timeout.ms"),
+    ("replica.fetch.wait.max.ms", "replica.lag.time.max.ms"),
+    ("group.min.session.timeout.ms", "group.max.session.timeout.ms"),
+    *(
+        (f"group.{kind}.{low}{name}", f"group.{kind}.{high}{name}")
+        for kind in ("consumer", "share", "streams")
+        for name in ("heartbeat.interval.ms", "session.timeout.ms", "assignment.interval.ms")
+        for low, high in (("min.", "max."), ("min.", ""), ("", "max."))
+    ),
+    ("group.share.min.record.lock.duration.ms", "group.share.record.lock.duration.ms"),
+    ("group.share.record.lock.duration.ms", "group.share.max.record.lock.duration.ms"),
+    ("group.share.min.partition.max.record.locks", "group.share.partition.max.record.locks"),
+    ("group.share.partition.max.record.locks", "group.share.max.partition.max.record.locks"),
+    ("group.share.min.delivery.count.limit", "group.share.delivery.count.limit"),
+    ("group.share.delivery.count.limit", "group.share.max.delivery.count.limit"),
+    ("log.cleaner.min.compaction.lag.ms", "log.cleaner.max.compaction.lag.ms"),
+)
+_BELOW = tuple(
+    (f"group.{kind}.heartbeat.interval.ms", f"group.{kind}.session.timeout.ms")
+    for kind in ("consumer", "share", "streams")
+)
+_RETENTION = ("log.retention.ms", "log.retention.minutes", "log.retention.hours")
+_CODECS = range(5)
+
+# Read by the node itself while it starts, not by one component.
+READ_BY_THE_NODE = frozenset(
+    {
+        "advertised.listeners",
+        "broker.id",
+        "broker.rack",
+        "config.providers",
+        "controller.listener.names",
+        "controller.quorum.bootstrap.servers",
+        "controller.quorum.voters",
+        "inter.broker.listener.name",
+        "listener.security.protocol.map",
+        "listeners",
+        "log.dir",
+        "log.dirs",
+        "metadata.log.dir",
+        "node.id",
+        "process.roles",
+        "security.inter.broker.protocol",
+    }
+)
+_THREADS = "one event loop does this work; there is no pool to size"
+_PURGATORY = "waiting requests leave nothing behind that would have to be purged"
+# Taken without a warning, because what they tune does not exist here and leaving it out changes nothing for a client.
+WITHOUT_MEANING = {
+    "background.threads": _THREADS,
+    "group.coordinator.background.threads": _THREADS,
+    "group.coordinator.threads": _THREADS,
+    "num.io.threads": _THREADS,
+    "num.network.threads": _THREADS,
+    "num.recovery.threads.per.data.dir": "logs are recovered one after the other; clean ones are opened lazily",
+    "num.replica.alter.log.dirs.threads": _THREADS,
+    "share.coordinator.threads": _THREADS,
+    "delete.records.purgatory.purge.interval.requests": _PURGATORY,
+    "fetch.purgatory.purge.interval.requests": _PURGATORY,
+    "producer.purgatory.purge.interval.requests": _PURGATORY,
+    "share.fetch.purgatory.purge.interval.requests": _PURGATORY,
+    "metric.reporters": "metrics are served in the Prometheus format; there are no Java classes to load",
+    "kafka.metrics.reporters": "metrics are served in the Prometheus format; there are no Java classes to load",
+    "log.cleaner.enable": "as in Kafka 4, topics that ask for compaction are compacted whatever this says",
+}
+
+
+def check_relations(given: Mapping[str, str], values: Mapping[str, Value]) -> list[str]:
+    """One line for each rule between values that is broken. Rules are asked only where one side was given."""
+    problems = []
+    for low, high in _NOT_ABOVE:
+        problems += _compare(low, high, given, values, strictly=False)
+    for low, high in _BELOW:
+        problems += _compare(low, high, given, values, strictly=True)
+    for key in _RETENTION:
+        value = values[key]
+        if key in given and isinstance(value, int) and value < 1 and value != -1:
+            problems.append(f"{key}={value}: must be -1 (unlimited) or at least 1")
+    queued, largest = cast(int, values["queued.max.request.bytes"]), cast(int, values["socket.request.max.bytes"])
+    if 0 < queued < largest:
+        problems.append(f"queued.max.request.bytes={queued}: must be at least socket.request.max.bytes ({largest})")
+    codec = values["offsets.topic.compression.codec"]
+    if codec not in _CODECS:
+        problems.append(f"offsets.topic.compression.codec={codec}: must be 0 (none) to 4 (zstd)")
+    if values["inter.broker.listener.name"] is not None and "security.inter.broker.protocol" in given:
+        problems.append("inter.broker.listener.name and security.inter.broker.protocol exclude each other: give one")
+    return problems
+
+
+def check_quorum(values: Mapping[str, Value]) -> list[str]:
+    """Whether node.id and `controller.quorum.voters` agree with the roles."""
+    problems = []
+    roles, node_id = cast("list[str]", values["process.roles"] or []), values["node.id"]
+    voters: dict[int, str] = {}
+    for entry in cast("list[str]", values["controller.quorum.voters"] or []):
+        node, _, address = entry.partition("@")
+        host, _, port = address.rpartition(":")
+        if not node.isdigit() or not host or not port.isdigit() or int(port) > 65535:
+            problems.append(f"controller.quorum.voters: {entry!r} must be id@host:port")
+        elif int(node) in voters:
+            problems.append(f"controller.quorum.voters: node {node} stands twice")
+        else:
+            voters[int(node)] = address
+    for entry in cast("list[str]", values["controller.quorum.bootstrap.servers"] or []):
+        host, _, port = entry.rpartition(":")
+        if not host or not port.isdigit() or int(port) > 65535:
+            problems.append(f"controller.quorum.bootstrap.servers: {entry!r} must be host:port")
+    if voters and not problems:
+        if "controller" in roles and node_id not in voters:
+            known = ", ".join(map(str, voters))
+            problems.append(f"node.id={node_id}: a controller must be among controller.quorum.voters ({known})")
+        if roles == ["broker"] and node_id in voters:
+            problems.append(f"node.id={node_id}: controller.quorum.voters names it, but process.roles is only broker")
+    return problems
+
+
+def _compare(
+    low: str, high: str, given: Mapping[str, str], values: Mapping[str, Value], *, strictly: bool
+) -> list[str]:
+    smaller, larger = values.get(low), values.get(high)
+    if (low not in given and high not in given) or smaller is None or larger is None:
+        return []
+    smaller, larger = cast(int, smaller), cast(int, larger)
+    if smaller > larger or (strictly and smaller == larger):
+        relation = "below" if strictly else "at most"
+        return [f"{low}={smaller}: must be {relation} {high} ({larger})"]
+    return []
