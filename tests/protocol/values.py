@@ -1,7 +1,8 @@
 """Values for any message in any version, made from its declaration alone.
 
 Styles: "default" leaves everything as it is; "low" has the least of each type, nulls and empty arrays; "high" has the
-most, strings of several bytes a character and lengths whose varint takes two bytes; "random" has anything.
+most, strings of several bytes a character and lengths whose varint takes two bytes; "random" has anything; "plain" has
+small numbers that mean something everywhere (an error code, a duration), for libraries that insist on that.
 """
 
 from __future__ import annotations
@@ -81,18 +82,20 @@ def value_of(one: FieldLayout, version: int, flexible: bool, style: str, rng: Ra
         if isinstance(spec.element, str):
             long = 130 if style == "high" and depth < 2 else rng.randint(0, 3)
             return [scalar(spec.element, style, rng, 2) for _ in range(long)]
-        count = 2 if style == "high" else rng.randint(0, 2)
+        count = 2 if style == "high" else rng.randint(1 if style == "plain" else 0, 2)
         return [make(spec.element, version, flexible, style, rng, depth + 1) for _ in range(count)]
     return scalar(spec.wire_type, style, rng, depth)
 
 
 def scalar(wire_type: str, style: str, rng: Random, depth: int) -> Any:
     """A value of a type that holds no other."""
+    if wire_type in RANGES and style == "plain":
+        return rng.randint(1, 80)
     if wire_type in RANGES:
         low, high = RANGES[wire_type]
         return low if style == "low" else high if style == "high" else rng.randint(low >> rng.randint(0, 7), high)
     if wire_type == "bool":
-        return style == "high" or (style == "random" and rng.random() < 0.5)
+        return style == "high" or (style != "low" and rng.random() < 0.5)
     if wire_type == "float64":
         return {"low": -1.7976931348623157e308, "high": 5e-324}.get(style, round(rng.uniform(-9, 9), 3))
     if wire_type == "uuid":
@@ -100,7 +103,7 @@ def scalar(wire_type: str, style: str, rng: Random, depth: int) -> Any:
     if wire_type == "string":
         if style == "high":
             return "é€" * (26 if depth < 2 else 2)
-        return "".join(rng.choice(ALPHABET) for _ in range(rng.randint(0, 6))) if style == "random" else ""
+        return "".join(rng.choice(ALPHABET) for _ in range(rng.randint(0, 6))) if style != "low" else ""
     length = {"low": 0, "high": 127 if depth < 2 else 5}.get(style, rng.randint(0, 8))
     return b"\xff" * length if style == "high" else rng.randbytes(length)
 
