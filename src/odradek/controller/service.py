@@ -1,0 +1,272 @@
+"""The controller in service: one method per API, each an operation of the machine through the runtime.
+
+The only place of the controller that waits and knows a clock. It builds a machine and a runtime for each reign: when
+the raft driver says that this node leads, the log is replayed, the reign's first operation is run, and callers are
+served; before that they get NOT_CONTROLLER.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from random import Random
+from typing import Any, Protocol, TypeVar
+
+from odradek.common.errors import ApiError, ErrorCode, OdradekError
+from odradek.common.ports import Clock
+from odradek.controller.config import ControllerConfig
+from odradek.controller.configs import ConfigSchema
+from odradek.controller.machine import ControllerMachine
+from odradek.protocol.messages.allocate_producer_ids_request import AllocateProducerIdsRequest
+from odradek.protocol.messages.allocate_producer_ids_response import AllocateProducerIdsResponse
+from odradek.protocol.messages.alter_configs_request import AlterConfigsRequest
+from odradek.protocol.messages.alter_configs_response import AlterConfigsResponse
+from odradek.protocol.messages.alter_partition_request import AlterPartitionRequest
+from odradek.protocol.messages.alter_partition_response import AlterPartitionResponse
+from odradek.protocol.messages.broker_heartbeat_request import BrokerHeartbeatRequest
+from odradek.protocol.messages.broker_heartbeat_response import BrokerHeartbeatResponse
+from odradek.protocol.messages.broker_registration_request import BrokerRegistrationRequest
+from odradek.protocol.messages.broker_registration_response import BrokerRegistrationResponse
+from odradek.protocol.messages.create_partitions_request import CreatePartitionsRequest
+from odradek.protocol.messages.create_partitions_response import CreatePartitionsResponse
+from odradek.protocol.messages.create_topics_request import CreateTopicsRequest
+from odradek.protocol.messages.create_topics_response import CreateTopicsResponse
+from odradek.protocol.messages.delete_topics_request import DeleteTopicsRequest
+from odradek.protocol.messages.delete_topics_response import DeleteTopicsResponse
+from odradek.protocol.messages.describe_quorum_response import DescribeQuorumResponse
+from odradek.protocol.messages.elect_leaders_request import ElectLeadersRequest
+from odradek.protocol.messages.elect_leaders_response import ElectLeadersResponse
+from odradek.protocol.messages.incremental_alter_configs_request import IncrementalAlterConfigsRequest
+from odradek.protocol.messages.incremental_alter_configs_response import IncrementalAlterConfigsResponse
+from odradek.protocol.messages.unregister_broker_request import UnregisterBrokerRequest
+from odradek.protocol.messages.unregister_broker_response import UnregisterBrokerResponse
+from odradek.protocol.messages.update_features_request import UpdateFeaturesRequest
+from odradek.protocol.messages.update_features_response import UpdateFeaturesResponse
+from odradek.raft.driver import RaftDriver
+from odradek.statemachine.machine import Result
+from odradek.statemachine.runtime import Runtime
+from odradek.statemachine.timeline import Timeline
+
+ResponseT = TypeVar("ResponseT")
+Allowed = Callable[[str], bool]
+
+
+class RequestSource(Protocol):
+    """What the controller asks of a request's context, where it has one."""
+
+    @property
+    def api_version(self) -> int: ...
+
+
+def _all_allowed(name: str) -> bool:
+    return True
+
+
+class ControllerService:
+    """The controller of this node: active while the node leads the quorum."""
+
+    def __init__(
+        self,
+        clock: Clock,
+        random: Random,
+        config: ControllerConfig,
+        schema: ConfigSchema,
+        *,
+        cluster_id: str,
+        bootstrap: Sequence[Any] = (),
+        on_failed: Callable[[BaseException], None] = lambda error: None,
+    ) -> None:
+        """
+        Args:
+            bootstrap: records of `bootstrap.checkpoint`, see `raft.snapshot.read_bootstrap`.
+            on_failed: told when the metadata log is lost or contradicts itself: the node must stop.
+        """
+        self._clock = clock
+        self._random = random
+        self._config = config
+        self._schema = schema
+        self._cluster_id = cluster_id
+        self._bootstrap = bootstrap
+        self._on_failed = on_failed
+        self._driver: RaftDriver | None = None
+        self._machine: ControllerMachine | None = None
+        self._runtime: Runtime[Any] | None = None
+        self._reign: asyncio.Task[None] | None = None
+        self._ready = asyncio.Event()
+
+    def attach(self, driver: RaftDriver) -> None:
+        """Say which log lies beneath; pass `elected` as the driver's `on_elected`."""
+        self._driver = driver
+
+    def elected(self, leader_epoch: int) -> None:
+        """This node leads: begin a reign."""
+        self._reign = asyncio.get_running_loop().create_task(self._rule())
+
+    async def wait_active(self) -> None:
+        """Return once requests are served."""
+        await self._ready.wait()
+
+    async def stop(self) -> None:
+        """End the reign; callers get NOT_CONTROLLER."""
+        if self._reign is not None:
+            self._reign.cancel()
+            await asyncio.gather(self._reign, return_exceptions=True)
+        if self._runtime is not None:
+            await self._runtime.close()
+
+    @property
+    def active(self) -> bool:
+        return self._ready.is_set() and self._runtime is not None and self._runtime.active
+
+    def update_config(self, config: ControllerConfig) -> None:
+        """Go by other settings from the next operation on."""
+        self._config = config
+        if self._machine is not None:
+            self._machine.topics.config = config
+            self._machine.brokers.config = config
+            self._machine.partitions.config = config
+
+    async def _rule(self) -> None:
+        assert self._driver is not None, "attach() comes first"
+        timeline = Timeline()
+        machine = ControllerMachine(
+            timeline,
+            self._config,
+            self._schema,
+            self._random,
+            cluster_id=self._cluster_id,
+            bootstrap=self._bootstrap,
+        )
+        runtime: Runtime[Any] = Runtime(
+            machine,
+            self._driver,
+            timeline,
+            not_leader=ErrorCode.NOT_CONTROLLER,
+            loading=ErrorCode.NOT_CONTROLLER,
+            on_failed=self._on_failed,
+        )
+        self._machine, self._runtime = machine, runtime
+        try:
+            await runtime.load()
+            await runtime.run(lambda: machine.activate(self._clock.monotonic_ms()))
+        except (OdradekError, ValueError, KeyError, AssertionError) as error:
+            self._on_failed(error)
+            return
+        self._ready.set()
+        await self._fence_the_silent(machine, runtime)
+
+    async def _fence_the_silent(self, machine: ControllerMachine, runtime: Runtime[Any]) -> None:
+        """Look for silent brokers a few times per session timeout."""
+        while runtime.active:
+            await asyncio.sleep(machine.brokers.config.broker_session_timeout_ms / 8000)
+            fenced: int | None = -1
+            while fenced is not None and runtime.active:
+                try:
+                    fenced = await runtime.run(lambda: machine.brokers.fence_silent(self._clock.monotonic_ms()))
+                except ApiError:
+                    return
+
+    def _serving(self) -> tuple[ControllerMachine, Runtime[Any]]:
+        if self._machine is None or self._runtime is None or not self._ready.is_set():
+            raise ApiError(ErrorCode.NOT_CONTROLLER, "this node is not the active controller")
+        return self._machine, self._runtime
+
+    async def _run(
+        self, operation: Callable[[ControllerMachine], Result[Any, ResponseT]], timeout_ms: int | None = None
+    ) -> ResponseT:
+        machine, runtime = self._serving()
+        return await runtime.run(lambda: operation(machine), timeout_ms=timeout_ms)
+
+    # One method per API. All raise ApiError NOT_CONTROLLER where this node is not the active controller, and
+    # REQUEST_TIMED_OUT where a request names a timeout; further codes are told in the operation's docstring.
+
+    async def create_topics(
+        self, request: CreateTopicsRequest, context: RequestSource | None = None, *, describable: Allowed = _all_allowed
+    ) -> CreateTopicsResponse:
+        """See `Topics.create`."""
+        return await self._run(lambda machine: machine.topics.create(request, describable), request.timeout_ms)
+
+    async def create_partitions(
+        self, request: CreatePartitionsRequest, context: RequestSource | None = None
+    ) -> CreatePartitionsResponse:
+        """See `Topics.grow`."""
+        return await self._run(lambda machine: machine.topics.grow(request), request.timeout_ms)
+
+    async def delete_topics(
+        self,
+        request: DeleteTopicsRequest,
+        context: RequestSource | None = None,
+        *,
+        describable: Allowed = _all_allowed,
+        deletable: Allowed = _all_allowed,
+    ) -> DeleteTopicsResponse:
+        """See `Topics.delete`."""
+        return await self._run(
+            lambda machine: machine.topics.delete(request, describable, deletable), request.timeout_ms
+        )
+
+    async def alter_configs(
+        self, request: AlterConfigsRequest, context: RequestSource | None = None
+    ) -> AlterConfigsResponse:
+        """See `Configs.alter`."""
+        return await self._run(lambda machine: machine.configs.alter(request))
+
+    async def incremental_alter_configs(
+        self, request: IncrementalAlterConfigsRequest, context: RequestSource | None = None
+    ) -> IncrementalAlterConfigsResponse:
+        """See `Configs.incremental_alter`."""
+        return await self._run(lambda machine: machine.configs.incremental_alter(request))
+
+    async def update_features(
+        self, request: UpdateFeaturesRequest, context: RequestSource | None = None
+    ) -> UpdateFeaturesResponse:
+        """See `Features.update`; without a context the newest version's answer."""
+        version = 2 if context is None else context.api_version
+        return await self._run(lambda machine: machine.features.update(request, version), request.timeout_ms)
+
+    async def broker_registration(
+        self, request: BrokerRegistrationRequest, context: RequestSource | None = None
+    ) -> BrokerRegistrationResponse:
+        """See `Brokers.register`; the broker's session begins when the registration is committed."""
+        machine, runtime = self._serving()
+        answer = await runtime.run(
+            lambda: machine.brokers.register(request, runtime.next_offset, self._clock.monotonic_ms())
+        )
+        machine.brokers.registered(request.broker_id, answer.broker_epoch, self._clock.monotonic_ms())
+        return answer
+
+    async def broker_heartbeat(
+        self, request: BrokerHeartbeatRequest, context: RequestSource | None = None
+    ) -> BrokerHeartbeatResponse:
+        """See `Brokers.heartbeat`."""
+        return await self._run(lambda machine: machine.brokers.heartbeat(request, self._clock.monotonic_ms()))
+
+    async def unregister_broker(
+        self, request: UnregisterBrokerRequest, context: RequestSource | None = None
+    ) -> UnregisterBrokerResponse:
+        """See `Brokers.unregister`."""
+        return await self._run(lambda machine: machine.brokers.unregister(request.broker_id))
+
+    async def allocate_producer_ids(
+        self, request: AllocateProducerIdsRequest, context: RequestSource | None = None
+    ) -> AllocateProducerIdsResponse:
+        """See `Brokers.allocate_producer_ids`."""
+        return await self._run(lambda machine: machine.brokers.allocate_producer_ids(request))
+
+    async def alter_partition(
+        self, request: AlterPartitionRequest, context: RequestSource | None = None
+    ) -> AlterPartitionResponse:
+        """See `Partitions.alter_partition`."""
+        return await self._run(lambda machine: machine.partitions.alter_partition(request))
+
+    async def elect_leaders(
+        self, request: ElectLeadersRequest, context: RequestSource | None = None
+    ) -> ElectLeadersResponse:
+        """See `Partitions.elect_leaders`."""
+        return await self._run(lambda machine: machine.partitions.elect_leaders(request), request.timeout_ms)
+
+    async def describe_quorum(self, context: RequestSource | None = None) -> DescribeQuorumResponse:
+        """See `RaftDriver.describe`."""
+        if self._driver is None:
+            raise ApiError(ErrorCode.NOT_CONTROLLER)
+        return self._driver.describe()

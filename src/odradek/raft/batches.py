@@ -1,0 +1,121 @@
+"""Metadata records and control records as record batches, and back.
+
+Control records carry what the quorum itself must know: who leads, the voters, where a snapshot begins and ends. Their
+key is (int16 version 0, int16 type) as in every control batch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from odradek.common.errors import ApiError, ProtocolError
+from odradek.common.ports import Buffer
+from odradek.protocol.codec import decode, encode
+from odradek.protocol.declare import Message
+from odradek.protocol.messages.k_raft_version_record import KRaftVersionRecord
+from odradek.protocol.messages.leader_change_message import LeaderChangeMessage
+from odradek.protocol.messages.snapshot_footer_record import SnapshotFooterRecord
+from odradek.protocol.messages.snapshot_header_record import SnapshotHeaderRecord
+from odradek.protocol.messages.voters_record import VotersRecord
+from odradek.protocol.record_types import decode_metadata_record
+from odradek.record.batch import MAGIC, BatchHeader, crc_is_valid
+from odradek.record.builder import build_batch
+from odradek.record.reader import read_batches, read_records
+from odradek.record.record import Record
+
+CONTROL_TYPES: dict[int, type[Message]] = {
+    2: LeaderChangeMessage,
+    3: SnapshotHeaderRecord,
+    4: SnapshotFooterRecord,
+    5: KRaftVersionRecord,
+    6: VotersRecord,
+}
+_CONTROL_KEYS = {cls: (0).to_bytes(2, "big") + number.to_bytes(2, "big") for number, cls in CONTROL_TYPES.items()}
+
+
+@dataclass(frozen=True, slots=True)
+class DecodedBatch:
+    """One batch of the metadata log.
+
+    Attributes:
+        base_offset, last_offset: inclusive.
+        position, size_bytes: where it lies in the bytes that were read.
+        records: (offset, record); of a control batch its control messages of known types.
+    """
+
+    base_offset: int
+    last_offset: int
+    leader_epoch: int
+    timestamp_ms: int
+    position: int
+    size_bytes: int
+    control: bool
+    records: tuple[tuple[int, Any], ...]
+
+
+def data_batch(values: Sequence[bytes], *, base_offset: int, leader_epoch: int, now_ms: int) -> bytes:
+    """A batch of encoded metadata records."""
+    records = [Record(key=None, value=value, timestamp_ms=now_ms) for value in values]
+    return bytes(build_batch(records, base_offset=base_offset, leader_epoch=leader_epoch))
+
+
+def control_batch(messages: Sequence[Message], *, base_offset: int, leader_epoch: int, now_ms: int) -> bytes:
+    """A batch of control messages; each is written in the version that its own `version` field names."""
+    records = [
+        Record(
+            key=_CONTROL_KEYS[type(message)],
+            value=encode(message, message.version),  # type: ignore[attr-defined]
+            timestamp_ms=now_ms,
+        )
+        for message in messages
+    ]
+    return bytes(build_batch(records, base_offset=base_offset, leader_epoch=leader_epoch, control=True))
+
+
+def decode_batches(data: Buffer) -> Iterator[DecodedBatch]:
+    """Read whole batches one after the other, checking length and checksum of each.
+
+    Raises:
+        ValueError: the bytes from some position on are no whole and undamaged batch; the text says which.
+    """
+    end = 0
+    view = memoryview(data)
+    for position, header in read_batches(data):
+        batch = view[position : position + header.size_bytes]
+        if header.magic != MAGIC:
+            raise ValueError(f"byte {position}: record format {header.magic}, not {MAGIC}")
+        if not crc_is_valid(batch, header):
+            raise ValueError(f"byte {position}: the checksum of the batch at offset {header.base_offset} is wrong")
+        try:
+            records = tuple(_decode_records(batch, header))
+        except (ApiError, ProtocolError) as error:
+            raise ValueError(f"byte {position}: {error}") from None
+        end = position + header.size_bytes
+        yield DecodedBatch(
+            header.base_offset,
+            header.last_offset,
+            header.partition_leader_epoch,
+            header.max_timestamp,
+            position,
+            header.size_bytes,
+            header.is_control,
+            records,
+        )
+    if end < len(data):
+        raise ValueError(f"byte {end}: no whole record batch")
+
+
+def _decode_records(batch: Buffer, header: BatchHeader) -> Iterator[tuple[int, Any]]:
+    for record in read_records(batch, header):
+        if not header.is_control:
+            if record.value is None:
+                raise ProtocolError(f"the metadata record at offset {record.offset} has no value")
+            yield record.offset, decode_metadata_record(record.value)[0]
+            continue
+        key = bytes(record.key or b"")
+        cls = CONTROL_TYPES.get(int.from_bytes(key[2:4], "big")) if len(key) >= 4 else None
+        if cls is not None and record.value is not None:
+            version = int.from_bytes(bytes(record.value[:2]), "big")
+            yield record.offset, decode(cls, record.value, min(version, cls.VERSIONS.last))

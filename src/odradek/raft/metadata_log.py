@@ -1,0 +1,311 @@
+"""The files of the metadata log: `__cluster_metadata-0/<base offset>.log`, in Kafka's format.
+
+Simpler than a topic's log, and stricter. Where each batch lies is kept in memory: there are few, because snapshots keep
+the log short. At start every checksum is looked at. A crash can leave the last bytes torn: they are cut. Damage with
+whole batches behind it is not a torn write but a disk that forgets, and what it hides was committed: this log is not
+opened then, and the error names the place (Apache Kafka 4.3 reads past a flipped bit there).
+
+Durability: `append` writes, `flush` makes durable; `flush` may run off the loop while the loop appends. After a failed
+write or flush nothing more is accepted. Not thread-safe otherwise.
+"""
+
+from __future__ import annotations
+
+import re
+from bisect import bisect_right
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+
+from odradek.common.errors import StorageError
+from odradek.common.ports import Disk, File, read_file, write_file_durably
+from odradek.raft.batches import DecodedBatch, decode_batches
+from odradek.record.batch import HEADER_BYTES, MAGIC, BatchHeader, crc_is_valid
+from odradek.record.reader import read_batches
+
+DIRECTORY = "__cluster_metadata-0"
+# The metadata topic's id in text form: UUID 1.
+_PARTITION_METADATA = b"version: 0\ntopic_id: AAAAAAAAAAAAAAAAAAAAAQ\n"
+_NAME = re.compile(r"(\d{20})\.log\Z")
+
+
+@dataclass(frozen=True, slots=True)
+class _Place:
+    """Where one batch lies; offsets inclusive."""
+
+    base_offset: int
+    last_offset: int
+    leader_epoch: int
+    segment_offset: int
+    position: int
+    size_bytes: int
+
+
+class MetadataLog:
+    """An open metadata log. Marks: `log_start_offset` inclusive, `log_end_offset` exclusive."""
+
+    def __init__(self, disk: Disk, directory: Path) -> None:
+        """Open or create, checking every batch and cutting a torn tail.
+
+        Raises:
+            StorageError: damage that is no torn write, a gap between segments, or the disk fails.
+        """
+        self._disk = disk
+        self.directory = directory
+        self._places: list[_Place] = []
+        self._bases: list[int] = []  # base offset of each place, for bisect
+        self._files: dict[int, File] = {}
+        self._unsynced: set[int] = set()
+        self._failed: StorageError | None = None
+        self.cut_bytes = 0
+        try:
+            self._open()
+        except OSError as error:
+            raise self._fail(error) from error
+
+    @property
+    def log_start_offset(self) -> int:
+        return min(self._files)
+
+    @property
+    def log_end_offset(self) -> int:
+        return self._places[-1].last_offset + 1 if self._places else max(self._files)
+
+    @property
+    def last_epoch(self) -> int:
+        """The leader epoch of the last batch, 0 where there is none."""
+        return self._places[-1].leader_epoch if self._places else 0
+
+    @property
+    def size_bytes(self) -> int:
+        return sum(place.size_bytes for place in self._places)
+
+    def bytes_from(self, offset: int) -> int:
+        """How many bytes of batches lie at and above `offset`."""
+        return sum(place.size_bytes for place in self._places[self._index_of(offset) :])
+
+    def append(self, batches: Sequence[bytes]) -> int:
+        """Write batches that continue the log; returns the new end offset (exclusive).
+
+        Raises:
+            StorageError: the disk failed, now or before.
+        """
+        if self._failed is not None:
+            raise self._failed
+        segment_offset = max(self._files)
+        file = self._files[segment_offset]
+        position = file.size()
+        try:
+            file.write_at(position, batches)
+        except OSError as error:
+            raise self._fail(error) from error
+        for batch in batches:
+            header = BatchHeader.read(batch)
+            assert header.base_offset == self.log_end_offset, "batches continue the log"
+            self._remember(header, segment_offset, position)
+            position += header.size_bytes
+        self._unsynced.add(segment_offset)
+        return self.log_end_offset
+
+    def begin_flush(self) -> Callable[[], None]:
+        """Say, on the loop, what to make durable: all that was appended so far. The returned work blocks: run it off
+        the loop. It raises StorageError where the disk failed; it is never tried again.
+        """
+        if self._failed is not None:
+            raise self._failed
+        files = [self._files[segment_offset] for segment_offset in sorted(self._unsynced)]
+        self._unsynced = set()
+
+        def sync() -> None:
+            try:
+                for file in files:
+                    file.sync()
+            except OSError as error:
+                raise self._fail(error) from error
+
+        return sync
+
+    def flush(self) -> None:
+        """Make durable all that was appended. Blocks. Raises StorageError as `begin_flush`."""
+        self.begin_flush()()
+
+    def read(self, offset: int, max_bytes: int, *, upper_offset: int | None = None) -> bytes:
+        """Whole batches from the one that holds `offset` on, at least one, below `upper_offset` (exclusive)."""
+        pieces: list[bytes] = []
+        size = 0
+        for place in self._places[self._index_of(offset) :]:
+            if upper_offset is not None and place.last_offset >= upper_offset:
+                break
+            if pieces and size + place.size_bytes > max_bytes:
+                break
+            pieces.append(self._files[place.segment_offset].read_at(place.position, place.size_bytes))
+            size += place.size_bytes
+        return b"".join(pieces)
+
+    def batches(self, offset: int) -> Iterator[DecodedBatch]:
+        """Decoded batches from `offset` on.
+
+        Raises:
+            StorageError: a batch cannot be read as metadata.
+        """
+        for place in self._places[self._index_of(offset) :]:
+            data = self._files[place.segment_offset].read_at(place.position, place.size_bytes)
+            try:
+                yield from decode_batches(data)
+            except ValueError as error:
+                where = f"{place.segment_offset:020d}.log at byte {place.position}"
+                raise StorageError(self.directory, f"the metadata log is damaged: {where}: {error}") from None
+
+    def end_offset_for_epoch(self, leader_epoch: int) -> tuple[int, int]:
+        """(largest epoch up to `leader_epoch`, its end offset exclusive); (-1, -1) where there is none (KIP-101)."""
+        found = (-1, -1)
+        for place in self._places:
+            if place.leader_epoch > leader_epoch:
+                break
+            found = (place.leader_epoch, place.last_offset + 1)
+        return found
+
+    def truncate_to(self, offset: int) -> None:
+        """Drop all batches that reach to or above `offset`. For followers; never below a watermark."""
+        while self._places and self._places[-1].last_offset >= offset:
+            place = self._places.pop()
+            self._bases.pop()
+            self._files[place.segment_offset].truncate(place.position)
+            self._unsynced.add(place.segment_offset)
+        for segment_offset in sorted(self._files, reverse=True)[:-1]:
+            if segment_offset >= self.log_end_offset and segment_offset > offset:
+                self._remove_segment(segment_offset)
+
+    def roll(self) -> None:
+        """Begin a new segment at the log's end, unless the active one is empty."""
+        end_offset = self.log_end_offset
+        if end_offset not in self._files:
+            self._create_segment(end_offset)
+
+    def delete_before(self, offset: int) -> int:
+        """Remove segments that lie wholly below `offset` (exclusive); returns how many."""
+        segments = sorted(self._files)
+        removed = 0
+        for segment_offset, following in pairwise(segments):
+            if following <= offset:
+                self._places = [place for place in self._places if place.segment_offset != segment_offset]
+                self._remove_segment(segment_offset)
+                removed += 1
+        self._bases = [place.base_offset for place in self._places]
+        if removed:
+            self.write_checkpoints()
+        return removed
+
+    def restart_at(self, offset: int) -> None:
+        """Forget everything and go on at `offset`: the log was behind a snapshot."""
+        for segment_offset in list(self._files):
+            self._remove_segment(segment_offset)
+        self._places, self._bases = [], []
+        self._create_segment(offset)
+
+    def write_checkpoints(self) -> None:
+        """Write `leader-epoch-checkpoint`, which other readers of this directory expect; we keep epochs in memory."""
+        starts: dict[int, int] = {}
+        for place in self._places:
+            starts.setdefault(place.leader_epoch, place.base_offset)
+        lines = ["0", str(len(starts)), *(f"{epoch} {start}" for epoch, start in starts.items())]
+        write_file_durably(self._disk, self.directory / "leader-epoch-checkpoint", ("\n".join(lines) + "\n").encode())
+
+    def close(self) -> None:
+        """Close all files; flush before, where it matters."""
+        for file in self._files.values():
+            file.close()
+
+    def _open(self) -> None:
+        self._disk.make_dirs(self.directory)
+        if not self._disk.exists(self.directory / "partition.metadata"):
+            write_file_durably(self._disk, self.directory / "partition.metadata", _PARTITION_METADATA)
+        names = self._disk.list_dir(self.directory)
+        segments = sorted(int(match[1]) for match in map(_NAME.match, names) if match)
+        for place, segment_offset in enumerate(segments):
+            self._load_segment(segment_offset, last=place == len(segments) - 1)
+        if not segments:
+            self._create_segment(0)
+        self._disk.sync_dir(self.directory.parent)
+
+    def _load_segment(self, segment_offset: int, *, last: bool) -> None:
+        path = self._segment_path(segment_offset)
+        if self._places and segment_offset != self._places[-1].last_offset + 1:
+            raise StorageError(
+                self.directory,
+                f"the metadata log has a gap: {path.name} follows offset {self._places[-1].last_offset}",
+            )
+        data = read_file(self._disk, path)
+        file = self._disk.open(path)
+        self._files[segment_offset] = file
+        end = 0
+        for position, header in read_batches(data):
+            follows = header.base_offset == (self._places[-1].last_offset + 1 if self._places else segment_offset)
+            batch = memoryview(data)[position : position + header.size_bytes]
+            if header.magic != MAGIC or not follows or not crc_is_valid(batch, header):
+                break
+            self._remember(header, segment_offset, position)
+            end = position + header.size_bytes
+        if end == len(data):
+            return
+        if not last or _whole_batch_behind(data, end, self.log_end_offset):
+            raise StorageError(
+                self.directory,
+                f"the metadata log is damaged: {path.name} at byte {end} (offset {self.log_end_offset}), with whole "
+                "batches behind it, so this is no torn write. Nothing was changed; restore the file from a copy",
+            )
+        self.cut_bytes = len(data) - end
+        file.truncate(end)
+        file.sync()
+
+    def _remember(self, header: BatchHeader, segment_offset: int, position: int) -> None:
+        place = _Place(
+            header.base_offset,
+            header.last_offset,
+            header.partition_leader_epoch,
+            segment_offset,
+            position,
+            header.size_bytes,
+        )
+        self._places.append(place)
+        self._bases.append(place.base_offset)
+
+    def _index_of(self, offset: int) -> int:
+        index = max(0, bisect_right(self._bases, offset) - 1)
+        if self._places and self._places[index].last_offset < offset:
+            index += 1
+        return index
+
+    def _segment_path(self, segment_offset: int) -> Path:
+        return self.directory / f"{segment_offset:020d}.log"
+
+    def _create_segment(self, segment_offset: int) -> None:
+        self._files[segment_offset] = self._disk.open(self._segment_path(segment_offset), create=True)
+        self._disk.sync_dir(self.directory)
+
+    def _remove_segment(self, segment_offset: int) -> None:
+        self._files.pop(segment_offset).close()
+        self._unsynced.discard(segment_offset)
+        for suffix in ("log", "index", "timeindex", "txnindex", "snapshot"):
+            self._disk.remove(self.directory / f"{segment_offset:020d}.{suffix}")
+
+    def _fail(self, error: OSError) -> StorageError:
+        self._failed = StorageError(self.directory, f"the metadata log failed: {error}")
+        return self._failed
+
+
+def _whole_batch_behind(data: bytes, position: int, offset: int) -> bool:
+    """Whether any undamaged batch of a later offset begins behind `position`."""
+    magic = bytes((MAGIC,))
+    # The magic byte of a batch lies 16 bytes behind its begin: look at each place where one could be.
+    found = data.find(magic, position + 17)
+    while found >= 0:
+        start = found - 16
+        if len(data) - start >= HEADER_BYTES:
+            header = BatchHeader.read(data, start)
+            sane = HEADER_BYTES <= header.size_bytes <= len(data) - start and header.base_offset > offset
+            if sane and crc_is_valid(memoryview(data)[start : start + header.size_bytes], header):
+                return True
+        found = data.find(magic, found + 1)
+    return False

@@ -1,0 +1,169 @@
+"""Snapshots of the metadata: `<end offset>-<epoch>.checkpoint` beside the log, in Kafka's format (KIP-630).
+
+A snapshot is a file of record batches with offsets of their own from 0: a control batch with the header (and the
+quorum's version and voters), metadata records, a control batch with the footer. Without its footer a snapshot is not
+one: it is written under another name and renamed when it is durable. The same format, without an offset in its name, is
+`bootstrap.checkpoint`: what `storage format` decided for a new cluster.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from odradek.common.errors import StorageError
+from odradek.common.ports import Disk, read_file
+from odradek.metadata.features import record_version
+from odradek.protocol.messages.k_raft_version_record import KRaftVersionRecord
+from odradek.protocol.messages.snapshot_footer_record import SnapshotFooterRecord
+from odradek.protocol.messages.snapshot_header_record import SnapshotHeaderRecord
+from odradek.protocol.messages.voters_record import VotersRecord
+from odradek.protocol.record_types import encode_metadata_record
+from odradek.raft.batches import control_batch, data_batch, decode_batches
+
+BOOTSTRAP_FILE = "bootstrap.checkpoint"
+# Kafka reads batches of up to 8 MiB; a snapshot's are kept small enough to be replayed in slices.
+BATCH_BYTES = 512 * 1024
+_NAME = re.compile(r"(\d{20})-(\d{10})\.checkpoint\Z")
+_PARTIAL = ".checkpoint.part"
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class SnapshotId:
+    """A snapshot holds everything below `end_offset` (exclusive), whose last record is of `leader_epoch`."""
+
+    end_offset: int
+    leader_epoch: int
+
+    @property
+    def file_name(self) -> str:
+        return f"{self.end_offset:020d}-{self.leader_epoch:010d}.checkpoint"
+
+
+@dataclass(slots=True)
+class Snapshot:
+    """What a snapshot file says: its metadata records, and of the quorum what is in it."""
+
+    records: list[Any] = field(default_factory=list)
+    kraft_version: KRaftVersionRecord | None = None
+    voters: VotersRecord | None = None
+    last_timestamp_ms: int = 0
+    complete: bool = False
+
+
+def snapshot_ids(disk: Disk, directory: Path) -> list[SnapshotId]:
+    """The snapshots in a directory, oldest first. Unfinished ones do not count."""
+    found = (_NAME.match(name) for name in disk.list_dir(directory))
+    return sorted(SnapshotId(int(match[1]), int(match[2])) for match in found if match)
+
+
+def remove_partial_snapshots(disk: Disk, directory: Path) -> None:
+    """Remove what a crash left half written."""
+    for name in disk.list_dir(directory):
+        if name.endswith(_PARTIAL):
+            disk.remove(directory / name)
+
+
+def encode_snapshot(
+    records: Iterable[Any],
+    *,
+    metadata_version: int,
+    leader_epoch: int,
+    now_ms: int,
+    last_timestamp_ms: int = 0,
+    kraft_version: int = 0,
+    voters: VotersRecord | None = None,
+) -> bytes:
+    """The bytes of a snapshot file.
+
+    Args:
+        last_timestamp_ms: append time of the last record that the snapshot contains, wall-clock ms.
+        kraft_version, voters: written where the quorum is dynamic (kraft.version 1).
+    """
+    first: list[Any] = [SnapshotHeaderRecord(version=0, last_contained_log_timestamp=last_timestamp_ms)]
+    if kraft_version > 0:
+        first.append(KRaftVersionRecord(version=0, k_raft_version=kraft_version))
+        if voters is not None:
+            first.append(voters)
+    pieces = [control_batch(first, base_offset=0, leader_epoch=leader_epoch, now_ms=now_ms)]
+    offset = len(first)
+    values: list[bytes] = []
+    size = 0
+    for record in records:
+        value = encode_metadata_record(record, record_version(record, metadata_version))
+        values.append(value)
+        size += len(value)
+        if size >= BATCH_BYTES:
+            pieces.append(data_batch(values, base_offset=offset, leader_epoch=leader_epoch, now_ms=now_ms))
+            offset += len(values)
+            values, size = [], 0
+    if values:
+        pieces.append(data_batch(values, base_offset=offset, leader_epoch=leader_epoch, now_ms=now_ms))
+        offset += len(values)
+    footer = SnapshotFooterRecord(version=0)
+    pieces.append(control_batch([footer], base_offset=offset, leader_epoch=leader_epoch, now_ms=now_ms))
+    return b"".join(pieces)
+
+
+def write_snapshot(disk: Disk, directory: Path, snapshot_id: SnapshotId, data: bytes) -> None:
+    """Put a snapshot's bytes in place durably; a crash leaves the whole file or none. Blocks."""
+    target = directory / snapshot_id.file_name
+    partial = directory / (snapshot_id.file_name + ".part")
+    disk.remove(partial)
+    file = disk.open(partial, create=True)
+    try:
+        file.write_at(0, [data])
+        file.sync()
+    finally:
+        file.close()
+    disk.rename(partial, target)
+    disk.sync_dir(directory)
+
+
+def decode_snapshot(data: bytes) -> Snapshot:
+    """Read a snapshot file's bytes.
+
+    Raises:
+        ValueError: damaged, or it has no footer.
+    """
+    snapshot = Snapshot()
+    for batch in decode_batches(data):
+        for _, record in batch.records:
+            if not batch.control:
+                snapshot.records.append(record)
+            elif isinstance(record, SnapshotHeaderRecord):
+                snapshot.last_timestamp_ms = record.last_contained_log_timestamp
+            elif isinstance(record, KRaftVersionRecord):
+                snapshot.kraft_version = record
+            elif isinstance(record, VotersRecord):
+                snapshot.voters = record
+            elif isinstance(record, SnapshotFooterRecord):
+                snapshot.complete = True
+    if not snapshot.complete:
+        raise ValueError("the file ends without a footer")
+    return snapshot
+
+
+def read_snapshot(disk: Disk, path: Path) -> Snapshot:
+    """Read a snapshot file.
+
+    Raises:
+        StorageError: damaged. There is no reading past it: everything in the log before it may be gone.
+    """
+    try:
+        return decode_snapshot(read_file(disk, path))
+    except ValueError as error:
+        raise StorageError(path.parent, f"metadata snapshot {path.name} is damaged: {error}") from None
+
+
+def read_bootstrap(disk: Disk, metadata_directory: Path) -> Sequence[Any]:
+    """The records of `bootstrap.checkpoint` in the root of the metadata directory; none where there is no such file.
+
+    Raises:
+        StorageError: damaged.
+    """
+    path = metadata_directory / BOOTSTRAP_FILE
+    return read_snapshot(disk, path).records if disk.exists(path) else ()
