@@ -154,6 +154,7 @@ class RaftNode:
         self._election_timeout_ms = election_timeout_ms
         self._fetch_timeout_ms = fetch_timeout_ms
         self._deadline_ms = 0
+        self._heard_leader = False
         self._granted: set[int] = set()
         self._rejected: set[int] = set()
 
@@ -203,6 +204,7 @@ class RaftNode:
         elif isinstance(message, EpochBegun):
             if message.leader_epoch >= self.leader_epoch:
                 self._follow(message.leader_id, message.leader_epoch, now_ms, ready)
+                self._heard_leader = self.role is Role.FOLLOWER
         elif isinstance(message, EpochEnded):
             if message.leader_epoch == self.leader_epoch and message.leader_id == self.leader_id:
                 self._deadline_ms = now_ms + self._random.randrange(max(1, self._election_timeout_ms // 10))
@@ -213,6 +215,7 @@ class RaftNode:
     def leader_heard(self, now_ms: int) -> None:
         """A Fetch answer of the leader came: it lives."""
         if self.role is Role.FOLLOWER:
+            self._heard_leader = True
             self._deadline_ms = now_ms + self._fetch_timeout_ms
 
     def log_synced(self, end_offset: int, now_ms: int) -> int:
@@ -234,6 +237,7 @@ class RaftNode:
 
     def _become(self, role: Role, now_ms: int) -> None:
         self.role = role
+        self._heard_leader = False
         self._granted, self._rejected = set(), set()
         timeout = self._fetch_timeout_ms if role is Role.FOLLOWER else self._election_timeout_ms
         self._deadline_ms = now_ms + timeout + self._random.randrange(timeout)
@@ -277,6 +281,8 @@ class RaftNode:
         self._send_to_others(EpochBegun(self.me.node_id, self.leader_epoch), ready)
 
     def _follow(self, leader_id: int, leader_epoch: int, now_ms: int, ready: Ready) -> None:
+        if leader_id == self.me.node_id:
+            return  # others remember the reign that this node gave up or died in
         if self.role is Role.FOLLOWER and (leader_id, leader_epoch) == (self.leader_id, self.leader_epoch):
             self._deadline_ms = now_ms + self._fetch_timeout_ms
             return
@@ -290,7 +296,7 @@ class RaftNode:
         """Somebody knows a higher epoch."""
         if leader_epoch <= self.leader_epoch:
             return
-        if leader_id != NO_NODE:
+        if leader_id not in (NO_NODE, self.me.node_id):
             self._follow(leader_id, leader_epoch, now_ms, ready)
             return
         ready.lost_leadership = ready.lost_leadership or self.role is Role.LEADER
@@ -306,8 +312,9 @@ class RaftNode:
             and self.role not in (Role.LEADER, Role.CANDIDATE if not asked.pre_vote else Role.LEADER)
         )
         if asked.pre_vote:
-            # A follower that hears its leader denies: a node that cannot hear it must not disturb those who do.
-            hears_leader = self.role is Role.FOLLOWER and now_ms < self._deadline_ms
+            # A follower that hears its leader denies: a node that cannot hear it must not disturb those who do. One
+            # that has only been told of a leader does not deny, or all would go on telling each other of a dead one.
+            hears_leader = self.role is Role.FOLLOWER and self._heard_leader and now_ms < self._deadline_ms
             granted = granted and not hears_leader
         else:
             free = self.state.voted is None or self.state.voted == asked.candidate

@@ -1,0 +1,185 @@
+"""The quorum as a pure function: nodes that hand each other messages, in an order the test chooses."""
+
+from __future__ import annotations
+
+import random
+from uuid import UUID
+
+import pytest
+
+from odradek.raft.node import EpochBegun, Fetched, LogEnd, Message, RaftNode, Ready, Role, VoteAsked
+from odradek.raft.quorum_state import ElectionState
+from odradek.raft.voters import ReplicaKey, Voter, VoterSet, parse_static_voters
+
+
+def key(node_id: int) -> ReplicaKey:
+    return ReplicaKey(node_id, UUID(int=node_id))
+
+
+class Cluster:
+    """Nodes, their logs' ends, and messages under way."""
+
+    def __init__(self, count: int, seed: int = 0) -> None:
+        self.random = random.Random(seed)
+        self.voters = VoterSet(Voter(key(number), {}) for number in range(1, count + 1))
+        self.ends = {number: LogEnd(0, 0) for number in self.voters.node_ids}
+        self.stored = {number: ElectionState() for number in self.voters.node_ids}
+        self.now_ms = 0
+        self.under_way: list[tuple[int, Message]] = []
+        self.cut: set[int] = set()
+        self.leaders: dict[int, set[int]] = {}
+        self.nodes: dict[int, RaftNode] = {}
+        for number in self.voters.node_ids:
+            self.restart(number)
+
+    def restart(self, number: int) -> None:
+        node = RaftNode(key(number), self.voters, self.stored[number], lambda: self.ends[number], self.random)
+        self.nodes[number] = node
+        self.obey(number, node.start(self.now_ms))
+
+    def obey(self, number: int, ready: Ready) -> None:
+        if ready.persist is not None:
+            self.stored[number] = ready.persist
+        if ready.elected:
+            self.leaders.setdefault(self.nodes[number].leader_epoch, set()).add(number)
+        self.under_way.extend((to, message) for to, message in ready.messages if number not in self.cut)
+
+    def run(self, until_ms: int) -> None:
+        while self.now_ms < until_ms:
+            self.now_ms += 50
+            for number, node in self.nodes.items():
+                self.obey(number, node.tick(self.now_ms))
+            while self.under_way:
+                to, message = self.under_way.pop(self.random.randrange(len(self.under_way)))
+                if to not in self.cut:
+                    self.obey(to, self.nodes[to].step(message, self.now_ms))
+            for number, node in self.nodes.items():
+                leader = self.nodes.get(node.leader_id)
+                alive = {number, node.leader_id}.isdisjoint(self.cut)
+                if node.role is Role.FOLLOWER and leader is not None and alive:
+                    fetched = Fetched(node.me, node.leader_epoch, self.ends[number].end_offset)
+                    self.obey(node.leader_id, leader.step(fetched, self.now_ms))
+                    if leader.role is Role.LEADER and leader.leader_epoch == node.leader_epoch:
+                        node.leader_heard(self.now_ms)
+
+    @property
+    def leader(self) -> RaftNode | None:
+        leading = [n for number, n in self.nodes.items() if n.role is Role.LEADER and number not in self.cut]
+        return max(leading, key=lambda node: node.leader_epoch, default=None)
+
+
+def test_a_voter_alone_leads_at_once_and_persists_before() -> None:
+    voters = VoterSet([Voter(ReplicaKey(1), {})])
+    node = RaftNode(key(1), voters, ElectionState(4, 1, None), lambda: LogEnd(4, 10), random.Random(1))
+    ready = node.start(0)
+    assert ready.elected and ready.persist == ElectionState(5, 1, key(1)) and not ready.messages
+    assert node.epoch_start_offset == 10
+    assert node.log_synced(10, 1) == 0  # nothing of the own epoch is durable yet
+    assert node.log_synced(11, 1) == 11
+
+
+@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.parametrize("count", [2, 3, 5])
+def test_one_leader_is_elected_and_stays(count: int, seed: int) -> None:
+    cluster = Cluster(count, seed)
+    cluster.run(15_000)
+    leader = cluster.leader
+    assert leader is not None
+    epoch = leader.leader_epoch
+    cluster.run(60_000)
+    assert cluster.leader is leader and leader.leader_epoch == epoch
+    assert all(len(leaders) == 1 for leaders in cluster.leaders.values())
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_never_two_leaders_in_an_epoch_under_restarts_and_cuts(seed: int) -> None:
+    cluster = Cluster(3, seed)
+    for _ in range(12):
+        cluster.run(cluster.now_ms + cluster.random.randrange(500, 6000))
+        number = cluster.random.choice(cluster.voters.node_ids)
+        if cluster.random.random() < 0.5:
+            cluster.restart(number)
+        else:
+            cluster.cut ^= {number}
+    cluster.cut.clear()
+    cluster.run(cluster.now_ms + 30_000)
+    assert cluster.leader is not None
+    assert all(len(leaders) == 1 for leaders in cluster.leaders.values())
+
+
+def test_a_cut_off_leader_resigns_and_the_others_elect_one() -> None:
+    cluster = Cluster(3)
+    cluster.run(15_000)
+    old = cluster.leader
+    assert old is not None
+    cluster.cut = {old.me.node_id}
+    cluster.run(cluster.now_ms + 15_000)
+    assert old.role is not Role.LEADER
+    assert cluster.leader is not None and cluster.leader.leader_epoch > old.leader_epoch - 1
+
+
+def test_only_a_log_as_long_as_the_voters_own_gets_a_vote() -> None:
+    cluster = Cluster(3)
+    cluster.ends = {1: LogEnd(1, 5), 2: LogEnd(2, 3), 3: LogEnd(2, 4)}
+    cluster.run(30_000)
+    assert cluster.leader is not None and cluster.leader.me.node_id != 1
+    node = cluster.nodes[3]
+    asked = VoteAsked(key(2), node.leader_epoch + 1, LogEnd(2, 3))
+    answer = node.step(asked, cluster.now_ms).messages[-1][1]
+    assert not answer.granted  # type: ignore[union-attr]
+
+
+def test_one_vote_in_an_epoch() -> None:
+    voters = VoterSet(Voter(key(number), {}) for number in (1, 2, 3))
+    node = RaftNode(key(1), voters, ElectionState(), lambda: LogEnd(0, 0), random.Random(1))
+    node.start(0)
+    first = node.step(VoteAsked(key(2), 1, LogEnd(0, 0)), 1)
+    second = node.step(VoteAsked(key(3), 1, LogEnd(0, 0)), 1)
+    assert first.persist == ElectionState(1, -1, key(2))
+    assert first.messages[-1][1].granted and not second.messages[-1][1].granted  # type: ignore[union-attr]
+    reborn = RaftNode(key(1), voters, node.state, lambda: LogEnd(0, 0), random.Random(1))
+    reborn.start(0)
+    assert not reborn.step(VoteAsked(key(3), 1, LogEnd(0, 0)), 1).messages[-1][1].granted  # type: ignore[union-attr]
+
+
+def test_the_watermark_is_what_a_majority_has_of_the_leaders_own_epoch() -> None:
+    cluster = Cluster(3)
+    cluster.run(15_000)
+    leader = cluster.leader
+    assert leader is not None
+    others = [key(number) for number in cluster.voters.node_ids if number != leader.me.node_id]
+    leader.epoch_start_offset = 10
+    cluster.ends[leader.me.node_id] = LogEnd(leader.leader_epoch, 20)
+    assert leader.log_synced(20, 0) == 0
+    leader.step(Fetched(others[0], leader.leader_epoch, 10), 0)
+    assert leader.high_watermark == 0  # all of it is of an older epoch (Raft, figure 8)
+    leader.step(Fetched(others[0], leader.leader_epoch, 15), 0)
+    assert leader.high_watermark == 15
+    leader.step(Fetched(others[1], leader.leader_epoch, 12), 0)
+    assert leader.high_watermark == 15
+    leader.step(Fetched(ReplicaKey(9), leader.leader_epoch, 20), 0)
+    assert leader.high_watermark == 15  # an observer does not count
+    leader.step(Fetched(ReplicaKey(others[1].node_id, UUID(int=77)), leader.leader_epoch, 20), 0)
+    assert leader.high_watermark == 15  # nor a voter's id with another disk
+
+
+def test_messages_of_the_past_change_nothing() -> None:
+    cluster = Cluster(3)
+    cluster.run(15_000)
+    leader = cluster.leader
+    assert leader is not None
+    epoch = leader.leader_epoch
+    other = next(number for number in cluster.voters.node_ids if number != leader.me.node_id)
+    leader.step(EpochBegun(other, epoch - 1), cluster.now_ms)
+    assert leader.role is Role.LEADER
+    ready = leader.step(EpochBegun(other, epoch + 1), cluster.now_ms)
+    assert ready.lost_leadership and leader.leader_id == other
+
+
+def test_static_voters_are_read_from_settings() -> None:
+    voters = parse_static_voters("1@a:9093, 2@[::1]:9094", "CONTROLLER")
+    assert [voter.endpoints["CONTROLLER"] for voter in voters] == [("a", 9093), ("::1", 9094)]
+    assert voters.majority == 2
+    for bad in ("1", "x@a:1", "1@a", "1@a:b", "1@a:1,1@b:2", "1@a:0", "1@:1"):
+        with pytest.raises(ValueError, match=r"@|1"):
+            parse_static_voters(bad, "C")
