@@ -1,0 +1,87 @@
+"""Kafka's small text files: a version, a count, and so many lines.
+
+They are replaced as a whole, through a temporary file, with fsync of file and directory, so that a crash leaves the old
+one or the new one. A damaged one raises `CorruptCheckpointError`; what it held can be found out from the logs.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from uuid import UUID
+
+from odradek.common.ports import Disk, read_file, write_file_durably
+
+TopicPartition = tuple[str, int]
+
+RECOVERY_POINT = "recovery-point-offset-checkpoint"
+LOG_START = "log-start-offset-checkpoint"
+HIGH_WATERMARK = "replication-offset-checkpoint"
+LEADER_EPOCHS = "leader-epoch-checkpoint"
+PARTITION_METADATA = "partition.metadata"
+_VERSION = "0"
+
+
+class CorruptCheckpointError(Exception):
+    """The file is not what its name says."""
+
+
+def read_lines(disk: Disk, path: Path) -> list[str]:
+    """The lines of a checkpoint; none where the file is missing."""
+    if not disk.exists(path):
+        return []
+    try:
+        lines = read_file(disk, path).decode().splitlines()
+        if not lines:
+            return []
+        version, count, entries = lines[0], int(lines[1]), lines[2:]
+    except (UnicodeDecodeError, ValueError, IndexError):
+        raise CorruptCheckpointError(f"{path}: not a checkpoint") from None
+    if version.strip() != _VERSION or count != len(entries):
+        raise CorruptCheckpointError(f"{path}: version {version}, {count} entries announced, {len(entries)} there")
+    return entries
+
+
+def write_lines(disk: Disk, path: Path, lines: Iterable[str]) -> None:
+    """Replace a checkpoint; blocks until it is durable."""
+    entries = list(lines)
+    text = "\n".join([_VERSION, str(len(entries)), *entries]) + "\n"
+    write_file_durably(disk, path, text.encode())
+
+
+def read_offsets(disk: Disk, path: Path) -> dict[TopicPartition, int]:
+    """Offsets by partition. Raises CorruptCheckpointError."""
+    found = {}
+    for line in read_lines(disk, path):
+        parts = line.split(" ")
+        try:
+            topic, partition_id, offset = parts
+            found[topic, int(partition_id)] = int(offset)
+        except ValueError:
+            raise CorruptCheckpointError(f"{path}: {line!r} is no topic, partition and offset") from None
+    return found
+
+
+def write_offsets(disk: Disk, path: Path, offsets: Mapping[TopicPartition, int]) -> None:
+    """Replace a checkpoint of offsets; blocks until it is durable."""
+    write_lines(disk, path, (f"{topic} {partition} {offset}" for (topic, partition), offset in offsets.items()))
+
+
+def read_topic_id(disk: Disk, directory: Path) -> UUID | None:
+    """The topic id in a partition's directory; None where there is none. Raises CorruptCheckpointError."""
+    path = directory / PARTITION_METADATA
+    if not disk.exists(path):
+        return None
+    try:
+        lines = dict(line.split(": ", 1) for line in read_file(disk, path).decode().splitlines() if line)
+        return UUID(bytes=base64.urlsafe_b64decode(lines["topic_id"] + "=="))
+    except (KeyError, ValueError, UnicodeDecodeError, binascii.Error):
+        raise CorruptCheckpointError(f"{path}: no topic id") from None
+
+
+def write_topic_id(disk: Disk, directory: Path, topic_id: UUID) -> None:
+    """Write partition.metadata; blocks until it is durable."""
+    text = f"version: {_VERSION}\ntopic_id: {base64.urlsafe_b64encode(topic_id.bytes).decode().rstrip('=')}"
+    write_file_durably(disk, directory / PARTITION_METADATA, text.encode())

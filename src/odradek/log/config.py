@@ -1,0 +1,144 @@
+"""Settings of a log, by Kafka's topic keys; the broker's keys give the defaults."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any, cast
+
+from odradek.common.config import OptionSpec, config, option
+from odradek.common.setting_table import Scope, setting
+from odradek.record.validation import BatchRules
+
+NEVER = 2**63 - 1
+
+
+@config
+class LogConfig:
+    """What one topic's logs go by."""
+
+    segment_bytes: int = option(
+        topic_key="segment.bytes", default=1 << 30, unit="bytes", doc="Roll a new segment before this one grows larger."
+    )
+    segment_ms: int = option(
+        topic_key="segment.ms", default=604_800_000, unit="ms", doc="Roll a new segment at this age, full or not."
+    )
+    segment_jitter_ms: int = option(
+        topic_key="segment.jitter.ms",
+        default=0,
+        unit="ms",
+        doc="Roll up to so much earlier, by chance, so that not all logs roll at once.",
+    )
+    segment_index_bytes: int = option(
+        topic_key="segment.index.bytes",
+        default=10_485_760,
+        unit="bytes",
+        doc="Roll a new segment when an index would grow larger.",
+    )
+    index_interval_bytes: int = option(
+        topic_key="index.interval.bytes",
+        default=4096,
+        unit="bytes",
+        doc="Put a place into the index after so many bytes of log.",
+    )
+    retention_ms: int = option(
+        topic_key="retention.ms", default=604_800_000, unit="ms", doc="Delete segments whose newest record is older."
+    )
+    retention_bytes: int = option(
+        topic_key="retention.bytes", default=-1, unit="bytes", doc="Delete the oldest segments of a larger partition."
+    )
+    cleanup_policy: tuple[str, ...] = option(
+        topic_key="cleanup.policy", default=("delete",), doc="What becomes of old records: delete, compact, or both."
+    )
+    delete_retention_ms: int = option(
+        topic_key="delete.retention.ms", default=86_400_000, unit="ms", doc="How long compaction keeps tombstones."
+    )
+    file_delete_delay_ms: int = option(
+        topic_key="file.delete.delay.ms", default=60_000, unit="ms", doc="Remove deleted files so much later."
+    )
+    max_message_bytes: int = option(
+        topic_key="max.message.bytes", default=1_048_588, unit="bytes", doc="The largest record batch that is taken."
+    )
+    max_decompressed_message_bytes: int = option(
+        topic_key="max.decompressed.message.bytes",
+        default=2_147_483_639,
+        unit="bytes",
+        doc="What a compressed batch may decompress to, where the broker must look into it.",
+    )
+    message_timestamp_type: str = option(
+        topic_key="message.timestamp.type",
+        default="CreateTime",
+        doc="Whether timestamps are the producer's (CreateTime) or the broker's (LogAppendTime).",
+    )
+    message_timestamp_before_max_ms: int = option(
+        topic_key="message.timestamp.before.max.ms",
+        default=NEVER,
+        unit="ms",
+        doc="Refuse records whose timestamp lies further back.",
+    )
+    message_timestamp_after_max_ms: int = option(
+        topic_key="message.timestamp.after.max.ms",
+        default=3_600_000,
+        unit="ms",
+        doc="Refuse records whose timestamp lies further ahead.",
+    )
+    compression_type: str = option(
+        topic_key="compression.type",
+        default="producer",
+        doc="The codec that records are kept in; producer keeps what was sent.",
+    )
+    flush_messages: int = option(
+        topic_key="flush.messages", default=NEVER, unit="count", doc="Force the log to disk after so many records."
+    )
+    flush_ms: int = option(
+        topic_key="flush.ms", default=NEVER, unit="ms", doc="Force the log to disk when records waited so long."
+    )
+    min_insync_replicas: int = option(
+        topic_key="min.insync.replicas",
+        default=1,
+        unit="count",
+        doc="Replicas that must have a record before acks=all is answered.",
+    )
+    preallocate: bool = option(
+        topic_key="preallocate", default=False, doc="Ask the file system for a segment's space when it is created."
+    )
+
+    @property
+    def compacted(self) -> bool:
+        return "compact" in self.cleanup_policy
+
+    @property
+    def deletes(self) -> bool:
+        return "delete" in self.cleanup_policy
+
+    @property
+    def log_append_time(self) -> bool:
+        return self.message_timestamp_type == "LogAppendTime"
+
+    def batch_rules(self) -> BatchRules:
+        """Which batches these settings let in."""
+        return BatchRules(
+            max_message_bytes=self.max_message_bytes,
+            compacted=self.compacted,
+            create_time=not self.log_append_time,
+            before_max_ms=self.message_timestamp_before_max_ms,
+            after_max_ms=self.message_timestamp_after_max_ms,
+            max_decompressed_bytes=self.max_decompressed_message_bytes,
+        )
+
+    @classmethod
+    def from_overrides(cls, base: LogConfig, overrides: Mapping[str, str]) -> LogConfig:
+        """`base` with a topic's own settings, given as text by topic key; keys that no log reads are passed over.
+
+        Raises:
+            ValueError: a value that is not of its type; the controller let none in.
+        """
+        changes: dict[str, Any] = {}
+        for item in dataclasses.fields(cls):
+            spec = cast(OptionSpec, item.metadata["option"])
+            text = overrides.get(spec.topic_key)
+            row = setting(Scope.TOPIC, spec.topic_key)
+            if text is not None and row is not None:
+                value = row.parse(text)
+                changes[item.name] = tuple(value) if isinstance(value, list) else value
+        return dataclasses.replace(base, **changes) if changes else base

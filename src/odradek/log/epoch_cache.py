@@ -1,0 +1,102 @@
+"""Which leader epoch began at which offset: the truth by which logs are compared and cut (KIP-101, KIP-279).
+
+Entries rise in both epoch and start offset. The caller writes `lines()` to leader-epoch-checkpoint after each change.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Sequence
+
+from odradek.log.checkpoints import CorruptCheckpointError
+
+UNDEFINED_EPOCH = -1
+UNDEFINED_OFFSET = -1
+
+
+class EpochCache:
+    """The leader epochs of one log; offsets are inclusive starts."""
+
+    def __init__(self) -> None:
+        self._epochs: list[int] = []
+        self._starts: list[int] = []
+
+    @classmethod
+    def from_lines(cls, lines: Sequence[str]) -> EpochCache:
+        """Read a checkpoint's lines. Raises CorruptCheckpointError where epochs or offsets do not rise."""
+        cache = cls()
+        for line in lines:
+            try:
+                epoch, start = (int(part) for part in line.split(" "))
+            except ValueError:
+                raise CorruptCheckpointError(f"{line!r} is no epoch and offset") from None
+            if cache._epochs and (epoch <= cache._epochs[-1] or start < cache._starts[-1]):
+                raise CorruptCheckpointError(f"epoch {epoch} at {start} does not follow")
+            cache._epochs.append(epoch)
+            cache._starts.append(start)
+        return cache
+
+    def lines(self) -> list[str]:
+        return [f"{epoch} {start}" for epoch, start in self.entries()]
+
+    def entries(self) -> list[tuple[int, int]]:
+        """(epoch, start offset), oldest first."""
+        return list(zip(self._epochs, self._starts, strict=True))
+
+    @property
+    def latest_epoch(self) -> int:
+        """UNDEFINED_EPOCH where the log never had a batch with an epoch."""
+        return self._epochs[-1] if self._epochs else UNDEFINED_EPOCH
+
+    def assign(self, epoch: int, start_offset: int) -> bool:
+        """An epoch begins at an offset; returns whether that is new. A later epoch at the same offset replaces."""
+        if epoch < 0 or (self._epochs and epoch <= self._epochs[-1]):
+            return False
+        while self._starts and self._starts[-1] >= start_offset:
+            self._starts.pop()
+            self._epochs.pop()
+        self._epochs.append(epoch)
+        self._starts.append(start_offset)
+        return True
+
+    def epoch_for_offset(self, offset: int) -> int:
+        """The epoch under which the record at `offset` was written; UNDEFINED_EPOCH where unknown."""
+        index = bisect_right(self._starts, offset) - 1
+        return self._epochs[index] if index >= 0 else UNDEFINED_EPOCH
+
+    def end_offset_for(self, epoch: int, log_end_offset: int) -> tuple[int, int]:
+        """(largest epoch that is not above `epoch`, its end offset, exclusive).
+
+        Both are undefined where `epoch` is, or is above all that is known.
+        """
+        if epoch == UNDEFINED_EPOCH or not self._epochs or epoch > self._epochs[-1]:
+            return UNDEFINED_EPOCH, UNDEFINED_OFFSET
+        if epoch == self._epochs[-1]:
+            return epoch, log_end_offset
+        index = bisect_right(self._epochs, epoch)
+        if index == 0:
+            return epoch, self._starts[0]
+        return self._epochs[index - 1], self._starts[index]
+
+    def truncate_from_end(self, end_offset: int) -> bool:
+        """The log now ends at `end_offset`: epochs that begin there or later are gone."""
+        changed = False
+        while self._starts and self._starts[-1] >= end_offset:
+            self._starts.pop()
+            self._epochs.pop()
+            changed = True
+        return changed
+
+    def truncate_from_start(self, start_offset: int) -> bool:
+        """The log now begins at `start_offset`: the epoch in force there begins there."""
+        index = bisect_right(self._starts, start_offset) - 1
+        if index < 0 or (index == 0 and self._starts[0] == start_offset):
+            return False
+        del self._starts[:index]
+        del self._epochs[:index]
+        self._starts[0] = start_offset
+        return True
+
+    def clear(self) -> None:
+        self._epochs.clear()
+        self._starts.clear()

@@ -1,0 +1,241 @@
+"""The sparse indexes beside a segment, in Kafka's formats.
+
+- offset index: (offset - base_offset: int32, position: int32), an entry about every index.interval.bytes; the offset is
+  the last of the batch at that position
+- time index: (timestamp ms: int64, offset - base_offset: int32): no record at or before that offset is newer
+- transaction index: (version int16, producer id, first offset, last offset, last stable offset: int64 each) for every
+  aborted transaction that ends in this segment
+
+Entries live in memory, loaded at first use, and reach the file by `flush`, before a recovery point passes them; what a
+crash takes is rebuilt from the log. A file is never trusted beyond `load`'s checks.
+"""
+
+from __future__ import annotations
+
+import struct
+from array import array
+from bisect import bisect_right
+from pathlib import Path
+from typing import NamedTuple
+
+from odradek.common.ports import Disk, read_file
+
+_OFFSET_ENTRY = struct.Struct(">ii")
+_TIME_ENTRY = struct.Struct(">qi")
+_TXN_ENTRY = struct.Struct(">hqqqq")
+
+
+class CorruptIndexError(Exception):
+    """The file is not an index of this segment; it must be rebuilt."""
+
+
+class IndexFile:
+    """Entries on their way to a file."""
+
+    def __init__(self, disk: Disk, path: Path) -> None:
+        self._disk = disk
+        self.path = path
+        self._pending = bytearray()
+        self._flushed_bytes = 0
+
+    @property
+    def size_bytes(self) -> int:
+        return self._flushed_bytes + len(self._pending)
+
+    def _load_bytes(self, entry_bytes: int) -> bytes:
+        data = read_file(self._disk, self.path) if self._disk.exists(self.path) else b""
+        if len(data) % entry_bytes:
+            raise CorruptIndexError(f"{self.path}: {len(data)} bytes are no whole entries")
+        self._flushed_bytes = len(data)
+        return data
+
+    def flush(self, *, sync: bool = False) -> None:
+        """Write what is pending; raises OSError."""
+        if not self._pending and not sync:
+            return
+        file = self._disk.open(self.path, create=True)
+        try:
+            if self._pending:
+                file.write_at(self._flushed_bytes, [self._pending])
+                self._flushed_bytes += len(self._pending)
+                self._pending = bytearray()
+            if sync:
+                file.sync()
+        finally:
+            file.close()
+
+    def _rewrite(self, data: bytes) -> None:
+        self._pending = bytearray()
+        self._flushed_bytes = 0
+        if self._disk.exists(self.path):
+            file = self._disk.open(self.path)
+            try:
+                file.truncate(0)
+            finally:
+                file.close()
+        self._pending += data
+
+
+class OffsetIndex(IndexFile):
+    """Where batches lie."""
+
+    def __init__(self, disk: Disk, path: Path, base_offset: int) -> None:
+        super().__init__(disk, path)
+        self._base_offset = base_offset
+        self._offsets = array("i")
+        self._positions = array("i")
+
+    def __len__(self) -> int:
+        return len(self._offsets)
+
+    def load(self, *, log_bytes: int) -> None:
+        """Read the file. Raises CorruptIndexError where offsets or positions do not rise or pass the log's end."""
+        data = self._load_bytes(_OFFSET_ENTRY.size)
+        entries = array("i", data)
+        entries.byteswap()
+        self._offsets, self._positions = entries[0::2], entries[1::2]
+        if any(b <= a for a, b in zip(self._positions, self._positions[1:], strict=False)):
+            raise CorruptIndexError(f"{self.path}: positions do not rise")
+        if self._positions and (self._positions[-1] >= log_bytes or self._offsets[0] < 0):
+            raise CorruptIndexError(f"{self.path}: entries lie outside the segment")
+
+    def append(self, last_offset: int, position: int) -> None:
+        relative = last_offset - self._base_offset
+        self._offsets.append(relative)
+        self._positions.append(position)
+        self._pending += _OFFSET_ENTRY.pack(relative, position)
+
+    def position_for(self, offset: int) -> int:
+        """A position at or before the batch that holds `offset`; 0 where nothing is known."""
+        index = bisect_right(self._offsets, offset - self._base_offset) - 1
+        return self._positions[index] if index >= 0 else 0
+
+    def boundary_before(self, position: int) -> int:
+        """The largest known batch boundary at or before `position`; 0 where none is known."""
+        index = bisect_right(self._positions, position) - 1
+        return self._positions[index] if index >= 0 else 0
+
+    def last_position(self) -> int:
+        return self._positions[-1] if self._positions else 0
+
+    def truncate(self, end_offset: int, end_position: int) -> None:
+        """Drop entries at or behind an offset or a position (both exclusive ends)."""
+        keep = len(self._offsets)
+        while keep and (
+            self._offsets[keep - 1] + self._base_offset >= end_offset or self._positions[keep - 1] >= end_position
+        ):
+            keep -= 1
+        if keep < len(self._offsets):
+            del self._offsets[keep:]
+            del self._positions[keep:]
+            pairs = zip(self._offsets, self._positions, strict=True)
+            self._rewrite(b"".join(_OFFSET_ENTRY.pack(*pair) for pair in pairs))
+
+    def clear(self) -> None:
+        self._offsets, self._positions = array("i"), array("i")
+        self._rewrite(b"")
+
+
+class TimeIndex(IndexFile):
+    """How new the records up to an offset are."""
+
+    def __init__(self, disk: Disk, path: Path, base_offset: int) -> None:
+        super().__init__(disk, path)
+        self._base_offset = base_offset
+        self._timestamps = array("q")
+        self._offsets = array("i")
+
+    def __len__(self) -> int:
+        return len(self._timestamps)
+
+    def load(self) -> None:
+        """Read the file. Raises CorruptIndexError where timestamps or offsets do not rise."""
+        data = self._load_bytes(_TIME_ENTRY.size)
+        self._timestamps, self._offsets = array("q"), array("i")
+        for timestamp, relative in _TIME_ENTRY.iter_unpack(data):
+            if self._timestamps and (timestamp < self._timestamps[-1] or relative < self._offsets[-1]):
+                raise CorruptIndexError(f"{self.path}: timestamps or offsets do not rise")
+            if relative < 0:
+                raise CorruptIndexError(f"{self.path}: an offset before the segment's")
+            self._timestamps.append(timestamp)
+            self._offsets.append(relative)
+
+    def maybe_append(self, timestamp_ms: int, offset: int) -> bool:
+        """Add an entry where it is newer than the last; returns whether it was."""
+        relative = offset - self._base_offset
+        if self._timestamps and (timestamp_ms <= self._timestamps[-1] or relative < self._offsets[-1]):
+            return False
+        if timestamp_ms < 0:
+            return False
+        self._timestamps.append(timestamp_ms)
+        self._offsets.append(relative)
+        self._pending += _TIME_ENTRY.pack(timestamp_ms, relative)
+        return True
+
+    def last(self) -> tuple[int, int] | None:
+        """(timestamp, offset) of the newest entry."""
+        if not self._timestamps:
+            return None
+        return self._timestamps[-1], self._offsets[-1] + self._base_offset
+
+    def offset_before(self, timestamp_ms: int) -> int:
+        """An offset such that no record before it is as new as `timestamp_ms`."""
+        index = bisect_right(self._timestamps, timestamp_ms - 1) - 1
+        return self._offsets[index] + self._base_offset if index >= 0 else self._base_offset
+
+    def truncate(self, end_offset: int) -> None:
+        """Drop entries at or behind an offset (exclusive end)."""
+        keep = len(self._offsets)
+        while keep and self._offsets[keep - 1] + self._base_offset >= end_offset:
+            keep -= 1
+        if keep < len(self._offsets):
+            del self._timestamps[keep:]
+            del self._offsets[keep:]
+            pairs = zip(self._timestamps, self._offsets, strict=True)
+            self._rewrite(b"".join(_TIME_ENTRY.pack(*pair) for pair in pairs))
+
+    def clear(self) -> None:
+        self._timestamps, self._offsets = array("q"), array("i")
+        self._rewrite(b"")
+
+
+class AbortedTransaction(NamedTuple):
+    """One aborted transaction; offsets inclusive, last_stable_offset as it was when the marker was written."""
+
+    producer_id: int
+    first_offset: int
+    last_offset: int
+    last_stable_offset: int
+
+
+class TransactionIndex(IndexFile):
+    """The aborted transactions that end in a segment; most segments have none, and no file."""
+
+    def __init__(self, disk: Disk, path: Path) -> None:
+        super().__init__(disk, path)
+        self.entries: list[AbortedTransaction] = []
+
+    def load(self) -> None:
+        """Read the file. Raises CorruptIndexError for an unknown version or offsets that go back."""
+        entries = []
+        for version, *fields in _TXN_ENTRY.iter_unpack(self._load_bytes(_TXN_ENTRY.size)):
+            entry = AbortedTransaction(*fields)
+            if version != 0 or entry.first_offset > entry.last_offset:
+                raise CorruptIndexError(f"{self.path}: an entry of version {version} that goes back")
+            entries.append(entry)
+        self.entries = entries
+
+    def append(self, entry: AbortedTransaction) -> None:
+        self.entries.append(entry)
+        self._pending += _TXN_ENTRY.pack(0, *entry)
+
+    def truncate(self, end_offset: int) -> None:
+        kept = [entry for entry in self.entries if entry.last_offset < end_offset]
+        if len(kept) < len(self.entries):
+            self.entries = kept
+            self._rewrite(b"".join(_TXN_ENTRY.pack(0, *entry) for entry in kept))
+
+    def clear(self) -> None:
+        if self.entries or self.size_bytes or self._disk.exists(self.path):
+            self.entries = []
+            self._rewrite(b"")

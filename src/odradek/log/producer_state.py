@@ -1,0 +1,250 @@
+"""What a log remembers of each producer: its epoch, its last batches, its open transaction.
+
+By it a retried batch is recognised and answered with its first offsets, a gap in the sequence is refused, and the last
+stable offset is known. State changes only by `update`, for a batch that is in the log; `check` decides before that. A
+snapshot beside each segment saves replaying the whole log at start.
+
+Source: KIP-98, KIP-360; Kafka ProducerStateManager, ProducerAppendInfo.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections import deque
+from dataclasses import dataclass, field
+from typing import Final, NamedTuple
+
+import crc32c as _crc32c
+
+from odradek.common.errors import ApiError, ErrorCode
+from odradek.log.index import AbortedTransaction
+from odradek.record.batch import BatchHeader, advance_sequence
+from odradek.record.control import ControlType
+
+# As many requests as a client may have in flight and still be idempotent.
+WINDOW_BATCHES: Final = 5
+NO_OFFSET: Final = -1
+_SNAPSHOT_VERSION = 1
+_HEAD = struct.Struct(">hIi")
+_ENTRY = struct.Struct(">qhiqiqiq")
+_CRC_START = 6
+
+
+class CorruptSnapshotError(Exception):
+    """The file is not a producer snapshot, or was damaged."""
+
+
+class KnownBatch(NamedTuple):
+    """One of a producer's last batches; sequences and offsets inclusive."""
+
+    first_sequence: int
+    last_sequence: int
+    last_offset: int
+    offset_delta: int
+    timestamp_ms: int
+
+    @property
+    def base_offset(self) -> int:
+        return self.last_offset - self.offset_delta
+
+
+@dataclass(slots=True)
+class ProducerEntry:
+    """One producer."""
+
+    producer_id: int
+    producer_epoch: int = -1
+    batches: deque[KnownBatch] = field(default_factory=lambda: deque(maxlen=WINDOW_BATCHES))
+    last_timestamp_ms: int = -1
+    coordinator_epoch: int = -1
+    transaction_start: int = NO_OFFSET
+
+    @property
+    def last_sequence(self) -> int:
+        return self.batches[-1].last_sequence if self.batches else -1
+
+    @property
+    def last_offset(self) -> int:
+        return self.batches[-1].last_offset if self.batches else -1
+
+
+class ProducerState:
+    """The producers of one log."""
+
+    def __init__(self) -> None:
+        self.producers: dict[int, ProducerEntry] = {}
+        # First offset → producer, in the order of the log.
+        self._open_transactions: dict[int, int] = {}
+        # Ended, but the marker is not yet below the high watermark: (first offset, marker's offset).
+        self._unreplicated: deque[tuple[int, int]] = deque()
+        # Exclusive: everything before it has been replayed into this state.
+        self.map_end_offset = 0
+
+    # -- deciding -----------------------------------------------------------------------------------------------
+
+    def check(self, header: BatchHeader) -> KnownBatch | None:
+        """Whether a batch that a client sent may be appended; one that already was is returned instead.
+
+        Raises:
+            ApiError: INVALID_PRODUCER_EPOCH, OUT_OF_ORDER_SEQUENCE_NUMBER.
+        """
+        entry = self.producers.get(header.producer_id)
+        if entry is None:
+            return None
+        if header.producer_epoch < entry.producer_epoch:
+            raise ApiError(
+                ErrorCode.INVALID_PRODUCER_EPOCH,
+                f"Epoch of producer {header.producer_id} is {header.producer_epoch}, the last seen was "
+                f"{entry.producer_epoch}",
+            )
+        first = header.base_sequence
+        if header.producer_epoch > entry.producer_epoch:
+            if first != 0 and entry.producer_epoch >= 0:
+                raise _out_of_order(header, "the first of a new epoch must be 0")
+            return None
+        last = header.last_sequence
+        for batch in entry.batches:
+            if batch.first_sequence == first and batch.last_sequence == last:
+                return batch
+        if entry.batches and first != advance_sequence(entry.last_sequence, 1):
+            raise _out_of_order(header, f"the last one was {entry.last_sequence}")
+        return None
+
+    # -- changing -----------------------------------------------------------------------------------------------
+
+    def update(self, header: BatchHeader) -> None:
+        """A batch of records is in the log."""
+        self.map_end_offset = header.last_offset + 1
+        if not header.has_producer_id:
+            return
+        entry = self.producers.get(header.producer_id)
+        if entry is None:
+            entry = self.producers[header.producer_id] = ProducerEntry(header.producer_id)
+        if header.producer_epoch != entry.producer_epoch:
+            entry.producer_epoch = header.producer_epoch
+            entry.batches.clear()
+        entry.batches.append(
+            KnownBatch(
+                header.base_sequence,
+                header.last_sequence,
+                header.last_offset,
+                header.last_offset_delta,
+                header.max_timestamp,
+            )
+        )
+        entry.last_timestamp_ms = header.max_timestamp
+        if header.is_transactional and entry.transaction_start == NO_OFFSET:
+            entry.transaction_start = header.base_offset
+            self._open_transactions[header.base_offset] = header.producer_id
+
+    def end_transaction(
+        self, header: BatchHeader, kind: ControlType, coordinator_epoch: int, last_stable_offset: int
+    ) -> AbortedTransaction | None:
+        """A marker is in the log; returns the transaction where it was aborted and had records here."""
+        self.map_end_offset = header.last_offset + 1
+        entry = self.producers.get(header.producer_id)
+        if entry is None:
+            entry = self.producers[header.producer_id] = ProducerEntry(header.producer_id)
+        if header.producer_epoch > entry.producer_epoch:
+            entry.batches.clear()
+        entry.producer_epoch = max(entry.producer_epoch, header.producer_epoch)
+        entry.coordinator_epoch = max(entry.coordinator_epoch, coordinator_epoch)
+        entry.last_timestamp_ms = header.max_timestamp
+        first = entry.transaction_start
+        if first == NO_OFFSET:
+            return None
+        entry.transaction_start = NO_OFFSET
+        self._open_transactions.pop(first, None)
+        self._unreplicated.append((first, header.last_offset))
+        if kind is not ControlType.ABORT:
+            return None
+        stable = min([last_stable_offset, *self._open_transactions, header.last_offset + 1])
+        return AbortedTransaction(header.producer_id, first, header.last_offset, stable)
+
+    def check_marker(self, header: BatchHeader, coordinator_epoch: int) -> None:
+        """Raises ApiError: INVALID_PRODUCER_EPOCH, TRANSACTION_COORDINATOR_FENCED."""
+        entry = self.producers.get(header.producer_id)
+        if entry is None:
+            return
+        if header.producer_epoch < entry.producer_epoch:
+            raise ApiError(ErrorCode.INVALID_PRODUCER_EPOCH, f"a marker of epoch {header.producer_epoch} is stale")
+        if coordinator_epoch < entry.coordinator_epoch:
+            raise ApiError(ErrorCode.TRANSACTION_COORDINATOR_FENCED, f"coordinator epoch {coordinator_epoch} is stale")
+
+    def first_unstable_offset(self, high_watermark: int) -> int | None:
+        """Where the oldest transaction begins that is open, or whose end is not yet below the high watermark."""
+        while self._unreplicated and self._unreplicated[0][1] < high_watermark:
+            self._unreplicated.popleft()
+        starts = [first for first, _ in self._unreplicated]
+        if self._open_transactions:
+            starts.append(next(iter(self._open_transactions)))
+        return min(starts, default=None)
+
+    def expire(self, now_ms: int, expiration_ms: int) -> int:
+        """Forget producers that were silent for so long and have no open transaction; returns how many."""
+        silent = [
+            producer_id
+            for producer_id, entry in self.producers.items()
+            if entry.transaction_start == NO_OFFSET and now_ms - entry.last_timestamp_ms >= expiration_ms
+        ]
+        for producer_id in silent:
+            del self.producers[producer_id]
+        return len(silent)
+
+    # -- snapshots ----------------------------------------------------------------------------------------------
+
+    def snapshot(self) -> bytes:
+        """The bytes of Kafka's producer snapshot file; only the last batch of each producer is kept, as there."""
+        entries = bytearray()
+        for entry in self.producers.values():
+            last = entry.batches[-1] if entry.batches else KnownBatch(-1, -1, -1, 0, entry.last_timestamp_ms)
+            entries += _ENTRY.pack(
+                entry.producer_id,
+                entry.producer_epoch,
+                last.last_sequence,
+                last.last_offset,
+                last.offset_delta,
+                entry.last_timestamp_ms,
+                entry.coordinator_epoch,
+                entry.transaction_start,
+            )
+        body = struct.pack(">i", len(self.producers)) + entries
+        return struct.pack(">hI", _SNAPSHOT_VERSION, _crc32c.crc32c(body)) + body
+
+    @classmethod
+    def from_snapshot(cls, data: bytes, end_offset: int) -> ProducerState:
+        """The state as a snapshot up to `end_offset` (exclusive) tells it. Raises CorruptSnapshotError."""
+        state = cls()
+        state.map_end_offset = end_offset
+        if len(data) < _HEAD.size:
+            raise CorruptSnapshotError("shorter than its head")
+        version, crc, count = _HEAD.unpack_from(data)
+        if version != _SNAPSHOT_VERSION or crc != _crc32c.crc32c(memoryview(data)[_CRC_START:]):
+            raise CorruptSnapshotError(f"version {version}, or its checksum does not match")
+        if len(data) != _HEAD.size + count * _ENTRY.size:
+            raise CorruptSnapshotError(f"{count} producers do not fill {len(data)} bytes")
+        transactions = []
+        for position in range(_HEAD.size, len(data), _ENTRY.size):
+            fields = _ENTRY.unpack_from(data, position)
+            producer_id, epoch, last_sequence, last_offset, delta, timestamp, coordinator_epoch, start = fields
+            entry = ProducerEntry(producer_id, epoch)
+            entry.last_timestamp_ms, entry.coordinator_epoch, entry.transaction_start = (
+                timestamp,
+                coordinator_epoch,
+                start,
+            )
+            if last_offset >= 0:
+                first_sequence = advance_sequence(last_sequence, -delta)
+                entry.batches.append(KnownBatch(first_sequence, last_sequence, last_offset, delta, timestamp))
+            state.producers[producer_id] = entry
+            if start != NO_OFFSET:
+                transactions.append((start, producer_id))
+        state._open_transactions = dict(sorted(transactions))
+        return state
+
+
+def _out_of_order(header: BatchHeader, expected: str) -> ApiError:
+    return ApiError(
+        ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
+        f"Out of order sequence number {header.base_sequence} of producer {header.producer_id}: {expected}",
+    )

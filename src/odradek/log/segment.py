@@ -1,0 +1,285 @@
+"""One segment: a file of batches from `base_offset` on, with its indexes.
+
+Positions are bytes in the file. Reading never copies: `locate` finds batches by their headers, and what is read are
+`FileSlice`s. Appending is one write; the size, and with it everything that readers see, moves only after it.
+"""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from odradek.common.errors import ApiError, ErrorCode, StorageError
+from odradek.common.ports import Buffer, Disk
+from odradek.log.files import FileCache, FileSlice
+from odradek.log.index import CorruptIndexError, OffsetIndex, TimeIndex, TransactionIndex
+from odradek.record.batch import HEADER_BYTES, MAGIC, BatchHeader, crc_is_valid, read_size
+
+MAX_RELATIVE_OFFSET = 2**31 - 1
+# One read covers an index interval, so that finding a batch is one or two reads.
+SCAN_BYTES = 4096 + HEADER_BYTES
+RECOVERY_READ_BYTES = 1 << 20
+_FULL_DISK = (errno.ENOSPC, errno.EDQUOT)
+
+
+@dataclass(frozen=True, slots=True)
+class Damage:
+    """Where a segment stops making sense, and why."""
+
+    position: int
+    reason: str
+
+
+def segment_path(directory: Path, base_offset: int, suffix: str) -> Path:
+    """`<directory>/00000000000000000042.log` and the like."""
+    return directory / f"{base_offset:020d}{suffix}"
+
+
+class Segment:
+    """A segment of one log."""
+
+    def __init__(self, files: FileCache, directory: Path, base_offset: int, *, created_ms: int) -> None:
+        self._files = files
+        self._disk: Disk = files.disk
+        self.directory = directory
+        self.base_offset = base_offset
+        self.created_ms = created_ms
+        self.path = segment_path(directory, base_offset, ".log")
+        self.size_bytes = 0
+        self.offsets = OffsetIndex(self._disk, segment_path(directory, base_offset, ".index"), base_offset)
+        self.times = TimeIndex(self._disk, segment_path(directory, base_offset, ".timeindex"), base_offset)
+        self.transactions = TransactionIndex(self._disk, segment_path(directory, base_offset, ".txnindex"))
+        self.max_timestamp_ms = -1
+        self.max_timestamp_offset = -1
+        self._first_timestamp_ms: int | None = None
+        self._bytes_since_index = 0
+        self._last_batch: tuple[int, int] | None = None
+        self._indexes_loaded = True
+
+    # -- opening ------------------------------------------------------------------------------------------------
+
+    def open(self, *, create: bool = False) -> None:
+        """Learn the size from the file; raises OSError."""
+        self.size_bytes = self._files.get(self.path, create=create).file.size()
+        self._indexes_loaded = create
+
+    def load_indexes(self) -> None:
+        """Read the index files, once; rebuild them from the log where they are missing or wrong."""
+        if self._indexes_loaded:
+            return
+        self._indexes_loaded = True
+        try:
+            missing = self.size_bytes > 0 and not self._disk.exists(self.offsets.path)
+            self.offsets.load(log_bytes=self.size_bytes)
+            self.times.load()
+            self.transactions.load()
+        except CorruptIndexError:
+            missing = True
+        if missing:
+            self.rebuild_indexes(4096)
+            return
+        newest = self.times.last()
+        if newest is not None:
+            self.max_timestamp_ms, self.max_timestamp_offset = newest
+        for _, header in self.headers(self.offsets.last_position()):
+            self._see_timestamp(header)
+
+    def rebuild_indexes(self, index_interval_bytes: int) -> None:
+        """Make offset and time index anew from the batches' headers. The transaction index stays."""
+        self._indexes_loaded = True
+        self.offsets.clear()
+        self.times.clear()
+        self.max_timestamp_ms = self.max_timestamp_offset = -1
+        self._bytes_since_index = 0
+        for position, header in self.headers(0):
+            self._index_batch(header, position, index_interval_bytes)
+
+    # -- writing ------------------------------------------------------------------------------------------------
+
+    def append(
+        self, chunks: Sequence[Buffer], headers: Sequence[BatchHeader], *, index_interval_bytes: int, log_dir: Path
+    ) -> None:
+        """Write batches whose headers already bear their offsets, by one write.
+
+        Raises:
+            ApiError: KAFKA_STORAGE_ERROR, the disk is full; nothing of it is in the log, and a later append may fit.
+            StorageError: the write failed in another way; the directory must go offline.
+        """
+        position = self.size_bytes
+        try:
+            file = self._files.get(self.path).file
+            written = file.write_at(position, chunks)
+        except OSError as error:
+            self._undo_write(position, error, log_dir)
+        self.size_bytes = position + written
+        for header in headers:
+            self._index_batch(header, position, index_interval_bytes)
+            position += header.size_bytes
+        assert position == self.size_bytes, f"{self.path}: headers and bytes disagree"
+
+    def _undo_write(self, position: int, error: OSError, log_dir: Path) -> None:
+        if error.errno in _FULL_DISK:
+            try:
+                self._files.get(self.path).file.truncate(position)
+            except OSError as second:
+                raise StorageError(log_dir, f"{self.path}: {second}") from error
+            raise ApiError(ErrorCode.KAFKA_STORAGE_ERROR, f"No space left on the device of {log_dir}") from None
+        raise StorageError(log_dir, f"{self.path}: {error}") from error
+
+    def _index_batch(self, header: BatchHeader, position: int, index_interval_bytes: int) -> None:
+        if self._bytes_since_index > index_interval_bytes:
+            self.offsets.append(header.last_offset, position)
+            self.times.maybe_append(self.max_timestamp_ms, self.max_timestamp_offset)
+            self._bytes_since_index = 0
+        self._bytes_since_index += header.size_bytes
+        self._last_batch = (header.base_offset, position)
+        self._see_timestamp(header)
+
+    def _see_timestamp(self, header: BatchHeader) -> None:
+        if header.max_timestamp > self.max_timestamp_ms:
+            self.max_timestamp_ms = header.max_timestamp
+            self.max_timestamp_offset = header.last_offset
+
+    def first_timestamp_ms(self) -> int | None:
+        """Of the first batch: the age that segment.ms means is counted from it. None where the segment is empty."""
+        if self._first_timestamp_ms is None:
+            for _, header in self.headers(0):
+                self._first_timestamp_ms = header.max_timestamp
+                break
+        return self._first_timestamp_ms
+
+    def would_overflow(self, last_offset: int) -> bool:
+        """Whether an offset no longer fits into the 32 bits that indexes have for it."""
+        return last_offset - self.base_offset > MAX_RELATIVE_OFFSET
+
+    def seal(self) -> None:
+        """No more batches come: note the newest timestamp, as Kafka does when it rolls."""
+        self.load_indexes()
+        self.times.maybe_append(self.max_timestamp_ms, self.max_timestamp_offset)
+
+    def flush_indexes(self) -> None:
+        """Write index entries that are only in memory; raises OSError."""
+        if self._indexes_loaded:
+            self.offsets.flush()
+            self.times.flush()
+            self.transactions.flush()
+
+    def sync(self) -> None:
+        """Block until the batches are durable; raises OSError, after which they are not."""
+        self._files.get(self.path).file.sync()
+
+    def truncate_to(self, position: int, end_offset: int) -> None:
+        """Cut at a batch boundary; both are exclusive ends. Raises OSError."""
+        self.load_indexes()
+        self._files.get(self.path).file.truncate(position)
+        self.size_bytes = position
+        self.offsets.truncate(end_offset, position)
+        self.times.truncate(end_offset)
+        self.transactions.truncate(end_offset)
+        self._bytes_since_index = position - self.offsets.last_position()
+        self._last_batch = None
+        self.max_timestamp_ms, self.max_timestamp_offset = self.times.last() or (-1, -1)
+        if position == 0:
+            self._first_timestamp_ms = None
+        for _, header in self.headers(self.offsets.last_position()):
+            self._see_timestamp(header)
+
+    # -- reading ------------------------------------------------------------------------------------------------
+
+    def headers(self, position: int) -> Iterator[tuple[int, BatchHeader]]:
+        """(position, header) of each whole batch from a batch boundary on."""
+        file = self._files.get(self.path).file
+        window, start = b"", position
+        while position + HEADER_BYTES <= self.size_bytes:
+            inside = position - start
+            if inside < 0 or inside + HEADER_BYTES > len(window):
+                window, start, inside = file.read_at(position, SCAN_BYTES), position, 0
+                if len(window) < HEADER_BYTES:
+                    return
+            header = BatchHeader.read(window, inside)
+            if header.size_bytes < HEADER_BYTES or position + header.size_bytes > self.size_bytes:
+                return
+            yield position, header
+            position += header.size_bytes
+
+    def locate(self, offset: int) -> tuple[int, BatchHeader] | None:
+        """(position, header) of the first batch that holds `offset` or a later one; None where there is none."""
+        if self._last_batch is not None and offset >= self._last_batch[0]:
+            start = self._last_batch[1]
+        else:
+            self.load_indexes()
+            start = self.offsets.position_for(offset)
+        for position, header in self.headers(start):
+            if header.last_offset >= offset:
+                return position, header
+        return None
+
+    def read(
+        self, position: int, first: BatchHeader, *, max_bytes: int, end_position: int, at_least_one: bool
+    ) -> FileSlice | None:
+        """The bytes from a batch on, up to `max_bytes` and `end_position`; ends at a known boundary where it can."""
+        available = end_position - position
+        length = min(available, max_bytes)
+        if length < first.size_bytes:
+            if not at_least_one or available < first.size_bytes:
+                return None
+            length = first.size_bytes
+        elif length < available:
+            self.load_indexes()
+            boundary = self.offsets.boundary_before(position + length)
+            if boundary >= position + first.size_bytes:
+                length = boundary - position
+        return FileSlice(self._files.get(self.path), position, length)
+
+    def batch_bytes(self, position: int, header: BatchHeader) -> bytes:
+        return self._files.get(self.path).file.read_at(position, header.size_bytes)
+
+    # -- checking -----------------------------------------------------------------------------------------------
+
+    def check_batches(self, *, expected_offset: int) -> Iterator[tuple[int, BatchHeader, bytes] | Damage]:
+        """Every batch with its bytes, verified by CRC and order of offsets; a `Damage` is the last item, if any."""
+        file = self._files.get(self.path).file
+        position = 0
+        window, start = b"", 0
+        while position < self.size_bytes:
+            if self.size_bytes - position < HEADER_BYTES:
+                yield Damage(position, "the file ends inside a header")
+                return
+            inside = position - start
+            if inside + HEADER_BYTES > len(window):
+                window, start, inside = file.read_at(position, RECOVERY_READ_BYTES), position, 0
+            _, size = read_size(window, inside)
+            header = BatchHeader.read(window, inside)
+            if size < HEADER_BYTES or header.magic != MAGIC or position + size > self.size_bytes:
+                yield Damage(position, f"no whole batch: size {size}, magic {header.magic}")
+                return
+            if inside + size > len(window):
+                window, start, inside = file.read_at(position, max(size, RECOVERY_READ_BYTES)), position, 0
+            batch = window[inside : inside + size]
+            if len(batch) < size or not crc_is_valid(batch, header):
+                yield Damage(position, "the checksum does not match")
+                return
+            if header.base_offset < expected_offset or header.last_offset < header.base_offset:
+                yield Damage(position, f"offset {header.base_offset} follows {expected_offset - 1}")
+                return
+            expected_offset = header.last_offset + 1
+            yield position, header, batch
+            position += size
+
+    # -- ending -------------------------------------------------------------------------------------------------
+
+    def paths(self) -> list[Path]:
+        return [self.path, self.offsets.path, self.times.path, self.transactions.path]
+
+    def mark_deleted(self) -> list[Path]:
+        """Rename the files to `.deleted`, so that they are gone for the log and still there for readers."""
+        renamed = []
+        for path in self.paths():
+            self._files.forget(path)
+            if self._disk.exists(path):
+                target = path.with_name(path.name + ".deleted")
+                self._disk.rename(path, target)
+                renamed.append(target)
+        return renamed
