@@ -1,0 +1,624 @@
+"""One partition's log: the file of all records in order, and the five marks that say what may be seen of it.
+
+- log_start_offset (inclusive): the first record that may be read
+- log_end_offset (exclusive): the next record gets it
+- recovery_point (exclusive): all below is durable
+- high_watermark (exclusive): all below is committed; moved by whoever replicates
+- last_stable_offset (exclusive): all below is committed and belongs to no open transaction
+
+Every method is plain and runs on the broker's loop, but for the work that `begin_flush` returns. A write moves the
+log's end, then the index: a reader never sees a batch that is not whole. Source: Kafka UnifiedLog, LogSegment.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from odradek.common.errors import ApiError, ErrorCode, StorageError
+from odradek.log.checkpoints import LEADER_EPOCHS, TopicPartition, write_lines
+from odradek.log.config import LogConfig
+from odradek.log.epoch_cache import EpochCache
+from odradek.log.files import FileCache, FileSlice
+from odradek.log.index import AbortedTransaction
+from odradek.log.producer_state import ProducerEntry, ProducerState
+from odradek.log.recovery import LoadedLog, load_directory, load_producers, snapshot_offsets
+from odradek.log.retention import count_deletable
+from odradek.log.segment import Segment, segment_path
+from odradek.record.batch import (
+    BatchHeader,
+    patch_base_offset,
+    patch_leader_epoch,
+    stamp_log_append_time,
+)
+from odradek.record.control import ControlType, control_type, marker_coordinator_epoch
+from odradek.record.reader import read_batches, read_records
+
+MutableBatch = bytearray | memoryview
+
+
+@dataclass(frozen=True, slots=True)
+class AppendInfo:
+    """Where an append lies; offsets inclusive.
+
+    Attributes:
+        log_append_time_ms: the broker's time where the topic wants it, else -1.
+        duplicate: the batch had been appended before; the offsets are those of then.
+    """
+
+    base_offset: int
+    last_offset: int
+    log_append_time_ms: int = -1
+    duplicate: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class ReadResult:
+    """What a read found: slices of files, nothing copied; empty at the end of what may be read."""
+
+    chunks: list[FileSlice]
+    size_bytes: int
+
+
+NOTHING = ReadResult([], 0)
+RemoveLater = Callable[[list[Path], int], None]
+
+
+class Log:
+    """The log of one partition, in one directory. The caller owns locking out a second one."""
+
+    def __init__(
+        self,
+        files: FileCache,
+        directory: Path,
+        topic_partition: TopicPartition,
+        config: LogConfig,
+        loaded: LoadedLog,
+        *,
+        jitter: float = 0.0,
+        remove_later: RemoveLater | None = None,
+    ) -> None:
+        """
+        Args:
+            loaded: what `load_directory` found.
+            jitter: this log's share of segment.jitter.ms, 0 to 1.
+            remove_later: takes files that may be removed after so many ms; without it they go at once.
+        """
+        self._files = files
+        self.directory = directory
+        self.topic_partition = topic_partition
+        self.config = config
+        self._jitter = jitter
+        self._remove_later = remove_later or self._remove_now
+        self._segments = loaded.segments
+        self._bases = [segment.base_offset for segment in loaded.segments]
+        self.epochs: EpochCache = loaded.epochs
+        self.producers: ProducerState = loaded.producers
+        self.log_start_offset = loaded.log_start_offset
+        self.log_end_offset = loaded.log_end_offset
+        self.recovery_point = loaded.recovery_point
+        self._high_watermark = loaded.log_start_offset
+        self._unsynced_snapshots: list[Path] = []
+        self.last_flush_ms = 0
+
+    @classmethod
+    def open(
+        cls,
+        files: FileCache,
+        directory: Path,
+        topic_partition: TopicPartition,
+        config: LogConfig,
+        *,
+        now_ms: int,
+        clean_shutdown: bool = False,
+        recovery_point: int = 0,
+        log_start_offset: int = 0,
+        jitter: float = 0.0,
+        remove_later: RemoveLater | None = None,
+        notes: list[str] | None = None,
+    ) -> Log:
+        """Load a directory, which must exist; blocks.
+
+        Args:
+            notes: takes one line for each thing that recovery put right.
+        Raises:
+            StorageError: the disk failed.
+        """
+        try:
+            loaded = load_directory(
+                files,
+                directory,
+                now_ms=now_ms,
+                clean_shutdown=clean_shutdown,
+                recovery_point=recovery_point,
+                log_start_offset=log_start_offset,
+                index_interval_bytes=config.index_interval_bytes,
+            )
+        except OSError as error:
+            raise StorageError(directory.parent, f"{directory}: {error}") from error
+        if notes is not None:
+            notes += loaded.notes
+        return cls(files, directory, topic_partition, config, loaded, jitter=jitter, remove_later=remove_later)
+
+    # -- marks --------------------------------------------------------------------------------------------------
+
+    @property
+    def log_dir(self) -> Path:
+        return self.directory.parent
+
+    @property
+    def high_watermark(self) -> int:
+        return self._high_watermark
+
+    @property
+    def last_stable_offset(self) -> int:
+        """Where read_committed readers stop; recomputed from the open transactions, of which most logs have none."""
+        unstable = self.producers.first_unstable_offset(self._high_watermark)
+        return self._high_watermark if unstable is None else min(unstable, self._high_watermark)
+
+    @property
+    def active_segment(self) -> Segment:
+        return self._segments[-1]
+
+    @property
+    def segment_count(self) -> int:
+        return len(self._segments)
+
+    @property
+    def size_bytes(self) -> int:
+        return sum(segment.size_bytes for segment in self._segments)
+
+    @property
+    def unflushed_count(self) -> int:
+        """Records that a loss of power would take."""
+        return self.log_end_offset - self.recovery_point
+
+    @property
+    def latest_epoch(self) -> int:
+        return self.epochs.latest_epoch
+
+    def update_high_watermark(self, offset: int) -> bool:
+        """Move the high watermark forward, never past the log's end; returns whether it moved."""
+        offset = min(offset, self.log_end_offset)
+        if offset <= self._high_watermark:
+            return False
+        self._high_watermark = offset
+        return True
+
+    # -- appending ----------------------------------------------------------------------------------------------
+
+    def append_as_leader(
+        self, batches: Sequence[MutableBatch | bytes], headers: Sequence[BatchHeader], *, leader_epoch: int, now_ms: int
+    ) -> AppendInfo:
+        """Give batches their offsets and write them to the active segment, by one write.
+
+        Only base_offset and partition_leader_epoch are patched, in place; both lie before the bytes that the CRC
+        covers. With LogAppendTime the timestamp is written too, and the CRC computed anew.
+
+        Args:
+            batches: one whole batch of format v2 each, already validated.
+            headers: theirs, in the same order.
+            leader_epoch: under which we lead; never below the log's latest.
+            now_ms: wall clock; written only for LogAppendTime, and what segment.ms is counted by.
+        Returns:
+            The offsets of the first and last record. A single batch that is one of its producer's last five again
+            gets the offsets it had.
+        Raises:
+            ApiError: INVALID_PRODUCER_EPOCH, OUT_OF_ORDER_SEQUENCE_NUMBER, RECORD_LIST_TOO_LARGE,
+                KAFKA_STORAGE_ERROR (disk full; nothing was written).
+            StorageError: the write failed; this directory must go offline.
+        Durability: in the page cache on return; survives a loss of power after a flush.
+        Concurrency: no await; atomic on the broker's loop.
+        Source: KIP-98, KIP-101; Kafka UnifiedLog.append.
+        """
+        for header in headers:
+            if header.producer_id >= 0 and not header.is_control:
+                known = self.producers.check(header)
+                if known is not None and len(headers) == 1:
+                    return AppendInfo(known.base_offset, known.last_offset, -1, duplicate=True)
+        stamp = self.config.log_append_time
+        offset = first = self.log_end_offset
+        final, chunks = [], []
+        for batch, header in zip(batches, headers, strict=True):
+            mutable = bytearray(batch) if isinstance(batch, bytes) or memoryview(batch).readonly else batch
+            patch_base_offset(mutable, offset)
+            patch_leader_epoch(mutable, leader_epoch)
+            if stamp and not header.is_control:
+                stamp_log_append_time(mutable, now_ms)
+                header = BatchHeader.read(mutable)
+            else:
+                header = header._replace(base_offset=offset, partition_leader_epoch=leader_epoch)
+            final.append(header)
+            chunks.append(mutable)
+            offset = header.last_offset + 1
+        self._append(chunks, final, now_ms)
+        return AppendInfo(first, offset - 1, now_ms if stamp else -1)
+
+    def append_as_follower(self, data: bytes | MutableBatch, *, now_ms: int) -> AppendInfo | None:
+        """Append what the leader sent, offsets and epochs as they are; None where no whole batch is there.
+
+        Raises:
+            ApiError: CORRUPT_MESSAGE for offsets that do not follow, KAFKA_STORAGE_ERROR. StorageError.
+        """
+        chunks, headers = [], []
+        expected = self.log_end_offset
+        view = memoryview(data)
+        for position, header in read_batches(data):
+            if header.base_offset < expected:
+                raise ApiError(
+                    ErrorCode.CORRUPT_MESSAGE,
+                    f"the leader sent offset {header.base_offset} where {expected} was expected",
+                )
+            headers.append(header)
+            chunks.append(view[position : position + header.size_bytes])
+            expected = header.last_offset + 1
+        if not headers:
+            return None
+        self._append(chunks, headers, now_ms)
+        return AppendInfo(headers[0].base_offset, headers[-1].last_offset)
+
+    def _append(self, chunks: Sequence[MutableBatch], headers: Sequence[BatchHeader], now_ms: int) -> None:
+        size = sum(header.size_bytes for header in headers)
+        if size > self.config.segment_bytes:
+            raise ApiError(
+                ErrorCode.RECORD_LIST_TOO_LARGE,
+                f"{size} bytes are more than segment.bytes={self.config.segment_bytes} of {self.topic_partition}",
+            )
+        if self._must_roll(size, headers, now_ms):
+            self.roll(now_ms)
+        segment = self._segments[-1]
+        segment.append(
+            chunks, headers, index_interval_bytes=self.config.index_interval_bytes, log_dir=self.directory.parent
+        )
+        self.log_end_offset = headers[-1].last_offset + 1
+        for chunk, header in zip(chunks, headers, strict=True):
+            if header.partition_leader_epoch > self.epochs.latest_epoch:
+                self.assign_epoch(header.partition_leader_epoch, header.base_offset)
+            if header.producer_id >= 0:
+                self._update_producers(segment, chunk, header)
+            else:
+                self.producers.map_end_offset = header.last_offset + 1
+
+    def _update_producers(self, segment: Segment, chunk: MutableBatch, header: BatchHeader) -> None:
+        if not header.is_control:
+            self.producers.update(header)
+            return
+        record = read_records(chunk, header)[0]
+        kind = control_type(record)
+        if kind not in (ControlType.ABORT, ControlType.COMMIT):
+            return
+        epoch = marker_coordinator_epoch(record)
+        aborted = self.producers.end_transaction(header, kind, epoch, self.last_stable_offset)
+        if aborted is not None:
+            segment.load_indexes()
+            segment.transactions.append(aborted)
+
+    def assign_epoch(self, leader_epoch: int, start_offset: int) -> None:
+        """A leader's epoch begins here; durable on return, because truncation is decided by it."""
+        if self.epochs.assign(leader_epoch, start_offset):
+            self._write_epochs()
+
+    def _write_epochs(self) -> None:
+        try:
+            write_lines(self._files.disk, self.directory / LEADER_EPOCHS, self.epochs.lines())
+        except OSError as error:
+            raise StorageError(self.log_dir, f"{self.directory / LEADER_EPOCHS}: {error}") from error
+
+    # -- rolling ------------------------------------------------------------------------------------------------
+
+    def _must_roll(self, size: int, headers: Sequence[BatchHeader], now_ms: int) -> bool:
+        segment, config = self._segments[-1], self.config
+        if segment.size_bytes == 0:
+            return segment.would_overflow(headers[-1].last_offset)
+        if segment.size_bytes + size > config.segment_bytes or segment.would_overflow(headers[-1].last_offset):
+            return True
+        if segment.offsets.size_bytes >= config.segment_index_bytes - 8:
+            return True
+        first = segment.first_timestamp_ms()
+        age = (
+            max(headers[-1].max_timestamp, headers[0].max_timestamp) - first
+            if first is not None and first >= 0
+            else (now_ms - segment.created_ms)
+        )
+        return age > config.segment_ms - int(self._jitter * min(config.segment_jitter_ms, config.segment_ms))
+
+    def roll(self, now_ms: int) -> None:
+        """Begin a new active segment at the log's end, and keep the producers' state beside it."""
+        active = self._segments[-1]
+        if active.size_bytes == 0 and active.base_offset == self.log_end_offset:
+            return
+        try:
+            active.seal()
+            active.flush_indexes()
+            self._take_snapshot()
+            segment = Segment(self._files, self.directory, self.log_end_offset, created_ms=now_ms)
+            segment.open(create=True)
+        except OSError as error:
+            raise StorageError(self.log_dir, f"{self.directory}: {error}") from error
+        self._segments.append(segment)
+        self._bases.append(segment.base_offset)
+
+    def _take_snapshot(self) -> None:
+        path = segment_path(self.directory, self.log_end_offset, ".snapshot")
+        disk = self._files.disk
+        disk.remove(path)
+        file = disk.open(path, create=True)
+        try:
+            file.write_at(0, [self.producers.snapshot()])
+        finally:
+            file.close()
+        self._unsynced_snapshots.append(path)
+
+    # -- flushing -----------------------------------------------------------------------------------------------
+
+    def begin_flush(self) -> tuple[int, Callable[[], None]]:
+        """What must be done to make the log durable up to its end as it is now.
+
+        Returns:
+            (end offset, blocking work to run off the loop); then call `finish_flush(end offset)`. The work raises
+            StorageError, after which the directory is lost and must not be tried again.
+        """
+        end = self.log_end_offset
+        disk, directory = self._files.disk, self.directory
+        dirty = [segment for segment in self._segments if self._end_of(segment) > self.recovery_point]
+        snapshots, self._unsynced_snapshots = self._unsynced_snapshots, []
+        try:
+            for segment in dirty:
+                segment.flush_indexes()
+            held = [self._files.get(segment.path) for segment in dirty]
+        except OSError as error:
+            raise StorageError(self.log_dir, f"{directory}: {error}") from error
+        names_changed = bool(snapshots) or any(segment.base_offset >= self.recovery_point for segment in dirty)
+
+        def work() -> None:
+            try:
+                for shared in held:
+                    shared.file.sync()
+                for path in snapshots:
+                    if disk.exists(path):
+                        file = disk.open(path)
+                        try:
+                            file.sync()
+                        finally:
+                            file.close()
+                if names_changed:
+                    disk.sync_dir(directory)
+            except OSError as error:
+                raise StorageError(directory.parent, f"{directory}: {error}") from error
+
+        return end, work
+
+    def finish_flush(self, end_offset: int) -> None:
+        """The work of `begin_flush` is done: all below is durable."""
+        self.recovery_point = max(self.recovery_point, min(end_offset, self.log_end_offset))
+
+    def flush(self) -> None:
+        """Make all durable; blocks. For starts, stops and tools."""
+        end, work = self.begin_flush()
+        work()
+        self.finish_flush(end)
+
+    def _end_of(self, segment: Segment) -> int:
+        index = bisect_right(self._bases, segment.base_offset)
+        return self._bases[index] if index < len(self._bases) else self.log_end_offset
+
+    # -- reading ------------------------------------------------------------------------------------------------
+
+    def read(
+        self, offset: int, *, max_bytes: int, upper_offset: int | None = None, at_least_one: bool = True
+    ) -> ReadResult:
+        """Batches from the one that holds `offset` on, out of one segment.
+
+        Args:
+            upper_offset: exclusive; None for the log's end. Batches that reach beyond are left out.
+            at_least_one: the first batch is given whole, even when it is larger than `max_bytes`.
+        Returns:
+            Slices of at most `max_bytes`; the last batch may be cut off, as Kafka's clients expect.
+        Raises:
+            ApiError: OFFSET_OUT_OF_RANGE below the log start or above the log end. StorageError.
+        """
+        if not self.log_start_offset <= offset <= self.log_end_offset:
+            raise ApiError(
+                ErrorCode.OFFSET_OUT_OF_RANGE,
+                f"offset {offset} is not in [{self.log_start_offset}, {self.log_end_offset}] of {self.topic_partition}",
+            )
+        upper = self.log_end_offset if upper_offset is None else min(upper_offset, self.log_end_offset)
+        if offset >= upper or (max_bytes <= 0 and not at_least_one):
+            return NOTHING
+        try:
+            return self._read(offset, max_bytes, upper, at_least_one)
+        except OSError as error:
+            raise StorageError(self.log_dir, f"{self.directory}: {error}") from error
+
+    def _read(self, offset: int, max_bytes: int, upper: int, at_least_one: bool) -> ReadResult:
+        index = max(0, bisect_right(self._bases, offset) - 1)
+        for segment in self._segments[index:]:
+            if segment.base_offset >= upper:
+                break
+            found = segment.locate(offset)
+            if found is None:
+                continue
+            position, first = found
+            if first.base_offset >= upper:
+                break
+            end_position = segment.size_bytes
+            if upper < self._end_of(segment):
+                beyond = segment.locate(upper)
+                end_position = beyond[0] if beyond is not None else end_position
+            piece = segment.read(
+                position, first, max_bytes=max_bytes, end_position=end_position, at_least_one=at_least_one
+            )
+            return NOTHING if piece is None else ReadResult([piece], piece.length)
+        return NOTHING
+
+    def aborted_transactions(self, start_offset: int, end_offset: int) -> list[AbortedTransaction]:
+        """The aborted transactions that have records in [start, end), by first offset."""
+        found = []
+        index = max(0, bisect_right(self._bases, start_offset) - 1)
+        for segment in self._segments[index:]:
+            segment.load_indexes()
+            found += [
+                entry
+                for entry in segment.transactions.entries
+                if entry.last_offset >= start_offset and entry.first_offset < end_offset
+            ]
+            if segment.transactions.entries and segment.transactions.entries[-1].last_stable_offset >= end_offset:
+                break
+        return sorted(found, key=lambda entry: entry.first_offset)
+
+    def offset_for_timestamp(self, timestamp_ms: int) -> tuple[int, int, int] | None:
+        """(timestamp, offset, leader epoch) of the first record that is at least so new; None where there is none."""
+        try:
+            for segment in self._segments:
+                segment.load_indexes()
+                if segment.max_timestamp_ms < timestamp_ms:
+                    continue
+                start = max(segment.times.offset_before(timestamp_ms), self.log_start_offset)
+                found = segment.locate(start)
+                for position, header in segment.headers(found[0]) if found else ():
+                    if header.max_timestamp < timestamp_ms:
+                        continue
+                    for record in read_records(segment.batch_bytes(position, header), header):
+                        if record.timestamp_ms >= timestamp_ms and record.offset >= self.log_start_offset:
+                            return record.timestamp_ms, record.offset, header.partition_leader_epoch
+        except OSError as error:
+            raise StorageError(self.log_dir, f"{self.directory}: {error}") from error
+        return None
+
+    def max_timestamp_offset(self) -> tuple[int, int, int] | None:
+        """(timestamp, offset, leader epoch) of the newest record, the first where several are (KIP-734)."""
+        newest = -1
+        for segment in self._segments:
+            segment.load_indexes()
+            newest = max(newest, segment.max_timestamp_ms)
+        return self.offset_for_timestamp(newest) if newest >= 0 else None
+
+    def end_offset_for_epoch(self, leader_epoch: int) -> tuple[int, int]:
+        """(largest epoch not above the asked one, its end offset exclusive); (-1, -1) where undefined (KIP-279)."""
+        return self.epochs.end_offset_for(leader_epoch, self.log_end_offset)
+
+    def active_producers(self) -> list[ProducerEntry]:
+        """Every producer that the log remembers."""
+        return list(self.producers.producers.values())
+
+    # -- cutting ------------------------------------------------------------------------------------------------
+
+    def truncate_to(self, offset: int) -> bool:
+        """Drop all records at or above `offset`; returns whether there were any. Raises StorageError."""
+        if offset >= self.log_end_offset:
+            return False
+        if offset < self._bases[0]:
+            self.truncate_fully_and_start_at(offset)
+            return True
+        try:
+            while len(self._segments) > 1 and self._bases[-1] >= offset:
+                self._drop(self._segments.pop())
+                self._bases.pop()
+            segment = self._segments[-1]
+            found = segment.locate(offset)
+            if found is not None:
+                segment.truncate_to(found[0], offset)
+            self.log_end_offset = offset
+            self._after_cut()
+        except OSError as error:
+            raise StorageError(self.log_dir, f"{self.directory}: {error}") from error
+        return True
+
+    def truncate_fully_and_start_at(self, offset: int, *, now_ms: int = 0) -> None:
+        """Drop everything and begin at `offset`. Raises StorageError."""
+        try:
+            for segment in self._segments:
+                self._drop(segment)
+            fresh = Segment(self._files, self.directory, offset, created_ms=now_ms)
+            fresh.open(create=True)
+            self._segments, self._bases = [fresh], [offset]
+            self.log_start_offset = self.log_end_offset = offset
+            self.epochs.clear()
+            for snapshot in snapshot_offsets(self._files.disk, self.directory):
+                self._files.disk.remove(segment_path(self.directory, snapshot, ".snapshot"))
+            self._after_cut()
+        except OSError as error:
+            raise StorageError(self.log_dir, f"{self.directory}: {error}") from error
+
+    def _after_cut(self) -> None:
+        end = self.log_end_offset
+        self.recovery_point = min(self.recovery_point, end)
+        self._high_watermark = min(max(self._high_watermark, self.log_start_offset), end)
+        self.epochs.truncate_from_end(end)
+        self._write_epochs()
+        self.producers = load_producers(self._files.disk, self.directory, self._segments, end, [])
+
+    def _drop(self, segment: Segment) -> None:
+        self._remove_later(segment.mark_deleted(), self.config.file_delete_delay_ms)
+
+    def _remove_now(self, paths: list[Path], delay_ms: int) -> None:
+        for path in paths:
+            self._files.disk.remove(path)
+
+    # -- retention ----------------------------------------------------------------------------------------------
+
+    def advance_log_start(self, offset: int) -> bool:
+        """Nothing below `offset` may be read any more; returns whether that is new.
+
+        Raises:
+            ApiError: OFFSET_OUT_OF_RANGE above the high watermark.
+        """
+        if offset > self._high_watermark:
+            raise ApiError(
+                ErrorCode.OFFSET_OUT_OF_RANGE,
+                f"log start {offset} would pass the high watermark {self._high_watermark} of {self.topic_partition}",
+            )
+        if offset <= self.log_start_offset:
+            return False
+        self.log_start_offset = offset
+        if self.epochs.truncate_from_start(offset):
+            self._write_epochs()
+        return True
+
+    def delete_old_segments(self, now_ms: int) -> int:
+        """Drop segments that retention or the log start leaves behind; returns how many. Raises StorageError."""
+        ends = [self._end_of(segment) for segment in self._segments]
+        count = count_deletable(
+            self._segments,
+            ends,
+            self.config,
+            now_ms=now_ms,
+            log_start_offset=self.log_start_offset,
+            high_watermark=self._high_watermark,
+        )
+        if count == 0:
+            return 0
+        if count == len(self._segments):
+            self.roll(now_ms)
+        try:
+            for segment in self._segments[:count]:
+                self._drop(segment)
+            del self._segments[:count]
+            del self._bases[:count]
+            self._forget_snapshots_before(self._bases[0])
+        except OSError as error:
+            raise StorageError(self.log_dir, f"{self.directory}: {error}") from error
+        self.advance_log_start(max(self.log_start_offset, self._bases[0]))
+        return count
+
+    def _forget_snapshots_before(self, offset: int) -> None:
+        for snapshot in snapshot_offsets(self._files.disk, self.directory):
+            if snapshot < offset:
+                self._files.disk.remove(segment_path(self.directory, snapshot, ".snapshot"))
+
+    # -- ending -------------------------------------------------------------------------------------------------
+
+    def close(self, *, clean: bool = True) -> None:
+        """Let go of the files; a clean close makes all durable first and blocks. Raises StorageError."""
+        if clean:
+            try:
+                self._segments[-1].load_indexes()
+                self._take_snapshot()
+                for segment in self._segments:
+                    segment.flush_indexes()
+            except OSError as error:
+                raise StorageError(self.log_dir, f"{self.directory}: {error}") from error
+            self.flush()
+        self._files.forget_below(self.directory)

@@ -1,0 +1,222 @@
+"""From what lies in a partition's directory to a log that can be written.
+
+After a clean stop sizes and indexes are believed. After any other, every batch past the recovery point is verified,
+and the log is cut at the first one that is not whole: nothing behind it was acknowledged as durable. Recovery leaves no
+mark before it is done, so a crash in the middle of it is again an unclean start.
+
+Leftovers have one meaning each: `.deleted` and `.cleaned` files were never, or are no longer, part of the log and go;
+`.swap` files are complete replacements and take their place. Source: Kafka LogLoader.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from odradek.common.ports import Disk, read_file
+from odradek.log.checkpoints import LEADER_EPOCHS, CorruptCheckpointError, read_lines
+from odradek.log.epoch_cache import EpochCache
+from odradek.log.files import FileCache
+from odradek.log.producer_state import CorruptSnapshotError, ProducerState
+from odradek.log.segment import Damage, Segment, segment_path
+from odradek.record.batch import BatchHeader
+from odradek.record.control import ControlType, control_type, marker_coordinator_epoch
+from odradek.record.reader import read_records
+
+_LOG_FILE = re.compile(r"^(\d{20})\.log$")
+_SNAPSHOT_FILE = re.compile(r"^(\d{20})\.snapshot$")
+_INDEX_SUFFIXES = (".index", ".timeindex", ".txnindex")
+
+
+@dataclass(slots=True)
+class LoadedLog:
+    """What a directory holds.
+
+    Attributes:
+        log_end_offset: exclusive.
+        notes: one line for each thing that was put right, for the node's log.
+    """
+
+    segments: list[Segment]
+    epochs: EpochCache
+    producers: ProducerState
+    log_start_offset: int
+    log_end_offset: int
+    recovery_point: int
+    notes: list[str] = field(default_factory=list)
+
+
+def load_directory(
+    files: FileCache,
+    directory: Path,
+    *,
+    now_ms: int,
+    clean_shutdown: bool,
+    recovery_point: int,
+    log_start_offset: int,
+    index_interval_bytes: int,
+) -> LoadedLog:
+    """Load and, after an unclean stop, recover one partition's directory; makes an empty segment where there is none.
+
+    Args:
+        recovery_point: all below (exclusive) was durable when the checkpoint was written.
+        log_start_offset: the checkpoint's; raised to the first segment's base offset.
+    Raises:
+        OSError: the disk failed.
+    """
+    disk = files.disk
+    notes: list[str] = []
+    _settle_leftovers(disk, directory, notes)
+    bases = sorted(int(match[1]) for name in disk.list_dir(directory) if (match := _LOG_FILE.match(name)))
+    _remove_orphans(disk, directory, set(bases))
+    segments = []
+    for base in bases:
+        path = segment_path(directory, base, ".log")
+        segment = Segment(files, directory, base, created_ms=disk.modified_ms(path))
+        segment.open()
+        segments.append(segment)
+    if not segments:
+        segment = Segment(files, directory, max(0, log_start_offset), created_ms=now_ms)
+        segment.open(create=True)
+        segments.append(segment)
+    end = _end_of(segments[-1])
+    if not clean_shutdown or end is None:
+        end = _recover(segments, recovery_point, index_interval_bytes, notes)
+    log_start_offset = max(log_start_offset, segments[0].base_offset)
+    if end < log_start_offset:
+        notes.append(f"{directory.name}: the log ends at {end}, before its start {log_start_offset}: it begins anew")
+        for segment in segments:
+            segment.mark_deleted()
+        segments = [Segment(files, directory, log_start_offset, created_ms=now_ms)]
+        segments[0].open(create=True)
+        end = log_start_offset
+    epochs = _load_epochs(disk, directory, segments, end, notes)
+    producers = load_producers(disk, directory, segments, end, notes)
+    recovered = end if clean_shutdown else min(recovery_point, end)
+    return LoadedLog(segments, epochs, producers, log_start_offset, end, recovered, notes)
+
+
+def _settle_leftovers(disk: Disk, directory: Path, notes: list[str]) -> None:
+    for name in disk.list_dir(directory):
+        path = directory / name
+        if name.endswith((".deleted", ".cleaned", ".tmp")):
+            disk.remove(path)
+        elif name.endswith(".swap"):
+            disk.rename(path, path.with_suffix(""))
+            notes.append(f"{directory.name}: {name} takes its place")
+
+
+def _remove_orphans(disk: Disk, directory: Path, bases: set[int]) -> None:
+    """Index files whose segment is gone."""
+    for name in disk.list_dir(directory):
+        stem, _, suffix = name.partition(".")
+        if f".{suffix}" in _INDEX_SUFFIXES and stem.isdigit() and int(stem) not in bases:
+            disk.remove(directory / name)
+
+
+def _end_of(segment: Segment) -> int | None:
+    """The offset behind a segment's last batch by headers alone; None where the file does not end with one."""
+    segment.load_indexes()
+    end, position = segment.base_offset, segment.offsets.last_position()
+    for start, header in segment.headers(position):
+        end, position = header.last_offset + 1, start + header.size_bytes
+    return end if position == segment.size_bytes else None
+
+
+def _recover(segments: list[Segment], recovery_point: int, index_interval_bytes: int, notes: list[str]) -> int:
+    """Verify what lies past the recovery point, cut at the first damage; returns the log's end offset."""
+    end = segments[0].base_offset
+    for number, segment in enumerate(segments):
+        following = segments[number + 1].base_offset if number + 1 < len(segments) else None
+        if following is not None and following <= recovery_point:
+            end = following
+            continue
+        end, damage = _verify(segment, index_interval_bytes)
+        if damage is None:
+            continue
+        lost = [later.base_offset for later in segments[number + 1 :]]
+        notes.append(
+            f"{segment.path}: cut at position {damage.position}, offset {end}: {damage.reason}"
+            + (f"; {len(lost)} later segments go with it" if lost else "")
+        )
+        segment.truncate_to(damage.position, end)
+        for later in segments[number + 1 :]:
+            later.mark_deleted()
+        del segments[number + 1 :]
+        break
+    return end
+
+
+def _verify(segment: Segment, index_interval_bytes: int) -> tuple[int, Damage | None]:
+    end = segment.base_offset
+    for found in segment.check_batches(expected_offset=segment.base_offset):
+        if isinstance(found, Damage):
+            segment.rebuild_indexes(index_interval_bytes)
+            return end, found
+        end = found[1].last_offset + 1
+    segment.rebuild_indexes(index_interval_bytes)
+    return end, None
+
+
+def _load_epochs(disk: Disk, directory: Path, segments: list[Segment], end: int, notes: list[str]) -> EpochCache:
+    """The checkpoint, or, where it is missing or damaged, the epochs that the batches themselves tell."""
+    try:
+        epochs = EpochCache.from_lines(read_lines(disk, directory / LEADER_EPOCHS))
+    except CorruptCheckpointError as error:
+        notes.append(f"{error}; rebuilt from the log")
+        epochs = EpochCache()
+    epochs.truncate_from_end(end)
+    if epochs.latest_epoch < 0 or segments[-1].size_bytes:
+        whole = not epochs.entries()
+        for segment in segments if whole else segments[-1:]:
+            for _, header in segment.headers(0 if whole else segment.offsets.last_position()):
+                epochs.assign(header.partition_leader_epoch, header.base_offset)
+    return epochs
+
+
+def load_producers(disk: Disk, directory: Path, segments: list[Segment], end: int, notes: list[str]) -> ProducerState:
+    """The newest good snapshot at or below `end` (exclusive), and every batch behind it."""
+    state = ProducerState()
+    first_base = segments[0].base_offset
+    offsets = snapshot_offsets(disk, directory)
+    for offset in reversed(offsets):
+        path = segment_path(directory, offset, ".snapshot")
+        if offset > end:
+            disk.remove(path)
+            continue
+        try:
+            state = ProducerState.from_snapshot(read_file(disk, path), offset)
+            break
+        except CorruptSnapshotError as error:
+            notes.append(f"{path}: {error}; producers are read from the log")
+            disk.remove(path)
+    start = max(state.map_end_offset, first_base)
+    for segment in segments:
+        found = segment.locate(start) if segment.size_bytes else None
+        if found is None:
+            continue
+        for position, header in segment.headers(found[0]):
+            if header.last_offset >= start:
+                replay_batch(state, segment, position, header)
+    state.map_end_offset = end
+    return state
+
+
+def snapshot_offsets(disk: Disk, directory: Path) -> list[int]:
+    """The offsets up to which there are producer snapshots, rising."""
+    return sorted(int(match[1]) for name in disk.list_dir(directory) if (match := _SNAPSHOT_FILE.match(name)))
+
+
+def replay_batch(state: ProducerState, segment: Segment, position: int, header: BatchHeader) -> None:
+    """Bring producer state past one batch of the log; a marker must be read, since its header lacks its type."""
+    if not header.is_control:
+        state.update(header)
+        return
+    if not header.has_producer_id:
+        state.map_end_offset = header.last_offset + 1
+        return
+    record = read_records(segment.batch_bytes(position, header), header)[0]
+    kind = control_type(record)
+    if kind in (ControlType.ABORT, ControlType.COMMIT):
+        state.end_transaction(header, kind, marker_coordinator_epoch(record), header.base_offset)
