@@ -13,8 +13,7 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from functools import partial
-from random import Random
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 from uuid import UUID
 
 from odradek.common.errors import ApiError, ErrorCode, OdradekError
@@ -85,6 +84,12 @@ def answer_code(error: BaseException) -> ErrorCode:
     if isinstance(error, ApiError):
         return WRITE_ERRORS.get(error.code, error.code)
     return ErrorCode.NOT_COORDINATOR if isinstance(error, OdradekError) else ErrorCode.UNKNOWN_SERVER_ERROR
+
+
+class RandomBits(Protocol):
+    """The part of `random.Random` that member ids are made of."""
+
+    def getrandbits(self, k: int, /) -> int: ...
 
 
 class Shard:
@@ -255,7 +260,7 @@ class CoordinatorService:
         *,
         node_id: int,
         clock: Clock,
-        random: Random,
+        random: RandomBits,
         make_log: MakeLog,
         image: Callable[[], MetadataImage],
         create_topic: CreateTopic,

@@ -390,3 +390,27 @@ def test_groups_that_exist_in_memory_alone_are_bounded(shard: Any, monkeypatch: 
     assert shard.code(lambda: shard.ask_join("", group="one more")) == ErrorCode.COORDINATOR_NOT_AVAILABLE
     shard.advance(10_000)
     assert shard.join("", group="one more").error_code == ErrorCode.MEMBER_ID_REQUIRED
+
+
+def test_a_session_that_ran_out_while_the_member_waited_begins_anew(shard: Any) -> None:
+    (first, second), generation_id = shard.stable(2, session_ms=10_000, rebalance_ms=200_000)
+    shard.ask_join(first, rebalance_ms=200_000)
+    for _ in range(3):
+        shard.advance(9_000)
+        shard.heartbeat(second, generation_id)
+    shard.ask_join(second, rebalance_ms=200_000)
+    assert shard.group().state is GroupState.COMPLETING_REBALANCE
+    shard.advance(9_999)
+    assert shard.heartbeat(second, generation_id + 1) == ErrorCode.NONE
+    assert first in shard.group().members
+    shard.advance(1)
+    assert first not in shard.group().members, "it joined and was never heard of again"
+
+
+def test_in_a_rebalance_upon_a_rebalance_nobody_owns_anything(shard: Any) -> None:
+    members, _ = shard.stable(2)
+    for member in members:
+        shard.ask_join(member)
+    assert [each.assignment for each in shard.group().members.values()] == [m.encode() for m in members]
+    shard.enter()
+    assert [each.assignment for each in shard.group().members.values()] == [b""] * 3

@@ -28,7 +28,11 @@ def test_members_find_their_generation_after_a_restart_and_get_a_fresh_session(s
     members, generation_id = shard.stable(3, session_ms=10_000, protocols=[("range", subscription("t"))])
     shard.commit(17, member_id=members[0], generation_id=generation_id)
     shard.advance(9_999)
+    silent = shard.restarted()
+    silent.advance(10_000)
+    assert silent.group().members == {}, "nobody was heard of since the restart"
     after = shard.restarted()
+    assert after.group().rebalance_timeout_ms == 60_000
     after.advance(9_999)
     assert [after.heartbeat(member, generation_id) for member in members] == [ErrorCode.NONE] * 3
     assert [after.sync(member, generation_id).assignment for member in members] == [m.encode() for m in members]

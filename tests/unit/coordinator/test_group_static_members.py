@@ -8,6 +8,7 @@ import pytest
 
 from odradek.common.errors import ApiError, ErrorCode
 from odradek.coordinator.group.state import GroupState
+from odradek.coordinator.group.timers import TimerKey
 
 
 def stable_static(shard: Any, *instances: str, version: int = 9) -> list[str]:
@@ -34,6 +35,8 @@ def test_a_static_member_that_bounces_takes_its_place_without_a_rebalance(shard:
     back = shard.join("", instance="two", version=version)
     assert (back.error_code, back.generation_id) == (ErrorCode.NONE, 1)
     assert back.member_id not in (leader, follower)
+    assert not back.skip_assignment, "it does not lead, so it is given its assignment as ever"
+    assert shard.machine.timers.get(TimerKey("session", "g", follower)) is None
     assert shard.group().state is GroupState.STABLE
     assert shard.heartbeat(leader, 1, instance="one") == ErrorCode.NONE
     assert shard.sync(back.member_id, 1, instance="two").assignment == b"two"
@@ -148,6 +151,8 @@ def test_static_members_that_all_stay_silent_are_waited_for(shard: Any) -> None:
     ticket = shard.ask_join(members[1], instance="two", session_ms=1_000_000, rebalance_ms=5000)
     shard.advance(5000)
     assert shard.answers[ticket].leader == members[1], "who joined leads"
+    shard.sync(members[1], shard.group().generation_id, {}, instance="two")
+    assert shard.restarted().group().leader_id == members[1]
     assert list(shard.group().members) == members
 
 
@@ -164,3 +169,13 @@ def test_a_static_member_back_with_its_id_is_no_news(shard: Any) -> None:
     answer = shard.join(follower, instance="two")
     assert (answer.error_code, answer.generation_id) == (ErrorCode.NONE, 1)
     assert shard.group().state is GroupState.STABLE
+
+
+def test_a_static_member_that_bounces_while_it_waits_is_no_new_member(shard: Any) -> None:
+    (waited_for,), generation_id = shard.stable(1)
+    shard.ask_join("", instance="one", session_ms=10_000)
+    shard.ask_join("", instance="one", session_ms=10_000)
+    for _ in range(3):
+        shard.advance(9_000)
+        assert shard.heartbeat(waited_for, generation_id) == ErrorCode.REBALANCE_IN_PROGRESS
+    assert "one" in shard.group().static_members, "a member that waits for us does not time out"

@@ -1,0 +1,41 @@
+"""Every group API in every version and state answers as Apache Kafka does, line by line.
+
+The requests go over the wire as join_group_request, sync_group_request, heartbeat_request, leave_group_request,
+offset_commit_request, offset_fetch_request, describe_groups_request, list_groups_request, delete_groups_request,
+offset_delete_request and find_coordinator_request.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.support.apache_kafka import ApacheKafka, require_kafka
+from tests.support.group_story import Lines, tell_all
+from tests.support.node import Node
+
+TOLD = Path(__file__).parent / "data" / "groups_as_kafka.txt"
+
+
+def differences(ours: Lines, theirs: Lines) -> list[str]:
+    return [
+        f"Kafka: {theirs_line}\n   we: {line}"
+        for line, theirs_line in zip(ours, theirs, strict=True)
+        if line != theirs_line
+    ]
+
+
+def test_groups_answer_as_kafka_was_heard_to(own_node: Node) -> None:
+    ours, theirs = tell_all(own_node.port), TOLD.read_text().splitlines()
+    found = differences([line.encode("unicode_escape").decode() for line in ours], theirs)
+    assert not found, f"{len(found)} of {len(theirs)} lines differ:\n" + "\n".join(found[:20])
+
+
+@pytest.mark.java
+@pytest.mark.slow
+def test_what_kafka_was_heard_to_say_is_what_it_says(tmp_path: Path) -> None:
+    require_kafka()
+    with ApacheKafka(tmp_path / "kafka") as kafka:
+        lines = tell_all(kafka.port)
+    assert [line.encode("unicode_escape").decode() for line in lines] == TOLD.read_text().splitlines()
