@@ -9,6 +9,7 @@ from typing import Any
 from uuid import UUID
 
 from odradek.common.errors import ConfigError
+from odradek.common.resource_settings import BrokerLayers, ConfigEntry, ConfigSource, ConfigType
 from odradek.controller.config import ControllerConfig
 from odradek.controller.machine import ControllerMachine
 from odradek.metadata.features import supported_features
@@ -50,6 +51,10 @@ class Schema:
 
     def default(self, resource_type: int, key: str) -> str | None:
         return {"cleanup.policy": "delete", "min.insync.replicas": "1"}.get(key)
+
+    def describe_topic(self, overrides: Mapping[str, str], layers: BrokerLayers) -> list[ConfigEntry]:
+        source = ConfigSource.DYNAMIC_TOPIC_CONFIG
+        return [ConfigEntry(k, v, source, False, False, ConfigType.STRING, (), "") for k, v in overrides.items()]
 
 
 class Harness:

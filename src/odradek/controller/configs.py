@@ -10,12 +10,14 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
 from odradek.common.errors import ApiError, ConfigError, ErrorCode
+from odradek.common.resource_settings import BrokerLayers, ConfigEntry
 from odradek.controller.state import ControllerState
 from odradek.metadata.model import ConfigResource, ResourceType
 from odradek.protocol.messages import alter_configs_response, incremental_alter_configs_response
 from odradek.protocol.messages.alter_configs_request import AlterConfigsRequest
 from odradek.protocol.messages.clear_elr_record import ClearElrRecord
 from odradek.protocol.messages.config_record import ConfigRecord
+from odradek.protocol.messages.create_topics_response import CreatableTopicConfigs
 from odradek.protocol.messages.incremental_alter_configs_request import IncrementalAlterConfigsRequest
 from odradek.statemachine.machine import Result
 
@@ -44,6 +46,10 @@ class ConfigSchema(Protocol):
         """The value where nothing is set, from the static configuration or Kafka's default."""
         ...
 
+    def describe_topic(self, overrides: Mapping[str, str], layers: BrokerLayers) -> Sequence[ConfigEntry]:
+        """Every setting of a topic with these overrides, under these dynamic settings of brokers."""
+        ...
+
 
 class Configs:
     """Operations on configuration."""
@@ -67,6 +73,20 @@ class Configs:
             settings[key] = value
         self._check(int(ResourceType.TOPIC), topic_name, settings)
         return settings
+
+    def described_topic(self, settings: Mapping[str, str]) -> list[CreatableTopicConfigs]:
+        """What a new topic's settings come to, as CreateTopics answers it (KIP-525)."""
+        cluster = self._state.configs.get((int(ResourceType.BROKER), ""), {})
+        return [
+            CreatableTopicConfigs(
+                name=entry.name,
+                value=entry.value,
+                read_only=entry.read_only,
+                config_source=entry.source,
+                is_sensitive=entry.sensitive,
+            )
+            for entry in self._schema.describe_topic(settings, BrokerLayers({}, cluster))
+        ]
 
     def incremental_alter(
         self, request: IncrementalAlterConfigsRequest

@@ -141,7 +141,7 @@ class Topics:
             error_message=None,
             num_partitions=len(assignments),
             replication_factor=len(assignments[0]),
-            configs=[],
+            configs=self._configs.described_topic(settings),
         )
         return records, answer
 

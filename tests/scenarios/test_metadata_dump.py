@@ -1,0 +1,52 @@
+"""Apache Kafka's log dumper reads our metadata log and our snapshots, every record of them."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+from odradek.protocol.messages.create_topics_request import CreateTopicsRequest
+from tests.support.apache_kafka import require_kafka, run_tool
+from tests.support.controller_harness import wanted
+from tests.support.quorum_node import QuorumNode
+
+DUMPER = "org.apache.kafka.tools.DumpLogSegments"
+
+
+def dump(path: Path) -> str:
+    arguments = ["--cluster-metadata-decoder", "--deep-iteration", "--print-data-log", "--files", path]
+    for tool in ("kafka.tools.DumpLogSegments", DUMPER):
+        done = run_tool(tool, arguments, check=False)
+        if "ClassNotFoundException" not in done.stderr:
+            break
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def payload_types(dumped: str) -> list[str]:
+    return [json.loads(found)["type"] for found in re.findall(r"payload: (\{.*\})$", dumped, re.MULTILINE)]
+
+
+@pytest.mark.java
+async def test_kafka_dumps_our_metadata_log_and_snapshot(tmp_path: Path) -> None:
+    require_kafka()
+    node = await QuorumNode(tmp_path).start()
+    await node.add_broker(1)
+    await node.service.create_topics(CreateTopicsRequest(topics=[wanted("a", 3)]))
+    assert await node.set_config(2, "a", "retention.ms", "7") == 0
+    snapshot_id = await node.driver.write_snapshot()
+    image = node.publisher.image
+    await node.stop()
+
+    dumped = dump(node.directory / f"{0:020d}.log")
+    assert "isvalid: false" not in dumped and "LeaderChange" in dumped
+    types = payload_types(dumped)
+    assert types.count("PARTITION_RECORD") == 3 and types.count("FEATURE_LEVEL_RECORD") == 6
+    assert {"REGISTER_BROKER_RECORD", "BROKER_REGISTRATION_CHANGE_RECORD", "CONFIG_RECORD"} <= set(types)
+
+    dumped = dump(node.directory / snapshot_id.file_name)
+    assert "SnapshotHeader" in dumped and "SnapshotFooter" in dumped
+    assert len(payload_types(dumped)) == len(list(image.records()))
