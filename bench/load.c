@@ -112,10 +112,10 @@ static rd_kafka_t *client(rd_kafka_type_t type) {
 static void produce(rd_kafka_t *rk) {
     rd_kafka_topic_t *topic = rd_kafka_topic_new(rk, topic_name, NULL);
     double sent = 0;
-    long number = 0;
+    long number = 0, stride = size < 2048 ? 512 : 1000000 / size > 1 ? 1000000 / size : 1; /* whole batches */
     while (now_ns() < count_until && sent < limit) {
         for (int burst = 0; burst < 64 && sent < limit; burst++, number++) {
-            int32_t partition = (int32_t)(number / 512 % partitions);
+            int32_t partition = (int32_t)(number / stride % partitions);
             while (rd_kafka_produce(topic, partition, 0, payload, (size_t)size, NULL, 0, NULL) == -1) {
                 if (rd_kafka_last_error() != RD_KAFKA_RESP_ERR__QUEUE_FULL)
                     die("produce", rd_kafka_err2str(rd_kafka_last_error()));
