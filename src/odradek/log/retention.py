@@ -1,7 +1,7 @@
 """Which segments may go: decided by records' own timestamps, by size, and by the log's start.
 
-Only whole segments from the front go, and only below the high watermark. Ages are those of records, so a wall clock that
-jumped back deletes nothing.
+Only whole segments from the front go, and only below the high watermark. Ages are those of records, so a wall clock
+that jumped back deletes nothing.
 """
 
 from __future__ import annotations

@@ -1,0 +1,379 @@
+"""All logs of one broker: found, loaded, created, deleted, flushed, checkpointed, aged.
+
+Every log directory stands by itself: its own lock, its own checkpoints, its own fate. A directory whose disk fails goes
+offline with its logs, and the others are served on. What takes time is done in `begin`/`finish` pairs or returned as
+blocking work, so that the owner runs it off the loop; nothing here starts a task.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+from uuid import UUID
+
+from odradek.common.errors import StorageError
+from odradek.common.ports import Clock, Disk, write_file_durably
+from odradek.log.checkpoints import (
+    HIGH_WATERMARK,
+    LOG_START,
+    RECOVERY_POINT,
+    CorruptCheckpointError,
+    TopicPartition,
+    read_offsets,
+    read_topic_id,
+    write_offsets,
+    write_topic_id,
+)
+from odradek.log.config import LogConfig
+from odradek.log.files import FileCache
+from odradek.log.log import Log
+
+if TYPE_CHECKING:
+    from random import Random
+
+CLEAN_SHUTDOWN = ".kafka_cleanshutdown"
+LOCK = ".lock"
+METADATA_TOPIC = "__cluster_metadata"
+_PARTITION_DIR = re.compile(r"^(?P<topic>[A-Za-z0-9._-]+)-(?P<partition>\d+)$")
+_DELETED_DIR = re.compile(r"^.+\.[0-9a-f]{32}-delete$")
+MAX_NAME_BYTES = 255
+
+
+@dataclass(slots=True)
+class LogDir:
+    """One of log.dirs.
+
+    Attributes:
+        checkpointed_*: what the checkpoints said when the node started.
+        error: why it is offline, "" while it is not.
+    """
+
+    path: Path
+    clean_shutdown: bool = False
+    error: str = ""
+    release_lock: Callable[[], None] | None = None
+    checkpointed_recovery: dict[TopicPartition, int] = field(default_factory=dict)
+    checkpointed_start: dict[TopicPartition, int] = field(default_factory=dict)
+    checkpointed_watermark: dict[TopicPartition, int] = field(default_factory=dict)
+
+
+class LogManager:
+    """The logs of all partitions on this broker, but for the metadata log."""
+
+    def __init__(
+        self,
+        disk: Disk,
+        clock: Clock,
+        log_dirs: Sequence[Path],
+        config: LogConfig,
+        random: Random,
+        *,
+        producer_expiration_ms: int = 86_400_000,
+    ) -> None:
+        """
+        Args:
+            config: what topics go by that do not say otherwise.
+            random: draws segment jitter and the names of deleted directories.
+        """
+        self.disk = disk
+        self._clock = clock
+        self.config = config
+        self._random = random
+        self._producer_expiration_ms = producer_expiration_ms
+        self.files = FileCache(disk)
+        self.dirs = {path: LogDir(path) for path in log_dirs}
+        self.logs: dict[TopicPartition, Log] = {}
+        self.topic_ids: dict[TopicPartition, UUID | None] = {}
+        self.notes: list[str] = []
+        self._doomed: list[tuple[int, Path]] = []
+
+    # -- starting -----------------------------------------------------------------------------------------------
+
+    def lock_dirs(self) -> None:
+        """Take every directory for this process, making those that are missing.
+
+        Raises:
+            StorageError: a directory cannot be made, or belongs to another process.
+        """
+        for log_dir in self.dirs.values():
+            try:
+                self.disk.make_dirs(log_dir.path)
+                log_dir.release_lock = self.disk.lock(log_dir.path / LOCK)
+            except BlockingIOError:
+                raise StorageError(
+                    log_dir.path, "another process uses this log directory; stop it, or give this node its own"
+                ) from None
+            except OSError as error:
+                raise StorageError(log_dir.path, f"the log directory cannot be used: {error.strerror}") from None
+
+    def load(self, overrides: Callable[[str], Mapping[str, str]] = lambda topic: {}) -> int:
+        """Load every log that lies in the directories; blocks, so run it off the loop before serving.
+
+        Args:
+            overrides: a topic's own settings by its name.
+        Returns:
+            How many logs were loaded. `notes` has a line for each thing that was put right.
+        Raises:
+            StorageError: no directory is left that works.
+        """
+        for log_dir in self.dirs.values():
+            try:
+                self._load_dir(log_dir, overrides)
+            except (OSError, StorageError) as error:
+                self.take_offline(log_dir.path, str(error))
+        if all(log_dir.error for log_dir in self.dirs.values()):
+            raise StorageError(next(iter(self.dirs)), "no log directory works: " + next(iter(self.dirs.values())).error)
+        return len(self.logs)
+
+    def _load_dir(self, log_dir: LogDir, overrides: Callable[[str], Mapping[str, str]]) -> None:
+        path = log_dir.path
+        marker = path / CLEAN_SHUTDOWN
+        log_dir.clean_shutdown = self.disk.exists(marker)
+        log_dir.checkpointed_recovery = self._read_checkpoint(path / RECOVERY_POINT)
+        log_dir.checkpointed_start = self._read_checkpoint(path / LOG_START)
+        log_dir.checkpointed_watermark = self._read_checkpoint(path / HIGH_WATERMARK)
+        # From here on the directory changes, so a crash finds it unclean, in the middle of recovery too.
+        self.disk.remove(marker)
+        self.disk.sync_dir(path)
+        for name in self.disk.list_dir(path):
+            directory = path / name
+            if not self.disk.is_dir(directory):
+                continue
+            if _DELETED_DIR.match(name):
+                self._doomed.append((self._clock.monotonic_ms(), directory))
+                continue
+            match = _PARTITION_DIR.match(name)
+            if match is None or match["topic"] == METADATA_TOPIC:
+                continue
+            topic_partition = (match["topic"], int(match["partition"]))
+            if topic_partition in self.logs:
+                self.notes.append(f"{directory}: also in {self.logs[topic_partition].log_dir}; this copy is left alone")
+                continue
+            config = LogConfig.from_overrides(self.config, overrides(match["topic"]))
+            self._open_log(log_dir, directory, topic_partition, config)
+
+    def _read_checkpoint(self, path: Path) -> dict[TopicPartition, int]:
+        try:
+            return read_offsets(self.disk, path)
+        except CorruptCheckpointError as error:
+            self.notes.append(f"{error}; its offsets are taken from the logs")
+            return {}
+
+    def _open_log(self, log_dir: LogDir, directory: Path, topic_partition: TopicPartition, config: LogConfig) -> Log:
+        try:
+            topic_id = read_topic_id(self.disk, directory)
+        except CorruptCheckpointError as error:
+            self.notes.append(f"{error}; the metadata log tells it")
+            topic_id = None
+        log = Log.open(
+            self.files,
+            directory,
+            topic_partition,
+            config,
+            now_ms=self._clock.now_ms(),
+            clean_shutdown=log_dir.clean_shutdown,
+            recovery_point=log_dir.checkpointed_recovery.get(topic_partition, 0),
+            log_start_offset=log_dir.checkpointed_start.get(topic_partition, 0),
+            jitter=self._random.random(),
+            remove_later=self._remove_later,
+            notes=self.notes,
+        )
+        log.update_high_watermark(log_dir.checkpointed_watermark.get(topic_partition, 0))
+        self.logs[topic_partition] = log
+        self.topic_ids[topic_partition] = topic_id
+        return log
+
+    # -- logs ---------------------------------------------------------------------------------------------------
+
+    def get(self, topic_partition: TopicPartition) -> Log | None:
+        return self.logs.get(topic_partition)
+
+    def topic_id(self, topic_partition: TopicPartition) -> UUID | None:
+        """The id in the log's partition.metadata."""
+        return self.topic_ids.get(topic_partition)
+
+    def online_dirs(self) -> list[Path]:
+        return [path for path, log_dir in self.dirs.items() if not log_dir.error]
+
+    def create(
+        self,
+        topic: str,
+        partition_id: int,
+        topic_id: UUID,
+        overrides: Mapping[str, str],
+        *,
+        log_dir: Path | None = None,
+    ) -> Log:
+        """Make the log of a new partition, in `log_dir` or in the directory that has the fewest; durable on return.
+
+        Raises:
+            StorageError: the directory cannot be written, or none works.
+        """
+        chosen = log_dir or self._emptiest_dir()
+        directory = chosen / f"{topic}-{partition_id}"
+        config = LogConfig.from_overrides(self.config, overrides)
+        try:
+            self.disk.make_dirs(directory)
+            write_topic_id(self.disk, directory, topic_id)
+            self.disk.sync_dir(chosen)
+        except OSError as error:
+            raise StorageError(chosen, f"{directory}: {error}") from error
+        fresh = LogDir(chosen, clean_shutdown=True)
+        log = self._open_log(fresh, directory, (topic, partition_id), config)
+        self.topic_ids[topic, partition_id] = topic_id
+        return log
+
+    def _emptiest_dir(self) -> Path:
+        online = self.online_dirs()
+        if not online:
+            raise StorageError(next(iter(self.dirs)), "no log directory is online")
+        counts = dict.fromkeys(online, 0)
+        for log in self.logs.values():
+            if log.log_dir in counts:
+                counts[log.log_dir] += 1
+        return min(online, key=counts.__getitem__)
+
+    def delete(self, topic_partition: TopicPartition) -> bool:
+        """Give a partition's directory a name that no log has; it is removed after file.delete.delay.ms.
+
+        Raises:
+            StorageError: the rename failed.
+        """
+        log = self.logs.pop(topic_partition, None)
+        self.topic_ids.pop(topic_partition, None)
+        if log is None:
+            return False
+        topic, partition_id = topic_partition
+        mark = f".{self._random.getrandbits(128):032x}-delete"
+        stem = f"{topic}-{partition_id}"[: MAX_NAME_BYTES - len(mark)]
+        target = log.log_dir / (stem + mark)
+        try:
+            log.close(clean=False)
+            self.disk.rename(log.directory, target)
+            self.disk.sync_dir(log.log_dir)
+        except OSError as error:
+            raise StorageError(log.log_dir, f"{log.directory}: {error}") from error
+        self._doomed.append((self._clock.monotonic_ms() + log.config.file_delete_delay_ms, target))
+        return True
+
+    def update_config(self, topic_partition: TopicPartition, config: LogConfig) -> None:
+        """A topic's settings changed; the log goes by them from now on."""
+        log = self.logs.get(topic_partition)
+        if log is not None:
+            log.config = config
+
+    def take_offline(self, log_dir: Path, reason: str) -> list[TopicPartition]:
+        """The disk failed: forget the directory's logs, which must not be touched again; returns which they were."""
+        found = self.dirs.get(log_dir)
+        if found is None or found.error:
+            return []
+        found.error = reason
+        lost = [key for key, log in self.logs.items() if log.log_dir == log_dir]
+        for key in lost:
+            del self.logs[key]
+            self.topic_ids.pop(key, None)
+        self.files.forget_below(log_dir)
+        return lost
+
+    # -- passes, each called now and then by the owner ------------------------------------------------------------
+
+    def run_retention(self, now_ms: int) -> list[StorageError]:
+        """Drop what is too old or too much, and forget silent producers; returns what failed, by directory."""
+        failures = []
+        for log in list(self.logs.values()):
+            try:
+                log.delete_old_segments(now_ms)
+            except StorageError as error:
+                failures.append(error)
+            log.producers.expire(now_ms, self._producer_expiration_ms)
+        return failures
+
+    def logs_to_flush(self, now_ms: int) -> list[Log]:
+        """Logs whose flush.ms has passed since their last flush, and that have something to flush."""
+        return [
+            log
+            for log in self.logs.values()
+            if log.unflushed_count and now_ms - log.last_flush_ms >= log.config.flush_ms
+        ]
+
+    def take_removals(self) -> Callable[[], None]:
+        """Blocking work that removes the files and directories whose time has come; it never raises OSError."""
+        now_ms = self._clock.monotonic_ms()
+        due = [path for when, path in self._doomed if when <= now_ms]
+        self._doomed = [(when, path) for when, path in self._doomed if when > now_ms]
+        disk = self.disk
+
+        def work() -> None:
+            for path in due:
+                try:
+                    disk.remove_tree(path) if disk.is_dir(path) else disk.remove(path)
+                except OSError:
+                    # What cannot be removed now is found again at the next start.
+                    continue
+
+        return work
+
+    def checkpoint_work(self) -> Callable[[], None]:
+        """Blocking work that writes the three checkpoints of every directory as they are now; raises StorageError."""
+        pending = []
+        for path in self.online_dirs():
+            logs = [(key, log) for key, log in self.logs.items() if log.log_dir == path]
+            pending.append(
+                (
+                    path,
+                    {key: log.recovery_point for key, log in logs},
+                    {key: log.log_start_offset for key, log in logs},
+                    {key: log.high_watermark for key, log in logs},
+                )
+            )
+        disk = self.disk
+
+        def work() -> None:
+            for path, recovery, start, watermark in pending:
+                try:
+                    write_offsets(disk, path / RECOVERY_POINT, recovery)
+                    write_offsets(disk, path / LOG_START, start)
+                    write_offsets(disk, path / HIGH_WATERMARK, watermark)
+                except OSError as error:
+                    raise StorageError(path, f"checkpoints: {error}") from error
+
+        return work
+
+    def _remove_later(self, paths: list[Path], delay_ms: int) -> None:
+        due = self._clock.monotonic_ms() + delay_ms
+        self._doomed += [(due, path) for path in paths]
+
+    # -- stopping -----------------------------------------------------------------------------------------------
+
+    def close(self, *, broker_epoch: int = -1) -> None:
+        """Make all logs durable, write checkpoints and the mark of a clean stop; blocks.
+
+        Raises:
+            StorageError: a directory failed; it has no mark, and the others are closed all the same.
+        """
+        failure: StorageError | None = None
+        for path in self.online_dirs():
+            try:
+                for log in self.logs.values():
+                    if log.log_dir == path:
+                        log.close()
+            except StorageError as error:
+                failure = error
+                self.take_offline(path, str(error))
+        self.checkpoint_work()()
+        for path in self.online_dirs():
+            marker = json.dumps({"version": 0, "brokerEpoch": broker_epoch})
+            try:
+                write_file_durably(self.disk, path / CLEAN_SHUTDOWN, marker.encode())
+            except OSError as error:
+                failure = StorageError(path, f"{CLEAN_SHUTDOWN}: {error}")
+        for log_dir in self.dirs.values():
+            if log_dir.release_lock is not None:
+                log_dir.release_lock()
+                log_dir.release_lock = None
+        if failure is not None:
+            raise failure

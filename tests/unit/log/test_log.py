@@ -1,0 +1,338 @@
+"""One log over a real directory: appending, reading, rolling, cutting, restarting."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from odradek.common.errors import ApiError, ErrorCode
+from odradek.common.real_io import RealDisk
+from odradek.log.config import LogConfig
+from odradek.log.files import FileCache
+from odradek.log.log import AppendInfo, Log, ReadResult
+from odradek.record.control import transaction_marker
+from odradek.record.reader import read_batches, read_records
+from tests.support.batches import NOW_MS, batch, header_of
+
+
+class Home:
+    """A directory that a log is opened in again and again."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory / "topic-0"
+        self.directory.mkdir(parents=True)
+        self.disk = RealDisk(workers=1)
+        self.files = FileCache(self.disk)
+        self.notes: list[str] = []
+
+    def open(self, *, clean: bool = False, recovery_point: int = 0, log_start: int = 0, **config: object) -> Log:
+        self.notes = []
+        return Log.open(
+            self.files,
+            self.directory,
+            ("topic", 0),
+            LogConfig(**config),  # type: ignore[arg-type]
+            now_ms=NOW_MS,
+            clean_shutdown=clean,
+            recovery_point=recovery_point,
+            log_start_offset=log_start,
+            notes=self.notes,
+        )
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Home:
+    return Home(tmp_path)
+
+
+def append(log: Log, *batches: bytes, epoch: int = 0, now_ms: int = NOW_MS) -> AppendInfo:
+    info = log.append_as_leader(batches, [header_of(each) for each in batches], leader_epoch=epoch, now_ms=now_ms)
+    log.update_high_watermark(log.log_end_offset)
+    return info
+
+
+def values(read: ReadResult) -> list[bytes | None]:
+    data = b"".join(chunk.read() for chunk in read.chunks)
+    return [
+        record.value
+        for position, header in read_batches(data)
+        for record in read_records(data[position : position + header.size_bytes], header)
+    ]
+
+
+def everything(log: Log) -> list[bytes | None]:
+    found: list[bytes | None] = []
+    offset = log.log_start_offset
+    while offset < log.log_end_offset:
+        read = log.read(offset, max_bytes=1 << 20)
+        data = b"".join(chunk.read() for chunk in read.chunks)
+        headers = [header for _, header in read_batches(data)]
+        assert headers, f"nothing at {offset}, the log ends at {log.log_end_offset}"
+        found += values(read)
+        offset = headers[-1].last_offset + 1
+    return found
+
+
+def test_offsets_follow_each_other_and_what_was_appended_is_read(home: Home) -> None:
+    log = home.open()
+    assert append(log, batch(b"a", b"b")) == AppendInfo(0, 1)
+    assert append(log, batch(b"c"), batch(b"d", b"e")) == AppendInfo(2, 4)
+    assert log.log_end_offset == 5
+    assert everything(log) == [b"a", b"b", b"c", b"d", b"e"]
+    assert values(log.read(3, max_bytes=1)) == [b"d", b"e"], "the batch that holds the offset, whole"
+
+
+def test_a_first_batch_larger_than_the_limit_is_given_and_only_where_asked(home: Home) -> None:
+    log = home.open()
+    append(log, batch(b"x" * 1000))
+    assert values(log.read(0, max_bytes=10)) == [b"x" * 1000]
+    assert log.read(0, max_bytes=10, at_least_one=False).size_bytes == 0
+
+
+def test_reading_outside_is_out_of_range_and_at_the_end_is_empty(home: Home) -> None:
+    log = home.open()
+    append(log, batch(b"a"))
+    assert log.read(1, max_bytes=100).size_bytes == 0
+    for offset in (-1, 2):
+        with pytest.raises(ApiError) as caught:
+            log.read(offset, max_bytes=100)
+        assert caught.value.code is ErrorCode.OFFSET_OUT_OF_RANGE
+
+
+def test_nothing_at_or_above_the_upper_offset_is_given(home: Home) -> None:
+    log = home.open(segment_bytes=400)
+    for value in (b"a", b"b", b"c", b"d", b"e", b"f"):
+        append(log, batch(value * 50))
+    for upper in range(7):
+        found = [value[:1] for value in _read_below(log, upper) if value]
+        assert found == [b"a", b"b", b"c", b"d", b"e", b"f"][:upper]
+
+
+def _read_below(log: Log, upper: int) -> list[bytes | None]:
+    found: list[bytes | None] = []
+    offset = 0
+    while offset < upper:
+        read = log.read(offset, max_bytes=1 << 20, upper_offset=upper)
+        found += values(read)
+        offset += len(values(read))
+    return found
+
+
+@pytest.mark.parametrize("clean", [True, False])
+def test_a_log_that_was_closed_or_killed_comes_back(home: Home, clean: bool) -> None:
+    log = home.open(segment_bytes=2000, index_interval_bytes=200)
+    expected = []
+    for number in range(100):
+        value = b"value %d" % number
+        expected.append(value)
+        append(log, batch(value, producer_id=7, sequence=number), epoch=number // 30)
+    log.close(clean=clean)
+    again = home.open(clean=clean, segment_bytes=2000, index_interval_bytes=200)
+    assert again.segment_count > 3
+    assert again.log_end_offset == 100
+    assert everything(again) == expected
+    assert again.epochs.entries() == [(0, 0), (1, 30), (2, 60), (3, 90)]
+    duplicate = batch(b"value 99", producer_id=7, sequence=99)
+    assert append(again, duplicate, epoch=3) == AppendInfo(99, 99, -1, duplicate=True)
+    with pytest.raises(ApiError) as caught:
+        append(again, batch(b"gap", producer_id=7, sequence=101), epoch=3)
+    assert caught.value.code is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+    assert append(again, batch(b"next", producer_id=7, sequence=100), epoch=3).base_offset == 100
+    assert not home.notes
+
+
+def test_a_tail_cut_at_any_byte_loses_only_the_batch_it_cut(home: Home) -> None:
+    log = home.open()
+    append(log, batch(b"first"))
+    keep = log.size_bytes
+    append(log, batch(b"second", b"third"))
+    log.close(clean=False)
+    path = home.directory / f"{0:020d}.log"
+    whole = path.read_bytes()
+    for size in range(keep, len(whole)):
+        path.write_bytes(whole[:size])
+        home.files.forget_below(home.directory)
+        again = home.open()
+        assert everything(again) == [b"first"], f"cut at {size}"
+        assert path.stat().st_size == keep
+        assert bool(home.notes) == (size > keep)
+        again.close(clean=False)
+
+
+@pytest.mark.parametrize("position", range(0, 130, 3))
+def test_a_flipped_bit_past_the_recovery_point_cuts_the_log_there(home: Home, position: int) -> None:
+    log = home.open()
+    append(log, batch(b"good"))
+    keep = log.size_bytes
+    append(log, batch(b"damaged " * 4))
+    append(log, batch(b"behind"))
+    log.close(clean=False)
+    path = home.directory / f"{0:020d}.log"
+    data = bytearray(path.read_bytes())
+    data[keep + position] ^= 0x10
+    path.write_bytes(data)
+    again = home.open()
+    if 12 <= position < 16:
+        assert len(everything(again)) == 3, "the leader epoch is not covered by the checksum"
+    else:
+        assert everything(again) == [b"good"]
+        assert "cut at position" in home.notes[0]
+        assert append(again, batch(b"new")).base_offset == 1
+
+
+@pytest.mark.parametrize("damage", ["missing", "short", "garbage", "zeros"])
+@pytest.mark.parametrize("suffix", [".index", ".timeindex"])
+def test_indexes_are_rebuilt_when_they_are_missing_or_wrong(home: Home, suffix: str, damage: str) -> None:
+    log = home.open(index_interval_bytes=100, segment_bytes=4000)
+    expected = [b"value %d" % number for number in range(60)]
+    for number, value in enumerate(expected):
+        append(log, batch(value, timestamp_ms=NOW_MS + number * 10))
+    log.close()
+    for path in home.directory.glob(f"*{suffix}"):
+        if damage == "missing":
+            path.unlink()
+        elif damage == "short":
+            path.write_bytes(path.read_bytes()[:-5])
+        elif damage == "garbage":
+            path.write_bytes(b"\x7fgarbage" * 12)
+        else:
+            path.write_bytes(path.read_bytes() + bytes(240))
+    again = home.open(clean=True, index_interval_bytes=100, segment_bytes=4000)
+    assert again.log_end_offset == 60
+    assert [again.offset_for_timestamp(NOW_MS + number * 10).offset for number in range(60)] == list(range(60))  # type: ignore[union-attr]
+    for offset in range(60):
+        assert values(again.read(offset, max_bytes=1))[0] == expected[offset]
+
+
+def test_offsets_by_time(home: Home) -> None:
+    log = home.open(segment_bytes=500, index_interval_bytes=100)
+    for number in range(20):
+        append(log, batch(b"a", b"b", timestamp_ms=NOW_MS + number * 100), epoch=3)
+    assert log.offset_for_timestamp(0) == (NOW_MS, 0, 3)
+    assert log.offset_for_timestamp(NOW_MS + 501) == (NOW_MS + 501, 11, 3), "exact inside a batch"
+    assert log.offset_for_timestamp(NOW_MS + 502) == (NOW_MS + 600, 12, 3)
+    assert log.offset_for_timestamp(NOW_MS + 100_000) is None
+    assert log.max_timestamp_offset() == (NOW_MS + 1901, 39, 3)
+
+
+def test_segments_roll_by_size_age_and_offset(home: Home) -> None:
+    log = home.open(segment_bytes=1000, segment_ms=10_000)
+    append(log, batch(b"x" * 600))
+    append(log, batch(b"x" * 600))
+    assert log.segment_count == 2
+    append(log, batch(b"old", timestamp_ms=NOW_MS + 10_001))
+    assert log.segment_count == 3
+    with pytest.raises(ApiError) as caught:
+        append(log, batch(b"x" * 2000))
+    assert caught.value.code is ErrorCode.RECORD_LIST_TOO_LARGE
+
+
+def test_retention_by_time_size_and_log_start(home: Home) -> None:
+    log = home.open(segment_bytes=200, retention_ms=1000, retention_bytes=-1)
+    for number in range(10):
+        append(log, batch(b"x" * 50, timestamp_ms=NOW_MS + number * 500))
+    newest = NOW_MS + 9 * 500
+    assert log.delete_old_segments(newest) == 7
+    assert log.log_start_offset == 7
+    with pytest.raises(ApiError):
+        log.read(6, max_bytes=10)
+    log.config = LogConfig(segment_bytes=200, retention_ms=-1, retention_bytes=150)
+    assert log.delete_old_segments(newest) == 1
+    assert log.advance_log_start(9)
+    assert log.delete_old_segments(newest) == 1
+    assert (log.log_start_offset, log.log_end_offset) == (9, 10)
+    assert everything(log) == [b"x" * 50]
+
+
+def test_a_clock_that_jumped_back_deletes_nothing(home: Home) -> None:
+    log = home.open(segment_bytes=200, retention_ms=1000)
+    for number in range(5):
+        append(log, batch(b"x" * 50, timestamp_ms=NOW_MS + number))
+    assert log.delete_old_segments(NOW_MS - 3_600_000) == 0
+
+
+def test_everything_too_old_leaves_an_empty_log_that_goes_on(home: Home) -> None:
+    log = home.open(retention_ms=1000)
+    append(log, batch(b"a", b"b"))
+    assert log.delete_old_segments(NOW_MS + 5000) == 1
+    assert (log.log_start_offset, log.log_end_offset) == (2, 2)
+    assert append(log, batch(b"c")).base_offset == 2
+    log.close()
+    assert home.open(clean=True, log_start=2).log_end_offset == 3
+
+
+@pytest.mark.parametrize("cut", [0, 1, 5, 17, 30, 39, 40])
+def test_truncation_cuts_everywhere_at_once(home: Home, cut: int) -> None:
+    log = home.open(segment_bytes=700, index_interval_bytes=150)
+    for number in range(40):
+        append(log, batch(b"%d" % number, producer_id=1, sequence=number), epoch=number // 10)
+    log.truncate_to(cut)
+    assert log.log_end_offset == cut
+    assert log.high_watermark <= cut
+    assert everything(log) == [b"%d" % number for number in range(cut)]
+    assert all(start < cut for _, start in log.epochs.entries())
+    info = append(log, batch(b"again", producer_id=1, sequence=cut), epoch=9)
+    assert info.base_offset == cut
+    log.close()
+    again = home.open(clean=True, segment_bytes=700)
+    assert everything(again) == [b"%d" % number for number in range(cut)] + [b"again"]
+
+
+def test_aborted_transactions_and_the_last_stable_offset(home: Home) -> None:
+    log = home.open()
+    append(log, batch(b"plain"))
+    append(log, batch(b"in", producer_id=5, sequence=0, transactional=True))
+    append(log, batch(b"other"))
+    assert (log.high_watermark, log.last_stable_offset) == (3, 1)
+    marker = transaction_marker(commit=False, producer_id=5, producer_epoch=0, coordinator_epoch=1, timestamp_ms=NOW_MS)
+    append(log, marker)
+    assert log.last_stable_offset == 4
+    (aborted,) = log.aborted_transactions(0, 4)
+    assert (aborted.producer_id, aborted.first_offset, aborted.last_offset) == (5, 1, 3)
+    log.close()
+    again = home.open(clean=True)
+    again.update_high_watermark(4)
+    assert again.aborted_transactions(0, 4) == [aborted]
+    assert again.aborted_transactions(0, 1) == []
+
+
+def test_log_append_time_is_written_and_sealed(home: Home) -> None:
+    log = home.open(message_timestamp_type="LogAppendTime")
+    assert append(log, batch(b"a", b"b", timestamp_ms=5), now_ms=NOW_MS).log_append_time_ms == NOW_MS
+    data = log.read(0, max_bytes=1000).chunks[0].read()
+    header = header_of(data)
+    assert [record.timestamp_ms for record in read_records(data, header)] == [NOW_MS, NOW_MS]
+    log.close(clean=False)
+    assert home.open(message_timestamp_type="LogAppendTime").log_end_offset == 2, "the checksum was computed anew"
+
+
+def test_a_reader_keeps_its_bytes_when_the_segment_is_deleted(home: Home) -> None:
+    log = home.open(retention_ms=1000)
+    append(log, batch(b"still here"))
+    read = log.read(0, max_bytes=1000)
+    log.delete_old_segments(NOW_MS + 5000)
+    assert values(read) == [b"still here"]
+
+
+def test_a_damaged_epoch_checkpoint_is_rebuilt_from_the_log(home: Home) -> None:
+    log = home.open(segment_bytes=500)
+    for number in range(20):
+        append(log, batch(b"x"), epoch=number // 5)
+    entries = log.epochs.entries()
+    log.close()
+    (home.directory / "leader-epoch-checkpoint").write_text("0\n9\n1 2\n")
+    assert home.open(clean=True).epochs.entries() == entries
+    assert "rebuilt" in home.notes[0]
+
+
+def test_a_damaged_producer_snapshot_is_rebuilt_from_the_log(home: Home) -> None:
+    log = home.open()
+    append(log, batch(b"a", producer_id=3, sequence=0))
+    log.close()
+    (path,) = home.directory.glob("*.snapshot")
+    data = bytearray(path.read_bytes())
+    data[-1] ^= 1
+    path.write_bytes(data)
+    again = home.open(clean=True)
+    assert append(again, batch(b"a", producer_id=3, sequence=0)).duplicate
