@@ -1,0 +1,93 @@
+"""The root command: which commands there are, and where they live.
+
+A command's module is imported when it is called, not when it is listed; its `app` is a typer application.
+"""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from typing import Any
+
+import typer
+from typer.core import TyperCommand, TyperGroup
+
+from odradek.cli import errors
+from odradek.common.errors import OdradekError
+
+# name → (module below odradek.cli, one line of help)
+COMMANDS = {
+    "broker": ("broker", "Run a node in the foreground."),
+    "storage": ("storage", "Format and inspect the directories of a node."),
+    "topics": ("topics", "Create, list, describe, alter and delete topics."),
+    "produce": ("produce", "Write records from standard input or a file."),
+    "consume": ("consume", "Read records to standard output."),
+    "groups": ("groups", "List, describe, delete and reset consumer groups."),
+    "configs": ("configs", "Describe and alter settings of topics, brokers and groups."),
+    "cluster": ("cluster", "Show the cluster: id, brokers, features, quorum."),
+    "dump-log": ("dump_log", "Print log segments, indexes and snapshots, ours or Kafka's."),
+    "random-uuid": ("random_uuid", "Print an id for a new cluster."),
+}
+
+
+class LazyGroup(TyperGroup):
+    """A group that lists its commands from a table and imports the one that is called."""
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        return list(COMMANDS)
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        """A stand-in that knows its help, for lists of commands."""
+        if cmd_name not in COMMANDS:
+            return None
+        return TyperCommand(cmd_name, help=COMMANDS[cmd_name][1])
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        if args and args[0] in COMMANDS:
+            return args[0], load(args[0]), args[1:]
+        return super().resolve_command(ctx, args)
+
+
+def load(name: str) -> Any:
+    """The command of this name, imported."""
+    module = importlib.import_module(f"odradek.cli.{COMMANDS[name][0]}")
+    command = typer.main.get_command(module.app)
+    command.name = name
+    return command
+
+
+app = typer.Typer(
+    cls=LazyGroup,
+    name="odradek",
+    help="An event-streaming platform in Python: Kafka's protocol, Kafka's files, pipelines on Spark.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+
+@app.callback(invoke_without_command=True)
+def root(version: bool = typer.Option(False, "--version", help="Print the version and end.")) -> None:
+    """An event-streaming platform in Python: Kafka's protocol, Kafka's files, pipelines on Spark."""
+    if version:
+        from importlib.metadata import version as version_of
+
+        typer.echo(version_of("odradek"))
+        raise typer.Exit
+
+
+def run(arguments: list[str]) -> int:
+    """Run a command line; returns the exit code. Prints one line for every error that a user can cause."""
+    try:
+        result = app(args=arguments, prog_name="odradek", standalone_mode=True)
+        return result if isinstance(result, int) else errors.OK
+    except SystemExit as end:
+        return end.code if isinstance(end.code, int) else errors.OK if end.code is None else errors.FAILED
+    except BrokenPipeError:
+        return errors.OK
+    except KeyboardInterrupt:
+        return errors.INTERRUPTED
+    except (OdradekError, OSError) as error:
+        for line in errors.lines(error):
+            sys.stderr.write(f"odradek: {line}\n")
+        return errors.exit_code(error)

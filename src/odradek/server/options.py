@@ -1,0 +1,26 @@
+"""Which classes of settings the parts of a node read; what no class reads is not honoured, and says so at start."""
+
+from __future__ import annotations
+
+from odradek.common.broker_settings import honoured_keys
+from odradek.controller.config import ControllerConfig
+from odradek.coordinator.group.config import GroupConfig
+from odradek.log.config import LogConfig
+from odradek.raft.config import RaftConfig
+from odradek.server.fetch_sessions import FetchSessionConfig
+from odradek.server.listeners import ConnectionConfig
+
+# A test holds this list complete.
+CONFIG_CLASSES: tuple[type, ...] = (
+    ConnectionConfig,
+    ControllerConfig,
+    FetchSessionConfig,
+    GroupConfig,
+    LogConfig,
+    RaftConfig,
+)
+
+
+def honoured_settings() -> frozenset[str]:
+    """The broker keys that this build acts on."""
+    return honoured_keys(CONFIG_CLASSES)

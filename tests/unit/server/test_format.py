@@ -1,0 +1,176 @@
+"""Formatting the directories of a node, and recognizing them at start."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from random import Random
+
+import pytest
+
+from odradek.common.broker_settings import BrokerSettings, resolve
+from odradek.common.config_providers import Sources
+from odradek.common.errors import ConfigError
+from odradek.common.node_settings import zero_config
+from odradek.common.ports import read_file
+from odradek.common.real_io import RealDisk
+from odradek.raft.quorum_state import uuid_text
+from odradek.raft.snapshot import decode_snapshot
+from odradek.server.format import (
+    FormatOptions,
+    check_storage,
+    ensure_formatted,
+    format_storage,
+    random_id,
+    read_meta_properties,
+)
+from odradek.server.options import CONFIG_CLASSES
+from tools.generate_docs import config_classes
+
+DISK = RealDisk()
+DYNAMIC = {"controller.quorum.bootstrap.servers": "localhost:9093"}
+
+
+def settings(directory: Path, **given: str) -> BrokerSettings:
+    properties = {"log.dirs": str(directory), **{key.replace("__", "."): value for key, value in given.items()}}
+    return resolve(zero_config(properties), Sources({}, lambda path: ""))
+
+
+def dynamic(directory: Path) -> BrokerSettings:
+    return resolve(zero_config({"log.dirs": str(directory), **DYNAMIC}), Sources({}, lambda path: ""))
+
+
+def format_now(node: BrokerSettings, cluster_id: str = "C", options: FormatOptions | None = None) -> list[str]:
+    return format_storage(DISK, node, cluster_id, options or FormatOptions(), random=Random(1), now_ms=5)
+
+
+def test_a_formatted_directory_is_recognized(tmp_path: Path) -> None:
+    node = settings(tmp_path / "a", metadata__log__dir=str(tmp_path / "m"))
+    assert len(format_now(node)) == 2
+    storage = check_storage(DISK, node)
+    assert storage.cluster_id == "C"
+    assert set(storage.directory_ids) == {tmp_path / "a", tmp_path / "m"}
+    assert len(set(storage.directory_ids.values())) == 2
+    assert (tmp_path / "m" / "bootstrap.checkpoint").exists()
+    assert not (tmp_path / "a" / "bootstrap.checkpoint").exists()
+    text = (tmp_path / "a" / "meta.properties").read_text()
+    assert "version=1\n" in text
+    assert "cluster.id=C\n" in text
+
+
+def test_the_first_records_are_those_of_kafka(tmp_path: Path) -> None:
+    format_now(settings(tmp_path / "a"))
+    snapshot = decode_snapshot(read_file(DISK, tmp_path / "a" / "bootstrap.checkpoint"))
+    assert [(record.name, record.feature_level) for record in snapshot.records] == [
+        ("metadata.version", 30),
+        ("eligible.leader.replicas.version", 1),
+        ("group.version", 1),
+        ("share.version", 1),
+        ("streams.version", 1),
+        ("transaction.version", 2),
+    ]
+
+
+def test_a_standalone_node_is_the_voter_of_its_quorum(tmp_path: Path) -> None:
+    node = dynamic(tmp_path / "a")
+    format_now(node, options=FormatOptions(standalone=True))
+    path = tmp_path / "a" / "__cluster_metadata-0" / "00000000000000000000-0000000000.checkpoint"
+    snapshot = decode_snapshot(read_file(DISK, path))
+    assert snapshot.kraft_version is not None
+    assert snapshot.kraft_version.k_raft_version == 1
+    assert snapshot.voters is not None
+    (voter,) = snapshot.voters.voters
+    meta = read_meta_properties(DISK, tmp_path / "a")
+    assert meta is not None
+    assert (voter.voter_id, voter.voter_directory_id) == (1, meta.directory_id)
+    assert [(end.name, end.host, end.port) for end in voter.endpoints] == [("CONTROLLER", "127.0.0.1", 9093)]
+
+
+def test_named_voters_give_their_directory_ids(tmp_path: Path) -> None:
+    own, other = uuid_text(random_id(Random(7))), uuid_text(random_id(Random(8)))
+    options = FormatOptions(initial_controllers=[f"1@h1:9093:{own}", f"2@h2:9093:{other}"])
+    format_now(dynamic(tmp_path / "a"), options=options)
+    meta = read_meta_properties(DISK, tmp_path / "a")
+    assert meta is not None
+    assert uuid_text(meta.directory_id) == own
+
+
+@pytest.mark.parametrize(
+    ("options", "named"),
+    [
+        (FormatOptions(standalone=True, no_initial_controllers=True), "exclude"),
+        (FormatOptions(), "controller.quorum.voters is not set"),
+        (FormatOptions(standalone=True, release_version="9.9"), "9.9"),
+        (FormatOptions(standalone=True, features={"speed": 1}), "speed"),
+        (FormatOptions(standalone=True, features={"share.version": 9}), "share.version=9"),
+        (FormatOptions(initial_controllers=["here"]), "id@host:port:directory-id"),
+        (FormatOptions(initial_controllers=["5@h:1:" + uuid_text(random_id(Random(7)))]), "not among them"),
+    ],
+)
+def test_what_does_not_go_together_is_refused(tmp_path: Path, options: FormatOptions, named: str) -> None:
+    with pytest.raises(ConfigError, match=named):
+        format_now(dynamic(tmp_path / "a"), options=options)
+    assert not (tmp_path / "a" / "meta.properties").exists()
+
+
+def test_formatting_twice_needs_the_flag(tmp_path: Path) -> None:
+    node = settings(tmp_path / "a")
+    format_now(node)
+    before = (tmp_path / "a" / "meta.properties").read_text()
+    with pytest.raises(ConfigError, match="--ignore-formatted"):
+        format_now(node)
+    format_now(node, options=FormatOptions(ignore_formatted=True))
+    with pytest.raises(ConfigError, match="belongs to cluster C"):
+        format_now(node, "D", FormatOptions(ignore_formatted=True))
+    assert (tmp_path / "a" / "meta.properties").read_text() == before
+
+
+def test_another_nodes_or_clusters_directory_is_refused_in_one_line(tmp_path: Path) -> None:
+    format_now(settings(tmp_path / "a"))
+    with pytest.raises(ConfigError, match=r"belongs to node 1, but node\.id is 7"):
+        check_storage(DISK, settings(tmp_path / "a", node__id="7"))
+    format_now(settings(tmp_path / "b"), "D")
+    both = resolve(zero_config({"log.dirs": f"{tmp_path / 'a'},{tmp_path / 'b'}"}), Sources({}, lambda path: ""))
+    with pytest.raises(ConfigError, match="different clusters: C, D"):
+        check_storage(DISK, both)
+
+
+def test_a_new_directory_beside_formatted_ones_is_missing(tmp_path: Path) -> None:
+    format_now(settings(tmp_path / "a"))
+    both = resolve(zero_config({"log.dirs": f"{tmp_path / 'a'},{tmp_path / 'new'}"}), Sources({}, lambda path: ""))
+    assert check_storage(DISK, both).missing == [tmp_path / "new"]
+
+
+def test_an_unformatted_directory_says_what_to_run(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="odradek storage format"):
+        check_storage(DISK, settings(tmp_path / "a"))
+
+
+def test_nothing_given_is_formatted_once(tmp_path: Path) -> None:
+    node = settings(tmp_path / "a")
+    assert ensure_formatted(DISK, node, random=Random(3), now_ms=1)
+    first = check_storage(DISK, node).cluster_id
+    assert not ensure_formatted(DISK, node, random=Random(4), now_ms=1)
+    assert check_storage(DISK, node).cluster_id == first
+    assert len(first) == 22
+
+
+@pytest.mark.parametrize("text", ["version=9\n", "version=1\nnode.id=x\ncluster.id=C\n", "version=1\nnode.id=1\n"])
+def test_a_damaged_file_names_itself(tmp_path: Path, text: str) -> None:
+    (tmp_path / "meta.properties").write_text(text)
+    with pytest.raises(ConfigError, match=r"meta\.properties"):
+        read_meta_properties(DISK, tmp_path)
+
+
+def test_a_file_in_the_way_is_named(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    for place in (tmp_path / "file", tmp_path / "file" / "below"):
+        with pytest.raises(ConfigError, match="file"):
+            format_now(settings(place))
+
+
+def test_drawn_ids_do_not_look_like_options() -> None:
+    assert not any(uuid_text(random_id(Random(seed))).startswith("-") for seed in range(300))
+
+
+def test_every_class_of_settings_is_known_to_the_node() -> None:
+    assert set(config_classes()) == set(CONFIG_CLASSES)
