@@ -243,6 +243,8 @@ class MetadataLog:
         for position, header in read_batches(data):
             follows = header.base_offset == (self._places[-1].last_offset + 1 if self._places else segment_offset)
             batch = memoryview(data)[position : position + header.size_bytes]
+            # The checksum covers neither offset nor leader epoch; both only rise, which shows a flipped bit there too.
+            follows = follows and header.partition_leader_epoch >= self.last_epoch
             if header.magic != MAGIC or not follows or not crc_is_valid(batch, header):
                 break
             self._remember(header, segment_offset, position)

@@ -7,7 +7,7 @@ from uuid import UUID
 
 import pytest
 
-from odradek.raft.node import EpochBegun, Fetched, LogEnd, Message, RaftNode, Ready, Role, VoteAsked
+from odradek.raft.node import EpochBegun, Fetched, LogEnd, Message, RaftNode, Ready, Role, VoteAnswered, VoteAsked
 from odradek.raft.quorum_state import ElectionState
 from odradek.raft.voters import ReplicaKey, Voter, VoterSet, parse_static_voters
 
@@ -183,3 +183,25 @@ def test_static_voters_are_read_from_settings() -> None:
     for bad in ("1", "x@a:1", "1@a", "1@a:b", "1@a:1,1@b:2", "1@a:0", "1@:1"):
         with pytest.raises(ValueError, match=r"@|1"):
             parse_static_voters(bad, "C")
+
+
+def test_a_follower_that_was_only_told_of_a_leader_does_not_keep_others_from_an_election() -> None:
+    voters = VoterSet(Voter(key(number), {}) for number in (1, 2, 3))
+    node = RaftNode(key(1), voters, ElectionState(3), lambda: LogEnd(0, 0), random.Random(1))
+    node.start(0)
+    node.tick(5000)
+    assert node.role is Role.PROSPECTIVE
+    node.step(VoteAnswered(2, 3, 3, granted=False, pre_vote=True), 5001)
+    assert node.role is Role.FOLLOWER and node.leader_id == 3
+    asked = VoteAsked(key(2), 3, LogEnd(0, 0), pre_vote=True)
+    assert node.step(asked, 5002).messages[-1][1].granted  # type: ignore[union-attr]
+    node.leader_heard(5003)
+    assert not node.step(asked, 5004).messages[-1][1].granted  # type: ignore[union-attr]
+
+
+def test_a_node_never_follows_itself() -> None:
+    voters = VoterSet(Voter(key(number), {}) for number in (1, 2, 3))
+    node = RaftNode(key(1), voters, ElectionState(3, 1, key(1)), lambda: LogEnd(0, 0), random.Random(1))
+    node.start(0)
+    node.step(VoteAnswered(2, 4, 1, granted=False, pre_vote=True), 1)
+    assert node.role is Role.UNATTACHED and node.leader_epoch == 4
