@@ -49,16 +49,22 @@ class LogDir:
 
     Attributes:
         checkpointed_*: what the checkpoints said when the node started.
+        directory_id: of its meta.properties; zero until the node told.
         error: why it is offline, "" while it is not.
     """
 
     path: Path
+    directory_id: UUID = UUID(int=0)
     clean_shutdown: bool = False
     error: str = ""
     release_lock: Callable[[], None] | None = None
     checkpointed_recovery: dict[TopicPartition, int] = field(default_factory=dict)
     checkpointed_start: dict[TopicPartition, int] = field(default_factory=dict)
     checkpointed_watermark: dict[TopicPartition, int] = field(default_factory=dict)
+
+    @property
+    def offline(self) -> bool:
+        return bool(self.error)
 
 
 class LogManager:
@@ -81,7 +87,7 @@ class LogManager:
         """
         self.disk = disk
         self._clock = clock
-        self.config = config
+        self.base_config = config
         self._random = random
         self._producer_expiration_ms = producer_expiration_ms
         self.files = FileCache(disk)
@@ -153,7 +159,7 @@ class LogManager:
             if topic_partition in self.logs:
                 self.notes.append(f"{directory}: also in {self.logs[topic_partition].log_dir}; this copy is left alone")
                 continue
-            config = LogConfig.from_overrides(self.config, overrides(match["topic"]))
+            config = LogConfig.from_overrides(self.base_config, overrides(match["topic"]))
             self._open_log(log_dir, directory, topic_partition, config)
 
     def _read_checkpoint(self, path: Path) -> dict[TopicPartition, int]:
@@ -196,6 +202,15 @@ class LogManager:
         """The id in the log's partition.metadata."""
         return self.topic_ids.get(topic_partition)
 
+    @property
+    def directories(self) -> list[LogDir]:
+        """Every log directory, working or not, in the order of log.dirs."""
+        return list(self.dirs.values())
+
+    def logs_in(self, log_dir: LogDir) -> list[tuple[TopicPartition, Log]]:
+        """The logs of one directory."""
+        return [(key, log) for key, log in self.logs.items() if log.log_dir == log_dir.path]
+
     def online_dirs(self) -> list[Path]:
         return [path for path, log_dir in self.dirs.items() if not log_dir.error]
 
@@ -208,14 +223,22 @@ class LogManager:
         *,
         log_dir: Path | None = None,
     ) -> Log:
-        """Make the log of a new partition, in `log_dir` or in the directory that has the fewest; durable on return.
+        """The log of a partition: the one that was loaded, or a new one, durable on return.
+
+        A loaded log of another topic id is what is left of a deleted topic of the same name, and goes. A new log lies
+        in `log_dir`, or in the directory that has the fewest.
 
         Raises:
             StorageError: the directory cannot be written, or none works.
         """
+        loaded = self.logs.get((topic, partition_id))
+        if loaded is not None:
+            if self.topic_ids[topic, partition_id] in (topic_id, None):
+                return self._adopt(loaded, topic_id, overrides)
+            self.delete((topic, partition_id))
         chosen = log_dir or self._emptiest_dir()
         directory = chosen / f"{topic}-{partition_id}"
-        config = LogConfig.from_overrides(self.config, overrides)
+        config = LogConfig.from_overrides(self.base_config, overrides)
         try:
             self.disk.make_dirs(directory)
             write_topic_id(self.disk, directory, topic_id)
@@ -225,6 +248,17 @@ class LogManager:
         fresh = LogDir(chosen, clean_shutdown=True)
         log = self._open_log(fresh, directory, (topic, partition_id), config)
         self.topic_ids[topic, partition_id] = topic_id
+        return log
+
+    def _adopt(self, log: Log, topic_id: UUID, overrides: Mapping[str, str]) -> Log:
+        """A log that was on disk gets its topic's settings, and the id that a damaged partition.metadata lost."""
+        log.config = LogConfig.from_overrides(self.base_config, overrides)
+        if self.topic_ids[log.topic_partition] is None:
+            try:
+                write_topic_id(self.disk, log.directory, topic_id)
+            except OSError as error:
+                raise StorageError(log.log_dir, f"{log.directory}: {error}") from error
+            self.topic_ids[log.topic_partition] = topic_id
         return log
 
     def _emptiest_dir(self) -> Path:
@@ -266,18 +300,18 @@ class LogManager:
         if log is not None:
             log.config = config
 
-    def take_offline(self, log_dir: Path, reason: str) -> list[TopicPartition]:
-        """The disk failed: forget the directory's logs, which must not be touched again; returns which they were."""
+    def take_offline(self, log_dir: Path, reason: str = "a disk operation failed") -> bool:
+        """The disk failed: forget the directory's logs, which must not be touched again; returns whether that is new."""
         found = self.dirs.get(log_dir)
         if found is None or found.error:
-            return []
+            return False
         found.error = reason
         lost = [key for key, log in self.logs.items() if log.log_dir == log_dir]
         for key in lost:
             del self.logs[key]
             self.topic_ids.pop(key, None)
         self.files.forget_below(log_dir)
-        return lost
+        return True
 
     # -- passes, each called now and then by the owner ------------------------------------------------------------
 
