@@ -112,3 +112,17 @@ def sample(cls: type[Message], version: int, style: str, seed: int = 0) -> Any:
     """`make` with a generator of its own; the same arguments give the same message."""
     rng = Random(f"{cls.__name__} {version} {style} {seed}")
     return make(cls, version, version in cls.FLEXIBLE, style, rng)
+
+
+def structs_within(cls: type[Message], version: int) -> list[type[Message]]:
+    """Every struct that this version of a message may hold, each once."""
+    found: list[type[Message]] = []
+    waiting = [cls]
+    while waiting:
+        layout = layout_of(waiting.pop(), version, version in cls.FLEXIBLE)
+        for one in (*layout.fields, *layout.tagged):
+            element = one.spec.element
+            if isinstance(element, type) and element not in found:
+                found.append(element)
+                waiting.append(element)
+    return found

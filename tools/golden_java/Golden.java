@@ -16,7 +16,7 @@ import org.apache.kafka.common.protocol.types.RawTaggedField;
 
 /**
  * Encodes messages with Kafka's own classes. Each line of standard input is a class name, a version and the message in
- * the form of Kafka's JsonConverter, parted by tabs; each line of standard output is the bytes in hexadecimal, or
+ * the form of Kafka's JsonConverter (null: untouched defaults), parted by tabs; each line of standard output is the bytes in hexadecimal, or
  * "error: " and why.
  */
 public final class Golden {
@@ -47,8 +47,7 @@ public final class Golden {
     }
 
     private static String encode(String name, short version, JsonNode shown) throws Exception {
-        Method read = converter(name).getMethod("read", JsonNode.class, short.class);
-        Message message = (Message) read.invoke(null, shown, version);
+        Message message = shown.isNull() ? untouched(name) : converted(name, version, shown);
         if (shown.has("unknownTaggedFields")) {
             for (JsonNode field : shown.get("unknownTaggedFields")) {
                 byte[] raw = Base64.getDecoder().decode(field.get(1).asText());
@@ -64,10 +63,20 @@ public final class Golden {
         return HexFormat.of().formatHex(buffer.array());
     }
 
-    private static Class<?> converter(String name) throws ClassNotFoundException {
+    /** A message, or with "Message$Struct" a struct within one, as its constructor leaves it. */
+    private static Message untouched(String name) throws Exception {
+        return (Message) classOf(name).getConstructor().newInstance();
+    }
+
+    private static Message converted(String name, short version, JsonNode shown) throws Exception {
+        Method read = classOf(name + "JsonConverter").getMethod("read", JsonNode.class, short.class);
+        return (Message) read.invoke(null, shown, version);
+    }
+
+    private static Class<?> classOf(String name) throws ClassNotFoundException {
         for (String prefix : PACKAGES) {
             try {
-                return Class.forName(prefix + name + "JsonConverter");
+                return Class.forName(prefix + name);
             } catch (ClassNotFoundException next) {
                 continue;
             }

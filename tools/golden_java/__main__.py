@@ -17,7 +17,7 @@ from collections import Counter
 from pathlib import Path
 
 from tests.protocol.kafka_json import to_json
-from tests.protocol.values import STYLES, all_messages, sample
+from tests.protocol.values import STYLES, all_messages, sample, structs_within
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
@@ -50,6 +50,10 @@ def cases() -> list[tuple[str, int, str, str]]:
                 message = sample(cls, version, style, seed)
                 shown = json.dumps(to_json(message, version, version in cls.FLEXIBLE), separators=(",", ":"))
                 found.append((cls.__name__, version, java_name(cls.__name__, cls.KIND), shown))
+            for part, name in ((cls, ""), *((part, f"${part.__name__}") for part in structs_within(cls, version))):
+                found.append(
+                    (f"{cls.__name__}/{part.__name__}", version, java_name(cls.__name__, cls.KIND) + name, "null")
+                )
     return found
 
 
@@ -64,7 +68,12 @@ def main() -> int:
     answered = subprocess.run(command, input=lines.encode(), stdout=subprocess.PIPE, check=True).stdout.decode()
     answers = answered.splitlines()
     assert len(answers) == len(wanted), f"{len(wanted)} cases, {len(answers)} answers"
-    failed = Counter(answer for answer in answers if answer.startswith("error"))
+    # records that must not be null have no default that can be encoded
+    failed = Counter(
+        answer
+        for answer, (*_, shown) in zip(answers, wanted, strict=True)
+        if answer.startswith("error") and not (shown == "null" and 'ecords" is null' in answer)
+    )
     for why, count in failed.most_common(20):
         print(f"{count} times {why[:160]}")
     rows = [
@@ -74,7 +83,7 @@ def main() -> int:
     ]
     GOLDEN.parent.mkdir(exist_ok=True)
     GOLDEN.write_bytes(lzma.compress("".join(rows).encode(), preset=9 | lzma.PRESET_EXTREME))
-    print(f"{len(rows)} cases, {len(answers) - len(rows)} failed, {GOLDEN.stat().st_size:,} bytes")
+    print(f"{len(rows)} cases, {failed.total()} failed, {GOLDEN.stat().st_size:,} bytes")
     return 1 if failed else 0
 
 

@@ -69,7 +69,7 @@ def append_to(out: bytearray, message: Message, version: int) -> tuple[list[Any]
     cls = type(message)
     encoder = cls.ENCODERS.get(version)
     if encoder is None:
-        encoder = cls.ENCODERS[version] = compile_encoder(cls, _valid(cls, version))
+        encoder = cls.ENCODERS[version] = compile_encoder(cls, _valid(cls, version), version in cls.FLEXIBLE)
     try:
         pieces: tuple[list[Any], int] = encoder(message, out)
     except (struct.error, TypeError, AttributeError, OverflowError) as error:

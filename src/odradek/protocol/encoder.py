@@ -18,8 +18,11 @@ from odradek.protocol.records_field import RecordsChunks
 _PREFIX_CODES = {"string": "h", "bytes": "i", "records": "i", "array": "i"}
 
 
-def compile_encoder(cls: type[Message], version: int) -> Any:
-    """`encode(message, out) -> (pieces, total bytes)`; what `out` holds already counts and comes first."""
+def compile_encoder(cls: type[Message], version: int, flexible: bool) -> Any:
+    """`encode(message, out) -> (pieces, total bytes)`; what `out` holds already counts and comes first.
+
+    `flexible` is a matter of the whole message: a struct within one does not know it.
+    """
     scope: dict[str, Any] = {
         "UNSET": UNSET,
         "RecordsChunks": RecordsChunks,
@@ -31,7 +34,7 @@ def compile_encoder(cls: type[Message], version: int) -> Any:
         "write_tags": wire.write_tags,
         "write_numbers": wire.write_numbers,
     }
-    compiler = _EncoderCompiler(Source(scope), version, version in cls.FLEXIBLE)
+    compiler = _EncoderCompiler(Source(scope), version, flexible)
     source = compiler.source
     with source.block("def encode(message, out):"):
         source.line("pieces = []")
