@@ -41,6 +41,7 @@ METADATA_TOPIC = "__cluster_metadata"
 _PARTITION_DIR = re.compile(r"^(?P<topic>[A-Za-z0-9._-]+)-(?P<partition>\d+)$")
 _DELETED_DIR = re.compile(r"^.+\.[0-9a-f]{32}-delete$")
 MAX_NAME_BYTES = 255
+NO_DIRECTORY = UUID(int=0)
 
 
 @dataclass(slots=True)
@@ -54,7 +55,7 @@ class LogDir:
     """
 
     path: Path
-    directory_id: UUID = UUID(int=0)
+    directory_id: UUID = NO_DIRECTORY
     clean_shutdown: bool = False
     error: str = ""
     release_lock: Callable[[], None] | None = None
@@ -301,7 +302,7 @@ class LogManager:
             log.config = config
 
     def take_offline(self, log_dir: Path, reason: str = "a disk operation failed") -> bool:
-        """The disk failed: forget the directory's logs, which must not be touched again; returns whether that is new."""
+        """The disk failed: forget the directory's logs, which must not be touched again; returns whether it is new."""
         found = self.dirs.get(log_dir)
         if found is None or found.error:
             return False
