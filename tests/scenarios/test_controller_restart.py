@@ -8,6 +8,7 @@ import os
 import random
 import time
 from pathlib import Path
+from uuid import UUID
 
 import pytest
 
@@ -19,7 +20,11 @@ from odradek.protocol.messages.create_topics_request import CreateTopicsRequest
 from odradek.protocol.messages.delete_topics_request import DeleteTopicsRequest
 from odradek.protocol.messages.feature_level_record import FeatureLevelRecord
 from odradek.protocol.messages.update_features_request import UpdateFeaturesRequest
-from odradek.raft.snapshot import read_snapshot, snapshot_ids
+from odradek.protocol.messages.voters_record import Endpoint, KRaftVersionFeature, Voter, VotersRecord
+from odradek.raft.metadata_log import DIRECTORY
+from odradek.raft.quorum_state import uuid_text
+from odradek.raft.snapshot import SnapshotId, encode_snapshot, read_snapshot, snapshot_ids, write_snapshot
+from odradek.raft.voters import ReplicaKey
 from odradek.record.reader import read_batches
 from tests.support.controller_harness import wanted
 from tests.support.quorum_node import QuorumNode
@@ -248,3 +253,38 @@ async def test_describe_quorum(tmp_path: Path) -> None:
     assert partition.current_voters[0].log_end_offset == partition.high_watermark == node.driver.end_offset
     assert answer.nodes[0].listeners[0].port == 9093
     await node.stop()
+
+
+async def test_a_dynamic_quorum_of_one_as_storage_format_leaves_it(tmp_path: Path) -> None:
+    me = ReplicaKey(1, UUID(int=99))
+    voter = Voter(
+        voter_id=1,
+        voter_directory_id=me.directory_id,
+        endpoints=[Endpoint(name="CONTROLLER", host="h", port=9093)],
+        k_raft_version_feature=KRaftVersionFeature(min_supported_version=0, max_supported_version=1),
+    )
+    disk = RealDisk()
+    directory = tmp_path / DIRECTORY
+    directory.mkdir()
+    data = encode_snapshot(
+        [], metadata_version=30, leader_epoch=0, now_ms=1, kraft_version=1, voters=VotersRecord(voters=[voter])
+    )
+    write_snapshot(disk, directory, SnapshotId(0, 0), data)
+    disk.close()
+    node = await QuorumNode(tmp_path, me=me).start()
+    state = json.loads((directory / "quorum-state").read_text())
+    assert state["data_version"] == 1 and state["votedDirectoryId"] == uuid_text(me.directory_id)
+    quorum = (await node.service.describe_quorum()).topics[0].partitions[0]
+    assert quorum.current_voters[0].replica_directory_id == me.directory_id
+    await node.set_config(32, "g", "x", "1")
+    snapshot_id = await node.driver.write_snapshot()
+    await node.drop()
+    snapshot = read_snapshot(RealDisk(), directory / snapshot_id.file_name)
+    assert snapshot.kraft_version is not None and snapshot.voters == VotersRecord(voters=[voter])
+    again = await QuorumNode(tmp_path, me=me).start()
+    assert again.publisher.image.config(32, "g") == {"x": "1"}
+    await again.stop()
+    stranger = QuorumNode(tmp_path, me=ReplicaKey(1, UUID(int=5)))
+    await stranger.driver.start()
+    assert not stranger.driver.leads  # another disk is another voter
+    await stranger.drop()

@@ -1,4 +1,4 @@
-"""Apache Kafka's log dumper reads our metadata log and our snapshots, every record of them."""
+"""Apache Kafka reads our metadata log and snapshots, and goes on with them; we go on with its."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from odradek.protocol.messages.create_topics_request import CreateTopicsRequest
-from tests.support.apache_kafka import require_kafka, run_tool
+from tests.support.apache_kafka import ApacheKafka, require_kafka, run_tool
 from tests.support.controller_harness import wanted
 from tests.support.quorum_node import QuorumNode
 
@@ -50,3 +50,39 @@ async def test_kafka_dumps_our_metadata_log_and_snapshot(tmp_path: Path) -> None
     dumped = dump(node.directory / snapshot_id.file_name)
     assert "SnapshotHeader" in dumped and "SnapshotFooter" in dumped
     assert len(payload_types(dumped)) == len(list(image.records()))
+
+
+@pytest.mark.java
+async def test_we_go_on_with_the_metadata_log_of_kafka_and_kafka_with_ours(tmp_path: Path) -> None:
+    require_kafka()
+    kafka = ApacheKafka(tmp_path / "kafka")
+    bootstrap = ["--bootstrap-server", kafka.bootstrap]
+    with kafka:
+        run_tool(
+            "org.apache.kafka.tools.TopicCommand", [*bootstrap, "--create", "--topic", "theirs", "--partitions", 3]
+        )
+    text = (kafka.data_dir / "meta.properties").read_text()
+    found = re.search(r"^cluster.id=(.*)$", text, re.MULTILINE)
+    assert found is not None
+
+    node = await QuorumNode(kafka.data_dir, cluster_id=found[1]).start()
+    topic = node.publisher.image.topic("theirs")
+    assert topic is not None and sorted(topic.partitions) == [0, 1, 2]
+    assert node.publisher.image.features["metadata.version"] == 30 and 1 in node.publisher.image.brokers
+    assert await node.set_config(2, "theirs", "retention.ms", "123456") == 0
+    await node.driver.write_snapshot()
+    assert await node.set_config(2, "theirs", "cleanup.policy", "compact") == 0
+    epoch = node.driver.leader_epoch
+    await node.stop()
+    assert not node.failures
+
+    with kafka:
+        arguments = [*bootstrap, "--describe", "--entity-type", "topics", "--entity-name", "theirs"]
+        described = run_tool("org.apache.kafka.tools.ConfigCommand", arguments, check=False)
+        if described.returncode:
+            described = run_tool("kafka.admin.ConfigCommand", arguments)
+        assert "retention.ms=123456" in described.stdout and "cleanup.policy=compact" in described.stdout
+    again = await QuorumNode(kafka.data_dir, cluster_id=found[1]).start()
+    assert again.driver.leader_epoch > epoch + 1
+    assert again.publisher.image.topic_config("theirs")["retention.ms"] == "123456"
+    await again.stop()

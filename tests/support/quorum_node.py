@@ -28,17 +28,25 @@ from tests.support.controller_harness import CLUSTER, Harness, Schema
 class QuorumNode:
     """One controller."""
 
-    def __init__(self, root: Path, *, bootstrap: Any = (), **raft: Any) -> None:
+    def __init__(
+        self,
+        root: Path,
+        *,
+        bootstrap: Any = (),
+        cluster_id: str = CLUSTER,
+        me: ReplicaKey = ReplicaKey(1),  # noqa: B008 - immutable
+        **raft: Any,
+    ) -> None:
         self.directory = root / DIRECTORY
         self.disk = RealDisk()
-        self.publisher = MetadataPublisher(CLUSTER)
+        self.publisher = MetadataPublisher(cluster_id)
         self.failures: list[BaseException] = []
         self.service = ControllerService(
             RealClock(),
             random.Random(7),
             ControllerConfig(),
             Schema(),
-            cluster_id=CLUSTER,
+            cluster_id=cluster_id,
             bootstrap=bootstrap,
             on_failed=self.failures.append,
         )
@@ -47,9 +55,9 @@ class QuorumNode:
             RealClock(),
             random.Random(8),
             self.directory,
-            me=ReplicaKey(1),
+            me=me,
             voters=VoterSet([Voter(ReplicaKey(1), {"CONTROLLER": ("127.0.0.1", 9093)})]),
-            cluster_id=CLUSTER,
+            cluster_id=cluster_id,
             config=replace(RaftConfig(), **raft),
             publisher=self.publisher,
             on_elected=self.service.elected,
