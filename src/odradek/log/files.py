@@ -8,6 +8,7 @@ segment was deleted meanwhile: the descriptor is closed when the last reference 
 from __future__ import annotations
 
 from collections import OrderedDict
+from collections.abc import Sequence
 from pathlib import Path
 
 from odradek.common.ports import Disk, File
@@ -80,3 +81,18 @@ class FileCache:
     def forget_below(self, directory: Path) -> None:
         for path in [path for path in self._open if directory in path.parents]:
             del self._open[path]
+
+
+def make_durable(disk: Disk, held: Sequence[SharedFile], paths: Sequence[Path], directory: Path | None) -> None:
+    """Sync open files, files by name where they are, and last the names in `directory`; blocks, raises OSError."""
+    for shared in held:
+        shared.file.sync()
+    for path in paths:
+        if disk.exists(path):
+            file = disk.open(path)
+            try:
+                file.sync()
+            finally:
+                file.close()
+    if directory is not None:
+        disk.sync_dir(directory)

@@ -23,6 +23,8 @@ from odradek.common.ports import Disk, read_file
 _OFFSET_ENTRY = struct.Struct(">ii")
 _TIME_ENTRY = struct.Struct(">qi")
 _TXN_ENTRY = struct.Struct(">hqqqq")
+# Of the larger of the two indexes that segment.index.bytes bounds.
+INDEX_ENTRY_BYTES = _TIME_ENTRY.size
 
 
 class CorruptIndexError(Exception):
@@ -37,21 +39,23 @@ class IndexFile:
         self.path = path
         self._pending = bytearray()
         self._flushed_bytes = 0
+        self._exists = False
 
     @property
     def size_bytes(self) -> int:
         return self._flushed_bytes + len(self._pending)
 
     def _load_bytes(self, entry_bytes: int) -> bytes:
-        data = read_file(self._disk, self.path) if self._disk.exists(self.path) else b""
+        self._exists = self._disk.exists(self.path)
+        data = read_file(self._disk, self.path) if self._exists else b""
         if len(data) % entry_bytes:
             raise CorruptIndexError(f"{self.path}: {len(data)} bytes are no whole entries")
         self._flushed_bytes = len(data)
         return data
 
-    def flush(self, *, sync: bool = False) -> None:
-        """Write what is pending; raises OSError."""
-        if not self._pending and not sync:
+    def flush(self, *, create: bool = False, sync: bool = False) -> None:
+        """Write what is pending; `create` makes an empty file too. Raises OSError."""
+        if not self._pending and not (create and not self._exists) and not (sync and self._exists):
             return
         file = self._disk.open(self.path, create=True)
         try:
@@ -63,6 +67,7 @@ class IndexFile:
                 file.sync()
         finally:
             file.close()
+        self._exists = True
 
     def _rewrite(self, data: bytes) -> None:
         self._pending = bytearray()

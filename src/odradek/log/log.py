@@ -21,11 +21,12 @@ from odradek.common.errors import ApiError, ErrorCode, StorageError
 from odradek.log.checkpoints import LEADER_EPOCHS, TopicPartition, write_lines
 from odradek.log.config import LogConfig
 from odradek.log.epoch_cache import EpochCache
-from odradek.log.files import FileCache, FileSlice
-from odradek.log.index import AbortedTransaction
+from odradek.log.files import FileCache, FileSlice, make_durable
+from odradek.log.index import INDEX_ENTRY_BYTES, AbortedTransaction
 from odradek.log.producer_state import ProducerEntry, ProducerState
 from odradek.log.recovery import LoadedLog, load_directory, load_producers, snapshot_offsets
 from odradek.log.retention import count_deletable
+from odradek.log.search import FoundTimestamp, find_aborted, find_timestamp, newest_timestamp
 from odradek.log.segment import Segment, segment_path
 from odradek.record.batch import (
     BatchHeader,
@@ -269,11 +270,12 @@ class Log:
         if self._must_roll(size, headers, now_ms):
             self.roll(now_ms)
         segment = self._segments[-1]
-        segment.append(
-            chunks, headers, index_interval_bytes=self.config.index_interval_bytes, log_dir=self.directory.parent
-        )
+        position = segment.write(chunks, self.directory.parent)
+        # Before anything else may fail: an offset that is on disk is never given again (KAFKA-7866).
         self.log_end_offset = headers[-1].last_offset + 1
         for chunk, header in zip(chunks, headers, strict=True):
+            segment.index_batch(header, position, self.config.index_interval_bytes)
+            position += header.size_bytes
             if header.partition_leader_epoch > self.epochs.latest_epoch:
                 self.assign_epoch(header.partition_leader_epoch, header.base_offset)
             if header.producer_id >= 0:
@@ -295,6 +297,14 @@ class Log:
             segment.load_indexes()
             segment.transactions.append(aborted)
 
+    def start_leader_epoch(self, leader_epoch: int) -> None:
+        """We lead under this epoch from the log's end on. Raises StorageError."""
+        self.assign_epoch(leader_epoch, self.log_end_offset)
+
+    def epoch_of(self, offset: int) -> int:
+        """The leader epoch under which the record at `offset` was written; -1 where unknown."""
+        return self.epochs.epoch_for_offset(offset)
+
     def assign_epoch(self, leader_epoch: int, start_offset: int) -> None:
         """A leader's epoch begins here; durable on return, because truncation is decided by it."""
         if self.epochs.assign(leader_epoch, start_offset):
@@ -314,14 +324,11 @@ class Log:
             return segment.would_overflow(headers[-1].last_offset)
         if segment.size_bytes + size > config.segment_bytes or segment.would_overflow(headers[-1].last_offset):
             return True
-        if segment.offsets.size_bytes >= config.segment_index_bytes - 8:
+        if segment.index_bytes + INDEX_ENTRY_BYTES > config.segment_index_bytes:
             return True
         first = segment.first_timestamp_ms()
-        age = (
-            max(headers[-1].max_timestamp, headers[0].max_timestamp) - first
-            if first is not None and first >= 0
-            else (now_ms - segment.created_ms)
-        )
+        newest = max(headers[-1].max_timestamp, headers[0].max_timestamp)
+        age = newest - first if first is not None and first >= 0 else now_ms - segment.created_ms
         return age > config.segment_ms - int(self._jitter * min(config.segment_jitter_ms, config.segment_ms))
 
     def roll(self, now_ms: int) -> None:
@@ -374,17 +381,7 @@ class Log:
 
         def work() -> None:
             try:
-                for shared in held:
-                    shared.file.sync()
-                for path in snapshots:
-                    if disk.exists(path):
-                        file = disk.open(path)
-                        try:
-                            file.sync()
-                        finally:
-                            file.close()
-                if names_changed:
-                    disk.sync_dir(directory)
+                make_durable(disk, held, snapshots, directory if names_changed else None)
             except OSError as error:
                 raise StorageError(directory.parent, f"{directory}: {error}") from error
 
@@ -455,44 +452,22 @@ class Log:
 
     def aborted_transactions(self, start_offset: int, end_offset: int) -> list[AbortedTransaction]:
         """The aborted transactions that have records in [start, end), by first offset."""
-        found = []
         index = max(0, bisect_right(self._bases, start_offset) - 1)
-        for segment in self._segments[index:]:
-            segment.load_indexes()
-            found += [
-                entry
-                for entry in segment.transactions.entries
-                if entry.last_offset >= start_offset and entry.first_offset < end_offset
-            ]
-            if segment.transactions.entries and segment.transactions.entries[-1].last_stable_offset >= end_offset:
-                break
-        return sorted(found, key=lambda entry: entry.first_offset)
+        return find_aborted(self._segments[index:], start_offset, end_offset)
 
-    def offset_for_timestamp(self, timestamp_ms: int) -> tuple[int, int, int] | None:
-        """(timestamp, offset, leader epoch) of the first record that is at least so new; None where there is none."""
+    def offset_for_timestamp(self, timestamp_ms: int) -> FoundTimestamp | None:
+        """The first record that is at least so new; None where there is none. Raises StorageError."""
         try:
-            for segment in self._segments:
-                segment.load_indexes()
-                if segment.max_timestamp_ms < timestamp_ms:
-                    continue
-                start = max(segment.times.offset_before(timestamp_ms), self.log_start_offset)
-                found = segment.locate(start)
-                for position, header in segment.headers(found[0]) if found else ():
-                    if header.max_timestamp < timestamp_ms:
-                        continue
-                    for record in read_records(segment.batch_bytes(position, header), header):
-                        if record.timestamp_ms >= timestamp_ms and record.offset >= self.log_start_offset:
-                            return record.timestamp_ms, record.offset, header.partition_leader_epoch
+            return find_timestamp(self._segments, timestamp_ms, self.log_start_offset)
         except OSError as error:
             raise StorageError(self.log_dir, f"{self.directory}: {error}") from error
-        return None
 
-    def max_timestamp_offset(self) -> tuple[int, int, int] | None:
-        """(timestamp, offset, leader epoch) of the newest record, the first where several are (KIP-734)."""
-        newest = -1
-        for segment in self._segments:
-            segment.load_indexes()
-            newest = max(newest, segment.max_timestamp_ms)
+    def max_timestamp_offset(self) -> FoundTimestamp | None:
+        """The newest record, the first where several are (KIP-734). Raises StorageError."""
+        try:
+            newest = newest_timestamp(self._segments)
+        except OSError as error:
+            raise StorageError(self.log_dir, f"{self.directory}: {error}") from error
         return self.offset_for_timestamp(newest) if newest >= 0 else None
 
     def end_offset_for_epoch(self, leader_epoch: int) -> tuple[int, int]:

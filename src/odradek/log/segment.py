@@ -7,15 +7,17 @@ Positions are bytes in the file. Reading never copies: `locate` finds batches by
 from __future__ import annotations
 
 import errno
+import struct
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NoReturn
 
 from odradek.common.errors import ApiError, ErrorCode, StorageError
 from odradek.common.ports import Buffer, Disk
 from odradek.log.files import FileCache, FileSlice
 from odradek.log.index import CorruptIndexError, OffsetIndex, TimeIndex, TransactionIndex
-from odradek.record.batch import HEADER_BYTES, MAGIC, BatchHeader, crc_is_valid, read_size
+from odradek.record.batch import HEADER_BYTES, LOG_OVERHEAD_BYTES, MAGIC, BatchHeader, crc_is_valid, read_size
 
 MAX_RELATIVE_OFFSET = 2**31 - 1
 # One read covers an index interval, so that finding a batch is one or two reads.
@@ -61,11 +63,14 @@ class Segment:
     # -- opening ------------------------------------------------------------------------------------------------
 
     def open(self, *, create: bool = False) -> None:
-        """Learn the size from the file; raises OSError."""
-        self.size_bytes = self._files.get(self.path, create=create).file.size()
+        """Learn the size from the file, which stays closed until it is used; raises OSError."""
+        if create:
+            self.size_bytes = self._files.get(self.path, create=True).file.size()
+        else:
+            self.size_bytes = self._disk.size(self.path)
         self._indexes_loaded = create
 
-    def load_indexes(self) -> None:
+    def load_indexes(self, index_interval_bytes: int = 4096) -> None:
         """Read the index files, once; rebuild them from the log where they are missing or wrong."""
         if self._indexes_loaded:
             return
@@ -75,14 +80,18 @@ class Segment:
             self.offsets.load(log_bytes=self.size_bytes)
             self.times.load()
             self.transactions.load()
-        except CorruptIndexError:
+        except (CorruptIndexError, struct.error):
             missing = True
         if missing:
-            self.rebuild_indexes(4096)
+            self.rebuild_indexes(index_interval_bytes)
             return
         newest = self.times.last()
         if newest is not None:
             self.max_timestamp_ms, self.max_timestamp_offset = newest
+        first = next(iter(self.headers(0)), None)
+        if first is not None:
+            self._see_timestamp(first[1])
+        self._bytes_since_index = self.size_bytes - self.offsets.last_position()
         for _, header in self.headers(self.offsets.last_position()):
             self._see_timestamp(header)
 
@@ -94,14 +103,15 @@ class Segment:
         self.max_timestamp_ms = self.max_timestamp_offset = -1
         self._bytes_since_index = 0
         for position, header in self.headers(0):
-            self._index_batch(header, position, index_interval_bytes)
+            self.index_batch(header, position, index_interval_bytes)
 
     # -- writing ------------------------------------------------------------------------------------------------
 
-    def append(
-        self, chunks: Sequence[Buffer], headers: Sequence[BatchHeader], *, index_interval_bytes: int, log_dir: Path
-    ) -> None:
-        """Write batches whose headers already bear their offsets, by one write.
+    def write(self, chunks: Sequence[Buffer], log_dir: Path) -> int:
+        """Write batches whose headers already bear their offsets, by one write; returns the position they lie at.
+
+        The caller moves the log's end, and then calls `index_batch` for each: an index that fails must not make the
+        log give an offset twice (KAFKA-7866).
 
         Raises:
             ApiError: KAFKA_STORAGE_ERROR, the disk is full; nothing of it is in the log, and a later append may fit.
@@ -109,17 +119,13 @@ class Segment:
         """
         position = self.size_bytes
         try:
-            file = self._files.get(self.path).file
-            written = file.write_at(position, chunks)
+            written = self._files.get(self.path).file.write_at(position, chunks)
         except OSError as error:
             self._undo_write(position, error, log_dir)
         self.size_bytes = position + written
-        for header in headers:
-            self._index_batch(header, position, index_interval_bytes)
-            position += header.size_bytes
-        assert position == self.size_bytes, f"{self.path}: headers and bytes disagree"
+        return position
 
-    def _undo_write(self, position: int, error: OSError, log_dir: Path) -> None:
+    def _undo_write(self, position: int, error: OSError, log_dir: Path) -> NoReturn:
         if error.errno in _FULL_DISK:
             try:
                 self._files.get(self.path).file.truncate(position)
@@ -128,14 +134,16 @@ class Segment:
             raise ApiError(ErrorCode.KAFKA_STORAGE_ERROR, f"No space left on the device of {log_dir}") from None
         raise StorageError(log_dir, f"{self.path}: {error}") from error
 
-    def _index_batch(self, header: BatchHeader, position: int, index_interval_bytes: int) -> None:
+    def index_batch(self, header: BatchHeader, position: int, index_interval_bytes: int) -> None:
+        """Note a batch that was written, whose header bears its offset."""
+        if header.max_timestamp > self.max_timestamp_ms:
+            self._see_timestamp(header)
         if self._bytes_since_index > index_interval_bytes:
-            self.offsets.append(header.last_offset, position)
+            self.offsets.append(header.base_offset + header.last_offset_delta, position)
             self.times.maybe_append(self.max_timestamp_ms, self.max_timestamp_offset)
             self._bytes_since_index = 0
-        self._bytes_since_index += header.size_bytes
+        self._bytes_since_index += header.batch_length + LOG_OVERHEAD_BYTES
         self._last_batch = (header.base_offset, position)
-        self._see_timestamp(header)
 
     def _see_timestamp(self, header: BatchHeader) -> None:
         if header.max_timestamp > self.max_timestamp_ms:
@@ -159,12 +167,20 @@ class Segment:
         self.load_indexes()
         self.times.maybe_append(self.max_timestamp_ms, self.max_timestamp_offset)
 
-    def flush_indexes(self) -> None:
-        """Write index entries that are only in memory; raises OSError."""
+    def flush_indexes(self, *, sync: bool = False) -> None:
+        """Write index entries that are only in memory; raises OSError.
+
+        Offset and time index exist from then on, be they empty: Apache Kafka scans a segment that lacks one.
+        """
         if self._indexes_loaded:
-            self.offsets.flush()
-            self.times.flush()
-            self.transactions.flush()
+            self.offsets.flush(create=True, sync=sync)
+            self.times.flush(create=True, sync=sync)
+            self.transactions.flush(sync=sync)
+
+    @property
+    def index_bytes(self) -> int:
+        """Of the larger of the two indexes."""
+        return max(self.offsets.size_bytes, self.times.size_bytes)
 
     def sync(self) -> None:
         """Block until the batches are durable; raises OSError, after which they are not."""
@@ -175,16 +191,7 @@ class Segment:
         self.load_indexes()
         self._files.get(self.path).file.truncate(position)
         self.size_bytes = position
-        self.offsets.truncate(end_offset, position)
-        self.times.truncate(end_offset)
-        self.transactions.truncate(end_offset)
-        self._bytes_since_index = position - self.offsets.last_position()
-        self._last_batch = None
-        self.max_timestamp_ms, self.max_timestamp_offset = self.times.last() or (-1, -1)
-        if position == 0:
-            self._first_timestamp_ms = None
-        for _, header in self.headers(self.offsets.last_position()):
-            self._see_timestamp(header)
+        self._restart_indexes(end_offset, position)
 
     # -- reading ------------------------------------------------------------------------------------------------
 
@@ -238,11 +245,54 @@ class Segment:
 
     # -- checking -----------------------------------------------------------------------------------------------
 
-    def check_batches(self, *, expected_offset: int) -> Iterator[tuple[int, BatchHeader, bytes] | Damage]:
+    def begin_check(self, offset: int, index_interval_bytes: int) -> tuple[int, int]:
+        """Forget what the indexes say from about `offset` on; returns (position, offset) from where to check batches.
+
+        An index is written before the recovery point passes it, so its entries below that point can be trusted, where
+        the batch is found at them. `index_batch` must be called for each good batch from there on.
+        """
+        self.load_indexes(index_interval_bytes)
+        position = self.offsets.position_for(offset)
+        if position:
+            found = next(iter(self.headers(position)), None)
+            if found is None or found[1].magic != MAGIC or not self.base_offset <= found[1].base_offset <= offset:
+                position = 0
+            else:
+                self._restart_indexes(found[1].base_offset, position)
+                return position, found[1].base_offset
+        self.clear_indexes()
+        return 0, self.base_offset
+
+    def _restart_indexes(self, end_offset: int, position: int) -> None:
+        self.offsets.truncate(end_offset, position)
+        self.times.truncate(end_offset)
+        self.transactions.truncate(end_offset)
+        self._bytes_since_index = position - self.offsets.last_position()
+        self._last_batch = None
+        self.max_timestamp_ms, self.max_timestamp_offset = self.times.last() or (-1, -1)
+        if position == 0:
+            self._first_timestamp_ms = None
+        for at, header in self.headers(self.offsets.last_position()):
+            if at >= position:
+                break
+            self._see_timestamp(header)
+
+    def clear_indexes(self) -> None:
+        self._indexes_loaded = True
+        self.offsets.clear()
+        self.times.clear()
+        self.transactions.clear()
+        self.max_timestamp_ms = self.max_timestamp_offset = -1
+        self._first_timestamp_ms = None
+        self._bytes_since_index = 0
+        self._last_batch = None
+
+    def check_batches(
+        self, *, position: int = 0, expected_offset: int
+    ) -> Iterator[tuple[int, BatchHeader, bytes] | Damage]:
         """Every batch with its bytes, verified by CRC and order of offsets; a `Damage` is the last item, if any."""
         file = self._files.get(self.path).file
-        position = 0
-        window, start = b"", 0
+        window, start = b"", position
         while position < self.size_bytes:
             if self.size_bytes - position < HEADER_BYTES:
                 yield Damage(position, "the file ends inside a header")
@@ -261,7 +311,9 @@ class Segment:
             if len(batch) < size or not crc_is_valid(batch, header):
                 yield Damage(position, "the checksum does not match")
                 return
-            if header.base_offset < expected_offset or header.last_offset < header.base_offset:
+            # The checksum does not cover the offset; a gap before it is what compaction leaves.
+            in_order = expected_offset <= header.base_offset <= header.last_offset
+            if not in_order or self.would_overflow(header.last_offset):
                 yield Damage(position, f"offset {header.base_offset} follows {expected_offset - 1}")
                 return
             expected_offset = header.last_offset + 1

@@ -160,12 +160,15 @@ def test_a_tail_cut_at_any_byte_loses_only_the_batch_it_cut(home: Home) -> None:
         again.close(clean=False)
 
 
-@pytest.mark.parametrize("position", range(0, 130, 3))
+DAMAGED = b"damaged " * 4
+
+
+@pytest.mark.parametrize("position", range(0, len(batch(DAMAGED)), 3))
 def test_a_flipped_bit_past_the_recovery_point_cuts_the_log_there(home: Home, position: int) -> None:
     log = home.open()
     append(log, batch(b"good"))
     keep = log.size_bytes
-    append(log, batch(b"damaged " * 4))
+    append(log, batch(DAMAGED))
     append(log, batch(b"behind"))
     log.close(clean=False)
     path = home.directory / f"{0:020d}.log"
@@ -175,6 +178,10 @@ def test_a_flipped_bit_past_the_recovery_point_cuts_the_log_there(home: Home, po
     again = home.open()
     if 12 <= position < 16:
         assert len(everything(again)) == 3, "the leader epoch is not covered by the checksum"
+    elif 4 <= position < 8:
+        # Nor is the offset: one that is higher looks like the gap that compaction leaves, and the next one is wrong.
+        assert everything(again) == [b"good", DAMAGED]
+        assert "cut at position" in home.notes[0]
     else:
         assert everything(again) == [b"good"]
         assert "cut at position" in home.notes[0]

@@ -203,5 +203,8 @@ def test_a_node_never_follows_itself() -> None:
     voters = VoterSet(Voter(key(number), {}) for number in (1, 2, 3))
     node = RaftNode(key(1), voters, ElectionState(3, 1, key(1)), lambda: LogEnd(0, 0), random.Random(1))
     node.start(0)
-    node.step(VoteAnswered(2, 4, 1, granted=False, pre_vote=True), 1)
+    node.tick(5000)
+    node.step(VoteAnswered(2, 3, 1, granted=False, pre_vote=True), 5001)
+    assert node.role is Role.PROSPECTIVE
+    node.step(VoteAnswered(2, 4, 1, granted=False, pre_vote=True), 5002)
     assert node.role is Role.UNATTACHED and node.leader_epoch == 4
