@@ -21,10 +21,6 @@ ZERO_CONFIG: Mapping[str, str] = {
     "listeners": "PLAINTEXT://127.0.0.1:9092,CONTROLLER://127.0.0.1:9093",
     "log.dirs": "./odradek-data",
     "offsets.topic.replication.factor": "1",
-    "share.coordinator.state.topic.min.isr": "1",
-    "share.coordinator.state.topic.replication.factor": "1",
-    "transaction.state.log.min.isr": "1",
-    "transaction.state.log.replication.factor": "1",
 }
 MAX_FILE_BYTES = 16 * 1024 * 1024
 

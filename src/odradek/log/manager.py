@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from uuid import UUID
 
 from odradek.common.errors import StorageError
-from odradek.common.ports import Clock, Disk, write_file_durably
+from odradek.common.ports import Clock, Disk, read_file, write_file_durably
 from odradek.log.checkpoints import (
     HIGH_WATERMARK,
     LOG_START,
@@ -49,6 +49,7 @@ class LogDir:
     """One of log.dirs.
 
     Attributes:
+        clean_broker_epoch: the epoch under which the node stopped in good order; -1 where it did not, or did not say.
         checkpointed_*: what the checkpoints said when the node started.
         directory_id: of its meta.properties; zero until the node told.
         error: why it is offline, "" while it is not.
@@ -57,6 +58,7 @@ class LogDir:
     path: Path
     directory_id: UUID = NO_DIRECTORY
     clean_shutdown: bool = False
+    clean_broker_epoch: int = -1
     error: str = ""
     release_lock: Callable[[], None] | None = None
     checkpointed_recovery: dict[TopicPartition, int] = field(default_factory=dict)
@@ -140,6 +142,7 @@ class LogManager:
         path = log_dir.path
         marker = path / CLEAN_SHUTDOWN
         log_dir.clean_shutdown = self.disk.exists(marker)
+        log_dir.clean_broker_epoch = self._read_clean_epoch(marker) if log_dir.clean_shutdown else -1
         log_dir.checkpointed_recovery = self._read_checkpoint(path / RECOVERY_POINT)
         log_dir.checkpointed_start = self._read_checkpoint(path / LOG_START)
         log_dir.checkpointed_watermark = self._read_checkpoint(path / HIGH_WATERMARK)
@@ -162,6 +165,18 @@ class LogManager:
                 continue
             config = LogConfig.from_overrides(self.base_config, overrides(match["topic"]))
             self._open_log(log_dir, directory, topic_partition, config)
+
+    def _read_clean_epoch(self, marker: Path) -> int:
+        try:
+            return int(json.loads(read_file(self.disk, marker))["brokerEpoch"])
+        except (ValueError, KeyError, TypeError):
+            return -1
+
+    @property
+    def previous_broker_epoch(self) -> int:
+        """The broker epoch of the last clean stop, where all directories agree on it; else -1 (KIP-966)."""
+        epochs = {log_dir.clean_broker_epoch for log_dir in self.dirs.values()}
+        return epochs.pop() if len(epochs) == 1 else -1
 
     def _read_checkpoint(self, path: Path) -> dict[TopicPartition, int]:
         try:
@@ -406,9 +421,13 @@ class LogManager:
                 write_file_durably(self.disk, path / CLEAN_SHUTDOWN, marker.encode())
             except OSError as error:
                 failure = StorageError(path, f"{CLEAN_SHUTDOWN}: {error}")
+        self.unlock()
+        if failure is not None:
+            raise failure
+
+    def unlock(self) -> None:
+        """Let other processes have the directories."""
         for log_dir in self.dirs.values():
             if log_dir.release_lock is not None:
                 log_dir.release_lock()
                 log_dir.release_lock = None
-        if failure is not None:
-            raise failure

@@ -1,29 +1,28 @@
 """What a handler is given: the services of this broker, the connection, and who asks in which version.
 
-`BrokerServices` is filled once by `broker.py`, in the order of the start, and is the only way from a handler to the rest
-of the node. `RequestContext` is one request's view of it. Nothing here decides anything.
+`BrokerServices` is filled once by `broker.py`, in the order of the start, and is the only way from a handler to the
+rest of the node. `RequestContext` is one request's view of it. Nothing here decides anything.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
-from uuid import UUID
 
-from odradek.common.ports import Clock, Disk
+from odradek.common.ports import Clock
 from odradek.metadata.image import MetadataImage
 from odradek.metadata.publisher import MetadataPublisher
 
 if TYPE_CHECKING:
-    from random import Random
-
+    from odradek.common.broker_settings import BrokerSettings
     from odradek.common.metrics import Metrics
+    from odradek.common.resource_settings import SettingRules
     from odradek.log.manager import LogManager
-    from odradek.protocol.framing import RequestHeader
     from odradek.replica.manager import ReplicaManager
     from odradek.server.connection import Connection
+    from odradek.server.dispatch import Route
     from odradek.server.fetch_sessions import FetchSessionCache
-    from odradek.server.listeners import ListenerSpec
+    from odradek.server.forwarding import TopicCreator
     from odradek.server.producer_ids import ProducerIdBlocks
 
 ANONYMOUS = "User:ANONYMOUS"
@@ -34,20 +33,20 @@ class BrokerServices:
     """The parts of a running node.
 
     Attributes:
-        settings: the node's resolved settings (`common.settings.BrokerSettings`).
+        settings: the file's, with what was changed at run time above it.
+        setting_rules: what a setting may be, and how settings are described.
         publisher: holds the newest `MetadataImage`; `image` is the short way to it.
         controller: what answers the controller's APIs (`controller.service.ControllerService`, one method per API).
         coordinator: what answers the group APIs (`coordinator.service.CoordinatorService`).
-        raft: the driver of the metadata quorum, for DescribeQuorum and the like.
-        listeners: by name, those that clients may dial; the controller's listener is not among them.
+        topic_creator: makes topics that were asked for without being there.
+        routes: the handlers, by kind of listener and API key.
     """
 
     node_id: int
     cluster_id: str
-    settings: Any
+    settings: BrokerSettings
+    setting_rules: SettingRules
     clock: Clock
-    disk: Disk
-    random: Random
     metrics: Metrics
     publisher: MetadataPublisher
     log_manager: LogManager
@@ -55,11 +54,9 @@ class BrokerServices:
     fetch_sessions: FetchSessionCache
     producer_ids: ProducerIdBlocks
     controller: Any
-    coordinator: Any = None
-    raft: Any = None
-    directory_ids: dict[str, UUID] = field(default_factory=dict)
-    listeners: dict[str, ListenerSpec] = field(default_factory=dict)
-    handlers: Any = None
+    coordinator: Any
+    topic_creator: TopicCreator
+    routes: dict[str, dict[int, Route]]
 
     @property
     def image(self) -> MetadataImage:
@@ -70,33 +67,28 @@ class BrokerServices:
 class RequestContext:
     """One request on one connection."""
 
-    __slots__ = ("broker", "connection", "header")
+    __slots__ = ("api_key", "api_version", "broker", "client_id", "connection", "correlation_id")
 
-    def __init__(self, broker: BrokerServices, connection: Connection, header: RequestHeader) -> None:
+    def __init__(
+        self,
+        broker: BrokerServices,
+        connection: Connection,
+        api_key: int,
+        api_version: int,
+        correlation_id: int,
+        client_id: str,
+    ) -> None:
+        """`client_id` is what the client calls itself; "" where it gave no name."""
         self.broker = broker
         self.connection = connection
-        self.header = header
-
-    @property
-    def api_key(self) -> int:
-        return self.header.api_key
-
-    @property
-    def api_version(self) -> int:
-        return self.header.api_version
-
-    @property
-    def correlation_id(self) -> int:
-        return self.header.correlation_id
-
-    @property
-    def client_id(self) -> str:
-        """What the client calls itself; "" where it gave no name."""
-        return self.header.client_id or ""
+        self.api_key = api_key
+        self.api_version = api_version
+        self.correlation_id = correlation_id
+        self.client_id = client_id
 
     @property
     def client_address(self) -> str:
-        """The peer's IP address, as Kafka writes it into group descriptions, without the slash."""
+        """The peer's IP address, without the slash that Kafka puts before it in group descriptions."""
         return self.connection.peer_host
 
     @property

@@ -1,4 +1,4 @@
-"""What makes a directory this node's: `meta.properties` and, for a new cluster, `bootstrap.checkpoint`, as Kafka has them.
+"""What makes a directory this node's: `meta.properties` and, for a new cluster, `bootstrap.checkpoint`, as in Kafka.
 
 `format_storage` prepares the directories of a node, `check_storage` tells at every start whether they are its own. A
 directory is formatted when it has `meta.properties`, which is therefore written last.
@@ -84,6 +84,27 @@ class Storage:
     cluster_id: str
     directory_ids: Mapping[Path, UUID]
     missing: Sequence[Path] = ()
+
+
+def format_missing(disk: Disk, settings: BrokerSettings, storage: Storage, *, random: Random) -> Storage:
+    """Give the directories that were added to a formatted node their ids; blocks.
+
+    Raises:
+        ConfigError: it is the metadata directory that is empty, and what the node knew of the cluster is elsewhere or
+            lost; or a directory cannot be written.
+    """
+    ids = dict(storage.directory_ids)
+    for directory in storage.missing:
+        if directory == Path(settings.metadata_log_dir):
+            raise ConfigError([f"{directory}: the metadata directory has no {META_FILE}, others have; restore it"])
+        ids[directory] = random_id(random)
+        try:
+            disk.make_dirs(directory)
+            meta = MetaProperties(storage.cluster_id, settings.node_id, ids[directory])
+            write_file_durably(disk, directory / META_FILE, meta.encode())
+        except OSError as error:
+            raise ConfigError([f"{directory}: cannot be formatted: {error.strerror or error}"]) from None
+    return Storage(storage.cluster_id, ids)
 
 
 def random_id(random: Random) -> UUID:

@@ -82,7 +82,7 @@ class InboundFrames:
 
     def _split(self, end: int) -> list[bytearray]:
         scratch = self._scratch
-        frames = []
+        frames: list[bytearray] = []
         position = 0
         while end - position >= 4:
             (length,) = _LENGTH.unpack_from(scratch, position)

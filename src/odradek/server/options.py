@@ -7,17 +7,25 @@ from odradek.controller.config import ControllerConfig
 from odradek.coordinator.group.config import GroupConfig
 from odradek.log.config import LogConfig
 from odradek.raft.config import RaftConfig
+from odradek.replica.config import ReplicaConfig
 from odradek.server.fetch_sessions import FetchSessionConfig
+from odradek.server.forwarding import AutoCreateConfig
 from odradek.server.listeners import ConnectionConfig
+from odradek.server.membership import MembershipConfig
+from odradek.server.upkeep import UpkeepConfig
 
 # A test holds this list complete.
 CONFIG_CLASSES: tuple[type, ...] = (
+    AutoCreateConfig,
     ConnectionConfig,
     ControllerConfig,
     FetchSessionConfig,
     GroupConfig,
     LogConfig,
+    MembershipConfig,
     RaftConfig,
+    ReplicaConfig,
+    UpkeepConfig,
 )
 
 

@@ -1,0 +1,69 @@
+"""Counters of a node: plain ints, added to on the hot path, and shown in Prometheus' format when somebody asks.
+
+Counting costs an addition. `families()` is called for each scrape and computes the rest from what the parts of the node
+know of themselves; prometheus_client is imported only by whoever serves the scrape.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """One value; `labels` are (name, value) pairs."""
+
+    value: float
+    labels: tuple[tuple[str, str], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Family:
+    """One metric with all its samples; `kind` is "counter" or "gauge"."""
+
+    name: str
+    kind: str
+    help: str
+    samples: tuple[Sample, ...]
+
+
+Source = Callable[[], Iterable[Family]]
+
+
+@dataclass(slots=True)
+class Metrics:
+    """What the hot path counts, and who else has something to tell."""
+
+    produced_bytes: int = 0
+    produced_records: int = 0
+    produced_batches: int = 0
+    fetched_bytes: int = 0
+    fetch_count: int = 0
+    sources: list[Source] = field(default_factory=list)
+
+    def produced(self, size_bytes: int, record_count: int) -> None:
+        """One batch was appended."""
+        self.produced_bytes += size_bytes
+        self.produced_records += record_count
+        self.produced_batches += 1
+
+    def fetched(self, size_bytes: int) -> None:
+        """One Fetch was answered."""
+        self.fetched_bytes += size_bytes
+        self.fetch_count += 1
+
+    def families(self) -> list[Family]:
+        """Everything, as of now."""
+        own = [
+            _counter("odradek_produced_bytes", "Bytes of record batches appended by producers.", self.produced_bytes),
+            _counter("odradek_produced_records", "Records appended by producers.", self.produced_records),
+            _counter("odradek_produced_batches", "Record batches appended by producers.", self.produced_batches),
+            _counter("odradek_fetched_bytes", "Bytes of record batches given to readers.", self.fetched_bytes),
+            _counter("odradek_fetches", "Fetch requests answered.", self.fetch_count),
+        ]
+        return own + [family for source in self.sources for family in source()]
+
+
+def _counter(name: str, text: str, value: float) -> Family:
+    return Family(name, "counter", text, (Sample(value),))

@@ -1,0 +1,158 @@
+"""All partitions of this broker, kept as the metadata log says: made, deleted, led.
+
+A subscriber of the metadata publisher. Work that follows from a change of metadata is done at once and on the loop, so
+that whoever saw the new image finds the partitions that it speaks of. A partition whose directory fails is closed and
+answers KAFKA_STORAGE_ERROR; the others are served.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+from uuid import UUID
+
+from odradek.common.errors import ApiError, ErrorCode, StorageError
+from odradek.common.log_lines import get_logger
+from odradek.log.config import LogConfig
+from odradek.metadata.model import ResourceType
+from odradek.replica.partition import Partition
+
+if TYPE_CHECKING:
+    from odradek.log.manager import LogManager
+    from odradek.metadata.delta import MetadataDelta
+    from odradek.metadata.image import MetadataImage
+    from odradek.metadata.model import PartitionImage, TopicImage
+
+_log = get_logger("replica.manager")
+
+
+class ReplicaManager:
+    """The replicas that lie on this broker."""
+
+    def __init__(
+        self,
+        broker_id: int,
+        log_manager: LogManager,
+        *,
+        fetch_max_bytes: int,
+        on_storage_failed: Callable[[Path], None] = lambda log_dir: None,
+    ) -> None:
+        """
+        Args:
+            fetch_max_bytes: the most that one Fetch of a consumer is answered with (fetch.max.bytes).
+            on_storage_failed: told once for each directory that failed.
+        """
+        self.broker_id = broker_id
+        self.fetch_max_bytes = fetch_max_bytes
+        self.parked_fetch_count = 0
+        self._log_manager = log_manager
+        self._on_storage_failed = on_storage_failed
+        self._partitions: dict[tuple[str, int], Partition] = {}
+        self._offline: set[tuple[str, int]] = set()
+
+    def __iter__(self) -> Iterator[Partition]:
+        return iter(tuple(self._partitions.values()))
+
+    def __len__(self) -> int:
+        return len(self._partitions)
+
+    def partition(self, topic: str, partition_id: int) -> Partition | None:
+        """A partition that lies here, whether led or followed."""
+        return self._partitions.get((topic, partition_id))
+
+    def find(self, topic: str, partition_id: int, image: MetadataImage) -> Partition:
+        """A partition that lies here.
+
+        Raises:
+            ApiError: UNKNOWN_TOPIC_OR_PARTITION, KAFKA_STORAGE_ERROR, or NOT_LEADER_OR_FOLLOWER where it lies on
+            others.
+        """
+        found = self._partitions.get((topic, partition_id))
+        if found is not None:
+            return found
+        if (topic, partition_id) in self._offline:
+            raise ApiError(ErrorCode.KAFKA_STORAGE_ERROR, f"the log directory of {topic}-{partition_id} is offline")
+        if image.partition(topic, partition_id) is None:
+            raise ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no partition {topic}-{partition_id}")
+        raise ApiError(
+            ErrorCode.NOT_LEADER_OR_FOLLOWER, f"broker {self.broker_id} has no replica of {topic}-{partition_id}"
+        )
+
+    def on_metadata(self, delta: MetadataDelta, image: MetadataImage) -> None:
+        """Follow a change of the cluster's metadata."""
+        for topic in delta.deleted_topics.values():
+            for partition_id in topic.partitions:
+                self._remove(topic.name, partition_id, topic.topic_id)
+        for topic_id, changed in delta.changed_partitions.items():
+            present = image.topics_by_id.get(topic_id)
+            if present is not None:
+                for partition_id in sorted(changed):
+                    self._follow(present, partition_id, present.partitions[partition_id], image)
+        changed_topics = {name for kind, name in delta.changed_configs if kind == ResourceType.TOPIC}
+        for partition in tuple(self._partitions.values()) if changed_topics else ():
+            if partition.topic in changed_topics:
+                self._reconfigure(partition, image)
+
+    def base_config_changed(self, base: LogConfig, image: MetadataImage) -> None:
+        """The broker's defaults for topics have changed."""
+        self._log_manager.base_config = base
+        for partition in self:
+            self._reconfigure(partition, image)
+
+    def _follow(self, topic: TopicImage, partition_id: int, wanted: PartitionImage, image: MetadataImage) -> None:
+        key = (topic.name, partition_id)
+        partition = self._partitions.get(key)
+        if self.broker_id not in wanted.replicas:
+            if partition is not None:
+                self._remove(topic.name, partition_id, topic.topic_id)
+            return
+        if partition is not None and partition.topic_id != topic.topic_id:
+            self._remove(topic.name, partition_id, partition.topic_id)
+            partition = None
+        if key in self._offline:
+            return
+        try:
+            if partition is None:
+                log = self._log_manager.create(topic.name, partition_id, topic.topic_id, image.topic_config(topic.name))
+                partition = Partition(topic.name, partition_id, topic.topic_id, log, broker_id=self.broker_id)
+                self._partitions[key] = partition
+            partition.update(wanted)
+        except StorageError as error:
+            self._offline.add(key)
+            self.storage_failed(error)
+
+    def _remove(self, topic: str, partition_id: int, topic_id: UUID) -> None:
+        partition = self._partitions.get((topic, partition_id))
+        if partition is not None and partition.topic_id != topic_id:
+            return
+        self._offline.discard((topic, partition_id))
+        if partition is not None:
+            del self._partitions[topic, partition_id]
+            partition.close()
+            try:
+                self._log_manager.delete((topic, partition_id))
+            except StorageError as error:
+                self.storage_failed(error)
+
+    def _reconfigure(self, partition: Partition, image: MetadataImage) -> None:
+        overrides = image.topic_config(partition.topic)
+        config = LogConfig.from_overrides(self._log_manager.base_config, overrides)
+        self._log_manager.update_config((partition.topic, partition.partition_id), config)
+        partition.config_changed()
+
+    def storage_failed(self, error: StorageError) -> None:
+        """A directory failed: everything in it goes offline, for good."""
+        lost = [key for key, partition in self._partitions.items() if partition.log.log_dir == error.log_dir]
+        for key in lost:
+            self._partitions.pop(key).close()
+            self._offline.add(key)
+        if self._log_manager.take_offline(error.log_dir):
+            _log.error("log directory offline", log_dir=error.log_dir, partitions=len(lost), error=error)
+            self._on_storage_failed(error.log_dir)
+
+    def close(self) -> None:
+        """Let everyone who waits go. The logs are the log manager's to close."""
+        for partition in self:
+            partition.close()
+        self._partitions.clear()

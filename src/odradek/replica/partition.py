@@ -1,0 +1,331 @@
+"""One partition on this broker: a log, whether we lead it, who is in sync, and who waits for its offsets.
+
+The way of a record passes here between the handler of Produce and the log: am I the leader, are enough in sync, append,
+move the high watermark, wake who waits. All methods run to completion on the broker's loop. Log marks are read once per
+call: a consumer must never see bytes beyond the watermark it was told (KAFKA-9835).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+from uuid import UUID
+
+from odradek.common.errors import ApiError, ErrorCode
+from odradek.metadata.model import NO_LEADER, PartitionImage
+from odradek.replica.isr import FollowerState, effective_min_in_sync, high_watermark
+from odradek.replica.waiters import DataWait, OffsetWaiters
+
+if TYPE_CHECKING:
+    from odradek.log.log import AppendInfo, Log
+    from odradek.record.validation import BatchRules
+
+CONSUMER = -1
+READ_COMMITTED = 1
+# More appended batches than these that the followers have not all fetched are counted as one.
+MAX_UNREPLICATED_ENTRIES = 10_000
+
+
+@dataclass(slots=True)
+class PartitionRead:
+    """What one partition gives to one Fetch. Marks are of the moment of the read.
+
+    `chunks` are file slices of whole batches, `size_bytes` in all. `diverging` is (epoch, end offset) where the
+    reader's history is not ours; there are no chunks then.
+    """
+
+    high_watermark: int
+    last_stable_offset: int
+    log_start_offset: int
+    chunks: list[Any] = field(default_factory=list)
+    size_bytes: int = 0
+    aborted_transactions: list[Any] | None = None
+    diverging: tuple[int, int] | None = None
+
+
+class Partition:
+    """A replica of one partition, leader or follower."""
+
+    __slots__ = (
+        "_followers",
+        "_unreplicated",
+        "append_count",
+        "assigned_replicas",
+        "broker_id",
+        "closed",
+        "data_waits",
+        "isr",
+        "leader_epoch",
+        "leader_epoch_start_offset",
+        "leader_id",
+        "log",
+        "min_in_sync_replicas",
+        "partition_epoch",
+        "partition_id",
+        "replicated",
+        "rules",
+        "topic",
+        "topic_id",
+    )
+
+    def __init__(self, topic: str, partition_id: int, topic_id: UUID, log: Log, *, broker_id: int) -> None:
+        self.topic = topic
+        self.partition_id = partition_id
+        self.topic_id = topic_id
+        self.log = log
+        self.rules: BatchRules = log.config.batch_rules()
+        self.broker_id = broker_id
+        self.min_in_sync_replicas: int = log.config.min_insync_replicas
+        self.leader_id = NO_LEADER
+        self.leader_epoch = -1
+        self.partition_epoch = -1
+        self.leader_epoch_start_offset = 0
+        self.isr: tuple[int, ...] = ()
+        self.assigned_replicas: tuple[int, ...] = ()
+        self.replicated = OffsetWaiters()
+        self.data_waits: dict[DataWait, None] = {}
+        self.append_count = 0
+        self.closed = False
+        self._followers: dict[int, FollowerState] = {}
+        self._unreplicated: deque[tuple[int, int]] = deque()
+
+    @property
+    def name(self) -> str:
+        """As Kafka writes it, and as the directory is called."""
+        return f"{self.topic}-{self.partition_id}"
+
+    @property
+    def is_leader(self) -> bool:
+        return self.leader_id == self.broker_id and not self.closed
+
+    def config_changed(self) -> None:
+        """The log has other settings: go by them from now on."""
+        self.rules = self.log.config.batch_rules()
+        self.min_in_sync_replicas = self.log.config.min_insync_replicas
+        if self.is_leader:
+            self._advance_high_watermark()
+
+    # Leadership
+
+    def update(self, image: PartitionImage) -> bool:
+        """Take what the metadata log says of this partition; returns whether a new reign of ours began."""
+        if image.partition_epoch < self.partition_epoch:
+            return False
+        led, old_epoch = self.is_leader, self.leader_epoch
+        self.leader_id, self.leader_epoch = image.leader, image.leader_epoch
+        self.partition_epoch = image.partition_epoch
+        self.isr, self.assigned_replicas = image.isr, image.replicas
+        began = self.is_leader and (not led or image.leader_epoch != old_epoch)
+        if began:
+            self._followers = {r: FollowerState() for r in image.replicas if r != self.broker_id}
+            self._unreplicated.clear()
+            self.leader_epoch_start_offset = self.log.log_end_offset
+            if len(image.replicas) > 1:
+                # Followers are told by it where histories part. Alone, the first append of the reign is early enough,
+                # and saves an fsync for each of ten thousand partitions at start.
+                self.log.assign_epoch(image.leader_epoch, self.log.log_end_offset)
+        if led and (not self.is_leader or began):
+            self._end_waits(ApiError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"{self.name} has a new leader"))
+        if self.is_leader:
+            self._advance_high_watermark()
+        return began
+
+    def close(self) -> None:
+        """The partition is gone from this broker: deleted, moved, or its disk failed. Everyone waiting looks again."""
+        self.closed = True
+        self._end_waits(ApiError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"{self.name} is no longer here"))
+
+    def check_leader(self, current_leader_epoch: int = -1) -> None:
+        """
+        Args:
+            current_leader_epoch: what the client believes; -1 where it does not say (KIP-320).
+        Raises:
+            ApiError: NOT_LEADER_OR_FOLLOWER, FENCED_LEADER_EPOCH (the client is behind), UNKNOWN_LEADER_EPOCH (we are).
+        """
+        if current_leader_epoch >= 0 and current_leader_epoch != self.leader_epoch:
+            if current_leader_epoch < self.leader_epoch:
+                raise ApiError(ErrorCode.FENCED_LEADER_EPOCH, f"{self.name} is at leader epoch {self.leader_epoch}")
+            raise ApiError(ErrorCode.UNKNOWN_LEADER_EPOCH, f"{self.name} is only at leader epoch {self.leader_epoch}")
+        if not self.is_leader:
+            raise ApiError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"broker {self.broker_id} does not lead {self.name}")
+
+    # Writing
+
+    def append_as_leader(
+        self, batches: Sequence[Any], headers: Sequence[Any], *, required_acks: int, now_ms: int
+    ) -> AppendInfo:
+        """Append checked batches, and move the high watermark as far as that alone allows.
+
+        Args:
+            batches, headers: as `log.Log.append_as_leader` takes them.
+            required_acks: -1 asks for min.insync.replicas before anything is written.
+            now_ms: wall clock.
+        Returns:
+            Offsets given. With acks=-1 the caller answers once `wait_replicated(last_offset + 1)` ends.
+        Raises:
+            ApiError: NOT_LEADER_OR_FOLLOWER, NOT_ENOUGH_REPLICAS, and what the log refuses.
+            StorageError: the log's directory must go offline.
+        """
+        if not self.is_leader:
+            raise ApiError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"broker {self.broker_id} does not lead {self.name}")
+        if required_acks == -1 and len(self.isr) < self.min_in_sync_replicas and self.too_few_in_sync():
+            raise ApiError(
+                ErrorCode.NOT_ENOUGH_REPLICAS,
+                f"{self.name} has {len(self.isr)} in-sync replicas, min.insync.replicas is {self.min_in_sync_replicas}",
+            )
+        before = self.log.log_end_offset
+        info = self.log.append_as_leader(batches, headers, leader_epoch=self.leader_epoch, now_ms=now_ms)
+        end = self.log.log_end_offset
+        if end > before:
+            self.append_count += 1
+            size = 0
+            for batch in batches:
+                size += len(batch)
+            self._appended(end, size)
+        return info
+
+    def wait_replicated(self, end_offset: int) -> asyncio.Future[None] | None:
+        """None where everything below `end_offset` (exclusive) is on all in-sync replicas, else a future of that.
+
+        The future fails with ApiError(NOT_LEADER_OR_FOLLOWER) where the reign ends first.
+        """
+        if self.log.high_watermark >= end_offset:
+            return None
+        return self.replicated.wait(end_offset)
+
+    def too_few_in_sync(self) -> bool:
+        """Whether what was just replicated is on fewer replicas than min.insync.replicas asks for."""
+        return len(self.isr) < effective_min_in_sync(self.min_in_sync_replicas, len(self.assigned_replicas))
+
+    def _appended(self, end_offset: int, size_bytes: int) -> None:
+        unreplicated = self._unreplicated
+        if self.isr == (self.broker_id,) and not unreplicated:
+            self._set_high_watermark(end_offset, size_bytes)
+        else:
+            if len(unreplicated) >= MAX_UNREPLICATED_ENTRIES:
+                size_bytes += unreplicated.pop()[1]
+            unreplicated.append((end_offset, size_bytes))
+            self._advance_high_watermark()
+        for wait in tuple(self.data_waits):
+            if wait.replica:
+                wait.gained(size_bytes)
+
+    def _advance_high_watermark(self) -> None:
+        old = self.log.high_watermark
+        new = high_watermark(
+            current=old,
+            leader_id=self.broker_id,
+            leader_end_offset=self.log.log_end_offset,
+            followers=self._followers,
+            maximal_isr=self.isr,
+            min_in_sync_replicas=effective_min_in_sync(self.min_in_sync_replicas, len(self.assigned_replicas)),
+        )
+        if new > old:
+            gained = 0
+            while self._unreplicated and self._unreplicated[0][0] <= new:
+                gained += self._unreplicated.popleft()[1]
+            self._set_high_watermark(new, max(1, gained))
+
+    def _set_high_watermark(self, offset: int, gained_bytes: int) -> None:
+        stable_before = self.log.last_stable_offset if self.data_waits else 0
+        self.log.update_high_watermark(offset)
+        if len(self.replicated):
+            self.replicated.advance_to(offset)
+        if self.data_waits:
+            stable = self.log.last_stable_offset > stable_before
+            for wait in tuple(self.data_waits):
+                if not wait.replica and (stable or not wait.committed_only):
+                    wait.gained(gained_bytes)
+
+    def _end_waits(self, error: ApiError) -> None:
+        self.replicated.fail(error)
+        for wait in tuple(self.data_waits):
+            wait.wake()
+
+    # Reading
+
+    def read(
+        self,
+        fetch_offset: int,
+        *,
+        max_bytes: int,
+        at_least_one: bool,
+        replica_id: int = CONSUMER,
+        isolation_level: int = 0,
+        last_fetched_epoch: int = -1,
+    ) -> PartitionRead:
+        """Whole batches from `fetch_offset` (inclusive) on, up to what the reader may see.
+
+        Args:
+            max_bytes: of this partition, in this answer.
+            at_least_one: the first batch is given even where it is larger than `max_bytes` (KIP-74).
+            replica_id: a follower reads to the log's end, CONSUMER to the high watermark.
+            isolation_level: READ_COMMITTED reads to the last stable offset, and is told of aborted transactions.
+            last_fetched_epoch: leader epoch of the reader's last record; -1 skips the check of histories (KIP-595).
+        Raises:
+            ApiError: OFFSET_OUT_OF_RANGE.
+        Concurrency: the marks are read once, before the bytes.
+        """
+        log = self.log
+        start, end, watermark = log.log_start_offset, log.log_end_offset, log.high_watermark
+        stable = log.last_stable_offset
+        read = PartitionRead(watermark, stable, start)
+        if last_fetched_epoch >= 0:
+            found_epoch, found_end = log.end_offset_for_epoch(last_fetched_epoch)
+            if found_epoch < last_fetched_epoch or found_end < fetch_offset:
+                read.diverging = (found_epoch, found_end)
+                return read
+        if not start <= fetch_offset <= end:
+            raise ApiError(
+                ErrorCode.OFFSET_OUT_OF_RANGE, f"{self.name} holds offsets {start} to {end - 1}, not {fetch_offset}"
+            )
+        upper = end if replica_id >= 0 else stable if isolation_level == READ_COMMITTED else watermark
+        if fetch_offset < upper and (max_bytes > 0 or at_least_one):
+            result = log.read(fetch_offset, max_bytes=max_bytes, upper_offset=upper, at_least_one=at_least_one)
+            read.chunks, read.size_bytes = result.chunks, result.size_bytes
+        if isolation_level == READ_COMMITTED and replica_id < 0:
+            read.aborted_transactions = list(log.aborted_transactions(fetch_offset, upper)) if read.size_bytes else []
+        return read
+
+    def follower_fetched(
+        self, replica_id: int, *, fetch_offset: int, log_start_offset: int, now_ms: int, broker_epoch: int
+    ) -> None:
+        """A follower asks for `fetch_offset`: it has all below, and the watermark may move.
+
+        Raises:
+            ApiError: UNKNOWN_LEADER_EPOCH, where it is not among the replicas that we know of yet.
+        """
+        follower = self._followers.get(replica_id)
+        if follower is None:
+            raise ApiError(ErrorCode.UNKNOWN_LEADER_EPOCH, f"{replica_id} is no replica of {self.name}")
+        follower.fetched(
+            fetch_offset=fetch_offset,
+            log_start_offset=log_start_offset,
+            leader_end_offset=self.log.log_end_offset,
+            now_ms=now_ms,
+            broker_epoch=broker_epoch,
+        )
+        self._advance_high_watermark()
+
+    def end_offset_for_epoch(self, leader_epoch: int) -> tuple[int, int]:
+        """(largest epoch not above the asked one, its end offset exclusive); (-1, -1) where there is none (KIP-279)."""
+        if leader_epoch == self.leader_epoch:
+            return leader_epoch, self.log.log_end_offset
+        return self.log.end_offset_for_epoch(leader_epoch)
+
+    def delete_records(self, before_offset: int) -> int:
+        """Make `before_offset` (-1: the high watermark) the log's start; returns the new start.
+
+        Raises:
+            ApiError: OFFSET_OUT_OF_RANGE, above the high watermark.
+        """
+        watermark = self.log.high_watermark
+        offset = watermark if before_offset == -1 else before_offset
+        if not 0 <= offset <= watermark:
+            raise ApiError(ErrorCode.OFFSET_OUT_OF_RANGE, f"{self.name} is committed up to {watermark}, not {offset}")
+        if offset > self.log.log_start_offset:
+            self.log.advance_log_start(offset)
+        return self.log.log_start_offset

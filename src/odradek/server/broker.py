@@ -1,0 +1,501 @@
+"""One node: builds every part of a broker, a controller, or both, starts them in order, and stops them in reverse.
+
+Order of the start, each step needing the one before: storage is checked and locked; the metadata log is replayed and
+the quorum led; the logs are loaded under the topics' settings; partitions and coordinators follow the metadata; the
+listeners are bound; the broker registers; and when the cluster counts it in, clients are served. `run` builds the real
+clock, disk, network and randomness; a simulation passes its own.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import socket
+import sys
+from collections.abc import Callable, Coroutine, Mapping
+from pathlib import Path
+from random import Random, SystemRandom
+from typing import Any, cast
+from uuid import UUID
+
+from odradek.common.broker_settings import BrokerSettings
+from odradek.common.errors import ConfigError, StorageError
+from odradek.common.log_lines import get_logger, write_log_lines
+from odradek.common.metrics import Metrics
+from odradek.common.ports import Clock, Disk, Listener, Network
+from odradek.common.real_io import RealClock, RealDisk, RealNetwork
+from odradek.common.resource_settings import SettingRules, option_docs, with_dynamic
+from odradek.controller.config import ControllerConfig
+from odradek.controller.service import ControllerService
+from odradek.coordinator.group.config import GroupConfig
+from odradek.coordinator.log import PartitionMachineLog
+from odradek.coordinator.service import OFFSETS_TOPIC, CoordinatorService
+from odradek.log.config import LogConfig
+from odradek.log.manager import LogManager
+from odradek.metadata.delta import MetadataDelta
+from odradek.metadata.features import supported_features
+from odradek.metadata.image import MetadataImage
+from odradek.metadata.model import ResourceType
+from odradek.metadata.publisher import MetadataPublisher
+from odradek.protocol.messages import broker_registration_request as registration
+from odradek.raft.config import RaftConfig
+from odradek.raft.driver import RaftDriver
+from odradek.raft.metadata_log import DIRECTORY as METADATA_LOG
+from odradek.raft.snapshot import read_bootstrap
+from odradek.raft.voters import ReplicaKey, VoterSet, parse_static_voters
+from odradek.replica.config import ReplicaConfig
+from odradek.replica.manager import ReplicaManager
+from odradek.server.connection import Connection
+from odradek.server.context import BrokerServices
+from odradek.server.dispatch import Dispatcher, make_routes
+from odradek.server.fetch_sessions import FetchSessionCache, FetchSessionConfig
+from odradek.server.format import Storage, check_storage, format_missing, random_id
+from odradek.server.forwarding import AutoCreateConfig, TopicCreator
+from odradek.server.handlers import HANDLERS
+from odradek.server.handlers.describe_configs import dynamic_layers
+from odradek.server.listeners import ConnectionConfig, Connections, ListenerSpec
+from odradek.server.membership import Membership, MembershipConfig
+from odradek.server.options import CONFIG_CLASSES
+from odradek.server.producer_ids import ProducerIdBlocks
+from odradek.server.upkeep import Upkeep, UpkeepConfig
+
+CONTROLLER_START_S = 60
+SECURITY_PROTOCOLS = {"PLAINTEXT": 0, "SSL": 1, "SASL_PLAINTEXT": 2, "SASL_SSL": 3}
+WILDCARDS = ("", "0.0.0.0", "::")  # noqa: S104 - recognized, not bound
+_log = get_logger("server.broker")
+
+
+class Broker:
+    """One node of a cluster. `start` once, then `stop`; `failure` ends when the node cannot go on."""
+
+    def __init__(
+        self,
+        settings: BrokerSettings,
+        *,
+        clock: Clock,
+        disk: Disk,
+        network: Network,
+        random: Random,
+        hostname: str = "localhost",
+    ) -> None:
+        """
+        Args:
+            hostname: what other nodes are told of a listener that is bound to all interfaces.
+        Raises:
+            ConfigError: roles or listeners that this release cannot serve.
+        """
+        self.settings = settings
+        self._clock = clock
+        self._disk = disk
+        self._network = network
+        self._random = random
+        self._hostname = hostname
+        self._listeners: list[Listener] = []
+        self._unlock_metadata: Callable[[], None] = lambda: None
+        self._started: list[str] = []
+        self.failure: asyncio.Future[BaseException] = asyncio.get_running_loop().create_future()
+        self.specs = _listener_specs(settings)
+        _check_served(settings, self.specs)
+
+    # -- starting -----------------------------------------------------------------------------------------------
+
+    async def start(self) -> None:
+        """Start everything; when it returns, clients are served.
+
+        Raises:
+            ConfigError: the directories are not this node's, or not formatted.
+            StorageError: a log directory is in use or cannot be read.
+            OSError: an address cannot be bound.
+        """
+        try:
+            await self._start()
+        except BaseException:
+            await self.stop(clean=False)
+            raise
+
+    async def _start(self) -> None:
+        settings = self.settings
+        storage = check_storage(self._disk, settings)
+        if storage.missing:
+            storage = format_missing(self._disk, settings, storage, random=self._random)
+        self._build(storage)
+        self._lock_storage()
+        self._started.append("storage")
+        await self.raft.start()
+        self._started.append("raft")
+        async with asyncio.timeout(CONTROLLER_START_S):
+            await self._unless_failed(self.controller.wait_active())
+        if "broker" in settings.roles:
+            await self._load_logs()
+            self.publisher.subscribe(self.replicas.on_metadata)
+            self.publisher.subscribe(self.coordinator.on_metadata)
+            self.publisher.subscribe(self._on_metadata)
+            self._remove_strays()
+        self._started.append("logs")
+        await self._listen()
+        if "broker" in settings.roles:
+            await self._unless_failed(self.membership.join(self._registration(storage)))
+            self.services.producer_ids.broker_epoch = self.membership.broker_epoch
+        self.upkeep.start()
+        self._started.append("upkeep")
+        self.dispatcher.open_doors()
+
+    def _build(self, storage: Storage) -> None:
+        settings, clock, disk = self.settings, self._clock, self._disk
+        metadata_dir = Path(settings.metadata_log_dir)
+        docs = option_docs(CONFIG_CLASSES)
+        self.publisher = MetadataPublisher(storage.cluster_id)
+        self.controller = ControllerService(
+            clock,
+            self._random,
+            settings.build(ControllerConfig),
+            SettingRules(settings, docs),
+            cluster_id=storage.cluster_id,
+            bootstrap=read_bootstrap(disk, metadata_dir),
+            on_failed=self._failed,
+        )
+        voters = _static_voters(settings)
+        self.raft = RaftDriver(
+            disk,
+            clock,
+            self._random,
+            metadata_dir / METADATA_LOG,
+            me=ReplicaKey(settings.node_id, storage.directory_ids.get(metadata_dir, UUID(int=0))),
+            voters=voters,
+            cluster_id=storage.cluster_id,
+            config=settings.build(RaftConfig),
+            publisher=self.publisher,
+            on_elected=self.controller.elected,
+            on_failed=self._failed,
+        )
+        self.controller.attach(self.raft)
+        log_dirs = [Path(name) for name in settings.log_dirs] if "broker" in settings.roles else []
+        self.log_manager = LogManager(disk, clock, log_dirs, settings.build(LogConfig), self._random)
+        for directory in self.log_manager.directories:
+            directory.directory_id = storage.directory_ids[directory.path]
+        self.replicas = ReplicaManager(
+            settings.node_id,
+            self.log_manager,
+            fetch_max_bytes=settings.build(ReplicaConfig).fetch_max_bytes,
+            on_storage_failed=self._storage_failed,
+        )
+        topic_creator = TopicCreator(settings.build(AutoCreateConfig), self.controller, self.publisher)
+        self.coordinator = CoordinatorService(
+            settings.build(GroupConfig),
+            node_id=settings.node_id,
+            clock=clock,
+            random=self._random,
+            make_log=self._coordinator_log,
+            image=lambda: self.publisher.image,
+            create_topic=topic_creator.create_with,
+        )
+        connection_config = settings.build(ConnectionConfig)
+        routes = {scope: make_routes(HANDLERS, scope) for scope in ("broker", "controller")}
+        self.services = BrokerServices(
+            node_id=settings.node_id,
+            cluster_id=storage.cluster_id,
+            settings=settings,
+            setting_rules=SettingRules(settings, docs),
+            clock=clock,
+            metrics=Metrics(),
+            publisher=self.publisher,
+            log_manager=self.log_manager,
+            replicas=self.replicas,
+            fetch_sessions=FetchSessionCache(settings.build(FetchSessionConfig), self._random, clock.monotonic_ms),
+            producer_ids=ProducerIdBlocks(self.controller, settings.node_id),
+            controller=self.controller,
+            coordinator=self.coordinator,
+            topic_creator=topic_creator,
+            routes=routes,
+        )
+        connections = Connections(connection_config)
+        connections.change_limits(connection_config)
+        self.dispatcher = Dispatcher(self.services, connection_config, connections, routes)
+        self.membership = Membership(
+            settings.build(MembershipConfig),
+            self.controller,
+            broker_id=settings.node_id,
+            metadata_offset=lambda: self.publisher.image.offset,
+            offline_dirs=self._offline_dirs,
+            on_failed=self._failed,
+        )
+        self.upkeep = Upkeep(
+            settings.build(UpkeepConfig), clock, disk, self.log_manager, self.replicas, self.dispatcher
+        )
+
+    def _lock_storage(self) -> None:
+        self.log_manager.lock_dirs()
+        metadata_dir = Path(self.settings.metadata_log_dir)
+        if metadata_dir not in self.log_manager.dirs:
+            try:
+                self._unlock_metadata = self._disk.lock(metadata_dir / ".lock")
+            except BlockingIOError:
+                raise StorageError(metadata_dir, "another process uses this metadata directory") from None
+
+    async def _load_logs(self) -> None:
+        image = self.publisher.image
+        manager = self.log_manager
+        # The base settings may have been changed at run time; logs are loaded under what counts now.
+        manager.base_config = self._current_settings(image).build(LogConfig)
+        count = await self._disk.off_loop(lambda: manager.load(lambda topic: image.topic_config(topic)))
+        for line in manager.notes:
+            _log.warning("log recovery", note=line)
+        manager.notes.clear()
+        _log.debug("logs loaded", count=count)
+
+    def _remove_strays(self) -> None:
+        """What lies here of topics that were deleted while this broker was away. Nothing goes that cannot be told."""
+        image = self.publisher.image
+        for key, topic_id in list(self.log_manager.topic_ids.items()):
+            if self.replicas.partition(*key) is not None:
+                continue
+            if topic_id is None or topic_id in image.topics_by_id:
+                _log.warning(
+                    "a log that belongs to no partition of this broker is left alone", log=f"{key[0]}-{key[1]}"
+                )
+                continue
+            _log.info("log of a deleted topic removed", log=f"{key[0]}-{key[1]}", topic_id=topic_id)
+            self.log_manager.delete(key)
+
+    async def _listen(self) -> None:
+        for spec in self.specs.values():
+            listener = await self._network.listen(
+                lambda spec=spec: Connection(self.dispatcher, spec),  # type: ignore[misc]
+                spec.host,
+                spec.port,
+                backlog=self.dispatcher.config.backlog,
+            )
+            self._listeners.append(listener)
+            spec.port = listener.port
+
+    def _registration(self, storage: Storage) -> registration.BrokerRegistrationRequest:
+        endpoints = []
+        for spec in self.specs.values():
+            if spec.scope == "broker":
+                host, port = spec.advertised or (spec.host, spec.port)
+                host = self._hostname if host in WILDCARDS else host
+                endpoints.append(
+                    registration.Listener(
+                        name=spec.name, host=host, port=port, security_protocol=spec.security_protocol
+                    )
+                )
+        features = [
+            registration.Feature(
+                name=name, min_supported_version=levels.min_level, max_supported_version=levels.max_level
+            )
+            for name, levels in supported_features().items()
+        ]
+        return registration.BrokerRegistrationRequest(
+            broker_id=self.settings.node_id,
+            cluster_id=storage.cluster_id,
+            incarnation_id=random_id(self._random),
+            listeners=endpoints,
+            features=features,
+            rack=cast("str | None", self.settings["broker.rack"]),
+            log_dirs=[each.directory_id for each in self.log_manager.directories if not each.offline],
+            previous_broker_epoch=self.log_manager.previous_broker_epoch,
+        )
+
+    # -- while it runs ------------------------------------------------------------------------------------------
+
+    def bootstrap_address(self) -> str:
+        """Where a client on this machine begins: `host:port` of the first listener for clients."""
+        for spec in self.specs.values():
+            if spec.scope == "broker":
+                host, port = spec.advertised or (spec.host, spec.port)
+                host = "127.0.0.1" if host in WILDCARDS else host
+                return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+        return ""
+
+    def _coordinator_log(self, partition_id: int, leader_epoch: int) -> PartitionMachineLog:
+        partition = self.replicas.partition(OFFSETS_TOPIC, partition_id)
+        assert partition is not None, "partitions follow the metadata before coordinators do"
+        return PartitionMachineLog(
+            partition, leader_epoch, self._clock, max_batch_bytes=partition.log.config.max_message_bytes
+        )
+
+    def _current_settings(self, image: MetadataImage) -> BrokerSettings:
+        return with_dynamic(self.settings, dynamic_layers(image, self.settings.node_id))
+
+    def _on_metadata(self, delta: MetadataDelta, image: MetadataImage) -> None:
+        """Go by changed settings of this broker or of all brokers."""
+        own = {(int(ResourceType.BROKER), ""), (int(ResourceType.BROKER), str(self.settings.node_id))}
+        if own.isdisjoint((int(kind), name) for kind, name in delta.changed_configs):
+            return
+        current = self._current_settings(image)
+        self.services.settings = current
+        self.replicas.base_config_changed(current.build(LogConfig), image)
+        self.controller.update_config(current.build(ControllerConfig))
+        self.dispatcher.change_limits(current.build(ConnectionConfig))
+
+    def _offline_dirs(self) -> list[UUID]:
+        return [each.directory_id for each in self.log_manager.directories if each.offline]
+
+    def _storage_failed(self, log_dir: Path) -> None:
+        if not self.log_manager.online_dirs() or log_dir == Path(self.settings.metadata_log_dir):
+            self._failed(StorageError(log_dir, "no log directory is left, or it holds the metadata log"))
+
+    def _failed(self, error: BaseException) -> None:
+        if not self.failure.done():
+            self.failure.set_result(error)
+
+    async def _unless_failed(self, step: Coroutine[Any, Any, None]) -> None:
+        """Take a step of the start that a failed node would never end."""
+        task = asyncio.get_running_loop().create_task(step)
+        waits: set[asyncio.Future[Any]] = {task, self.failure}
+        await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+        if not task.done():
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+            raise self.failure.result()
+        await task
+
+    # -- stopping -----------------------------------------------------------------------------------------------
+
+    async def stop(self, *, clean: bool = True) -> None:
+        """Stop in reverse order; with `clean`, everything is durable and marked so, and the cluster is told.
+
+        Raises:
+            StorageError: a directory could not be closed in good order; everything else was.
+        """
+        started, self._started = self._started, []
+        if not started:
+            self._close_listeners()
+            return
+        if clean and "upkeep" in started:
+            await self.membership.leave()
+        self._close_listeners()
+        if "upkeep" in started:
+            await self.upkeep.stop()
+        await self.dispatcher.close()
+        failure: StorageError | None = None
+        if "logs" in started:
+            await self.coordinator.close()
+            self.replicas.close()
+            await self.services.topic_creator.close()
+            await self.services.producer_ids.close()
+        await self.controller.stop()
+        if "raft" in started:
+            await self.raft.stop()
+        try:
+            if clean and "logs" in started:
+                epoch = self.membership.broker_epoch
+                await self._disk.off_loop(lambda: self.log_manager.close(broker_epoch=epoch))
+            else:
+                self.log_manager.unlock()
+        except StorageError as error:
+            failure = error
+        self._unlock_metadata()
+        if failure is not None:
+            raise failure
+
+    def _close_listeners(self) -> None:
+        for listener in self._listeners:
+            listener.close()
+        self._listeners.clear()
+
+
+def _listener_specs(settings: BrokerSettings) -> dict[str, ListenerSpec]:
+    controllers = settings.controller_listener_names
+    advertised = {each.name: (each.host, each.port) for each in settings.advertised}
+    specs = {}
+    for each in settings.listeners:
+        scope = "controller" if each.name in controllers else "broker"
+        if scope == "broker" or "controller" in settings.roles:
+            protocol = SECURITY_PROTOCOLS[each.security_protocol]
+            specs[each.name] = ListenerSpec(each.name, each.host, each.port, advertised.get(each.name), protocol, scope)
+    return specs
+
+
+def _check_served(settings: BrokerSettings, specs: Mapping[str, ListenerSpec]) -> None:
+    names = {number: name for name, number in SECURITY_PROTOCOLS.items()}
+    problems = [
+        f"listener {spec.name}: {names[spec.security_protocol]} is not served yet, only PLAINTEXT"
+        for spec in specs.values()
+        if spec.security_protocol
+    ]
+    if "controller" not in settings.roles:
+        problems.append("process.roles=broker: a broker without a controller in the same node is not served yet")
+    if problems:
+        raise ConfigError(problems)
+
+
+def _static_voters(settings: BrokerSettings) -> VoterSet:
+    voters = cast("list[str]", settings["controller.quorum.voters"] or [])
+    names = [spec for spec in settings.listeners if spec.name in settings.controller_listener_names]
+    return parse_static_voters(",".join(voters), names[0].name if names else "")
+
+
+# -- one node in a process of its own -----------------------------------------------------------------------------
+
+
+def run(settings: BrokerSettings) -> int:
+    """Run one node on the real machine until it is told to stop; returns the exit code of the process."""
+    write_log_lines()
+    for line in settings.warnings:
+        _log.warning("configuration", note=line)
+    try:
+        with asyncio.Runner(loop_factory=_loop_factory()) as runner:
+            return runner.run(_serve(settings))
+    except KeyboardInterrupt:
+        return 0
+
+
+def _loop_factory() -> type[asyncio.AbstractEventLoop] | None:
+    try:
+        import uvloop
+    except ImportError:
+        return None
+    return cast("type[asyncio.AbstractEventLoop]", uvloop.new_event_loop)
+
+
+async def _serve(settings: BrokerSettings) -> int:
+    loop = asyncio.get_running_loop()
+    told_to_stop = asyncio.Event()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, told_to_stop.set)
+    clock = RealClock()
+    began_ms = clock.monotonic_ms()
+    disk = RealDisk()
+    try:
+        broker = Broker(
+            settings,
+            clock=clock,
+            disk=disk,
+            network=RealNetwork(),
+            random=SystemRandom(),
+            hostname=socket.gethostname(),
+        )
+        await broker.start()
+        _announce(broker, clock.monotonic_ms() - began_ms)
+        stopping = loop.create_task(told_to_stop.wait())
+        waits: set[asyncio.Future[Any]] = {stopping, broker.failure}
+        await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+        stopping.cancel()
+        failure = broker.failure.result() if broker.failure.done() else None
+        if failure is not None:
+            _log.error("the node cannot go on", error=failure)
+        await broker.stop(clean=failure is None)
+        _log.info("stopped", node_id=settings.node_id)
+        return 0 if failure is None else 1
+    except StorageError as error:
+        _log.error("storage failed", log_dir=error.log_dir, error=error)
+        return 1
+    finally:
+        disk.close()
+
+
+def _announce(broker: Broker, start_ms: int) -> None:
+    """One line for people on standard output, one event for the log."""
+    address = broker.bootstrap_address()
+    node_id, roles = broker.settings.node_id, ",".join(sorted(broker.settings.roles))
+    _log.info("ready", node_id=node_id, roles=roles, bootstrap=address, start_ms=start_ms)
+    if address:
+        sys.stdout.write(
+            f"Odradek is ready at {address} after {start_ms} ms. Try, in another terminal:\n"
+            f"  odradek topics create --topic hello --bootstrap-server {address}\n"
+            f"  odradek produce --topic hello --bootstrap-server {address}\n"
+            f"  odradek consume --topic hello --from-beginning --bootstrap-server {address}\n"
+            "Ctrl-C stops it.\n"
+        )
+        sys.stdout.flush()

@@ -1,0 +1,364 @@
+"""One client connection: bytes to requests, requests to handlers, answers back in the order of the requests.
+
+Order: a request is begun when the one before it has been decided. A handler that is a plain function decides at once
+and returns its response, or a future where only waiting is left (an acknowledgement, new data); requests behind it may
+then be begun, and their answers wait for its own. A handler that is a coroutine has the connection to itself until it
+ends, as Kafka's muted channels have.
+
+Back-pressure: we stop reading while requests wait to be begun or answers wait to be sent, so that a peer that does not
+read or floods us costs a bounded amount of memory. Fairness: after REQUESTS_PER_TURN requests, or READ_TURN_BYTES read
+without a pause, the other connections of the loop have their turn.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import struct
+from collections import deque
+from typing import TYPE_CHECKING, Any, cast
+
+from odradek.common.errors import ApiError, ErrorCode, ProtocolError, StorageError
+from odradek.common.log_lines import get_logger
+from odradek.protocol.codec import decode
+from odradek.protocol.declare import Message
+from odradek.protocol.framing import decode_request_header, encode_response
+from odradek.server.context import ANONYMOUS, RequestContext
+from odradek.server.inbound import InboundFrames
+from odradek.server.outbound import Outbound, SocketOutbound, TransportOutbound
+
+if TYPE_CHECKING:
+    from odradek.server.dispatch import Dispatcher, Route
+    from odradek.server.listeners import ListenerSpec
+
+REQUESTS_PER_TURN = 64
+READ_TURN_BYTES = 512 * 1024
+# Answers that wait for the peer; above it, no further request is begun.
+MAX_UNSENT_BYTES = 256 * 1024
+# Requests of one connection whose answers are waited for at the same time. librdkafka sends up to a million in theory,
+# Java 5; beyond this the rest stays in the socket.
+MAX_OVERLAPPING = 256
+
+_FIXED_HEADER = struct.Struct(">hhih")
+_log = get_logger("server.connection")
+
+
+class _Slot:
+    """The place of one answer in the order of answers."""
+
+    __slots__ = ("chunks",)
+
+    def __init__(self) -> None:
+        self.chunks: list[Any] | None = None
+
+
+class Connection(asyncio.BufferedProtocol):
+    """The server's end of one connection."""
+
+    __slots__ = (
+        "_closing",
+        "_dispatcher",
+        "_exclusive",
+        "_inbound",
+        "_outbound",
+        "_pending",
+        "_read_bytes",
+        "_reading",
+        "_scheduled",
+        "_slots",
+        "_transport",
+        "_waits",
+        "last_active_ms",
+        "listener",
+        "local_address",
+        "peer_host",
+        "peer_port",
+        "principal",
+        "software",
+    )
+
+    def __init__(self, dispatcher: Dispatcher, listener: ListenerSpec) -> None:
+        self._dispatcher = dispatcher
+        self.listener = listener
+        self.principal = ANONYMOUS
+        self.software = ""
+        self.peer_host = ""
+        self.peer_port = 0
+        self.local_address: tuple[str, int] = ("", 0)
+        self.last_active_ms = 0
+        self._inbound = InboundFrames(dispatcher.scratch, dispatcher.config.max_request_bytes)
+        self._pending: deque[bytearray] = deque()
+        self._slots: deque[_Slot] = deque()
+        self._waits: set[asyncio.Future[Any]] = set()
+        self._exclusive = False
+        self._scheduled = False
+        self._reading = True
+        self._read_bytes = 0
+        self._closing = False
+        self._transport: asyncio.Transport | None = None
+        self._outbound: Outbound | None = None
+
+    # What the transport calls
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        # Not checked with isinstance: uvloop's transports are no subclasses of asyncio's.
+        self._transport = transport = cast("asyncio.Transport", transport)
+        peer = transport.get_extra_info("peername") or ("", 0)
+        local = transport.get_extra_info("sockname") or ("", 0)
+        self.peer_host, self.peer_port = peer[0], peer[1]
+        self.local_address = (local[0], local[1])
+        self.last_active_ms = self._dispatcher.services.clock.monotonic_ms()
+        refusal = self._dispatcher.connections.admit(self, self.peer_host)
+        if refusal is not None:
+            _log.info("connection refused", peer=self.peer, reason=refusal)
+            self._closing = True
+            transport.abort()
+            return
+        sock = transport.get_extra_info("socket")
+        if sock is None or transport.get_extra_info("sslcontext") is not None:
+            self._outbound = TransportOutbound(transport, self._advance)
+        else:
+            self._dispatcher.tune_socket(sock)
+            self._outbound = SocketOutbound(transport, self._advance, sock.fileno())
+
+    def get_buffer(self, sizehint: int) -> memoryview:
+        return self._inbound.buffer()
+
+    def buffer_updated(self, nbytes: int) -> None:
+        full = self._inbound.filled_buffer(nbytes)
+        try:
+            frames = self._inbound.received(nbytes)
+        except ProtocolError as error:
+            self.close_because(str(error))
+            return
+        if frames:
+            self.last_active_ms = self._dispatcher.services.clock.monotonic_ms()
+            self._pending.extend(frames)
+        if full:
+            # libuv reads on within one event while reads come back full: give way to the others in between.
+            self._read_bytes += nbytes
+            if self._read_bytes >= READ_TURN_BYTES:
+                self._read_bytes = 0
+                self._schedule()
+                self._set_reading(False)
+                return
+        else:
+            self._read_bytes = 0
+        if frames and not self._scheduled:
+            self._advance()
+
+    def eof_received(self) -> bool:
+        return False
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._closing = True
+        self._pending.clear()
+        for wait in tuple(self._waits):
+            wait.cancel()
+        if self._outbound is not None:
+            self._outbound.close()
+        self._dispatcher.connections.forget(self, self.peer_host)
+
+    def pause_writing(self) -> None:
+        if isinstance(self._outbound, TransportOutbound):
+            self._outbound.pause()
+
+    def resume_writing(self) -> None:
+        if isinstance(self._outbound, TransportOutbound):
+            self._outbound.resume()
+
+    # What others ask
+
+    @property
+    def peer(self) -> str:
+        """Address and port of the client."""
+        return f"{self.peer_host}:{self.peer_port}"
+
+    @property
+    def busy(self) -> bool:
+        """Whether a request is under way or an answer not sent."""
+        return bool(
+            self._exclusive or self._slots or self._pending or (self._outbound and self._outbound.pending_bytes)
+        )
+
+    def close_because(self, reason: str) -> None:
+        """End the connection for something that the peer did; one log line."""
+        if not self._closing:
+            _log.warning("connection closed", peer=self.peer, listener=self.listener.name, reason=reason)
+        self.close()
+
+    def close(self) -> None:
+        """End the connection at once, without a word."""
+        self._closing = True
+        if self._transport is not None:
+            self._transport.abort()
+
+    # The way of a request
+
+    def go_on(self) -> None:
+        """Begin requests that have waited."""
+        if self._pending:
+            self._schedule()
+
+    def _schedule(self) -> None:
+        if not self._scheduled:
+            self._scheduled = True
+            asyncio.get_running_loop().call_soon(self._scheduled_turn)
+
+    def _scheduled_turn(self) -> None:
+        self._scheduled = False
+        self._advance()
+
+    def _advance(self) -> None:
+        """Begin what may be begun, send what is answered, and decide whether to read on."""
+        outbound = self._outbound
+        if self._closing or outbound is None:
+            return
+        left = REQUESTS_PER_TURN
+        pending = self._pending
+        while True:
+            while pending and left and self._may_begin(outbound):
+                left -= 1
+                self._begin(pending.popleft())
+            if outbound.pending_bytes:
+                outbound.flush()
+            if not pending or not self._may_begin(outbound):
+                break
+            if not left:
+                self._schedule()
+                break
+        self._set_reading(not pending and outbound.pending_bytes < MAX_UNSENT_BYTES)
+
+    def _may_begin(self, outbound: Outbound) -> bool:
+        return (
+            self._dispatcher.is_open
+            and not self._exclusive
+            and not self._closing
+            and outbound.pending_bytes < MAX_UNSENT_BYTES
+            and len(self._slots) < MAX_OVERLAPPING
+        )
+
+    def _set_reading(self, reading: bool) -> None:
+        if reading != self._reading and self._transport is not None and not self._transport.is_closing():
+            self._reading = reading
+            if reading:
+                self._transport.resume_reading()
+            else:
+                self._transport.pause_reading()
+
+    def _begin(self, frame: bytearray) -> None:
+        """Decode one request and let its handler decide."""
+        try:
+            context, route, body_offset = self._read_header(frame)
+            if context.api_version not in route.versions:
+                self._refuse_version(context, route)
+                return
+            request = decode(route.request, frame, context.api_version, body_offset)
+        except ProtocolError as error:
+            self.close_because(str(error))
+            return
+        route.request_count += 1
+        route.request_bytes += len(frame)
+        try:
+            outcome = route.handle(context, request)
+        except Exception as error:
+            outcome = self._failed(context, route, error)
+        if outcome is None or isinstance(outcome, Message):
+            self._answer(None, context, route, outcome)
+        else:
+            self._await(context, route, outcome)
+
+    def _read_header(self, frame: bytearray) -> tuple[RequestContext, Route, int]:
+        """
+        Raises:
+            ProtocolError: no header, or an API that is not served on this listener.
+        """
+        if len(frame) < _FIXED_HEADER.size:
+            raise ProtocolError(f"a request of {len(frame)} bytes has no header")
+        key, version, correlation_id, client_id_bytes = _FIXED_HEADER.unpack_from(frame)
+        route = self._dispatcher.routes[self.listener.scope].get(key)
+        if route is None:
+            raise ProtocolError(f"API key {key} version {version} is not served on listener {self.listener.name}")
+        end = _FIXED_HEADER.size + max(client_id_bytes, 0)
+        if version < route.flexible_since and end <= len(frame) and client_id_bytes >= -1:
+            client_id = frame[_FIXED_HEADER.size : end].decode(errors="replace")
+        else:
+            header, end = decode_request_header(frame)
+            client_id = header.client_id or ""
+        context = RequestContext(self._dispatcher.services, self, key, version, correlation_id, client_id)
+        return context, route, end
+
+    def _refuse_version(self, context: RequestContext, route: Route) -> None:
+        answer = self._dispatcher.unsupported_version_answer(context)
+        if answer is None:
+            name = route.name
+            self.close_because(f"{name} version {context.api_version} is not supported, {route.versions} are")
+            return
+        context.api_version = 0
+        self._answer(None, context, route, answer)
+
+    def _await(self, context: RequestContext, route: Route, outcome: Any) -> None:
+        slot = _Slot()
+        self._slots.append(slot)
+        if asyncio.isfuture(outcome):
+            wait: asyncio.Future[Any] = outcome
+            self._waits.add(wait)
+        else:
+            self._exclusive = True
+            wait = self._dispatcher.start_task(outcome)
+
+        def finished(done: asyncio.Future[Any]) -> None:
+            self._waits.discard(done)
+            if done is not outcome:
+                self._exclusive = False
+            if done.cancelled():
+                slot.chunks = []
+                return
+            error = done.exception()
+            response = done.result() if error is None else self._failed(context, route, error)
+            if not self._closing:
+                self._answer(slot, context, route, response)
+                self._schedule()
+
+        wait.add_done_callback(finished)
+
+    def _answer(self, slot: _Slot | None, context: RequestContext, route: Route, response: Message | None) -> None:
+        """Queue an answer in its place; None where the client wants no answer (acks=0)."""
+        chunks: list[Any] = []
+        if response is not None:
+            try:
+                chunks = encode_response(context.api_key, context.api_version, context.correlation_id, response)
+            except (ValueError, ApiError) as error:
+                _log.bug("an answer cannot be encoded", error, api=route.name, version=context.api_version)
+                self.close()
+                return
+        if slot is None and self._slots:
+            slot = _Slot()
+            self._slots.append(slot)
+        outbound = self._outbound
+        assert outbound is not None
+        if slot is None:
+            outbound.add(chunks)
+            return
+        slot.chunks = chunks
+        slots = self._slots
+        while slots and slots[0].chunks is not None:
+            outbound.add(slots.popleft().chunks or [])
+
+    def _failed(self, context: RequestContext, route: Route, error: BaseException) -> Message | None:
+        """The answer to a request whose handler raised; the connection ends where the API has no place for an error."""
+        route.error_count += 1
+        if isinstance(error, ProtocolError):
+            self.close_because(str(error))
+            return None
+        if isinstance(error, ApiError):
+            code, text = error.code, error.message
+        elif isinstance(error, StorageError):
+            _log.error("storage failed", api=route.name, log_dir=error.log_dir, error=error)
+            code, text = ErrorCode.KAFKA_STORAGE_ERROR, "the broker's disk failed"
+        else:
+            _log.bug("a handler failed", error, api=route.name, version=context.api_version, client=context.client_id)
+            code, text = ErrorCode.UNKNOWN_SERVER_ERROR, ""
+        answer = route.error_answer(code, text)
+        if answer is None:
+            self.close_because(f"{route.name} failed with {code.name} {text}".rstrip())
+        return answer

@@ -1,0 +1,179 @@
+"""From an API key to its handler: the table of handlers made ready for connections, with a counter for each API."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import Callable, Coroutine, Iterable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from odradek.common.errors import ErrorCode
+from odradek.protocol.apis import API, ApiKey
+from odradek.protocol.declare import Message
+from odradek.server.inbound import new_scratch
+
+if TYPE_CHECKING:
+    from odradek.server.context import BrokerServices, RequestContext
+    from odradek.server.listeners import ConnectionConfig, Connections
+
+NOT_FLEXIBLE = 2**15
+
+
+@dataclass(frozen=True, slots=True)
+class VersionRange:
+    """Both inclusive."""
+
+    first: int
+    last: int
+
+    def __contains__(self, version: object) -> bool:
+        return isinstance(version, int) and self.first <= version <= self.last
+
+    def __str__(self) -> str:
+        return f"{self.first} to {self.last}"
+
+
+@dataclass(frozen=True, slots=True)
+class Handler:
+    """One row of THE table.
+
+    Attributes:
+        handle: `handle(context, request)`. A plain function decides at once and returns the response, None (no answer),
+            or a future of it; a coroutine function has its connection to itself until it returns.
+        min_version, max_version: inclusive, those that are served.
+        advertised_min: what ApiVersions says instead of min_version, for Produce alone.
+        listeners: where it is served: "broker", "controller".
+    """
+
+    api_key: ApiKey
+    handle: Callable[[RequestContext, Any], Any]
+    min_version: int
+    max_version: int
+    listeners: frozenset[str] = frozenset({"broker"})
+    advertised_min: int | None = None
+
+
+@dataclass(slots=True, eq=False)
+class Route:
+    """A handler, what it needs to be called, and what was counted."""
+
+    name: str
+    versions: VersionRange
+    advertised_min: int
+    flexible_since: int
+    handle: Callable[[RequestContext, Any], Any]
+    request: type[Message]
+    response: type[Message]
+    request_count: int = 0
+    error_count: int = 0
+    request_bytes: int = 0
+
+    def error_answer(self, code: ErrorCode, message: str) -> Message | None:
+        """A response that says only that all failed, or None where the API has no field for that."""
+        names = {spec.name for spec in self.response.FIELDS}
+        if "error_code" not in names:
+            return None
+        answer: Any = self.response()
+        answer.error_code = code
+        if "error_message" in names and message:
+            answer.error_message = message
+        return answer  # type: ignore[no-any-return]
+
+
+def api_name(key: ApiKey) -> str:
+    """Kafka's name of an API: CreateTopics."""
+    return "".join(part.capitalize() for part in key.name.split("_"))
+
+
+def make_routes(handlers: Iterable[Handler], scope: str) -> dict[int, Route]:
+    """The handlers of one kind of listener, by API key."""
+    routes: dict[int, Route] = {}
+    for handler in handlers:
+        if scope not in handler.listeners:
+            continue
+        assert handler.api_key not in routes, f"two handlers of {handler.api_key.name}"
+        spec = API[handler.api_key]
+        assert spec.min_version <= handler.min_version <= handler.max_version <= spec.max_version, handler
+        advertised_min = handler.min_version if handler.advertised_min is None else handler.advertised_min
+        routes[int(handler.api_key)] = Route(
+            api_name(handler.api_key),
+            VersionRange(handler.min_version, handler.max_version),
+            advertised_min,
+            spec.flexible_since if spec.flexible_since >= 0 else NOT_FLEXIBLE,
+            handler.handle,
+            spec.request,
+            spec.response,
+        )
+    return routes
+
+
+@dataclass(slots=True)
+class Dispatcher:
+    """What all connections of a node share."""
+
+    services: BrokerServices
+    config: ConnectionConfig
+    connections: Connections
+    routes: dict[str, dict[int, Route]]
+    scratch: memoryview = field(default_factory=new_scratch)
+    tasks: set[asyncio.Task[Any]] = field(default_factory=set)
+    is_open: bool = False
+
+    def open_doors(self) -> None:
+        """Serve requests; those that came earlier have waited."""
+        self.is_open = True
+        for connection in self.connections:
+            connection.go_on()
+
+    def change_limits(self, config: ConnectionConfig) -> None:
+        """Go by other limits: those of connections at once, that of requests with each new connection.
+
+        Raises:
+            ValueError: max.connections.per.ip.overrides cannot be read; nothing is changed.
+        """
+        self.connections.change_limits(config)
+        self.config = config
+
+    def start_task(self, coroutine: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
+        """Run a handler that awaits; `close` ends those that are left."""
+        task = asyncio.get_running_loop().create_task(coroutine)
+        self.tasks.add(task)
+        task.add_done_callback(self.tasks.discard)
+        return task
+
+    def unsupported_version_answer(self, context: RequestContext) -> Message | None:
+        """What a request of an unknown version is told in version 0: only ApiVersions has such an answer (KIP-511)."""
+        if context.api_key != ApiKey.API_VERSIONS:
+            return None
+        from odradek.protocol.messages.api_versions_response import ApiVersion, ApiVersionsResponse
+
+        route = self.routes[context.connection.listener.scope][ApiKey.API_VERSIONS]
+        own = ApiVersion(api_key=ApiKey.API_VERSIONS, min_version=route.advertised_min, max_version=route.versions.last)
+        return ApiVersionsResponse(error_code=ErrorCode.UNSUPPORTED_VERSION, api_keys=[own])
+
+    def tune_socket(self, sock: Any) -> None:
+        """Kafka's socket settings on an accepted connection."""
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        if self.config.send_buffer_bytes > 0:
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, self.config.send_buffer_bytes)
+        if self.config.receive_buffer_bytes > 0:
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, self.config.receive_buffer_bytes)
+
+    def close_idle(self, now_ms: int) -> int:
+        """Close connections that were silent for connections.max.idle.ms and wait for nothing; returns how many."""
+        limit = now_ms - self.config.idle_ms
+        idle = [c for c in self.connections if c.last_active_ms <= limit and not c.busy]
+        for connection in idle:
+            connection.close()
+        return len(idle)
+
+    async def close(self) -> None:
+        """End all connections and the handlers that still wait."""
+        for connection in self.connections:
+            connection.close()
+        tasks = tuple(self.tasks)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)

@@ -1,0 +1,68 @@
+"""ApiVersions: key 18, versions 0-5. The first request of most clients.
+
+Behaviour: lists what the table of handlers serves on this listener, and the features that the cluster has agreed on. An
+unknown version is answered in version 0 with UNSUPPORTED_VERSION (by the connection, before this handler).
+
+Versions: 3 flexible, but the response's header stays at 0, so that a client that knows nothing can read it (KIP-511);
+names of client software; features (KIP-584). Before 4 a feature whose lowest level is 0 is shown from 1 on, which older
+clients insist on (KIP-1022). 5 the client says which cluster and node it expects; where it reached another it is told
+to start over from its bootstrap servers (KIP-1242).
+
+Produce is advertised from version 0, see its handler.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+from odradek.common.errors import ErrorCode
+from odradek.metadata.features import supported_features
+from odradek.protocol.messages.api_versions_request import ApiVersionsRequest
+from odradek.protocol.messages.api_versions_response import (
+    ApiVersion,
+    ApiVersionsResponse,
+    FinalizedFeatureKey,
+    SupportedFeatureKey,
+)
+
+if TYPE_CHECKING:
+    from odradek.server.context import RequestContext
+
+_SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?\Z")
+
+
+def handle(context: RequestContext, request: ApiVersionsRequest) -> ApiVersionsResponse:
+    """What this node serves here."""
+    version = context.api_version
+    if version >= 3:
+        names = (request.client_software_name, request.client_software_version)
+        if not all(_SOFTWARE.match(name) for name in names):
+            return ApiVersionsResponse(error_code=ErrorCode.INVALID_REQUEST)
+        context.connection.software = " ".join(names)
+    image = context.broker.image
+    if version >= 5:
+        other_cluster = request.cluster_id is not None and request.cluster_id != context.broker.cluster_id
+        other_node = request.node_id >= 0 and request.node_id != context.broker.node_id
+        if other_cluster or other_node:
+            return ApiVersionsResponse(error_code=ErrorCode.REBOOTSTRAP_REQUIRED)
+    routes = context.broker.routes[context.connection.listener.scope]
+    lowest_shown = 0 if version >= 4 else 1
+    return ApiVersionsResponse(
+        api_keys=[
+            ApiVersion(api_key=key, min_version=route.advertised_min, max_version=route.versions.last)
+            for key, route in sorted(routes.items())
+        ],
+        supported_features=[
+            SupportedFeatureKey(
+                name=name, min_version=max(levels.min_level, lowest_shown), max_version=levels.max_level
+            )
+            for name, levels in sorted(supported_features().items())
+        ],
+        finalized_features_epoch=image.offset,
+        finalized_features=[
+            FinalizedFeatureKey(name=name, max_version_level=level, min_version_level=level)
+            for name, level in sorted(image.features.items())
+            if level > 0
+        ],
+    )

@@ -1,0 +1,33 @@
+"""CreateTopics: key 19, versions 2-7. The controller decides; the answer waits until this broker knows the topics.
+
+Versions: 5 flexible, tells partitions, replication factor and configs (KIP-525); -1 for defaults from 4 on (KIP-464);
+7 topic ids.
+"""
+
+from __future__ import annotations
+
+from odradek.metadata.image import MetadataImage
+from odradek.protocol.messages.create_topics_request import CreateTopicsRequest
+from odradek.protocol.messages.create_topics_response import CreatableTopicResult, CreateTopicsResponse
+from odradek.server.context import RequestContext
+from odradek.server.forwarding import wait_until_seen
+from odradek.server.handlers.shared import code_of
+
+
+async def handle(context: RequestContext, request: CreateTopicsRequest) -> CreateTopicsResponse:
+    """Create, or only check."""
+    try:
+        response: CreateTopicsResponse = await context.broker.controller.create_topics(request, context)
+    except Exception as error:
+        code, text = code_of(error)
+        return CreateTopicsResponse(
+            topics=[CreatableTopicResult(name=t.name, error_code=code, error_message=text) for t in request.topics]
+        )
+    if not request.validate_only:
+        created = [result.name for result in response.topics if not result.error_code]
+
+        def seen(image: MetadataImage) -> bool:
+            return all(name in image.topics_by_name for name in created)
+
+        await wait_until_seen(context.broker.publisher, seen)
+    return response

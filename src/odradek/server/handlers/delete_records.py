@@ -1,0 +1,44 @@
+"""DeleteRecords: key 21, versions 0-2.
+
+Behaviour: moves a partition's log start to an offset (-1: the high watermark); records below are gone for readers at
+once and from disk with their segments. Answers the new start.
+
+Versions: 2 flexible.
+
+Not done: waiting for followers to move theirs, which needs followers.
+"""
+
+from __future__ import annotations
+
+from odradek.common.errors import ApiError, ErrorCode, StorageError
+from odradek.protocol.messages.delete_records_request import DeleteRecordsRequest
+from odradek.protocol.messages.delete_records_response import (
+    DeleteRecordsPartitionResult,
+    DeleteRecordsResponse,
+    DeleteRecordsTopicResult,
+)
+from odradek.server.context import RequestContext
+
+
+def handle(context: RequestContext, request: DeleteRecordsRequest) -> DeleteRecordsResponse:
+    """The low watermark of each partition."""
+    image = context.broker.image
+    response = DeleteRecordsResponse()
+    for topic in request.topics:
+        answers = []
+        for wanted in topic.partitions:
+            answer = DeleteRecordsPartitionResult(partition_index=wanted.partition_index, low_watermark=-1)
+            answers.append(answer)
+            try:
+                partition = context.broker.replicas.find(topic.name, wanted.partition_index, image)
+                partition.check_leader()
+                if not partition.log.config.deletes:
+                    raise ApiError(ErrorCode.POLICY_VIOLATION, "cleanup.policy has no delete")
+                answer.low_watermark = partition.delete_records(wanted.offset)
+            except StorageError as error:
+                context.broker.replicas.storage_failed(error)
+                answer.error_code = ErrorCode.KAFKA_STORAGE_ERROR
+            except ApiError as error:
+                answer.error_code = error.code
+        response.topics.append(DeleteRecordsTopicResult(name=topic.name, partitions=answers))
+    return response

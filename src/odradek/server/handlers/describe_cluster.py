@@ -1,0 +1,52 @@
+"""DescribeCluster: key 60, versions 0-2. Who is in the cluster, for admin clients (KIP-700).
+
+Versions: 1 endpoint type, brokers (1) or controllers (2), which must be that of the listener (KIP-919); 2 fenced
+brokers on request (KIP-1073).
+
+Not done: an authorizer (all operations are allowed).
+"""
+
+from __future__ import annotations
+
+from odradek.common.errors import ErrorCode
+from odradek.protocol.messages.describe_cluster_request import DescribeClusterRequest
+from odradek.protocol.messages.describe_cluster_response import DescribeClusterBroker, DescribeClusterResponse
+from odradek.server.context import RequestContext
+from odradek.server.handlers.metadata import controller_to_tell
+from odradek.server.handlers.shared import CLUSTER_OPERATIONS, address_of
+
+BROKERS, CONTROLLERS = 1, 2
+
+
+def handle(context: RequestContext, request: DescribeClusterRequest) -> DescribeClusterResponse:
+    """Brokers with the addresses of this listener."""
+    on_controller = context.connection.listener.scope == "controller"
+    if request.endpoint_type not in (BROKERS, CONTROLLERS):
+        code, text = ErrorCode.UNSUPPORTED_ENDPOINT_TYPE, f"endpoint type {request.endpoint_type} does not exist"
+        return DescribeClusterResponse(error_code=code, error_message=text)
+    if (request.endpoint_type == CONTROLLERS) != on_controller:
+        code, text = ErrorCode.MISMATCHED_ENDPOINT_TYPE, "this listener is of the other kind: brokers or controllers"
+        return DescribeClusterResponse(error_code=code, error_message=text)
+    image = context.broker.image
+    response = DescribeClusterResponse(endpoint_type=request.endpoint_type, cluster_id=context.broker.cluster_id)
+    if on_controller:
+        response.controller_id = image.controller_id
+        for controller_id, controller in sorted(image.controllers.items()):
+            for endpoint in controller.endpoints:
+                if endpoint.name == context.listener_name:
+                    response.brokers.append(
+                        DescribeClusterBroker(broker_id=controller_id, host=endpoint.host, port=endpoint.port)
+                    )
+    else:
+        response.controller_id = controller_to_tell(context, image)
+        for broker_id, broker in sorted(image.brokers.items()):
+            address = address_of(context, broker)
+            if address is not None and (request.include_fenced_brokers or not broker.fenced):
+                response.brokers.append(
+                    DescribeClusterBroker(
+                        broker_id=broker_id, host=address[0], port=address[1], rack=broker.rack, is_fenced=broker.fenced
+                    )
+                )
+    if request.include_cluster_authorized_operations:
+        response.cluster_authorized_operations = CLUSTER_OPERATIONS
+    return response

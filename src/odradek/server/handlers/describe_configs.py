@@ -1,0 +1,121 @@
+"""DescribeConfigs: key 32, versions 1-4.
+
+Behaviour: settings of topics, of this broker ("" as name: of all brokers together), groups, client metrics and this
+broker's loggers, each with its value's source and on request the layers behind it. Secrets are never told. Another
+broker's settings are its own to tell: INVALID_REQUEST, as Kafka.
+
+Versions: 1 sources and synonyms (KIP-226); 3 types and documentation (KIP-569); 4 flexible.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+from odradek.common.errors import ApiError, ErrorCode
+from odradek.common.log_lines import LEVEL_NAMES, logger_levels
+from odradek.common.resource_settings import BrokerLayers, ConfigEntry, ConfigSource, ConfigSynonym, ConfigType
+from odradek.metadata.model import ResourceType
+from odradek.protocol.messages.describe_configs_request import DescribeConfigsRequest
+from odradek.protocol.messages.describe_configs_response import (
+    DescribeConfigsResourceResult,
+    DescribeConfigsResponse,
+    DescribeConfigsResult,
+    DescribeConfigsSynonym,
+)
+from odradek.server.handlers.shared import is_legal_topic_name
+
+if TYPE_CHECKING:
+    from odradek.metadata.image import MetadataImage
+    from odradek.server.context import RequestContext
+
+
+def handle(context: RequestContext, request: DescribeConfigsRequest) -> DescribeConfigsResponse:
+    """Each resource on its own."""
+    response = DescribeConfigsResponse()
+    for resource in request.resources:
+        result = DescribeConfigsResult(
+            resource_type=resource.resource_type, resource_name=resource.resource_name, error_message=None
+        )
+        response.results.append(result)
+        try:
+            entries = _entries(context, resource.resource_type, resource.resource_name)
+        except ApiError as error:
+            result.error_code, result.error_message = error.code, error.message
+            continue
+        wanted = None if resource.configuration_keys is None else set(resource.configuration_keys)
+        result.configs = [
+            _told(entry, request, context.api_version) for entry in entries if wanted is None or entry.name in wanted
+        ]
+    return response
+
+
+def _entries(context: RequestContext, resource_type: int, name: str) -> Iterable[ConfigEntry]:
+    image, rules = context.broker.image, context.broker.setting_rules
+    layers = dynamic_layers(image, context.broker.node_id)
+    own = image.config(resource_type, name)
+    if resource_type == ResourceType.TOPIC:
+        if not is_legal_topic_name(name):
+            raise ApiError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"{name!r} is no topic name")
+        if image.topic(name) is None:
+            raise ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no topic {name}")
+        return rules.describe_topic(own, layers)
+    if resource_type == ResourceType.BROKER:
+        if not name:
+            return rules.describe_cluster(layers.cluster)
+        _check_own_broker(context, name)
+        return rules.describe_broker(layers)
+    if resource_type == ResourceType.BROKER_LOGGER:
+        _check_own_broker(context, name)
+        return _loggers()
+    if resource_type == ResourceType.CLIENT_METRICS:
+        return rules.describe_client_metrics(own) if name else []
+    if resource_type == ResourceType.GROUP:
+        if not name:
+            raise ApiError(ErrorCode.INVALID_REQUEST, "Group name must not be empty")
+        return rules.describe_group(own, layers)
+    raise ApiError(ErrorCode.INVALID_REQUEST, f"Unsupported resource type: {resource_type}")
+
+
+def dynamic_layers(image: MetadataImage, broker_id: int) -> BrokerLayers:
+    """What was set on one broker and on all brokers together."""
+    return BrokerLayers(
+        image.config(ResourceType.BROKER, str(broker_id)),
+        image.config(ResourceType.BROKER, ""),
+    )
+
+
+def _check_own_broker(context: RequestContext, name: str) -> None:
+    own = context.broker.node_id
+    if name != str(own):
+        raise ApiError(
+            ErrorCode.INVALID_REQUEST,
+            f"Unexpected broker id, expected {own} or empty string, but received {name}",
+        )
+
+
+def _loggers() -> list[ConfigEntry]:
+    source = ConfigSource.DYNAMIC_BROKER_LOGGER_CONFIG
+    return [
+        ConfigEntry(
+            name, level, source, False, False, ConfigType.STRING, (ConfigSynonym(name, level, source),), LEVEL_NAMES
+        )
+        for name, level in logger_levels().items()
+    ]
+
+
+def _told(entry: ConfigEntry, request: DescribeConfigsRequest, version: int) -> DescribeConfigsResourceResult:
+    told = DescribeConfigsResourceResult(
+        name=entry.name,
+        value=None if entry.sensitive else entry.value,
+        read_only=entry.read_only,
+        config_source=entry.source,
+        is_sensitive=entry.sensitive,
+        config_type=entry.type,
+        documentation=entry.documentation if request.include_documentation and version >= 3 else None,
+    )
+    if request.include_synonyms:
+        told.synonyms = [
+            DescribeConfigsSynonym(name=each.name, value=each.value, source=each.source) for each in entry.synonyms
+        ]
+    return told

@@ -1,0 +1,61 @@
+"""DescribeLogDirs: key 35, versions 1-5.
+
+Behaviour: each log directory with its size and what lies in it; null topics means all. A directory that went offline is
+told with KAFKA_STORAGE_ERROR.
+
+Versions: 2 flexible; 3 a top-level error; 4 bytes of the volume (KIP-827); 5 cordoned directories (KIP-1066).
+
+Not done: replicas that are being moved between directories (none are).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from odradek.common.errors import ErrorCode
+from odradek.protocol.messages.describe_log_dirs_request import DescribeLogDirsRequest
+from odradek.protocol.messages.describe_log_dirs_response import (
+    DescribeLogDirsPartition,
+    DescribeLogDirsResponse,
+    DescribeLogDirsResult,
+    DescribeLogDirsTopic,
+)
+
+if TYPE_CHECKING:
+    from odradek.server.context import RequestContext
+
+
+def handle(context: RequestContext, request: DescribeLogDirsRequest) -> DescribeLogDirsResponse:
+    """All directories."""
+    wanted = None
+    if request.topics is not None:
+        wanted = {(topic.topic, partition) for topic in request.topics for partition in topic.partitions}
+    broker = context.broker
+    cordoned = getattr(broker.image.brokers.get(broker.node_id), "cordoned_directories", ())
+    results = []
+    for directory in broker.log_manager.directories:
+        path = str(directory.path)
+        if directory.offline:
+            results.append(DescribeLogDirsResult(error_code=ErrorCode.KAFKA_STORAGE_ERROR, log_dir=path))
+            continue
+        topics: dict[str, DescribeLogDirsTopic] = {}
+        for (topic, partition_id), log in broker.log_manager.logs_in(directory):
+            if wanted is None or (topic, partition_id) in wanted:
+                entry = topics.setdefault(topic, DescribeLogDirsTopic(name=topic))
+                lag = max(0, log.high_watermark - log.log_end_offset)
+                entry.partitions.append(
+                    DescribeLogDirsPartition(
+                        partition_index=partition_id, partition_size=log.size_bytes, offset_lag=lag
+                    )
+                )
+        usage = broker.log_manager.disk.usage(directory.path)
+        results.append(
+            DescribeLogDirsResult(
+                log_dir=path,
+                topics=list(topics.values()),
+                total_bytes=usage.total_bytes,
+                usable_bytes=usage.usable_bytes,
+                is_cordoned=directory.directory_id in cordoned,
+            )
+        )
+    return DescribeLogDirsResponse(results=results)

@@ -1,0 +1,45 @@
+"""DescribeProducers: key 61, version 0. Producers that a partition's log remembers (KIP-664)."""
+
+from __future__ import annotations
+
+from odradek.common.errors import ApiError, ErrorCode
+from odradek.protocol.messages.describe_producers_request import DescribeProducersRequest
+from odradek.protocol.messages.describe_producers_response import (
+    DescribeProducersResponse,
+    PartitionResponse,
+    ProducerState,
+    TopicResponse,
+)
+from odradek.server.context import RequestContext
+from odradek.server.handlers.shared import is_legal_topic_name
+
+
+def handle(context: RequestContext, request: DescribeProducersRequest) -> DescribeProducersResponse:
+    """The active producers of each partition, from its leader alone."""
+    image = context.broker.image
+    response = DescribeProducersResponse()
+    for topic in request.topics:
+        answers = []
+        for number in topic.partition_indexes:
+            answer = PartitionResponse(partition_index=number)
+            answers.append(answer)
+            try:
+                if not is_legal_topic_name(topic.name):
+                    raise ApiError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"{topic.name!r} is no topic name")
+                partition = context.broker.replicas.find(topic.name, number, image)
+                partition.check_leader()
+                answer.active_producers = [
+                    ProducerState(
+                        producer_id=producer.producer_id,
+                        producer_epoch=producer.producer_epoch,
+                        last_sequence=producer.batches[-1].last_sequence if producer.batches else -1,
+                        last_timestamp=producer.last_timestamp_ms,
+                        coordinator_epoch=producer.coordinator_epoch,
+                        current_txn_start_offset=producer.transaction_start,
+                    )
+                    for producer in partition.log.active_producers()
+                ]
+            except ApiError as error:
+                answer.error_code, answer.error_message = error.code, error.message
+        response.topics.append(TopicResponse(name=topic.name, partitions=answers))
+    return response

@@ -1,0 +1,85 @@
+"""DescribeTopicPartitions: key 75, version 0. Topics page by page, with eligible leader replicas (KIP-966).
+
+Behaviour: topics in the order of their names (all where none is named), partitions from the cursor on; at most
+response_partition_limit of them and never more than max.request.partition.size.limit, then a cursor to go on from.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, cast
+
+from odradek.common.errors import ErrorCode
+from odradek.metadata.model import NO_LEADER, PartitionImage, TopicImage
+from odradek.protocol.messages.describe_topic_partitions_request import DescribeTopicPartitionsRequest
+from odradek.protocol.messages.describe_topic_partitions_response import (
+    Cursor,
+    DescribeTopicPartitionsResponse,
+    DescribeTopicPartitionsResponsePartition,
+    DescribeTopicPartitionsResponseTopic,
+)
+from odradek.server.handlers.metadata import is_online
+from odradek.server.handlers.shared import INTERNAL_TOPICS, TOPIC_OPERATIONS, is_legal_topic_name
+
+if TYPE_CHECKING:
+    from odradek.metadata.image import MetadataImage
+    from odradek.server.context import RequestContext
+
+
+def handle(context: RequestContext, request: DescribeTopicPartitionsRequest) -> DescribeTopicPartitionsResponse:
+    """One page."""
+    image = context.broker.image
+    cursor = request.cursor
+    names = sorted({topic.name for topic in request.topics}) or sorted(image.topics_by_name)
+    limit = cast(int, context.broker.settings["max.request.partition.size.limit"])
+    left = max(1, min(request.response_partition_limit, limit))
+    response = DescribeTopicPartitionsResponse()
+    for name in names:
+        if cursor is not None and name < cursor.topic_name:
+            continue
+        topic = image.topic(name)
+        if topic is None:
+            response.topics.append(_unknown(name))
+            continue
+        first = cursor.partition_index if cursor is not None and name == cursor.topic_name else 0
+        numbers = [number for number in sorted(topic.partitions) if number >= first]
+        if left <= 0 and numbers:
+            response.next_cursor = Cursor(topic_name=name, partition_index=numbers[0])
+            break
+        response.topics.append(_topic(image, topic, numbers[:left]))
+        if len(numbers) > left:
+            response.next_cursor = Cursor(topic_name=name, partition_index=numbers[left])
+            break
+        left -= len(numbers)
+    return response
+
+
+def _unknown(name: str) -> DescribeTopicPartitionsResponseTopic:
+    code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if is_legal_topic_name(name) else ErrorCode.INVALID_TOPIC_EXCEPTION
+    return DescribeTopicPartitionsResponseTopic(name=name, error_code=code, is_internal=name in INTERNAL_TOPICS)
+
+
+def _topic(image: MetadataImage, topic: TopicImage, numbers: list[int]) -> DescribeTopicPartitionsResponseTopic:
+    return DescribeTopicPartitionsResponseTopic(
+        name=topic.name,
+        topic_id=topic.topic_id,
+        is_internal=topic.name in INTERNAL_TOPICS,
+        topic_authorized_operations=TOPIC_OPERATIONS,
+        partitions=[_partition(image, number, topic.partitions[number]) for number in numbers],
+    )
+
+
+def _partition(
+    image: MetadataImage, number: int, partition: PartitionImage
+) -> DescribeTopicPartitionsResponsePartition:
+    offline = partition.leader == NO_LEADER or not is_online(image, partition.leader)
+    return DescribeTopicPartitionsResponsePartition(
+        error_code=ErrorCode.LEADER_NOT_AVAILABLE if offline else ErrorCode.NONE,
+        partition_index=number,
+        leader_id=NO_LEADER if offline else partition.leader,
+        leader_epoch=partition.leader_epoch,
+        replica_nodes=list(partition.replicas),
+        isr_nodes=list(partition.isr),
+        eligible_leader_replicas=list(partition.elr),
+        last_known_elr=list(partition.last_known_elr),
+        offline_replicas=[replica for replica in partition.replicas if not is_online(image, replica)],
+    )

@@ -1,0 +1,315 @@
+"""Fetch: key 1, versions 4-18, for consumers and for followers alike.
+
+Behaviour: reads each partition from the asked offset up to the reader's bound (high watermark, last stable offset for
+READ_COMMITTED, log end for followers), in the order of the request or session. The first batch of the first partition
+that has one is given even where it is larger than the limits (KIP-74). An answer waits for min_bytes up to max_wait_ms,
+except where a partition has an error. A follower's fetch offset is its acknowledgement.
+
+The function decides at once, in the order of the requests; a long poll is a future that new data wakes (no timer scan).
+Records are slices of the log's files: they do not pass through here.
+
+Versions: 7 sessions (KIP-227); 9 leader epoch fencing (KIP-320); 11 rack; 12 flexible, divergence by last_fetched_epoch
+(KIP-595), leader hints (KIP-951); 13 topic ids (KIP-516); 15 replica state with broker epoch (KIP-903); 16 node
+endpoints; 17 directory ids; 18 the follower's high watermark.
+
+Not done: reading from a replica in the consumer's rack (preferred_read_replica is always -1); tiered storage.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+from odradek.common.errors import ApiError, ErrorCode, StorageError
+from odradek.protocol.codec import RecordsChunks
+from odradek.protocol.messages.fetch_request import FetchRequest
+from odradek.protocol.messages.fetch_response import (
+    AbortedTransaction,
+    EpochEndOffset,
+    FetchableTopicResponse,
+    FetchResponse,
+    LeaderIdAndEpoch,
+    NodeEndpoint,
+    PartitionData,
+)
+from odradek.replica.partition import PartitionRead
+from odradek.replica.waiters import DataWait
+from odradek.server.fetch_sessions import (
+    FINAL_EPOCH,
+    INITIAL_EPOCH,
+    NO_SESSION,
+    Asked,
+    FetchSession,
+    PartitionKey,
+    TopicKey,
+)
+from odradek.server.handlers.shared import leader_hint
+
+if TYPE_CHECKING:
+    from odradek.replica.partition import Partition
+    from odradek.server.context import RequestContext
+
+_FIRST_WITH_TOPIC_IDS = 13
+_FIRST_WITH_LEADERS = 12
+# Long polls over all connections; beyond it a Fetch is answered at once with what there is.
+MAX_PARKED = 50_000
+_HINTED = (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH)
+
+
+def handle(context: RequestContext, request: FetchRequest) -> FetchResponse | asyncio.Future[FetchResponse]:
+    """Read what is there; a response where that is enough, else a future of one."""
+    by_id = context.api_version >= _FIRST_WITH_TOPIC_IDS
+    try:
+        fetch = _Fetch(context, request, by_id)
+    except ApiError as error:
+        return FetchResponse(error_code=error.code)
+    fetch.read()
+    if fetch.is_enough() or request.max_wait_ms <= 0 or context.broker.replicas.parked_fetch_count >= MAX_PARKED:
+        return fetch.response()
+    return fetch.park()
+
+
+class _Fetch:
+    """One request under way; read again from the start whenever it wakes."""
+
+    __slots__ = (
+        "_asked",
+        "_context",
+        "_deadline_ms",
+        "_image",
+        "_incremental",
+        "_replica_epoch",
+        "_replica_id",
+        "_request",
+        "_session",
+        "answers",
+        "failed",
+        "partitions",
+        "size_bytes",
+    )
+
+    def __init__(self, context: RequestContext, request: FetchRequest, by_id: bool) -> None:
+        """
+        Raises:
+            ApiError: the session that the request names is not there, or not at this epoch.
+        """
+        self._context = context
+        self._request = request
+        self._image = context.broker.image
+        if context.api_version >= 15:
+            self._replica_id, self._replica_epoch = (
+                request.replica_state.replica_id,
+                request.replica_state.replica_epoch,
+            )
+        else:
+            self._replica_id, self._replica_epoch = request.replica_id, -1
+        self._deadline_ms = context.broker.clock.monotonic_ms() + max(0, request.max_wait_ms)
+        self._incremental = False
+        self._session: FetchSession | None = None
+        self._asked = self._resolve_session(by_id)
+        self.answers: list[tuple[Asked, PartitionData]] = []
+        self.partitions: list[Partition] = []
+        self.size_bytes = 0
+        self.failed = False
+
+    def _resolve_session(self, by_id: bool) -> Iterable[Asked]:
+        request, cache = self._request, self._context.broker.fetch_sessions
+        if request.session_epoch in (INITIAL_EPOCH, FINAL_EPOCH):
+            if request.session_id != NO_SESSION:
+                cache.remove(request.session_id)
+            asked = [Asked(topic, wanted) for topic, wanted in _named(request, by_id)]
+            if request.session_epoch == INITIAL_EPOCH:
+                distinct = {(each.topic, each.partition_id): each for each in asked}
+                self._session = cache.create(len(distinct), privileged=self._replica_id >= 0, by_topic_id=by_id)
+                if self._session is not None:
+                    self._session.partitions = distinct
+            return asked
+        self._session = cache.resume(request.session_id, request.session_epoch, by_topic_id=by_id)
+        self._session.update(_named(request, by_id), _forgotten(request, by_id))
+        self._incremental = True
+        return tuple(self._session.partitions.values())
+
+    def read(self) -> None:
+        """Read every partition once, within the limits."""
+        self.answers.clear()
+        self.partitions.clear()
+        self.size_bytes, self.failed = 0, False
+        context, request = self._context, self._request
+        left = request.max_bytes
+        if self._replica_id < 0:
+            left = min(left, context.broker.replicas.fetch_max_bytes)
+        self._image = context.broker.image
+        for asked in self._asked:
+            answer = PartitionData(partition_index=asked.partition_id, aborted_transactions=None)
+            self.answers.append((asked, answer))
+            try:
+                partition = self._partition(asked)
+                limit = min(asked.max_bytes, left)
+                read = partition.read(
+                    asked.fetch_offset,
+                    max_bytes=limit,
+                    at_least_one=not self.size_bytes,
+                    replica_id=self._replica_id,
+                    isolation_level=request.isolation_level,
+                    last_fetched_epoch=asked.last_fetched_epoch,
+                )
+            except (ApiError, StorageError) as error:
+                self._fail(answer, error)
+                continue
+            self.partitions.append(partition)
+            self.size_bytes += read.size_bytes
+            left = max(0, left - read.size_bytes)
+            self._fill(answer, read)
+
+    def _partition(self, asked: Asked) -> Partition:
+        """
+        Raises:
+            ApiError: unknown, not led here, or at another leader epoch.
+        """
+        context, image = self._context, self._image
+        topic = asked.topic
+        if isinstance(topic, str):
+            partition = context.broker.replicas.find(topic, asked.partition_id, image)
+        else:
+            known = image.topics_by_id.get(topic)
+            if known is None:
+                raise ApiError(ErrorCode.UNKNOWN_TOPIC_ID)
+            partition = context.broker.replicas.find(known.name, asked.partition_id, image)
+            if partition.topic_id != topic:
+                raise ApiError(ErrorCode.INCONSISTENT_TOPIC_ID)
+        partition.check_leader(asked.current_leader_epoch)
+        if self._replica_id >= 0:
+            partition.follower_fetched(
+                self._replica_id,
+                fetch_offset=asked.fetch_offset,
+                log_start_offset=asked.log_start_offset,
+                now_ms=context.broker.clock.monotonic_ms(),
+                broker_epoch=self._replica_epoch,
+            )
+        return partition
+
+    def _fill(self, answer: PartitionData, read: PartitionRead) -> None:
+        answer.high_watermark = read.high_watermark
+        answer.last_stable_offset = read.last_stable_offset
+        answer.log_start_offset = read.log_start_offset
+        if read.diverging is not None:
+            answer.diverging_epoch = EpochEndOffset(epoch=read.diverging[0], end_offset=read.diverging[1])
+            self.failed = True
+        if read.aborted_transactions is not None:
+            answer.aborted_transactions = [
+                AbortedTransaction(producer_id=each.producer_id, first_offset=each.first_offset)
+                for each in read.aborted_transactions
+            ]
+        answer.records = RecordsChunks(read.chunks, read.size_bytes) if read.size_bytes else b""
+
+    def _fail(self, answer: PartitionData, error: ApiError | StorageError) -> None:
+        self.failed = True
+        answer.high_watermark = answer.last_stable_offset = answer.log_start_offset = -1
+        answer.records = b""
+        if isinstance(error, StorageError):
+            self._context.broker.replicas.storage_failed(error)
+            answer.error_code = ErrorCode.KAFKA_STORAGE_ERROR
+        else:
+            answer.error_code = error.code
+
+    def is_enough(self) -> bool:
+        """Whether this is to be answered now."""
+        return self.failed or self.size_bytes >= self._request.min_bytes or not self.partitions
+
+    def park(self) -> asyncio.Future[FetchResponse]:
+        """Wait for data, until the deadline; cancelled where the client goes away."""
+        done: asyncio.Future[FetchResponse] = asyncio.get_running_loop().create_future()
+        replicas = self._context.broker.replicas
+        replicas.parked_fetch_count += 1
+        wait: DataWait | None = None
+
+        def wait_more() -> None:
+            nonlocal wait
+            self.answers.clear()  # what was read is read again: hold no files over the wait
+            left_ms = self._deadline_ms - self._context.broker.clock.monotonic_ms()
+            wait = DataWait(
+                self.partitions,
+                missing_bytes=self._request.min_bytes - self.size_bytes,
+                timeout_ms=max(0, left_ms),
+                replica=self._replica_id >= 0,
+                committed_only=self._request.isolation_level == 1,
+            )
+            wait.future.add_done_callback(woken)
+
+        def woken(_: asyncio.Future[None]) -> None:
+            if done.done():
+                return
+            try:
+                self.read()
+                late = self._context.broker.clock.monotonic_ms() >= self._deadline_ms
+                if self.is_enough() or late:
+                    done.set_result(self.response())
+                else:
+                    wait_more()
+            except Exception as error:
+                done.set_exception(error)
+
+        def ended(_: asyncio.Future[FetchResponse]) -> None:
+            replicas.parked_fetch_count -= 1
+            if wait is not None:
+                wait.wake()
+
+        done.add_done_callback(ended)
+        wait_more()
+        return done
+
+    def response(self) -> FetchResponse:
+        """The answer, in the terms of its session."""
+        session = self._session
+        response = FetchResponse(session_id=NO_SESSION if session is None else session.session_id)
+        topic: FetchableTopicResponse | None = None
+        last: TopicKey | None = None
+        gave: list[PartitionKey] = []
+        for asked, answer in self.answers:
+            news = session is None or asked.is_news(answer)
+            if self._incremental and not news:
+                continue
+            if answer.error_code in _HINTED and self._context.api_version >= _FIRST_WITH_LEADERS:
+                self._hint(asked, answer, response)
+            if isinstance(answer.records, RecordsChunks):
+                gave.append((asked.topic, asked.partition_id))
+            if topic is None or asked.topic != last:
+                last = asked.topic
+                topic = FetchableTopicResponse()
+                if isinstance(last, str):
+                    topic.topic = last
+                else:
+                    topic.topic_id = last
+                response.responses.append(topic)
+            topic.partitions.append(answer)
+        if session is not None:
+            for key in gave:
+                session.gave_records(key)
+        self._context.broker.metrics.fetched(self.size_bytes)
+        return response
+
+    def _hint(self, asked: Asked, answer: PartitionData, response: FetchResponse) -> None:
+        known = None if isinstance(asked.topic, str) else self._image.topics_by_id.get(asked.topic)
+        name = asked.topic if isinstance(asked.topic, str) else known.name if known is not None else ""
+        hint = leader_hint(self._image, name, asked.partition_id, self._context.listener_name)
+        if hint is None:
+            return
+        leader_id, epoch, endpoint = hint
+        answer.current_leader = LeaderIdAndEpoch(leader_id=leader_id, leader_epoch=epoch)
+        if self._context.api_version >= 16 and all(node.node_id != leader_id for node in response.node_endpoints):
+            response.node_endpoints.append(NodeEndpoint(node_id=leader_id, host=endpoint.host, port=endpoint.port))
+
+
+def _named(request: FetchRequest, by_id: bool) -> Iterable[tuple[TopicKey, object]]:
+    for topic in request.topics:
+        key: TopicKey = topic.topic_id if by_id else topic.topic
+        for wanted in topic.partitions:
+            yield key, wanted
+
+
+def _forgotten(request: FetchRequest, by_id: bool) -> Iterable[PartitionKey]:
+    for topic in request.forgotten_topics_data:
+        key: TopicKey = topic.topic_id if by_id else topic.topic
+        for partition_id in topic.partitions:
+            yield key, partition_id

@@ -1,0 +1,176 @@
+"""Metadata: key 3, versions 0-13.
+
+Behaviour: brokers, topics and leaders as of one image. Null topics means all, an empty list none (version 0: empty
+means all). An unknown topic that is asked for by name is created with num.partitions and default.replication.factor
+where auto.create.topics.enable and the request allow it, and the answer waits until this broker knows it: a client
+that is told "try again" waits longer. Only brokers that are not fenced are named.
+
+Versions: 1 controller, rack; 2 cluster id; 4 allow_auto_topic_creation; 5 offline replicas; 7 leader epochs; 8-10
+authorized operations of the cluster; 9 flexible; 10 topic ids; 12 a topic may be asked for by id alone; 13 a top-level
+error.
+
+Not done: an authorizer (all operations are allowed).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+from uuid import UUID
+
+from odradek.common.errors import ApiError, ErrorCode
+from odradek.common.log_lines import get_logger
+from odradek.metadata.model import NO_LEADER, PartitionImage, TopicImage
+from odradek.protocol.messages.metadata_request import MetadataRequest
+from odradek.protocol.messages.metadata_response import (
+    MetadataResponse,
+    MetadataResponseBroker,
+    MetadataResponsePartition,
+    MetadataResponseTopic,
+)
+from odradek.server.handlers.shared import (
+    CLUSTER_OPERATIONS,
+    INTERNAL_TOPICS,
+    NO_OPERATIONS,
+    TOPIC_OPERATIONS,
+    address_of,
+    is_legal_topic_name,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Coroutine
+    from typing import Any
+
+    from odradek.metadata.image import MetadataImage
+    from odradek.server.context import RequestContext
+
+_NO_ID = UUID(int=0)
+_log = get_logger("server.metadata")
+
+
+def handle(
+    context: RequestContext, request: MetadataRequest
+) -> MetadataResponse | Coroutine[Any, Any, MetadataResponse]:
+    """Answer from the image; only where topics must be created is there something to wait for."""
+    missing = _to_create(context, request)
+    if missing:
+        return _create_first(context, request, missing)
+    return _answer(context, request, {})
+
+
+def _to_create(context: RequestContext, request: MetadataRequest) -> list[str]:
+    if not request.topics or not context.broker.topic_creator.on_first_use:
+        return []
+    if context.api_version >= 4 and not request.allow_auto_topic_creation:
+        return []
+    known = context.broker.image.topics_by_name
+    names = (topic.name for topic in request.topics if topic.name is not None)
+    return [name for name in dict.fromkeys(names) if name not in known and is_legal_topic_name(name)]
+
+
+async def _create_first(context: RequestContext, request: MetadataRequest, names: list[str]) -> MetadataResponse:
+    errors: dict[str, ErrorCode] = {}
+    for name in names:
+        try:
+            await context.broker.topic_creator.create(name)
+        except ApiError as error:
+            if error.code is not ErrorCode.TOPIC_ALREADY_EXISTS:
+                errors[name] = error.code
+                _log.warning("auto-creation refused", topic=name, error=error)
+    return _answer(context, request, errors)
+
+
+def _answer(context: RequestContext, request: MetadataRequest, errors: dict[str, ErrorCode]) -> MetadataResponse:
+    image = context.broker.image
+    version = context.api_version
+    response = MetadataResponse(cluster_id=context.broker.cluster_id, controller_id=controller_to_tell(context, image))
+    for _, broker in sorted(image.brokers.items()):
+        address = None if broker.fenced else address_of(context, broker)
+        if address is not None:
+            response.brokers.append(
+                MetadataResponseBroker(node_id=broker.broker_id, host=address[0], port=address[1], rack=broker.rack)
+            )
+    operations = TOPIC_OPERATIONS if request.include_topic_authorized_operations else NO_OPERATIONS
+    if request.topics is None or (version == 0 and not request.topics):
+        response.topics = [_topic(image, topic, operations, context) for topic in image.topics_by_name.values()]
+    else:
+        for wanted in request.topics:
+            if wanted.name is None or (version >= 10 and wanted.topic_id != _NO_ID and not wanted.name):
+                response.topics.append(_by_id(image, wanted.topic_id, operations, context))
+            else:
+                response.topics.append(_by_name(image, wanted.name, operations, context, errors))
+    if request.include_cluster_authorized_operations:
+        response.cluster_authorized_operations = CLUSTER_OPERATIONS
+    return response
+
+
+def controller_to_tell(context: RequestContext, image: MetadataImage) -> int:
+    """A broker that forwards to the controller: clients never talk to the controller itself (KIP-590).
+
+    Kafka names a live broker at random; ourselves is one.
+    """
+    own = image.brokers.get(context.broker.node_id)
+    if own is not None and not own.fenced:
+        return own.broker_id
+    return next((broker.broker_id for broker in image.brokers.values() if not broker.fenced), -1)
+
+
+def _by_id(image: MetadataImage, topic_id: UUID, operations: int, context: RequestContext) -> MetadataResponseTopic:
+    topic = image.topics_by_id.get(topic_id)
+    if topic is None:
+        name = None if context.api_version >= 12 else ""
+        return MetadataResponseTopic(error_code=ErrorCode.UNKNOWN_TOPIC_ID, topic_id=topic_id, name=name)
+    return _topic(image, topic, operations, context)
+
+
+def _by_name(
+    image: MetadataImage, name: str, operations: int, context: RequestContext, errors: dict[str, ErrorCode]
+) -> MetadataResponseTopic:
+    topic = image.topics_by_name.get(name)
+    if topic is not None:
+        return _topic(image, topic, operations, context)
+    if not is_legal_topic_name(name):
+        code = ErrorCode.INVALID_TOPIC_EXCEPTION
+    else:
+        code = errors.get(name, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        if code is ErrorCode.REQUEST_TIMED_OUT:
+            code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    return MetadataResponseTopic(error_code=code, name=name, is_internal=name in INTERNAL_TOPICS)
+
+
+def _topic(image: MetadataImage, topic: TopicImage, operations: int, context: RequestContext) -> MetadataResponseTopic:
+    return MetadataResponseTopic(
+        name=topic.name,
+        topic_id=topic.topic_id,
+        is_internal=topic.name in INTERNAL_TOPICS,
+        topic_authorized_operations=operations,
+        partitions=[
+            _partition(image, partition_id, partition, context.listener_name)
+            for partition_id, partition in sorted(topic.partitions.items())
+        ],
+    )
+
+
+def _partition(
+    image: MetadataImage, partition_id: int, partition: PartitionImage, listener_name: str
+) -> MetadataResponsePartition:
+    code, leader = ErrorCode.NONE, partition.leader
+    broker = image.brokers.get(leader)
+    if leader == NO_LEADER or broker is None or broker.fenced:
+        code, leader = ErrorCode.LEADER_NOT_AVAILABLE, NO_LEADER
+    elif broker.endpoint(listener_name) is None:
+        code, leader = ErrorCode.LISTENER_NOT_FOUND, NO_LEADER
+    return MetadataResponsePartition(
+        error_code=code,
+        partition_index=partition_id,
+        leader_id=leader,
+        leader_epoch=partition.leader_epoch,
+        replica_nodes=list(partition.replicas),
+        isr_nodes=list(partition.isr),
+        offline_replicas=[replica for replica in partition.replicas if not is_online(image, replica)],
+    )
+
+
+def is_online(image: MetadataImage, broker_id: int) -> bool:
+    """Whether a broker is registered and not fenced."""
+    broker = image.brokers.get(broker_id)
+    return broker is not None and not broker.fenced

@@ -1,0 +1,181 @@
+"""Produce: key 0, versions 3-13, advertised from 0.
+
+Behaviour: each partition's batch is checked by its header, appended, and answered on its own. acks=0 gets no answer,
+and loses its connection where something failed, as the only way to be told; acks=1 is answered after the append;
+acks=-1 when all in-sync replicas have it, or with REQUEST_TIMED_OUT after timeout_ms. This function decides at once,
+in the order of the requests; only the waiting for replicas runs beside what follows on the connection.
+
+Versions: 3 format v2 only; 7 zstd (KIP-110); 8 record errors (KIP-467); 9 flexible; 10 the current leader with
+NOT_LEADER_OR_FOLLOWER (KIP-951); 12 partitions join a transaction by this request (KIP-890); 13 topic ids (KIP-516).
+0-2 are offered and then refused: librdkafka before 2.15 takes their absence for missing compression (KAFKA-18659).
+
+Not done: transactions (a transactional batch gets INVALID_TXN_STATE: no transaction was begun); compression.type other
+than producer.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any
+
+from odradek.common.errors import ApiError, ErrorCode, StorageError
+from odradek.common.log_lines import get_logger
+from odradek.protocol.messages.produce_request import ProduceRequest
+from odradek.protocol.messages.produce_response import (
+    BatchIndexAndErrorMessage,
+    LeaderIdAndEpoch,
+    NodeEndpoint,
+    PartitionProduceResponse,
+    ProduceResponse,
+    TopicProduceResponse,
+)
+from odradek.record.validation import InvalidRecordsError, validate_produced
+from odradek.server.handlers.shared import ADMIN_CLIENT_ID, INTERNAL_TOPICS, leader_hint
+
+if TYPE_CHECKING:
+    from odradek.metadata.image import MetadataImage
+    from odradek.replica.partition import Partition
+    from odradek.server.context import RequestContext
+
+_log = get_logger("server.produce")
+_FIRST_WITH_TOPIC_IDS = 13
+
+
+def handle(context: RequestContext, request: ProduceRequest) -> ProduceResponse | asyncio.Future[Any] | None:
+    """Append everything now; return the response, None for acks=0, or a future where replicas are waited for."""
+    acks = request.acks
+    response = ProduceResponse()
+    waiting: list[tuple[PartitionProduceResponse, Partition, asyncio.Future[None]]] = []
+    image = context.broker.image
+    failed = False
+    for topic in request.topic_data:
+        name = topic.name
+        unknown = ErrorCode.NONE
+        if context.api_version >= _FIRST_WITH_TOPIC_IDS:
+            known = image.topics_by_id.get(topic.topic_id)
+            name = "" if known is None else known.name
+            unknown = ErrorCode.UNKNOWN_TOPIC_ID if known is None else ErrorCode.NONE
+        answers = []
+        for wanted in topic.partition_data:
+            answer = PartitionProduceResponse(index=wanted.index)
+            answers.append(answer)
+            try:
+                if unknown:
+                    raise ApiError(unknown)
+                _check_request(context, request, name)
+                partition = context.broker.replicas.find(name, wanted.index, image)
+                _append(context, partition, wanted.records, answer, acks, waiting)
+            except (ApiError, StorageError) as error:
+                failed = True
+                _refuse(context, answer, error, image, response, name)
+        response.responses.append(
+            TopicProduceResponse(name=topic.name, topic_id=topic.topic_id, partition_responses=answers)
+        )
+    if acks == 0:
+        if failed:
+            context.connection.close_because("a record sent with acks=0 was refused")
+        return None
+    if not waiting:
+        return response
+    return _when_replicated(response, waiting, request.timeout_ms)
+
+
+def _check_request(context: RequestContext, request: ProduceRequest, name: str) -> None:
+    if request.acks not in (-1, 0, 1):
+        raise ApiError(ErrorCode.INVALID_REQUIRED_ACKS, f"acks={request.acks} must be -1, 0 or 1")
+    if request.transactional_id is not None:
+        raise ApiError(ErrorCode.INVALID_TXN_STATE, "this broker has no transactions yet")
+    if name in INTERNAL_TOPICS and context.client_id != ADMIN_CLIENT_ID:
+        raise ApiError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"{name} is internal: clients may not write to it")
+
+
+def _append(
+    context: RequestContext,
+    partition: Partition,
+    records: Any,
+    answer: PartitionProduceResponse,
+    acks: int,
+    waiting: list[tuple[PartitionProduceResponse, Partition, asyncio.Future[None]]],
+) -> None:
+    if records is None or not len(records):
+        raise ApiError(ErrorCode.INVALID_RECORD, "a partition without records")
+    now_ms = context.broker.clock.now_ms()
+    header = validate_produced(records, partition.rules, now_ms=now_ms, api_version=context.api_version)
+    if header.attributes & 0x10:
+        raise ApiError(ErrorCode.INVALID_TXN_STATE, "this broker has no transactions yet")
+    info = partition.append_as_leader((records,), (header,), required_acks=acks, now_ms=now_ms)
+    context.broker.metrics.produced(len(records), header.record_count)
+    answer.base_offset = info.base_offset
+    answer.log_append_time_ms = info.log_append_time_ms
+    answer.log_start_offset = partition.log.log_start_offset
+    if acks == -1:
+        wait = partition.wait_replicated(info.last_offset + 1)
+        if wait is not None:
+            waiting.append((answer, partition, wait))
+
+
+def _refuse(
+    context: RequestContext,
+    answer: PartitionProduceResponse,
+    error: ApiError | StorageError,
+    image: MetadataImage,
+    response: ProduceResponse,
+    name: str,
+) -> None:
+    answer.base_offset = -1
+    if isinstance(error, StorageError):
+        _log.error("append failed", topic=name, partition=answer.index, error=error)
+        context.broker.replicas.storage_failed(error)
+        answer.error_code, answer.error_message = ErrorCode.KAFKA_STORAGE_ERROR, "the broker's disk failed"
+        return
+    answer.error_code, answer.error_message = error.code, error.message or None
+    if isinstance(error, InvalidRecordsError):
+        answer.record_errors = [
+            BatchIndexAndErrorMessage(batch_index=each.index, batch_index_error_message=each.message)
+            for each in error.record_errors
+        ]
+    elif error.code is ErrorCode.NOT_LEADER_OR_FOLLOWER and context.api_version >= 10:
+        hint = leader_hint(image, name, answer.index, context.listener_name)
+        if hint is not None:
+            leader_id, epoch, endpoint = hint
+            answer.current_leader = LeaderIdAndEpoch(leader_id=leader_id, leader_epoch=epoch)
+            if all(node.node_id != leader_id for node in response.node_endpoints):
+                response.node_endpoints.append(NodeEndpoint(node_id=leader_id, host=endpoint.host, port=endpoint.port))
+
+
+def _when_replicated(
+    response: ProduceResponse,
+    waiting: list[tuple[PartitionProduceResponse, Partition, asyncio.Future[None]]],
+    timeout_ms: int,
+) -> asyncio.Future[Any]:
+    """A future of the response: when all waits have ended, or at the time-out with those marked that have not."""
+    loop = asyncio.get_running_loop()
+    done: asyncio.Future[Any] = loop.create_future()
+    left = len(waiting)
+
+    def one_ended(answer: PartitionProduceResponse, partition: Partition, wait: asyncio.Future[None]) -> None:
+        nonlocal left
+        left -= 1
+        error = None if wait.cancelled() else wait.exception()
+        if done.done():
+            return
+        if isinstance(error, ApiError):
+            answer.error_code, answer.error_message, answer.base_offset = error.code, error.message, -1
+        elif partition.too_few_in_sync():
+            answer.error_code = ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND
+        if not left:
+            done.set_result(response)
+
+    def timed_out() -> None:
+        for answer, partition, wait in waiting:
+            if not wait.done():
+                answer.error_code, answer.base_offset = ErrorCode.REQUEST_TIMED_OUT, -1
+                answer.error_message = f"{partition.name} was not replicated within {timeout_ms} ms"
+        if not done.done():
+            done.set_result(response)
+
+    timer = loop.call_later(max(0, timeout_ms) / 1000, timed_out)
+    done.add_done_callback(lambda _: timer.cancel())
+    for answer, partition, wait in waiting:
+        wait.add_done_callback(lambda ended, a=answer, p=partition: one_ended(a, p, ended))  # type: ignore[misc]
+    return done

@@ -1,0 +1,66 @@
+"""What several handlers need to say: where a leader is, which topics are internal, which name a client may use."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+from odradek.common.errors import ApiError, ErrorCode
+from odradek.metadata.model import Endpoint
+
+if TYPE_CHECKING:
+    from odradek.metadata.image import MetadataImage
+    from odradek.metadata.model import BrokerImage
+    from odradek.server.context import RequestContext
+
+# The topics that Kafka keeps for itself; __cluster_metadata is no topic that a client sees.
+INTERNAL_TOPICS = frozenset({"__consumer_offsets", "__transaction_state", "__share_group_state"})
+# What Kafka lets write to internal topics.
+ADMIN_CLIENT_ID = "__admin_client"
+# Authorized operations where nobody asked for them.
+NO_OPERATIONS = -(2**31)
+# All that a client may do while there is no authorizer, as bits of AclOperation: of a cluster, a topic, a group.
+CLUSTER_OPERATIONS = sum(1 << operation for operation in (5, 7, 8, 9, 10, 11, 12))
+TOPIC_OPERATIONS = sum(1 << operation for operation in (3, 4, 5, 6, 7, 8, 10, 11))
+
+_LEGAL_NAME = re.compile(r"[a-zA-Z0-9._-]{1,249}\Z")
+
+
+def is_legal_topic_name(name: str) -> bool:
+    """Kafka's rule: 1 to 249 of letters, digits, '.', '_' and '-', and neither '.' nor '..'."""
+    return bool(_LEGAL_NAME.match(name)) and name not in (".", "..")
+
+
+def leader_hint(
+    image: MetadataImage, topic: str, partition_id: int, listener_name: str
+) -> tuple[int, int, Endpoint] | None:
+    """(leader id, leader epoch, its endpoint) to send along with NOT_LEADER_OR_FOLLOWER (KIP-951)."""
+    partition = image.partition(topic, partition_id)
+    broker = None if partition is None else image.brokers.get(partition.leader)
+    endpoint = None if broker is None else broker.endpoint(listener_name)
+    if partition is None or endpoint is None:
+        return None
+    return partition.leader, partition.leader_epoch, endpoint
+
+
+def address_of(context: RequestContext, broker: BrokerImage) -> tuple[str, int] | None:
+    """Where this client reaches a broker: the endpoint of the listener that it came by, or None.
+
+    Without advertised.listeners our own address is the one that the client dialled: it is known to work.
+    """
+    listener = context.connection.listener
+    if broker.broker_id == context.broker.node_id and listener.advertised is None and listener.scope == "broker":
+        return context.connection.local_address
+    endpoint = broker.endpoint(listener.name)
+    return None if endpoint is None else (endpoint.host, endpoint.port)
+
+
+def code_of(error: BaseException) -> tuple[ErrorCode, str | None]:
+    """Error code and text of a refused operation.
+
+    Raises:
+        BaseException: `error` itself, where nobody refused anything: it is a bug, and told as one.
+    """
+    if isinstance(error, ApiError):
+        return error.code, error.message or None
+    raise error

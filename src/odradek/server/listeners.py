@@ -1,0 +1,143 @@
+"""Who may connect: the listeners of a node, and how many connections they take.
+
+The counters are plain ints, kept by `Connections` for all listeners together, as `max.connections` is the broker's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from odradek.common.config import config, option
+
+if TYPE_CHECKING:
+    from odradek.server.connection import Connection
+
+UNLIMITED = 2**31 - 1
+
+
+@dataclass(slots=True)
+class ListenerSpec:
+    """One listener.
+
+    Attributes:
+        host, port: what it binds; port becomes the real one when it is bound.
+        advertised: (host, port) that clients are told; None tells each client the address that it dialled.
+        security_protocol: Kafka's number: 0 PLAINTEXT, 1 SSL, 2 SASL_PLAINTEXT, 3 SASL_SSL.
+        scope: "broker" or "controller": which APIs are served here.
+    """
+
+    name: str
+    host: str
+    port: int
+    advertised: tuple[str, int] | None = None
+    security_protocol: int = 0
+    scope: str = "broker"
+
+
+@config
+class ConnectionConfig:
+    """Limits of connections."""
+
+    max_request_bytes: int = option(
+        "socket.request.max.bytes",
+        default=104_857_600,
+        unit="bytes",
+        doc="The largest request; a longer one closes its connection.",
+    )
+    idle_ms: int = option(
+        "connections.max.idle.ms", default=600_000, unit="ms", doc="A connection that is idle for longer is closed."
+    )
+    max_connections: int = option(
+        "max.connections", default=UNLIMITED, unit="count", doc="Connections that the broker takes at one time."
+    )
+    max_connections_per_ip: int = option(
+        "max.connections.per.ip",
+        default=UNLIMITED,
+        unit="count",
+        doc="Connections that the broker takes from one address.",
+    )
+    max_connections_per_ip_overrides: str = option(
+        "max.connections.per.ip.overrides",
+        default="",
+        doc="Comma-separated address:count, in place of max.connections.per.ip.",
+    )
+    send_buffer_bytes: int = option(
+        "socket.send.buffer.bytes",
+        default=102_400,
+        unit="bytes",
+        doc="SO_SNDBUF of client connections; -1 leaves the system's.",
+    )
+    receive_buffer_bytes: int = option(
+        "socket.receive.buffer.bytes",
+        default=102_400,
+        unit="bytes",
+        doc="SO_RCVBUF of client connections; -1 leaves the system's.",
+    )
+    backlog: int = option(
+        "socket.listen.backlog.size", default=50, unit="count", doc="Connections that wait to be accepted."
+    )
+
+
+def per_ip_overrides(text: str) -> dict[str, int]:
+    """Read "host:count,host:count"; the count follows the last colon, so that IPv6 addresses pass.
+
+    Raises:
+        ValueError: an entry without a count.
+    """
+    limits = {}
+    for entry in filter(None, (part.strip() for part in text.split(","))):
+        host, colon, count = entry.rpartition(":")
+        if not colon:
+            raise ValueError(f"max.connections.per.ip.overrides: {entry!r} is not address:count")
+        limits[host.strip("[]")] = int(count)
+    return limits
+
+
+@dataclass(slots=True)
+class Connections:
+    """All open connections of a node."""
+
+    limits: ConnectionConfig
+    overrides: Mapping[str, int] = field(default_factory=dict)
+    accepted_count: int = 0
+    refused_count: int = 0
+    _open: set[Connection] = field(default_factory=set)
+    _by_ip: dict[str, int] = field(default_factory=dict)
+
+    def __len__(self) -> int:
+        return len(self._open)
+
+    def __iter__(self) -> Iterator[Connection]:
+        return iter(tuple(self._open))
+
+    def change_limits(self, limits: ConnectionConfig) -> None:
+        """Go by other limits for connections to come; raises ValueError, see `per_ip_overrides`."""
+        self.overrides = per_ip_overrides(limits.max_connections_per_ip_overrides)
+        self.limits = limits
+
+    def admit(self, connection: Connection, host: str) -> str | None:
+        """Count a new connection, or say why it must be closed."""
+        if len(self._open) >= self.limits.max_connections:
+            self.refused_count += 1
+            return f"max.connections={self.limits.max_connections} are open"
+        from_host = self._by_ip.get(host, 0)
+        allowed = self.overrides.get(host, self.limits.max_connections_per_ip)
+        if from_host >= allowed:
+            self.refused_count += 1
+            return f"max.connections.per.ip={allowed} are open from {host}"
+        self._open.add(connection)
+        self._by_ip[host] = from_host + 1
+        self.accepted_count += 1
+        return None
+
+    def forget(self, connection: Connection, host: str) -> None:
+        """A connection that was admitted has ended."""
+        if connection in self._open:
+            self._open.remove(connection)
+            left = self._by_ip[host] - 1
+            if left:
+                self._by_ip[host] = left
+            else:
+                del self._by_ip[host]

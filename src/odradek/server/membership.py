@@ -1,0 +1,142 @@
+"""This broker's place in the cluster: registration, heartbeats, and leaving in good order.
+
+A broker is fenced, that is unknown to clients, until it has heard of its own registration; a fenced one is leader of
+nothing. It beats every broker.heartbeat.interval.ms; before it stops it asks the controller to move its leaders away
+(controlled shutdown). Source: KIP-631, KIP-858.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from typing import Any
+from uuid import UUID
+
+from odradek.common.config import config, option
+from odradek.common.errors import ApiError, ErrorCode
+from odradek.common.log_lines import get_logger
+from odradek.protocol.messages.broker_heartbeat_request import BrokerHeartbeatRequest
+from odradek.protocol.messages.broker_heartbeat_response import BrokerHeartbeatResponse
+from odradek.protocol.messages.broker_registration_request import BrokerRegistrationRequest
+
+RETRY_MS = 100
+# A broker that asked to stop asks again so often, until the controller has moved its leaders.
+LEAVE_POLL_MS = 20
+LEAVE_TIMEOUT_MS = 10_000
+_RETRIED = {ErrorCode.NOT_CONTROLLER, ErrorCode.DUPLICATE_BROKER_REGISTRATION, ErrorCode.REQUEST_TIMED_OUT}
+_log = get_logger("server.membership")
+
+
+@config
+class MembershipConfig:
+    """How a broker stays in touch with the controller."""
+
+    heartbeat_interval_ms: int = option(
+        "broker.heartbeat.interval.ms", default=2000, unit="ms", doc="How often a broker tells that it lives."
+    )
+    registration_timeout_ms: int = option(
+        "initial.broker.registration.timeout.ms",
+        default=60_000,
+        unit="ms",
+        doc="How long a starting broker tries to register before it gives up.",
+    )
+    controlled_shutdown_enable: bool = option(
+        "controlled.shutdown.enable", default=True, doc="Move leadership away before a clean stop."
+    )
+
+
+class Membership:
+    """One broker's session with the controller."""
+
+    def __init__(
+        self,
+        config: MembershipConfig,
+        controller: Any,
+        *,
+        broker_id: int,
+        metadata_offset: Callable[[], int],
+        offline_dirs: Callable[[], Sequence[UUID]],
+        on_failed: Callable[[BaseException], None],
+    ) -> None:
+        """
+        Args:
+            controller: has `broker_registration` and `broker_heartbeat`, as `controller.service.ControllerService`.
+            metadata_offset: of the image that this broker goes by.
+            offline_dirs: ids of log directories whose disk failed.
+            on_failed: told when the cluster refuses this broker for good.
+        """
+        self._config = config
+        self._controller = controller
+        self._broker_id = broker_id
+        self._metadata_offset = metadata_offset
+        self._offline_dirs = offline_dirs
+        self._on_failed = on_failed
+        self._beating: asyncio.Task[None] | None = None
+        self.broker_epoch = -1
+
+    async def join(self, registration: BrokerRegistrationRequest) -> None:
+        """Register, wait until the controller counts this broker as caught up, and keep beating.
+
+        Raises:
+            ApiError: the registration is refused, or no controller answers in time.
+        """
+        async with asyncio.timeout(self._config.registration_timeout_ms / 1000):
+            self.broker_epoch = await self._register(registration)
+            answer = await self._beat()
+            while answer.is_fenced:
+                await asyncio.sleep(RETRY_MS / 1000)
+                answer = await self._beat()
+        self._beating = asyncio.get_running_loop().create_task(self._keep_beating(registration))
+
+    async def leave(self) -> None:
+        """Ask the controller to take all leadership away, and stop beating. Never raises: we stop in any case."""
+        if self._beating is None:
+            return
+        self._beating.cancel()
+        await asyncio.gather(self._beating, return_exceptions=True)
+        self._beating = None
+        if not self._config.controlled_shutdown_enable:
+            return
+        try:
+            async with asyncio.timeout(LEAVE_TIMEOUT_MS / 1000):
+                answer = await self._beat(want_shut_down=True)
+                while not answer.should_shut_down:
+                    await asyncio.sleep(LEAVE_POLL_MS / 1000)
+                    answer = await self._beat(want_shut_down=True)
+        except (ApiError, TimeoutError) as error:
+            _log.warning("controlled shutdown gave up", error=error)
+
+    async def _register(self, registration: BrokerRegistrationRequest) -> int:
+        while True:
+            try:
+                answer = await self._controller.broker_registration(registration)
+            except ApiError as error:
+                if error.code not in _RETRIED:
+                    raise
+                await asyncio.sleep(RETRY_MS / 1000)
+            else:
+                epoch: int = answer.broker_epoch
+                return epoch
+
+    async def _keep_beating(self, registration: BrokerRegistrationRequest) -> None:
+        while True:
+            await asyncio.sleep(self._config.heartbeat_interval_ms / 1000)
+            try:
+                await self._beat()
+            except ApiError as error:
+                if error.code in (ErrorCode.BROKER_ID_NOT_REGISTERED, ErrorCode.STALE_BROKER_EPOCH):
+                    _log.error("the cluster no longer knows this broker", error=error)
+                    self._on_failed(error)
+                    return
+                _log.warning("heartbeat failed", error=error)
+
+    async def _beat(self, *, want_shut_down: bool = False) -> BrokerHeartbeatResponse:
+        request = BrokerHeartbeatRequest(
+            broker_id=self._broker_id,
+            broker_epoch=self.broker_epoch,
+            current_metadata_offset=self._metadata_offset(),
+            want_shut_down=want_shut_down,
+            offline_log_dirs=list(self._offline_dirs()),
+        )
+        answer: BrokerHeartbeatResponse = await self._controller.broker_heartbeat(request)
+        return answer

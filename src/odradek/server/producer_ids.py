@@ -1,0 +1,55 @@
+"""Producer ids, handed out one by one from blocks that the controller gives (KIP-730)."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+from odradek.common.errors import ApiError, ErrorCode
+from odradek.protocol.messages.allocate_producer_ids_request import AllocateProducerIdsRequest
+
+
+class ProducerIdBlocks:
+    """The block in use. An id is never given twice: the controller has written the block's end before we got it."""
+
+    def __init__(self, controller: Any, broker_id: int) -> None:
+        self._controller = controller
+        self._broker_id = broker_id
+        self._next = 0
+        self._end = 0
+        self._refill: asyncio.Task[None] | None = None
+        self.broker_epoch = -1
+
+    def take(self) -> int | None:
+        """The next id, or None where the block is used up."""
+        if self._next >= self._end:
+            return None
+        self._next += 1
+        return self._next - 1
+
+    async def next_id(self) -> int:
+        """The next id; waits for a block where there is none.
+
+        Raises:
+            ApiError: COORDINATOR_LOAD_IN_PROGRESS, where the controller gives none now (clients try again).
+        """
+        while (producer_id := self.take()) is None:
+            if self._refill is None or self._refill.done():
+                self._refill = asyncio.get_running_loop().create_task(self._fetch_block())
+            await asyncio.shield(self._refill)
+        return producer_id
+
+    async def _fetch_block(self) -> None:
+        request = AllocateProducerIdsRequest(broker_id=self._broker_id, broker_epoch=self.broker_epoch)
+        try:
+            block = await self._controller.allocate_producer_ids(request)
+        except ApiError as error:
+            raise ApiError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, f"no producer ids: {error}") from None
+        if block.error_code:
+            raise ApiError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, f"no producer ids: error {block.error_code}")
+        self._next, self._end = block.producer_id_start, block.producer_id_start + block.producer_id_len
+
+    async def close(self) -> None:
+        """Wait for a request under way."""
+        if self._refill is not None:
+            await asyncio.gather(self._refill, return_exceptions=True)

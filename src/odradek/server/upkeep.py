@@ -1,0 +1,155 @@
+"""What a broker does now and then: retention, flushes, checkpoints, removal of what was deleted, idle connections.
+
+Each job is a loop of its own that sleeps between two runs. What blocks is run off the event loop; a disk that fails
+takes its directory offline and does not end the job.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING
+
+from odradek.common.config import config, option
+from odradek.common.errors import StorageError
+from odradek.common.log_lines import get_logger
+
+if TYPE_CHECKING:
+    from odradek.common.ports import Clock, Disk
+    from odradek.log.log import Log
+    from odradek.log.manager import LogManager
+    from odradek.replica.manager import ReplicaManager
+    from odradek.server.dispatch import Dispatcher
+
+REMOVAL_INTERVAL_MS = 1_000
+# Kafka looks for idle connections with every poll; once a second is fine enough for limits of minutes.
+MAX_IDLE_CHECK_MS = 1_000
+# log.flush.scheduler.interval.ms is "never" by default; a topic may still ask for flush.ms.
+MAX_FLUSH_CHECK_MS = 1_000
+_log = get_logger("server.upkeep")
+
+
+@config
+class UpkeepConfig:
+    """How often things are looked after."""
+
+    retention_check_ms: int = option(
+        "log.retention.check.interval.ms",
+        default=300_000,
+        unit="ms",
+        doc="How often to look for segments that retention lets go.",
+    )
+    initial_delay_ms: int = option(
+        "log.initial.task.delay.ms", default=30_000, unit="ms", doc="Wait before the first look after a start."
+    )
+    flush_check_ms: int = option(
+        "log.flush.scheduler.interval.ms",
+        default=2**63 - 1,
+        unit="ms",
+        doc="How often to look for logs whose flush.ms has passed; at least once a second where a topic sets it.",
+    )
+    recovery_checkpoint_ms: int = option(
+        "log.flush.offset.checkpoint.interval.ms",
+        default=60_000,
+        unit="ms",
+        doc="How often recovery points are noted, below which a start after a crash need not look.",
+    )
+    start_checkpoint_ms: int = option(
+        "log.flush.start.offset.checkpoint.interval.ms",
+        default=60_000,
+        unit="ms",
+        doc="How often log start offsets are noted.",
+    )
+    watermark_checkpoint_ms: int = option(
+        "replica.high.watermark.checkpoint.interval.ms",
+        default=5_000,
+        unit="ms",
+        doc="How often high watermarks are noted.",
+    )
+
+    @property
+    def checkpoint_ms(self) -> int:
+        """All checkpoints are written together, as often as the most frequent of them."""
+        return min(self.recovery_checkpoint_ms, self.start_checkpoint_ms, self.watermark_checkpoint_ms)
+
+
+class Upkeep:
+    """The jobs of one broker."""
+
+    def __init__(
+        self,
+        config: UpkeepConfig,
+        clock: Clock,
+        disk: Disk,
+        log_manager: LogManager,
+        replicas: ReplicaManager,
+        dispatcher: Dispatcher,
+    ) -> None:
+        self._config = config
+        self._clock = clock
+        self._disk = disk
+        self._log_manager = log_manager
+        self._replicas = replicas
+        self._dispatcher = dispatcher
+        self._jobs: list[asyncio.Task[None]] = []
+
+    def start(self) -> None:
+        """Begin all jobs."""
+        config = self._config
+        idle_ms = min(MAX_IDLE_CHECK_MS, max(10, self._dispatcher.config.idle_ms // 2))
+        flush_ms = min(MAX_FLUSH_CHECK_MS, config.flush_check_ms)
+        self._jobs = [
+            self._every(config.retention_check_ms, self._retain, first_ms=config.initial_delay_ms),
+            self._every(config.checkpoint_ms, self._checkpoint),
+            self._every(flush_ms, self._flush),
+            self._every(REMOVAL_INTERVAL_MS, self._remove),
+            self._every(idle_ms, self._close_idle),
+        ]
+
+    async def stop(self) -> None:
+        """End all jobs; one that is under way off the loop is waited for."""
+        for job in self._jobs:
+            job.cancel()
+        await asyncio.gather(*self._jobs, return_exceptions=True)
+
+    def _every(
+        self, interval_ms: int, job: Callable[[], Awaitable[None]], *, first_ms: int | None = None
+    ) -> asyncio.Task[None]:
+        async def repeat() -> None:
+            await asyncio.sleep((interval_ms if first_ms is None else first_ms) / 1000)
+            while True:
+                try:
+                    await job()
+                except StorageError as error:
+                    self._replicas.storage_failed(error)
+                except Exception as error:
+                    _log.bug("upkeep failed", error, job=job.__name__)
+                await asyncio.sleep(interval_ms / 1000)
+
+        return asyncio.get_running_loop().create_task(repeat())
+
+    async def _retain(self) -> None:
+        for failure in self._log_manager.run_retention(self._clock.now_ms()):
+            self._replicas.storage_failed(failure)
+
+    async def _checkpoint(self) -> None:
+        await self._disk.off_loop(self._log_manager.checkpoint_work())
+
+    async def _flush(self) -> None:
+        for log in self._log_manager.logs_to_flush(self._clock.monotonic_ms()):
+            await self.flush(log)
+
+    async def flush(self, log: Log) -> None:
+        """Make one log durable up to its present end. Raises StorageError."""
+        log.last_flush_ms = self._clock.monotonic_ms()
+        end_offset, work = log.begin_flush()
+        await self._disk.off_loop(work)
+        log.finish_flush(end_offset)
+
+    async def _remove(self) -> None:
+        await self._disk.off_loop(self._log_manager.take_removals())
+
+    async def _close_idle(self) -> None:
+        closed = self._dispatcher.close_idle(self._clock.monotonic_ms())
+        if closed:
+            _log.debug("idle connections closed", count=closed)

@@ -1,0 +1,250 @@
+"""Groups as stock clients use them: subscribe, share, stop, come back, commit; also across a kill -9."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, KafkaError, TopicPartition
+
+from tests.support.clients import admin, create_topic, produce_all
+from tests.support.node import Node
+
+RECORDS = 600
+
+
+def fill(node: Node, topic: str, partitions: int = 4, count: int = RECORDS, start: int = 0) -> set[bytes]:
+    """Create a topic where it is new, and produce numbered values into it."""
+    if start == 0:
+        create_topic(node.bootstrap, topic, partitions)
+    values = {f"{topic}-{number}".encode() for number in range(start, start + count)}
+    produce_all(node.bootstrap, topic, [(value, value) for value in sorted(values)])
+    return values
+
+
+class Member:
+    """A confluent-kafka consumer in a thread, which writes down what it reads and owns."""
+
+    def __init__(self, node: Node, group: str, topic: str, **settings: Any) -> None:
+        config = {
+            "bootstrap.servers": node.bootstrap,
+            "group.id": group,
+            "auto.offset.reset": "earliest",
+            "session.timeout.ms": 6000,
+            "heartbeat.interval.ms": 300,
+            "enable.auto.commit": True,
+            "auto.commit.interval.ms": 200,
+        } | {key.replace("_", "."): value for key, value in settings.items()}
+        self.values: list[bytes] = []
+        self.assignments = 0
+        self.revoked: list[int] = []
+        self.errors: list[str] = []
+        self.consumer = Consumer(config)
+        self.consumer.subscribe([topic], on_assign=self._assigned, on_revoke=self._revoked)
+        self._stop = threading.Event()
+        self._leave = True
+        self._thread = threading.Thread(target=self._run)
+        self._thread.start()
+
+    def _assigned(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
+        self.assignments += 1
+
+    def _revoked(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
+        self.revoked += [each.partition for each in partitions]
+
+    def _run(self) -> None:
+        while not self._stop.is_set():
+            for message in self.consumer.consume(100, timeout=0.1):
+                error, value = message.error(), message.value()
+                if error is None:
+                    assert isinstance(value, bytes)
+                    self.values.append(value)
+                elif error.code() not in (
+                    KafkaError._PARTITION_EOF,
+                    KafkaError._TRANSPORT,
+                    KafkaError._ALL_BROKERS_DOWN,
+                ):
+                    self.errors.append(str(error))
+        self.consumer.close()
+
+    @property
+    def owned(self) -> set[int]:
+        return {each.partition for each in self.consumer.assignment()}
+
+    def stop(self) -> None:
+        self._stop.set()
+        self._thread.join(30)
+        assert not self._thread.is_alive()
+
+
+@contextmanager
+def members(*made: Member) -> Iterator[tuple[Member, ...]]:
+    try:
+        yield made
+    finally:
+        for member in made:
+            if member._thread.is_alive():
+                member.stop()
+
+
+def wait_until(condition: Callable[[], bool], what: str, timeout_s: float = 30.0) -> None:
+    deadline = time.monotonic() + timeout_s
+    while not condition():
+        assert time.monotonic() < deadline, f"not in {timeout_s} s: {what}"
+        time.sleep(0.02)
+
+
+def test_three_groups_see_everything_while_a_fourth_is_added_and_one_is_stopped(node: Node) -> None:
+    values = fill(node, "shared")
+    with members(*(Member(node, f"group-{n}", "shared") for n in range(3))) as first:
+        wait_until(lambda: all(set(m.values) == values for m in first), "three groups read the first part")
+        with members(Member(node, "group-3", "shared")) as (fourth,):
+            first[0].stop()
+            more = fill(node, "shared", start=RECORDS)
+            running = [*first[1:], fourth]
+            wait_until(lambda: all(set(m.values) == values | more for m in running), "the others read on")
+            assert all(len(m.values) == 2 * RECORDS for m in running), "nothing twice"
+            assert set(first[0].values) == values
+    with members(Member(node, "group-0", "shared")) as (back,):
+        wait_until(lambda: set(back.values) >= more, "the stopped group goes on where it was")
+        assert set(back.values) == more
+    assert not any(m.errors for m in [*first, fourth, back])
+
+
+def test_the_members_of_a_group_share_the_partitions(node: Node) -> None:
+    fill(node, "split", 6)
+    with members(*(Member(node, "sharing", "split") for _ in range(3))) as all_of_them:
+        wait_until(lambda: sorted(len(m.owned) for m in all_of_them) == [2, 2, 2], "each owns two partitions")
+        assert set().union(*(m.owned for m in all_of_them)) == set(range(6))
+        all_of_them[0].stop()
+        rest = all_of_them[1:]
+        wait_until(lambda: sorted(len(m.owned) for m in rest) == [3, 3], "the others take over at once", 5)
+
+
+def test_surplus_members_stay_idle(node: Node) -> None:
+    fill(node, "narrow", 1)
+    with members(*(Member(node, "crowd", "narrow") for _ in range(2))) as both:
+        wait_until(lambda: sorted(len(m.owned) for m in both) == [0, 1], "one owns the partition")
+        wait_until(lambda: sum(len(m.values) for m in both) == RECORDS, "all is read once")
+
+
+def test_a_static_member_bounces_without_a_rebalance(node: Node) -> None:
+    values = fill(node, "calm", 4)
+    first, second = (Member(node, "calm", "calm", group_instance_id=f"i{n}", session_timeout_ms=30_000) for n in (1, 2))
+    with members(first, second):
+        wait_until(lambda: len(first.owned) == len(second.owned) == 2, "both own two partitions")
+        before, owned = first.assignments, second.owned
+        second.stop()
+        with members(Member(node, "calm", "calm", group_instance_id="i2", session_timeout_ms=30_000)) as (again,):
+            wait_until(lambda: again.owned == owned, "it has its partitions back")
+            wait_until(lambda: set(first.values + second.values + again.values) == values, "all is read")
+            time.sleep(1)
+            assert first.assignments == before, "the other was not disturbed"
+            assert first.revoked == []
+
+
+def test_cooperative_members_keep_what_stays_theirs(node: Node) -> None:
+    fill(node, "gentle", 6)
+    settings = {"partition_assignment_strategy": "cooperative-sticky"}
+    with members(Member(node, "gentle", "gentle", **settings)) as (first,):
+        wait_until(lambda: len(first.owned) == 6, "one owns all")
+        with members(Member(node, "gentle", "gentle", **settings)) as (second,):
+            wait_until(lambda: len(first.owned) == len(second.owned) == 3, "they share")
+            assert set(first.revoked) == second.owned, "only what moved was taken away"
+        assert first.errors == []
+
+
+def test_commits_and_members_survive_a_kill(own_node: Node) -> None:
+    fill(own_node, "durable", 2)
+    consumer = Consumer({"bootstrap.servers": own_node.bootstrap, "group.id": "manual", "enable.auto.commit": False})
+    for offset in range(1, 200):
+        consumer.commit(offsets=[TopicPartition("durable", offset % 2, offset)], asynchronous=False)
+    with members(Member(own_node, "living", "durable", session_timeout_ms=30_000)) as (member,):
+        wait_until(lambda: len(member.values) == RECORDS, "all is read")
+        wait_until(lambda: committed(own_node, "living", "durable", 2) == RECORDS, "all is committed")
+        assignments = member.assignments
+        own_node.kill()
+        own_node.start()
+        found = consumer.committed([TopicPartition("durable", p) for p in range(2)], timeout=30)
+        assert [each.offset for each in found] == [198, 199]
+        fill(own_node, "durable", start=RECORDS)
+        wait_until(lambda: len(member.values) >= 2 * RECORDS, "the member goes on")
+        assert len(member.values) == 2 * RECORDS, "nothing twice"
+        assert member.assignments == assignments, "its generation was there again: no rebalance"
+    consumer.close()
+
+
+def committed(node: Node, group: str, topic: str, partitions: int) -> int:
+    asked = ConsumerGroupTopicPartitions(group, [TopicPartition(topic, p) for p in range(partitions)])
+    answer = admin(node.bootstrap).list_consumer_group_offsets([asked])[group].result(timeout=30)
+    return sum(max(0, each.offset) for each in answer.topic_partitions or [])
+
+
+def test_offsets_are_reset_and_groups_deleted_by_an_administrator(node: Node) -> None:
+    values = fill(node, "reset", 2)
+    with members(Member(node, "reset", "reset")) as (member,):
+        wait_until(lambda: set(member.values) == values, "all is read")
+        described = admin(node.bootstrap).describe_consumer_groups(["reset"])["reset"].result(timeout=30)
+        assert described.state.name == "STABLE"
+        assert {each.partition for m in described.members for each in m.assignment.topic_partitions} == {0, 1}
+    client = admin(node.bootstrap)
+    listed = client.list_consumer_groups().result(timeout=30)
+    assert "reset" in {each.group_id for each in listed.valid}
+    back = ConsumerGroupTopicPartitions("reset", [TopicPartition("reset", p, 0) for p in range(2)])
+    client.alter_consumer_group_offsets([back])["reset"].result(timeout=30)
+    with members(Member(node, "reset", "reset")) as (again,):
+        wait_until(lambda: set(again.values) == values, "all is read again")
+    client.delete_consumer_groups(["reset"])["reset"].result(timeout=30)
+    assert committed(node, "reset", "reset", 2) == 0
+
+
+def test_kafka_python_subscribes(node: Node) -> None:
+    kafka = pytest.importorskip("kafka")
+    values = fill(node, "python", 3)
+
+    def consumer() -> Any:
+        return kafka.KafkaConsumer(
+            "python", bootstrap_servers=node.bootstrap, group_id="python", auto_offset_reset="earliest",
+            consumer_timeout_ms=3000, session_timeout_ms=6000, heartbeat_interval_ms=300,
+        )  # fmt: skip
+
+    first = consumer()
+    read = {next(first).value for _ in range(10)}
+    first.commit()
+    read |= {message.value for message in first}
+    assert read == values
+    first.close()
+    again = consumer()
+    assert [message for message in again] == []
+    again.close()
+
+
+async def test_aiokafka_subscribes(node: Node) -> None:
+    aiokafka = pytest.importorskip("aiokafka")
+    values = await asyncio.to_thread(fill, node, "aio", 3)
+    consumers = [
+        aiokafka.AIOKafkaConsumer(
+            "aio", bootstrap_servers=node.bootstrap, group_id="aio", auto_offset_reset="earliest",
+            session_timeout_ms=6000, heartbeat_interval_ms=300,
+        )
+        for _ in range(2)
+    ]  # fmt: skip
+    read: set[bytes] = set()
+    for consumer in consumers:
+        await consumer.start()
+    try:
+        async with asyncio.timeout(30):
+            while read != values:
+                for consumer in consumers:
+                    for messages in (await consumer.getmany(timeout_ms=100)).values():
+                        read |= {message.value for message in messages}
+        assert all(consumer.assignment() for consumer in consumers)
+        await consumers[0].commit()
+    finally:
+        for consumer in consumers:
+            await consumer.stop()
