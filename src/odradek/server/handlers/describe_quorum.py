@@ -6,10 +6,12 @@ Versions: 1 times of the replicas' fetches; 2 directory ids, endpoints, error me
 from __future__ import annotations
 
 from odradek.common.errors import ApiError, ErrorCode
+from odradek.protocol.declare import NIL_UUID
 from odradek.protocol.messages.describe_quorum_request import DescribeQuorumRequest
 from odradek.protocol.messages.describe_quorum_response import DescribeQuorumResponse, PartitionData, TopicData
 from odradek.server.context import RequestContext
 
+_FIRST_WITH_DIRECTORIES = 2
 METADATA_TOPIC = "__cluster_metadata"
 
 
@@ -40,6 +42,10 @@ async def handle(context: RequestContext, request: DescribeQuorumRequest) -> Des
         response: DescribeQuorumResponse = await context.broker.controller.describe_quorum(context)
     except ApiError as error:
         return DescribeQuorumResponse(error_code=error.code, error_message=error.message)
-    if context.api_version < 2:
+    if context.api_version < _FIRST_WITH_DIRECTORIES:
         response.nodes = []
+        for topic in response.topics:
+            for partition in topic.partitions:
+                for replica in (*partition.current_voters, *partition.observers):
+                    replica.replica_directory_id = NIL_UUID
     return response

@@ -36,6 +36,7 @@ _SINCE = {
     LATEST_TIERED: 9,
     EARLIEST_PENDING_UPLOAD: 11,
 }
+_FIRST_WITH_LEADER_EPOCH = 4
 CONSUMER = -1
 READ_COMMITTED = 1
 
@@ -67,6 +68,8 @@ def handle(context: RequestContext, request: ListOffsetsRequest) -> ListOffsetsR
                 answer.error_code = ErrorCode.KAFKA_STORAGE_ERROR
             except ApiError as error:
                 answer.error_code = error.code
+            if context.api_version < _FIRST_WITH_LEADER_EPOCH:
+                answer.leader_epoch = -1
         response.topics.append(ListOffsetsTopicResponse(name=topic.name, partitions=answers))
     return response
 
