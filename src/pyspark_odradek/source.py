@@ -38,7 +38,6 @@ from pyspark_odradek.options import (
     READ_OPTIONS,
     WRITE_OPTIONS,
     ReadOptions,
-    boolean,
     parse_read_options,
     warn_of_unread_settings,
 )
@@ -79,8 +78,18 @@ class OdradekDataSource(DataSource):
         return "odradek"
 
     def schema(self) -> StructType:
-        """Fixed; `includeHeaders` adds one column."""
-        return source_schema(boolean({k.lower(): v for k, v in self.options.items()}, "includeHeaders", False))
+        """Fixed; `includeHeaders` adds one column. Wrong options are told here, when `load()` is called.
+
+        Raises:
+            OptionError: the options make neither a batch nor a streaming query.
+        """
+        for streaming in (True, False):  # which of them is asked for is not told yet
+            try:
+                options = parse_read_options(self.options, streaming=streaming)
+                return source_schema(options.include_headers)
+            except OptionError as error:
+                refusal = error
+        raise refusal from None
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """A batch reader. Raises OptionError."""

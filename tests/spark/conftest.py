@@ -1,0 +1,73 @@
+"""One Spark session for the whole folder, and the clusters that the connector is tried against.
+
+A test that takes `bootstrap` runs against our node and against Apache Kafka: the connector promises both.
+"""
+
+from __future__ import annotations
+
+import itertools
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.support.apache_kafka import ApacheKafka, KafkaUnavailableError, find_java, require_kafka
+from tests.support.node import Node
+
+FOLDER = Path(__file__).parent
+_numbers = itertools.count()
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Everything here is a Spark test, and what Spark's own Python warns of is not ours to mend."""
+    for item in items:
+        if FOLDER in item.path.parents:
+            item.add_marker(pytest.mark.spark)
+            item.add_marker(pytest.mark.filterwarnings("ignore::FutureWarning", "ignore::DeprecationWarning"))
+
+
+@pytest.fixture(scope="session")
+def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+    """The session, made by our helper; skips where there is no Java."""
+    try:
+        find_java()
+    except KafkaUnavailableError as error:
+        pytest.skip(f"needs Java 17 for Spark: {error}")
+    from pyspark_odradek import session
+
+    log_file = tmp_path_factory.mktemp("spark") / "spark.log"
+    running = session("tests", master="local[2]", log_file=log_file, config={"spark.sql.shuffle.partitions": 2})
+    yield running
+    running.stop()
+
+
+@pytest.fixture(scope="session")
+def odradek(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """host:port of a node of ours."""
+    with Node(tmp_path_factory.mktemp("odradek")) as node:
+        yield node.bootstrap
+
+
+@pytest.fixture(scope="session")
+def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """host:port of a node of Apache Kafka; skips where it cannot be had."""
+    require_kafka()
+    directory = tmp_path_factory.mktemp("kafka")
+    with ApacheKafka(directory, heap="300m") as node:
+        yield node.bootstrap
+    shutil.rmtree(directory, ignore_errors=True)
+
+
+@pytest.fixture(params=["odradek", "kafka"])
+def bootstrap(request: pytest.FixtureRequest) -> str:
+    """host:port of one cluster after the other."""
+    address: str = request.getfixturevalue(request.param)
+    return address
+
+
+@pytest.fixture
+def topic() -> str:
+    """A name that no other test has."""
+    return f"spark-{next(_numbers)}"

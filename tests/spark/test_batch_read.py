@@ -1,0 +1,189 @@
+"""Batch queries: what is read, from where to where, and in which columns."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+from confluent_kafka import Producer
+
+from tests.spark.queries import load, numbered, rows, values
+from tests.support.clients import create_topic, produce_all
+
+DAY_MS = 86_400_000
+T0_MS = 1_700_000_000_123
+
+
+def produce_at(bootstrap: str, topic: str, times_ms: list[int], partition: int = 0) -> None:
+    """One record a time, its number as the value."""
+    producer = Producer({"bootstrap.servers": bootstrap})
+    for number, time_ms in enumerate(times_ms):
+        producer.produce(topic, b"%d" % number, partition=partition, timestamp=time_ms)
+    assert producer.flush(30) == 0
+
+
+def test_every_column_is_what_was_produced(spark: Any, bootstrap: str, topic: str) -> None:
+    create_topic(bootstrap, topic, 1, retention_ms=-1)
+    producer = Producer({"bootstrap.servers": bootstrap})
+    producer.produce(topic, b"v0", b"k0", timestamp=T0_MS, headers=[("h", b"1"), ("h", None), ("ü", b"")])
+    producer.produce(topic, None, b"k1", timestamp=T0_MS + 1)
+    producer.produce(topic, b"", None, timestamp=T0_MS + 2)
+    assert producer.flush(30) == 0
+    found = load(spark, bootstrap, subscribe=topic, includeHeaders=True).orderBy("offset").collect()
+    assert [(r.key, r.value) for r in found] == [(b"k0", b"v0"), (b"k1", None), (None, b"")]
+    assert [(r.topic, r.partition, r.offset, r.timestampType) for r in found] == [(topic, 0, n, 0) for n in range(3)]
+    assert [(h.key, h.value) for h in found[0].headers] == [("h", b"1"), ("h", None), ("ü", b"")]
+    assert [r.headers for r in found[1:]] == [None, None]
+    epoch_us = load(spark, bootstrap, subscribe=topic).selectExpr("unix_micros(timestamp) AS t").collect()
+    assert sorted(r.t for r in epoch_us) == [(T0_MS + n) * 1000 for n in range(3)]
+
+
+def test_the_schema_is_that_of_sparks_kafka_source(spark: Any, odradek: str) -> None:
+    plain = load(spark, odradek, subscribe="any").schema.simpleString()
+    columns = "key:binary,value:binary,topic:string,partition:int,offset:bigint,timestamp:timestamp,timestampType:int"
+    assert plain == f"struct<{columns}>"
+    with_headers = load(spark, odradek, subscribe="any", includeHeaders="true").schema.simpleString()
+    assert with_headers == f"struct<{columns},headers:array<struct<key:string,value:binary>>>"
+
+
+@pytest.mark.parametrize("codec", ["none", "gzip", "snappy", "lz4", "zstd"])
+def test_all_codecs(spark: Any, bootstrap: str, topic: str, codec: str) -> None:
+    create_topic(bootstrap, topic)
+    sent = [(b"k%d" % n, b"value %d " % n * (n % 50)) for n in range(3000)]
+    produce_all(bootstrap, topic, sent, compression_type=codec, linger_ms=50)
+    found = rows(load(spark, bootstrap, subscribe=topic))
+    assert [row[1:] for row in found] == [(n, key, value) for n, (key, value) in enumerate(sent)]
+
+
+def test_records_larger_than_one_fetch(spark: Any, bootstrap: str, topic: str) -> None:
+    create_topic(bootstrap, topic, max_message_bytes=12_000_000)
+    sent = [(None, bytes([n]) * size) for n, size in enumerate([9_000_000, 1, 5_000_000, 4_194_304])]
+    produce_all(bootstrap, topic, sent, message_max_bytes=12_000_000)
+    found = load(spark, bootstrap, subscribe=topic).selectExpr("offset", "md5(value) AS sum", "length(value) AS size")
+    expected = spark.createDataFrame([(bytearray(value),) for _, value in sent], "value binary")
+    sums = [r.sum for r in expected.selectExpr("md5(value) AS sum").collect()]
+    assert [(r.sum, r.size) for r in found.orderBy("offset").collect()] == [
+        (md5, len(value)) for md5, (_, value) in zip(sums, sent, strict=True)
+    ]
+
+
+def test_subscribe_to_several_and_by_pattern(spark: Any, bootstrap: str, topic: str) -> None:
+    for suffix in ("-a", "-b", "-c"):
+        create_topic(bootstrap, topic + suffix, 2)
+        produce_all(bootstrap, topic + suffix, [(None, f"{suffix}{n}".encode()) for n in range(5)])
+    two = load(spark, bootstrap, subscribe=f"{topic}-a, {topic}-c").groupBy("topic").count().collect()
+    assert {(r.topic, r["count"]) for r in two} == {(f"{topic}-a", 5), (f"{topic}-c", 5)}
+    pattern = load(spark, bootstrap, subscribePattern=f"{topic}-[ab]")
+    assert sorted(values(pattern)) == sorted(f"{s}{n}".encode() for s in ("-a", "-b") for n in range(5))
+
+
+def test_assign_reads_only_these_partitions(spark: Any, bootstrap: str, topic: str) -> None:
+    create_topic(bootstrap, topic, 3)
+    for partition in range(3):
+        produce_at(bootstrap, topic, [T0_MS] * (partition + 1), partition)
+    found = rows(load(spark, bootstrap, assign=json.dumps({topic: [2, 0]})))
+    assert [row[:2] for row in found] == [(0, 0), (2, 0), (2, 1), (2, 2)]
+
+
+def test_starting_and_ending_offsets(spark: Any, bootstrap: str, topic: str) -> None:
+    create_topic(bootstrap, topic, 2, retention_ms=-1)
+    for partition in (0, 1):
+        produce_at(bootstrap, topic, [T0_MS] * 100, partition)
+    found = load(
+        spark,
+        bootstrap,
+        subscribe=topic,
+        startingOffsets=json.dumps({topic: {"0": 10, "1": -2}}),
+        endingOffsets=json.dumps({topic: {"0": 12, "1": 3}}),
+    )
+    assert [row[:2] for row in rows(found)] == [(0, 10), (0, 11), (1, 0), (1, 1), (1, 2)]
+    rest = load(spark, bootstrap, subscribe=topic, startingOffsets=json.dumps({topic: {"0": 98, "1": 100}}))
+    assert [row[:2] for row in rows(rest)] == [(0, 98), (0, 99)]
+
+
+def test_by_timestamp(spark: Any, bootstrap: str, topic: str) -> None:
+    create_topic(bootstrap, topic, 2, retention_ms=-1)
+    produce_at(bootstrap, topic, [T0_MS + n * DAY_MS for n in range(10)], 0)
+    window = {"startingTimestamp": T0_MS + 3 * DAY_MS - 5, "endingTimestamp": T0_MS + 6 * DAY_MS}
+    assert values(load(spark, bootstrap, subscribe=topic, **window)) == [b"3", b"4", b"5"]
+    each = json.dumps({topic: {"0": T0_MS + 8 * DAY_MS, "1": 0}})
+    assert values(load(spark, bootstrap, subscribe=topic, startingOffsetsByTimestamp=each)) == [b"8", b"9"]
+    late = load(spark, bootstrap, subscribe=topic, startingTimestamp=T0_MS + 99 * DAY_MS)
+    assert values(late) == [], "nobody is as young: it starts at the end"
+    with pytest.raises(Exception, match="has no record at or after"):
+        load(
+            spark,
+            bootstrap,
+            subscribe=topic,
+            startingTimestamp=T0_MS + 99 * DAY_MS,
+            startingOffsetsByTimestampStrategy="error",
+        ).count()
+    stamped = load(spark, bootstrap, subscribe=topic, endingTimestamp=T0_MS + 1).collect()
+    assert [r.timestamp.astimezone(UTC) for r in stamped] == [datetime.fromtimestamp(T0_MS / 1000, UTC)]
+
+
+def test_log_append_time_is_the_brokers(spark: Any, bootstrap: str, topic: str) -> None:
+    create_topic(bootstrap, topic, message_timestamp_type="LogAppendTime")
+    produce_at(bootstrap, topic, [T0_MS, T0_MS + 1])
+    found = load(spark, bootstrap, subscribe=topic).collect()
+    assert {r.timestampType for r in found} == {1}
+    assert all(r.timestamp.timestamp() * 1000 > T0_MS + DAY_MS for r in found)
+
+
+def test_one_partition_is_cut_into_tasks(spark: Any, bootstrap: str, topic: str) -> None:
+    create_topic(bootstrap, topic)
+    numbered(bootstrap, topic, range(1000), linger_ms=100)
+    frame = load(spark, bootstrap, subscribe=topic, minPartitions=4)
+    assert frame.rdd.getNumPartitions() == 4
+    assert values(frame) == [b"%d" % n for n in range(1000)]
+    assert load(spark, bootstrap, subscribe=topic, maxRecordsPerPartition=300).rdd.getNumPartitions() == 4
+
+
+def test_an_empty_topic_has_no_rows(spark: Any, bootstrap: str, topic: str) -> None:
+    create_topic(bootstrap, topic, 3)
+    assert load(spark, bootstrap, subscribe=topic).count() == 0
+
+
+def test_deleted_records_are_a_loss_only_where_they_were_asked_for(spark: Any, bootstrap: str, topic: str) -> None:
+    from confluent_kafka import TopicPartition
+
+    from tests.support.clients import admin
+
+    create_topic(bootstrap, topic)
+    numbered(bootstrap, topic, range(100))
+    client = admin(bootstrap)
+    for future in client.delete_records([TopicPartition(topic, 0, 40)]).values():
+        future.result(timeout=30)
+    assert values(load(spark, bootstrap, subscribe=topic))[0] == b"40"
+    from_ten = json.dumps({topic: {"0": 10}})
+    with pytest.raises(Exception, match=r"offsets 10 to 39 \(30 offsets\), the log now starts at 40"):
+        load(spark, bootstrap, subscribe=topic, startingOffsets=from_ten).count()
+    assert load(spark, bootstrap, subscribe=topic, startingOffsets=from_ten, failOnDataLoss="false").count() == 60
+
+
+def test_transactions_are_respected(spark: Any, kafka: str, topic: str) -> None:
+    """Apache Kafka only: it has transactions to respect."""
+    create_topic(kafka, topic)
+    producer = Producer({"bootstrap.servers": kafka, "transactional.id": topic})
+    producer.init_transactions(30)
+    for round_number in range(6):
+        producer.begin_transaction()
+        for n in range(3):
+            producer.produce(topic, f"{round_number}.{n}".encode())
+        if round_number % 2:
+            producer.flush(30)
+            producer.abort_transaction(30)
+        else:
+            producer.commit_transaction(30)
+    producer.begin_transaction()
+    producer.produce(topic, b"open")
+    producer.flush(30)
+    committed = [f"{r}.{n}".encode() for r in (0, 2, 4) for n in range(3)]
+    assert values(load(spark, kafka, subscribe=topic)) == committed
+    everything = values(load(spark, kafka, subscribe=topic, kafka_isolation_level="read_uncommitted"))
+    assert everything == [f"{r}.{n}".encode() for r in range(6) for n in range(3)] + [b"open"]
+    producer.abort_transaction(30)
+    # In pieces a task may begin inside of an aborted transaction.
+    assert values(load(spark, kafka, subscribe=topic, maxRecordsPerPartition=2)) == committed
