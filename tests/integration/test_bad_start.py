@@ -83,13 +83,9 @@ def test_the_directory_of_another_node_or_cluster(tmp_path: Path) -> None:
     second = Node(tmp_path / "second")
     with second:
         pass
-    meta = (second.data_dir / "meta.properties").read_text()
-    (first.data_dir / "meta.properties").rename(tmp_path / "meta.properties")
-    (first.data_dir / "meta.properties").write_text(meta.replace("cluster.id=", "cluster.id=X"))
-    printed = start_and_fail(*overrides(first), cwd=tmp_path)
-    assert "meta.properties" in printed or "cluster" in printed
+    printed = start_and_fail(*overrides(first, log__dirs=f"{first.data_dir},{second.data_dir}"), cwd=tmp_path)
+    assert "different clusters" in printed
 
-    (tmp_path / "meta.properties").rename(first.data_dir / "meta.properties")
     with first:
         assert [message.value() for message in read_all(first.bootstrap, "theirs")] == [b"kept"]
 

@@ -76,18 +76,35 @@ def root(version: bool = typer.Option(False, "--version", help="Print the versio
         raise typer.Exit
 
 
+# What typer raises for a command line that it cannot read; the class itself is not part of its interface.
+UsageError: Any = typer.BadParameter.__mro__[1]
+
+
 def run(arguments: list[str]) -> int:
     """Run a command line; returns the exit code. Prints one line for every error that a user can cause."""
     try:
-        result = app(args=arguments, prog_name="odradek", standalone_mode=True)
+        result = app(args=arguments, prog_name="odradek", standalone_mode=False)
         return result if isinstance(result, int) else errors.OK
     except SystemExit as end:
         return end.code if isinstance(end.code, int) else errors.OK if end.code is None else errors.FAILED
     except BrokenPipeError:
         return errors.OK
-    except KeyboardInterrupt:
+    except (KeyboardInterrupt, typer.Abort):
         return errors.INTERRUPTED
+    except UsageError as error:
+        return _misused(error)
     except (OdradekError, OSError) as error:
         for line in errors.lines(error):
             sys.stderr.write(f"odradek: {line}\n")
         return errors.exit_code(error)
+
+
+def _misused(error: Any) -> int:
+    """One line for a command line that cannot be read; a command that was called bare has printed its help."""
+    command = error.ctx.command_path if error.ctx is not None else "odradek"
+    if type(error).__name__ == "NoArgsIsHelpError":
+        error.show()
+    else:
+        text = " ".join(error.format_message().split()).removesuffix(".")
+        sys.stderr.write(f"{command}: {text}; see `{command} --help`\n")
+    return errors.USAGE

@@ -19,6 +19,27 @@ _MISSING = {
     "RESOURCE_NOT_FOUND",
 }
 
+# What to do next, by the error's name.
+_HINTS = {
+    "UNKNOWN_TOPIC_OR_PARTITION": "`odradek topics list` shows which topics there are",
+    "TOPIC_ALREADY_EXISTS": "choose another name, or pass --if-not-exists",
+    "INVALID_TOPIC_EXCEPTION": "use letters, digits, '.', '_' and '-', at most 249 of them",
+    "INVALID_REPLICATION_FACTOR": "`odradek cluster brokers` shows how many brokers there are",
+    "INVALID_REPLICA_ASSIGNMENT": "`odradek cluster brokers` shows the ids of the brokers",
+    "INVALID_CONFIG": "`odradek configs describe --all` shows settings with their values",
+    "BROKER_NOT_AVAILABLE": "`odradek cluster brokers` shows the ids of the brokers",
+    "LEADER_NOT_AVAILABLE": "`odradek topics describe --unavailable-partitions` shows which have none; start their brokers",
+    "GROUP_ID_NOT_FOUND": "`odradek groups list` shows which groups there are",
+    "NON_EMPTY_GROUP": "stop its members first; `odradek groups describe --members` shows them",
+    "UNKNOWN_MEMBER_ID": "the group has members: stop them first",
+    "GROUP_SUBSCRIBED_TO_TOPIC": "stop the members that read the topic first",
+    "TOPIC_AUTHORIZATION_FAILED": "use --command-config of a user who may do this",
+    "GROUP_AUTHORIZATION_FAILED": "use --command-config of a user who may do this",
+    "CLUSTER_AUTHORIZATION_FAILED": "use --command-config of a user who may do this",
+    "REQUEST_TIMED_OUT": "look at the log of the broker, or raise default.api.timeout.ms in --command-config",
+    "COORDINATOR_NOT_AVAILABLE": "the topic __consumer_offsets has no leader; look at the log of the broker",
+}
+
 
 class CliError(OdradekError):
     """One line for the user, with what to do next."""
@@ -47,7 +68,8 @@ def lines(error: Exception) -> list[str]:
         return error.problems
     if isinstance(error, ApiError):
         name = error.code.name
-        return [name if error.message in ("", name) else f"{error.message} ({name})"]
+        text = name if error.message in ("", name) else f"{error.message.rstrip('. ')} ({name})"
+        return [f"{text}; {_HINTS[name]}" if name in _HINTS else text]
     if isinstance(error, StorageError | ProtocolError | CliError):
         return [str(error)]
     if isinstance(error, OSError) and error.strerror:

@@ -9,6 +9,8 @@ clock, disk, network and randomness; a simulation passes its own.
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import resource
 import signal
 import socket
 import sys
@@ -454,6 +456,7 @@ async def _serve(settings: BrokerSettings) -> int:
     told_to_stop = asyncio.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, told_to_stop.set)
+    _raise_descriptor_limit()
     clock = RealClock()
     began_ms = clock.monotonic_ms()
     disk = RealDisk()
@@ -483,6 +486,14 @@ async def _serve(settings: BrokerSettings) -> int:
         return 1
     finally:
         disk.close()
+
+
+def _raise_descriptor_limit() -> None:
+    """As many sockets and files as the system lets this user have, without asking the user to say so."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft != hard:
+        with contextlib.suppress(ValueError, OSError):
+            resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
 def _announce(broker: Broker, start_ms: int) -> None:

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from odradek.common.errors import ApiError, ErrorCode, ProtocolError, StorageError
 from odradek.common.log_lines import get_logger
-from odradek.protocol.codec import decode
+from odradek.protocol.codec import decode_prefix
 from odradek.protocol.declare import Message
 from odradek.protocol.framing import decode_request_header, encode_response
 from odradek.server.context import ANONYMOUS, RequestContext
@@ -252,7 +252,8 @@ class Connection(asyncio.BufferedProtocol):
             if context.api_version not in route.versions:
                 self._refuse_version(context, route)
                 return
-            request = decode(route.request, frame, context.api_version, body_offset)
+            # Bytes behind the request are passed over, as Kafka does: librdkafka 2.16 sends some behind Metadata 13.
+            request, _ = decode_prefix(route.request, frame, context.api_version, body_offset)
         except ProtocolError as error:
             self.close_because(str(error))
             return

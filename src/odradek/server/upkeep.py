@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from odradek.replica.manager import ReplicaManager
     from odradek.server.dispatch import Dispatcher
 
+# As Kafka, which keeps a starting broker free of it for half a minute.
+FIRST_LOOK_MS = 30_000
 REMOVAL_INTERVAL_MS = 1_000
 # Kafka looks for idle connections with every poll; once a second is fine enough for limits of minutes.
 MAX_IDLE_CHECK_MS = 1_000
@@ -38,9 +40,6 @@ class UpkeepConfig:
         default=300_000,
         unit="ms",
         doc="How often to look for segments that retention lets go.",
-    )
-    initial_delay_ms: int = option(
-        "log.initial.task.delay.ms", default=30_000, unit="ms", doc="Wait before the first look after a start."
     )
     flush_check_ms: int = option(
         "log.flush.scheduler.interval.ms",
@@ -99,7 +98,9 @@ class Upkeep:
         idle_ms = min(MAX_IDLE_CHECK_MS, max(10, self._dispatcher.config.idle_ms // 2))
         flush_ms = min(MAX_FLUSH_CHECK_MS, config.flush_check_ms)
         self._jobs = [
-            self._every(config.retention_check_ms, self._retain, first_ms=config.initial_delay_ms),
+            self._every(
+                config.retention_check_ms, self._retain, first_ms=min(FIRST_LOOK_MS, config.retention_check_ms)
+            ),
             self._every(config.checkpoint_ms, self._checkpoint),
             self._every(flush_ms, self._flush),
             self._every(REMOVAL_INTERVAL_MS, self._remove),

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import random
 
-from odradek.common.broker_settings import resolve
 from odradek.common.errors import ErrorCode
+from odradek.common.node_settings import load_node_settings
+from odradek.common.real_io import RealDisk
 from odradek.common.resource_settings import SettingRules
 from odradek.controller.configs import ConfigSchema
 from odradek.controller.machine import ControllerMachine
@@ -16,7 +17,7 @@ from tests.support.controller_harness import CLUSTER, Harness, wanted
 
 def harness() -> Harness:
     found = Harness()
-    schema: ConfigSchema = SettingRules(resolve({"process.roles": "broker,controller", "node.id": "1"}))
+    schema: ConfigSchema = SettingRules(load_node_settings(RealDisk(), None, environment={}))
     found.machine = ControllerMachine(
         Timeline(), found.machine.topics.config, schema, random.Random(1), cluster_id=CLUSTER
     )
