@@ -9,8 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
-from random import Random
-from typing import Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from odradek.common.errors import ApiError, ErrorCode, OdradekError
 from odradek.common.ports import Clock
@@ -46,6 +45,9 @@ from odradek.raft.driver import RaftDriver
 from odradek.statemachine.machine import Result
 from odradek.statemachine.runtime import Runtime
 from odradek.statemachine.timeline import Timeline
+
+if TYPE_CHECKING:
+    from random import Random
 
 ResponseT = TypeVar("ResponseT")
 Allowed = Callable[[str], bool]

@@ -14,8 +14,7 @@ import asyncio
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Sequence
 from pathlib import Path
-from random import Random
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
 from odradek.common.errors import ApiError, ConfigError, ErrorCode, OdradekError, StorageError
@@ -42,6 +41,9 @@ from odradek.raft.snapshot import (
     write_snapshot,
 )
 from odradek.raft.voters import ReplicaKey, Voter, VoterSet
+
+if TYPE_CHECKING:
+    from random import Random
 
 # Kafka's limit for one batch of the metadata log.
 MAX_BATCH_BYTES = 8 * 1024 * 1024

@@ -120,7 +120,9 @@ class Broker:
         storage = check_storage(self._disk, settings)
         if storage.missing:
             storage = format_missing(self._disk, settings, storage, random=self._random)
-        self._build(storage)
+        self._build_quorum(storage)
+        self._build_replicas(storage)
+        self._build_doors(storage)
         self._lock_storage()
         self._started.append("storage")
         await self.raft.start()
@@ -142,16 +144,17 @@ class Broker:
         self._started.append("upkeep")
         self.dispatcher.open_doors()
 
-    def _build(self, storage: Storage) -> None:
+    def _build_quorum(self, storage: Storage) -> None:
+        """The metadata log, who reads it, and the controller that writes it."""
         settings, clock, disk = self.settings, self._clock, self._disk
         metadata_dir = Path(settings.metadata_log_dir)
-        docs = option_docs(CONFIG_CLASSES)
+        self.rules = SettingRules(settings, option_docs(CONFIG_CLASSES))
         self.publisher = MetadataPublisher(storage.cluster_id)
         self.controller = ControllerService(
             clock,
             self._random,
             settings.build(ControllerConfig),
-            SettingRules(settings, docs),
+            self.rules,
             cluster_id=storage.cluster_id,
             bootstrap=read_bootstrap(disk, metadata_dir),
             on_failed=self._failed,
@@ -171,8 +174,12 @@ class Broker:
             on_failed=self._failed,
         )
         self.controller.attach(self.raft)
+
+    def _build_replicas(self, storage: Storage) -> None:
+        """The logs, the partitions over them, and the coordinators that live in partitions."""
+        settings, clock = self.settings, self._clock
         log_dirs = [Path(name) for name in settings.log_dirs] if "broker" in settings.roles else []
-        self.log_manager = LogManager(disk, clock, log_dirs, settings.build(LogConfig), self._random)
+        self.log_manager = LogManager(self._disk, clock, log_dirs, settings.build(LogConfig), self._random)
         for directory in self.log_manager.directories:
             directory.directory_id = storage.directory_ids[directory.path]
         self.replicas = ReplicaManager(
@@ -181,7 +188,7 @@ class Broker:
             fetch_max_bytes=settings.build(ReplicaConfig).fetch_max_bytes,
             on_storage_failed=self._storage_failed,
         )
-        topic_creator = TopicCreator(settings.build(AutoCreateConfig), self.controller, self.publisher)
+        self.topic_creator = TopicCreator(settings.build(AutoCreateConfig), self.controller, self.publisher)
         self.coordinator = CoordinatorService(
             settings.build(GroupConfig),
             node_id=settings.node_id,
@@ -189,15 +196,19 @@ class Broker:
             random=self._random,
             make_log=self._coordinator_log,
             image=lambda: self.publisher.image,
-            create_topic=topic_creator.create_with,
+            create_topic=self.topic_creator.create_with,
         )
+
+    def _build_doors(self, storage: Storage) -> None:
+        """What connections and handlers share, the session with the controller, and the jobs around it all."""
+        settings, clock = self.settings, self._clock
         connection_config = settings.build(ConnectionConfig)
         routes = {scope: make_routes(HANDLERS, scope) for scope in ("broker", "controller")}
         self.services = BrokerServices(
             node_id=settings.node_id,
             cluster_id=storage.cluster_id,
             settings=settings,
-            setting_rules=SettingRules(settings, docs),
+            setting_rules=self.rules,
             clock=clock,
             metrics=Metrics(),
             publisher=self.publisher,
@@ -207,7 +218,7 @@ class Broker:
             producer_ids=ProducerIdBlocks(self.controller, settings.node_id),
             controller=self.controller,
             coordinator=self.coordinator,
-            topic_creator=topic_creator,
+            topic_creator=self.topic_creator,
             routes=routes,
         )
         connections = Connections(connection_config)
@@ -222,7 +233,7 @@ class Broker:
             on_failed=self._failed,
         )
         self.upkeep = Upkeep(
-            settings.build(UpkeepConfig), clock, disk, self.log_manager, self.replicas, self.dispatcher
+            settings.build(UpkeepConfig), clock, self._disk, self.log_manager, self.replicas, self.dispatcher
         )
 
     def _lock_storage(self) -> None:
@@ -374,7 +385,7 @@ class Broker:
         if "logs" in started:
             await self.coordinator.close()
             self.replicas.close()
-            await self.services.topic_creator.close()
+            await self.topic_creator.close()
             await self.services.producer_ids.close()
         await self.controller.stop()
         if "raft" in started:

@@ -164,6 +164,29 @@ def test_eligible_replicas_are_cleared_for_one_topic_or_all() -> None:
     assert eligible(build(ClearElrRecord(topic_name=""), image=image)) == [(), ()]
 
 
+def other_record(chance: random.Random, number: int, topic: int, count: int) -> Any:
+    """A record that is about neither partitions nor brokers."""
+    named, owner = f"t{number}", chance.choice("uv")
+    resource_type, resource_name = chance.choice([(2, f"t{topic}"), (4, ""), (4, "1"), (32, "g")])
+    key, value = chance.choice("abc"), chance.choice([None, "x", "y"])
+    entity = [EntityData(entity_type="user", entity_name=chance.choice([None, "u"]))]
+    secrets = {"salt": b"s", "stored_key": b"k", "server_key": b"x", "iterations": 4096}
+    return chance.choice(
+        [
+            ConfigRecord(resource_type=resource_type, resource_name=resource_name, name=key, value=value),
+            ClientQuotaRecord(entity=entity, key=chance.choice("pq"), value=1.5, remove=chance.random() < 0.3),
+            AccessControlEntryRecord(id=identifier(number), resource_name="r", principal="User:a", host="*"),
+            RemoveAccessControlEntryRecord(id=identifier(chance.randrange(count))),
+            UserScramCredentialRecord(name=owner, mechanism=1, **secrets),  # type: ignore[arg-type]
+            RemoveUserScramCredentialRecord(name="u", mechanism=1),
+            ProducerIdsRecord(broker_id=1, broker_epoch=1, next_producer_id=number * 1000),
+            DelegationTokenRecord(owner="o", requester="o", renewers=["r"], token_id=named),
+            NoOpRecord(),
+            RegisterControllerRecord(controller_id=1),
+        ]
+    )
+
+
 def random_records(seed: int, count: int) -> list[Any]:
     """A log that a controller could have written, with every kind of record."""
     chance = random.Random(seed)
@@ -204,41 +227,8 @@ def random_records(seed: int, count: int) -> list[Any]:
                     fenced=chance.choice([-1, 0, 1]),
                 )
             )
-        elif verb == 5:
-            resource = chance.choice([(2, f"t{topic}"), (4, ""), (4, "1"), (32, "g")])
-            records.append(
-                ConfigRecord(
-                    resource_type=resource[0],
-                    resource_name=resource[1],
-                    name=chance.choice("abc"),
-                    value=chance.choice([None, "x", "y"]),
-                )
-            )
-        elif verb == 6:
-            entity = [EntityData(entity_type="user", entity_name=chance.choice([None, "u"]))]
-            records.append(
-                ClientQuotaRecord(entity=entity, key=chance.choice("pq"), value=1.5, remove=chance.random() < 0.3)
-            )
-        elif verb == 7:
-            records.append(
-                AccessControlEntryRecord(id=identifier(number), resource_name="r", principal="User:a", host="*")
-            )
-        elif verb == 8:
-            records.append(RemoveAccessControlEntryRecord(id=identifier(chance.randrange(count))))
-        elif verb == 9:
-            records.append(
-                UserScramCredentialRecord(
-                    name=chance.choice("uv"), mechanism=1, salt=b"s", stored_key=b"k", server_key=b"x", iterations=4096
-                )
-            )
-        elif verb == 10:
-            records.append(RemoveUserScramCredentialRecord(name="u", mechanism=1))
-        elif verb == 11:
-            records.append(ProducerIdsRecord(broker_id=1, broker_epoch=1, next_producer_id=number * 1000))
-        elif verb == 12:
-            records.append(DelegationTokenRecord(owner="o", requester="o", renewers=["r"], token_id=f"t{number}"))
         else:
-            records.append(chance.choice([NoOpRecord(), RegisterControllerRecord(controller_id=1)]))
+            records.append(other_record(chance, number, topic, count))
     return records
 
 
