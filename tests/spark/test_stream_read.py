@@ -1,0 +1,208 @@
+"""Streaming queries: limits, restarts from the checkpoint, new partitions, lost data, a broker that dies."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from confluent_kafka import Consumer, TopicPartition
+from confluent_kafka.admin import NewPartitions
+
+from tests.spark.queries import drain, drained, load_stream, numbered
+from tests.support.clients import admin, create_topic
+from tests.support.node import Node
+
+
+def committed(bootstrap: str, group: str, topic: str, partitions: int) -> list[int]:
+    """A group's committed offsets."""
+    consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": group})
+    try:
+        asked = [TopicPartition(topic, partition) for partition in range(partitions)]
+        return [found.offset for found in consumer.committed(asked, timeout=30)]
+    finally:
+        consumer.close()
+
+
+def test_a_restart_goes_on_where_the_checkpoint_ends(spark: Any, bootstrap: str, topic: str, tmp_path: Path) -> None:
+    create_topic(bootstrap, topic, 3)
+    sent = 0
+    for _ in range(3):
+        numbered(bootstrap, topic, range(sent, sent + 500))
+        sent += 500
+        query = drain(load_stream(spark, bootstrap, subscribe=topic), tmp_path)
+        assert sum(p["numInputRows"] for p in query.recentProgress) == 500
+        assert drained(spark, tmp_path) == list(range(sent))
+
+
+def test_a_batch_that_was_planned_and_not_finished_is_read_again(
+    spark: Any, odradek: str, topic: str, tmp_path: Path
+) -> None:
+    create_topic(odradek, topic, 2)
+    numbered(odradek, topic, range(300))
+    drain(load_stream(spark, odradek, subscribe=topic, maxOffsetsPerTrigger=100), tmp_path)
+    commits = sorted((tmp_path / "sink-checkpoint" / "commits").glob("[0-9]*"), key=lambda path: int(path.name))
+    assert len(commits) >= 3
+    # As after a crash between the sink's commit and Spark's: offsets are there, the commit is not.
+    commits[-1].unlink()
+    (commits[-1].parent / f".{commits[-1].name}.crc").unlink(missing_ok=True)
+    numbered(odradek, topic, range(300, 400))
+    drain(load_stream(spark, odradek, subscribe=topic, maxOffsetsPerTrigger=100), tmp_path)
+    assert drained(spark, tmp_path) == list(range(400)), "the file sink leaves out the batch that it has"
+
+
+def test_available_now_ends_at_what_was_there_and_keeps_the_limit(
+    spark: Any, bootstrap: str, topic: str, tmp_path: Path
+) -> None:
+    create_topic(bootstrap, topic, 2)
+    numbered(bootstrap, topic, range(1000))
+    query = drain(load_stream(spark, bootstrap, subscribe=topic, maxOffsetsPerTrigger=250), tmp_path)
+    sizes = [p["numInputRows"] for p in query.recentProgress if p["numInputRows"]]
+    assert sum(sizes) == 1000
+    assert max(sizes) <= 252, "at most one record a partition above the limit"
+    assert drained(spark, tmp_path) == list(range(1000))
+
+
+def test_bytes_per_trigger(spark: Any, odradek: str, topic: str, tmp_path: Path) -> None:
+    create_topic(odradek, topic)
+    producer_values = [(None, b"%4d" % n + b" " * 996) for n in range(1000)]
+    from tests.support.clients import produce_all
+
+    produce_all(odradek, topic, producer_values, linger_ms=20)
+    stream = load_stream(spark, odradek, subscribe=topic, maxBytesPerTrigger="200k")
+    query = drain(stream.selectExpr("trim(CAST(value AS STRING)) AS value"), tmp_path)
+    sizes = [p["numInputRows"] for p in query.recentProgress if p["numInputRows"]]
+    assert sum(sizes) == 1000
+    assert all(100 <= size <= 250 for size in sizes[:-1]), sizes
+
+
+def test_min_offsets_wait_until_the_delay_is_over(spark: Any, odradek: str, topic: str, tmp_path: Path) -> None:
+    create_topic(odradek, topic)
+    stream = load_stream(spark, odradek, subscribe=topic, minOffsetsPerTrigger=100, maxTriggerDelay="4s")
+    query = stream.writeStream.format("noop").option("checkpointLocation", str(tmp_path / "c")).start()
+    try:
+        numbered(odradek, topic, range(10))
+        began = time.monotonic()
+        time.sleep(1.5)
+        assert sum(p["numInputRows"] for p in query.recentProgress) == 0, "10 are too few"
+        while not sum(p["numInputRows"] for p in query.recentProgress):
+            assert time.monotonic() - began < 20, "the delay did not end the wait"
+            time.sleep(0.1)
+        numbered(odradek, topic, range(200))
+        began = time.monotonic()
+        while sum(p["numInputRows"] for p in query.recentProgress) < 210:
+            assert time.monotonic() - began < 3.5, "200 are enough at once"
+            time.sleep(0.1)
+    finally:
+        query.stop()
+
+
+def test_a_stream_starts_at_the_end_by_default(spark: Any, bootstrap: str, topic: str, tmp_path: Path) -> None:
+    create_topic(bootstrap, topic)
+    numbered(bootstrap, topic, range(50))
+    drain(load_stream(spark, bootstrap, subscribe=topic, startingOffsets="latest"), tmp_path)
+    numbered(bootstrap, topic, range(50, 60))
+    drain(load_stream(spark, bootstrap, subscribe=topic, startingOffsets="latest"), tmp_path)
+    assert drained(spark, tmp_path) == list(range(50, 60))
+
+
+def test_new_partitions_are_read_from_their_beginning(spark: Any, bootstrap: str, topic: str, tmp_path: Path) -> None:
+    create_topic(bootstrap, topic, 1)
+    numbered(bootstrap, topic, range(100))
+    drain(load_stream(spark, bootstrap, subscribe=topic), tmp_path)
+    client = admin(bootstrap)
+    for future in client.create_partitions([NewPartitions(topic, 4)]).values():
+        future.result(timeout=30)
+    time.sleep(0.5)
+    numbered(bootstrap, topic, range(100, 300))
+    drain(load_stream(spark, bootstrap, subscribe=topic), tmp_path)
+    assert drained(spark, tmp_path) == list(range(300))
+
+
+def test_new_topics_of_a_pattern_are_found_by_a_running_query(spark: Any, odradek: str, topic: str) -> None:
+    create_topic(odradek, f"{topic}-0")
+    numbered(odradek, f"{topic}-0", range(10))
+    stream = load_stream(spark, odradek, subscribePattern=f"{topic}-.*")
+    query = stream.writeStream.format("memory").queryName("found").start()
+    try:
+        query.processAllAvailable()
+        create_topic(odradek, f"{topic}-1")
+        numbered(odradek, f"{topic}-1", range(10, 20))
+        deadline = time.monotonic() + 20
+        while spark.table("found").count() < 20:
+            assert time.monotonic() < deadline, "the new topic was not read"
+            time.sleep(0.1)
+        assert sorted(int(r.value) for r in spark.table("found").collect()) == list(range(20))
+    finally:
+        query.stop()
+
+
+def test_progress_is_committed_for_a_group(spark: Any, bootstrap: str, topic: str, tmp_path: Path) -> None:
+    create_topic(bootstrap, topic, 2)
+    numbered(bootstrap, topic, range(100))
+    stream = load_stream(spark, bootstrap, subscribe=topic, groupId=f"group-of-{topic}")
+    query = stream.writeStream.format("noop").option("checkpointLocation", str(tmp_path / "c")).start()
+    try:
+        deadline = time.monotonic() + 20
+        while sum(committed(bootstrap, f"group-of-{topic}", topic, 2)) != 100:
+            assert time.monotonic() < deadline, committed(bootstrap, f"group-of-{topic}", topic, 2)
+            time.sleep(0.2)
+    finally:
+        query.stop()
+
+
+def test_lost_data_ends_the_query_with_the_exact_range(spark: Any, odradek: str, topic: str, tmp_path: Path) -> None:
+    create_topic(odradek, topic)
+    numbered(odradek, topic, range(10))
+    drain(load_stream(spark, odradek, subscribe=topic), tmp_path)
+    shutil.copytree(tmp_path, tmp_path / "copy")
+    numbered(odradek, topic, range(10, 50))
+    client = admin(odradek)
+    for future in client.delete_records([TopicPartition(topic, 0, 30)]).values():
+        future.result(timeout=30)
+    with pytest.raises(Exception, match=r"offsets 10 to 29 \(20 offsets\), the log now starts at 30"):
+        drain(load_stream(spark, odradek, subscribe=topic), tmp_path)
+    drain(load_stream(spark, odradek, subscribe=topic, failOnDataLoss=False), tmp_path)
+    assert drained(spark, tmp_path) == [*range(10), *range(30, 50)]
+
+
+def test_the_offsets_in_the_checkpoint_are_those_of_sparks_kafka_source(
+    spark: Any, odradek: str, topic: str, tmp_path: Path
+) -> None:
+    create_topic(odradek, topic, 2)
+    numbered(odradek, topic, range(20))
+    drain(load_stream(spark, odradek, subscribe=topic), tmp_path)
+    last = (tmp_path / "sink-checkpoint" / "offsets" / "0").read_text().splitlines()[-1]
+    ends = json.loads(last)
+    assert ends.keys() == {topic} and ends[topic].keys() == {"0", "1"} and sum(ends[topic].values()) == 20
+
+
+def test_a_broker_that_is_killed_does_not_end_the_query(spark: Any, own_node: Node, tmp_path: Path) -> None:
+    """kill -9 while records come in and are read; nothing is lost, nothing is there twice."""
+    bootstrap = own_node.bootstrap
+    create_topic(bootstrap, "steady", 2)
+    numbered(bootstrap, "steady", range(100))
+    stream = load_stream(spark, bootstrap, subscribe="steady").selectExpr("CAST(value AS STRING) AS value")
+    writer = stream.writeStream.format("parquet").option("checkpointLocation", str(tmp_path / "sink-checkpoint"))
+    query = writer.option("path", str(tmp_path / "sink")).start()
+    try:
+        query.processAllAvailable()
+        feeding = threading.Thread(
+            target=numbered, args=(bootstrap, "steady", range(100, 20_000)), kwargs={"enable_idempotence": True}
+        )
+        feeding.start()
+        time.sleep(0.3)
+        own_node.kill()
+        time.sleep(1.5)
+        own_node.start()
+        feeding.join(60)
+        assert not feeding.is_alive()
+        query.processAllAvailable()
+        assert query.isActive, query.exception()
+    finally:
+        query.stop()
+    assert drained(spark, tmp_path) == list(range(20_000))
