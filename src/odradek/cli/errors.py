@@ -28,7 +28,7 @@ _HINTS = {
     "INVALID_REPLICA_ASSIGNMENT": "`odradek cluster brokers` shows the ids of the brokers",
     "INVALID_CONFIG": "`odradek configs describe --all` shows settings with their values",
     "BROKER_NOT_AVAILABLE": "`odradek cluster brokers` shows the ids of the brokers",
-    "LEADER_NOT_AVAILABLE": "`odradek topics describe --unavailable-partitions` shows which have none; start their brokers",
+    "LEADER_NOT_AVAILABLE": "start the brokers that `odradek topics describe --unavailable-partitions` shows",
     "GROUP_ID_NOT_FOUND": "`odradek groups list` shows which groups there are",
     "NON_EMPTY_GROUP": "stop its members first; `odradek groups describe --members` shows them",
     "UNKNOWN_MEMBER_ID": "the group has members: stop them first",

@@ -1,0 +1,182 @@
+"""`odradek cluster`: what the cluster says of itself: id, brokers, features, quorum."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import typer
+
+from odradek.cli.connect import DEFAULT_BOOTSTRAP, BootstrapOption, CommandConfigOption, administer, target
+from odradek.cli.output import JsonOption, print_json, print_table
+
+if TYPE_CHECKING:
+    from odradek.client.cluster import Cluster
+
+app = typer.Typer(add_completion=False, no_args_is_help=True, help="Show the cluster: id, brokers, features, quorum.")
+
+_METADATA_VERSION = "metadata.version"
+
+
+@app.command("id")
+def cluster_id(
+    bootstrap_server: BootstrapOption = DEFAULT_BOOTSTRAP,
+    command_config: CommandConfigOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Print the cluster's id."""
+
+    async def work(cluster: Cluster) -> str | None:
+        return (await cluster.metadata([])).cluster_id
+
+    found = administer(target(bootstrap_server, command_config), work)
+    if as_json:
+        print_json({"cluster_id": found})
+    else:
+        typer.echo(found)
+
+
+@app.command("brokers")
+def brokers(
+    bootstrap_server: BootstrapOption = DEFAULT_BOOTSTRAP,
+    command_config: CommandConfigOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Show the brokers, those included that do not serve now, and which of them is the controller for clients."""
+
+    async def work(cluster: Cluster) -> list[dict[str, Any]]:
+        from odradek.client.admin import describe_cluster
+
+        found = await describe_cluster(cluster, fenced=True)
+        return [
+            {
+                "broker": broker.broker_id,
+                "host": broker.host,
+                "port": broker.port,
+                "rack": broker.rack,
+                "fenced": broker.is_fenced,
+                "controller": broker.broker_id == found.controller_id,
+            }
+            for broker in sorted(found.brokers, key=lambda broker: broker.broker_id)
+        ]
+
+    found = administer(target(bootstrap_server, command_config), work)
+    if as_json:
+        print_json(found)
+        return
+    print_table(
+        ["BROKER", "ADDRESS", "RACK", "STATE", "CONTROLLER"],
+        [
+            [
+                each["broker"],
+                f"{each['host']}:{each['port']}",
+                each["rack"],
+                "fenced" if each["fenced"] else "active",
+                "yes" if each["controller"] else "no",
+            ]
+            for each in found
+        ],
+    )
+
+
+@app.command("features")
+def features(
+    bootstrap_server: BootstrapOption = DEFAULT_BOOTSTRAP,
+    command_config: CommandConfigOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Show which features the broker knows, and at which level the cluster has them."""
+
+    async def work(cluster: Cluster) -> tuple[list[dict[str, Any]], int]:
+        response = (await cluster.any_connection()).features
+        levels = {feature.name: feature.max_version_level for feature in response.finalized_features}
+        known = {feature.name: (feature.min_version, feature.max_version) for feature in response.supported_features}
+        found = [
+            {
+                "feature": name,
+                "supported_min": known.get(name, (None, None))[0],
+                "supported_max": known.get(name, (None, None))[1],
+                "level": levels.get(name, 0),
+                "release": _release(levels[name]) if name == _METADATA_VERSION and name in levels else None,
+            }
+            for name in sorted(known.keys() | levels.keys())
+        ]
+        return found, response.finalized_features_epoch
+
+    found, offset = administer(target(bootstrap_server, command_config), work)
+    if as_json:
+        print_json({"features": found, "metadata_offset": offset})
+        return
+    print_table(
+        ["FEATURE", "SUPPORTED-MIN", "SUPPORTED-MAX", "LEVEL", "RELEASE"],
+        [
+            [each["feature"], each["supported_min"], each["supported_max"], each["level"], each["release"]]
+            for each in found
+        ],
+    )
+
+
+@app.command("quorum")
+def quorum(
+    bootstrap_server: BootstrapOption = DEFAULT_BOOTSTRAP,
+    command_config: CommandConfigOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Show the quorum that keeps the metadata: leader, voters, observers, how far each has read."""
+
+    async def work(cluster: Cluster) -> dict[str, Any]:
+        from odradek.client.admin import describe_quorum
+        from odradek.raft.quorum_state import uuid_text
+
+        response = await describe_quorum(cluster)
+        state = response.topics[0].partitions[0]
+        addresses = {
+            node.node_id: [f"{listener.name}://{listener.host}:{listener.port}" for listener in node.listeners]
+            for node in response.nodes
+        }
+        end = max([replica.log_end_offset for replica in state.current_voters], default=0)
+
+        def replica_of(replica: Any, role: str) -> dict[str, Any]:
+            return {
+                "node": replica.replica_id,
+                "role": "leader" if replica.replica_id == state.leader_id else role,
+                "directory_id": uuid_text(replica.replica_directory_id),
+                "log_end_offset": replica.log_end_offset,
+                "lag": max(0, end - replica.log_end_offset),
+                "last_fetch_ms": replica.last_fetch_timestamp,
+                "last_caught_up_ms": replica.last_caught_up_timestamp,
+                "endpoints": addresses.get(replica.replica_id, []),
+            }
+
+        return {
+            "leader": state.leader_id,
+            "leader_epoch": state.leader_epoch,
+            "high_watermark": state.high_watermark,
+            "replicas": [replica_of(replica, "voter") for replica in state.current_voters]
+            + [replica_of(replica, "observer") for replica in state.observers],
+        }
+
+    found = administer(target(bootstrap_server, command_config), work)
+    if as_json:
+        print_json(found)
+        return
+    typer.echo(f"Leader {found['leader']}, epoch {found['leader_epoch']}, high watermark {found['high_watermark']}\n")
+    print_table(
+        ["NODE", "ROLE", "LOG-END-OFFSET", "LAG", "DIRECTORY-ID", "ENDPOINTS"],
+        [
+            [
+                each["node"],
+                each["role"],
+                each["log_end_offset"],
+                each["lag"],
+                each["directory_id"],
+                ",".join(each["endpoints"]) or None,
+            ]
+            for each in found["replicas"]
+        ],
+    )
+
+
+def _release(level: int) -> str | None:
+    from odradek.metadata.features import metadata_name
+
+    return metadata_name(level)

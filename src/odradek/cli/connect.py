@@ -1,0 +1,191 @@
+"""What all commands that talk to a cluster share: their options, the client's settings, and running a coroutine.
+
+Administration goes through `odradek.client`. Its settings come from a properties file as Kafka's tools take one; of
+those only what matters to a client that administers is read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
+
+import typer
+
+from odradek.cli.errors import BAD_CONFIG, CliError
+
+if TYPE_CHECKING:
+    import ssl
+
+    from odradek.client.cluster import Cluster
+
+T = TypeVar("T")
+
+DEFAULT_BOOTSTRAP = "127.0.0.1:9092"
+# Kafka's default.api.timeout.ms is a minute; a person at a terminal has given up by then.
+DEFAULT_TIMEOUT_MS = 30_000
+
+BootstrapOption = Annotated[
+    str,
+    typer.Option(
+        "--bootstrap-server",
+        help="host:port[,host:port]… of brokers.",
+        envvar="ODRADEK_BOOTSTRAP_SERVER",
+        metavar="HOST:PORT",
+    ),
+]
+CommandConfigOption = Annotated[
+    Path | None,
+    typer.Option("--command-config", help="Properties file with settings of the client.", metavar="FILE"),
+]
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """Which cluster, and how to reach it."""
+
+    bootstrap: str
+    properties: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def timeout_ms(self) -> int:
+        """For one operation, retries included."""
+        text = self.properties.get("default.api.timeout.ms") or self.properties.get("request.timeout.ms")
+        if text is None:
+            return DEFAULT_TIMEOUT_MS
+        if not text.isdigit() or int(text) == 0:
+            raise CliError(f"--command-config: a timeout of {text!r} is no number of milliseconds", code=BAD_CONFIG)
+        return int(text)
+
+    @property
+    def security_protocol(self) -> str:
+        return self.properties.get("security.protocol", "PLAINTEXT").upper()
+
+
+def target(bootstrap: str, command_config: Path | None) -> Target:
+    """The cluster that the options name; `bootstrap.servers` of the file counts where the option is not given.
+
+    Raises:
+        CliError: a file that cannot be read.
+    """
+    properties = read_properties(command_config) if command_config is not None else {}
+    if bootstrap == DEFAULT_BOOTSTRAP:
+        bootstrap = properties.get("bootstrap.servers", bootstrap)
+    return Target(bootstrap, properties)
+
+
+def read_properties(path: Path) -> dict[str, str]:
+    """A properties file. Raises CliError."""
+    from odradek.common.properties import parse_properties
+
+    try:
+        return parse_properties(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise CliError(f"{path}: {error.strerror or error}; name a file that can be read", code=BAD_CONFIG) from None
+    except ValueError as error:
+        raise CliError(f"{path}: {error}; write it as key=value lines", code=BAD_CONFIG) from None
+
+
+def administer(where: Target, work: Callable[[Cluster], Awaitable[T]]) -> T:
+    """Run `work` with a connected cluster and return what it returns.
+
+    Raises:
+        CliError: nobody answers, with what to check; else what `work` raises.
+    """
+    import asyncio
+
+    from odradek.client.cluster import Cluster, parse_bootstrap
+    from odradek.client.connection import RequestTimeoutError, UnreachableError, UnsupportedRequestError
+    from odradek.common.real_io import RealClock, RealNetwork
+
+    try:
+        addresses = parse_bootstrap(where.bootstrap)
+    except ValueError as error:
+        raise CliError(f"--bootstrap-server: {error}; give host:port[,host:port]…", code=BAD_CONFIG) from None
+    tls = _tls(where)
+
+    async def connected() -> T:
+        client_id = where.properties.get("client.id", "odradek-cli")
+        async with Cluster(
+            RealNetwork(), RealClock(), addresses, client_id=client_id, timeout_ms=where.timeout_ms, tls=tls
+        ) as cluster:
+            return await work(cluster)
+
+    try:
+        return asyncio.run(connected())
+    except (UnreachableError, RequestTimeoutError) as error:
+        raise unreachable(where, str(error)) from None
+    except UnsupportedRequestError as error:
+        raise CliError(f"{error}; this command needs a newer broker") from None
+
+
+def unreachable(where: Target, reason: str) -> CliError:
+    """The error for a cluster that does not answer."""
+    from odradek.cli.errors import UNREACHABLE
+
+    hint = "is a broker running there? Start one with `odradek broker` or set --bootstrap-server"
+    if where.security_protocol == "PLAINTEXT" and "closed the connection" in reason:
+        hint = "does that listener expect TLS? Set security.protocol=SSL in --command-config"
+    return CliError(f"{reason}; {hint}", code=UNREACHABLE)
+
+
+def _tls(where: Target) -> ssl.SSLContext | None:
+    protocol = where.security_protocol
+    if protocol == "PLAINTEXT":
+        return None
+    if protocol != "SSL":
+        raise CliError(
+            f"security.protocol={protocol} is not supported yet; use a listener with PLAINTEXT or SSL", code=BAD_CONFIG
+        )
+    import ssl
+
+    values = where.properties
+    authority = values.get("ssl.truststore.location") or values.get("ssl.ca.location")
+    certificate = values.get("ssl.keystore.location") or values.get("ssl.certificate.location")
+    try:
+        context = ssl.create_default_context(cafile=authority, cadata=values.get("ssl.truststore.certificates"))
+        if certificate is not None:
+            password = values.get("ssl.key.password")
+            context.load_cert_chain(certificate, values.get("ssl.key.location"), password)
+    except (OSError, ssl.SSLError) as error:
+        named = ", ".join(str(name) for name in (authority, certificate) if name)
+        reason = error.strerror or "not PEM"
+        raise CliError(
+            f"TLS: {named}: {reason}; stores must be PEM files (ssl.truststore.type=PEM)", code=BAD_CONFIG
+        ) from None
+    if values.get("ssl.endpoint.identification.algorithm", "https") == "":
+        context.check_hostname = False
+    return context
+
+
+def parse_assignments(items: list[str] | None, option: str) -> dict[str, str]:
+    """`key=value` of a repeated option; raises CliError."""
+    found = {}
+    for item in items or []:
+        key, sign, value = item.partition("=")
+        if not sign or not key.strip():
+            raise CliError(f"{option} {item}: must be key=value", code=BAD_CONFIG)
+        found[key.strip()] = value
+    return found
+
+
+def plain(message: Any) -> Any:
+    """A message as values that JSON has: structs as objects, ids as Kafka's text, bytes as base64."""
+    from uuid import UUID
+
+    from odradek.protocol.declare import Message
+
+    if isinstance(message, Message):
+        return {spec.name: plain(getattr(message, spec.name)) for spec in message.FIELDS}
+    if isinstance(message, list | tuple):
+        return [plain(item) for item in message]
+    if isinstance(message, UUID):
+        from odradek.raft.quorum_state import uuid_text
+
+        return uuid_text(message)
+    if isinstance(message, bytes | bytearray | memoryview):
+        import base64
+
+        return base64.b64encode(bytes(message)).decode()
+    return message

@@ -1,0 +1,372 @@
+"""`odradek groups`: list, describe, delete and reset groups of consumers."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from odradek.cli.connect import DEFAULT_BOOTSTRAP, BootstrapOption, CommandConfigOption, administer, target
+from odradek.cli.errors import FAILED, USAGE, CliError
+from odradek.cli.offsets import ResetPlan, export_plan, parse_topic, plan_reset, wanted_position
+from odradek.cli.output import JsonOption, note, print_json, print_table
+
+if TYPE_CHECKING:
+    from odradek.client.cluster import Cluster
+    from odradek.client.groups import GroupDescription, TopicPartition
+
+app = typer.Typer(add_completion=False, no_args_is_help=True, help="List, describe, delete and reset consumer groups.")
+
+GroupOption = Annotated[list[str], typer.Option("--group", help="The group's name; may be given often.")]
+GroupsOption = Annotated[list[str] | None, typer.Option("--group", help="The group's name; may be given often.")]
+AllGroupsOption = Annotated[bool, typer.Option("--all-groups", help="Every group.")]
+TopicsOption = Annotated[
+    list[str] | None,
+    typer.Option("--topic", help="A topic, or topic:0,2 for some of its partitions. May be given often."),
+]
+
+
+@app.command("list")
+def list_groups(
+    state: Annotated[list[str] | None, typer.Option("--state", help="Only groups in this state, as Empty.")] = None,
+    type_: Annotated[list[str] | None, typer.Option("--type", help="Only groups of this type, as classic.")] = None,
+    bootstrap_server: BootstrapOption = DEFAULT_BOOTSTRAP,
+    command_config: CommandConfigOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Show the groups of all brokers."""
+
+    async def work(cluster: Cluster) -> list[dict[str, Any]]:
+        from odradek.client import groups
+
+        return [
+            {
+                "group": group.group_id,
+                "type": group.group_type.lower() or "classic",
+                "protocol": group.protocol_type,
+                "state": group.group_state,
+            }
+            for group in await groups.list_groups(cluster)
+        ]
+
+    found = administer(target(bootstrap_server, command_config), work)
+    states, types = _lowered(state), _lowered(type_)
+    found = [
+        each
+        for each in found
+        if (not states or each["state"].lower() in states) and (not types or each["type"].lower() in types)
+    ]
+    if as_json:
+        print_json(found)
+    else:
+        print_table(["GROUP", "TYPE", "PROTOCOL", "STATE"], [list(each.values()) for each in found])
+
+
+@app.command("describe")
+def describe(
+    group: GroupsOption = None,
+    all_groups: AllGroupsOption = False,
+    members: Annotated[bool, typer.Option("--members", help="Show the members instead of the offsets.")] = False,
+    state: Annotated[bool, typer.Option("--state", help="Show the state of the group instead of the offsets.")] = False,
+    bootstrap_server: BootstrapOption = DEFAULT_BOOTSTRAP,
+    command_config: CommandConfigOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Show what groups have committed, how far behind they are, and who reads what."""
+    if members and state:
+        raise CliError("--members and --state exclude each other; choose one", code=USAGE)
+
+    async def work(cluster: Cluster) -> list[dict[str, Any]]:
+        names = await _group_names(cluster, group, all_groups)
+        return [await _described(cluster, name, with_offsets=not (members or state) or as_json) for name in names]
+
+    found = administer(target(bootstrap_server, command_config), work)
+    if as_json:
+        print_json(found)
+        return
+    for index, each in enumerate(found):
+        if index:
+            typer.echo("")
+        _print_group(each, members=members, state=state)
+
+
+@app.command("delete")
+def delete(
+    group: GroupsOption = None,
+    all_groups: AllGroupsOption = False,
+    bootstrap_server: BootstrapOption = DEFAULT_BOOTSTRAP,
+    command_config: CommandConfigOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Delete groups without members, with what they have committed."""
+
+    async def work(cluster: Cluster) -> list[str]:
+        from odradek.client.groups import delete_group
+
+        names = await _group_names(cluster, group, all_groups)
+        for name in names:
+            await delete_group(cluster, name)
+        return names
+
+    names = administer(target(bootstrap_server, command_config), work)
+    if as_json:
+        print_json({"deleted": names})
+        return
+    for name in names:
+        typer.echo(f"Deleted group {name}.")
+
+
+@app.command("reset-offsets")
+def reset_offsets(
+    group: GroupOption,
+    topic: TopicsOption = None,
+    all_topics: Annotated[bool, typer.Option("--all-topics", help="Every topic the group has committed for.")] = False,
+    to_earliest: Annotated[bool, typer.Option("--to-earliest", help="To the first record there is.")] = False,
+    to_latest: Annotated[bool, typer.Option("--to-latest", help="Behind the last record.")] = False,
+    to_current: Annotated[bool, typer.Option("--to-current", help="To what is committed now.")] = False,
+    to_offset: Annotated[int | None, typer.Option("--to-offset", help="To this offset.", min=0)] = None,
+    to_datetime: Annotated[
+        str | None,
+        typer.Option("--to-datetime", help="To the first record at or after 2026-01-31T12:00:00.000 (UTC or +hh:mm)."),
+    ] = None,
+    by_duration: Annotated[
+        str | None, typer.Option("--by-duration", help="To the first record of the last P1DT2H30M, or so.")
+    ] = None,
+    shift_by: Annotated[int | None, typer.Option("--shift-by", help="By so many records, back if negative.")] = None,
+    from_file: Annotated[
+        Path | None, typer.Option("--from-file", help="As --export wrote: topic,partition,offset.")
+    ] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show what would be; this is the default.")] = False,
+    execute: Annotated[bool, typer.Option("--execute", help="Do it.")] = False,
+    export: Annotated[bool, typer.Option("--export", help="Print CSV for --from-file, and do nothing.")] = False,
+    bootstrap_server: BootstrapOption = DEFAULT_BOOTSTRAP,
+    command_config: CommandConfigOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Set what groups without members have committed; without --execute only show it."""
+    if execute + dry_run + export > 1:
+        raise CliError("--dry-run, --execute and --export exclude each other; choose one", code=USAGE)
+    position = wanted_position(
+        earliest=to_earliest,
+        latest=to_latest,
+        current=to_current,
+        offset=to_offset,
+        datetime_text=to_datetime,
+        duration=by_duration,
+        shift=shift_by,
+        file=from_file,
+    )
+    if from_file is None and bool(topic) == all_topics:
+        raise CliError("say which topics: --topic NAME, or --all-topics", code=USAGE)
+    chosen = [parse_topic(item) for item in topic or []]
+
+    async def work(cluster: Cluster) -> list[ResetPlan]:
+        from odradek.client.groups import commit_offsets
+
+        plans = [await plan_reset(cluster, name, chosen, position) for name in group]
+        for plan in plans:
+            await _check_idle(cluster, plan.group)
+        if execute:
+            for plan in plans:
+                await commit_offsets(cluster, plan.group, {key: new for key, (_, new) in plan.offsets.items()})
+        return plans
+
+    plans = administer(target(bootstrap_server, command_config), work)
+    for plan in plans:
+        for warning in plan.warnings:
+            note(f"odradek: {plan.group}: {warning}")
+    if export:
+        typer.echo(export_plan(plans), nl=False)
+        return
+    rows = [
+        [plan.group, name, index, before, new]
+        for plan in plans
+        for (name, index), (before, new) in sorted(plan.offsets.items())
+    ]
+    if as_json:
+        keys = ("group", "topic", "partition", "current_offset", "new_offset")
+        print_json({"executed": execute, "offsets": [dict(zip(keys, row, strict=True)) for row in rows]})
+        return
+    print_table(["GROUP", "TOPIC", "PARTITION", "CURRENT-OFFSET", "NEW-OFFSET"], rows)
+    if not execute:
+        note("nothing was changed; pass --execute to do it")
+
+
+@app.command("delete-offsets")
+def delete_offsets(
+    group: Annotated[str, typer.Option("--group", help="The group's name.")],
+    topic: Annotated[
+        list[str], typer.Option("--topic", help="A topic, or topic:0,2 for some partitions. May be given often.")
+    ],
+    bootstrap_server: BootstrapOption = DEFAULT_BOOTSTRAP,
+    command_config: CommandConfigOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Forget what a group has committed for topics that no member reads."""
+    chosen = [parse_topic(item) for item in topic]
+
+    async def work(cluster: Cluster) -> dict[TopicPartition, int]:
+        from odradek.client import groups
+
+        await groups.describe_group(cluster, group)
+        committed = await groups.committed_offsets(cluster, group)
+        partitions = [
+            key for key in sorted(committed) for name, some in chosen if key[0] == name and (not some or key[1] in some)
+        ]
+        if not partitions:
+            raise CliError(f"group {group} has committed nothing there; `odradek groups describe` shows what it has")
+        return await groups.delete_offsets(cluster, group, dict.fromkeys(partitions))
+
+    from odradek.common.errors import ErrorCode
+
+    results = administer(target(bootstrap_server, command_config), work)
+    rows = [
+        [name, index, "deleted" if code == 0 else ErrorCode(code).name]
+        for (name, index), code in sorted(results.items())
+    ]
+    if as_json:
+        print_json([dict(zip(("topic", "partition", "result"), row, strict=True)) for row in rows])
+    else:
+        print_table(["TOPIC", "PARTITION", "RESULT"], rows)
+    if any(code for code in results.values()):
+        raise typer.Exit(FAILED)
+
+
+def _lowered(items: list[str] | None) -> set[str]:
+    return {part.strip().lower() for item in items or [] for part in item.split(",") if part.strip()}
+
+
+async def _group_names(cluster: Cluster, group: list[str] | None, all_groups: bool) -> list[str]:
+    from odradek.client.groups import list_groups
+
+    if bool(group) == all_groups:
+        raise CliError("say which groups: --group NAME, or --all-groups", code=USAGE)
+    return group or [each.group_id for each in await list_groups(cluster)]
+
+
+async def _check_idle(cluster: Cluster, name: str) -> None:
+    from odradek.client.groups import describe_group
+    from odradek.common.errors import ApiError, ErrorCode
+
+    try:
+        group = await describe_group(cluster, name)
+    except ApiError as error:
+        # A group that does not exist yet may be given offsets to begin with.
+        if error.code is ErrorCode.GROUP_ID_NOT_FOUND:
+            return
+        raise
+    if group.members:
+        raise CliError(f"group {name} is in use ({group.state}, {len(group.members)} members); stop its members first")
+
+
+async def _described(cluster: Cluster, name: str, *, with_offsets: bool) -> dict[str, Any]:
+    from odradek.client import groups
+
+    group = await groups.describe_group(cluster, name)
+    found: dict[str, Any] = {
+        "group": name,
+        "type": group.kind,
+        "protocol": group.protocol_type,
+        "state": group.state,
+        "assignor": group.assignor,
+        "coordinator": group.coordinator_id,
+        "members": [
+            {
+                "member_id": member.member_id,
+                "instance_id": member.instance_id,
+                "client_id": member.client_id,
+                "host": member.client_host,
+                "assignment": [{"topic": topic, "partition": index} for topic, index in sorted(member.assignment)],
+            }
+            for member in group.members
+        ],
+    }
+    if with_offsets:
+        found["offsets"] = await _offsets(cluster, group)
+    return found
+
+
+async def _offsets(cluster: Cluster, group: GroupDescription) -> list[dict[str, Any]]:
+    from odradek.client import groups
+    from odradek.common.errors import ApiError
+
+    committed = await groups.committed_offsets(cluster, group.group_id)
+    readers = {key: member for member in group.members for key in member.assignment}
+
+    async def end_of(key: TopicPartition) -> int | None:
+        try:
+            return (await groups.list_offsets(cluster, {key: groups.LATEST}))[key]
+        except ApiError:
+            return None  # deleted, or without a leader: what is committed is still worth showing
+
+    keys = sorted(committed.keys() | readers.keys())
+    try:
+        ends: dict[TopicPartition, int | None] = dict(
+            await groups.list_offsets(cluster, dict.fromkeys(keys, groups.LATEST))
+        )
+    except ApiError:
+        ends = dict(zip(keys, await asyncio.gather(*map(end_of, keys)), strict=True))
+    rows = []
+    for key in keys:
+        offset = committed[key].offset if key in committed else None
+        end = ends.get(key)
+        reader = readers.get(key)
+        rows.append(
+            {
+                "topic": key[0],
+                "partition": key[1],
+                "current_offset": offset,
+                "log_end_offset": end,
+                "lag": None if offset is None or end is None else max(0, end - offset),
+                "member_id": reader.member_id if reader else None,
+                "host": reader.client_host if reader else None,
+                "client_id": reader.client_id if reader else None,
+            }
+        )
+    return rows
+
+
+def _print_group(group: dict[str, Any], *, members: bool, state: bool) -> None:
+    if state:
+        print_table(
+            ["GROUP", "COORDINATOR", "TYPE", "ASSIGNOR", "STATE", "MEMBERS"],
+            [
+                [
+                    group["group"],
+                    group["coordinator"],
+                    group["type"],
+                    group["assignor"] or None,
+                    group["state"],
+                    len(group["members"]),
+                ]
+            ],
+        )
+        return
+    if not group["members"]:
+        note(f"group {group['group']} has no active members ({group['state']})")
+    if members:
+        print_table(
+            ["GROUP", "CONSUMER-ID", "HOST", "CLIENT-ID", "PARTITIONS", "ASSIGNMENT"],
+            [
+                [
+                    group["group"],
+                    each["member_id"],
+                    each["host"],
+                    each["client_id"],
+                    len(each["assignment"]),
+                    ",".join(f"{one['topic']}-{one['partition']}" for one in each["assignment"]) or None,
+                ]
+                for each in group["members"]
+            ],
+        )
+        return
+    headings = ["GROUP", "TOPIC", "PARTITION", "CURRENT-OFFSET", "LOG-END-OFFSET", "LAG", "CONSUMER-ID", "HOST"]
+    print_table(
+        [*headings, "CLIENT-ID"],
+        [[group["group"], *(each[key] for key in _COLUMNS)] for each in group["offsets"]],
+    )
+
+
+_COLUMNS = ("topic", "partition", "current_offset", "log_end_offset", "lag", "member_id", "host", "client_id")

@@ -1,0 +1,342 @@
+"""`odradek topics`: create, list, describe, alter and delete topics."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from odradek.cli.connect import (
+    DEFAULT_BOOTSTRAP,
+    BootstrapOption,
+    CommandConfigOption,
+    administer,
+    parse_assignments,
+    target,
+)
+from odradek.cli.errors import BAD_CONFIG, NOT_FOUND, CliError
+from odradek.cli.output import JsonOption, print_json, print_table
+
+if TYPE_CHECKING:
+    from odradek.client.cluster import Cluster
+    from odradek.protocol.messages.metadata_response import MetadataResponsePartition, MetadataResponseTopic
+
+app = typer.Typer(add_completion=False, no_args_is_help=True, help="Create, list, describe, alter and delete topics.")
+
+TopicOption = Annotated[str, typer.Option("--topic", help="The topic's name.")]
+PatternOption = Annotated[
+    str | None, typer.Option("--topic", help="A name, or a regular expression that must match the whole name.")
+]
+AssignmentOption = Annotated[
+    str,
+    typer.Option("--replica-assignment", help="Brokers of each partition: 1:2,2:3 is 1 and 2 for the first, 2 and 3."),
+]
+ExcludeInternalOption = Annotated[bool, typer.Option("--exclude-internal", help="Leave internal topics out.")]
+
+
+@app.command("create")
+def create(
+    topic: TopicOption,
+    partitions: Annotated[
+        int | None, typer.Option("--partitions", help="How many; else as the broker's default.", min=1)
+    ] = None,
+    replication_factor: Annotated[
+        int | None, typer.Option("--replication-factor", help="Copies of each; else as the broker's default.", min=1)
+    ] = None,
+    replica_assignment: AssignmentOption = "",
+    config: Annotated[list[str] | None, typer.Option("--config", help="key=value; may be given often.")] = None,
+    if_not_exists: Annotated[bool, typer.Option("--if-not-exists", help="Do nothing where it exists.")] = False,
+    validate_only: Annotated[bool, typer.Option("--validate-only", help="Only say whether it could be.")] = False,
+    bootstrap_server: BootstrapOption = DEFAULT_BOOTSTRAP,
+    command_config: CommandConfigOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Create a topic."""
+    assignment = _assignment(replica_assignment)
+    if assignment and (partitions or replication_factor):
+        raise CliError("--replica-assignment says both counts; leave --partitions and --replication-factor out", code=2)
+    configs = parse_assignments(config, "--config")
+
+    async def work(cluster: Cluster) -> dict[str, Any]:
+        from odradek.client.admin import UNSET_COUNT, create_topic
+        from odradek.common.errors import ApiError, ErrorCode
+        from odradek.raft.quorum_state import uuid_text
+
+        try:
+            made = await create_topic(
+                cluster,
+                topic,
+                partitions=partitions or UNSET_COUNT,
+                replication_factor=replication_factor or UNSET_COUNT,
+                assignment=assignment,
+                configs=configs,
+                validate_only=validate_only,
+            )
+        except ApiError as error:
+            if error.code is ErrorCode.TOPIC_ALREADY_EXISTS and if_not_exists:
+                return {"topic": topic, "created": False}
+            raise
+        return {
+            "topic": topic,
+            "created": not validate_only,
+            "topic_id": uuid_text(made.topic_id),
+            "partitions": made.num_partitions,
+            "replication_factor": made.replication_factor,
+        }
+
+    result = administer(target(bootstrap_server, command_config), work)
+    if as_json:
+        print_json(result)
+    elif result["created"]:
+        typer.echo(f"Created topic {topic}.")
+    else:
+        typer.echo(f"Topic {topic} could be created." if validate_only else f"Topic {topic} exists already.")
+
+
+@app.command("list")
+def list_topics(
+    topic: PatternOption = None,
+    exclude_internal: ExcludeInternalOption = False,
+    bootstrap_server: BootstrapOption = DEFAULT_BOOTSTRAP,
+    command_config: CommandConfigOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Print the names of topics."""
+
+    async def work(cluster: Cluster) -> list[str]:
+        found = matching((await cluster.metadata()).topics, topic, exclude_internal)
+        return [each.name or "" for each in found]
+
+    names = administer(target(bootstrap_server, command_config), work)
+    if as_json:
+        print_json(names)
+        return
+    for name in names:
+        typer.echo(name)
+
+
+@app.command("describe")
+def describe(
+    topic: PatternOption = None,
+    exclude_internal: ExcludeInternalOption = False,
+    under_replicated: Annotated[
+        bool, typer.Option("--under-replicated-partitions", help="Only partitions with a copy out of sync.")
+    ] = False,
+    unavailable: Annotated[
+        bool, typer.Option("--unavailable-partitions", help="Only partitions without a leader.")
+    ] = False,
+    overrides: Annotated[
+        bool, typer.Option("--topics-with-overrides", help="Only topics with settings of their own, not partitions.")
+    ] = False,
+    bootstrap_server: BootstrapOption = DEFAULT_BOOTSTRAP,
+    command_config: CommandConfigOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Show the partitions, copies and settings of topics."""
+
+    async def work(cluster: Cluster) -> list[dict[str, Any]]:
+        found = matching((await cluster.metadata()).topics, topic, exclude_internal)
+        if topic is not None and not found:
+            raise missing(topic)
+        return await _described(cluster, found)
+
+    topics = administer(target(bootstrap_server, command_config), work)
+    if overrides:
+        topics = [each for each in topics if each["configs"]]
+    if under_replicated or unavailable:
+        for each in topics:
+            each["partitions"] = [
+                one
+                for one in each["partitions"]
+                if (unavailable and one["leader"] is None)
+                or (under_replicated and len(one["isr"]) < len(one["replicas"]))
+            ]
+        topics = [each for each in topics if each["partitions"]]
+    if as_json:
+        print_json(topics)
+    else:
+        _print_topics(topics, heads=not (under_replicated or unavailable), partitions=not overrides)
+
+
+@app.command("alter")
+def alter(
+    topic: TopicOption,
+    partitions: Annotated[int, typer.Option("--partitions", help="The new number; it can only grow.", min=1)],
+    replica_assignment: AssignmentOption = "",
+    if_exists: Annotated[bool, typer.Option("--if-exists", help="Do nothing where it does not exist.")] = False,
+    bootstrap_server: BootstrapOption = DEFAULT_BOOTSTRAP,
+    command_config: CommandConfigOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Give a topic more partitions. Settings are changed by `odradek configs alter`."""
+    assignment = _assignment(replica_assignment)
+
+    async def work(cluster: Cluster) -> bool:
+        from odradek.client.admin import create_partitions
+
+        (found,) = (await cluster.metadata([topic])).topics
+        if found.error_code:
+            if if_exists:
+                return False
+            raise missing(topic)
+        # As in Kafka's tool, the assignment is of all partitions, and those that exist stay as they are.
+        new = assignment[len(found.partitions) :]
+        await create_partitions(cluster, topic, partitions, assignment=new)
+        return True
+
+    done = administer(target(bootstrap_server, command_config), work)
+    if as_json:
+        print_json({"topic": topic, "altered": done, "partitions": partitions})
+    else:
+        typer.echo(f"Topic {topic} has {partitions} partitions." if done else f"Topic {topic} does not exist.")
+
+
+@app.command("delete")
+def delete(
+    topic: Annotated[
+        list[str], typer.Option("--topic", help="A name, or a regular expression for whole names; may be given often.")
+    ],
+    if_exists: Annotated[bool, typer.Option("--if-exists", help="Do nothing where none exists.")] = False,
+    bootstrap_server: BootstrapOption = DEFAULT_BOOTSTRAP,
+    command_config: CommandConfigOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Delete topics with all their records."""
+
+    async def work(cluster: Cluster) -> list[str]:
+        from odradek.client.admin import delete_topic
+
+        topics = (await cluster.metadata()).topics
+        names: dict[str, None] = {}
+        for pattern in topic:
+            found = matching(topics, pattern)
+            if not found and not if_exists:
+                raise missing(pattern)
+            names.update(dict.fromkeys(each.name or "" for each in found))
+        for name in names:
+            await delete_topic(cluster, name)
+        return list(names)
+
+    names = administer(target(bootstrap_server, command_config), work)
+    if as_json:
+        print_json({"deleted": names})
+        return
+    for name in names:
+        typer.echo(f"Deleted topic {name}.")
+
+
+def matching(
+    topics: Sequence[MetadataResponseTopic], pattern: str | None, exclude_internal: bool = False
+) -> list[MetadataResponseTopic]:
+    """The topics of this name; where none has it, those whose whole name the expression matches; by name.
+
+    Raises:
+        CliError: no name and no regular expression.
+    """
+    kept = sorted(
+        (each for each in topics if not (exclude_internal and each.is_internal)), key=lambda each: each.name or ""
+    )
+    if pattern is None:
+        return kept
+    named = [each for each in kept if each.name == pattern]
+    if named:
+        return named
+    try:
+        expression = re.compile(pattern)
+    except re.error as error:
+        raise CliError(
+            f"--topic {pattern}: no such topic, and no regular expression: {error}", code=BAD_CONFIG
+        ) from None
+    return [each for each in kept if expression.fullmatch(each.name or "")]
+
+
+def missing(topic: str) -> CliError:
+    """The error for a topic that does not exist."""
+    return CliError(f"topic {topic} does not exist; `odradek topics list` shows those that do", code=NOT_FOUND)
+
+
+async def _described(cluster: Cluster, topics: Sequence[MetadataResponseTopic]) -> list[dict[str, Any]]:
+    from odradek.client.admin import ResourceType, describe_configs
+    from odradek.raft.quorum_state import uuid_text
+
+    own: dict[str, dict[str, str | None]] = {}
+    if topics:
+        for result in await describe_configs(cluster, ResourceType.TOPIC, [each.name or "" for each in topics]):
+            own[result.resource_name] = {
+                entry.name: entry.value for entry in result.configs if entry.config_source == DYNAMIC_TOPIC
+            }
+    return [
+        {
+            "topic": each.name,
+            "topic_id": uuid_text(each.topic_id),
+            "internal": each.is_internal,
+            "partition_count": len(each.partitions),
+            "replication_factor": len(each.partitions[0].replica_nodes) if each.partitions else 0,
+            "configs": own.get(each.name or "", {}),
+            "partitions": [
+                _partition(one) for one in sorted(each.partitions, key=lambda partition: partition.partition_index)
+            ],
+        }
+        for each in topics
+    ]
+
+
+# Kafka's ConfigSource of a setting that the topic itself has.
+DYNAMIC_TOPIC = 1
+
+
+def _partition(partition: MetadataResponsePartition) -> dict[str, Any]:
+    return {
+        "partition": partition.partition_index,
+        "leader": partition.leader_id if partition.leader_id >= 0 else None,
+        "leader_epoch": partition.leader_epoch,
+        "replicas": partition.replica_nodes,
+        "isr": partition.isr_nodes,
+        "offline_replicas": partition.offline_replicas,
+    }
+
+
+def _print_topics(topics: list[dict[str, Any]], *, heads: bool, partitions: bool) -> None:
+    rows = []
+    for each in topics:
+        configs = ",".join(f"{key}={value}" for key, value in sorted(each["configs"].items())) or "-"
+        if heads:
+            rows.append([each["topic"], each["topic_id"], each["partition_count"], each["replication_factor"], configs])
+    if heads:
+        print_table(["TOPIC", "TOPIC-ID", "PARTITIONS", "REPLICATION-FACTOR", "CONFIGS"], rows)
+    if heads and partitions:
+        typer.echo("")
+    if partitions:
+        print_table(
+            ["TOPIC", "PARTITION", "LEADER", "REPLICAS", "ISR", "OFFLINE"],
+            [
+                [
+                    each["topic"],
+                    one["partition"],
+                    "none" if one["leader"] is None else one["leader"],
+                    _ids(one["replicas"]),
+                    _ids(one["isr"]),
+                    _ids(one["offline_replicas"]) or "-",
+                ]
+                for each in topics
+                for one in each["partitions"]
+            ],
+        )
+
+
+def _ids(brokers: list[int]) -> str:
+    return ",".join(map(str, brokers))
+
+
+def _assignment(text: str) -> list[list[int]]:
+    if not text:
+        return []
+    try:
+        assignment = [[int(broker) for broker in one.split(":")] for one in text.split(",")]
+    except ValueError:
+        raise CliError(f"--replica-assignment {text}: must be as 1:2,2:3", code=BAD_CONFIG) from None
+    if any(len(set(one)) < len(one) for one in assignment) or len({len(one) for one in assignment}) > 1:
+        raise CliError(f"--replica-assignment {text}: as many different brokers for each partition", code=BAD_CONFIG)
+    return assignment

@@ -1,0 +1,226 @@
+"""A cluster as a client sees it: bootstrap addresses, a pool of connections, and what Metadata says of topics.
+
+For brokers, tools and links; applications use the Kafka client of their language. Requests that fail because leadership
+or the coordinator moved are sent again, after metadata was read anew, until the time is up.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any, TypeVar, cast
+
+from odradek.client.connection import Connection, RequestTimeoutError, UnreachableError, connect
+from odradek.common.errors import ApiError, ErrorCode
+from odradek.common.ports import Clock, Network
+from odradek.protocol.api_key import ApiKey
+from odradek.protocol.declare import Message
+from odradek.protocol.messages import metadata_request, metadata_response
+from odradek.protocol.messages.find_coordinator_request import FindCoordinatorRequest
+from odradek.protocol.messages.find_coordinator_response import FindCoordinatorResponse
+from odradek.protocol.messages.metadata_request import MetadataRequest
+from odradek.protocol.messages.metadata_response import MetadataResponse
+
+M = TypeVar("M", bound=Message)
+T = TypeVar("T")
+
+DEFAULT_PORT = 9092
+RETRY_BACKOFF_S = (0.05, 0.1, 0.2, 0.5, 1.0)
+GROUP_KEY_TYPE = 0
+
+
+def parse_bootstrap(text: str) -> list[tuple[str, int]]:
+    """`host:port,[::1]:port` → addresses; a missing port is Kafka's default.
+
+    Raises:
+        ValueError: a part that is no address.
+    """
+    addresses = []
+    for part in filter(None, (piece.strip() for piece in text.split(","))):
+        host, colon, port = part.rpartition(":")
+        if not colon or part.endswith("]"):
+            host, port = part, str(DEFAULT_PORT)
+        if not host or not port.isdigit() or not 0 < int(port) < 65536:
+            raise ValueError(f"{part!r} is no host:port")
+        addresses.append((host.removeprefix("[").removesuffix("]"), int(port)))
+    if not addresses:
+        raise ValueError("no host:port is given")
+    return addresses
+
+
+class Cluster:
+    """Connections to the brokers of one cluster. Use it as `async with`."""
+
+    def __init__(
+        self,
+        network: Network,
+        clock: Clock,
+        bootstrap: Sequence[tuple[str, int]],
+        *,
+        client_id: str = "odradek",
+        timeout_ms: int = 30_000,
+        tls: ssl.SSLContext | None = None,
+    ) -> None:
+        """`timeout_ms` is for a whole operation, retries included."""
+        self._network = network
+        self._clock = clock
+        self._bootstrap = list(bootstrap)
+        self._client_id = client_id
+        self._timeout_ms = timeout_ms
+        self._tls = tls
+        self._connections: dict[tuple[str, int], Connection] = {}
+        self._connecting: dict[tuple[str, int], asyncio.Lock] = {}
+        self.brokers: dict[int, tuple[str, int]] = {}
+        self.cluster_id: str | None = None
+
+    async def __aenter__(self) -> Cluster:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        self.close()
+        # One turn of the loop, so that transports let go of their sockets before it ends.
+        await asyncio.sleep(0)
+
+    def close(self) -> None:
+        """Close all connections."""
+        for connection in self._connections.values():
+            connection.close()
+        self._connections.clear()
+
+    async def any_connection(self) -> Connection:
+        """A connection to some broker, an open one first.
+
+        Raises:
+            UnreachableError, RequestTimeoutError: no bootstrap address answers; the text is of the last one.
+        """
+        for connection in self._connections.values():
+            if connection.is_open:
+                return connection
+        failure: Exception = UnreachableError("no bootstrap address")
+        for address in [*self._bootstrap, *self.brokers.values()]:
+            try:
+                return await self._connection(address)
+            except (UnreachableError, RequestTimeoutError) as error:
+                failure = error
+        raise failure
+
+    async def connection_to(self, node_id: int) -> Connection:
+        """A connection to one broker.
+
+        Raises:
+            ApiError: BROKER_NOT_AVAILABLE where the cluster has no such broker.
+            UnreachableError, RequestTimeoutError.
+        """
+        if node_id not in self.brokers:
+            await self.metadata([])
+        if node_id not in self.brokers:
+            raise ApiError(ErrorCode.BROKER_NOT_AVAILABLE, f"the cluster has no broker {node_id}")
+        return await self._connection(self.brokers[node_id])
+
+    @property
+    def timeout_ms(self) -> int:
+        """How long an operation may take, retries included."""
+        return self._timeout_ms
+
+    async def request(
+        self, request: Message, response: type[M], *, node_id: int | None = None, at_most: int | None = None
+    ) -> M:
+        """Send a request to one broker, or to any; it is sent once.
+
+        Args:
+            at_most: the newest version (inclusive) in which the request can be asked.
+        Raises:
+            UnreachableError, RequestTimeoutError, UnsupportedRequestError.
+        """
+        connection = await (self.any_connection() if node_id is None else self.connection_to(node_id))
+        version = connection.version_for(ApiKey(cast(int, request.KEY)), at_most)
+        return await connection.request(request, response, timeout_s=self._timeout_ms / 1000, version=version)
+
+    async def metadata(self, topics: Sequence[str] | None = None) -> MetadataResponse:
+        """Brokers, and these topics or (None) all of them. Errors of topics stay in the response."""
+        asked = None
+        if topics is not None:
+            asked = [metadata_request.MetadataRequestTopic(name=name) for name in topics]
+        message = MetadataRequest(topics=asked, allow_auto_topic_creation=False)
+        response = await self.request(message, MetadataResponse)
+        self.brokers = {broker.node_id: (broker.host, broker.port) for broker in response.brokers}
+        self.cluster_id = response.cluster_id
+        return response
+
+    async def topic(self, name: str) -> metadata_response.MetadataResponseTopic:
+        """One topic.
+
+        Raises:
+            ApiError: UNKNOWN_TOPIC_OR_PARTITION and what else the broker says of it.
+        """
+        (topic,) = (await self.metadata([name])).topics
+        check(topic.error_code, f"topic {name}")
+        return topic
+
+    async def coordinator(self, group_id: str) -> int:
+        """The broker that coordinates a group; waits while there is none yet.
+
+        Raises:
+            ApiError: what FindCoordinator says after the time is up.
+        """
+
+        async def ask() -> int:
+            connection = await self.any_connection()
+            version = connection.version_for(ApiKey.FIND_COORDINATOR)
+            message = FindCoordinatorRequest(key_type=GROUP_KEY_TYPE)
+            if version >= 4:
+                message.coordinator_keys = [group_id]
+            else:
+                message.key = group_id
+            response = await connection.request(message, FindCoordinatorResponse, timeout_s=self._timeout_ms / 1000)
+            found: Any = response.coordinators[0] if version >= 4 else response
+            check(found.error_code, f"coordinator of group {group_id}", found.error_message)
+            self.brokers.setdefault(found.node_id, (found.host, found.port))
+            return int(found.node_id)
+
+        return await self.retried(ask)
+
+    async def retried(self, attempt: Callable[[], Awaitable[T]]) -> T:
+        """Run an attempt again while it fails with a retriable error and there is time.
+
+        Raises:
+            ApiError: the last one.
+        """
+        deadline = self._clock.monotonic_ms() + self._timeout_ms
+        tries = 0
+        while True:
+            try:
+                return await attempt()
+            except ApiError as error:
+                pause = RETRY_BACKOFF_S[min(tries, len(RETRY_BACKOFF_S) - 1)]
+                if not error.code.retriable or error.code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+                    raise
+                if self._clock.monotonic_ms() + pause * 1000 >= deadline:
+                    raise
+            tries += 1
+            await asyncio.sleep(pause)
+
+    async def _connection(self, address: tuple[str, int]) -> Connection:
+        lock = self._connecting.setdefault(address, asyncio.Lock())
+        async with lock:
+            known = self._connections.get(address)
+            if known is not None and known.is_open:
+                return known
+            timeout_s = min(10.0, self._timeout_ms / 1000)
+            made = await connect(self._network, *address, client_id=self._client_id, timeout_s=timeout_s, tls=self._tls)
+            self._connections[address] = made
+            return made
+
+
+def check(error_code: int, what: str, message: str | None = None) -> None:
+    """Raise ApiError for an error code that is not NONE; codes of newer brokers are UNKNOWN_SERVER_ERROR."""
+    if error_code == 0:
+        return
+    try:
+        code = ErrorCode(error_code)
+    except ValueError:
+        code = ErrorCode.UNKNOWN_SERVER_ERROR
+        message = f"error code {error_code}, which this release does not know"
+    text = message or code.name.lower().replace("_", " ")
+    raise ApiError(code, text if message and what in message else f"{what}: {text}")

@@ -1,0 +1,216 @@
+"""One connection to a broker: requests go out as they come, answers are matched by correlation id.
+
+Requests are pipelined: `send` returns a future at once. The peer's versions are asked for first (`negotiate`), and
+every request is then sent in the newest version that both sides know (KIP-35, KIP-511).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+from typing import Any, TypeVar, cast
+
+from odradek.common.errors import ErrorCode, OdradekError, ProtocolError
+from odradek.common.ports import Network
+from odradek.protocol.apis import API, ApiKey
+from odradek.protocol.codec import decode
+from odradek.protocol.declare import Message
+from odradek.protocol.framing import FrameReader, decode_response_header, encode_request
+from odradek.protocol.messages.api_versions_request import ApiVersionsRequest
+from odradek.protocol.messages.api_versions_response import ApiVersionsResponse
+
+M = TypeVar("M", bound=Message)
+
+# Larger than any answer a broker gives with its default limits; a peer that announces more is not one.
+MAX_RESPONSE_BYTES = 512 * 1024 * 1024
+_CORRELATION_IDS = 1 << 31
+
+
+class UnreachableError(OdradekError, ConnectionError):
+    """A broker cannot be reached, or hung up."""
+
+
+class RequestTimeoutError(OdradekError, TimeoutError):
+    """A broker did not answer in time."""
+
+
+class UnsupportedRequestError(OdradekError):
+    """The broker does not know this API, or no version of it that we know."""
+
+
+class _Pending:
+    """A request that is not answered yet."""
+
+    __slots__ = ("future", "key", "version")
+
+    def __init__(self, key: ApiKey, version: int, future: asyncio.Future[Message]) -> None:
+        self.key = key
+        self.version = version
+        self.future = future
+
+
+class Connection(asyncio.BufferedProtocol):
+    """A connection of a client; made by `connect`."""
+
+    def __init__(self, address: str, client_id: str) -> None:
+        """`address` is for messages only."""
+        self.address = address
+        self.versions: dict[int, tuple[int, int]] = {}
+        self.features: ApiVersionsResponse = ApiVersionsResponse()
+        self._client_id = client_id
+        self._reader = FrameReader(MAX_RESPONSE_BYTES)
+        self._pending: dict[int, _Pending] = {}
+        self._next_id = 0
+        self._transport: asyncio.Transport | None = None
+        self._lost: Exception | None = None
+
+    @property
+    def is_open(self) -> bool:
+        return self._transport is not None and self._lost is None
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast(asyncio.Transport, transport)
+
+    def get_buffer(self, sizehint: int) -> memoryview:
+        return self._reader.get_buffer()
+
+    def buffer_updated(self, nbytes: int) -> None:
+        self._reader.buffer_updated(nbytes)
+        try:
+            while (frame := self._reader.next_frame()) is not None:
+                self._answered(frame)
+        except ProtocolError as error:
+            self._fail(UnreachableError(f"{self.address} does not speak Kafka's protocol: {error}"))
+
+    def eof_received(self) -> bool:
+        return False
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._fail(UnreachableError(f"{self.address} closed the connection"))
+
+    def send(self, request: Message, version: int | None = None) -> asyncio.Future[Message]:
+        """Send a request now; the future gets the response.
+
+        Args:
+            version: None takes the newest that both sides know.
+        Raises:
+            UnsupportedRequestError: there is no such version.
+        The future fails with UnreachableError where the connection is lost first.
+        """
+        key = ApiKey(cast(int, request.KEY))
+        chosen = self.version_for(key) if version is None else version
+        future: asyncio.Future[Message] = asyncio.get_running_loop().create_future()
+        if self._transport is None or self._lost is not None:
+            future.set_exception(self._lost or UnreachableError(f"{self.address} is not connected"))
+            return future
+        correlation_id = self._next_id
+        self._next_id = (correlation_id + 1) % _CORRELATION_IDS
+        self._pending[correlation_id] = _Pending(key, chosen, future)
+        self._transport.writelines(encode_request(key, chosen, correlation_id, self._client_id, request))
+        return future
+
+    async def request(self, request: Message, response: type[M], *, timeout_s: float, version: int | None = None) -> M:
+        """Send a request and wait for its response.
+
+        Raises:
+            RequestTimeoutError, UnreachableError, UnsupportedRequestError.
+        """
+        future = self.send(request, version)
+        try:
+            async with asyncio.timeout(timeout_s):
+                answer = await future
+        except TimeoutError:
+            raise RequestTimeoutError(f"{self.address} did not answer within {timeout_s:g} s") from None
+        assert isinstance(answer, response)
+        return answer
+
+    def version_for(self, key: ApiKey, at_most: int | None = None) -> int:
+        """The newest version of an API that both sides know, `at_most` (inclusive) where that is given.
+
+        Raises:
+            UnsupportedRequestError: there is none.
+        """
+        known = self.versions.get(key)
+        spec = API[key]
+        if known is None:
+            raise UnsupportedRequestError(f"{self.address} does not support {key.name}")
+        version = min(known[1], spec.max_version if at_most is None else at_most)
+        if version < max(known[0], spec.min_version):
+            raise UnsupportedRequestError(f"{self.address} knows {key.name} {known[0]}-{known[1]}, not what we know")
+        return version
+
+    async def negotiate(self, timeout_s: float) -> None:
+        """Ask for the peer's versions. Raises as `request`."""
+        asked = ApiVersionsRequest(client_software_name="odradek", client_software_version="0.1.0")
+        for version in (4, 3, 0):
+            response = await self.request(asked, ApiVersionsResponse, timeout_s=timeout_s, version=version)
+            if response.error_code != ErrorCode.UNSUPPORTED_VERSION:
+                break
+        self.features = response
+        self.versions = {item.api_key: (item.min_version, item.max_version) for item in response.api_keys}
+
+    def close(self) -> None:
+        """Close it; requests that wait fail."""
+        self._fail(UnreachableError(f"the connection to {self.address} was closed"))
+
+    def _answered(self, frame: memoryview) -> None:
+        correlation_id = int.from_bytes(frame[0:4], "big", signed=True)
+        pending = self._pending.pop(correlation_id, None)
+        if pending is None:
+            raise ProtocolError(f"an answer to no request (correlation id {correlation_id})")
+        key, version = pending.key, pending.version
+        # An ApiVersions of a version that the peer does not know is answered in version 0.
+        if key is ApiKey.API_VERSIONS and version and int.from_bytes(frame[4:6], "big") == 35:
+            version = 0
+        _, offset = decode_response_header(key, version, frame)
+        message: Any = decode(API[key].response, frame, version, offset)
+        if not pending.future.done():
+            pending.future.set_result(message)
+
+    def _fail(self, error: Exception) -> None:
+        if self._lost is None:
+            self._lost = error
+        pending, self._pending = self._pending, {}
+        for waiting in pending.values():
+            if not waiting.future.done():
+                waiting.future.set_exception(error)
+        if self._transport is not None:
+            self._transport.close()
+
+
+async def connect(
+    network: Network,
+    host: str,
+    port: int,
+    *,
+    client_id: str,
+    timeout_s: float,
+    tls: ssl.SSLContext | None = None,
+) -> Connection:
+    """Connect and learn the peer's versions.
+
+    Raises:
+        UnreachableError: nobody listens, or the host cannot be resolved.
+        RequestTimeoutError: no connection or no answer in time.
+    """
+    address = f"{host}:{port}"
+    connection = Connection(address, client_id)
+    try:
+        async with asyncio.timeout(timeout_s):
+            await network.connect(lambda: connection, host, port, tls=tls)
+    except TimeoutError:
+        raise RequestTimeoutError(f"{address} did not take a connection within {timeout_s:g} s") from None
+    except OSError as error:
+        raise UnreachableError(f"cannot connect to {address}: {_reason(error)}") from None
+    try:
+        await connection.negotiate(timeout_s)
+    except BaseException:
+        connection.close()
+        raise
+    return connection
+
+
+def _reason(error: OSError) -> str:
+    if isinstance(error, ConnectionRefusedError):
+        return "nobody listens there"
+    return (error.strerror or str(error)).strip() or type(error).__name__

@@ -1,0 +1,321 @@
+"""What an administrator asks of groups: who is in them, what they have committed; and where partitions begin and end.
+
+Functions over a `Cluster`; a group's requests go to its coordinator, and again to the new one while that moves.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Final, TypeVar
+
+from odradek.client.cluster import Cluster, check
+from odradek.client.connection import UnsupportedRequestError
+from odradek.common.errors import ApiError, ErrorCode, ProtocolError
+from odradek.protocol.codec import decode_prefix
+from odradek.protocol.messages import (
+    list_offsets_request,
+    list_offsets_response,
+    offset_commit_request,
+    offset_commit_response,
+    offset_delete_request,
+    offset_delete_response,
+    offset_fetch_request,
+    offset_fetch_response,
+)
+from odradek.protocol.messages.consumer_group_describe_request import ConsumerGroupDescribeRequest
+from odradek.protocol.messages.consumer_group_describe_response import ConsumerGroupDescribeResponse, Member
+from odradek.protocol.messages.consumer_protocol_assignment import ConsumerProtocolAssignment
+from odradek.protocol.messages.delete_groups_request import DeleteGroupsRequest
+from odradek.protocol.messages.delete_groups_response import DeleteGroupsResponse
+from odradek.protocol.messages.describe_groups_request import DescribeGroupsRequest
+from odradek.protocol.messages.describe_groups_response import DescribedGroup, DescribeGroupsResponse
+from odradek.protocol.messages.list_groups_request import ListGroupsRequest
+from odradek.protocol.messages.list_groups_response import ListedGroup, ListGroupsResponse
+
+T = TypeVar("T")
+TopicPartition = tuple[str, int]
+
+# Timestamps that ListOffsets takes for something else. Source: KIP-79, KIP-734.
+LATEST: Final = -1
+EARLIEST: Final = -2
+MAX_TIMESTAMP: Final = -3
+# From the next version on these name topics by id.
+_LAST_OFFSET_FETCH_BY_NAME: Final = 9
+_LAST_OFFSET_COMMIT_BY_NAME: Final = 9
+CONSUMER_PROTOCOL: Final = "consumer"
+
+
+@dataclass(slots=True)
+class GroupMember:
+    """One member and what it is assigned; only groups of consumers say what that is."""
+
+    member_id: str
+    instance_id: str | None
+    client_id: str
+    client_host: str
+    assignment: list[TopicPartition] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class GroupDescription:
+    """One group; `kind` is "classic" or "consumer"."""
+
+    group_id: str
+    state: str
+    kind: str
+    protocol_type: str
+    assignor: str
+    coordinator_id: int
+    members: list[GroupMember] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True)
+class CommittedOffset:
+    """What a group has committed for a partition: the next offset that it will read."""
+
+    offset: int
+    leader_epoch: int = -1
+    metadata: str = ""
+
+
+async def list_groups(cluster: Cluster) -> list[ListedGroup]:
+    """All groups of all brokers, by name. Raises ApiError."""
+    await cluster.metadata([])
+
+    async def ask(node_id: int) -> list[ListedGroup]:
+        async def attempt() -> list[ListedGroup]:
+            response = await cluster.request(ListGroupsRequest(), ListGroupsResponse, node_id=node_id)
+            check(response.error_code, f"groups of broker {node_id}")
+            return response.groups
+
+        return await cluster.retried(attempt)
+
+    answers = await asyncio.gather(*(ask(node_id) for node_id in sorted(cluster.brokers)))
+    return sorted((group for groups in answers for group in groups), key=lambda group: group.group_id)
+
+
+async def describe_group(cluster: Cluster, group_id: str) -> GroupDescription:
+    """Who is in a group, and what they read.
+
+    Raises:
+        ApiError: GROUP_ID_NOT_FOUND where there is no such group, and what else the coordinator says.
+    """
+
+    async def ask(node_id: int) -> GroupDescription:
+        try:
+            request = ConsumerGroupDescribeRequest(group_ids=[group_id])
+            response = await cluster.request(request, ConsumerGroupDescribeResponse, node_id=node_id)
+            (group,) = response.groups
+            if group.error_code == 0:
+                members = [_described(member) for member in group.members]
+                return GroupDescription(
+                    group_id, group.group_state, "consumer", CONSUMER_PROTOCOL, group.assignor_name, node_id, members
+                )
+            if group.error_code not in (ErrorCode.GROUP_ID_NOT_FOUND, ErrorCode.UNSUPPORTED_VERSION):
+                check(group.error_code, f"group {group_id}", group.error_message)
+        except UnsupportedRequestError:
+            pass  # a broker from before KIP-848 has classic groups only
+        return await _describe_classic(cluster, group_id, node_id)
+
+    return await _with_coordinator(cluster, group_id, ask)
+
+
+def _described(member: Member) -> GroupMember:
+    assigned = [(of.topic_name, index) for of in member.assignment.topic_partitions for index in of.partitions]
+    return GroupMember(member.member_id, member.instance_id, member.client_id, member.client_host, assigned)
+
+
+async def _describe_classic(cluster: Cluster, group_id: str, node_id: int) -> GroupDescription:
+    response = await cluster.request(DescribeGroupsRequest(groups=[group_id]), DescribeGroupsResponse, node_id=node_id)
+    (group,) = response.groups
+    check(group.error_code, f"group {group_id}", group.error_message)
+    if group.group_state == "Dead":
+        # Before version 6 of the API an unknown group is described as a dead one.
+        raise ApiError(ErrorCode.GROUP_ID_NOT_FOUND, f"group {group_id} does not exist")
+    return GroupDescription(
+        group_id,
+        group.group_state,
+        "classic",
+        group.protocol_type,
+        group.protocol_data,
+        node_id,
+        [
+            GroupMember(
+                member.member_id,
+                member.group_instance_id,
+                member.client_id,
+                member.client_host,
+                decode_assignment(member.member_assignment) if _reads_topics(group) else [],
+            )
+            for member in group.members
+        ],
+    )
+
+
+def decode_assignment(data: bytes) -> list[TopicPartition]:
+    """The partitions in a consumer's assignment as the classic protocol carries it; none where it is unreadable."""
+    if len(data) < 2:
+        return []
+    version = int.from_bytes(data[:2], "big", signed=True)
+    known = ConsumerProtocolAssignment.VERSIONS
+    if version < known.first:
+        return []
+    try:
+        # Newer versions only add fields behind what we know.
+        assignment, _ = decode_prefix(ConsumerProtocolAssignment, data, min(version, known.last), 2)
+    except ProtocolError:
+        return []
+    return [(of.topic, index) for of in assignment.assigned_partitions for index in of.partitions]
+
+
+async def delete_group(cluster: Cluster, group_id: str) -> None:
+    """Delete a group without members. Raises ApiError: NON_EMPTY_GROUP, GROUP_ID_NOT_FOUND, ..."""
+
+    async def ask(node_id: int) -> None:
+        request = DeleteGroupsRequest(groups_names=[group_id])
+        response = await cluster.request(request, DeleteGroupsResponse, node_id=node_id)
+        (result,) = response.results
+        check(result.error_code, f"group {group_id}", result.error_message)
+
+    await _with_coordinator(cluster, group_id, ask)
+
+
+async def committed_offsets(cluster: Cluster, group_id: str) -> dict[TopicPartition, CommittedOffset]:
+    """All that a group has committed; nothing where there is no such group. Raises ApiError."""
+
+    async def ask(node_id: int) -> dict[TopicPartition, CommittedOffset]:
+        connection = await cluster.connection_to(node_id)
+        known = connection.versions.get(offset_fetch_request.OffsetFetchRequest.KEY or 0, (0, 0))[1]
+        request = offset_fetch_request.OffsetFetchRequest()
+        if known >= 8:
+            request.groups = [offset_fetch_request.OffsetFetchRequestGroup(group_id=group_id, topics=None)]
+        else:
+            request.group_id, request.topics = group_id, None
+        response = await cluster.request(
+            request, offset_fetch_response.OffsetFetchResponse, node_id=node_id, at_most=_LAST_OFFSET_FETCH_BY_NAME
+        )
+        answer = response.groups[0] if known >= 8 else response
+        if answer.error_code != ErrorCode.GROUP_ID_NOT_FOUND:
+            check(answer.error_code, f"group {group_id}")
+        return {
+            (topic.name, partition.partition_index): CommittedOffset(
+                partition.committed_offset, partition.committed_leader_epoch, partition.metadata or ""
+            )
+            for topic in answer.topics
+            for partition in topic.partitions
+            if partition.committed_offset >= 0
+        }
+
+    return await _with_coordinator(cluster, group_id, ask)
+
+
+async def commit_offsets(cluster: Cluster, group_id: str, offsets: Mapping[TopicPartition, int]) -> None:
+    """Set what a group without members has committed.
+
+    Raises:
+        ApiError: UNKNOWN_MEMBER_ID where it has members, and the first partition that is refused.
+    """
+    topics: dict[str, offset_commit_request.OffsetCommitRequestTopic] = {}
+    for (topic, index), offset in offsets.items():
+        entry = topics.setdefault(topic, offset_commit_request.OffsetCommitRequestTopic(name=topic, partitions=[]))
+        entry.partitions.append(
+            offset_commit_request.OffsetCommitRequestPartition(
+                partition_index=index, committed_offset=offset, committed_metadata=""
+            )
+        )
+    request = offset_commit_request.OffsetCommitRequest(group_id=group_id, topics=list(topics.values()))
+
+    async def ask(node_id: int) -> None:
+        response = await cluster.request(
+            request, offset_commit_response.OffsetCommitResponse, node_id=node_id, at_most=_LAST_OFFSET_COMMIT_BY_NAME
+        )
+        for topic in response.topics:
+            for partition in topic.partitions:
+                check(partition.error_code, f"group {group_id}, {topic.name}-{partition.partition_index}")
+
+    await _with_coordinator(cluster, group_id, ask)
+
+
+async def delete_offsets(
+    cluster: Cluster, group_id: str, partitions: Iterable[TopicPartition]
+) -> dict[TopicPartition, int]:
+    """Forget what a group has committed for partitions; returns the error code of each.
+
+    Raises:
+        ApiError: the whole request is refused, as for a group that does not exist.
+    """
+    topics: dict[str, offset_delete_request.OffsetDeleteRequestTopic] = {}
+    for topic, index in partitions:
+        entry = topics.setdefault(topic, offset_delete_request.OffsetDeleteRequestTopic(name=topic, partitions=[]))
+        entry.partitions.append(offset_delete_request.OffsetDeleteRequestPartition(partition_index=index))
+    request = offset_delete_request.OffsetDeleteRequest(group_id=group_id, topics=list(topics.values()))
+
+    async def ask(node_id: int) -> dict[TopicPartition, int]:
+        response = await cluster.request(request, offset_delete_response.OffsetDeleteResponse, node_id=node_id)
+        check(response.error_code, f"group {group_id}")
+        return {
+            (topic.name, partition.partition_index): partition.error_code
+            for topic in response.topics
+            for partition in topic.partitions
+        }
+
+    return await _with_coordinator(cluster, group_id, ask)
+
+
+async def list_offsets(cluster: Cluster, asked: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
+    """The offset for a timestamp (ms, or LATEST, EARLIEST, MAX_TIMESTAMP) of each partition; -1 where there is none.
+
+    Raises:
+        ApiError: the first partition without an answer: LEADER_NOT_AVAILABLE, UNKNOWN_TOPIC_OR_PARTITION, ...
+    """
+
+    async def attempt() -> dict[TopicPartition, int]:
+        leaders = await _leaders(cluster, {topic for topic, _ in asked})
+        requests: dict[int, dict[str, list_offsets_request.ListOffsetsTopic]] = {}
+        for (topic, index), timestamp in asked.items():
+            leader = leaders.get((topic, index))
+            if leader is None:
+                raise ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"topic {topic} has no partition {index}")
+            if leader < 0:
+                raise ApiError(ErrorCode.LEADER_NOT_AVAILABLE, f"{topic}-{index} has no leader")
+            topics = requests.setdefault(leader, {})
+            entry = topics.setdefault(topic, list_offsets_request.ListOffsetsTopic(name=topic, partitions=[]))
+            entry.partitions.append(
+                list_offsets_request.ListOffsetsPartition(partition_index=index, timestamp=timestamp)
+            )
+        answers = await asyncio.gather(*(ask(leader, list(topics.values())) for leader, topics in requests.items()))
+        return {key: offset for answer in answers for key, offset in answer.items()}
+
+    async def ask(leader: int, topics: list[list_offsets_request.ListOffsetsTopic]) -> dict[TopicPartition, int]:
+        request = list_offsets_request.ListOffsetsRequest(replica_id=-1, topics=topics, timeout_ms=cluster.timeout_ms)
+        response = await cluster.request(request, list_offsets_response.ListOffsetsResponse, node_id=leader)
+        found = {}
+        for topic in response.topics:
+            for partition in topic.partitions:
+                check(partition.error_code, f"{topic.name}-{partition.partition_index}")
+                found[topic.name, partition.partition_index] = partition.offset
+        return found
+
+    return await cluster.retried(attempt) if asked else {}
+
+
+async def _leaders(cluster: Cluster, topics: Iterable[str]) -> dict[TopicPartition, int]:
+    found = {}
+    for topic in (await cluster.metadata(sorted(topics))).topics:
+        check(topic.error_code, f"topic {topic.name}")
+        for partition in topic.partitions:
+            found[topic.name or "", partition.partition_index] = partition.leader_id
+    return found
+
+
+async def _with_coordinator(cluster: Cluster, group_id: str, ask: Callable[[int], Awaitable[T]]) -> T:
+    async def attempt() -> T:
+        return await ask(await cluster.coordinator(group_id))
+
+    return await cluster.retried(attempt)
+
+
+def _reads_topics(group: DescribedGroup) -> bool:
+    return group.protocol_type == CONSUMER_PROTOCOL
