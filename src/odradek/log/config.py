@@ -8,6 +8,7 @@ from typing import Any, cast
 
 from odradek.common.config import OptionSpec, config, option
 from odradek.common.setting_table import Scope, setting
+from odradek.record.batch import COMPRESSION_NAMES
 from odradek.record.validation import BatchRules
 
 NEVER = 2**63 - 1
@@ -87,6 +88,17 @@ class LogConfig:
         default="producer",
         doc="The codec that records are kept in; producer keeps what was sent.",
     )
+    compression_gzip_level: int = option(
+        topic_key="compression.gzip.level",
+        default=-1,
+        doc="Level of gzip where the broker compresses; -1 is its default.",
+    )
+    compression_lz4_level: int = option(
+        topic_key="compression.lz4.level", default=9, doc="Level of lz4 where the broker compresses."
+    )
+    compression_zstd_level: int = option(
+        topic_key="compression.zstd.level", default=3, doc="Level of zstd where the broker compresses."
+    )
     flush_messages: int = option(
         topic_key="flush.messages", default=NEVER, unit="count", doc="Force the log to disk after so many records."
     )
@@ -102,6 +114,19 @@ class LogConfig:
     preallocate: bool = option(
         topic_key="preallocate", default=False, doc="Ask the file system for a segment's space when it is created."
     )
+
+    @property
+    def codec(self) -> int | None:
+        """The number of the codec that batches must be in; None where the producer's is kept."""
+        if self.compression_type == "producer":
+            return None
+        return 0 if self.compression_type == "uncompressed" else COMPRESSION_NAMES.index(self.compression_type)
+
+    @property
+    def codec_level(self) -> int | None:
+        """The level of `codec`; None for codecs that have none."""
+        levels = {1: self.compression_gzip_level, 3: self.compression_lz4_level, 4: self.compression_zstd_level}
+        return levels.get(self.codec) if self.codec is not None else None
 
     @property
     def compacted(self) -> bool:

@@ -129,6 +129,11 @@ def batch_attributes(
     )
 
 
+def with_compression(attributes: int, compression: int) -> int:
+    """These attributes with another codec."""
+    return attributes & ~_COMPRESSION_MASK | compression
+
+
 def pack_header(header: BatchHeader) -> bytes:
     """The 61 bytes of a header."""
     return _HEADER.pack(*header)

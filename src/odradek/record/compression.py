@@ -35,7 +35,10 @@ def compress(codec: int, data: Buffer, *, level: int | None = None) -> bytes:
     if codec == GZIP:
         return bytes(cramjam.gzip.compress(data, level=6 if level in (None, -1) else level))
     if codec == LZ4:
-        return bytes(cramjam.lz4.compress(data, level=level))
+        # Java's reader refuses blocks that refer to the block before them, which the plain function writes.
+        frame = cramjam.lz4.Compressor(level=level, content_checksum=False, block_linked=False)
+        frame.compress(data)
+        return bytes(frame.finish())
     if codec == ZSTD:
         return bytes(cramjam.zstd.compress(data, level=3 if level is None else level))
     if codec == SNAPPY:

@@ -47,8 +47,17 @@ def read_records(
         ApiError: CORRUPT_MESSAGE where the bytes are not `record_count` records; else as `records_bytes`.
     """
     header = header or BatchHeader.read(batch)
-    data = memoryview(bytes(records_bytes(batch, header, max_output_bytes=max_output_bytes)))
-    records = []
+    return parse_records(records_bytes(batch, header, max_output_bytes=max_output_bytes), header)
+
+
+def parse_records(payload: Buffer, header: BatchHeader) -> list[Record]:
+    """The records out of a batch's decompressed bytes.
+
+    Raises:
+        ApiError: CORRUPT_MESSAGE where the bytes are not `record_count` records.
+    """
+    data = memoryview(bytes(payload))
+    records: list[Record] = []
     position = 0
     try:
         for _ in range(header.record_count):

@@ -17,11 +17,14 @@ from dataclasses import dataclass, field
 from odradek.common.errors import ApiError, ErrorCode
 from odradek.common.ports import Buffer
 from odradek.record.batch import CREATE_TIME, HEADER_BYTES, MAGIC, BatchHeader, crc_is_valid, read_size
-from odradek.record.reader import MAX_RECORDS_BYTES, read_records
+from odradek.record.reader import MAX_RECORDS_BYTES, parse_records, records_bytes
+from odradek.record.record import Record
 
 # Batches of so few records are walked one by one, which catches a lying count, length or offset with its index.
 WALKED_RECORDS = 16
 WALKED_BYTES = 64 * 1024
+# What such a small batch may decompress to; beyond it is left to its readers, who cap it too. A bomb costs this much.
+WALKED_OUTPUT_BYTES = 1024 * 1024
 # Length, attributes, both deltas, two lengths and the header count of a record are at least a byte each.
 MIN_RECORD_BYTES = 7
 ZSTD = 4
@@ -83,8 +86,8 @@ def validate_produced(
         api_version: of the request; zstd needs 7.
         from_client: False for what the broker itself writes (coordinators, markers).
     Raises:
-        ApiError: INVALID_RECORD, CORRUPT_MESSAGE, MESSAGE_TOO_LARGE, UNSUPPORTED_FOR_MESSAGE_FORMAT,
-            UNSUPPORTED_COMPRESSION_TYPE, INVALID_TIMESTAMP; as InvalidRecordsError where records are to blame.
+        ApiError: INVALID_RECORD, CORRUPT_MESSAGE, MESSAGE_TOO_LARGE, UNSUPPORTED_COMPRESSION_TYPE, INVALID_TIMESTAMP;
+            as InvalidRecordsError where records are to blame.
     """
     header = _read_single_header(data)
     if header.size_bytes > rules.max_message_bytes:
@@ -97,7 +100,7 @@ def validate_produced(
         raise ApiError(ErrorCode.CORRUPT_MESSAGE, f"Record is corrupt (stored crc = {header.crc})")
     _check_header(header, api_version, from_client=from_client)
     if rules.create_time:
-        _check_timestamp(header, rules, now_ms)
+        _check_timestamp(data, header, rules, now_ms)
     if from_client and needs_record_walk(header, rules):
         _walk_records(data, header, rules, now_ms)
     return header
@@ -105,22 +108,27 @@ def validate_produced(
 
 def needs_record_walk(header: BatchHeader, rules: BatchRules) -> bool:
     """Whether this batch's records are looked at one by one."""
-    if rules.compacted or (rules.create_time and rules.before_max_ms != NEVER_MS):
-        return True
-    return header.record_count <= WALKED_RECORDS and header.size_bytes <= WALKED_BYTES
+    return _must_see_records(rules) or (header.record_count <= WALKED_RECORDS and header.size_bytes <= WALKED_BYTES)
+
+
+def _must_see_records(rules: BatchRules) -> bool:
+    """Whether a topic's settings are about single records."""
+    return rules.compacted or (rules.create_time and rules.before_max_ms != NEVER_MS)
 
 
 def _read_single_header(data: Buffer) -> BatchHeader:
     if len(data) < HEADER_BYTES:
         if len(data) > 16 and data[16] != MAGIC:
-            raise _old_format(data[16])
-        raise ApiError(ErrorCode.CORRUPT_MESSAGE, f"a record batch of {len(data)} bytes is shorter than its header")
+            raise _other_format(data[16])
+        raise _invalid(f"a record batch of {len(data)} bytes is shorter than its header")
     magic = data[16]
     if magic != MAGIC:
-        raise _old_format(magic)
+        raise _other_format(magic)
     _, size = read_size(data)
-    if size > len(data) or size < HEADER_BYTES:
-        raise ApiError(ErrorCode.CORRUPT_MESSAGE, f"a record batch says that it has {size} bytes, {len(data)} came")
+    if size < HEADER_BYTES:
+        raise ApiError(ErrorCode.CORRUPT_MESSAGE, f"a record batch says that it has {size} bytes")
+    if size > len(data):
+        raise _invalid(f"a record batch says that it has {size} bytes, {len(data)} came")
     if size < len(data):
         raise ApiError(ErrorCode.INVALID_RECORD, "Produce requests must contain exactly one record batch per partition")
     try:
@@ -129,12 +137,10 @@ def _read_single_header(data: Buffer) -> BatchHeader:
         raise ApiError(ErrorCode.CORRUPT_MESSAGE, str(error)) from None
 
 
-def _old_format(magic: int) -> ApiError:
+def _other_format(magic: int) -> ApiError:
     if magic in (0, 1):
-        return ApiError(
-            ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT, f"records of format v{magic} are no longer taken: send format v2"
-        )
-    return ApiError(ErrorCode.INVALID_RECORD, f"Unsupported magic number {magic}: record batches have magic 2")
+        return _invalid(f"records of format v{magic} are no longer taken: record batches have magic 2")
+    return ApiError(ErrorCode.CORRUPT_MESSAGE, f"Invalid magic found in record: {magic}")
 
 
 def _check_header(header: BatchHeader, api_version: int, *, from_client: bool) -> None:
@@ -172,26 +178,47 @@ def _check_header(header: BatchHeader, api_version: int, *, from_client: bool) -
         raise _invalid("A transactional record batch needs a producer id")
 
 
-def _check_timestamp(header: BatchHeader, rules: BatchRules, now_ms: int) -> None:
+def _check_timestamp(data: Buffer, header: BatchHeader, rules: BatchRules, now_ms: int) -> None:
     """The header's largest timestamp bounds all of them from above; from below only a walk can tell."""
-    if header.max_timestamp > now_ms + rules.after_max_ms:
-        raise InvalidRecordsError(
-            ErrorCode.INVALID_TIMESTAMP,
-            f"Timestamp {header.max_timestamp} of message is out of range: at most {rules.after_max_ms} ms after "
-            f"{now_ms}",
-            [],
-        )
+    latest = now_ms + rules.after_max_ms
+    if header.max_timestamp <= latest:
+        return
+    message = f"Timestamp {header.max_timestamp} of message is out of range: it must be at most {latest}"
+    late = []
+    if header.size_bytes <= WALKED_BYTES:
+        late = [
+            RecordError(index, f"Timestamp {record.timestamp_ms} is out of range: it must be at most {latest}")
+            for index, record in enumerate(_records_of(data, header, rules) or ())
+            if record.timestamp_ms > latest
+        ]
+    raise InvalidRecordsError(ErrorCode.INVALID_TIMESTAMP, message, late)
+
+
+def _records_of(data: Buffer, header: BatchHeader, rules: BatchRules) -> list[Record] | None:
+    """The records of a batch whose header is right; None where there is no need to see them, and they are too large.
+
+    Raises:
+        ApiError: CORRUPT_MESSAGE where they cannot be decompressed, INVALID_RECORD where they are not what the header
+            says, or too large on a topic that must see each of them.
+    """
+    limit = rules.max_decompressed_bytes
+    if not _must_see_records(rules):
+        limit = min(limit, WALKED_OUTPUT_BYTES)
+    try:
+        payload = records_bytes(data, header, max_output_bytes=limit)
+    except ApiError as error:
+        if error.code is ErrorCode.INVALID_RECORD and limit < rules.max_decompressed_bytes:
+            return None
+        raise
+    try:
+        return parse_records(payload, header)
+    except ApiError as error:
+        raise _invalid(error.message) from None
 
 
 def _walk_records(data: Buffer, header: BatchHeader, rules: BatchRules, now_ms: int) -> None:
-    try:
-        records = read_records(data, header, max_output_bytes=rules.max_decompressed_bytes)
-    except ApiError as error:
-        if error.code is ErrorCode.CORRUPT_MESSAGE and header.compression == 0:
-            raise _invalid(error.message) from None
-        raise
     walk = _Walk()
-    for index, record in enumerate(records):
+    for index, record in enumerate(_records_of(data, header, rules) or ()):
         if record.offset != header.base_offset + index:
             walk.errors.append(RecordError(index, f"offset delta {record.offset - header.base_offset}, not {index}"))
         elif rules.compacted and record.key is None:

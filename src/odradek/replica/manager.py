@@ -16,6 +16,7 @@ from odradek.common.errors import ApiError, ErrorCode, StorageError
 from odradek.common.log_lines import get_logger
 from odradek.log.config import LogConfig
 from odradek.metadata.model import ResourceType
+from odradek.replica.flusher import Flusher
 from odradek.replica.partition import Partition
 
 if TYPE_CHECKING:
@@ -48,6 +49,7 @@ class ReplicaManager:
         self.parked_fetch_count = 0
         self._log_manager = log_manager
         self._on_storage_failed = on_storage_failed
+        self._flusher = Flusher(log_manager.disk, self.storage_failed)
         self._partitions: dict[tuple[str, int], Partition] = {}
         self._offline: set[tuple[str, int]] = set()
 
@@ -115,7 +117,14 @@ class ReplicaManager:
         try:
             if partition is None:
                 log = self._log_manager.create(topic.name, partition_id, topic.topic_id, image.topic_config(topic.name))
-                partition = Partition(topic.name, partition_id, topic.topic_id, log, broker_id=self.broker_id)
+                partition = Partition(
+                    topic.name,
+                    partition_id,
+                    topic.topic_id,
+                    log,
+                    broker_id=self.broker_id,
+                    request_flush=self._flusher.request,
+                )
                 self._partitions[key] = partition
             partition.update(wanted)
         except StorageError as error:
@@ -151,8 +160,9 @@ class ReplicaManager:
             _log.error("log directory offline", log_dir=error.log_dir, partitions=len(lost), error=error)
             self._on_storage_failed(error.log_dir)
 
-    def close(self) -> None:
+    async def close(self) -> None:
         """Let everyone who waits go. The logs are the log manager's to close."""
         for partition in self:
             partition.close()
         self._partitions.clear()
+        await self._flusher.close()

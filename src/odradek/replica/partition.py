@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
 from odradek.common.errors import ApiError, ErrorCode
+from odradek.log.config import NEVER
 from odradek.metadata.model import NO_LEADER, PartitionImage
 from odradek.replica.isr import FollowerState, effective_min_in_sync, high_watermark
 from odradek.replica.waiters import DataWait, OffsetWaiters
@@ -50,13 +51,17 @@ class Partition:
     """A replica of one partition, leader or follower."""
 
     __slots__ = (
+        "_flush_messages",
         "_followers",
+        "_request_flush",
         "_unreplicated",
         "append_count",
         "assigned_replicas",
         "broker_id",
         "closed",
+        "codec",
         "data_waits",
+        "durable",
         "isr",
         "leader_epoch",
         "leader_epoch_start_offset",
@@ -71,12 +76,23 @@ class Partition:
         "topic_id",
     )
 
-    def __init__(self, topic: str, partition_id: int, topic_id: UUID, log: Log, *, broker_id: int) -> None:
+    def __init__(
+        self,
+        topic: str,
+        partition_id: int,
+        topic_id: UUID,
+        log: Log,
+        *,
+        broker_id: int,
+        request_flush: Callable[[Partition], None] = lambda partition: None,
+    ) -> None:
+        """`request_flush` is called when the topic's flush.messages wants the log durable; `flushed` follows."""
         self.topic = topic
         self.partition_id = partition_id
         self.topic_id = topic_id
         self.log = log
         self.rules: BatchRules = log.config.batch_rules()
+        self.codec: int | None = log.config.codec
         self.broker_id = broker_id
         self.min_in_sync_replicas: int = log.config.min_insync_replicas
         self.leader_id = NO_LEADER
@@ -86,9 +102,12 @@ class Partition:
         self.isr: tuple[int, ...] = ()
         self.assigned_replicas: tuple[int, ...] = ()
         self.replicated = OffsetWaiters()
+        self.durable = OffsetWaiters()
         self.data_waits: dict[DataWait, None] = {}
         self.append_count = 0
         self.closed = False
+        self._flush_messages: int = log.config.flush_messages
+        self._request_flush = request_flush
         self._followers: dict[int, FollowerState] = {}
         self._unreplicated: deque[tuple[int, int]] = deque()
 
@@ -104,7 +123,9 @@ class Partition:
     def config_changed(self) -> None:
         """The log has other settings: go by them from now on."""
         self.rules = self.log.config.batch_rules()
+        self.codec = self.log.config.codec
         self.min_in_sync_replicas = self.log.config.min_insync_replicas
+        self._flush_messages = self.log.config.flush_messages
         if self.is_leader:
             self._advance_high_watermark()
 
@@ -196,13 +217,34 @@ class Partition:
             return None
         return self.replicated.wait(end_offset)
 
+    def wait_durable(self, end_offset: int) -> asyncio.Future[None] | None:
+        """None where the topic does not ask that this be flushed before it is acknowledged, else a future of that.
+
+        The future fails with ApiError(NOT_LEADER_OR_FOLLOWER) where the partition goes first.
+        """
+        if not self.flush_is_due or self.log.recovery_point >= end_offset:
+            return None
+        self._request_flush(self)
+        return self.durable.wait(end_offset)
+
+    @property
+    def flush_is_due(self) -> bool:
+        """Whether flush.messages records or more are not durable; nothing above is acknowledged before they are."""
+        return self._flush_messages < NEVER and self.log.unflushed_count >= self._flush_messages
+
+    def flushed(self) -> None:
+        """The log was made durable up to its recovery point."""
+        self.durable.advance_to(self.log.recovery_point)
+        if self.is_leader:
+            self._advance_high_watermark()
+
     def too_few_in_sync(self) -> bool:
         """Whether what was just replicated is on fewer replicas than min.insync.replicas asks for."""
         return len(self.isr) < effective_min_in_sync(self.min_in_sync_replicas, len(self.assigned_replicas))
 
     def _appended(self, end_offset: int, size_bytes: int) -> None:
         unreplicated = self._unreplicated
-        if self.isr == (self.broker_id,) and not unreplicated:
+        if self.isr == (self.broker_id,) and not unreplicated and not self.flush_is_due:
             self._set_high_watermark(end_offset, size_bytes)
         else:
             if len(unreplicated) >= MAX_UNREPLICATED_ENTRIES:
@@ -215,10 +257,14 @@ class Partition:
 
     def _advance_high_watermark(self) -> None:
         old = self.log.high_watermark
+        own_end = self.log.log_end_offset
+        if self.flush_is_due:
+            own_end = self.log.recovery_point
+            self._request_flush(self)
         new = high_watermark(
             current=old,
             leader_id=self.broker_id,
-            leader_end_offset=self.log.log_end_offset,
+            leader_end_offset=own_end,
             followers=self._followers,
             maximal_isr=self.isr,
             min_in_sync_replicas=effective_min_in_sync(self.min_in_sync_replicas, len(self.assigned_replicas)),
@@ -242,6 +288,7 @@ class Partition:
 
     def _end_waits(self, error: ApiError) -> None:
         self.replicated.fail(error)
+        self.durable.fail(error)
         for wait in tuple(self.data_waits):
             wait.wake()
 

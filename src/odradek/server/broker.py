@@ -384,7 +384,7 @@ class Broker:
         failure: StorageError | None = None
         if "logs" in started:
             await self.coordinator.close()
-            self.replicas.close()
+            await self.replicas.close()
             await self.topic_creator.close()
             await self.services.producer_ids.close()
         await self.controller.stop()

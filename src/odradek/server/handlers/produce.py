@@ -9,8 +9,7 @@ Versions: 3 format v2 only; 7 zstd (KIP-110); 8 record errors (KIP-467); 9 flexi
 NOT_LEADER_OR_FOLLOWER (KIP-951); 12 partitions join a transaction by this request (KIP-890); 13 topic ids (KIP-516).
 0-2 are offered and then refused: librdkafka before 2.15 takes their absence for missing compression (KAFKA-18659).
 
-Not done: transactions (a transactional batch gets INVALID_TXN_STATE: no transaction was begun); compression.type other
-than producer.
+Not done: transactions (a transactional batch gets INVALID_TXN_STATE: no transaction was begun).
 """
 
 from __future__ import annotations
@@ -29,11 +28,13 @@ from odradek.protocol.messages.produce_response import (
     ProduceResponse,
     TopicProduceResponse,
 )
+from odradek.record.recompression import recompress
 from odradek.record.validation import InvalidRecordsError, validate_produced
 from odradek.server.handlers.shared import ADMIN_CLIENT_ID, INTERNAL_TOPICS, leader_hint
 
 if TYPE_CHECKING:
     from odradek.metadata.image import MetadataImage
+    from odradek.record.batch import BatchHeader
     from odradek.replica.partition import Partition
     from odradek.server.context import RequestContext
 
@@ -103,15 +104,30 @@ def _append(
     header = validate_produced(records, partition.rules, now_ms=now_ms, api_version=context.api_version)
     if header.attributes & 0x10:
         raise ApiError(ErrorCode.INVALID_TXN_STATE, "this broker has no transactions yet")
+    codec = partition.codec
+    if codec is not None and header.compression != codec:
+        records, header = _recompressed(partition, records, header, codec)
     info = partition.append_as_leader((records,), (header,), required_acks=acks, now_ms=now_ms)
     context.broker.metrics.produced(len(records), header.record_count)
     answer.base_offset = info.base_offset
     answer.log_append_time_ms = info.log_append_time_ms
     answer.log_start_offset = partition.log.log_start_offset
-    if acks == -1:
-        wait = partition.wait_replicated(info.last_offset + 1)
+    if acks:
+        end_offset = info.last_offset + 1
+        wait = partition.wait_replicated(end_offset) if acks == -1 else partition.wait_durable(end_offset)
         if wait is not None:
             waiting.append((answer, partition, wait))
+
+
+def _recompressed(partition: Partition, records: Any, header: BatchHeader, codec: int) -> tuple[bytearray, BatchHeader]:
+    config = partition.log.config
+    return recompress(
+        records,
+        header,
+        codec,
+        level=config.codec_level,
+        max_output_bytes=config.max_decompressed_message_bytes,
+    )
 
 
 def _refuse(

@@ -1,0 +1,49 @@
+"""fsync before an acknowledgement, for topics that ask for it with flush.messages.
+
+Group commit: while one fsync of a partition runs, further appends gather for the next. Kafka flushes inside the append
+and so lets everyone behind it wait; here only those wait whose records are not durable yet.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from odradek.common.errors import StorageError
+
+if TYPE_CHECKING:
+    from odradek.common.ports import Disk
+    from odradek.replica.partition import Partition
+
+
+class Flusher:
+    """The flushes of one broker, one at a time for each partition."""
+
+    def __init__(self, disk: Disk, on_failed: Callable[[StorageError], None]) -> None:
+        """`on_failed` is told that a directory is lost."""
+        self._disk = disk
+        self._on_failed = on_failed
+        self._running: dict[Partition, asyncio.Task[None]] = {}
+
+    def request(self, partition: Partition) -> None:
+        """Make durable what the partition holds, until it holds less than it may leave unflushed."""
+        if partition not in self._running:
+            task = asyncio.get_running_loop().create_task(self._flush(partition))
+            self._running[partition] = task
+            task.add_done_callback(lambda _: self._running.pop(partition, None))
+
+    async def _flush(self, partition: Partition) -> None:
+        log = partition.log
+        try:
+            while partition.flush_is_due and not partition.closed:
+                end_offset, work = log.begin_flush()
+                await self._disk.off_loop(work)
+                log.finish_flush(end_offset)
+                partition.flushed()
+        except StorageError as error:
+            self._on_failed(error)
+
+    async def close(self) -> None:
+        """Wait for what is under way."""
+        await asyncio.gather(*self._running.values(), return_exceptions=True)

@@ -1,0 +1,32 @@
+"""A batch in another codec holds the same records, under a header that says so."""
+
+from __future__ import annotations
+
+from itertools import permutations
+
+import pytest
+
+from odradek.common.errors import ApiError, ErrorCode
+from odradek.record.batch import COMPRESSION_NAMES, crc_is_valid
+from odradek.record.reader import read_records
+from odradek.record.recompression import recompress
+from tests.support.batches import batch, header_of
+
+
+@pytest.mark.parametrize(("source", "target"), list(permutations(range(5), 2)))
+def test_records_stay_what_they_were(source: int, target: int) -> None:
+    data = batch(b"one", b"two" * 500, compression=COMPRESSION_NAMES[source], producer_id=7, sequence=3)
+    before = header_of(data)
+    changed, header = recompress(data, before, target, level=None, max_output_bytes=10_000)
+    assert header == header_of(bytes(changed)) and header.size_bytes == len(changed)
+    assert header.compression == target and crc_is_valid(changed, header)
+    assert read_records(bytes(changed), header) == read_records(data, before)
+    kept = ("producer_id", "base_sequence", "record_count", "last_offset_delta", "base_timestamp", "max_timestamp")
+    assert all(getattr(header, name) == getattr(before, name) for name in kept)
+
+
+def test_a_bomb_is_refused() -> None:
+    data = batch(bytes(1_000_000), compression="zstd")
+    with pytest.raises(ApiError) as refused:
+        recompress(data, header_of(data), 1, level=None, max_output_bytes=100_000)
+    assert refused.value.code is ErrorCode.INVALID_RECORD
