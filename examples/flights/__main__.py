@@ -46,6 +46,8 @@ def main() -> int:
     for number in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.default_int_handler)
     console = Console()
+    if not console.is_terminal:
+        console.width = 120
     folder = options.dir.resolve()
     if folder.exists() and not (folder / ".odradek-demo").exists() and any(folder.iterdir()):
         console.print(f"[red]{folder} holds files that are not of a demo; name another folder with --dir[/]")

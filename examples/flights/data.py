@@ -10,14 +10,14 @@ import csv
 import json
 import zipfile
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-NUMBERS = {
+NUMBERS: dict[str, Callable[[str], Any]] = {
     "flight": int,
     "dep_delay": int,
     "arr_delay": int,
@@ -90,8 +90,14 @@ def unpack(folder: Path) -> Path:
 def rows(folder: Path, name: str) -> Iterator[dict[str, Any]]:
     """The rows of one table, numbers as numbers and NA as None."""
     with (folder / f"{name}.csv").open(newline="", encoding="utf-8") as file:
-        for row in csv.DictReader(file):
-            yield {column: _typed(column, text) for column, text in row.items()}
+        lines = csv.reader(file)
+        columns = next(lines)
+        converters = [NUMBERS.get(column, str) for column in columns]
+        for line in lines:
+            yield {
+                column: None if text == "NA" or text == "" else convert(text)
+                for column, convert, text in zip(columns, converters, line, strict=True)
+            }
 
 
 def static_events(folder: Path, name: str) -> list[Event]:
@@ -138,13 +144,6 @@ def closing_tick(last: Day, origin: str) -> Event:
     """
     when = datetime.fromisoformat(last.date).replace(tzinfo=UTC) + timedelta(days=60)
     return Event(b"tick", _json({"id": None, "origin": origin, "time_hour": f"{when:%Y-%m-%dT%H:%M:%SZ}"}), _ms(when))
-
-
-def _typed(column: str, text: str | None) -> Any:
-    if text is None or text == "NA" or text == "":
-        return None
-    convert = NUMBERS.get(column)
-    return convert(text) if convert else text
 
 
 def _json(row: dict[str, Any]) -> bytes:

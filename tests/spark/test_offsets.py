@@ -1,0 +1,77 @@
+"""Arithmetic of offsets: limits, cuts, losses. Pure."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pyspark_odradek.offsets import (
+    OffsetRange,
+    TopicPartition,
+    backlog,
+    cut,
+    find_lost,
+    from_json,
+    limit_offsets,
+    to_json,
+)
+
+P0, P1, P2 = (TopicPartition("t", n) for n in range(3))
+partitions = st.builds(TopicPartition, st.sampled_from(["a", "b"]), st.integers(0, 5))
+positions = st.dictionaries(partitions, st.integers(0, 1000), min_size=1)
+
+
+@given(positions)
+def test_the_checkpoints_json_is_read_back(found: dict[TopicPartition, int]) -> None:
+    assert from_json(to_json(found)) == found
+    assert list(to_json(found)) == sorted({partition.topic for partition in found})
+
+
+@given(positions, st.dictionaries(partitions, st.integers(0, 500)), st.integers(1, 2000))
+def test_a_limit_is_kept_and_starves_nobody(
+    start: dict[TopicPartition, int], waiting: dict[TopicPartition, int], limit: int
+) -> None:
+    end = {p: offset + waiting.get(p, 0) for p, offset in start.items()}
+    limited = limit_offsets(start, end, limit)
+    total = backlog(start, end)
+    assert backlog(start, limited) <= min(total, limit + len(start))
+    assert backlog(start, limited) >= min(total, limit)
+    for partition, offset in limited.items():
+        assert start[partition] <= offset <= end[partition]
+        assert offset > start[partition] or end[partition] == start[partition]
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 5), st.integers(0, 1000)), max_size=6),
+    st.none() | st.integers(1, 40),
+    st.none() | st.integers(1, 400),
+)
+def test_cuts_cover_every_offset_once(
+    spans: list[tuple[int, int]], min_partitions: int | None, max_records: int | None
+) -> None:
+    ranges = [OffsetRange("t", number, start, start + count) for number, (start, count) in enumerate(spans)]
+    pieces = cut(ranges, min_partitions=min_partitions, max_records=max_records)
+    for whole in ranges:
+        mine = [piece for piece in pieces if piece.partition_id == whole.partition_id]
+        assert [n for piece in mine for n in range(piece.start, piece.end)] == list(range(whole.start, whole.end))
+    assert all(piece.count > 0 for piece in pieces)
+    if max_records is not None:
+        assert all(piece.count <= max_records for piece in pieces)
+
+
+def test_losses_are_exact() -> None:
+    start, end = {P0: 10, P1: 5, P2: 7}, {P0: 50, P1: 5, P2: 9}
+    assert find_lost(start, end, {P0: 0, P1: 0, P2: 7}, {P0: 50, P1: 5, P2: 9}) == []
+    (lost,) = find_lost(start, end, {P0: 30, P1: 0, P2: 0}, {P0: 50, P1: 5, P2: 9})
+    assert (lost.partition_id, lost.start, lost.end) == (0, 10, 30)
+    (lost,) = find_lost(start, end, {P0: 60, P1: 0, P2: 0}, {P0: 60, P1: 5, P2: 9})
+    assert (lost.start, lost.end) == (10, 50), "no more than the batch would have read"
+    (lost,) = find_lost(start, end, {P0: 0, P1: 0, P2: 0}, {P0: 50, P1: 3, P2: 9})
+    assert (lost.partition_id, lost.start, lost.end) == (1, 3, 5), "the log was cut"
+    (lost,) = find_lost(start, {P0: 50, P1: 5}, {P0: 0, P1: 0}, {P0: 50, P1: 5})
+    assert lost.partition_id == 2 and "does not exist any more" in str(lost)
+
+
+def test_a_log_start_behind_a_position_is_no_loss_where_nothing_is_read() -> None:
+    assert find_lost({P0: 10}, {P0: 10}, {P0: 10}, {P0: 10}) == []
+    assert find_lost({P0: 10}, {P0: 10}, {P0: 20}, {P0: 20}) == []
