@@ -80,12 +80,6 @@ from tests.support.api_calls import Calls, batch, error_codes, fetch_topic, fres
 from tests.support.node import Node
 from tests.support.wire import Wire
 
-# What Kafka's coordinators answer while they start; we are there before the port opens.
-LOADING = {
-    ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
-    ErrorCode.COORDINATOR_NOT_AVAILABLE,
-    ErrorCode.NOT_COORDINATOR,
-}
 TOPIC = 2  # ConfigResource.Type
 
 
@@ -100,9 +94,7 @@ class World:
     def group(self) -> str:
         """A group whose coordinator is loaded."""
         name = fresh_name("group")
-        request = FindCoordinatorRequest(coordinator_keys=[name])
-        while self.calls.ask(ApiKey.FIND_COORDINATOR, 4, request).coordinators[0].error_code:
-            pass
+        self.calls.find_coordinator(name)
         return name
 
     def join(self, group: str, version: int = 9) -> Any:
@@ -372,9 +364,7 @@ def test_every_advertised_version_is_answered(world: World, node: Node, api_key:
     if api_key == ApiKey.PRODUCE:
         first = 3
     for version in range(first, min(last, API[api_key].max_version) + 1):
-        answer = world.calls.ask(api_key, version, REQUESTS[api_key](world, version))
-        while LOADING & set(error_codes(answer)):
-            answer = world.calls.ask(api_key, version, REQUESTS[api_key](world, version))
+        answer = world.calls.ask_until_loaded(api_key, version, REQUESTS[api_key](world, version))
         assert not any(error_codes(answer)), (version, answer)
 
 

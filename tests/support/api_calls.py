@@ -15,6 +15,7 @@ from odradek.protocol.declare import Message
 from odradek.protocol.messages.create_topics_request import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
 from odradek.protocol.messages.fetch_request import FetchPartition, FetchRequest, FetchTopic
 from odradek.protocol.messages.fetch_response import FetchResponse, PartitionData
+from odradek.protocol.messages.find_coordinator_request import FindCoordinatorRequest
 from odradek.protocol.messages.init_producer_id_request import InitProducerIdRequest
 from odradek.protocol.messages.list_offsets_request import (
     ListOffsetsPartition,
@@ -32,6 +33,11 @@ from tests.support.wire import Wire
 
 _numbers = itertools.count(1)
 NO_ID = UUID(int=0)
+LOADING = {
+    ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+    ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    ErrorCode.NOT_COORDINATOR,
+}
 
 
 def fresh_name(start: str = "t") -> str:
@@ -140,12 +146,25 @@ class Calls(Wire):
 
     def producer(self) -> int:
         """A producer id of one's own, at epoch 0."""
-        answer = self.ask(
-            ApiKey.INIT_PRODUCER_ID, 4, InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=60_000)
-        )
+        request = InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=60_000)
+        answer = self.ask_until_loaded(ApiKey.INIT_PRODUCER_ID, 4, request)
         assert not answer.error_code, name_of(answer.error_code)
         found: int = answer.producer_id
         return found
+
+    def find_coordinator(self, group: str) -> None:
+        """Wait until a group's coordinator is there; the first question makes its topic."""
+        answer = self.ask_until_loaded(ApiKey.FIND_COORDINATOR, 4, FindCoordinatorRequest(coordinator_keys=[group]))
+        assert not any(error_codes(answer)), answer
+
+    def ask_until_loaded(self, api_key: ApiKey, version: int, request: Any) -> Any:
+        """Ask again while a coordinator loads, as Kafka's do for a moment after the start."""
+        answer = self.ask(api_key, version, request)
+        deadline = time.monotonic() + 20
+        while LOADING & set(error_codes(answer)) and time.monotonic() < deadline:
+            time.sleep(0.05)
+            answer = self.ask(api_key, version, request)
+        return answer
 
     def fetch(self, *topics: FetchTopic, version: int = 12, **fields: Any) -> FetchResponse:
         """One Fetch; does not wait where `max_wait_ms` is not given."""
