@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Sequence
 
 from odradek.common.errors import ApiError, ErrorCode, ProtocolError
+from odradek.common.log_lines import get_logger
 from odradek.common.ports import Buffer
 from odradek.coordinator.group.records import (
     NO_PRODUCER_ID,
@@ -20,7 +20,7 @@ from odradek.record.control import ControlType, control_type
 from odradek.record.reader import read_batches, read_records
 from odradek.record.record import Record
 
-log = logging.getLogger(__name__)
+_log = get_logger("coordinator.batches")
 
 # Room for a batch's header and the framing of one record, on top of key and value.
 RECORD_OVERHEAD_BYTES = 32
@@ -87,7 +87,7 @@ def _decode_batch(batch: Buffer, header: BatchHeader) -> list[tuple[int, Coordin
                 raise ProtocolError("a record without a key")
             message = decode_record(record.key, record.value, producer_id)
         except ProtocolError as error:
-            log.warning("__consumer_offsets: the record at offset %d is left out: %s", record.offset, error)
+            _log.warning("a record of __consumer_offsets is left out", offset=record.offset, error=error)
             continue
         if message is not None:
             decoded.append((record.offset, message))

@@ -10,13 +10,13 @@ others that its request concerned must still be answered.
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from functools import partial
 from typing import Any, Protocol, TypeVar
 from uuid import UUID
 
 from odradek.common.errors import ApiError, ErrorCode, OdradekError
+from odradek.common.log_lines import get_logger
 from odradek.common.ports import Clock
 from odradek.coordinator.group.config import GroupConfig
 from odradek.coordinator.group.group import Completion, Moment
@@ -50,7 +50,7 @@ from odradek.statemachine.machine import Result
 from odradek.statemachine.runtime import MachineLog, Runtime
 from odradek.statemachine.timeline import Timeline
 
-log = logging.getLogger(__name__)
+_log = get_logger("coordinator.service")
 
 OFFSETS_TOPIC = "__consumer_offsets"
 # A client that asks for its coordinator before the offsets topic exists is kept for this long at most: Kafka sends it
@@ -123,7 +123,8 @@ class Shard:
         except OdradekError:
             return  # `_on_failed` has told why
         if self.runtime.active:
-            log.info("loaded %d records of __consumer_offsets-%d", count, self.partition_id)
+            level = _log.info if count else _log.debug
+            level("groups loaded", partition=self.partition_id, records=count)
             await self._apply(lambda: self.machine.loaded(self.now()))
 
     def forget_topics(self, topics: Mapping[str, UUID]) -> None:
@@ -175,7 +176,7 @@ class Shard:
             if ticket is not None and not (decided and decided[0].pending):
                 self._fail(ticket, code, str(error))
         except Exception as error:
-            log.exception("a group operation failed")
+            _log.bug("a group operation failed", error, partition=self.partition_id)
             code = ErrorCode.UNKNOWN_SERVER_ERROR
             if ticket is not None:
                 self._fail(ticket, code, type(error).__name__)
@@ -229,7 +230,7 @@ class Shard:
     # ---- the end
 
     def _on_failed(self, error: BaseException) -> None:
-        log.error("the reign over __consumer_offsets-%d ended: %s", self.partition_id, error)
+        _log.error("a coordinator's reign ended", partition=self.partition_id, error=error)
         self._drop()
 
     def _drop(self) -> None:
@@ -374,7 +375,7 @@ class CoordinatorService:
             await self._create_topic(OFFSETS_TOPIC, count, factor, overrides)
         except ApiError as error:
             if error.code is not ErrorCode.TOPIC_ALREADY_EXISTS:
-                log.warning("%s with %d replicas cannot be created: %s", OFFSETS_TOPIC, factor, error)
+                _log.warning("topic cannot be created", topic=OFFSETS_TOPIC, replicas=factor, error=error)
                 return
         for _ in range(int(CREATION_WAIT_S / CREATION_POLL_S)):  # until this broker has heard of it
             if self._image().topic(OFFSETS_TOPIC) is not None:

@@ -1,0 +1,5 @@
+"""Brokers for users' own tests."""
+
+from odradek.testing.embedded import EmbeddedBroker
+
+__all__ = ["EmbeddedBroker"]
