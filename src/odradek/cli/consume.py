@@ -1,0 +1,270 @@
+"""`odradek consume`: read records to standard output or a file, as lines or as JSON."""
+
+from __future__ import annotations
+
+import sys
+import time
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Annotated, Any, BinaryIO, Literal
+
+import typer
+
+from odradek.cli.connect import (
+    DEFAULT_BOOTSTRAP,
+    BootstrapOption,
+    CommandConfigOption,
+    Target,
+    parse_assignments,
+    target,
+)
+from odradek.cli.errors import BAD_CONFIG, USAGE, CliError
+from odradek.cli.kafka_client import (
+    CONNECT_TIMEOUT_S,
+    Counter,
+    Troubles,
+    client_settings,
+    failed,
+    made,
+    progress_bar,
+    topic_partitions,
+)
+from odradek.cli.output import note
+from odradek.cli.record_text import IncomingRecord, Printing, as_json, as_line
+
+app = typer.Typer(add_completion=False)
+
+POLL_S = 0.2
+MAX_BATCH = 1000
+
+
+@app.command()
+def consume(
+    topic: Annotated[
+        list[str], typer.Option("--topic", help="The topic to read; with --group may be given often, or be ^regex.")
+    ],
+    group: Annotated[
+        str | None,
+        typer.Option("--group", help="Read as a member of this group, and commit. Else no group is touched."),
+    ] = None,
+    from_beginning: Annotated[
+        bool, typer.Option("--from-beginning", help="From the first record, or what the group has committed.")
+    ] = False,
+    partition: Annotated[int | None, typer.Option("--partition", help="Only this partition.", min=0)] = None,
+    offset: Annotated[
+        str | None,
+        typer.Option("--offset", help="Where to begin in --partition: earliest, latest, 42, -10 from the end."),
+    ] = None,
+    max_messages: Annotated[int | None, typer.Option("--max-messages", help="End after so many.", min=1)] = None,
+    to_end: Annotated[bool, typer.Option("--to-end", help="End where the topic ended when the command began.")] = False,
+    timeout_ms: Annotated[
+        int | None, typer.Option("--timeout-ms", help="End when nothing came for so long.", min=1)
+    ] = None,
+    isolation_level: Annotated[
+        Literal["read_committed", "read_uncommitted"],
+        typer.Option("--isolation-level", help="Whether records of open and aborted transactions are shown."),
+    ] = "read_uncommitted",
+    print_key: Annotated[bool, typer.Option("--print-key", help="Key, separator, value.")] = False,
+    print_headers: Annotated[bool, typer.Option("--print-headers", help="As name:value,name:value.")] = False,
+    print_timestamp: Annotated[bool, typer.Option("--print-timestamp", help="In ms since 1970.")] = False,
+    print_partition: Annotated[bool, typer.Option("--print-partition", help="The partition.")] = False,
+    print_offset: Annotated[bool, typer.Option("--print-offset", help="The offset.")] = False,
+    key_separator: Annotated[str, typer.Option("--key-separator", help="Between what is printed of a record.")] = "\\t",
+    output: Annotated[Path | None, typer.Option("--output", help="Write to this file.")] = None,
+    command_property: Annotated[
+        list[str] | None, typer.Option("--command-property", help="key=value for the client; may be given often.")
+    ] = None,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No rate at the end.")] = False,
+    bootstrap_server: BootstrapOption = DEFAULT_BOOTSTRAP,
+    command_config: CommandConfigOption = None,
+    json_lines: Annotated[bool, typer.Option("--json", help="A line of JSON for each record.")] = False,
+) -> None:
+    """Read records; without --max-messages, --to-end or --timeout-ms until Ctrl-C."""
+    if offset is not None and partition is None:
+        raise CliError("--offset needs --partition", code=USAGE)
+    if group is not None and (partition is not None or to_end):
+        raise CliError("a group decides on partitions; leave --partition and --to-end out, or --group", code=USAGE)
+    if group is None and len(topic) != 1:
+        raise CliError("several topics need --group", code=USAGE)
+    separator = key_separator.replace("\\t", "\t")
+    shown = Printing(print_timestamp, print_partition, print_offset, print_headers, print_key, separator)
+    own: dict[str, Any] = {
+        "group.id": group or "odradek-cli-without-a-group",
+        "auto.offset.reset": "earliest" if from_beginning else "latest",
+        # What is committed has been printed: stored record by record, below.
+        "enable.auto.commit": group is not None,
+        "enable.auto.offset.store": False,
+        "enable.partition.eof": to_end,
+        "isolation.level": isolation_level,
+    }
+    where = target(bootstrap_server, command_config)
+    settings, troubles = client_settings(where, own, parse_assignments(command_property, "--command-property"))
+    reader = _Reader(where, settings, troubles, max_messages=max_messages, timeout_ms=timeout_ms)
+    with ExitStack() as opened:
+        sink = sys.stdout.buffer if output is None else _opened(output, opened)
+        if group is not None:
+            reader.subscribe(topic)
+        else:
+            reader.assign(topic[0], partition, _start(offset, from_beginning), to_end=to_end)
+        try:
+            reader.run(sink, shown, json_lines=json_lines, bar_wanted=output is not None or not sys.stdout.isatty())
+        finally:
+            reader.close()
+            if not quiet:
+                note(reader.counter.text("read"))
+
+
+class _Reader:
+    """A consumer, from its start to the end that was asked for."""
+
+    def __init__(
+        self,
+        where: Target,
+        settings: dict[str, Any],
+        troubles: Troubles,
+        *,
+        max_messages: int | None,
+        timeout_ms: int | None,
+    ) -> None:
+        from confluent_kafka import Consumer
+
+        self.counter = Counter()
+        self._where = where
+        self._troubles = troubles
+        self._consumer = made(Consumer, settings)
+        self._max_messages = max_messages
+        self._timeout_ms = timeout_ms
+        # The offset (exclusive) at which each partition is done; None reads on.
+        self._ends: dict[int, int] | None = None
+        self._total = max_messages
+        self._in_group = False
+
+    def subscribe(self, topics: list[str]) -> None:
+        from confluent_kafka import KafkaException
+
+        self._in_group = True
+        for name in topics:
+            if not name.startswith("^"):
+                topic_partitions(self._consumer, self._where, name, self._troubles)
+        try:
+            self._consumer.subscribe(topics)
+        except KafkaException as error:
+            raise CliError(f"--topic: {error.args[0].str()}", code=USAGE) from None
+
+    def assign(self, topic: str, partition: int | None, start: int, *, to_end: bool) -> None:
+        """Read partitions without a group. `start` is an offset, or below 0 a logical one of the client."""
+        from confluent_kafka import KafkaException, TopicPartition
+
+        partitions = topic_partitions(self._consumer, self._where, topic, self._troubles)
+        if partition is not None and partition not in partitions:
+            raise CliError(f"topic {topic} has no partition {partition}; it has {len(partitions)}", code=USAGE)
+        chosen = partitions if partition is None else [partition]
+        if to_end:
+            try:
+                marks = {
+                    one: self._consumer.get_watermark_offsets(TopicPartition(topic, one), timeout=CONNECT_TIMEOUT_S)
+                    for one in chosen
+                }
+            except KafkaException as error:
+                raise failed(error, self._where, self._troubles) from None
+            begins = {one: _begin(start, low, high) for one, (low, high) in marks.items()}
+            self._ends = {one: high for one, (_, high) in marks.items() if begins[one] < high}
+            waiting = sum(high - begins[one] for one, high in self._ends.items())
+            self._total = min(waiting, self._max_messages or waiting)
+            chosen = sorted(self._ends)
+        self._consumer.assign([TopicPartition(topic, one, start) for one in chosen])
+
+    def run(self, sink: BinaryIO, shown: Printing, *, json_lines: bool, bar_wanted: bool) -> None:
+        """Print records until the end."""
+        last_ms = time.monotonic() * 1000
+        with progress_bar("records", self._total, wanted=bar_wanted) as bar:
+            while not self._done():
+                limit = MAX_BATCH
+                if self._max_messages is not None:
+                    limit = min(limit, self._max_messages - self.counter.records)
+                messages = self._consumer.consume(limit, timeout=POLL_S)
+                lines = [line for message in messages if (line := self._line(message, shown, json_lines)) is not None]
+                if lines:
+                    sink.write(b"".join(lines))
+                    sink.flush()
+                    self._printed(messages)
+                    last_ms = time.monotonic() * 1000
+                    bar.show(self.counter.records)
+                elif self._timeout_ms is not None and time.monotonic() * 1000 - last_ms >= self._timeout_ms:
+                    return
+
+    def close(self) -> None:
+        """Leave the group; what was printed and not yet committed is."""
+        self._consumer.close()
+
+    def _done(self) -> bool:
+        if self._max_messages is not None and self.counter.records >= self._max_messages:
+            return True
+        return self._ends is not None and not self._ends
+
+    def _line(self, message: Any, shown: Printing, json_lines: bool) -> bytes | None:
+        from confluent_kafka import KafkaError, KafkaException
+
+        error = message.error()
+        if error is not None and error.code() != KafkaError._PARTITION_EOF:
+            if error.retriable():
+                return None
+            raise failed(KafkaException(error), self._where, self._troubles)
+        if self._ends is not None:
+            end = self._ends.get(message.partition(), 0)
+            # The end of a partition tells of it even where only markers of transactions, which are never handed out,
+            # are left before it.
+            if message.offset() >= (end if error is not None else end - 1):
+                self._ends.pop(message.partition(), None)
+            if message.offset() >= end:
+                return None  # written after the command began
+        if error is not None:
+            return None
+        kind, timestamp_ms = message.timestamp()
+        record = IncomingRecord(
+            message.topic(),
+            message.partition(),
+            message.offset(),
+            timestamp_ms if kind else None,
+            message.key(),
+            message.value(),
+            message.headers() or (),
+        )
+        self.counter.add(len(record.key or b"") + len(record.value or b""))
+        return as_json(record) if json_lines else as_line(record, shown)
+
+    def _printed(self, messages: list[Any]) -> None:
+        if self._in_group:
+            last = {(message.topic(), message.partition()): message for message in messages if message.error() is None}
+            for message in last.values():
+                self._consumer.store_offsets(message)
+
+
+def _start(offset: str | None, from_beginning: bool) -> int:
+    from confluent_kafka import OFFSET_BEGINNING, OFFSET_END
+
+    if offset is None:
+        return int(OFFSET_BEGINNING if from_beginning else OFFSET_END)
+    if offset in ("earliest", "latest"):
+        return int(OFFSET_BEGINNING if offset == "earliest" else OFFSET_END)
+    try:
+        number = int(offset)
+    except ValueError:
+        raise CliError(f"--offset {offset}: must be earliest, latest or a number", code=USAGE) from None
+    # The C client's form of "so many before the end".
+    return number if number >= 0 else -2000 + number
+
+
+def _begin(start: int, low: int, high: int) -> int:
+    if start >= 0:
+        return max(start, low)
+    if start <= -2000:
+        return max(high + start + 2000, low)
+    return low if start == -2 else high
+
+
+def _opened(path: Path, opened: ExitStack) -> BinaryIO:
+    try:
+        return opened.enter_context(path.open("wb"))
+    except OSError as error:
+        raise CliError(f"{path}: {error.strerror}; name a file that can be written", code=BAD_CONFIG) from None

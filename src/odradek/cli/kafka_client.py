@@ -1,0 +1,233 @@
+"""The C client as `odradek produce` and `odradek consume` use it: its settings, its errors in one line, and rates."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from odradek.cli.connect import Target, unreachable
+from odradek.cli.errors import BAD_CONFIG, FAILED, NOT_FOUND, UNREACHABLE, CliError
+
+if TYPE_CHECKING:
+    from confluent_kafka import KafkaError, KafkaException
+
+# A bootstrap address that takes a connection answers within the sum of these, or it is no broker. In between, the
+# client is asked whether it has already seen that nobody listens.
+ANSWER_STEPS_S = (0.3, 0.7, 3.0, 6.0)
+CONNECT_TIMEOUT_S = sum(ANSWER_STEPS_S)
+# How long a topic that the broker creates on first use may take to have a leader.
+NEW_TOPIC_TIMEOUT_S = 5.0
+
+# Settings of Java clients that the C client does not have; they change nothing that matters to these commands.
+_JAVA_ONLY = frozenset(
+    {
+        "auto.include.jmx.reporter",
+        "buffer.memory",
+        "client.dns.lookup",
+        "default.api.timeout.ms",
+        "exclude.internal.topics",
+        "key.deserializer",
+        "key.serializer",
+        "max.block.ms",
+        "max.poll.records",
+        "metric.reporters",
+        "partitioner.class",
+        "request.timeout.ms",
+        "ssl.keystore.type",
+        "ssl.truststore.type",
+        "value.deserializer",
+        "value.serializer",
+    }
+)
+_RENAMED = {"ssl.truststore.location": "ssl.ca.location", "ssl.truststore.certificates": "ssl.ca.pem"}
+
+
+class Troubles:
+    """What the client told of its connections while it ran."""
+
+    def __init__(self) -> None:
+        self.texts: list[str] = []
+        self.all_down = False
+
+    def add(self, error: KafkaError) -> None:
+        """A call of the client's."""
+        from confluent_kafka import KafkaError
+
+        if error.code() == KafkaError._ALL_BROKERS_DOWN:
+            self.all_down = True
+        else:
+            self.texts.append(error.str())
+
+    def text(self, otherwise: str) -> str:
+        """The first of them, for a person."""
+        # The client begins with its own name of the connection, and ends with how often it tried.
+        first = self.texts[0] if self.texts else otherwise
+        refused = any("refused" in text for text in self.texts)
+        return "nobody listens there" if refused else first.rpartition("/bootstrap: ")[2].partition(" (after ")[0]
+
+
+def client_settings(where: Target, own: dict[str, Any], given: dict[str, str]) -> tuple[dict[str, Any], Troubles]:
+    """Settings for the C client: ours, above them the file's, then those given; and where it tells its troubles."""
+    troubles = Troubles()
+
+    settings = {
+        "bootstrap.servers": where.bootstrap,
+        "client.id": "odradek-cli",
+        "socket.connection.setup.timeout.ms": int(CONNECT_TIMEOUT_S * 1000),
+        # What it would print on standard error goes to `troubles`.
+        "log_level": 0,
+        "error_cb": troubles.add,
+    }
+    from_file = {
+        _RENAMED.get(key, key): value
+        for key, value in where.properties.items()
+        if key not in _JAVA_ONLY and key != "bootstrap.servers"
+    }
+    return {**settings, **own, **from_file, **given}, troubles
+
+
+def made(client: type[Any], settings: dict[str, Any]) -> Any:
+    """A Producer or Consumer. Raises CliError for a setting that the client does not take."""
+    from confluent_kafka import KafkaException
+
+    try:
+        return client(settings)
+    except KafkaException as error:
+        text = error.args[0].str() if error.args else str(error)
+        raise CliError(f"{text}; mend it in --command-config or --command-property", code=BAD_CONFIG) from None
+
+
+def topic_partitions(client: Any, where: Target, topic: str, troubles: Troubles) -> list[int]:
+    """The partitions of a topic, once all of them have leaders.
+
+    Raises:
+        CliError: nobody answers, or there is no such topic.
+    """
+    from confluent_kafka import KafkaError, KafkaException
+
+    absent = (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError.LEADER_NOT_AVAILABLE)
+    deadline = time.monotonic() + NEW_TOPIC_TIMEOUT_S
+    while True:
+        try:
+            found = _metadata(client, topic, troubles).topics[topic]
+        except KafkaException as error:
+            raise failed(error, where, troubles) from None
+        if found.error is None and found.partitions:
+            return sorted(found.partitions)
+        if found.error is not None and found.error.code() not in absent:
+            raise CliError(f"topic {topic}: {found.error.str()}", code=FAILED)
+        if time.monotonic() > deadline:
+            raise CliError(
+                f"topic {topic} does not exist; create it with `odradek topics create --topic {topic}`", code=NOT_FOUND
+            )
+        time.sleep(0.2)
+
+
+def failed(error: KafkaException, where: Target, troubles: Troubles) -> CliError:
+    """One line for what the C client raised."""
+    from confluent_kafka import KafkaError
+
+    reason = error.args[0]
+    if reason.code() in (KafkaError._TRANSPORT, KafkaError._ALL_BROKERS_DOWN, KafkaError._TIMED_OUT):
+        return unreachable(where, f"cannot connect to {where.bootstrap}: {troubles.text(reason.str())}")
+    if reason.code() == KafkaError._RESOLVE:
+        return CliError(f"{where.bootstrap}: the name cannot be resolved; mend --bootstrap-server", code=UNREACHABLE)
+    return CliError(reason.str(), code=FAILED)
+
+
+def _metadata(client: Any, topic: str, troubles: Troubles) -> Any:
+    from confluent_kafka import KafkaException
+
+    for step_s in ANSWER_STEPS_S:
+        try:
+            return client.list_topics(topic, timeout=step_s)
+        except KafkaException as error:
+            last = error
+            client.poll(0)  # in which the client tells its troubles
+            if troubles.all_down:
+                break
+    raise last
+
+
+class Counter:
+    """How many records went by, and how fast."""
+
+    def __init__(self) -> None:
+        self.records = 0
+        self.bytes = 0
+        self._began = time.monotonic()
+        self._last = self._began
+
+    def add(self, size_bytes: int) -> None:
+        self.records += 1
+        self.bytes += size_bytes
+        self._last = time.monotonic()
+
+    @property
+    def seconds(self) -> float:
+        """From the start to the last record, so that waiting for more does not count."""
+        return max(self._last - self._began, 1e-6)
+
+    def as_json(self) -> dict[str, Any]:
+        return {
+            "records": self.records,
+            "bytes": self.bytes,
+            "seconds": round(self.seconds, 6),
+            "records_per_second": round(self.records / self.seconds, 1),
+        }
+
+    def text(self, what: str) -> str:
+        """`1,000 records (10.0 MB) written in 0.50 s: 2,000 records/s, 20.0 MB/s`"""
+        if not self.records:
+            return f"0 records {what}"
+        rate = f"{self.records / self.seconds:,.0f} records/s, {self.bytes / self.seconds / 1e6:,.1f} MB/s"
+        return f"{self.records:,} records ({self.bytes / 1e6:,.1f} MB) {what} in {self.seconds:,.2f} s: {rate}"
+
+
+class Bar:
+    """A progress bar on standard error, or nothing."""
+
+    def __init__(self, progress: Any, task: Any) -> None:
+        self._progress = progress
+        self._task = task
+        self._next_update = 0.0
+
+    def show(self, done: int) -> None:
+        """Say how much is done; cheap enough to call for every record."""
+        if self._progress is None:
+            return
+        now = time.monotonic()
+        if now >= self._next_update:
+            self._progress.update(self._task, completed=done)
+            self._next_update = now + 0.1
+
+
+@contextmanager
+def progress_bar(what: str, total: int | None, *, wanted: bool = True) -> Iterator[Bar]:
+    """A bar while the block runs, where a person looks on; rich is imported only then.
+
+    Args:
+        total: in the unit that `show` is told; None where it is not known.
+        wanted: False where the terminal is needed for the records themselves.
+    """
+    if not wanted or not sys.stderr.isatty():
+        yield Bar(None, None)
+        return
+    from rich.console import Console
+    from rich.progress import (
+        BarColumn,
+        MofNCompleteColumn,
+        Progress,
+        TextColumn,
+        TimeElapsedColumn,
+        TimeRemainingColumn,
+    )
+
+    columns = [TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn()]
+    if total is not None:
+        columns.append(TimeRemainingColumn())
+    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
+        yield Bar(progress, progress.add_task(what, total=total))

@@ -1,0 +1,250 @@
+"""`odradek produce`: write records from standard input or files, one a line, one a JSON line, or one a file."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Annotated, Any, BinaryIO, Literal
+
+import typer
+
+from odradek.cli.connect import (
+    DEFAULT_BOOTSTRAP,
+    BootstrapOption,
+    CommandConfigOption,
+    Target,
+    parse_assignments,
+    target,
+)
+from odradek.cli.errors import BAD_CONFIG, FAILED, USAGE, CliError
+from odradek.cli.kafka_client import Counter, Troubles, client_settings, made, progress_bar, topic_partitions
+from odradek.cli.output import note, print_json
+from odradek.cli.record_text import Header, LineFormat, OutgoingRecord, parse_header, parse_json, parse_line
+
+app = typer.Typer(add_completion=False)
+
+Codec = Literal["none", "gzip", "snappy", "lz4", "zstd"]
+FLUSH_STEP_S = 0.2
+
+
+@app.command()
+def produce(
+    topic: Annotated[str, typer.Option("--topic", help="The topic to write to.")],
+    file: Annotated[
+        list[Path] | None, typer.Option("--file", help="Read this instead of standard input; may be given often.")
+    ] = None,
+    input_format: Annotated[
+        Literal["lines", "json", "file"],
+        typer.Option(
+            "--format", help="A record is a line, a line of JSON as `consume --json` prints, or a whole file."
+        ),
+    ] = "lines",
+    key: Annotated[str | None, typer.Option("--key", help="The key of every record.")] = None,
+    key_separator: Annotated[
+        str | None, typer.Option("--key-separator", help="Lines are key, separator, value.")
+    ] = None,
+    header: Annotated[
+        list[str] | None, typer.Option("--header", help="name=value, on every record; may be given often.")
+    ] = None,
+    parse_headers: Annotated[
+        bool, typer.Option("--parse-headers", help="Lines begin with name:value,name:value and a tab.")
+    ] = False,
+    null_marker: Annotated[
+        str | None, typer.Option("--null-marker", help="A key or value of exactly this is null.")
+    ] = None,
+    partition: Annotated[int | None, typer.Option("--partition", help="Write to this partition alone.", min=0)] = None,
+    acks: Annotated[
+        str, typer.Option("--acks", help="Who must have a record: all in sync, 1, or 0 for nobody.")
+    ] = "all",
+    compression_codec: Annotated[
+        Codec, typer.Option("--compression-codec", help="How batches are compressed.")
+    ] = "none",
+    command_property: Annotated[
+        list[str] | None, typer.Option("--command-property", help="key=value for the client; may be given often.")
+    ] = None,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No rate at the end.")] = False,
+    bootstrap_server: BootstrapOption = DEFAULT_BOOTSTRAP,
+    command_config: CommandConfigOption = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print at the end what was written, as JSON.")] = False,
+) -> None:
+    """Write records; the command ends well when all of them are acknowledged."""
+    if key is not None and (key_separator is not None or input_format == "json"):
+        raise CliError("--key gives all records one key; leave --key-separator and --format json out", code=USAGE)
+    if input_format == "file" and not file:
+        raise CliError("--format file needs --file; each file is one record", code=USAGE)
+    if input_format != "lines" and (key_separator is not None or parse_headers):
+        raise CliError("--key-separator and --parse-headers are for --format lines", code=USAGE)
+    how = LineFormat(_unescaped(key_separator), parse_headers, null_marker)
+    common = _Common(key.encode() if key is not None else None, _headers(header), partition)
+    own: dict[str, Any] = {
+        "acks": acks,
+        "compression.type": compression_codec,
+        "linger.ms": 5,
+        "enable.idempotence": acks in ("all", "-1"),
+    }
+    where = target(bootstrap_server, command_config)
+    settings, troubles = client_settings(where, own, parse_assignments(command_property, "--command-property"))
+    with ExitStack() as opened:
+        inputs = [_Input.open(path, opened) for path in file or []] or [
+            _Input("standard input", sys.stdin.buffer, None)
+        ]
+        records = _records(inputs, input_format, how, common)
+        counter = _write(where, topic, settings, troubles, records, inputs)
+    if as_json:
+        print_json({"topic": topic, **counter.as_json()})
+    if not quiet:
+        note(counter.text("written"))
+
+
+class _Common:
+    """What every record gets unless it says otherwise."""
+
+    def __init__(self, key: bytes | None, headers: list[Header], partition: int | None) -> None:
+        self.key = key
+        self.headers = headers
+        self.partition = partition
+
+    def apply(self, record: OutgoingRecord) -> OutgoingRecord:
+        if self.key is not None:
+            record.key = self.key
+        if self.partition is not None:
+            record.partition = self.partition
+        record.headers = [*self.headers, *record.headers]
+        return record
+
+
+class _Input:
+    """Something to read records from; `size_bytes` is None for what is not a file."""
+
+    def __init__(self, name: str, file: BinaryIO, size_bytes: int | None) -> None:
+        self.name = name
+        self.file = file
+        self.size_bytes = size_bytes
+        self.read_bytes = 0
+
+    @classmethod
+    def open(cls, path: Path, opened: ExitStack) -> _Input:
+        try:
+            file = opened.enter_context(path.open("rb"))
+        except OSError as error:
+            raise CliError(f"{path}: {error.strerror}; name a file that can be read", code=BAD_CONFIG) from None
+        return cls(str(path), file, path.stat().st_size)
+
+    def lines(self) -> Iterator[bytes]:
+        for line in self.file:
+            self.read_bytes += len(line)
+            yield line.removesuffix(b"\n").removesuffix(b"\r")
+
+
+def _records(inputs: list[_Input], input_format: str, how: LineFormat, common: _Common) -> Iterator[OutgoingRecord]:
+    for source in inputs:
+        if input_format == "file":
+            value = source.file.read()
+            source.read_bytes = len(value)
+            yield common.apply(OutgoingRecord(value))
+            continue
+        for number, line in enumerate(source.lines(), 1):
+            if input_format == "json" and not line.strip():
+                continue
+            try:
+                record = parse_json(line) if input_format == "json" else parse_line(line, how)
+            except ValueError as error:
+                raise CliError(
+                    f"{source.name}, line {number}: {error}; the records before it are written", code=BAD_CONFIG
+                ) from None
+            yield common.apply(record)
+
+
+def _write(
+    where: Target,
+    topic: str,
+    settings: dict[str, Any],
+    troubles: Troubles,
+    records: Iterator[OutgoingRecord],
+    inputs: list[_Input],
+) -> Counter:
+    from confluent_kafka import Producer
+
+    producer = made(Producer, settings)
+    partitions = topic_partitions(producer, where, topic, troubles)
+    refused: list[Any] = []
+    counter = Counter()
+
+    def on_delivery(error: Any, message: Any) -> None:
+        if error is None:
+            counter.add(len(message.key() or b"") + len(message.value() or b""))
+        else:
+            refused.append(error)
+
+    sizes = [source.size_bytes for source in inputs]
+    total = None if None in sizes else sum(size for size in sizes if size is not None)
+    try:
+        with progress_bar("bytes read", total, wanted=not sys.stdin.isatty() or total is not None) as bar:
+            for record in records:
+                if record.partition is not None and record.partition not in partitions:
+                    raise CliError(
+                        f"topic {topic} has no partition {record.partition}; it has {len(partitions)}", code=USAGE
+                    )
+                _send(producer, topic, record, on_delivery)
+                bar.show(sum(source.read_bytes for source in inputs))
+                if refused:
+                    break
+    finally:
+        _flush(producer, refused)
+    if refused:
+        raise _refused(topic, counter.records, refused[0])
+    return counter
+
+
+def _refused(topic: str, written: int, error: Any) -> CliError:
+    from confluent_kafka import KafkaError
+
+    hint = f"see `odradek topics describe --topic {topic}`"
+    if error.code() == KafkaError.INVALID_RECORD:
+        hint = "a compacted topic takes no record without a key: use --key-separator or --key"
+    elif error.code() == KafkaError.MSG_SIZE_TOO_LARGE:
+        hint = f"raise max.message.bytes with `odradek configs alter --topic {topic}`"
+    elif error.code() == KafkaError._MSG_TIMED_OUT:
+        hint = "the broker did not acknowledge in time; look at its log"
+    return CliError(f"refused after {written:,} records were written: {error.str()}; {hint}")
+
+
+def _send(producer: Any, topic: str, record: OutgoingRecord, on_delivery: Any) -> None:
+    from confluent_kafka import KafkaException
+
+    settings: dict[str, Any] = {"key": record.key, "value": record.value, "on_delivery": on_delivery}
+    if record.headers:
+        settings["headers"] = record.headers
+    if record.partition is not None:
+        settings["partition"] = record.partition
+    if record.timestamp_ms is not None:
+        settings["timestamp"] = record.timestamp_ms
+    while True:
+        try:
+            producer.produce(topic, **settings)
+            producer.poll(0)
+            return
+        except BufferError:
+            producer.poll(FLUSH_STEP_S)  # its queue is full: let it send
+        except KafkaException as error:
+            raise CliError(f"{error.args[0].str()}; {record.size_bytes} bytes", code=FAILED) from None
+
+
+def _flush(producer: Any, refused: list[Any]) -> None:
+    """Wait until every record is acknowledged or refused; the client gives up by itself after delivery.timeout.ms."""
+    while producer.flush(FLUSH_STEP_S) and not refused:
+        pass
+
+
+def _headers(items: list[str] | None) -> list[Header]:
+    try:
+        return [parse_header(item) for item in items or []]
+    except ValueError as error:
+        raise CliError(f"--header: {error}", code=USAGE) from None
+
+
+def _unescaped(text: str | None) -> str | None:
+    """A separator as it is typed in a shell: \\t is a tab."""
+    return text.replace("\\t", "\t") if text is not None else None
