@@ -42,9 +42,6 @@ def main() -> int:
     parser.add_argument("--port", type=int, help="of the node; a free one by default")
     parser.add_argument("--dir", type=Path, default=Path("build/demo"), help="for everything; emptied first")
     options = parser.parse_args()
-    # A terminal's hang-up and a plain kill end as Ctrl-C does: with the node stopped.
-    for number in (signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, signal.default_int_handler)
     console = Console()
     if not console.is_terminal:
         console.width = 120
@@ -81,6 +78,7 @@ class Demo:
         self.spark: Any = None
         self.feed: Feed | None = None
         self.pipeline: Pipeline | None = None
+        self.interrupted = False
         self._told = -1
         self._batches_at_restart: dict[str, int] = {}
 
@@ -88,6 +86,7 @@ class Demo:
         """All of it; raises DemoError."""
         from pyspark_odradek import session
 
+        self.listen()
         say = self.console.print
         started_s = self.node.start()
         say(f"node up on {self.node.bootstrap} after {started_s or 0:.2f} s")
@@ -98,6 +97,8 @@ class Demo:
         feed.send_tables()
         say(f"{feed.total:,} flights of {len(days)} days are ready; Spark starts")
         self.spark = session("flights", master="local[2]", log_file=self.folder / "spark.log", config=SPARK)
+        self.listen()  # once more: Spark has put a handler of its own there
+        self.heed()
         self.pipeline = start(self.spark, self.node.bootstrap, self.folder)
         self.status.node = f"up on {self.node.bootstrap}"
         feed.start()
@@ -106,6 +107,7 @@ class Demo:
             self.status.events.append(f"{self.seconds:.0f} s: all days are told; the pipeline comes to its end")
             self.finish()
         self.pipeline.stop()
+        self.heed()
         proof, database = prove(self.node.bootstrap, csv_folder, self.folder, days)
         report.show_results(self.console, database)
         report.show_proof(self.console, proof)
@@ -116,6 +118,22 @@ class Demo:
         if proof.holds and self.options.keep:
             self.keep()
         return proof
+
+    def listen(self) -> None:
+        """Let Ctrl-C, a terminal's hang-up and a plain kill end the demo in order, with the node stopped."""
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+            signal.signal(number, self.interrupt)
+
+    def interrupt(self, *_: object) -> None:
+        """Remember it until `heed`: in the midst of a call to the JVM an exception would leave that half done."""
+        if self.interrupted:
+            raise KeyboardInterrupt
+        self.interrupted = True
+
+    def heed(self) -> None:
+        """Raise KeyboardInterrupt where we were told to end."""
+        if self.interrupted:
+            raise KeyboardInterrupt
 
     @property
     def seconds(self) -> float:
@@ -185,6 +203,7 @@ class Demo:
     def look_after(self) -> None:
         """Raise DemoError where something ended that must not; tell progress where there is no terminal to draw on."""
         assert self.pipeline is not None and self.feed is not None
+        self.heed()
         failure = self.pipeline.failure() or (f"the feed ended: {self.feed.failure}" if self.feed.failure else None)
         if failure:
             raise DemoError(failure)
@@ -220,15 +239,15 @@ class Demo:
         self.console.print(
             f"\nThe node stays up on {address} until Ctrl-C. Try, in another terminal:\n"
             f"  odradek topics list --bootstrap-server {address}\n"
-            f"  odradek consume delays-by-hour --bootstrap-server {address} --from-beginning\n"
+            f"  odradek consume delays-by-hour --from-beginning --max-messages 5 --bootstrap-server {address}\n"
         )
-        with contextlib.suppress(KeyboardInterrupt):
-            while True:
-                time.sleep(3600)
+        while not self.interrupted:
+            time.sleep(0.2)
 
     def close(self) -> None:
         """Stop everything that was started, in the reverse order; once more Ctrl-C does not hurry it."""
-        signal.signal(signal.SIGINT, signal.SIG_IGN)
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+            signal.signal(number, signal.SIG_IGN)
         steps: list[Callable[[], Any]] = []
         if self.feed is not None:
             steps.append(self.feed.stopping.set)
