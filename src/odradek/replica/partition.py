@@ -322,6 +322,10 @@ class Partition:
         read = PartitionRead(watermark, stable, start)
         if last_fetched_epoch >= 0:
             found_epoch, found_end = log.end_offset_for_epoch(last_fetched_epoch)
+            if found_end < 0:
+                raise ApiError(
+                    ErrorCode.OFFSET_OUT_OF_RANGE, f"{self.name} knows nothing of leader epoch {last_fetched_epoch}"
+                )
             if found_epoch < last_fetched_epoch or found_end < fetch_offset:
                 read.diverging = (found_epoch, found_end)
                 return read

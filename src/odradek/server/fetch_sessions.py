@@ -162,7 +162,7 @@ class FetchSessionCache:
 
     def create(self, partition_count: int, *, privileged: bool, by_topic_id: bool) -> FetchSession | None:
         """A new session with room for that many partitions, or None where no other may be evicted for it."""
-        if self._slots <= 0 or partition_count == 0:
+        if self._slots <= 0:
             return None
         if len(self._sessions) >= self._slots and not self._evict(partition_count, privileged):
             return None

@@ -3,7 +3,7 @@
 Behaviour: reads each partition from the asked offset up to the reader's bound (high watermark, last stable offset for
 READ_COMMITTED, log end for followers), in the order of the request or session. The first batch of the first partition
 that has one is given even where it is larger than the limits (KIP-74). An answer waits for min_bytes up to max_wait_ms,
-except where a partition has an error. A follower's fetch offset is its acknowledgement.
+except where a partition that is there has an error. A follower's fetch offset is its acknowledgement.
 
 The function decides at once, in the order of the requests; a long poll is a future that new data wakes (no timer scan).
 Records are slices of the log's files: they do not pass through here.
@@ -54,6 +54,9 @@ _FIRST_WITH_TOPIC_IDS = 13
 _FIRST_WITH_LEADERS = 12
 # Long polls over all connections; beyond it a Fetch is answered at once with what there is.
 MAX_PARKED = 50_000
+# No reason to answer before max_wait_ms where other partitions are waited for: a reader of a topic that was just deleted
+# would ask again and again.
+_NOT_THERE = (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID)
 _HINTED = (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH)
 
 
@@ -127,6 +130,10 @@ class _Fetch:
             return asked
         self._session = cache.resume(request.session_id, request.session_epoch, by_topic_id=by_id)
         self._session.update(_named(request, by_id), _forgotten(request, by_id))
+        if not self._session.partitions:
+            cache.remove(request.session_id)
+            self._session = None
+            return ()
         self._incremental = True
         return tuple(self._session.partitions.values())
 
@@ -204,7 +211,8 @@ class _Fetch:
         answer.records = RecordsChunks(read.chunks, read.size_bytes) if read.size_bytes else b""
 
     def _fail(self, answer: PartitionData, error: ApiError | StorageError) -> None:
-        self.failed = True
+        if isinstance(error, StorageError) or error.code not in _NOT_THERE:
+            self.failed = True
         answer.high_watermark = answer.last_stable_offset = answer.log_start_offset = -1
         answer.records = b""
         if isinstance(error, StorageError):
