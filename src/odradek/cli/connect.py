@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, TypeVar
+from typing import TYPE_CHECKING, Annotated, TypeVar
 
 import typer
 
@@ -168,24 +168,3 @@ def parse_assignments(items: list[str] | None, option: str) -> dict[str, str]:
             raise CliError(f"{option} {item}: must be key=value", code=BAD_CONFIG)
         found[key.strip()] = value
     return found
-
-
-def plain(message: Any) -> Any:
-    """A message as values that JSON has: structs as objects, ids as Kafka's text, bytes as base64."""
-    from uuid import UUID
-
-    from odradek.protocol.declare import Message
-
-    if isinstance(message, Message):
-        return {spec.name: plain(getattr(message, spec.name)) for spec in message.FIELDS}
-    if isinstance(message, list | tuple):
-        return [plain(item) for item in message]
-    if isinstance(message, UUID):
-        from odradek.raft.quorum_state import uuid_text
-
-        return uuid_text(message)
-    if isinstance(message, bytes | bytearray | memoryview):
-        import base64
-
-        return base64.b64encode(bytes(message)).decode()
-    return message

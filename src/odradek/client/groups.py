@@ -27,6 +27,7 @@ from odradek.protocol.messages import (
 from odradek.protocol.messages.consumer_group_describe_request import ConsumerGroupDescribeRequest
 from odradek.protocol.messages.consumer_group_describe_response import ConsumerGroupDescribeResponse, Member
 from odradek.protocol.messages.consumer_protocol_assignment import ConsumerProtocolAssignment
+from odradek.protocol.messages.consumer_protocol_subscription import ConsumerProtocolSubscription
 from odradek.protocol.messages.delete_groups_request import DeleteGroupsRequest
 from odradek.protocol.messages.delete_groups_response import DeleteGroupsResponse
 from odradek.protocol.messages.describe_groups_request import DescribeGroupsRequest
@@ -168,6 +169,21 @@ def decode_assignment(data: bytes) -> list[TopicPartition]:
     except ProtocolError:
         return []
     return [(of.topic, index) for of in assignment.assigned_partitions for index in of.partitions]
+
+
+def decode_subscription(data: bytes) -> list[str]:
+    """The topics in a consumer's subscription as the classic protocol carries it; none where it is unreadable."""
+    if len(data) < 2:
+        return []
+    known = ConsumerProtocolSubscription.VERSIONS
+    version = int.from_bytes(data[:2], "big", signed=True)
+    if version < known.first:
+        return []
+    try:
+        subscription, _ = decode_prefix(ConsumerProtocolSubscription, data, min(version, known.last), 2)
+    except ProtocolError:
+        return []
+    return subscription.topics
 
 
 async def delete_group(cluster: Cluster, group_id: str) -> None:

@@ -1,0 +1,222 @@
+"""`odradek dump-log`: print log segments, indexes, snapshots and checkpoints, ours or Kafka's.
+
+Lines have the labels of Kafka's own dumper, so that what was written to read those reads ours.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from odradek.cli.errors import FAILED, NOT_FOUND, USAGE, CliError
+from odradek.cli.output import note
+
+if TYPE_CHECKING:
+    from odradek.cli.log_files import DumpOptions
+
+app = typer.Typer(add_completion=False)
+
+
+@app.command()
+def dump_log(
+    files: Annotated[
+        list[Path] | None,
+        typer.Argument(help="Files, or directories of partitions, whose files are then printed.", show_default=False),
+    ] = None,
+    files_option: Annotated[str, typer.Option("--files", help="The same, separated by commas.", metavar="FILES")] = "",
+    print_data_log: Annotated[bool, typer.Option("--print-data-log", help="Keys and values of records too.")] = False,
+    deep_iteration: Annotated[bool, typer.Option("--deep-iteration", help="Each record, without its content.")] = False,
+    offsets_decoder: Annotated[bool, typer.Option("--offsets-decoder", help="Records of __consumer_offsets.")] = False,
+    transaction_log_decoder: Annotated[
+        bool, typer.Option("--transaction-log-decoder", help="Records of __transaction_state.")
+    ] = False,
+    cluster_metadata_decoder: Annotated[
+        bool, typer.Option("--cluster-metadata-decoder", help="Records of __cluster_metadata.")
+    ] = False,
+    share_group_state_decoder: Annotated[
+        bool, typer.Option("--share-group-state-decoder", help="Records of __share_group_state.")
+    ] = False,
+    verify_index_only: Annotated[
+        bool, typer.Option("--verify-index-only", help="Print nothing; only say where a file is damaged.")
+    ] = False,
+    max_bytes: Annotated[int | None, typer.Option("--max-bytes", help="So many bytes of a log.", min=1)] = None,
+    skip_record_metadata: Annotated[
+        bool, typer.Option("--skip-record-metadata", help="Of a record only key and value.")
+    ] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="A line of JSON for each entry.")] = False,
+) -> None:
+    """Print what is in files of a log directory.
+
+    Internal topics are recognized by their directory and decoded; the decoder options do it for files elsewhere. Ends
+    with 1, and one line for each place, where a file is damaged.
+    """
+    from odradek.cli.log_files import DumpOptions
+    from odradek.cli.log_records import Decoder
+
+    chosen = [
+        decoder
+        for given, decoder in (
+            (offsets_decoder, Decoder.GROUP),
+            (transaction_log_decoder, Decoder.TRANSACTION),
+            (cluster_metadata_decoder, Decoder.CLUSTER_METADATA),
+            (share_group_state_decoder, Decoder.SHARE),
+        )
+        if given
+    ]
+    if len(chosen) > 1:
+        raise CliError("a log has one kind of records; choose one of the decoders", code=USAGE)
+    paths = [*(files or []), *(Path(name) for name in files_option.split(",") if name)]
+    if not paths:
+        raise CliError("name files of a log directory, or the directory of a partition", code=USAGE)
+    options = DumpOptions(print_data_log or deep_iteration, chosen[0] if chosen else None, max_bytes)
+    content = print_data_log or bool(chosen)
+    show: Callable[[Path, dict[str, Any]], None] = _silent
+    if not verify_index_only:
+        show = _show_json if as_json else _Text(content=content, metadata=not skip_record_metadata).show
+    damages = 0
+    for index, path in enumerate(_expanded(paths)):
+        if not (verify_index_only or as_json):
+            typer.echo(f"{chr(10) if index else ''}Dumping {path}")
+        damages += _dump(path, options, show)
+    if damages:
+        raise typer.Exit(FAILED)
+
+
+def _expanded(paths: list[Path]) -> list[Path]:
+    from odradek.cli.log_files import kind_of
+
+    found: list[Path] = []
+    for path in paths:
+        if not path.is_dir():
+            found.append(path)
+            continue
+        inside = sorted(child for child in path.iterdir() if child.is_file() and kind_of(child) is not None)
+        if not inside:
+            raise CliError(f"{path} has no files of a log; name the directory of a partition", code=NOT_FOUND)
+        found += inside
+    return found
+
+
+def _dump(path: Path, options: DumpOptions, show: Callable[[Path, dict[str, Any]], None]) -> int:
+    from odradek.cli.log_files import Damage, read_entries
+
+    damages = 0
+    try:
+        for entry in read_entries(path, options):
+            if isinstance(entry, Damage):
+                damages += 1
+                sys.stdout.flush()
+                note(f"odradek: {path}: damaged {entry}" if entry.position is not None else f"odradek: {path}: {entry}")
+            else:
+                show(path, entry)
+    except FileNotFoundError:
+        raise CliError(f"{path} does not exist; name a file of a log directory", code=NOT_FOUND) from None
+    except ValueError as error:
+        raise CliError(
+            f"{path}: {error}; name a .log, .index, .timeindex, .txnindex, .snapshot or checkpoint"
+        ) from None
+    return damages
+
+
+def _silent(path: Path, entry: dict[str, Any]) -> None:
+    """Only damages are wanted."""
+
+
+def _show_json(path: Path, entry: dict[str, Any]) -> None:
+    sys.stdout.write(json.dumps({"file": str(path), **entry}, ensure_ascii=False) + "\n")
+
+
+class _Text:
+    """Entries as lines."""
+
+    def __init__(self, *, content: bool, metadata: bool) -> None:
+        self._content = content
+        self._metadata = metadata
+
+    def show(self, path: Path, entry: dict[str, Any]) -> None:
+        sys.stdout.write(self._line(entry) + "\n")
+
+    def _line(self, entry: dict[str, Any]) -> str:
+        kind = entry["kind"]
+        if kind == "record":
+            return self._record(entry)
+        if kind == "property":
+            return f"{entry['key']}: {_shown(entry['value'])}"
+        labels = _LABELS[kind]
+        parts = []
+        for name, value in entry.items():
+            label = labels.get(name)
+            if label is None or value is None:
+                continue
+            parts.append(f"{label}: {str(value).lower() if isinstance(value, bool) else value}")
+        if kind == "batch":
+            parts.insert(-5, f"{entry['timestamp_type']}: {entry['timestamp_ms']}")
+        return " ".join(parts)
+
+    def _record(self, entry: dict[str, Any]) -> str:
+        parts = ["|"]
+        if self._metadata:
+            parts.append(f"offset: {entry['offset']} {entry['timestamp_type']}: {entry['timestamp_ms']}")
+            parts.append(f"keySize: {entry['key_size']} valueSize: {entry['value_size']}")
+            parts.append(f"sequence: {entry['sequence']} headerKeys: [{','.join(entry['headers'])}]")
+        if "control" in entry:
+            parts.append(f"{entry['control']['type']}: {_shown(entry['control']['data'])}")
+        elif self._content or (isinstance(entry["value"], dict) and "type" in entry["value"]):
+            if entry["key"] is not None:
+                parts.append(f"key: {_shown(entry['key'])}")
+            parts.append(f"payload: {_shown(entry['value'])}")
+        return " ".join(parts)
+
+
+def _shown(value: Any) -> str:
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+
+
+_LABELS: dict[str, dict[str, str]] = {
+    "batch": {
+        "base_offset": "baseOffset",
+        "last_offset": "lastOffset",
+        "count": "count",
+        "base_sequence": "baseSequence",
+        "last_sequence": "lastSequence",
+        "producer_id": "producerId",
+        "producer_epoch": "producerEpoch",
+        "partition_leader_epoch": "partitionLeaderEpoch",
+        "is_transactional": "isTransactional",
+        "is_control": "isControl",
+        "delete_horizon_ms": "deleteHorizonMs",
+        "position": "position",
+        "size": "size",
+        "magic": "magic",
+        "compression": "compresscodec",
+        "crc": "crc",
+        "is_valid": "isvalid",
+    },
+    "index": {"offset": "offset", "position": "position"},
+    "timeindex": {"timestamp_ms": "timestamp", "offset": "offset"},
+    "txnindex": {
+        "version": "version",
+        "producer_id": "producerId",
+        "first_offset": "firstOffset",
+        "last_offset": "lastOffset",
+        "last_stable_offset": "lastStableOffset",
+    },
+    "producer": {
+        "producer_id": "producerId",
+        "producer_epoch": "producerEpoch",
+        "coordinator_epoch": "coordinatorEpoch",
+        "transaction_start": "currentTxnFirstOffset",
+        "last_timestamp_ms": "lastTimestamp",
+        "first_sequence": "firstSequence",
+        "last_sequence": "lastSequence",
+        "last_offset": "lastOffset",
+        "offset_delta": "offsetDelta",
+    },
+    "epoch": {"leader_epoch": "leaderEpoch", "start_offset": "startOffset"},
+    "offset": {"topic": "topic", "partition": "partition", "offset": "offset"},
+}
