@@ -1,0 +1,246 @@
+"""Clients in the box: the project's own protocol client on the simulated network, recording what they were told.
+
+Every client is one process of the history: its operations are sequential, and each ends as ok, failed for certain, or
+unknown. Values are unique for each partition; a record's value is the number as text.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable
+from random import Random
+from typing import Any
+
+from odradek.client.cluster import Cluster, check
+from odradek.client.connection import Connection
+from odradek.common.errors import ApiError, ErrorCode, OdradekError
+from odradek.protocol.messages import produce_request as produce
+from odradek.protocol.messages.init_producer_id_request import InitProducerIdRequest
+from odradek.protocol.messages.init_producer_id_response import InitProducerIdResponse
+from odradek.record.builder import build_batch
+from odradek.record.record import Record
+from tests.sim.clock import SimClock
+from tests.sim.history import Operation, Outcome, Send
+from tests.sim.network import SimNetwork
+from tests.sim.world import PORT, World
+
+TIMEOUT_MS = 3_000
+RETRY_S = 0.1
+# The last version that names topics rather than ids.
+PRODUCE_VERSION = 12
+CODECS = ("none", "none", "gzip", "snappy", "lz4", "zstd")
+# What a broker says when it has certainly written nothing.
+REFUSED = frozenset(
+    {
+        ErrorCode.NOT_LEADER_OR_FOLLOWER,
+        ErrorCode.NOT_ENOUGH_REPLICAS,
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        ErrorCode.LEADER_NOT_AVAILABLE,
+    }
+)
+
+
+class Recorder:
+    """The history, in the order in which operations end, and what else was found wrong on the way."""
+
+    def __init__(self) -> None:
+        self.history: list[Operation] = []
+        self.problems: list[str] = []
+        self._events = 0
+
+    def invoke(self) -> int:
+        """A moment at which an operation begins."""
+        self._events += 1
+        return self._events
+
+    def complete(self, operation: Operation) -> None:
+        """An operation ends now."""
+        self._events += 1
+        operation.completed = self._events
+        self.history.append(operation)
+
+
+class Client:
+    """A host of its own, with connections to whoever leads."""
+
+    def __init__(self, world: World, name: str, process: int, recorder: Recorder) -> None:
+        self.world = world
+        self.name = name
+        self.process = process
+        self.recorder = recorder
+        self.random = Random(world.random.getrandbits(64))
+        self.clock = SimClock(world.loop)
+        self.cluster = Cluster(
+            SimNetwork(world.wires, name),
+            self.clock,
+            [(machine, PORT) for machine in world.machines],
+            client_id=name,
+            timeout_ms=TIMEOUT_MS,
+        )
+
+    async def leader_of(self, topic: str, partition: int) -> Connection:
+        """A connection to the leader. Raises OdradekError."""
+        described = await self.cluster.topic(topic)
+        for each in described.partitions:
+            if each.partition_index == partition:
+                check(each.error_code, f"{topic}-{partition}")
+                return await self.cluster.connection_to(each.leader_id)
+        raise ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"{topic}-{partition}")
+
+    async def ask(self, connection: Connection, request: Any, response: Any, version: int | None = None) -> Any:
+        """Send a request. Raises OdradekError; a broken connection is forgotten by the cluster."""
+        return await connection.request(request, response, timeout_s=TIMEOUT_MS / 1000, version=version)
+
+    def problem(self, text: str) -> None:
+        """Something that must never be, told at the end of the run."""
+        self.world.tell(f"{self.name}: {text}")
+        self.recorder.problems.append(f"{self.name}: {text}")
+
+
+class Producer(Client):
+    """Writes unique values to all partitions of a topic.
+
+    An idempotent one sends several batches before the first is answered, and all of them again, in the same order and
+    with the same sequences, until it is told that they are stored. A plain one sends each batch once.
+    """
+
+    def __init__(
+        self,
+        world: World,
+        name: str,
+        process: int,
+        recorder: Recorder,
+        *,
+        partitions: list[tuple[str, int]],
+        idempotent: bool,
+        values: Iterable[int],
+    ) -> None:
+        super().__init__(world, name, process, recorder)
+        self._partitions = partitions
+        self._idempotent = idempotent
+        self._values = iter(values)
+        self._producer = (-1, -1)
+        self._sequences: dict[tuple[str, int], int] = {}
+        self.stopping = False
+
+    async def run(self) -> None:
+        """Produce until `stopping`; an idempotent producer returns when it knows the fate of all that it sent."""
+        while not self.stopping:
+            topic, partition = self.random.choice(self._partitions)
+            try:
+                if self._idempotent:
+                    await self._send_surely(topic, partition, [self._batch() for _ in range(self.random.randint(1, 4))])
+                else:
+                    await self._send_once(topic, partition, self._batch())
+            except OdradekError:
+                await asyncio.sleep(RETRY_S)
+            await asyncio.sleep(self.random.choice((0.0, 0.0, 0.01, 0.1, 0.5)))
+
+    def _batch(self) -> list[int]:
+        return [next(self._values) for _ in range(self.random.choice((1, 1, 1, 2, 5, 20)))]
+
+    def _encode(self, values: list[int], sequence: int) -> bytes:
+        now_ms = self.clock.now_ms()
+        return build_batch(
+            [Record(None, str(value).encode(), timestamp_ms=now_ms) for value in values],
+            compression=self.random.choice(CODECS),
+            producer_id=self._producer[0],
+            producer_epoch=self._producer[1],
+            base_sequence=sequence,
+        )
+
+    def _request(self, topic: str, partition: int, records: bytes, acks: int) -> produce.ProduceRequest:
+        data = produce.PartitionProduceData(index=partition, records=records)
+        return produce.ProduceRequest(
+            acks=acks,
+            timeout_ms=TIMEOUT_MS,
+            topic_data=[produce.TopicProduceData(name=topic, partition_data=[data])],
+        )
+
+    async def _send_once(self, topic: str, partition: int, values: list[int]) -> None:
+        connection = await self.leader_of(topic, partition)
+        operation = self._operation(topic, partition, values)
+        request = self._request(topic, partition, self._encode(values, -1), self.random.choice((1, -1)))
+        try:
+            answer = await connection_answer(connection, request)
+        except OdradekError:
+            self.recorder.complete(operation)
+            raise
+        self._finish(operation, answer.error_code, answer.base_offset)
+
+    def _operation(self, topic: str, partition: int, values: list[int]) -> Operation:
+        steps: list[Any] = [Send(f"{topic}-{partition}", value) for value in values]
+        return Operation(self.process, Outcome.INFO, steps, invoked=self.recorder.invoke())
+
+    def _finish(self, operation: Operation, error_code: int, base_offset: int) -> None:
+        if error_code == ErrorCode.NONE:
+            operation.outcome = Outcome.OK
+            for index, step in enumerate(operation.steps):
+                assert isinstance(step, Send)
+                step.offset = base_offset + index if base_offset >= 0 else None
+        elif error_code in REFUSED:
+            operation.outcome = Outcome.FAIL
+        self.recorder.complete(operation)
+
+    async def _send_surely(self, topic: str, partition: int, batches: list[list[int]]) -> None:
+        while self._producer[0] < 0:
+            await self._get_producer_id()
+        key = (topic, partition)
+        window: list[tuple[Operation, bytes]] = []
+        for values in batches:
+            sequence = self._sequences.get(key, 0)
+            window.append((self._operation(topic, partition, values), self._encode(values, sequence)))
+            self._sequences[key] = sequence + len(values)
+        while window:
+            try:
+                await self._send_window(topic, partition, window)
+            except OdradekError as error:
+                if isinstance(error, ApiError) and error.code is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER:
+                    self.problem(
+                        f"{topic}-{partition}: sequence refused, though all before it was acknowledged: {error}"
+                    )
+                    for operation, _ in window:
+                        self.recorder.complete(operation)
+                    self.stopping = True
+                    return
+                await asyncio.sleep(RETRY_S)
+
+    async def _send_window(self, topic: str, partition: int, window: list[tuple[Operation, bytes]]) -> None:
+        """Send all that is left in one go and take the answers in turn; raises at the first that is no success."""
+        connection = await self.leader_of(topic, partition)
+        sent = [connection.send(self._request(topic, partition, records, -1), PRODUCE_VERSION) for _, records in window]
+        try:
+            for future in sent:
+                async with asyncio.timeout(TIMEOUT_MS / 1000):
+                    answer = only_partition(await future)
+                code = ErrorCode(answer.error_code)
+                if code not in (ErrorCode.NONE, ErrorCode.DUPLICATE_SEQUENCE_NUMBER):
+                    raise ApiError(code, answer.error_message or "")
+                operation, _ = window.pop(0)
+                self._finish(operation, 0, answer.base_offset if code is ErrorCode.NONE else -1)
+        except (OdradekError, TimeoutError) as error:
+            # Only a new connection keeps the order: answers on this one may still come.
+            connection.close()
+            for future in sent:
+                future.cancel()
+            raise error if isinstance(error, OdradekError) else ApiError(ErrorCode.REQUEST_TIMED_OUT) from None
+
+    async def _get_producer_id(self) -> None:
+        answer = await self.cluster.request(InitProducerIdRequest(transactional_id=None), InitProducerIdResponse)
+        check(answer.error_code, "producer id")
+        self._producer = (answer.producer_id, answer.producer_epoch)
+
+
+async def connection_answer(connection: Connection, request: produce.ProduceRequest) -> Any:
+    """The answer for the only partition of a Produce. Raises OdradekError."""
+    try:
+        async with asyncio.timeout(TIMEOUT_MS / 1000):
+            return only_partition(await connection.send(request, PRODUCE_VERSION))
+    except TimeoutError:
+        connection.close()
+        raise ApiError(ErrorCode.REQUEST_TIMED_OUT) from None
+
+
+def only_partition(response: Any) -> Any:
+    """The answer for the only partition that was asked for."""
+    return response.responses[0].partition_responses[0]

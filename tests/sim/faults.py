@@ -1,0 +1,82 @@
+"""What goes wrong in one run: a mix and rates that the seed draws, so that every seed is another world (swarm testing).
+
+Two worlds are kept apart, because they keep other promises: in one only processes die, and the page cache lives; in the
+other machines lose power, and only what was synced before its acknowledgement must be there afterwards.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from random import Random
+
+from tests.sim.disk import DiskFaults
+from tests.sim.network import NetworkFaults
+
+# Mean seconds between two faults of one kind; 0 means that this seed has none of them.
+RATES_S = (0.0, 2.0, 5.0, 12.0)
+KINDS = ("crash", "power", "pause", "cut", "clock")
+
+
+@dataclass
+class Swarm:
+    """The faults of one run.
+
+    Attributes:
+        loses_power: machines go dark; only synced topics are judged for what was acknowledged.
+        every_s: mean seconds between two faults of a kind.
+        without: kinds that are left out, for shrinking.
+    """
+
+    loses_power: bool
+    every_s: dict[str, float]
+    network: NetworkFaults = field(default_factory=NetworkFaults)
+    disk: DiskFaults = field(default_factory=DiskFaults)
+    without: frozenset[str] = frozenset()
+
+    def describe(self) -> str:
+        """One line."""
+        rates = ", ".join(f"{kind} every {every:g} s" for kind, every in self.every_s.items() if every)
+        world = "power loss" if self.loses_power else "process crashes"
+        return f"{world}; {rates or 'no events'}; {self.network}; {self.disk}"
+
+
+def draw(random: Random, without: frozenset[str] = frozenset()) -> Swarm:
+    """The faults of a seed; kinds in `without` are drawn too and then left out, so that the rest stays what it was."""
+    loses_power = random.random() < 0.4
+    every_s = {kind: random.choice(RATES_S) for kind in KINDS}
+    if not loses_power:
+        every_s["power"] = 0.0
+    elif not every_s["power"]:
+        every_s["power"] = 5.0
+    network = NetworkFaults(
+        latency_ms=random.choice([(0.05, 0.5), (0.05, 2.0), (1.0, 40.0)]),
+        stall=random.choice([0.0, 0.0, 0.001, 0.02]),
+        tiny_segments=random.choice([0.0, 0.0, 0.05, 0.5]),
+        reset=random.choice([0.0, 0.0, 0.0005, 0.005]),
+    )
+    disk = DiskFaults(
+        write_error=random.choice([0.0, 0.0, 0.0, 0.0005]),
+        sync_error=random.choice([0.0, 0.0, 0.0, 0.002]),
+        slow_sync=random.choice([0.0, 0.0, 0.02, 0.2]),
+    )
+    for kind in without:
+        if kind in every_s:
+            every_s[kind] = 0.0
+        elif hasattr(network, kind):
+            setattr(network, kind, 0.0)
+        elif hasattr(disk, kind):
+            setattr(disk, kind, 0.0)
+    return Swarm(loses_power, every_s, network, disk, without)
+
+
+def shrinkable(swarm: Swarm) -> list[str]:
+    """The kinds of faults that this swarm has and that may be left out one by one."""
+    kinds = [kind for kind, every in swarm.every_s.items() if every]
+    kinds += [kind for kind in ("stall", "tiny_segments", "reset") if getattr(swarm.network, kind)]
+    kinds += [kind for kind in ("write_error", "sync_error", "slow_sync") if getattr(swarm.disk, kind)]
+    return kinds
+
+
+def none() -> Swarm:
+    """A world in which nothing goes wrong, though bytes still take their time."""
+    return Swarm(False, dict.fromkeys(KINDS, 0.0))

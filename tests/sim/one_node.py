@@ -1,0 +1,240 @@
+"""The world of one node: a broker, producers, readers and a committer, under the faults of a seed, and the verdict."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from random import Random
+
+from odradek.client.cluster import check
+from odradek.common.errors import OdradekError
+from odradek.protocol.messages import create_topics_request, incremental_alter_configs_request
+from odradek.protocol.messages.create_topics_response import CreateTopicsResponse
+from odradek.protocol.messages.incremental_alter_configs_response import IncrementalAlterConfigsResponse
+from tests.sim import faults
+from tests.sim.clients import RETRY_S, Client, Producer, Recorder
+from tests.sim.history import Rules, first, judge
+from tests.sim.invariants import WATCH_EVERY_S, Watch, check_disk
+from tests.sim.readers import Committer, Reader
+from tests.sim.world import World
+
+TOPIC = "kept"
+PARTITIONS = 2
+TROUBLE_S = (8.0, 25.0)
+# After the faults end, everything must be answered and read within this time.
+PROGRESS_S = 90.0
+LIMIT_S = 400.0
+
+
+@dataclass
+class Report:
+    """What one run came to.
+
+    Attributes:
+        problems: every broken promise; empty where the run is good.
+        trace: equal for equal seeds.
+    """
+
+    seed: int
+    problems: list[str]
+    trace: int
+    simulated_s: float
+    real_s: float
+    operations: int
+    faults: dict[str, int]
+    swarm: str
+    kinds: list[str] = field(default_factory=list)
+
+    @property
+    def failed(self) -> bool:
+        return bool(self.problems)
+
+
+class Admin(Client):
+    """Creates topics and changes settings, and remembers what it was told has happened."""
+
+    def __init__(self, world: World, name: str, process: int, recorder: Recorder) -> None:
+        super().__init__(world, name, process, recorder)
+        self.created: list[str] = []
+        self.retention_ms: int | None = None
+        self.stopping = False
+
+    async def create(self, name: str, partitions: int, configs: dict[str, str]) -> None:
+        """Create a topic. Raises OdradekError; TOPIC_ALREADY_EXISTS counts as done."""
+        settings = [create_topics_request.CreatableTopicConfig(name=key, value=value) for key, value in configs.items()]
+        topic = create_topics_request.CreatableTopic(
+            name=name, num_partitions=partitions, replication_factor=1, configs=settings
+        )
+        request = create_topics_request.CreateTopicsRequest(topics=[topic], timeout_ms=2000)
+        response = await self.cluster.request(request, CreateTopicsResponse)
+        code = response.topics[0].error_code
+        if code != 36:  # TOPIC_ALREADY_EXISTS: an attempt before was carried out, and its answer lost
+            check(code, name, response.topics[0].error_message)
+        self.created.append(name)
+
+    async def create_surely(self, name: str, partitions: int, configs: dict[str, str]) -> None:
+        """Create a topic, however often it takes."""
+        while name not in self.created:
+            try:
+                await self.create(name, partitions, configs)
+            except OdradekError:
+                await asyncio.sleep(RETRY_S)
+
+    async def run(self) -> None:
+        """Create a topic now and then, and change a setting of the first."""
+        for number in itertools.count():
+            if self.stopping:
+                return
+            try:
+                if self.random.random() < 0.5:
+                    await self.create(f"more-{number}", 1, {})
+                else:
+                    await self._set_retention(1_000_000 + number)
+            except OdradekError:
+                await asyncio.sleep(RETRY_S)
+            await asyncio.sleep(self.random.uniform(0.1, 3.0))
+
+    async def _set_retention(self, value: int) -> None:
+        change = incremental_alter_configs_request.AlterableConfig(
+            name="message.timestamp.before.max.ms", config_operation=0, value=str(value * 1_000_000)
+        )
+        resource = incremental_alter_configs_request.AlterConfigsResource(
+            resource_type=2, resource_name=TOPIC, configs=[change]
+        )
+        request = incremental_alter_configs_request.IncrementalAlterConfigsRequest(resources=[resource])
+        response = await self.cluster.request(request, IncrementalAlterConfigsResponse)
+        check(response.responses[0].error_code, TOPIC)
+        self.retention_ms = value
+
+    async def verify(self) -> None:
+        """Everything that was acknowledged is known. Raises OdradekError."""
+        known = {topic.name for topic in (await self.cluster.metadata()).topics}
+        for name in self.created:
+            if name not in known:
+                self.problem(f"topic {name} was created and is gone")
+
+
+class OneNode:
+    """One run."""
+
+    def __init__(self, world: World) -> None:
+        self.world = world
+        self.recorder = Recorder()
+        self.random = Random(world.random.getrandbits(64))
+        self.idempotent = self.random.random() < 0.7
+
+    async def run(self) -> None:
+        """Everything from the first start to the last read; problems are in the recorder."""
+        world = self.world
+        machine = world.add_machine("node-1", 1)
+        machine.start()
+        admin = Admin(world, "admin", 0, self.recorder)
+        configs = {"flush.messages": "1"} if world.swarm.loses_power else {}
+        await admin.create_surely(TOPIC, PARTITIONS, configs)
+        partitions = [(TOPIC, number) for number in range(PARTITIONS)]
+        values = itertools.count(1)
+        writers = [
+            Producer(
+                world,
+                f"writer-{number}",
+                number,
+                self.recorder,
+                partitions=partitions,
+                idempotent=self.idempotent,
+                values=values,
+            )
+            for number in (1, 2)
+        ]
+        readers = [
+            Reader(world, f"reader-{number}", number, self.recorder, partitions=partitions, sessions=number == 4)
+            for number in (3, 4)
+        ]
+        clients: list[Producer | Reader | Admin | Committer] = [*writers, *readers, admin]
+        if not world.swarm.loses_power:
+            clients.append(Committer(world, "committer", 5, self.recorder, [f"{TOPIC}-0", f"{TOPIC}-1"]))
+        tasks = [world.loop.spawn(client.name, client.run(), name=client.name) for client in clients]
+        watching = world.loop.spawn("world", self._watch(), name="watch")
+        await world.make_trouble(self.random.uniform(*TROUBLE_S))
+        world.heal()
+        for client in clients:
+            client.stopping = True
+        try:
+            async with asyncio.timeout(PROGRESS_S):
+                await asyncio.gather(*tasks)
+                await self._read_everything(readers, admin)
+        except TimeoutError:
+            waiting = [client.name for client, task in zip(clients, tasks, strict=True) if not task.done()]
+            self.recorder.problems.append(f"no progress {PROGRESS_S:g} s after the faults ended; waiting: {waiting}")
+        watching.cancel()
+        await asyncio.gather(watching, return_exceptions=True)
+        self._verdict()
+
+    async def _watch(self) -> None:
+        watch = Watch(self.world, self.recorder)
+        while True:
+            await asyncio.sleep(WATCH_EVERY_S)
+            watch.look()
+
+    async def _read_everything(self, readers: list[Reader], admin: Admin) -> None:
+        fresh = Reader(self.world, "auditor", 9, self.recorder, partitions=list(readers[0].positions), sessions=False)
+        for reader in [*readers, fresh]:
+            while True:
+                try:
+                    await reader.drain()
+                    break
+                except OdradekError:
+                    await asyncio.sleep(RETRY_S)
+                except RuntimeError as error:
+                    self.recorder.problems.append(str(error))
+                    break
+        while True:
+            try:
+                await admin.verify()
+                return
+            except OdradekError:
+                await asyncio.sleep(RETRY_S)
+
+    def _verdict(self) -> None:
+        rules = Rules(idempotent=self.idempotent, read_committed=True, assigned=True, drained=True)
+        findings = judge(self.recorder.history, rules)
+        if findings:
+            self.recorder.problems.append(first(findings))
+        for machine in self.world.machines.values():
+            self.recorder.problems += check_disk(machine)
+
+
+def run_seed(
+    seed: int, *, without: frozenset[str] = frozenset(), on_event: Callable[[str], None] | None = None
+) -> Report:
+    """Run one seed in a new world.
+
+    Args:
+        without: kinds of faults to leave out, see `faults.shrinkable`.
+        on_event: gets the timeline.
+    """
+    began = time.perf_counter()
+    swarm = faults.draw(Random(seed ^ 0x5EED), without)
+    world = World(seed, swarm, on_event=on_event)
+    scenario = OneNode(world)
+    problems = scenario.recorder.problems
+    try:
+        world.loop.run_world(scenario.run(), limit_s=LIMIT_S)
+    except TimeoutError:
+        problems.append(f"the run did not end within {LIMIT_S:g} simulated seconds")
+    problems += [f"{type(failure).__name__}: {failure}" for failure in world.loop.failures]
+    report = Report(
+        seed,
+        list(problems),
+        world.loop.trace,
+        world.elapsed_s,
+        time.perf_counter() - began,
+        len(scenario.recorder.history),
+        world.injected(),
+        swarm.describe(),
+        faults.shrinkable(swarm),
+    )
+    world.dispose()
+    return report

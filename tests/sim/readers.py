@@ -1,0 +1,251 @@
+"""Clients that read: assigned consumers with and without fetch sessions, and a committer of group offsets."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+from odradek.client.cluster import check
+from odradek.client.connection import Connection
+from odradek.common.errors import ApiError, ErrorCode, OdradekError
+from odradek.protocol.messages import fetch_request, list_offsets_request, offset_commit_request, offset_fetch_request
+from odradek.protocol.messages.fetch_response import FetchResponse
+from odradek.protocol.messages.list_offsets_response import ListOffsetsResponse
+from odradek.protocol.messages.offset_commit_response import OffsetCommitResponse
+from odradek.protocol.messages.offset_fetch_response import OffsetFetchResponse
+from odradek.record.batch import crc_is_valid
+from odradek.record.reader import read_batches, read_records
+from tests.sim.clients import RETRY_S, Client, Recorder
+from tests.sim.history import Commit, EndOffset, Operation, Outcome, Poll
+from tests.sim.world import World
+
+# The last version that names topics rather than ids.
+FETCH_VERSION = 12
+LATEST = -1
+OFFSET_COMMIT_VERSION = 7
+OFFSET_FETCH_VERSION = 7
+
+
+def values_of(data: bytes, from_offset: int) -> tuple[list[tuple[int, int]], int, str]:
+    """(offset, value) of each record of whole batches at or above an offset; the next offset; what is wrong, or ""."""
+    found: list[tuple[int, int]] = []
+    next_offset = from_offset
+    for position, header in read_batches(data):
+        batch = data[position : position + header.size_bytes]
+        if not crc_is_valid(batch, header):
+            return found, next_offset, f"the batch at offset {header.base_offset} has a wrong checksum"
+        if header.last_offset < from_offset:
+            continue
+        if not header.is_control:
+            records = read_records(batch, header)
+            found += [(each.offset, int(each.value or b"-1")) for each in records if each.offset >= from_offset]
+        next_offset = header.last_offset + 1
+    return found, next_offset, ""
+
+
+class Reader(Client):
+    """Reads all partitions of some topics from the beginning, each record once."""
+
+    def __init__(
+        self,
+        world: World,
+        name: str,
+        process: int,
+        recorder: Recorder,
+        *,
+        partitions: list[tuple[str, int]],
+        sessions: bool,
+    ) -> None:
+        super().__init__(world, name, process, recorder)
+        self.positions = dict.fromkeys(partitions, 0)
+        self._sessions = sessions
+        self._session = (0, -1)
+        self._told: dict[tuple[str, int], int] = {}
+        self._connection: Connection | None = None
+        self._first_poll = True
+        self.stopping = False
+
+    async def run(self) -> None:
+        """Read until `stopping`."""
+        while not self.stopping:
+            try:
+                await self.poll()
+            except OdradekError:
+                self._forget_connection()
+                await asyncio.sleep(RETRY_S)
+
+    async def poll(self, max_wait_ms: int | None = None) -> int:
+        """One Fetch of all partitions; returns the number of records. Raises OdradekError."""
+        if self._connection is None or not self._connection.is_open:
+            self._forget_connection()
+            self._connection = await self.leader_of(*next(iter(self.positions)))
+        wait_ms = self.random.choice((0, 50, 500)) if max_wait_ms is None else max_wait_ms
+        invoked = self.recorder.invoke()
+        response = await self.ask(self._connection, self._request(wait_ms), FetchResponse, FETCH_VERSION)
+        if response.error_code:
+            self._session = (0, -1 if not self._sessions else 0)
+            self._told.clear()
+            raise ApiError(ErrorCode(response.error_code))
+        if self._sessions and response.session_id:
+            session_id, epoch = self._session
+            self._session = (response.session_id, 1 if session_id != response.session_id else epoch + 1)
+        return self._take(response, invoked)
+
+    def _forget_connection(self) -> None:
+        if self._connection is not None:
+            self._connection.close()
+        self._connection = None
+        self._session = (0, 0 if self._sessions else -1)
+        self._told.clear()
+
+    def _request(self, wait_ms: int) -> fetch_request.FetchRequest:
+        topics: dict[str, fetch_request.FetchTopic] = {}
+        for (topic, partition), offset in self.positions.items():
+            if self._told.get((topic, partition)) == offset:
+                continue  # the session knows it
+            asked = fetch_request.FetchPartition(
+                partition=partition,
+                fetch_offset=offset,
+                partition_max_bytes=self.random.choice((1, 300, 100_000)),
+                current_leader_epoch=-1,
+                last_fetched_epoch=-1,
+            )
+            topics.setdefault(topic, fetch_request.FetchTopic(topic=topic)).partitions.append(asked)
+            if self._sessions:
+                self._told[topic, partition] = offset
+        return fetch_request.FetchRequest(
+            max_wait_ms=wait_ms,
+            min_bytes=1,
+            max_bytes=self.random.choice((1, 1000, 1 << 20)),
+            isolation_level=self.random.randint(0, 1),
+            session_id=self._session[0],
+            session_epoch=self._session[1],
+            topics=list(topics.values()),
+        )
+
+    def _take(self, response: FetchResponse, invoked: int) -> int:
+        steps: list[Any] = []
+        count = 0
+        for topic in response.responses:
+            for answer in topic.partitions:
+                key = (topic.topic, answer.partition_index)
+                name = f"{topic.topic}-{answer.partition_index}"
+                if answer.error_code == ErrorCode.OFFSET_OUT_OF_RANGE:
+                    self.problem(f"{name}: offset {self.positions[key]} was there and is gone")
+                if answer.error_code:
+                    continue
+                records: Any = answer.records
+                data = b"" if records is None else bytes(records)
+                found, next_offset, wrong = values_of(data, self.positions[key])
+                if wrong:
+                    self.problem(f"{name}: {wrong}")
+                if next_offset > answer.high_watermark:
+                    self.problem(f"{name}: read up to {next_offset}, above the watermark {answer.high_watermark}")
+                if found:
+                    steps.append(Poll(name, found))
+                    count += len(found)
+                self.positions[key] = next_offset
+        if steps:
+            self.recorder.complete(
+                Operation(self.process, Outcome.OK, steps, invoked=invoked, assigns=self._first_poll)
+            )
+            self._first_poll = False
+        return count
+
+    async def end_offsets(self) -> dict[tuple[str, int], int]:
+        """ListOffsets(latest) of every partition, into the history too. Raises OdradekError."""
+        connection = await self.leader_of(*next(iter(self.positions)))
+        invoked = self.recorder.invoke()
+        topics: dict[str, list_offsets_request.ListOffsetsTopic] = {}
+        for topic, partition in self.positions:
+            entry = topics.setdefault(topic, list_offsets_request.ListOffsetsTopic(name=topic))
+            entry.partitions.append(
+                list_offsets_request.ListOffsetsPartition(
+                    partition_index=partition, timestamp=LATEST, current_leader_epoch=-1
+                )
+            )
+        request = list_offsets_request.ListOffsetsRequest(replica_id=-1, topics=list(topics.values()))
+        response = await self.ask(connection, request, ListOffsetsResponse, 6)
+        ends: dict[tuple[str, int], int] = {}
+        for each in response.topics:
+            for answer in each.partitions:
+                check(answer.error_code, f"{each.name}-{answer.partition_index}")
+                ends[each.name, answer.partition_index] = answer.offset
+        steps: list[Any] = [EndOffset(f"{topic}-{partition}", offset) for (topic, partition), offset in ends.items()]
+        self.recorder.complete(Operation(self.process, Outcome.OK, steps, invoked=invoked))
+        return ends
+
+    async def drain(self) -> None:
+        """Read everything up to the ends as they are now. Raises OdradekError, RuntimeError where reads get stuck."""
+        ends = await self.end_offsets()
+        idle = 0
+        while any(self.positions[key] < end for key, end in ends.items()):
+            idle = 0 if await self.poll(max_wait_ms=100) else idle + 1
+            if idle > 20:
+                missing = {f"{key[0]}-{key[1]}": (self.positions[key], end) for key, end in ends.items()}
+                raise RuntimeError(f"{self.name} gets nothing more; (position, end): {missing}")
+
+
+class Committer(Client):
+    """Commits rising offsets of one group, and asks what is committed."""
+
+    def __init__(self, world: World, name: str, process: int, recorder: Recorder, partitions: list[str]) -> None:
+        super().__init__(world, name, process, recorder)
+        self._group = f"group-of-{name}"
+        self._next = dict.fromkeys(partitions, 0)
+        self.stopping = False
+
+    async def run(self) -> None:
+        """Commit and fetch until `stopping`."""
+        while not self.stopping:
+            partition = self.random.choice(list(self._next))
+            try:
+                await (self._commit(partition) if self.random.random() < 0.6 else self.fetch(partition))
+            except OdradekError:
+                await asyncio.sleep(RETRY_S)
+            await asyncio.sleep(self.random.choice((0.01, 0.1, 0.4)))
+
+    async def _coordinator(self) -> Connection:
+        return await self.cluster.connection_to(await self.cluster.coordinator(self._group))
+
+    async def _commit(self, partition: str) -> None:
+        self._next[partition] += 1
+        topic, _, number = partition.rpartition("-")
+        commit = Commit(self._group, partition, self._next[partition])
+        operation = Operation(self.process, Outcome.INFO, [commit], invoked=self.recorder.invoke())
+        wanted = offset_commit_request.OffsetCommitRequestPartition(
+            partition_index=int(number), committed_offset=commit.offset, committed_metadata=None
+        )
+        request = offset_commit_request.OffsetCommitRequest(
+            group_id=self._group,
+            topics=[offset_commit_request.OffsetCommitRequestTopic(name=topic, partitions=[wanted])],
+        )
+        connection = await self._coordinator()
+        try:
+            response = await self.ask(connection, request, OffsetCommitResponse, OFFSET_COMMIT_VERSION)
+            if response.topics[0].partitions[0].error_code == ErrorCode.NONE:
+                operation.outcome = Outcome.OK
+        except OdradekError:
+            # An unknown commit must not take effect behind a later one: its connection ends first.
+            connection.close()
+            raise
+        finally:
+            self.recorder.complete(operation)
+
+    async def fetch(self, partition: str) -> int:
+        """What is committed for one partition; -1 where nothing is. Raises OdradekError."""
+        topic, _, number = partition.rpartition("-")
+        invoked = self.recorder.invoke()
+        request = offset_fetch_request.OffsetFetchRequest(
+            group_id=self._group,
+            topics=[offset_fetch_request.OffsetFetchRequestTopic(name=topic, partition_indexes=[int(number)])],
+        )
+        response = await self.ask(await self._coordinator(), request, OffsetFetchResponse, OFFSET_FETCH_VERSION)
+        check(response.error_code, self._group)
+        answer = response.topics[0].partitions[0]
+        check(answer.error_code, self._group)
+        offset = int(answer.committed_offset)
+        if offset >= 0:
+            step = Commit(self._group, partition, offset, fetched=True)
+            self.recorder.complete(Operation(self.process, Outcome.OK, [step], invoked=invoked))
+        return offset

@@ -1,0 +1,260 @@
+"""Machines in a box: the real broker on simulated disks, clocks and a network, started, killed and started again.
+
+A `Machine` is a host with a disk that outlives its processes. A `World` has the loop, the wires and all machines, draws
+faults from the seed, and keeps a readable timeline of what happened.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from pathlib import Path
+from random import Random
+
+from odradek.common.errors import OdradekError
+from odradek.common.node_settings import load_node_settings
+from odradek.server.broker import Broker
+from odradek.server.format import ensure_formatted
+from tests.sim.clock import SimClock
+from tests.sim.disk import DiskFaults, SimDisk
+from tests.sim.faults import Swarm
+from tests.sim.loop import SimLoop
+from tests.sim.network import NetworkFaults, SimNetwork, Wires
+
+PORT = 9092
+RESTART_S = (0.05, 3.0)
+PAUSE_S = (0.1, 8.0)
+CUT_S = (0.1, 8.0)
+# Small, so that a run of seconds rolls segments, has index entries and takes snapshots.
+SETTINGS = {
+    "offsets.topic.num.partitions": "2",
+    "group.initial.rebalance.delay.ms": "0",
+    "log.index.interval.bytes": "64",
+    "log.roll.ms": "3000",
+    "log.retention.check.interval.ms": "4000",
+    "metadata.log.max.record.bytes.between.snapshots": "2000",
+    "broker.heartbeat.interval.ms": "500",
+    "broker.session.timeout.ms": "3000",
+}
+
+
+class Machine:
+    """One host: a disk, a wall clock, and at most one process of the broker."""
+
+    def __init__(self, world: World, name: str, node_id: int) -> None:
+        self.world = world
+        self.name = name
+        self.node_id = node_id
+        self.clock = SimClock(world.loop)
+        self.disk = SimDisk(Random(world.random.getrandbits(64)), world.swarm.disk, self.clock.now_ms)
+        self.broker: Broker | None = None
+        self.starts = 0
+        self.running = False
+
+    def start(self) -> None:
+        """Start the broker's process; it starts again by itself where it ends for a disk that fails."""
+        self.starts += 1
+        self.running = True
+        self.world.wires.dead_hosts.discard(self.name)
+        self.world.loop.spawn(self.name, self._process(), name=f"{self.name} start {self.starts}")
+
+    def kill(self, *, power: bool = False) -> None:
+        """kill -9, or with `power` the whole machine goes dark."""
+        if not self.running:
+            return
+        self.running = False
+        self.broker = None
+        self.world.loop.crash(self.name)
+        self.world.wires.host_died(self.name)
+        if power:
+            self.disk.lose_power()
+        else:
+            self.disk.process_died()
+
+    async def _process(self) -> None:
+        world = self.world
+        overrides = {
+            "node.id": str(self.node_id),
+            "listeners": f"PLAINTEXT://{self.name}:{PORT},CONTROLLER://{self.name}:{PORT + 1}",
+            "controller.quorum.voters": f"{self.node_id}@{self.name}:{PORT + 1}",
+            "log.dirs": "/data",
+            **SETTINGS,
+            **world.settings,
+        }
+        random = Random(world.random.getrandbits(64))
+        try:
+            settings = load_node_settings(
+                self.disk, None, [f"{key}={value}" for key, value in overrides.items()], environment={}
+            )
+            ensure_formatted(self.disk, settings, random=random, now_ms=self.clock.now_ms())
+            broker = Broker(
+                settings,
+                clock=self.clock,
+                disk=self.disk,
+                network=SimNetwork(world.wires, self.name),
+                random=random,
+                hostname=self.name,
+            )
+            await broker.start()
+            self.broker = broker
+            world.tell(f"{self.name} is ready")
+            failure = await broker.failure
+        except (OdradekError, OSError) as error:
+            failure = error
+        world.ended_by_itself(self, failure)
+
+
+class World:
+    """All machines, and what happens to them."""
+
+    def __init__(
+        self,
+        seed: int,
+        swarm: Swarm,
+        *,
+        settings: dict[str, str] | None = None,
+        on_event: Callable[[str], None] | None = None,
+    ) -> None:
+        """
+        Args:
+            settings: of every broker, above `SETTINGS`.
+            on_event: gets the timeline, a line for each event.
+        """
+        self.seed = seed
+        self.swarm = swarm
+        self.settings = settings or {}
+        self.random = Random(seed)
+        self.loop = SimLoop(Random(self.random.getrandbits(64)))
+        self.wires = Wires(self.loop, Random(self.random.getrandbits(64)), swarm.network)
+        self.machines: dict[str, Machine] = {}
+        self.counts: dict[str, int] = {}
+        self.healing = False
+        self._on_event = on_event
+        self._began_s = self.loop.time()
+
+    @property
+    def elapsed_s(self) -> float:
+        """Simulated seconds since the beginning."""
+        return self.loop.time() - self._began_s
+
+    def tell(self, event: str) -> None:
+        """Put an event on the timeline and into the trace."""
+        self.loop.note(event)
+        if self._on_event is not None:
+            self._on_event(f"{self.elapsed_s:9.3f} s  {event}")
+
+    def count(self, kind: str) -> None:
+        self.counts[kind] = self.counts.get(kind, 0) + 1
+
+    def add_machine(self, name: str, node_id: int) -> Machine:
+        """A new machine with an empty disk; its broker is not started."""
+        machine = self.machines[name] = Machine(self, name, node_id)
+        return machine
+
+    def ended_by_itself(self, machine: Machine, failure: BaseException) -> None:
+        """A process gave up, as it must when its disk fails; somebody starts it again."""
+        self.tell(f"{machine.name} gave up: {failure}")
+        self.count("gave up")
+        self.loop.call_on("world", self._bury, machine)
+
+    def _bury(self, machine: Machine) -> None:
+        machine.kill()
+        self.loop.call_on("world", self._restart, machine, delay_s=self.random.uniform(*RESTART_S))
+
+    def _restart(self, machine: Machine) -> None:
+        if not machine.running:
+            self.tell(f"{machine.name} starts")
+            machine.start()
+
+    async def make_trouble(self, duration_s: float) -> None:
+        """Let faults happen for so long, each kind by its own clock; returns when it is over, not yet healed."""
+        deadline = self.loop.time() + duration_s
+        jobs = [
+            asyncio.get_running_loop().create_task(self._repeat(kind, every, deadline), name=kind)
+            for kind, every in self.swarm.every_s.items()
+            if every
+        ]
+        await asyncio.sleep(duration_s)
+        await asyncio.gather(*jobs)
+
+    async def _repeat(self, kind: str, every_s: float, deadline: float) -> None:
+        random = Random(self.random.getrandbits(64))
+        while True:
+            pause = random.expovariate(1 / every_s)
+            if self.loop.time() + pause >= deadline:
+                return
+            await asyncio.sleep(pause)
+            machine = random.choice(list(self.machines.values()))
+            self.count(kind)
+            await getattr(self, f"_{kind}")(machine, random)
+
+    async def _crash(self, machine: Machine, random: Random) -> None:
+        self.tell(f"kill -9 {machine.name}")
+        machine.kill()
+        await asyncio.sleep(random.uniform(*RESTART_S))
+        self._restart(machine)
+
+    async def _power(self, machine: Machine, random: Random) -> None:
+        self.tell(f"{machine.name} loses power")
+        machine.kill(power=True)
+        await asyncio.sleep(random.uniform(*RESTART_S))
+        self._restart(machine)
+
+    async def _pause(self, machine: Machine, random: Random) -> None:
+        self.tell(f"{machine.name} is paused")
+        self.loop.pause(machine.name)
+        await asyncio.sleep(random.uniform(*PAUSE_S))
+        self.loop.resume(machine.name)
+        self.tell(f"{machine.name} runs on")
+
+    async def _cut(self, machine: Machine, random: Random) -> None:
+        others = [name for name in self.hosts() if name != machine.name]
+        for other in others:
+            if random.random() < 0.5:
+                continue
+            source, target = random.choice([(machine.name, other), (other, machine.name)])
+            self.tell(f"the way from {source} to {target} is cut")
+            self.wires.cut(source, target)
+        await asyncio.sleep(random.uniform(*CUT_S))
+        self.tell("all ways are open")
+        self.wires.heal()
+
+    async def _clock(self, machine: Machine, random: Random) -> None:
+        by_ms = random.choice([-86_400_000, -5_000, -1, 1, 700, 60_000, 86_400_000])
+        self.tell(f"the wall clock of {machine.name} jumps by {by_ms} ms")
+        machine.clock.jump(by_ms)
+
+    def hosts(self) -> list[str]:
+        """Every host that has an end of a connection, machines first."""
+        names = dict.fromkeys(self.machines)
+        names.update(dict.fromkeys(transport.host for transport in self.wires.transports.values()))
+        return list(names)
+
+    def heal(self) -> None:
+        """No more faults: everything that is down starts, every way is open, every disk works."""
+        self.tell("healing")
+        self.healing = True
+        self.wires.faults = NetworkFaults()
+        self.wires.heal()
+        for machine in self.machines.values():
+            machine.disk.faults = DiskFaults()
+            self.loop.resume(machine.name)
+            if not machine.running:
+                self._restart(machine)
+
+    def injected(self) -> dict[str, int]:
+        """How often which fault happened."""
+        total = dict(self.counts)
+        for source in [self.wires.injected, *(machine.disk.injected for machine in self.machines.values())]:
+            for kind, count in source.items():
+                total[kind] = total.get(kind, 0) + count
+        return dict(sorted(total.items()))
+
+    def dispose(self) -> None:
+        """Let go of everything."""
+        for machine in self.machines.values():
+            machine.kill()
+        self.loop.dispose()
+
+
+DATA = Path("/data")
