@@ -155,7 +155,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def _answered(self, frame: memoryview) -> None:
         correlation_id = int.from_bytes(frame[0:4], "big", signed=True)
-        pending = self._pending.pop(correlation_id, None)
+        pending = self._pending.get(correlation_id)
         if pending is None:
             raise ProtocolError(f"an answer to no request (correlation id {correlation_id})")
         key, version = pending.key, pending.version
@@ -164,6 +164,8 @@ class Connection(asyncio.BufferedProtocol):
             version = 0
         _, offset = decode_response_header(key, version, frame)
         message: Any = decode(API[key].response, frame, version, offset)
+        # Only now: whoever waits for an answer that cannot be read must be told with all others.
+        del self._pending[correlation_id]
         if not pending.future.done():
             pending.future.set_result(message)
 

@@ -1,0 +1,206 @@
+"""A cluster: addresses, failing over, where requests go, and asking again while there is time."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from odradek.client import admin, groups
+from odradek.client.cluster import Cluster, check, parse_bootstrap
+from odradek.client.connection import UnreachableError
+from odradek.common.errors import ApiError, ErrorCode
+from odradek.common.real_io import RealClock, RealNetwork
+from odradek.protocol.api_key import ApiKey
+from odradek.protocol.codec import encode
+from odradek.protocol.messages.consumer_protocol_assignment import ConsumerProtocolAssignment, TopicPartition
+from odradek.protocol.messages.create_topics_response import CreatableTopicResult, CreateTopicsResponse
+from odradek.protocol.messages.find_coordinator_response import Coordinator, FindCoordinatorResponse
+from odradek.protocol.messages.list_offsets_response import (
+    ListOffsetsPartitionResponse,
+    ListOffsetsResponse,
+    ListOffsetsTopicResponse,
+)
+from odradek.protocol.messages.metadata_response import (
+    MetadataResponse,
+    MetadataResponseBroker,
+    MetadataResponsePartition,
+    MetadataResponseTopic,
+)
+from odradek.protocol.messages.offset_fetch_response import (
+    OffsetFetchResponse,
+    OffsetFetchResponseGroup,
+    OffsetFetchResponsePartitions,
+    OffsetFetchResponseTopics,
+)
+
+from .conftest import ScriptedPeer
+
+
+def cluster_of(*peers: ScriptedPeer, timeout_ms: int = 5000) -> Cluster:
+    return Cluster(RealNetwork(), RealClock(), [peer.address for peer in peers], timeout_ms=timeout_ms)
+
+
+def metadata(*peers: ScriptedPeer, topics: list[MetadataResponseTopic] | None = None) -> Any:
+    brokers = [
+        MetadataResponseBroker(node_id=node, host="127.0.0.1", port=peer.port) for node, peer in enumerate(peers)
+    ]
+    return lambda request, version: MetadataResponse(brokers=brokers, cluster_id="c", topics=topics or [])
+
+
+@pytest.mark.parametrize(
+    ("text", "addresses"),
+    [
+        ("localhost:9092", [("localhost", 9092)]),
+        ("localhost", [("localhost", 9092)]),
+        (" a:1 , b:2 ,", [("a", 1), ("b", 2)]),
+        ("[::1]:9093", [("::1", 9093)]),
+        ("[::1]", [("::1", 9092)]),
+    ],
+)
+def test_bootstrap_addresses(text: str, addresses: list[tuple[str, int]]) -> None:
+    assert parse_bootstrap(text) == addresses
+
+
+@pytest.mark.parametrize("text", ["", ",", ":9092", "a:b", "a:0", "a:65536", "a:-1"])
+def test_what_is_no_address(text: str) -> None:
+    with pytest.raises(ValueError, match=r"host:port"):
+        parse_bootstrap(text)
+
+
+def test_an_error_code_says_what_it_is_about() -> None:
+    check(0, "topic t")
+    with pytest.raises(ApiError, match="topic t: unknown topic or partition"):
+        check(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "topic t")
+    with pytest.raises(ApiError, match="error code 9999") as caught:
+        check(9999, "topic t")
+    assert caught.value.code is ErrorCode.UNKNOWN_SERVER_ERROR
+
+
+async def test_the_next_bootstrap_address_is_tried(peer: ScriptedPeer, second_peer: ScriptedPeer) -> None:
+    second_peer.on(ApiKey.METADATA, metadata(second_peer))
+    await peer.stop()
+    async with cluster_of(peer, second_peer) as cluster:
+        assert (await cluster.metadata([])).cluster_id == "c"
+
+
+async def test_no_address_answers(peer: ScriptedPeer) -> None:
+    await peer.stop()
+    async with cluster_of(peer) as cluster:
+        with pytest.raises(UnreachableError, match="nobody listens"):
+            await cluster.metadata([])
+
+
+async def test_a_connection_is_made_once_and_again_when_it_was_lost(peer: ScriptedPeer) -> None:
+    peer.on(ApiKey.METADATA, metadata(peer))
+    async with cluster_of(peer) as cluster:
+        for _ in range(3):
+            await cluster.metadata([])
+        assert peer.connections == 1
+        await peer.hang_up()
+        # What was under way when the connection went is lost; what comes later is not.
+        with pytest.raises(UnreachableError):
+            await cluster.metadata([])
+        assert (await cluster.metadata([])).cluster_id == "c"
+        assert peer.connections == 2
+
+
+async def test_a_broker_that_the_cluster_does_not_have(peer: ScriptedPeer) -> None:
+    peer.on(ApiKey.METADATA, metadata(peer))
+    async with cluster_of(peer) as cluster:
+        with pytest.raises(ApiError, match="no broker 9") as caught:
+            await cluster.connection_to(9)
+        assert caught.value.code is ErrorCode.BROKER_NOT_AVAILABLE
+
+
+async def test_retriable_errors_are_asked_again(peer: ScriptedPeer) -> None:
+    codes = [ErrorCode.NOT_CONTROLLER, ErrorCode.NOT_CONTROLLER, ErrorCode.NONE]
+
+    def answer(request: Any, version: int) -> Any:
+        return CreateTopicsResponse(topics=[CreatableTopicResult(name="t", error_code=codes.pop(0))])
+
+    peer.on(ApiKey.CREATE_TOPICS, answer)
+    async with cluster_of(peer) as cluster:
+        assert (await admin.create_topic(cluster, "t", partitions=1)).name == "t"
+    assert not codes
+
+
+async def test_asking_again_ends_with_the_time_and_other_errors_at_once(peer: ScriptedPeer) -> None:
+    def refused(code: ErrorCode) -> Any:
+        topic = CreatableTopicResult(name="t", error_code=code, error_message="because")
+        return lambda request, version: CreateTopicsResponse(topics=[topic])
+
+    peer.on(ApiKey.CREATE_TOPICS, refused(ErrorCode.NOT_CONTROLLER))
+    async with cluster_of(peer, timeout_ms=300) as cluster:
+        with pytest.raises(ApiError, match="because") as caught:
+            await admin.create_topic(cluster, "t")
+        assert caught.value.code is ErrorCode.NOT_CONTROLLER
+        assert len(peer.asked) > 2
+        peer.asked.clear()
+        peer.on(ApiKey.CREATE_TOPICS, refused(ErrorCode.TOPIC_ALREADY_EXISTS))
+        with pytest.raises(ApiError):
+            await admin.create_topic(cluster, "t")
+        assert len(peer.asked) == 1
+
+
+async def test_offsets_are_asked_of_each_leader(peer: ScriptedPeer, second_peer: ScriptedPeer) -> None:
+    partitions = [MetadataResponsePartition(partition_index=index, leader_id=index % 2) for index in range(4)]
+    topic = MetadataResponseTopic(name="t", partitions=partitions)
+    peer.on(ApiKey.METADATA, metadata(peer, second_peer, topics=[topic]))
+
+    def offsets(base: int) -> Any:
+        def answer(request: Any, version: int) -> Any:
+            asked = [partition.partition_index for partition in request.topics[0].partitions]
+            found = [ListOffsetsPartitionResponse(partition_index=index, offset=base + index) for index in asked]
+            return ListOffsetsResponse(topics=[ListOffsetsTopicResponse(name="t", partitions=found)])
+
+        return answer
+
+    peer.on(ApiKey.LIST_OFFSETS, offsets(0))
+    second_peer.on(ApiKey.LIST_OFFSETS, offsets(100))
+    async with cluster_of(peer) as cluster:
+        found = await groups.list_offsets(cluster, {("t", index): groups.LATEST for index in range(4)})
+        assert found == {("t", 0): 0, ("t", 1): 101, ("t", 2): 2, ("t", 3): 103}
+        with pytest.raises(ApiError, match="topic t has no partition 9"):
+            await groups.list_offsets(cluster, {("t", 9): groups.EARLIEST})
+
+
+async def test_the_coordinator_is_looked_for_again_while_it_moves(
+    peer: ScriptedPeer, second_peer: ScriptedPeer
+) -> None:
+    def coordinator(request: Any, version: int) -> Any:
+        where = second_peer if len([1 for key, _, _ in peer.asked if key is ApiKey.FIND_COORDINATOR]) > 1 else peer
+        node = 1 if where is second_peer else 0
+        return FindCoordinatorResponse(
+            coordinators=[Coordinator(key="g", node_id=node, host="127.0.0.1", port=where.port)]
+        )
+
+    def committed(code: ErrorCode) -> Any:
+        partition = OffsetFetchResponsePartitions(partition_index=0, committed_offset=42)
+        unset = OffsetFetchResponsePartitions(partition_index=1, committed_offset=-1)
+        topic = OffsetFetchResponseTopics(name="t", partitions=[partition, unset])
+        return lambda request, version: OffsetFetchResponse(
+            groups=[OffsetFetchResponseGroup(group_id="g", error_code=code, topics=[] if code else [topic])]
+        )
+
+    peer.on(ApiKey.FIND_COORDINATOR, coordinator)
+    peer.on(ApiKey.OFFSET_FETCH, committed(ErrorCode.NOT_COORDINATOR))
+    second_peer.on(ApiKey.OFFSET_FETCH, committed(ErrorCode.NONE))
+    async with cluster_of(peer) as cluster:
+        found = await groups.committed_offsets(cluster, "g")
+    assert found == {("t", 0): groups.CommittedOffset(42)}
+    # Version 10 names topics by id.
+    assert {version for key, version, _ in second_peer.asked if key is ApiKey.OFFSET_FETCH} == {9}
+
+
+def test_assignments_of_the_classic_protocol() -> None:
+    assigned = ConsumerProtocolAssignment(assigned_partitions=[TopicPartition(topic="t", partitions=[0, 2])])
+    for version in range(4):
+        data = version.to_bytes(2, "big") + encode(assigned, version)
+        assert groups.decode_assignment(data) == [("t", 0), ("t", 2)]
+    future = (9).to_bytes(2, "big") + encode(assigned, 3) + b"new fields"
+    assert groups.decode_assignment(future) == [("t", 0), ("t", 2)]
+    for unreadable in (b"", b"\0", b"\xff\xff", b"\0\0\0\0\0\5", encode(assigned, 0)):
+        assert groups.decode_assignment(unreadable) == []
+    assert groups.decode_subscription(b"\0\0\0\0\0\1\0\3abc\xff\xff\xff\xff") == ["abc"]
+    assert groups.decode_subscription(b"\0\0\0\0\0\1\0\3ab") == []

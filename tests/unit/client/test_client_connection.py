@@ -1,0 +1,150 @@
+"""One connection: versions, answers by correlation id, and every way in which a peer can fail it."""
+
+from __future__ import annotations
+
+import asyncio
+import struct
+from typing import Any
+
+import pytest
+
+from odradek.client.connection import (
+    Connection,
+    RequestTimeoutError,
+    UnreachableError,
+    UnsupportedRequestError,
+    connect,
+)
+from odradek.common.real_io import RealNetwork
+from odradek.protocol.api_key import ApiKey
+from odradek.protocol.framing import encode_response
+from odradek.protocol.messages.api_versions_response import ApiVersion, ApiVersionsResponse
+from odradek.protocol.messages.find_coordinator_request import FindCoordinatorRequest
+from odradek.protocol.messages.metadata_request import MetadataRequest
+from odradek.protocol.messages.metadata_response import MetadataResponse
+
+from .conftest import ScriptedPeer
+
+
+async def connected(peer: ScriptedPeer, timeout_s: float = 5.0) -> Connection:
+    return await connect(RealNetwork(), *peer.address, client_id="test", timeout_s=timeout_s)
+
+
+async def test_a_request_goes_out_in_the_newest_version_that_both_know(peer: ScriptedPeer) -> None:
+    peer.on(ApiKey.METADATA, lambda request, version: MetadataResponse(cluster_id=f"v{version}"), (1, 7))
+    connection = await connected(peer)
+    answer = await connection.request(MetadataRequest(), MetadataResponse, timeout_s=5)
+    assert answer.cluster_id == "v7"
+    assert connection.version_for(ApiKey.METADATA) == 7
+    assert connection.version_for(ApiKey.METADATA, at_most=4) == 4
+    connection.close()
+
+
+async def test_an_api_or_version_that_the_peer_lacks_is_said(peer: ScriptedPeer) -> None:
+    peer.on(ApiKey.METADATA, lambda request, version: None, (90, 99))
+    connection = await connected(peer)
+    with pytest.raises(UnsupportedRequestError, match="does not support FIND_COORDINATOR"):
+        connection.send(FindCoordinatorRequest())
+    with pytest.raises(UnsupportedRequestError, match="knows METADATA 90-99"):
+        connection.send(MetadataRequest())
+    connection.close()
+
+
+async def test_a_peer_that_knows_only_old_versions_of_api_versions_is_asked_in_one(peer: ScriptedPeer) -> None:
+    def old(request: Any, version: int) -> Any:
+        if version == 0:
+            return ApiVersionsResponse(api_keys=[ApiVersion(api_key=3, min_version=0, max_version=1)])
+        # As every broker answers a version that it does not know: in version 0, with error 35.
+        correlation_id = len(peer.asked) - 1
+        return b"".join(encode_response(ApiKey.API_VERSIONS, 0, correlation_id, ApiVersionsResponse(error_code=35)))
+
+    peer.answers[ApiKey.API_VERSIONS] = old
+    connection = await connected(peer)
+    assert [version for _, version, _ in peer.asked] == [4, 3, 0]
+    assert connection.versions == {3: (0, 1)}
+    connection.close()
+
+
+async def test_answers_are_matched_by_their_id_not_by_their_order(peer: ScriptedPeer) -> None:
+    waiting: list[int] = []
+
+    def later(request: Any, version: int) -> Any:
+        waiting.append(len(peer.asked) - 1)
+        if len(waiting) < 3:
+            return None
+        frames = [
+            b"".join(encode_response(ApiKey.METADATA, version, number, MetadataResponse(cluster_id=str(number))))
+            for number in reversed(waiting)
+        ]
+        return b"".join(frames)
+
+    peer.on(ApiKey.METADATA, later)
+    connection = await connected(peer)
+    futures = [connection.send(MetadataRequest()) for _ in range(3)]
+    answers = await asyncio.gather(*futures)
+    assert [answer.cluster_id for answer in answers if isinstance(answer, MetadataResponse)] == ["1", "2", "3"]
+    connection.close()
+
+
+async def test_silence_ends_in_a_timeout_and_the_late_answer_harms_nobody(peer: ScriptedPeer) -> None:
+    peer.on(ApiKey.METADATA, lambda request, version: None)
+    connection = await connected(peer)
+    with pytest.raises(RequestTimeoutError, match=r"did not answer within 0\.05 s"):
+        await connection.request(MetadataRequest(), MetadataResponse, timeout_s=0.05)
+
+    def both(request: Any, version: int) -> Any:
+        late = encode_response(ApiKey.METADATA, version, 1, MetadataResponse(cluster_id="late"))
+        prompt = encode_response(ApiKey.METADATA, version, 2, MetadataResponse(cluster_id="prompt"))
+        return b"".join([*late, *prompt])
+
+    peer.on(ApiKey.METADATA, both)
+    answer = await connection.request(MetadataRequest(), MetadataResponse, timeout_s=5)
+    assert answer.cluster_id == "prompt"
+    connection.close()
+
+
+async def test_a_peer_that_hangs_up_fails_what_waits_and_what_comes(peer: ScriptedPeer) -> None:
+    peer.on(ApiKey.METADATA, lambda request, version: None)
+    connection = await connected(peer)
+    waiting = connection.send(MetadataRequest())
+    await asyncio.sleep(0.05)
+    await peer.hang_up()
+    with pytest.raises(UnreachableError, match="closed the connection"):
+        await waiting
+    assert not connection.is_open
+    with pytest.raises(UnreachableError):
+        await connection.request(MetadataRequest(), MetadataResponse, timeout_s=5)
+
+
+@pytest.mark.parametrize(
+    ("garbage", "said"),
+    [
+        (b"HTTP/1.1 400 Bad Request\r\n\r\n", "does not speak Kafka's protocol"),
+        (struct.pack(">i", -5) + b"x" * 20, "does not speak Kafka's protocol"),
+        (struct.pack(">ii", 4, 77), "no request"),
+        (struct.pack(">iib", 5, 1, 0), "does not speak Kafka's protocol"),
+    ],
+)
+async def test_garbage_closes_the_connection_with_a_reason(peer: ScriptedPeer, garbage: bytes, said: str) -> None:
+    peer.on(ApiKey.METADATA, lambda request, version: garbage)
+    connection = await connected(peer)
+    with pytest.raises(UnreachableError, match=said):
+        await connection.request(MetadataRequest(), MetadataResponse, timeout_s=5)
+    assert not connection.is_open
+
+
+async def test_nobody_listens(peer: ScriptedPeer) -> None:
+    await peer.stop()
+    with pytest.raises(UnreachableError, match="nobody listens there"):
+        await connected(peer)
+
+
+async def test_a_name_that_does_not_exist() -> None:
+    with pytest.raises(UnreachableError, match=r"cannot connect to no\.such\.host\.invalid:9092"):
+        await connect(RealNetwork(), "no.such.host.invalid", 9092, client_id="test", timeout_s=5)
+
+
+async def test_a_peer_that_takes_connections_and_never_answers(peer: ScriptedPeer) -> None:
+    peer.answers[ApiKey.API_VERSIONS] = lambda request, version: None
+    with pytest.raises(RequestTimeoutError, match="did not answer"):
+        await connected(peer, timeout_s=0.1)
