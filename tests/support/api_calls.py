@@ -109,10 +109,14 @@ class Calls(Wire):
         )
         answer = self.ask(ApiKey.CREATE_TOPICS, 5, request).topics[0]
         assert not answer.error_code, (name_of(answer.error_code), answer.error_message)
+        self.wait_for_leaders(topic, partitions)
+        return topic
+
+    def wait_for_leaders(self, topic: str, partitions: int) -> None:
+        """Wait until a topic's partitions answer; ours do at once, Kafka's when the broker has heard of them."""
         deadline = time.monotonic() + 20
         while any(self.list_end(topic, number) < 0 for number in range(partitions)) and time.monotonic() < deadline:
             time.sleep(0.02)
-        return topic
 
     def list_end(self, topic: str, partition: int = 0, timestamp: int = -1) -> int:
         """The offset that ListOffsets gives for a time, -1 by default: the end; -1 also for any error."""

@@ -331,22 +331,26 @@ class Topics:
             raise ApiError(ErrorCode.TOPIC_DELETION_DISABLED, "Topic deletion is disabled.")
         wanted: list[tuple[str | None, UUID]] = [(name, ZERO_UUID) for name in request.topic_names]
         wanted.extend((topic.name, topic.topic_id) for topic in request.topics)
-        records: list[Any] = []
-        responses = []
-        seen: set[UUID] = set()
-        for name, topic_id in wanted:
+        responses: list[DeletableTopicResult] = []
+        found: list[tuple[DeletableTopicResult, UUID]] = []
+        for (name, topic_id), times in Counter(wanted).items():
             response = DeletableTopicResult(name=name, topic_id=topic_id)
+            responses.append(response)
             try:
-                found = self._find_deletable(name, topic_id, describable, deletable)
-                response.topic_id = found.topic_id
-                response.name = found.name
-                if found.topic_id in seen:
-                    raise ApiError(ErrorCode.INVALID_REQUEST, "The topic is named twice in one request.")
-                seen.add(found.topic_id)
-                records.append(RemoveTopicRecord(topic_id=found.topic_id))
+                entry = self._find_deletable(name, topic_id, describable, deletable)
             except ApiError as error:
                 response.error_code, response.error_message = error.code, error.message
-            responses.append(response)
+            else:
+                response.name, response.topic_id = entry.name, entry.topic_id
+                found += [(response, entry.topic_id)] * times
+        records: list[Any] = []
+        times_found = Counter(topic_id for _, topic_id in found)
+        for response, topic_id in found:
+            if times_found[topic_id] > 1:
+                response.error_code = ErrorCode.INVALID_REQUEST
+                response.error_message = "The topic is named twice in one request."
+            else:
+                records.append(RemoveTopicRecord(topic_id=topic_id))
         return Result(records, DeleteTopicsResponse(responses=responses))
 
     def _find_deletable(
