@@ -82,6 +82,8 @@ def dump_log(
     for index, path in enumerate(_expanded(paths)):
         if not (verify_index_only or as_json):
             typer.echo(f"{chr(10) if index else ''}Dumping {path}")
+            if path.suffix == ".log" and path.stem.isdigit():
+                typer.echo(f"Log starting offset: {int(path.stem)}")
         damages += _dump(path, options, show)
     if damages:
         raise typer.Exit(FAILED)
@@ -92,6 +94,10 @@ def _expanded(paths: list[Path]) -> list[Path]:
 
     found: list[Path] = []
     for path in paths:
+        if not path.exists():
+            raise CliError(f"{path} does not exist; name a file of a log directory", code=NOT_FOUND)
+        if kind_of(path) is None and not path.is_dir():
+            raise CliError(f"{path} is no .log, .index, .timeindex, .txnindex, .snapshot or checkpoint", code=USAGE)
         if not path.is_dir():
             found.append(path)
             continue

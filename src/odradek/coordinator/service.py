@@ -108,7 +108,7 @@ class Shard:
             self.machine, make_log(partition_id, leader_epoch), timeline, on_failed=self._on_failed
         )
         self._parked: dict[int, asyncio.Future[Any]] = {}
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks: dict[asyncio.Task[None], None] = {}
         self._next_ticket = 0
         self._wake_up: asyncio.TimerHandle | None = None
         self._wake_up_ms = 0
@@ -156,8 +156,8 @@ class Shard:
     def spawn(self, work: Coroutine[Any, Any, None]) -> None:
         """Run in a task that `close` waits for."""
         task = asyncio.get_running_loop().create_task(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        self._tasks[task] = None
+        task.add_done_callback(self._tasks.pop)
 
     async def _apply(self, operation: Operation[Any], ticket: int | None = None) -> None:
         """Run an operation, answer its caller and all that it completes, and settle what it wrote."""
@@ -281,7 +281,7 @@ class CoordinatorService:
         self._create_topic = create_topic
         self._creation: asyncio.Task[None] | None = None
         self._shards: dict[int, Shard] = {}
-        self._closing: set[asyncio.Task[None]] = set()
+        self._closing: dict[asyncio.Task[None], None] = {}
 
     # ---- life of the shards
 
@@ -301,8 +301,8 @@ class CoordinatorService:
         if shard is not None:
             shard.resign()
             task = asyncio.get_running_loop().create_task(shard.close())
-            self._closing.add(task)
-            task.add_done_callback(self._closing.discard)
+            self._closing[task] = None
+            task.add_done_callback(self._closing.pop)
 
     def on_metadata(self, delta: MetadataDelta, image: MetadataImage) -> None:
         """Follow the leadership of __consumer_offsets, and forget offsets of deleted topics.

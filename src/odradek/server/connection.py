@@ -88,7 +88,7 @@ class Connection(asyncio.BufferedProtocol):
         self._inbound = InboundFrames(dispatcher.scratch, dispatcher.config.max_request_bytes)
         self._pending: deque[bytearray] = deque()
         self._slots: deque[_Slot] = deque()
-        self._waits: set[asyncio.Future[Any]] = set()
+        self._waits: dict[asyncio.Future[Any], None] = {}
         self._exclusive = False
         self._scheduled = False
         self._reading = True
@@ -302,13 +302,13 @@ class Connection(asyncio.BufferedProtocol):
         self._slots.append(slot)
         if asyncio.isfuture(outcome):
             wait: asyncio.Future[Any] = outcome
-            self._waits.add(wait)
+            self._waits[wait] = None
         else:
             self._exclusive = True
             wait = self._dispatcher.start_task(outcome)
 
         def finished(done: asyncio.Future[Any]) -> None:
-            self._waits.discard(done)
+            self._waits.pop(done, None)
             if done is not outcome:
                 self._exclusive = False
             if done.cancelled():

@@ -117,7 +117,8 @@ class Dispatcher:
     connections: Connections
     routes: dict[str, dict[int, Route]]
     scratch: memoryview = field(default_factory=new_scratch)
-    tasks: set[asyncio.Task[Any]] = field(default_factory=set)
+    # Ordered, as all that is walked over: the same run must take the same way.
+    tasks: dict[asyncio.Task[Any], None] = field(default_factory=dict)
     is_open: bool = False
 
     def open_doors(self) -> None:
@@ -138,8 +139,8 @@ class Dispatcher:
     def start_task(self, coroutine: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
         """Run a handler that awaits; `close` ends those that are left."""
         task = asyncio.get_running_loop().create_task(coroutine)
-        self.tasks.add(task)
-        task.add_done_callback(self.tasks.discard)
+        self.tasks[task] = None
+        task.add_done_callback(self.tasks.pop)
         return task
 
     def unsupported_version_answer(self, context: RequestContext) -> Message | None:

@@ -103,7 +103,7 @@ class Connections:
     overrides: Mapping[str, int] = field(default_factory=dict)
     accepted_count: int = 0
     refused_count: int = 0
-    _open: set[Connection] = field(default_factory=set)
+    _open: dict[Connection, None] = field(default_factory=dict)
     _by_ip: dict[str, int] = field(default_factory=dict)
 
     def __len__(self) -> int:
@@ -127,7 +127,7 @@ class Connections:
         if from_host >= allowed:
             self.refused_count += 1
             return f"max.connections.per.ip={allowed} are open from {host}"
-        self._open.add(connection)
+        self._open[connection] = None
         self._by_ip[host] = from_host + 1
         self.accepted_count += 1
         return None
@@ -135,7 +135,7 @@ class Connections:
     def forget(self, connection: Connection, host: str) -> None:
         """A connection that was admitted has ended."""
         if connection in self._open:
-            self._open.remove(connection)
+            del self._open[connection]
             left = self._by_ip[host] - 1
             if left:
                 self._by_ip[host] = left

@@ -169,7 +169,7 @@ class Runtime(Generic[RecordT]):
         self._committer: asyncio.Task[None] | None = None
         self._appended = asyncio.Event()
         self._timers: dict[Hashable, asyncio.TimerHandle] = {}
-        self._timer_runs: set[asyncio.Task[None]] = set()
+        self._timer_runs: dict[asyncio.Task[None], None] = {}
         self._end_error: BaseException | None = None
 
     @property
@@ -367,8 +367,8 @@ class Runtime(Generic[RecordT]):
     def _fire(self, key: Hashable, operation: Callable[[], Result[RecordT, Any]]) -> None:
         self._timers.pop(key, None)
         task = asyncio.get_running_loop().create_task(self._run_timer(operation))
-        self._timer_runs.add(task)
-        task.add_done_callback(self._timer_runs.discard)
+        self._timer_runs[task] = None
+        task.add_done_callback(self._timer_runs.pop)
 
     async def _run_timer(self, operation: Callable[[], Result[RecordT, Any]]) -> None:
         try:
