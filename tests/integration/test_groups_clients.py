@@ -44,6 +44,7 @@ class Member:
         self.assignments = 0
         self.revoked: list[int] = []
         self.errors: list[str] = []
+        self.owned: set[int] = set()
         self.consumer = Consumer(config)
         self.consumer.subscribe([topic], on_assign=self._assigned, on_revoke=self._revoked)
         self._stop = threading.Event()
@@ -70,11 +71,9 @@ class Member:
                     KafkaError._ALL_BROKERS_DOWN,
                 ):
                     self.errors.append(str(error))
+            # Asked for here only: from another thread it can wait for a callback that waits for the interpreter.
+            self.owned = {each.partition for each in self.consumer.assignment()}
         self.consumer.close()
-
-    @property
-    def owned(self) -> set[int]:
-        return {each.partition for each in self.consumer.assignment()}
 
     def stop(self) -> None:
         self._stop.set()
@@ -181,7 +180,8 @@ def test_commits_and_members_survive_a_kill(own_node: Node) -> None:
 
 def committed(node: Node, group: str, topic: str, partitions: int) -> int:
     asked = ConsumerGroupTopicPartitions(group, [TopicPartition(topic, p) for p in range(partitions)])
-    answer = admin(node.bootstrap).list_consumer_group_offsets([asked])[group].result(timeout=30)
+    client = admin(node.bootstrap)  # a client that is collected before it is answered gives up
+    answer = client.list_consumer_group_offsets([asked])[group].result(timeout=30)
     return sum(max(0, each.offset) for each in answer.topic_partitions or [])
 
 
@@ -189,10 +189,10 @@ def test_offsets_are_reset_and_groups_deleted_by_an_administrator(node: Node) ->
     values = fill(node, "reset", 2)
     with members(Member(node, "reset", "reset")) as (member,):
         wait_until(lambda: set(member.values) == values, "all is read")
-        described = admin(node.bootstrap).describe_consumer_groups(["reset"])["reset"].result(timeout=30)
+        client = admin(node.bootstrap)
+        described = client.describe_consumer_groups(["reset"])["reset"].result(timeout=30)
         assert described.state.name == "STABLE"
         assert {each.partition for m in described.members for each in m.assignment.topic_partitions} == {0, 1}
-    client = admin(node.bootstrap)
     listed = client.list_consumer_groups().result(timeout=30)
     assert "reset" in {each.group_id for each in listed.valid}
     back = ConsumerGroupTopicPartitions("reset", [TopicPartition("reset", p, 0) for p in range(2)])
