@@ -10,9 +10,6 @@ from typing import Annotated
 
 import typer
 
-from odradek.common.node_settings import load_node_settings
-from odradek.common.real_io import RealDisk
-
 app = typer.Typer(add_completion=False)
 
 
@@ -29,6 +26,8 @@ def broker(
 
     Without a file it is broker and controller in one, formatted at its first start, with its data in ./odradek-data.
     """
+    from odradek.common.node_settings import load_node_settings
+    from odradek.common.real_io import RealDisk
     from odradek.server.broker import run
     from odradek.server.format import ensure_formatted
     from odradek.server.options import honoured_settings

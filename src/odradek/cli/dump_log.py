@@ -121,11 +121,9 @@ def _dump(path: Path, options: DumpOptions, show: Callable[[Path, dict[str, Any]
             else:
                 show(path, entry)
     except FileNotFoundError:
-        raise CliError(f"{path} does not exist; name a file of a log directory", code=NOT_FOUND) from None
+        raise CliError(f"{path} was deleted while it was read; retention may have done it", code=NOT_FOUND) from None
     except ValueError as error:
-        raise CliError(
-            f"{path}: {error}; name a .log, .index, .timeindex, .txnindex, .snapshot or checkpoint"
-        ) from None
+        raise CliError(f"{path}: {error}", code=USAGE) from None
     return damages
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -289,6 +288,8 @@ async def _described(cluster: Cluster, name: str, *, with_offsets: bool) -> dict
 
 
 async def _offsets(cluster: Cluster, group: GroupDescription) -> list[dict[str, Any]]:
+    import asyncio
+
     from odradek.client import groups
     from odradek.common.errors import ApiError
 

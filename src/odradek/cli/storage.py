@@ -13,16 +13,6 @@ import typer
 from odradek.cli.errors import BAD_CONFIG, CliError
 from odradek.cli.output import JsonOption, print_json
 from odradek.common.errors import ConfigError
-from odradek.common.node_settings import load_node_settings
-from odradek.common.real_io import RealDisk
-from odradek.raft.quorum_state import uuid_text
-from odradek.server.format import (
-    FormatOptions,
-    format_storage,
-    random_id,
-    read_meta_properties,
-    storage_directories,
-)
 
 app = typer.Typer(add_completion=False, no_args_is_help=True, help="Format and inspect the directories of a node.")
 
@@ -32,6 +22,9 @@ ConfigOption = Annotated[Path, typer.Option("--config", "-c", help="The node's p
 @app.command("random-uuid")
 def random_uuid() -> None:
     """Print an id for a new cluster."""
+    from odradek.raft.quorum_state import uuid_text
+    from odradek.server.format import random_id
+
     typer.echo(uuid_text(random_id(SystemRandom())))
 
 
@@ -58,6 +51,10 @@ def format_command(
     ] = False,
 ) -> None:
     """Format the directories that a configuration names, for one cluster."""
+    from odradek.common.node_settings import load_node_settings
+    from odradek.common.real_io import RealDisk
+    from odradek.server.format import FormatOptions, format_storage
+
     if add_scram:
         raise CliError(
             "--add-scram: SCRAM is not supported yet; format without it and keep the listener PLAINTEXT",
@@ -83,6 +80,11 @@ def format_command(
 @app.command("info")
 def info(config: ConfigOption, as_json: JsonOption = False) -> None:
     """Say whose the directories of a configuration are; ends with 1 where something is wrong with them."""
+    from odradek.common.node_settings import load_node_settings
+    from odradek.common.real_io import RealDisk
+    from odradek.raft.quorum_state import uuid_text
+    from odradek.server.format import read_meta_properties, storage_directories
+
     disk = RealDisk()
     settings = load_node_settings(disk, config, environment=os.environ)
     found, problems = {}, []

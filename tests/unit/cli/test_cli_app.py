@@ -1,0 +1,201 @@
+"""The root of the command line: help without heavy imports, errors of one line, exit codes, completion."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from odradek.cli import errors
+from odradek.cli.app import COMMANDS, load, run
+from odradek.common.errors import ApiError, ConfigError, ErrorCode
+
+# Not needed to say what a command is for, and slow to import.
+HEAVY = ("confluent_kafka", "uvloop", "asyncio.base_events", "ssl", "cramjam", "odradek.server.broker", "rich.progress")
+SUBCOMMANDS = [[name, sub] for name in COMMANDS for sub in (getattr(load(name), "commands", None) or {"": None})]
+
+# These print one value, or the lines of a log.
+ONE_VALUE = (["broker", ""], ["random-uuid", ""], ["storage", "random-uuid"], ["storage", "format"])
+
+
+def python(*code: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, *code], capture_output=True, text=True, timeout=60, env={**os.environ, **environment}
+    )
+
+
+def test_every_command_is_there() -> None:
+    assert {"topics", "produce", "consume", "groups", "configs", "cluster", "dump-log"} <= COMMANDS.keys()
+    assert len(SUBCOMMANDS) > 20
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_help_needs_no_heavy_module(name: str) -> None:
+    script = f"""
+import sys
+from odradek.cli.app import run
+code = run([{name!r}, "--help"])
+assert code == 0, code
+print("HEAVY", [module for module in {HEAVY!r} if module in sys.modules])
+"""
+    done = python("-c", script)
+    assert done.returncode == 0, done.stderr
+    assert "Usage" in done.stdout
+    assert "HEAVY []" in done.stdout
+
+
+@pytest.mark.parametrize("command", SUBCOMMANDS, ids=" ".join)
+def test_help_of_every_command(command: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert run([*filter(None, command), "--help"]) == errors.OK
+    shown = capsys.readouterr()
+    assert "Usage" in shown.out
+    assert not shown.err
+
+
+@pytest.mark.parametrize("command", [each for each in SUBCOMMANDS if each not in ONE_VALUE], ids=" ".join)
+def test_commands_that_answer_have_json(command: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    run([*filter(None, command), "--help"])
+    assert "--json" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["nosuch"], "odradek: No such command 'nosuch'; see `odradek --help`"),
+        (["--nosuch"], "odradek: No such option: --nosuch; see `odradek --help`"),
+        (["topics", "nosuch"], "odradek topics: No such command 'nosuch'; see `odradek topics --help`"),
+        (["topics", "create"], "odradek topics create: Missing option '--topic'; see `odradek topics create --help`"),
+        (
+            ["topics", "create", "--topic", "t", "--partitions", "many"],
+            "odradek topics create: Invalid value for '--partitions'",
+        ),
+        (["configs", "describe"], "odradek: say whose settings: one of --topic, --broker, --group, or --entity-type"),
+        (["configs", "alter", "--topic", "t"], "odradek: nothing to change: give --add-config"),
+        (["configs", "describe", "--broker", "one"], "odradek: a broker's name is its id, not 'one'"),
+        (["groups", "describe"], "odradek: say which groups: --group NAME, or --all-groups"),
+        (["groups", "reset-offsets", "--group", "g", "--topic", "t"], "odradek: say where to, once: --to-earliest"),
+        (["groups", "reset-offsets", "--group", "g", "--to-latest"], "odradek: say which topics: --topic NAME"),
+        (["consume", "--topic", "t", "--offset", "3"], "odradek: --offset needs --partition"),
+        (["produce", "--topic", "t", "--key", "k", "--key-separator", ":"], "odradek: --key gives all records one key"),
+        (["dump-log"], "odradek: name files of a log directory"),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, list) else "",
+)
+def test_a_command_line_that_cannot_be_read_is_one_line(
+    arguments: list[str], said: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Some are found out only once the cluster is asked for: nobody must listen there.
+    monkeypatch.setenv("ODRADEK_BOOTSTRAP_SERVER", "127.0.0.1:1")
+    code = run(arguments)
+    shown = capsys.readouterr()
+    assert not shown.out
+    assert shown.err.startswith(said), shown.err
+    assert shown.err.count("\n") == 1
+    assert code == (
+        errors.UNREACHABLE if arguments == ["groups", "describe"] and "connect" in shown.err else errors.USAGE
+    )
+
+
+def test_a_bare_group_of_commands_prints_its_help(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["topics"]) == errors.USAGE
+    shown = capsys.readouterr()
+    assert "create" in shown.out + shown.err
+    assert "Traceback" not in shown.err
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ["topics", "list"],
+        ["topics", "create", "--topic", "t"],
+        ["groups", "list"],
+        ["configs", "describe", "--topic", "t"],
+        ["cluster", "id"],
+        ["consume", "--topic", "t"],
+        ["produce", "--topic", "t"],
+    ],
+    ids=" ".join,
+)
+def test_nobody_listens(command: list[str], capfd: pytest.CaptureFixture[str]) -> None:
+    assert run([*command, "--bootstrap-server", "127.0.0.1:1"]) == errors.UNREACHABLE
+    shown = capfd.readouterr()
+    assert not shown.out
+    assert shown.err == (
+        "odradek: cannot connect to 127.0.0.1:1: nobody listens there; is a broker running there? "
+        "Start one with `odradek broker` or set --bootstrap-server\n"
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("security.protocol=SASL_PLAINTEXT", "security.protocol=SASL_PLAINTEXT is not supported yet"),
+        ("request.timeout.ms=soon", "a timeout of 'soon' is no number of milliseconds"),
+        ("security.protocol=SSL\nssl.truststore.location=/nowhere", "TLS: /nowhere: No such file"),
+        ("key=\\u12", "line 1: malformed"),
+    ],
+)
+def test_a_wrong_command_config(text: str, said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = str(tmp_path / "client.properties")
+    Path(path).write_text(text)
+    assert run(["topics", "list", "--bootstrap-server", "127.0.0.1:1", "--command-config", path]) == errors.BAD_CONFIG
+    shown = capsys.readouterr()
+    assert said in shown.err
+    assert shown.err.count("\n") == 1
+    missing = path + ".missing"
+    assert run(["topics", "list", "--command-config", missing]) == errors.BAD_CONFIG
+    assert "No such file" in capsys.readouterr().err
+
+
+def test_what_errors_print_and_return() -> None:
+    unknown = ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "topic t: no such topic.")
+    assert errors.lines(unknown) == [
+        "topic t: no such topic (UNKNOWN_TOPIC_OR_PARTITION); `odradek topics list` shows which topics there are"
+    ]
+    assert errors.exit_code(unknown) == errors.NOT_FOUND
+    assert errors.lines(ApiError(ErrorCode.NOT_CONTROLLER)) == ["NOT_CONTROLLER"]
+    assert errors.exit_code(ApiError(ErrorCode.NOT_CONTROLLER)) == errors.FAILED
+    assert errors.lines(ConfigError(["a", "b"])) == ["a", "b"]
+    assert errors.exit_code(ConfigError(["a"])) == errors.BAD_CONFIG
+    assert errors.lines(FileNotFoundError(2, "No such file", "x")) == ["x: No such file"]
+    assert errors.exit_code(TimeoutError()) == errors.UNREACHABLE
+    hints = set(errors._HINTS)
+    assert hints <= set(ErrorCode.__members__), hints - set(ErrorCode.__members__)
+
+
+def complete(*words: str) -> list[str]:
+    """What bash would offer behind these words; the last one is being typed."""
+    done = python(
+        "-m", "odradek", _ODRADEK_COMPLETE="complete_bash", COMP_WORDS=" ".join(["odradek", *words]),
+        COMP_CWORD=str(len(words)),
+    )  # fmt: skip
+    assert not done.stderr
+    return done.stdout.split()
+
+
+def test_the_shell_completes_commands_and_options() -> None:
+    assert set(complete("")) >= COMMANDS.keys()
+    assert complete("top") == ["topics"]
+    assert set(complete("topics", "")) == {"create", "list", "describe", "alter", "delete"}
+    assert "--replication-factor" in complete("topics", "create", "--re")
+    assert complete("produce", "--topic", "t", "--compression-codec", "l") == ["lz4"]
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_the_script_for_a_shell(shell: str) -> None:
+    done = python("-m", "odradek", _ODRADEK_COMPLETE=f"source_{shell}")
+    assert "_ODRADEK_COMPLETE" in done.stdout, done.stderr
+
+
+def test_output_into_a_closed_pipe_is_no_error(tmp_path: Path) -> None:
+    lines = [f"{epoch} {epoch}" for epoch in range(50_000)]
+    path = tmp_path / "leader-epoch-checkpoint"
+    path.write_text("\n".join(["0", str(len(lines)), *lines, ""]))
+    command = f"{sys.executable} -m odradek dump-log {path} | head -1; exit ${{PIPESTATUS[0]}}"
+    done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith("Dumping ")
+    assert not done.stderr
