@@ -80,8 +80,6 @@ class LogManager:
         log_dirs: Sequence[Path],
         config: LogConfig,
         random: Random,
-        *,
-        producer_expiration_ms: int = 86_400_000,
     ) -> None:
         """
         Args:
@@ -92,7 +90,6 @@ class LogManager:
         self._clock = clock
         self.base_config = config
         self._random = random
-        self._producer_expiration_ms = producer_expiration_ms
         self.files = FileCache(disk)
         self.dirs = {path: LogDir(path) for path in log_dirs}
         self.logs: dict[TopicPartition, Log] = {}
@@ -331,7 +328,7 @@ class LogManager:
 
     # -- passes, each called now and then by the owner ------------------------------------------------------------
 
-    def run_retention(self, now_ms: int) -> list[StorageError]:
+    def run_retention(self, now_ms: int, producer_expiration_ms: int) -> list[StorageError]:
         """Drop what is too old or too much, and forget silent producers; returns what failed, by directory."""
         failures = []
         for log in list(self.logs.values()):
@@ -339,7 +336,7 @@ class LogManager:
                 log.delete_old_segments(now_ms)
             except StorageError as error:
                 failures.append(error)
-            log.producers.expire(now_ms, self._producer_expiration_ms)
+            log.producers.expire(self._clock.monotonic_ms(), producer_expiration_ms)
         return failures
 
     def logs_to_flush(self, now_ms: int) -> list[Log]:

@@ -50,7 +50,7 @@ class KnownBatch(NamedTuple):
 
 @dataclass(slots=True)
 class ProducerEntry:
-    """One producer."""
+    """One producer; `silent_since_ms` is monotonic, -1 where it wrote since that was last looked at."""
 
     producer_id: int
     producer_epoch: int = -1
@@ -58,6 +58,7 @@ class ProducerEntry:
     last_timestamp_ms: int = -1
     coordinator_epoch: int = -1
     transaction_start: int = NO_OFFSET
+    silent_since_ms: int = -1
 
     @property
     def last_sequence(self) -> int:
@@ -133,6 +134,7 @@ class ProducerState:
             )
         )
         entry.last_timestamp_ms = header.max_timestamp
+        entry.silent_since_ms = -1
         if header.is_transactional and entry.transaction_start == NO_OFFSET:
             entry.transaction_start = header.base_offset
             self._open_transactions[header.base_offset] = header.producer_id
@@ -180,13 +182,18 @@ class ProducerState:
             starts.append(next(iter(self._open_transactions)))
         return min(starts, default=None)
 
-    def expire(self, now_ms: int, expiration_ms: int) -> int:
-        """Forget producers that were silent for so long and have no open transaction; returns how many."""
-        silent = [
-            producer_id
-            for producer_id, entry in self.producers.items()
-            if entry.transaction_start == NO_OFFSET and now_ms - entry.last_timestamp_ms >= expiration_ms
-        ]
+    def expire(self, monotonic_ms: int, expiration_ms: int) -> int:
+        """Forget producers that were silent for so long and have no open transaction; returns how many.
+
+        Silence is counted between calls, on a clock that never jumps: were a producer forgotten because the wall clock
+        was set forward, its retries would be taken for new records.
+        """
+        silent = []
+        for producer_id, entry in self.producers.items():
+            if entry.silent_since_ms < 0 or entry.transaction_start != NO_OFFSET:
+                entry.silent_since_ms = monotonic_ms
+            elif monotonic_ms - entry.silent_since_ms >= expiration_ms:
+                silent.append(producer_id)
         for producer_id in silent:
             del self.producers[producer_id]
         return len(silent)

@@ -41,6 +41,12 @@ class UpkeepConfig:
         unit="ms",
         doc="How often to look for segments that retention lets go.",
     )
+    producer_expiration_ms: int = option(
+        "producer.id.expiration.ms",
+        default=86_400_000,
+        unit="ms",
+        doc="Forget an idempotent producer that wrote nothing to a partition for so long.",
+    )
     flush_check_ms: int = option(
         "log.flush.scheduler.interval.ms",
         default=2**63 - 1,
@@ -130,7 +136,7 @@ class Upkeep:
         return asyncio.get_running_loop().create_task(repeat())
 
     async def _retain(self) -> None:
-        for failure in self._log_manager.run_retention(self._clock.now_ms()):
+        for failure in self._log_manager.run_retention(self._clock.now_ms(), self._config.producer_expiration_ms):
             self._replicas.storage_failed(failure)
 
     async def _checkpoint(self) -> None:
