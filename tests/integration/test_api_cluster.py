@@ -1,0 +1,194 @@
+"""DescribeCluster, DescribeLogDirs, DescribeQuorum and UpdateFeatures."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+from uuid import UUID
+
+import pytest
+
+from odradek.protocol.apis import ApiKey
+from odradek.protocol.messages import describe_quorum_request as quorum_request
+from odradek.protocol.messages.api_versions_request import ApiVersionsRequest
+from odradek.protocol.messages.describe_cluster_request import DescribeClusterRequest
+from odradek.protocol.messages.describe_log_dirs_request import DescribableLogDirTopic, DescribeLogDirsRequest
+from odradek.protocol.messages.describe_log_dirs_response import DescribeLogDirsResult
+from odradek.protocol.messages.describe_quorum_response import DescribeQuorumResponse
+from odradek.protocol.messages.metadata_request import MetadataRequest
+from odradek.protocol.messages.update_features_request import FeatureUpdateKey, UpdateFeaturesRequest
+from odradek.protocol.messages.update_features_response import UpdateFeaturesResponse
+from tests.support.api_calls import Calls, fresh_name, name_of, one
+from tests.support.node import Node
+
+BROKERS, CONTROLLERS = 1, 2
+UPGRADE, SAFE_DOWNGRADE, UNSAFE_DOWNGRADE = 1, 2, 3
+
+
+@pytest.fixture
+def calls(node: Node) -> Iterator[Calls]:
+    with Calls(node.port) as connection:
+        yield connection
+
+
+class TestDescribeCluster:
+    def test_it_agrees_with_metadata(self, calls: Calls, node: Node) -> None:
+        known = calls.ask(ApiKey.METADATA, 12, MetadataRequest(topics=[]))
+        for version in range(3):
+            answer = calls.ask(ApiKey.DESCRIBE_CLUSTER, version, DescribeClusterRequest())
+            assert (answer.error_code, answer.cluster_id, answer.controller_id) == (0, known.cluster_id, 1)
+            broker = one(answer.brokers)
+            assert (broker.broker_id, broker.host, broker.port) == (1, "127.0.0.1", node.port)
+            assert answer.cluster_authorized_operations == -(2**31)
+
+    def test_operations_are_told_to_who_asks(self, calls: Calls) -> None:
+        request = DescribeClusterRequest(include_cluster_authorized_operations=True)
+        answer = calls.ask(ApiKey.DESCRIBE_CLUSTER, 1, request)
+        assert answer.cluster_authorized_operations == 0b1111110100000
+
+    def test_a_listener_speaks_of_its_own_kind(self, calls: Calls, node: Node) -> None:
+        def ask(connection: Calls, kind: int) -> Any:
+            return connection.ask(ApiKey.DESCRIBE_CLUSTER, 1, DescribeClusterRequest(endpoint_type=kind))
+
+        assert name_of(ask(calls, CONTROLLERS).error_code) == "MISMATCHED_ENDPOINT_TYPE"
+        assert name_of(ask(calls, 7).error_code) == "UNSUPPORTED_ENDPOINT_TYPE"
+        with Calls(node.controller_port) as controller:
+            assert name_of(ask(controller, BROKERS).error_code) == "MISMATCHED_ENDPOINT_TYPE"
+            answer = ask(controller, CONTROLLERS)
+            assert (answer.error_code, answer.endpoint_type, answer.controller_id) == (0, CONTROLLERS, 1)
+            found = one(answer.brokers)
+            assert (found.broker_id, found.host, found.port) == (1, "127.0.0.1", node.controller_port)
+
+
+class TestDescribeLogDirs:
+    @staticmethod
+    def ask(calls: Calls, topics: dict[str, list[int]] | None = None, version: int = 4) -> DescribeLogDirsResult:
+        wanted = None
+        if topics is not None:
+            wanted = [DescribableLogDirTopic(topic=name, partitions=numbers) for name, numbers in topics.items()]
+        answer = calls.ask(ApiKey.DESCRIBE_LOG_DIRS, version, DescribeLogDirsRequest(topics=wanted))
+        assert not answer.error_code
+        found: DescribeLogDirsResult = one(answer.results)
+        return found
+
+    def test_sizes_are_those_of_the_logs(self, calls: Calls, node: Node) -> None:
+        topic = calls.create_topic(2)
+        sent = sum(len(data) for data in calls.fill(topic, 10))
+        found = self.ask(calls, {topic: [0, 1]})
+        assert found.log_dir == str(node.data_dir)
+        assert {part.partition_index: part.partition_size for part in one(found.topics).partitions} == {0: sent, 1: 0}
+        assert {part.offset_lag for part in one(found.topics).partitions} == {0}
+        assert not any(part.is_future_key for part in one(found.topics).partitions)
+        assert found.total_bytes > found.usable_bytes > 0
+
+    def test_all_where_none_is_named(self, calls: Calls) -> None:
+        topic = calls.create_topic(2)
+        names = {each.name for each in self.ask(calls).topics}
+        assert topic in names
+
+    def test_what_is_not_there_is_left_out(self, calls: Calls) -> None:
+        topic = calls.create_topic()
+        found = self.ask(calls, {topic: [0, 9], fresh_name(): [0]})
+        assert [part.partition_index for part in one(found.topics).partitions] == [0]
+        assert self.ask(calls, {}).topics == []
+
+
+class TestDescribeQuorum:
+    @staticmethod
+    def ask(calls: Calls, topic: str = "__cluster_metadata", partition: int = 0, version: int = 2) -> Any:
+        asked = quorum_request.TopicData(topic_name=topic)
+        asked.partitions = [quorum_request.PartitionData(partition_index=partition)]
+        answer: DescribeQuorumResponse = calls.ask(
+            ApiKey.DESCRIBE_QUORUM, version, quorum_request.DescribeQuorumRequest(topics=[asked])
+        )
+        assert not answer.error_code
+        return answer
+
+    def test_one_voter_that_leads(self, calls: Calls, node: Node) -> None:
+        answer = self.ask(calls)
+        partition = one(one(answer.topics).partitions)
+        assert (partition.error_code, partition.leader_id) == (0, 1)
+        assert partition.leader_epoch >= 1
+        voter = one(partition.current_voters)
+        assert voter.replica_id == 1
+        assert 0 < partition.high_watermark <= voter.log_end_offset
+        assert voter.last_caught_up_timestamp > 1_600_000_000_000
+        listener = one(one(answer.nodes).listeners)
+        assert (listener.host, listener.port) == ("127.0.0.1", node.controller_port)
+
+    def test_the_watermark_moves_with_changes(self, calls: Calls) -> None:
+        before = one(one(self.ask(calls).topics).partitions).high_watermark
+        calls.create_topic()
+        assert one(one(self.ask(calls).topics).partitions).high_watermark > before
+
+    def test_directory_ids_only_where_the_version_has_them(self, calls: Calls) -> None:
+        for version in (0, 1):
+            answer = self.ask(calls, version=version)
+            assert one(one(one(answer.topics).partitions).current_voters).replica_directory_id == UUID(int=0)
+
+    @pytest.mark.parametrize(("topic", "partition"), [("other", 0), ("__cluster_metadata", 1)])
+    def test_any_other_partition_is_unknown(self, calls: Calls, topic: str, partition: int) -> None:
+        found = one(one(self.ask(calls, topic, partition).topics).partitions)
+        assert name_of(found.error_code) == "UNKNOWN_TOPIC_OR_PARTITION"
+
+
+class TestUpdateFeatures:
+    @staticmethod
+    def ask(
+        calls: Calls, feature: str, level: int, kind: int = UPGRADE, *, validate_only: bool = False
+    ) -> UpdateFeaturesResponse:
+        update = FeatureUpdateKey(feature=feature, max_version_level=level, upgrade_type=kind)
+        request = UpdateFeaturesRequest(timeout_ms=10_000, feature_updates=[update], validate_only=validate_only)
+        answer: UpdateFeaturesResponse = calls.ask(ApiKey.UPDATE_FEATURES, 2, request)
+        return answer
+
+    @staticmethod
+    def levels(calls: Calls) -> dict[str, tuple[int, int, int]]:
+        """(lowest, highest supported, finalized) by feature."""
+        request = ApiVersionsRequest(client_software_name="test", client_software_version="1")
+        answer = calls.ask(ApiKey.API_VERSIONS, 4, request)
+        finalized = {each.name: each.max_version_level for each in answer.finalized_features}
+        return {
+            each.name: (each.min_version, each.max_version, finalized.get(each.name, 0))
+            for each in answer.supported_features
+        }
+
+    def test_a_feature_goes_down_and_up(self, calls: Calls) -> None:
+        lowest, _, level = self.levels(calls)["transaction.version"]
+        assert level > lowest
+        assert not self.ask(calls, "transaction.version", level - 1, SAFE_DOWNGRADE).error_code
+        for _ in range(200):
+            if self.levels(calls)["transaction.version"][2] == level - 1:
+                break
+        assert self.levels(calls)["transaction.version"][2] == level - 1
+        assert not self.ask(calls, "transaction.version", level, UPGRADE).error_code
+        for _ in range(200):
+            if self.levels(calls)["transaction.version"][2] == level:
+                break
+        assert self.levels(calls)["transaction.version"][2] == level
+
+    @pytest.mark.parametrize(
+        ("feature", "level", "kind", "expected"),
+        [
+            ("no.such.feature", 1, UPGRADE, "INVALID_UPDATE_VERSION"),
+            ("metadata.version", 32000, UPGRADE, "INVALID_UPDATE_VERSION"),
+            ("metadata.version", 1, SAFE_DOWNGRADE, "INVALID_UPDATE_VERSION"),
+            ("metadata.version", 7, UPGRADE, "INVALID_UPDATE_VERSION"),
+            ("transaction.version", -1, SAFE_DOWNGRADE, "INVALID_UPDATE_VERSION"),
+            ("transaction.version", 0, UPGRADE, "INVALID_UPDATE_VERSION"),
+            ("transaction.version", 1, 9, "INVALID_UPDATE_VERSION"),
+        ],
+    )
+    def test_what_is_refused(self, calls: Calls, feature: str, level: int, kind: int, expected: str) -> None:
+        before = self.levels(calls)
+        answer = self.ask(calls, feature, level, kind)
+        assert name_of(answer.error_code) == expected, answer.error_message
+        assert answer.error_message
+        assert self.levels(calls) == before
+
+    def test_only_checked_is_not_done(self, calls: Calls) -> None:
+        before = self.levels(calls)
+        level = before["transaction.version"][2]
+        answer = self.ask(calls, "transaction.version", level - 1, SAFE_DOWNGRADE, validate_only=True)
+        assert not answer.error_code
+        assert self.levels(calls) == before
