@@ -12,7 +12,10 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
+import gc
 import heapq
+import sys
+import warnings
 import zlib
 from asyncio import events
 from collections import deque
@@ -249,14 +252,26 @@ class SimLoop(asyncio.BaseEventLoop):
         return self.run_until_complete(self.spawn(WORLD, bounded(), name="scenario"))
 
     def dispose(self) -> None:
-        """Let go of everything at the end of a run. The hosts' ports must be dead by now."""
+        """Let go of everything at the end of a run. The hosts' ports must be dead by now.
+
+        Coroutines that were dropped in mid-flight are closed here, at once and outside of any loop: were they left to
+        the collector, their finally blocks would run in the middle of the next run, and find its loop.
+        """
         for queue in self._hosts.values():
             for task in queue.tasks:
                 task._log_destroy_pending = False  # type: ignore[attr-defined]
         self._hosts.clear()
         self._timers.clear()
         self._graveyard.clear()
+        self._ready.clear()  # type: ignore[attr-defined]
         self.close()
+        hook, sys.unraisablehook = sys.unraisablehook, lambda unraisable: None
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                gc.collect()
+        finally:
+            sys.unraisablehook = hook
 
     def __del__(self) -> None:
         """No warning where a test did not dispose: there is no selector and no descriptor that could leak."""

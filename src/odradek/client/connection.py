@@ -120,6 +120,8 @@ class Connection(asyncio.BufferedProtocol):
             async with asyncio.timeout(timeout_s):
                 answer = await future
         except TimeoutError:
+            # It may be half-open, and every later request on it would wait as long: the next one takes a new one.
+            self._fail(UnreachableError(f"{self.address} stopped answering"))
             raise RequestTimeoutError(f"{self.address} did not answer within {timeout_s:g} s") from None
         assert isinstance(answer, response)
         return answer
@@ -155,9 +157,10 @@ class Connection(asyncio.BufferedProtocol):
 
     def _answered(self, frame: memoryview) -> None:
         correlation_id = int.from_bytes(frame[0:4], "big", signed=True)
-        pending = self._pending.get(correlation_id)
-        if pending is None:
-            raise ProtocolError(f"an answer to no request (correlation id {correlation_id})")
+        oldest = next(iter(self._pending), None)
+        if correlation_id != oldest:
+            raise ProtocolError(f"the answer to request {correlation_id} came where that to {oldest} was due")
+        pending = self._pending[correlation_id]
         key, version = pending.key, pending.version
         # An ApiVersions of a version that the peer does not know is answered in version 0.
         if key is ApiKey.API_VERSIONS and version and int.from_bytes(frame[4:6], "big") == 35:
