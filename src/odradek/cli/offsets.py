@@ -72,9 +72,10 @@ def wanted_position(
             code=USAGE,
         )
     if datetime_text is not None:
-        return Position(timestamp_ms=parse_datetime(datetime_text))
+        return Position(timestamp_ms=max(0, parse_datetime(datetime_text)))
     if duration is not None:
-        return Position(timestamp_ms=time.time_ns() // 1_000_000 - parse_duration_ms(duration))
+        # Below 0 a timestamp would mean something else to the broker.
+        return Position(timestamp_ms=max(0, time.time_ns() // 1_000_000 - parse_duration_ms(duration)))
     if file is not None:
         return Position(listed=_read_plan(file))
     edge = "earliest" if earliest else "latest" if latest else "current" if current else ""

@@ -118,3 +118,8 @@ def test_settings_in_one_option(text: str, settings: dict[str, str]) -> None:
 def test_what_is_no_setting(text: str) -> None:
     with pytest.raises(CliError, match="--add-config"):
         parse_config_list(text)
+
+
+def test_moments_before_1970_are_the_beginning() -> None:
+    assert wanted_position(**NOTHING | {"duration": "P100000D"}) == Position(timestamp_ms=0)
+    assert wanted_position(**NOTHING | {"datetime_text": "1960-01-01T00:00:00"}) == Position(timestamp_ms=0)

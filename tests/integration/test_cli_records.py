@@ -1,0 +1,238 @@
+"""`odradek produce` and `consume` against a node: every byte in comes out, once, and says where it stopped."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from odradek.cli import errors
+from tests.support.cli import odradek, odradek_process
+from tests.support.clients import create_topic, produce_all, read_all
+from tests.support.node import Node
+
+
+def test_lines_in_lines_out(node: Node) -> None:
+    create_topic(node.bootstrap, "lines")
+    lines = [f"line {number} ä".encode() for number in range(5000)] + [b"", b"\xff\x00", b"last"]
+    done = odradek_process(node.bootstrap, "produce", "--topic", "lines", stdin=b"\n".join(lines))
+    assert not done.stdout
+    assert done.stderr.startswith(b"5,003 records (")
+    assert b" records/s, " in done.stderr
+    read = odradek_process(node.bootstrap, "consume", "--topic", "lines", "--from-beginning", "--to-end")
+    assert read.stdout == b"".join(line + b"\n" for line in lines)
+    assert read.stderr.startswith(b"5,003 records (")
+    assert [message.value() for message in read_all(node.bootstrap, "lines")] == lines
+
+
+def test_keys_headers_and_nulls(node: Node) -> None:
+    create_topic(node.bootstrap, "keyed", 3)
+    odradek_process(
+        node.bootstrap,
+        *("produce", "--topic", "keyed", "--key-separator", "=", "--null-marker", "NULL", "--parse-headers"),
+        *("--header", "all=yes", "--compression-codec", "lz4"),
+        stdin=b"a:1,b:\tk1=v1\n\tk2=NULL\na:2\tNULL=v3=x\n",
+    )
+    found = {message.key(): message for message in read_all(node.bootstrap, "keyed", 3)}
+    assert {key: message.value() for key, message in found.items()} == {b"k1": b"v1", b"k2": None, None: b"v3=x"}
+    assert found[b"k1"].headers() == [("all", b"yes"), ("a", b"1"), ("b", b"")]
+    assert found[b"k2"].headers() == [("all", b"yes")]
+    shown = odradek_process(
+        node.bootstrap,
+        *("consume", "--topic", "keyed", "--from-beginning", "--to-end", "--quiet"),
+        *("--print-key", "--print-headers", "--key-separator", " | "),
+    )
+    assert sorted(shown.stdout.splitlines()) == sorted(
+        [b"all:yes,a:1,b: | k1 | v1", b"all:yes | k2 | null", b"all:yes,a:2 | null | v3=x"]
+    )
+    assert not shown.stderr
+
+
+def test_json_is_a_copy_of_a_topic(node: Node, tmp_path: Path) -> None:
+    for topic in ("original", "copy"):
+        create_topic(node.bootstrap, topic, 2)
+    records = [(os.urandom(8) if n % 3 else None, os.urandom(20) if n % 5 else None) for n in range(500)]
+    produce_all(node.bootstrap, "original", records)
+    path = tmp_path / "records.jsonl"
+    odradek_process(
+        node.bootstrap,
+        *("consume", "--topic", "original", "--from-beginning", "--to-end", "--json", "--output", path),
+    )
+    summary = odradek_process(
+        node.bootstrap, "produce", "--topic", "copy", "--format", "json", "--file", path, "--json", "--quiet"
+    )
+    assert json.loads(summary.stdout)["records"] == 500
+
+    def content(topic: str) -> list[tuple[object, ...]]:
+        return sorted(
+            (message.partition(), message.offset(), message.timestamp()[1], str(message.key()), str(message.value()))
+            for message in read_all(node.bootstrap, topic, 2)
+        )
+
+    assert content("copy") == content("original")
+
+
+def test_files_are_records_or_lines(node: Node, tmp_path: Path) -> None:
+    create_topic(node.bootstrap, "files")
+    one, two = tmp_path / "one", tmp_path / "two"
+    one.write_bytes(b"first\nfile")
+    two.write_bytes(os.urandom(300_000))
+    odradek(
+        node.bootstrap, "produce", "--topic", "files", "--format", "file", "--file", one, "--file", two, "--key", "k"
+    )
+    odradek(node.bootstrap, "produce", "--topic", "files", "--file", one)
+    messages = read_all(node.bootstrap, "files")
+    assert [message.value() for message in messages] == [one.read_bytes(), two.read_bytes(), b"first", b"file"]
+    assert [message.key() for message in messages] == [b"k", b"k", None, None]
+
+
+def test_where_to_begin_and_to_end(node: Node) -> None:
+    create_topic(node.bootstrap, "places", 2)
+    for partition in (0, 1):
+        lines = b"".join(f"{partition}-{n}\n".encode() for n in range(10))
+        odradek_process(node.bootstrap, "produce", "--topic", "places", "--partition", partition, stdin=lines)
+
+    def read(*arguments: object) -> list[str]:
+        done = odradek_process(node.bootstrap, "consume", "--topic", "places", "-q", *arguments)
+        return done.stdout.decode().split()
+
+    assert read("--partition", 1, "--offset", 7, "--to-end") == ["1-7", "1-8", "1-9"]
+    assert read("--partition", 0, "--offset", -2, "--to-end") == ["0-8", "0-9"]
+    assert read("--partition", 0, "--offset", "earliest", "--max-messages", 2) == ["0-0", "0-1"]
+    assert len(read("--from-beginning", "--max-messages", 13)) == 13
+    assert read("--to-end") == []
+    assert read("--timeout-ms", 300) == []
+    assert len(read("--from-beginning", "--timeout-ms", 1500)) == 20
+
+
+def test_to_the_end_as_it_was_while_more_arrives(node: Node) -> None:
+    create_topic(node.bootstrap, "growing")
+    produce_all(node.bootstrap, "growing", [(None, b"%d" % n) for n in range(1000)])
+    writer = subprocess.Popen(
+        [sys.executable, "-m", "odradek", "produce", "--topic", "growing", "--bootstrap-server", node.bootstrap],
+        stdin=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    )
+    assert writer.stdin is not None
+    with writer:
+        for _ in range(20):
+            writer.stdin.write(b"more\n" * 100)
+            writer.stdin.flush()
+        read = odradek_process(node.bootstrap, "consume", "--topic", "growing", "--from-beginning", "--to-end", "-q")
+        lines = read.stdout.split()
+        assert lines[:1000] == [b"%d" % n for n in range(1000)]
+        assert len(lines) <= 3000
+        writer.stdin.close()
+    assert len(read_all(node.bootstrap, "growing")) == 3000
+
+
+def test_a_group_goes_on_where_it_stopped(node: Node) -> None:
+    create_topic(node.bootstrap, "grouped", 2)
+    produce_all(node.bootstrap, "grouped", [(None, b"%d" % n) for n in range(100)])
+    arguments = ("consume", "--topic", "grouped", "--group", "readers", "--from-beginning", "-q")
+    first = odradek_process(node.bootstrap, *arguments, "--max-messages", 30).stdout.split()
+    second = odradek_process(node.bootstrap, *arguments, "--timeout-ms", 3000).stdout.split()
+    assert len(first) == 30
+    assert sorted(map(int, first + second)) == list(range(100))
+    (group,) = odradek(node.bootstrap, "groups", "describe", "--group", "readers", "--json").json
+    assert sum(each["current_offset"] for each in group["offsets"]) == 100
+    assert sum(each["lag"] for each in group["offsets"]) == 0
+
+
+def test_without_a_group_no_group_is_touched(node: Node) -> None:
+    create_topic(node.bootstrap, "alone")
+    produce_all(node.bootstrap, "alone", [(None, b"x")])
+    before = odradek(node.bootstrap, "groups", "list", "--json").json
+    odradek_process(node.bootstrap, "consume", "--topic", "alone", "--from-beginning", "--to-end")
+    assert odradek(node.bootstrap, "groups", "list", "--json").json == before
+
+
+def test_ctrl_c_is_a_clean_end_that_commits(node: Node) -> None:
+    create_topic(node.bootstrap, "interrupted")
+    produce_all(node.bootstrap, "interrupted", [(None, b"x")] * 10)
+    command = [sys.executable, "-m", "odradek", "consume", "--topic", "interrupted", "--group", "stopped"]
+    reader = subprocess.Popen(
+        [*command, "--from-beginning", "--bootstrap-server", node.bootstrap],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    )
+    with reader:
+        assert reader.stdout is not None and reader.stderr is not None
+        for _ in range(10):
+            assert reader.stdout.readline() == b"x\n"
+        time.sleep(0.2)
+        reader.send_signal(signal.SIGINT)
+        assert reader.wait(20) == errors.INTERRUPTED
+        said = reader.stderr.read().decode()
+    assert said.startswith("10 records ("), said
+    assert said.count("\n") == 1
+    (group,) = odradek(node.bootstrap, "groups", "describe", "--group", "stopped", "--json").json
+    assert group["state"] == "Empty"
+    assert [each["current_offset"] for each in group["offsets"]] == [10]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "stdin", "code", "said"),
+    [
+        (
+            ["produce", "--topic", "bad", "--partition", "9"],
+            b"x",
+            errors.USAGE,
+            "topic bad has no partition 9; it has 1",
+        ),
+        (
+            ["produce", "--topic", "bad", "--key-separator", ":"],
+            b"a:b\nc",
+            errors.BAD_CONFIG,
+            "standard input, line 2: no",
+        ),
+        (["produce", "--topic", "bad", "--format", "json"], b"{", errors.BAD_CONFIG, "line 1: not JSON"),
+        (["produce", "--topic", "bad", "--file", "/nowhere"], b"", errors.BAD_CONFIG, "/nowhere: No such file"),
+        (["produce", "--topic", "bad", "--header", "x"], b"", errors.USAGE, "'x' is not name=value"),
+        (["produce", "--topic", "bad", "--command-property", "no=1"], b"", errors.BAD_CONFIG, "No such configuration"),
+        (["produce", "--topic", "bad", "--acks", "some"], b"", errors.BAD_CONFIG, "acks"),
+        (["produce", "--topic", "small"], b"x" * 5000, errors.FAILED, "raise max.message.bytes"),
+        (["produce", "--topic", "compacted"], b"x", errors.FAILED, "takes no record without a key"),
+        (["consume", "--topic", "no such topic"], b"", errors.FAILED, "topic"),
+        (["consume", "--topic", "absent"], b"", errors.NOT_FOUND, "topic absent does not exist; create it with"),
+        (
+            ["consume", "--topic", "bad", "--partition", "4"],
+            b"",
+            errors.USAGE,
+            "topic bad has no partition 4; it has 1",
+        ),
+        (["consume", "--topic", "bad", "--partition", "0", "--offset", "x"], b"", errors.USAGE, "must be earliest"),
+        (["consume", "--topic", "bad", "--output", "/nowhere/x"], b"", errors.BAD_CONFIG, "/nowhere/x: No such file"),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, list) else "",
+)
+def test_what_is_refused_is_one_line(node: Node, arguments: list[str], stdin: bytes, code: int, said: str) -> None:
+    for topic, config in (
+        ("bad", []),
+        ("small", ["max.message.bytes=1000"]),
+        ("compacted", ["cleanup.policy=compact"]),
+    ):
+        more = [word for each in config for word in ("--config", each)]
+        odradek(node.bootstrap, "topics", "create", "--topic", topic, "--if-not-exists", *more)
+    done = odradek_process(node.bootstrap, *arguments, "--quiet", stdin=stdin, code=code)
+    message = done.stderr.decode()
+    assert said in message
+    assert message.count("\n") == 1
+    assert not done.stdout
+
+
+def test_what_came_before_a_bad_line_is_written(node: Node) -> None:
+    create_topic(node.bootstrap, "partly")
+    odradek_process(
+        node.bootstrap,
+        *("produce", "--topic", "partly", "--format", "json"),
+        stdin=b'{"value": 1}\n\n{"value": 2}\nnonsense\n{"value": 3}\n',
+        code=errors.BAD_CONFIG,
+    )
+    assert [message.value() for message in read_all(node.bootstrap, "partly")] == [b"1", b"2"]

@@ -1,0 +1,60 @@
+"""Running `odradek` as a user does: in a process of its own, or in this one where only its answers matter."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import json
+import subprocess
+import sys
+from dataclasses import dataclass
+from typing import Any
+
+from odradek.cli.app import run
+
+
+@dataclass(frozen=True, slots=True)
+class Ran:
+    """What a command printed, and how it ended."""
+
+    code: int
+    out: str
+    err: str
+
+    @property
+    def json(self) -> Any:
+        return json.loads(self.out)
+
+    @property
+    def json_lines(self) -> list[Any]:
+        return [json.loads(line) for line in self.out.splitlines()]
+
+    @property
+    def rows(self) -> list[list[str]]:
+        """The cells of a table, headings first."""
+        return [line.split() for line in self.out.splitlines()]
+
+
+def odradek(bootstrap: str, *arguments: object, code: int | None = 0) -> Ran:
+    """Run a command in this process against a cluster; fails where it ends with another code than `code`."""
+    out, err = io.StringIO(), io.StringIO()
+    words = [str(argument) for argument in arguments]
+    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+        ended = run([*words, "--bootstrap-server", bootstrap])
+    ran = Ran(ended, out.getvalue(), err.getvalue())
+    assert code in (None, ran.code), f"odradek {' '.join(words)} ended with {ran.code}:\n{ran.out}\n{ran.err}"
+    assert "Traceback" not in ran.err
+    return ran
+
+
+def odradek_process(
+    bootstrap: str, *arguments: object, stdin: bytes = b"", code: int | None = 0, timeout_s: float = 60.0
+) -> subprocess.CompletedProcess[bytes]:
+    """Run a command in a process of its own, as bytes in and out."""
+    words = [str(argument) for argument in arguments]
+    command = [sys.executable, "-m", "odradek", *words, "--bootstrap-server", bootstrap]
+    done = subprocess.run(command, input=stdin, capture_output=True, timeout=timeout_s)
+    said = f"odradek {' '.join(words)} ended with {done.returncode}:\n{done.stdout!r}\n{done.stderr.decode()}"
+    assert code in (None, done.returncode), said
+    assert b"Traceback" not in done.stderr, said
+    return done
