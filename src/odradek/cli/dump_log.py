@@ -173,7 +173,8 @@ class _Text:
         elif self._content or (isinstance(entry["value"], dict) and "type" in entry["value"]):
             if entry["key"] is not None:
                 parts.append(f"key: {_shown(entry['key'])}")
-            parts.append(f"payload: {_shown(entry['value'])}")
+            if entry["value"] is not None:
+                parts.append(f"payload: {_shown(entry['value'])}")
         return " ".join(parts)
 
 
