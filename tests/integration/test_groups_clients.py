@@ -220,7 +220,7 @@ def test_kafka_python_subscribes(node: Node) -> None:
     assert read == values
     first.close()
     again = consumer()
-    assert [message for message in again] == []
+    assert list(again) == []
     again.close()
 
 

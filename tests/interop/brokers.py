@@ -30,6 +30,7 @@ def start_broker(folder: Path, overrides: Mapping[str, object] | None = None) ->
         kafka.settings["controller.quorum.voters"] = f"{kafka.settings['node.id']}@127.0.0.1:{kafka.controller_port}"
         return kafka.start()
     node = Node(folder, dict(overrides or {}))
+    node.overrides["advertised.listeners"] = f"PLAINTEXT://{node.bootstrap}"  # kafka-python looks whether it is set
     if "node.id" in node.overrides:
         node.overrides["controller.quorum.voters"] = f"{node.overrides['node.id']}@127.0.0.1:{node.controller_port}"
     return node.start()

@@ -37,6 +37,11 @@ def find(suite: str, test: str) -> KnownFailure | None:
     return entries.get(test) or entries.get("*")
 
 
+def not_run(suite: str) -> list[str]:
+    """The tests of a suite whose entries keep them from running."""
+    return [test for test, known in known_failures().get(suite, {}).items() if not known.run]
+
+
 def skip_what_is_not_run(suite: str, test: str) -> None:
     """Skip a test whose entry says that running it teaches nothing: it would wait for an API that we lack."""
     known = find(suite, test)

@@ -143,6 +143,8 @@ def test_api_versions_and_cluster(broker: Node | ApacheKafka) -> None:
 
 
 def test_dump_log_reads_our_segments(broker: Node | ApacheKafka) -> None:
+    broker.stop()  # which writes the indexes, as a roll does
+    broker.start()
     count = 0
     for partition in range(PARTITIONS):
         folder = broker.data_dir / f"{TOPIC}-{partition}"
