@@ -236,3 +236,33 @@ def test_what_came_before_a_bad_line_is_written(node: Node) -> None:
         code=errors.BAD_CONFIG,
     )
     assert [message.value() for message in read_all(node.bootstrap, "partly")] == [b"1", b"2"]
+
+
+def test_a_bar_on_a_terminal_and_none_elsewhere(node: Node, tmp_path: Path) -> None:
+    create_topic(node.bootstrap, "bars")
+    path = tmp_path / "lines"
+    path.write_bytes(b"x" * 50 + b"\n" + b"y\n" * 20_000)
+    master, terminal = os.openpty()
+    command = [sys.executable, "-m", "odradek", "produce", "--topic", "bars", "--file", str(path)]
+    environment = {**os.environ, "TERM": "xterm", "COLUMNS": "100"}
+    try:
+        done = subprocess.run(
+            [*command, "--bootstrap-server", node.bootstrap],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=terminal,
+            timeout=60,
+            env=environment,
+        )
+        shown = os.read(master, 1 << 20).decode()
+    finally:
+        os.close(master)
+        os.close(terminal)
+    assert done.returncode == 0
+    assert not done.stdout
+    assert "bytes read" in shown
+    assert "/40051" in shown
+    assert "20,001 records (" in shown.splitlines()[-1]
+    quiet = odradek_process(node.bootstrap, "consume", "--topic", "bars", "--from-beginning", "--to-end", "--quiet")
+    assert not quiet.stderr
+    assert len(quiet.stdout.splitlines()) == 20_001

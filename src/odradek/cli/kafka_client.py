@@ -42,7 +42,12 @@ _JAVA_ONLY = frozenset(
         "value.serializer",
     }
 )
-_RENAMED = {"ssl.truststore.location": "ssl.ca.location", "ssl.truststore.certificates": "ssl.ca.pem"}
+_RENAMED = {
+    "ssl.truststore.location": "ssl.ca.location",
+    "ssl.truststore.certificates": "ssl.ca.pem",
+    "ssl.keystore.certificate.chain": "ssl.certificate.pem",
+    "ssl.keystore.key": "ssl.key.pem",
+}
 
 
 class Troubles:
@@ -81,12 +86,20 @@ def client_settings(where: Target, own: dict[str, Any], given: dict[str, str]) -
         "log_level": 0,
         "error_cb": troubles.add,
     }
-    from_file = {
-        _RENAMED.get(key, key): value
-        for key, value in where.properties.items()
-        if key not in _JAVA_ONLY and key != "bootstrap.servers"
-    }
-    return {**settings, **own, **from_file, **given}, troubles
+    return {**settings, **own, **_translated(where.properties), **given}, troubles
+
+
+def _translated(properties: dict[str, str]) -> dict[str, str]:
+    """A file for Kafka's tools in the words of the C client."""
+    found = {_RENAMED.get(key, key): value for key, value in properties.items() if key not in _JAVA_ONLY}
+    found.pop("bootstrap.servers", None)
+    if "ssl.keystore.location" in found and properties.get("ssl.keystore.type", "PEM").upper() == "PEM":
+        # A PEM store has certificates and key in one file, which the C client reads as two.
+        store = found.pop("ssl.keystore.location")
+        found = {"ssl.certificate.location": store, "ssl.key.location": store} | found
+    if found.get("ssl.endpoint.identification.algorithm") == "":
+        found["ssl.endpoint.identification.algorithm"] = "none"
+    return found
 
 
 def made(client: type[Any], settings: dict[str, Any]) -> Any:
