@@ -61,7 +61,7 @@ def read_range(settings: ClientSettings, wanted: OffsetRange, schema: Any, *, fa
 
 
 class _RangeReader:
-    """The state of one task: `position` is the next offset whose rows have not been yielded."""
+    """The state of one task: `position` is the next offset that no fetch has brought."""
 
     def __init__(self, cluster: Cluster, wanted: OffsetRange, schema: Any, fail_on_data_loss: bool) -> None:
         self.cluster = cluster
@@ -76,7 +76,11 @@ class _RangeReader:
         return self.position >= self.wanted.end
 
     def read_on(self, deadline: float) -> Iterator[Any]:
-        """Fetch and decode until the range is done; rows count as yielded once the consumer asks for the next."""
+        """Fetch and decode until the range is done.
+
+        Only the network raises what is tried again, and between two fetches: the rows of one are yielded all or, where
+        decoding raises, end the task.
+        """
         settings = self.cluster.settings
         connection = self.cluster.leader(self.partition)
         self._ask(connection, self.position)
@@ -111,9 +115,7 @@ class _RangeReader:
         visible = VisibleBatches(aborted)
         shown = [batch for batch in batches if visible.shows(batch, fetched)]
         decoder = Decoder(self.schema, *self.partition, self.position, self.wanted.end)
-        for rows in decoder.decode(fetched, shown):
-            yield rows
-            pass
+        yield from decoder.decode(fetched, shown)
 
     def _ask(self, connection: Connection, offset: int) -> None:
         settings = self.cluster.settings
