@@ -18,8 +18,10 @@ if TYPE_CHECKING:
 # client is asked whether it has already seen that nobody listens.
 ANSWER_STEPS_S = (0.3, 0.7, 3.0, 6.0)
 CONNECT_TIMEOUT_S = sum(ANSWER_STEPS_S)
-# How long a topic that the broker creates on first use may take to have a leader.
+# How long a topic that was just created may take to have leaders.
 NEW_TOPIC_TIMEOUT_S = 5.0
+# How long a broker may take to hear of a topic that another one has created.
+UNKNOWN_TOPIC_TIMEOUT_S = 1.0
 
 # Settings of Java clients that the C client does not have; they change nothing that matters to these commands.
 _JAVA_ONLY = frozenset(
@@ -122,7 +124,7 @@ def topic_partitions(client: Any, where: Target, topic: str, troubles: Troubles)
     from confluent_kafka import KafkaError, KafkaException
 
     absent = (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError.LEADER_NOT_AVAILABLE)
-    deadline = time.monotonic() + NEW_TOPIC_TIMEOUT_S
+    began = time.monotonic()
     while True:
         try:
             found = _metadata(client, topic, troubles).topics[topic]
@@ -132,7 +134,8 @@ def topic_partitions(client: Any, where: Target, topic: str, troubles: Troubles)
             return sorted(found.partitions)
         if found.error is not None and found.error.code() not in absent:
             raise CliError(f"topic {topic}: {found.error.str()}", code=FAILED)
-        if time.monotonic() > deadline:
+        unknown = found.error is not None and found.error.code() == KafkaError.UNKNOWN_TOPIC_OR_PART
+        if time.monotonic() - began > (UNKNOWN_TOPIC_TIMEOUT_S if unknown else NEW_TOPIC_TIMEOUT_S):
             raise CliError(
                 f"topic {topic} does not exist; create it with `odradek topics create --topic {topic}`", code=NOT_FOUND
             )
