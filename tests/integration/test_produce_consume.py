@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import random
 
 import pytest
@@ -109,3 +110,57 @@ def test_a_restarted_node_has_everything(own_node: Node) -> None:
         assert sorted(message.value() for message in read_all(own_node.bootstrap, "kept", 2)) == sorted(
             value for _, value in records
         )
+
+
+OTHER_CLIENT_RECORDS: list[tuple[bytes | None, bytes | None, list[tuple[str, bytes]]]] = [
+    (None, b"no key", []),
+    (b"tombstone", None, [("why", b"gone")]),
+    (b"", b"", []),
+    (b"headers", b"v", [("a", b"1"), ("a", b"2"), ("empty", b"")]),
+    (b"large", random.Random(1).randbytes(10_000_000), []),
+    *((str(number).encode(), b"v" * number, []) for number in range(1, 1000)),
+]
+
+
+@pytest.mark.parametrize("codec", [None, "gzip"])
+def test_kafka_python_writes_and_reads(node: Node, codec: str | None) -> None:
+    kafka = pytest.importorskip("kafka")
+    topic = f"kafka-python-{codec}"
+    create_topic(node.bootstrap, topic, 1, max_message_bytes=11_000_000)
+    producer = kafka.KafkaProducer(
+        bootstrap_servers=node.bootstrap, compression_type=codec, enable_idempotence=True, max_request_size=11_000_000
+    )
+    sent = [producer.send(topic, key=key, value=value, headers=headers) for key, value, headers in OTHER_CLIENT_RECORDS]
+    producer.flush(60)
+    assert [future.get(10).offset for future in sent] == list(range(len(sent)))
+    producer.close()
+    consumer = kafka.KafkaConsumer(bootstrap_servers=node.bootstrap, auto_offset_reset="earliest", group_id=None)
+    partition = kafka.TopicPartition(topic, 0)
+    consumer.assign([partition])
+    found = [next(consumer) for _ in sent]
+    assert [(each.key, each.value, list(each.headers)) for each in found] == OTHER_CLIENT_RECORDS
+    assert consumer.end_offsets([partition]) == {partition: len(sent)}
+    consumer.close()
+
+
+@pytest.mark.parametrize("codec", [None, "gzip", "snappy", "lz4", "zstd"])
+async def test_aiokafka_writes_and_reads(node: Node, codec: str | None) -> None:
+    aiokafka = pytest.importorskip("aiokafka")
+    topic = f"aiokafka-{codec}"
+    await asyncio.to_thread(create_topic, node.bootstrap, topic, 1, max_message_bytes=11_000_000)
+    async with aiokafka.AIOKafkaProducer(
+        bootstrap_servers=node.bootstrap, compression_type=codec, enable_idempotence=True, max_request_size=11_000_000
+    ) as producer:
+        sent = [
+            await producer.send(topic, key=key, value=value, headers=headers)
+            for key, value, headers in OTHER_CLIENT_RECORDS
+        ]
+        assert [(await future).offset for future in sent] == list(range(len(sent)))
+    async with (
+        aiokafka.AIOKafkaConsumer(
+            topic, bootstrap_servers=node.bootstrap, auto_offset_reset="earliest", group_id=None
+        ) as consumer,
+        asyncio.timeout(60),
+    ):
+        found = [await consumer.getone() for _ in sent]
+    assert [(each.key, each.value, list(each.headers)) for each in found] == OTHER_CLIENT_RECORDS
