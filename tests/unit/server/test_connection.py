@@ -1,0 +1,396 @@
+"""One connection: answers in order, one exclusive handler at a time, bounded memory, turns, and every way to end.
+
+Each test runs on the loop of the standard library and on uvloop, which a node prefers.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import struct
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+import pytest
+import uvloop
+
+from odradek.common.errors import ErrorCode
+from odradek.protocol import codec
+from odradek.protocol.apis import ApiKey
+from odradek.protocol.messages.api_versions_response import ApiVersionsResponse
+from odradek.protocol.messages.describe_configs_request import DescribeConfigsRequest
+from odradek.protocol.messages.heartbeat_request import HeartbeatRequest
+from odradek.protocol.messages.heartbeat_response import HeartbeatResponse
+from odradek.protocol.messages.sync_group_request import SyncGroupRequest
+from odradek.server.connection import MAX_OVERLAPPING, MAX_UNSENT_BYTES
+from odradek.server.listeners import ConnectionConfig
+from tests.support.doors import HEARTBEAT_VERSION, SYNC_VERSION, Client, Doors, settle
+
+Run = Callable[[Coroutine[Any, Any, None]], None]
+
+
+@pytest.fixture(params=["asyncio", "uvloop"])
+def run(request: pytest.FixtureRequest) -> Run:
+    factory = uvloop.new_event_loop if request.param == "uvloop" else asyncio.new_event_loop
+
+    def with_loop(test: Coroutine[Any, Any, None]) -> None:
+        with asyncio.Runner(loop_factory=factory) as runner:
+            runner.run(asyncio.wait_for(test, 30))
+
+    return with_loop
+
+
+def error_of(frame: bytes) -> ErrorCode:
+    return ErrorCode(codec.decode(HeartbeatResponse, frame, HEARTBEAT_VERSION, 5).error_code)
+
+
+class TestOrder:
+    def test_answers_come_in_the_order_of_requests_whatever_ends_first(self, run: Run) -> None:
+        async def test() -> None:
+            async with Doors() as doors:
+                client = await doors.client()
+                for number, what in enumerate(["now", "wait", "now", "wait", "wait", "now"]):
+                    await client.beat(number, what)
+                assert await client.numbers(1) == [0]
+                await settle(lambda: doors.begun == [0, 1, 2, 3, 4, 5])
+                doors.finish(4)
+                doors.finish(3)
+                assert await client.is_silent()
+                doors.finish(1)
+                assert await client.numbers(5) == [1, 2, 3, 4, 5]
+                client.close()
+
+        run(test())
+
+    def test_a_request_without_answer_leaves_no_gap(self, run: Run) -> None:
+        async def test() -> None:
+            async with Doors() as doors:
+                client = await doors.client()
+                for number, what in enumerate(["silent", "now", "wait", "silent", "now"]):
+                    await client.beat(number, what)
+                assert await client.numbers(1) == [1]
+                await settle(lambda: len(doors.begun) == 5)
+                assert await client.is_silent()
+                doors.finish(2)
+                assert await client.numbers(2) == [2, 4]
+                assert not doors.connections[0].busy
+                client.close()
+
+        run(test())
+
+    def test_a_coroutine_has_the_connection_to_itself(self, run: Run) -> None:
+        async def test() -> None:
+            async with Doors() as doors:
+                client = await doors.client()
+                for number, what in enumerate(["wait", "alone", "now", "alone", "now"]):
+                    await client.beat(number, what)
+                await settle(lambda: doors.begun == [0, 1])
+                await asyncio.sleep(0.02)
+                assert doors.begun == [0, 1], "what follows waits to be begun"
+                doors.finish(1)
+                await settle(lambda: doors.begun == [0, 1, 2, 3])
+                assert await client.is_silent(), "the first still holds the answers"
+                doors.finish(0)
+                assert await client.numbers(3) == [0, 1, 2]
+                doors.finish(3)
+                assert await client.numbers(2) == [3, 4]
+                client.close()
+
+        run(test())
+
+    def test_other_connections_do_not_wait_for_it(self, run: Run) -> None:
+        async def test() -> None:
+            async with Doors() as doors:
+                one, two = await doors.client(), await doors.client()
+                await one.beat(1, "alone")
+                await two.beat(2)
+                assert await two.numbers(1) == [2]
+                doors.finish(1)
+                assert await one.numbers(1) == [1]
+                one.close()
+                two.close()
+
+        run(test())
+
+    def test_requests_before_the_doors_open_are_served_then(self, run: Run) -> None:
+        async def test() -> None:
+            async with Doors(is_open=False) as doors:
+                client = await doors.client()
+                await client.beat_all(range(3))
+                assert await client.is_silent()
+                assert not doors.begun
+                doors.dispatcher.open_doors()
+                assert await client.numbers(3) == [0, 1, 2]
+                client.close()
+
+        run(test())
+
+
+class TestBounds:
+    def test_no_more_waits_than_allowed_the_rest_stays_in_the_socket(self, run: Run) -> None:
+        async def test() -> None:
+            async with Doors() as doors:
+                client = await doors.client()
+                total = MAX_OVERLAPPING + 50
+                await client.beat_all(range(total), "wait")
+                await settle(lambda: len(doors.begun) == MAX_OVERLAPPING)
+                await asyncio.sleep(0.02)
+                assert len(doors.begun) == MAX_OVERLAPPING
+                doors.finish(0)
+                await settle(lambda: len(doors.begun) == MAX_OVERLAPPING + 1)
+                for number in range(1, MAX_OVERLAPPING + 1):
+                    doors.finish(number)
+                await settle(lambda: len(doors.begun) == total)
+                for number in range(MAX_OVERLAPPING + 1, total):
+                    doors.finish(number)
+                assert await client.numbers(total) == list(range(total))
+                client.close()
+
+        run(test())
+
+    def test_a_peer_that_does_not_read_costs_a_bounded_amount(self, run: Run) -> None:
+        async def test() -> None:
+            async with Doors(ConnectionConfig(send_buffer_bytes=64 * 1024)) as doors:
+                client = Client(doors.spec.port, receive_buffer_bytes=64 * 1024)
+                size, total = 100_000, 200
+                request = SyncGroupRequest(group_id="g", generation_id=size)
+                frames = client.frame(ApiKey.SYNC_GROUP, SYNC_VERSION, request) * total
+                sending = asyncio.get_running_loop().create_task(client.send_bytes(frames))
+                await asyncio.sleep(0.2)
+                (connection,) = doors.connections
+                outbound = connection._outbound
+                assert outbound is not None
+                assert outbound.pending_bytes <= MAX_UNSENT_BYTES + size + 100
+                begun = len(doors.begun)
+                assert begun < 30, "socket buffers, the queue, and no more"
+                await asyncio.sleep(0.05)
+                assert len(doors.begun) == begun
+                for _ in range(total):
+                    assert len(await client.answer()) >= size
+                await sending
+                assert outbound.pending_bytes == 0
+                client.close()
+
+        run(test())
+
+    def test_a_flood_leaves_others_their_turn(self, run: Run) -> None:
+        async def test() -> None:
+            async with Doors() as doors:
+                flood, other = await doors.client(), await doors.client()
+                total = 3200
+                frames = flood.frame(ApiKey.HEARTBEAT, HEARTBEAT_VERSION, _beat(1)) * total
+                sending = asyncio.ensure_future(flood.send_bytes(frames))
+                await settle(lambda: bool(doors.begun))
+                await other.beat(-1)
+                await settle(lambda: -1 in doors.begun)
+                place = doors.begun.index(-1)
+                assert place < total / 2, "not behind the whole flood"
+                assert await other.numbers(1) == [-1]
+                assert await flood.numbers(total) == [1] * total
+                await sending
+                flood.close()
+                other.close()
+
+        run(test())
+
+
+def _beat(number: int) -> HeartbeatRequest:
+    return HeartbeatRequest(group_id="now", generation_id=number)
+
+
+class TestFailures:
+    def test_a_refusal_and_a_bug_are_answered_and_the_connection_goes_on(self, run: Run) -> None:
+        async def test() -> None:
+            async with Doors() as doors:
+                client = await doors.client()
+                await client.beat(1, "refused")
+                await client.beat(2, "broken")
+                await client.beat(3)
+                assert error_of(await client.answer()) is ErrorCode.INVALID_REQUEST
+                assert error_of(await client.answer()) is ErrorCode.UNKNOWN_SERVER_ERROR
+                assert await client.numbers(1) == [3]
+                route = doors.dispatcher.routes["broker"][ApiKey.HEARTBEAT]
+                assert (route.request_count, route.error_count) == (3, 2)
+                client.close()
+
+        run(test())
+
+    def test_a_wait_that_fails_is_answered_in_its_place(self, run: Run) -> None:
+        async def test() -> None:
+            async with Doors() as doors:
+                client = await doors.client()
+                for number, what in enumerate(["wait", "alone", "now"]):
+                    await client.beat(number, what)
+                await settle(lambda: 1 in doors.waits)
+                doors.waits[1].set_exception(RuntimeError("later"))
+                doors.waits[0].set_exception(RuntimeError("later"))
+                codes = [error_of(await client.answer()) for _ in range(3)]
+                assert codes == [ErrorCode.UNKNOWN_SERVER_ERROR, ErrorCode.UNKNOWN_SERVER_ERROR, ErrorCode.NONE]
+                client.close()
+
+        run(test())
+
+    def test_where_an_answer_has_no_place_for_an_error_the_connection_ends(self, run: Run) -> None:
+        async def test() -> None:
+            async with Doors() as doors:
+                client = await doors.client()
+                await client.send(ApiKey.DESCRIBE_CONFIGS, 4, DescribeConfigsRequest())
+                assert await client.is_closed()
+                client.close()
+
+        run(test())
+
+    def test_a_handler_that_finds_a_lie_ends_the_connection(self, run: Run) -> None:
+        async def test() -> None:
+            async with Doors() as doors:
+                client = await doors.client()
+                await client.beat(1, "lied")
+                assert await client.is_closed()
+                await settle(lambda: not doors.connections)
+                client.close()
+
+        run(test())
+
+    @pytest.mark.parametrize(
+        "frame",
+        [
+            b"",
+            b"\x00",
+            struct.pack(">hhi", ApiKey.HEARTBEAT, 4, 1),
+            struct.pack(">hhih", 77, 0, 1, -1),
+            struct.pack(">hhih", -1, 0, 1, -1),
+            struct.pack(">hhih", ApiKey.HEARTBEAT, 5, 1, -1),
+            struct.pack(">hhih", ApiKey.HEARTBEAT, -1, 1, -1),
+            struct.pack(">hhih", ApiKey.HEARTBEAT, 0, 1, 32767),
+            struct.pack(">hhih", ApiKey.HEARTBEAT, 0, 1, -2),
+            struct.pack(">hhih", ApiKey.HEARTBEAT, 4, 1, -1) + b"\xff",
+            struct.pack(">hhih", ApiKey.HEARTBEAT, 4, 1, -1) + b"\x00\x7f",
+        ],
+    )
+    def test_bytes_that_are_no_request_end_the_connection(self, run: Run, frame: bytes) -> None:
+        async def test() -> None:
+            async with Doors() as doors:
+                client, other = await doors.client(), await doors.client()
+                await client.send_bytes(struct.pack(">i", len(frame)) + frame)
+                assert await client.is_closed()
+                await other.beat(1)
+                assert await other.numbers(1) == [1]
+                client.close()
+                other.close()
+
+        run(test())
+
+    def test_good_requests_in_front_of_a_bad_one_are_answered(self, run: Run) -> None:
+        async def test() -> None:
+            async with Doors() as doors:
+                client = await doors.client()
+                good = client.frame(ApiKey.HEARTBEAT, HEARTBEAT_VERSION, _beat(1))
+                await client.send_bytes(good)
+                assert await client.numbers(1) == [1]
+                await client.send_bytes(b"\xff\xff\xff\xff" + good)
+                assert await client.is_closed()
+                client.close()
+
+        run(test())
+
+    @pytest.mark.parametrize("version", [6, 32767])
+    def test_only_api_versions_answers_an_unknown_version(self, run: Run, version: int) -> None:
+        async def test() -> None:
+            async with Doors() as doors:
+                client = await doors.client()
+                frame = struct.pack(">hhih", ApiKey.API_VERSIONS, version, 9, -1) + b"\x00garbage"
+                await client.send_bytes(struct.pack(">i", len(frame)) + frame)
+                answer = codec.decode(ApiVersionsResponse, await client.answer(), 0, 4)
+                assert answer.error_code == ErrorCode.UNSUPPORTED_VERSION
+                assert [(each.api_key, each.max_version) for each in answer.api_keys] == [(ApiKey.API_VERSIONS, 5)]
+                client.close()
+
+        run(test())
+
+
+class TestEnds:
+    def test_a_client_that_leaves_takes_its_waits_along(self, run: Run) -> None:
+        async def test() -> None:
+            async with Doors() as doors:
+                client = await doors.client()
+                await client.beat(1, "wait")
+                await client.beat(2, "alone")
+                await settle(lambda: 2 in doors.waits)
+                client.close()
+                await settle(lambda: not doors.connections)
+                assert doors.waits[1].cancelled()
+                doors.finish(2)
+                await settle(lambda: doors.ended == [2])
+
+        run(test())
+
+    def test_closing_ends_handlers_that_still_wait(self, run: Run) -> None:
+        async def test() -> None:
+            async with Doors() as doors:
+                client = await doors.client()
+                await client.beat(1, "alone")
+                await settle(lambda: 1 in doors.waits)
+                await doors.dispatcher.close()
+                assert doors.ended == [1]
+                assert await client.is_closed()
+                client.close()
+
+        run(test())
+
+    def test_idle_connections_are_closed_and_busy_ones_are_not(self, run: Run) -> None:
+        async def test() -> None:
+            async with Doors(ConnectionConfig(idle_ms=1000)) as doors:
+                idle, busy = await doors.client(), await doors.client()
+                await idle.beat(1)
+                assert await idle.numbers(1) == [1]
+                await busy.beat(2, "wait")
+                await settle(lambda: 2 in doors.waits)
+                now = doors.dispatcher.services.clock.monotonic_ms()
+                assert doors.dispatcher.close_idle(now) == 0
+                assert doors.dispatcher.close_idle(now + 1001) == 1
+                assert await idle.is_closed()
+                doors.finish(2)
+                assert await busy.numbers(1) == [2]
+                idle.close()
+                busy.close()
+
+        run(test())
+
+    def test_connections_over_the_limit_are_refused_until_one_leaves(self, run: Run) -> None:
+        async def test() -> None:
+            async with Doors(ConnectionConfig(max_connections=2)) as doors:
+                clients = [await doors.client() for _ in range(2)]
+                await settle(lambda: len(doors.connections) == 2)
+                refused = await doors.client()
+                assert await refused.is_closed()
+                assert doors.dispatcher.connections.refused_count == 1
+                clients[0].close()
+                await settle(lambda: len(doors.connections) == 1)
+                admitted = await doors.client()
+                await admitted.beat(1)
+                assert await admitted.numbers(1) == [1]
+                for client in (clients[1], refused, admitted):
+                    client.close()
+
+        run(test())
+
+    @pytest.mark.parametrize(
+        ("config", "admitted"),
+        [
+            (ConnectionConfig(max_connections_per_ip=1), 1),
+            (ConnectionConfig(max_connections_per_ip=1, max_connections_per_ip_overrides="127.0.0.1:3"), 3),
+            (ConnectionConfig(max_connections_per_ip_overrides="10.0.0.1:0,127.0.0.1:2"), 2),
+            (ConnectionConfig(max_connections_per_ip_overrides="127.0.0.1:0"), 0),
+        ],
+    )
+    def test_an_address_has_its_own_limit(self, run: Run, config: ConnectionConfig, admitted: int) -> None:
+        async def test() -> None:
+            async with Doors(config) as doors:
+                clients = [Client(doors.spec.port) for _ in range(5)]
+                counts = doors.dispatcher.connections
+                await settle(lambda: counts.accepted_count + counts.refused_count == 5)
+                assert (counts.accepted_count, len(doors.connections)) == (admitted, admitted)
+                for client in clients:
+                    client.close()
+                await settle(lambda: not doors.connections)
+
+        run(test())
