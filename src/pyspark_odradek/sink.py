@@ -36,7 +36,7 @@ JAVA_NAMES: dict[str, str | None] = {
     "sasl.jaas.config": None,
     "isolation.level": None,
 }
-DEFAULTS: dict[str, str] = {
+DEFAULTS: dict[str, Any] = {
     "partitioner": "murmur2_random",
     "enable.idempotence": "true",
     "linger.ms": "10",
@@ -44,7 +44,9 @@ DEFAULTS: dict[str, str] = {
     "message.max.bytes": "16777216",
     "queue.buffering.max.kbytes": "65536",
     "client.id": "odradek-spark",
+    "delivery.report.only.error": True,
 }
+POLL_EVERY = 1000  # records between two looks for delivery reports, which come for failures only
 COLUMNS = ("key", "value", "headers", "topic", "partition")
 
 
@@ -82,7 +84,7 @@ class _Writer:
         while producer.flush(1.0) and not delivery.failures:
             continue  # delivery.timeout.ms ends it: every record is acknowledged or failed by then
         delivery.check()
-        return Written(delivery.acknowledged)
+        return Written(delivery.produced)
 
     def _produce(self, producer: Producer, batch: Any, delivery: _Delivery) -> None:
         names = {name.lower(): name for name in batch.schema.names}
@@ -91,7 +93,8 @@ class _Writer:
         keys, values = _as_bytes(lists.get("key"), count), _as_bytes(lists["value"], count)
         topics = lists.get("topic", [self.topic] * count)
         partitions, headers = lists.get("partition", [None] * count), lists.get("headers", [None] * count)
-        for key, value, topic, partition, pairs in zip(keys, values, topics, partitions, headers, strict=True):
+        rows = zip(keys, values, topics, partitions, headers, strict=True)
+        for number, (key, value, topic, partition, pairs) in enumerate(rows):
             topic = self.topic or topic
             if topic is None:
                 raise OptionError("a row has no topic: its column topic is null, and the option topic is not set")
@@ -108,21 +111,22 @@ class _Writer:
                     raise ClusterError(
                         f"a record for topic {topic} cannot be produced: {error.args[0].str()}"
                     ) from None
-            producer.poll(0)
+            if number % POLL_EVERY == 0:
+                producer.poll(0)
+        producer.poll(0)
         delivery.check()
+        delivery.produced += count
 
 
 class _Delivery:
-    """Counts acknowledgements and keeps the first failures."""
+    """Counts what was produced and keeps the first failures; what has not failed when a flush ends is acknowledged."""
 
     def __init__(self) -> None:
-        self.acknowledged = 0
+        self.produced = 0
         self.failures: list[str] = []
 
     def __call__(self, error: Any, message: Any) -> None:
-        if error is None:
-            self.acknowledged += 1
-        elif len(self.failures) < 3:
+        if error is not None and len(self.failures) < 3:
             self.failures.append(f"{message.topic()}: {error.str()}")
 
     def check(self) -> None:
@@ -144,7 +148,7 @@ class StreamTopicWriter(_Writer, DataSourceStreamArrowWriter):
             log.warning("%s", AT_LEAST_ONCE)
 
 
-def producer_config(settings: Mapping[str, str]) -> dict[str, str]:
+def producer_config(settings: Mapping[str, str]) -> dict[str, Any]:
     """Settings of Kafka's Java producer, or of librdkafka, as a configuration of librdkafka."""
     config = dict(DEFAULTS)
     if settings.get("acks", "all") not in ("all", "-1") and "enable.idempotence" not in settings:

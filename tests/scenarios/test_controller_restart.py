@@ -21,7 +21,7 @@ from odradek.protocol.messages.delete_topics_request import DeleteTopicsRequest
 from odradek.protocol.messages.feature_level_record import FeatureLevelRecord
 from odradek.protocol.messages.update_features_request import UpdateFeaturesRequest
 from odradek.protocol.messages.voters_record import Endpoint, KRaftVersionFeature, Voter, VotersRecord
-from odradek.raft.metadata_log import DIRECTORY
+from odradek.raft.metadata_log import DIRECTORY, SYNCED_OFFSET
 from odradek.raft.quorum_state import uuid_text
 from odradek.raft.snapshot import SnapshotId, encode_snapshot, read_snapshot, snapshot_ids, write_snapshot
 from odradek.raft.voters import ReplicaKey
@@ -134,7 +134,7 @@ async def test_a_torn_tail_is_cut(tmp_path: Path) -> None:
     before = node.publisher.image
     await node.drop()
     path = node.directory / f"{0:020d}.log"
-    whole = path.read_bytes()
+    whole, synced = path.read_bytes(), (node.directory / SYNCED_OFFSET).read_bytes()
     for torn in (b"\0" * 40, b"\xff" * 70, whole[:100], whole[-90:-1]):
         path.write_bytes(whole + torn)
         again = await QuorumNode(tmp_path).start()
@@ -146,6 +146,38 @@ async def test_a_torn_tail_is_cut(tmp_path: Path) -> None:
         assert third.publisher.image.config(32, "g") == {"x": "2"} and third.driver.log.cut_bytes == 0
         await third.drop()
         path.write_bytes(whole)
+        (node.directory / SYNCED_OFFSET).write_bytes(synced)
+
+
+async def test_batches_that_were_never_synced_may_be_torn_in_any_order(tmp_path: Path) -> None:
+    node = await QuorumNode(tmp_path).start()
+    await node.set_config(32, "g", "x", "1")
+    kept = (node.directory / f"{0:020d}.log").stat().st_size
+    synced = (node.directory / SYNCED_OFFSET).read_bytes()
+    await node.set_config(32, "g", "x", "2")
+    await node.set_config(32, "g", "x", "3")
+    await node.drop()
+    path = node.directory / f"{0:020d}.log"
+    data = bytearray(path.read_bytes())
+    data[kept + 70] ^= 1  # in the first of the two batches; the second is whole
+    path.write_bytes(data)
+    (node.directory / SYNCED_OFFSET).write_bytes(synced)
+    again = await QuorumNode(tmp_path).start()
+    assert again.publisher.image.config(32, "g") == {"x": "1"} and again.driver.log.cut_bytes == len(data) - kept
+    await again.drop()
+
+
+async def test_a_log_that_ends_below_what_was_durable_is_told(tmp_path: Path) -> None:
+    node = await QuorumNode(tmp_path).start()
+    await node.set_config(32, "g", "x", "1")
+    await node.drop()
+    path = node.directory / f"{0:020d}.log"
+    last = list(read_batches(path.read_bytes()))[-1][0]
+    path.write_bytes(path.read_bytes()[:last])
+    broken = QuorumNode(tmp_path)
+    with pytest.raises(StorageError, match="was durable up to"):
+        await broken.driver.start()
+    broken.disk.close()
 
 
 async def test_a_flipped_bit_is_told_and_nothing_is_cut(tmp_path: Path) -> None:

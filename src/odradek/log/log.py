@@ -136,6 +136,8 @@ class Log:
                 recovery_point=recovery_point,
                 log_start_offset=log_start_offset,
                 index_interval_bytes=config.index_interval_bytes,
+                compacted=config.compacted,
+                flush_messages=config.flush_messages,
             )
         except OSError as error:
             raise StorageError(directory.parent, f"{directory}: {error}") from error
@@ -160,10 +162,6 @@ class Log:
         return self._high_watermark if unstable is None else min(unstable, self._high_watermark)
 
     @property
-    def active_segment(self) -> Segment:
-        return self._segments[-1]
-
-    @property
     def segment_count(self) -> int:
         return len(self._segments)
 
@@ -175,10 +173,6 @@ class Log:
     def unflushed_count(self) -> int:
         """Records that a loss of power would take."""
         return self.log_end_offset - self.recovery_point
-
-    @property
-    def latest_epoch(self) -> int:
-        return self.epochs.latest_epoch
 
     def update_high_watermark(self, offset: int) -> bool:
         """Move the high watermark forward, never past the log's end; returns whether it moved."""
@@ -495,6 +489,7 @@ class Log:
             found = segment.locate(offset)
             if found is not None:
                 segment.truncate_to(found[0], offset)
+            segment.sync_with_names()
             self.log_end_offset = offset
             self._after_cut()
         except OSError as error:
@@ -508,6 +503,7 @@ class Log:
                 self._drop(segment)
             fresh = Segment(self._files, self.directory, offset, created_ms=now_ms)
             fresh.open(create=True)
+            fresh.sync_with_names()
             self._segments, self._bases = [fresh], [offset]
             self.log_start_offset = self.log_end_offset = offset
             self.epochs.clear()

@@ -16,6 +16,7 @@ from pathlib import Path
 
 from odradek.common.ports import Disk, read_file
 from odradek.log.checkpoints import LEADER_EPOCHS, CorruptCheckpointError, read_lines
+from odradek.log.config import NEVER
 from odradek.log.epoch_cache import EpochCache
 from odradek.log.files import FileCache
 from odradek.log.producer_state import CorruptSnapshotError, ProducerState
@@ -56,11 +57,15 @@ def load_directory(
     recovery_point: int,
     log_start_offset: int,
     index_interval_bytes: int,
+    compacted: bool = False,
+    flush_messages: int = NEVER,
 ) -> LoadedLog:
     """Load and, after an unclean stop, recover one partition's directory; makes an empty segment where there is none.
 
     Args:
         recovery_point: all below (exclusive) was durable when the checkpoint was written.
+        compacted: a segment may end before the next one begins.
+        flush_messages: how many records may be acknowledged and not durable; from so many on they are made durable.
         log_start_offset: the checkpoint's; raised to the first segment's base offset.
     Raises:
         OSError: the disk failed.
@@ -82,7 +87,7 @@ def load_directory(
         segments.append(segment)
     end = _end_of(segments[-1])
     if not clean_shutdown or end is None:
-        end = _recover(segments, recovery_point, index_interval_bytes, notes)
+        end = _recover(segments, recovery_point, index_interval_bytes, notes, compacted=compacted)
     log_start_offset = max(log_start_offset, segments[0].base_offset)
     if end < log_start_offset:
         notes.append(f"{directory.name}: the log ends at {end}, before its start {log_start_offset}: it begins anew")
@@ -94,6 +99,9 @@ def load_directory(
     epochs = _load_epochs(disk, directory, segments, end, notes)
     producers = load_producers(disk, directory, segments, end, notes)
     recovered = end if clean_shutdown else min(recovery_point, end)
+    if end - recovered >= flush_messages:
+        _make_durable(segments, recovered)
+        recovered = end
     return LoadedLog(segments, epochs, producers, log_start_offset, end, recovered, notes)
 
 
@@ -124,7 +132,9 @@ def _end_of(segment: Segment) -> int | None:
     return end if position == segment.size_bytes else None
 
 
-def _recover(segments: list[Segment], recovery_point: int, index_interval_bytes: int, notes: list[str]) -> int:
+def _recover(
+    segments: list[Segment], recovery_point: int, index_interval_bytes: int, notes: list[str], *, compacted: bool
+) -> int:
     """Verify what lies past the recovery point, cut at the first damage; returns the log's end offset."""
     end = segments[0].base_offset
     for number, segment in enumerate(segments):
@@ -133,6 +143,9 @@ def _recover(segments: list[Segment], recovery_point: int, index_interval_bytes:
             end = following
             continue
         end, damage = _verify(segment, index_interval_bytes)
+        if damage is None and following is not None and end < following and not compacted:
+            # A power loss may keep the younger of two files: what it holds follows on records that are lost.
+            damage = Damage(segment.size_bytes, f"it ends there, and the next segment begins at {following}")
         if damage is None:
             continue
         lost = [later.base_offset for later in segments[number + 1 :]]
@@ -143,9 +156,22 @@ def _recover(segments: list[Segment], recovery_point: int, index_interval_bytes:
         segment.truncate_to(damage.position, end)
         for later in segments[number + 1 :]:
             later.mark_deleted()
+        # Before anything follows: were the cut undone by a loss of power, old batches would stand behind new ones.
+        segment.sync_with_names()
         del segments[number + 1 :]
         break
     return end
+
+
+def _make_durable(segments: list[Segment], recovery_point: int) -> None:
+    """Bytes are written again before they are synced: after a failed fsync the page cache shows what the disk has not,
+    and the next fsync says that all is well."""
+    for segment, following in zip(segments, [*segments[1:], None], strict=True):
+        if following is None or following.base_offset > recovery_point:
+            found = segment.locate(recovery_point)
+            segment.write_again(found[0] if found is not None else 0)
+            segment.flush_indexes()
+            segment.sync_with_names()
 
 
 def _verify(segment: Segment, index_interval_bytes: int) -> tuple[int, Damage | None]:

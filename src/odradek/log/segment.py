@@ -186,6 +186,18 @@ class Segment:
         """Block until the batches are durable; raises OSError, after which they are not."""
         self._files.get(self.path).file.sync()
 
+    def write_again(self, position: int) -> None:
+        """Write the bytes from `position` on as they are, so that a sync has something to do; raises OSError."""
+        file = self._files.get(self.path).file
+        while position < self.size_bytes:
+            data = file.read_at(position, RECOVERY_READ_BYTES)
+            position += file.write_at(position, [data])
+
+    def sync_with_names(self) -> None:
+        """Block until the bytes, and all names in the directory, are durable; raises OSError."""
+        self.sync()
+        self._disk.sync_dir(self.directory)
+
     def truncate_to(self, position: int, end_offset: int) -> None:
         """Cut at a batch boundary; both are exclusive ends. Raises OSError."""
         self.load_indexes()

@@ -399,6 +399,7 @@ class RaftDriver:
             try:
                 end_offset = self.log.log_end_offset
                 await self._disk.off_loop(self.log.begin_flush())
+                self.log.note_synced(end_offset)
                 self._advance(self.node.log_synced(end_offset, self._clock.monotonic_ms()))
                 if self._clean_due:
                     self._clean_due = False

@@ -1,9 +1,11 @@
 """The files of the metadata log: `__cluster_metadata-0/<base offset>.log`, in Kafka's format.
 
 Simpler than a topic's log, and stricter. Where each batch lies is kept in memory: there are few, because snapshots keep
-the log short. At start every checksum is looked at. A crash can leave the last bytes torn: they are cut. Damage with
-whole batches behind it is not a torn write but a disk that forgets, and what it hides was committed: this log is not
-opened then, and the error names the place (Apache Kafka 4.3 reads past a flipped bit there).
+the log short. At start every checksum is looked at. A loss of power may tear what was not synced, in any order: that is
+cut. What was synced must be there: a log that is damaged or ends below the offset in `synced-offset` is not opened, and
+the error names the place (Apache Kafka 4.3 reads past a flipped bit there). That file is written after each flush and
+not synced itself, so after a loss of power it may be some seconds old, never too high. In a directory of Apache Kafka,
+which has none, damage with whole batches behind it is taken for a disk that forgets.
 
 Durability: `append` writes, `flush` makes durable; `flush` may run off the loop while the loop appends. After a failed
 write or flush nothing more is accepted. Not thread-safe otherwise.
@@ -28,6 +30,8 @@ DIRECTORY = "__cluster_metadata-0"
 # The metadata topic's id in text form: UUID 1.
 _PARTITION_METADATA = b"version: 0\ntopic_id: AAAAAAAAAAAAAAAAAAAAAQ\n"
 _NAME = re.compile(r"(\d{20})\.log\Z")
+SYNCED_OFFSET = "synced-offset"
+_SYNCED_TEXT = re.compile(rb"\d{20}\n\Z")
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +62,8 @@ class MetadataLog:
         self._files: dict[int, File] = {}
         self._unsynced: set[int] = set()
         self._failed: StorageError | None = None
+        self._synced_offset: int | None = None
+        self._synced_file: File | None = None
         self.cut_bytes = 0
         try:
             self._open()
@@ -129,6 +135,16 @@ class MetadataLog:
     def flush(self) -> None:
         """Make durable all that was appended. Blocks. Raises StorageError as `begin_flush`."""
         self.begin_flush()()
+        self.note_synced(self.log_end_offset)
+
+    def note_synced(self, offset: int) -> None:
+        """All below `offset` (exclusive) is durable now, or was cut off on purpose. Raises StorageError."""
+        assert self._synced_file is not None
+        self._synced_offset = offset
+        try:
+            self._synced_file.write_at(0, [_synced_text(offset)])
+        except OSError as error:
+            raise self._fail(error) from error
 
     def read(self, offset: int, max_bytes: int, *, upper_offset: int | None = None) -> bytes:
         """Whole batches from the one that holds `offset` on, at least one, below `upper_offset` (exclusive)."""
@@ -168,6 +184,8 @@ class MetadataLog:
 
     def truncate_to(self, offset: int) -> None:
         """Drop all batches that reach to or above `offset`. For followers; never below a watermark."""
+        if self._synced_offset is not None and offset < self._synced_offset:
+            self.note_synced(offset)
         while self._places and self._places[-1].last_offset >= offset:
             place = self._places.pop()
             self._bases.pop()
@@ -203,6 +221,7 @@ class MetadataLog:
             self._remove_segment(segment_offset)
         self._places, self._bases = [], []
         self._create_segment(offset)
+        self.note_synced(offset)
 
     def write_checkpoints(self) -> None:
         """Write `leader-epoch-checkpoint`, which other readers of this directory expect; we keep epochs in memory."""
@@ -216,6 +235,8 @@ class MetadataLog:
         """Close all files; flush before, where it matters."""
         for file in self._files.values():
             file.close()
+        if self._synced_file is not None:
+            self._synced_file.close()
 
     def _open(self) -> None:
         self._disk.make_dirs(self.directory)
@@ -223,15 +244,48 @@ class MetadataLog:
             write_file_durably(self._disk, self.directory / "partition.metadata", _PARTITION_METADATA)
         names = self._disk.list_dir(self.directory)
         segments = sorted(int(match[1]) for match in map(_NAME.match, names) if match)
+        synced_path = self.directory / SYNCED_OFFSET
+        if segments and self._disk.exists(synced_path):
+            self._synced_offset = _read_synced(read_file(self._disk, synced_path))
         for place, segment_offset in enumerate(segments):
-            self._load_segment(segment_offset, last=place == len(segments) - 1)
+            whole = self._load_segment(segment_offset, last=place == len(segments) - 1)
+            if not whole:
+                for lost in segments[place + 1 :]:
+                    self._disk.remove(self._segment_path(lost))
+                break
         if not segments:
             self._create_segment(0)
+        if self._synced_offset is not None and self.log_end_offset < self._synced_offset:
+            raise StorageError(
+                self.directory,
+                f"the metadata log ends at offset {self.log_end_offset}, and was durable up to {self._synced_offset}. "
+                "Nothing was changed; restore its files from a copy",
+            )
+        self._make_durable()
+        write_file_durably(self._disk, synced_path, _synced_text(self.log_end_offset))
+        self._synced_file = self._disk.open(synced_path)
         self._disk.sync_dir(self.directory.parent)
 
-    def _load_segment(self, segment_offset: int, *, last: bool) -> None:
+    def _make_durable(self) -> None:
+        """Batches that a crash left in the page cache are built upon from now on, so first they become durable.
+
+        They are written again before the sync: after a failed fsync the page cache shows what the disk has not, and the
+        next fsync says that all is well.
+        """
+        for place in self._places[self._index_of(self._synced_offset or 0) :]:
+            file = self._files[place.segment_offset]
+            file.write_at(place.position, [file.read_at(place.position, place.size_bytes)])
+        for segment_offset in sorted(self._files):
+            if segment_offset == max(self._files) or segment_offset >= (self._synced_offset or 0):
+                self._files[segment_offset].sync()
+
+    def _load_segment(self, segment_offset: int, *, last: bool) -> bool:
+        """Read a segment; whether it is whole, and the one behind it follows. What may be torn is cut."""
         path = self._segment_path(segment_offset)
         if self._places and segment_offset != self._places[-1].last_offset + 1:
+            if self._may_be_torn():
+                self._disk.remove(path)
+                return False
             raise StorageError(
                 self.directory,
                 f"the metadata log has a gap: {path.name} follows offset {self._places[-1].last_offset}",
@@ -250,16 +304,25 @@ class MetadataLog:
             self._remember(header, segment_offset, position)
             end = position + header.size_bytes
         if end == len(data):
-            return
-        if not last or _whole_batch_behind(data, end, self.log_end_offset):
+            return True
+        if self._synced_offset is None:
+            certain = not last or _whole_batch_behind(data, end, self.log_end_offset)
+        else:
+            certain = not self._may_be_torn()
+        if certain:
             raise StorageError(
                 self.directory,
-                f"the metadata log is damaged: {path.name} at byte {end} (offset {self.log_end_offset}), with whole "
-                "batches behind it, so this is no torn write. Nothing was changed; restore the file from a copy",
+                f"the metadata log is damaged: {path.name} at byte {end} (offset {self.log_end_offset}), where it was "
+                "durable, so this is no torn write. Nothing was changed; restore the file from a copy",
             )
         self.cut_bytes = len(data) - end
         file.truncate(end)
         file.sync()
+        return last
+
+    def _may_be_torn(self) -> bool:
+        """Whether what follows the batches that were read was never known to be durable."""
+        return self._synced_offset is not None and self.log_end_offset >= self._synced_offset
 
     def _remember(self, header: BatchHeader, segment_offset: int, position: int) -> None:
         place = _Place(
@@ -295,6 +358,14 @@ class MetadataLog:
     def _fail(self, error: OSError) -> StorageError:
         self._failed = StorageError(self.directory, f"the metadata log failed: {error}")
         return self._failed
+
+
+def _synced_text(offset: int) -> bytes:
+    return b"%020d\n" % offset
+
+
+def _read_synced(data: bytes) -> int | None:
+    return int(data) if _SYNCED_TEXT.match(data) else None
 
 
 def _whole_batch_behind(data: bytes, position: int, offset: int) -> bool:
