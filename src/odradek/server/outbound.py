@@ -166,7 +166,10 @@ class SocketOutbound(Outbound):
                     break
                 if chunk.length > SENDFILE_MIN_BYTES:
                     break
-                vectors.append(chunk.read())
+                data = chunk.read()
+                if len(data) < chunk.length:
+                    break  # the file is cut off: nothing may take the place of what is missing
+                vectors.append(data)
             else:
                 vectors.append(memoryview(chunk)[skip:] if skip else chunk)
             skip = 0
