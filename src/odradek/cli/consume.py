@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
+from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Annotated, Any, BinaryIO, Literal
@@ -107,7 +108,8 @@ def consume(
         else:
             reader.assign(topic[0], partition, _start(offset, from_beginning), to_end=to_end)
         try:
-            reader.run(sink, shown, json_lines=json_lines, bar_wanted=output is not None or not sys.stdout.isatty())
+            line_of = _line_maker(shown, json_lines=json_lines)
+            reader.run(sink, line_of, bar_wanted=output is not None or not sys.stdout.isatty())
         finally:
             reader.close()
             if not quiet:
@@ -126,8 +128,11 @@ class _Reader:
         max_messages: int | None,
         timeout_ms: int | None,
     ) -> None:
-        from confluent_kafka import Consumer
+        from confluent_kafka import Consumer, KafkaError, KafkaException
 
+        self._end_of_partition = KafkaError._PARTITION_EOF
+        self._exception = KafkaException
+        self._failure: CliError | None = None
         self.counter = Counter()
         self._where = where
         self._troubles = troubles
@@ -174,8 +179,8 @@ class _Reader:
             chosen = sorted(self._ends)
         self._consumer.assign([TopicPartition(topic, one, start) for one in chosen])
 
-    def run(self, sink: BinaryIO, shown: Printing, *, json_lines: bool, bar_wanted: bool) -> None:
-        """Print records until the end."""
+    def run(self, sink: BinaryIO, line_of: Callable[[Any], bytes], *, bar_wanted: bool) -> None:
+        """Print records until the end. Raises CliError for what the client reports, behind what came before it."""
         last_ms = time.monotonic() * 1000
         with progress_bar("records", self._total, wanted=bar_wanted) as bar:
             while not self._done():
@@ -183,15 +188,19 @@ class _Reader:
                 if self._max_messages is not None:
                     limit = min(limit, self._max_messages - self.counter.records)
                 messages = self._consumer.consume(limit, timeout=POLL_S)
-                lines = [line for message in messages if (line := self._line(message, shown, json_lines)) is not None]
-                if lines:
+                wanted = [message for message in messages if self._is_wanted(message)]
+                if wanted:
+                    lines = [line_of(message) for message in wanted]
                     sink.write(b"".join(lines))
                     sink.flush()
-                    self._printed(messages)
+                    self._printed(wanted)
+                    self.counter.add(sum(map(len, wanted)), records=len(wanted))
                     last_ms = time.monotonic() * 1000
                     bar.show(self.counter.records)
                 elif self._timeout_ms is not None and time.monotonic() * 1000 - last_ms >= self._timeout_ms:
                     return
+                if self._failure is not None:
+                    raise self._failure
 
     def close(self) -> None:
         """Leave the group; what was printed and not yet committed is."""
@@ -202,24 +211,44 @@ class _Reader:
             return True
         return self._ends is not None and not self._ends
 
-    def _line(self, message: Any, shown: Printing, json_lines: bool) -> bytes | None:
-        from confluent_kafka import KafkaError, KafkaException
-
+    def _is_wanted(self, message: Any) -> bool:
+        """Whether to print it; takes note of ends and failures."""
         error = message.error()
-        if error is not None and error.code() != KafkaError._PARTITION_EOF:
-            if error.retriable():
-                return None
-            raise failed(KafkaException(error), self._where, self._troubles)
-        if self._ends is not None:
-            end = self._ends.get(message.partition(), 0)
-            # The end of a partition tells of it even where only markers of transactions, which are never handed out,
-            # are left before it.
-            if message.offset() >= (end if error is not None else end - 1):
-                self._ends.pop(message.partition(), None)
-            if message.offset() >= end:
-                return None  # written after the command began
-        if error is not None:
-            return None
+        if error is None and self._ends is None:
+            return True
+        if error is not None and error.code() != self._end_of_partition:
+            if not error.retriable():
+                # What came before it is still to be printed.
+                self._failure = self._failure or failed(self._exception(error), self._where, self._troubles)
+            return False
+        if self._ends is None:
+            return False
+        end = self._ends.get(message.partition(), 0)
+        # The end of a partition tells of it even where only markers of transactions, which are never handed out, are
+        # left before it.
+        if message.offset() >= (end if error is not None else end - 1):
+            self._ends.pop(message.partition(), None)
+        return error is None and message.offset() < end
+
+    def _printed(self, messages: list[Any]) -> None:
+        if self._in_group:
+            last = {(message.topic(), message.partition()): message for message in messages}
+            for message in last.values():
+                self._consumer.store_offsets(message)
+
+
+def _line_maker(shown: Printing, *, json_lines: bool) -> Callable[[Any], bytes]:
+    """What makes a line of a message; where only values are wanted, with as little work as that needs."""
+    if not json_lines and shown == Printing(separator=shown.separator):
+        null = shown.null_marker.encode()
+
+        def value_line(message: Any) -> bytes:
+            value: bytes | None = message.value()
+            return (null if value is None else value) + b"\n"
+
+        return value_line
+
+    def full_line(message: Any) -> bytes:
         kind, timestamp_ms = message.timestamp()
         record = IncomingRecord(
             message.topic(),
@@ -230,14 +259,9 @@ class _Reader:
             message.value(),
             message.headers() or (),
         )
-        self.counter.add(len(record.key or b"") + len(record.value or b""))
         return as_json(record) if json_lines else as_line(record, shown)
 
-    def _printed(self, messages: list[Any]) -> None:
-        if self._in_group:
-            last = {(message.topic(), message.partition()): message for message in messages if message.error() is None}
-            for message in last.values():
-                self._consumer.store_offsets(message)
+    return full_line
 
 
 def _start(offset: str | None, from_beginning: bool) -> int:

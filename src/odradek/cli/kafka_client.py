@@ -177,8 +177,8 @@ class Counter:
         self._began = time.monotonic()
         self._last = self._began
 
-    def add(self, size_bytes: int) -> None:
-        self.records += 1
+    def add(self, size_bytes: int, *, records: int = 1) -> None:
+        self.records += records
         self.bytes += size_bytes
         self._last = time.monotonic()
 

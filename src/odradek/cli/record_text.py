@@ -109,7 +109,8 @@ class Printing:
     null_marker: str = "null"
 
 
-@dataclass(frozen=True, slots=True)
+# Not frozen: that would cost a microsecond for each record.
+@dataclass(slots=True)
 class IncomingRecord:
     """A record that was read."""
 

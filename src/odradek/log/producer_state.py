@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import struct
 from collections import deque
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
@@ -42,6 +43,17 @@ class KnownBatch(NamedTuple):
     last_offset: int
     offset_delta: int
     timestamp_ms: int
+
+    @classmethod
+    def of(cls, header: BatchHeader) -> KnownBatch:
+        """What is remembered of a batch that is in the log."""
+        return cls(
+            header.base_sequence,
+            header.last_sequence,
+            header.last_offset,
+            header.last_offset_delta,
+            header.max_timestamp,
+        )
 
     @property
     def base_offset(self) -> int:
@@ -124,20 +136,27 @@ class ProducerState:
         if header.producer_epoch != entry.producer_epoch:
             entry.producer_epoch = header.producer_epoch
             entry.batches.clear()
-        entry.batches.append(
-            KnownBatch(
-                header.base_sequence,
-                header.last_sequence,
-                header.last_offset,
-                header.last_offset_delta,
-                header.max_timestamp,
-            )
-        )
+        entry.batches.append(KnownBatch.of(header))
         entry.last_timestamp_ms = header.max_timestamp
         entry.silent_since_ms = -1
         if header.is_transactional and entry.transaction_start == NO_OFFSET:
             entry.transaction_start = header.base_offset
             self._open_transactions[header.base_offset] = header.producer_id
+
+    def widen_windows(self, batches: Sequence[BatchHeader]) -> None:
+        """Put batches before a producer's oldest known one, as far as they end where that begins.
+
+        Args:
+            batches: by offset, of the log's end; those that are known already are passed over.
+        """
+        for header in reversed(batches):
+            entry = self.producers.get(header.producer_id)
+            if entry is None or not entry.batches or len(entry.batches) == WINDOW_BATCHES:
+                continue
+            oldest = entry.batches[0]
+            joins = advance_sequence(header.last_sequence, 1) == oldest.first_sequence
+            if header.last_offset < oldest.base_offset and header.producer_epoch == entry.producer_epoch and joins:
+                entry.batches.appendleft(KnownBatch.of(header))
 
     def end_transaction(
         self, header: BatchHeader, kind: ControlType, coordinator_epoch: int, last_stable_offset: int

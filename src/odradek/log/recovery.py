@@ -27,6 +27,8 @@ from odradek.record.reader import read_records
 
 _LOG_FILE = re.compile(r"^(\d{20})\.log$")
 _SNAPSHOT_FILE = re.compile(r"^(\d{20})\.snapshot$")
+# How far back from the end of a log the windows of its producers are looked for.
+WINDOW_BYTES = 1 << 20
 _INDEX_SUFFIXES = (".index", ".timeindex", ".txnindex")
 
 
@@ -226,7 +228,28 @@ def load_producers(disk: Disk, directory: Path, segments: list[Segment], end: in
             if header.last_offset >= start:
                 replay_batch(state, segment, position, header)
     state.map_end_offset = end
+    if state.producers:
+        _widen_windows(state, segments)
     return state
+
+
+def _widen_windows(state: ProducerState, segments: list[Segment]) -> None:
+    """Give producers back the batches before their last, which a snapshot leaves out.
+
+    A client that had several batches under way when the broker stopped sends all of them again; without the older ones
+    the first would be refused as out of order, and the client would give up.
+    """
+    left = WINDOW_BYTES
+    batches: list[BatchHeader] = []
+    for segment in reversed(segments):
+        segment.load_indexes()
+        start = segment.offsets.boundary_before(max(0, segment.size_bytes - left))
+        known = [header for _, header in segment.headers(start) if header.has_producer_id and not header.is_control]
+        batches[:0] = known
+        left -= segment.size_bytes - start
+        if left <= 0:
+            break
+    state.widen_windows(batches)
 
 
 def snapshot_offsets(disk: Disk, directory: Path) -> list[int]:

@@ -343,3 +343,36 @@ def test_a_damaged_producer_snapshot_is_rebuilt_from_the_log(home: Home) -> None
     path.write_bytes(data)
     again = home.open(clean=True)
     assert append(again, batch(b"a", producer_id=3, sequence=0)).duplicate
+
+
+@pytest.mark.parametrize("clean", [True, False])
+def test_retries_of_all_that_was_under_way_are_known_after_a_restart(home: Home, clean: bool) -> None:
+    log = home.open()
+    sent = [batch(b"v", producer_id=7, sequence=number) for number in range(4)]
+    for each in sent:
+        append(log, each)
+    log.roll(NOW_MS)
+    append(log, batch(b"of another", producer_id=8, sequence=0))
+    log.close(clean=clean)
+    again = home.open(clean=clean)
+    for number, each in enumerate(sent):
+        info = append(again, each)
+        assert (info.duplicate, info.base_offset) == (True, number), "the snapshot knows only the last one"
+
+
+def test_a_segment_that_lost_its_end_takes_the_later_ones_with_it(home: Home) -> None:
+    log = home.open()
+    append(log, batch(b"kept"))
+    keep = log.size_bytes
+    append(log, batch(b"lost"))
+    log.roll(NOW_MS)
+    append(log, batch(b"built on what is lost"))
+    log.close(clean=False)
+    path = home.directory / f"{0:020d}.log"
+    path.write_bytes(path.read_bytes()[:keep])
+    again = home.open()
+    assert everything(again) == [b"kept"]
+    assert "the next segment begins at 2" in home.notes[0]
+    assert append(again, batch(b"new")).base_offset == 1
+    again.close(clean=False)
+    assert everything(home.open()) == [b"kept", b"new"]
