@@ -244,7 +244,8 @@ class Partition:
 
     def _appended(self, end_offset: int, size_bytes: int) -> None:
         unreplicated = self._unreplicated
-        if self.isr == (self.broker_id,) and not unreplicated and not self.flush_is_due:
+        alone = self.isr == (self.broker_id,) and (self.min_in_sync_replicas <= 1 or not self.too_few_in_sync())
+        if alone and not unreplicated and not self.flush_is_due:
             self._set_high_watermark(end_offset, size_bytes)
         else:
             if len(unreplicated) >= MAX_UNREPLICATED_ENTRIES:
