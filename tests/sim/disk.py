@@ -74,7 +74,7 @@ class Inode:
             if number < kept:
                 apply_write(content, write)
             elif number == kept:
-                apply_write(content, torn(write, random))
+                apply_write(content, torn(write, bytes(content), random))
             elif random.random() < 0.1:
                 apply_write(content, write)
         self.seen = content
@@ -101,13 +101,17 @@ def apply_write(content: bytearray, write: Write) -> None:
     content[write.position : write.position + len(write.data)] = write.data
 
 
-def torn(write: Write, random: Random) -> Write:
-    """A write of which only whole sectors from its front arrived, or its length without its bytes, or nothing."""
+def torn(write: Write, content: bytes, random: Random) -> Write:
+    """A write of which only whole sectors from its front arrived, or its length without its bytes, or nothing.
+
+    Bytes that were there before stay what they were or become what was written: only new length can be empty.
+    """
     if write.data is None:
         return write
     shape = random.random()
     if shape < 0.2:
-        return Write(write.position, bytes(len(write.data)))
+        end = write.position + len(write.data)
+        return Write(write.position, content[write.position : end].ljust(len(write.data), b"\0"))
     first_boundary = SECTOR_BYTES - write.position % SECTOR_BYTES
     boundaries = [0, *range(first_boundary, len(write.data), SECTOR_BYTES)]
     return Write(write.position, write.data[: random.choice(boundaries)])

@@ -69,13 +69,13 @@ def test_records_larger_than_one_fetch(spark: Any, bootstrap: str, topic: str) -
     ]
 
 
-def test_subscribe_to_several_and_by_pattern(spark: Any, bootstrap: str, topic: str) -> None:
+def test_subscribe_to_several_and_by_pattern(spark: Any, odradek: str, topic: str) -> None:
     for suffix in ("-a", "-b", "-c"):
-        create_topic(bootstrap, topic + suffix, 2)
-        produce_all(bootstrap, topic + suffix, [(None, f"{suffix}{n}".encode()) for n in range(5)])
-    two = load(spark, bootstrap, subscribe=f"{topic}-a, {topic}-c").groupBy("topic").count().collect()
+        create_topic(odradek, topic + suffix, 2)
+        produce_all(odradek, topic + suffix, [(None, f"{suffix}{n}".encode()) for n in range(5)])
+    two = load(spark, odradek, subscribe=f"{topic}-a, {topic}-c").groupBy("topic").count().collect()
     assert {(r.topic, r["count"]) for r in two} == {(f"{topic}-a", 5), (f"{topic}-c", 5)}
-    pattern = load(spark, bootstrap, subscribePattern=f"{topic}-[ab]")
+    pattern = load(spark, odradek, subscribePattern=f"{topic}-[ab]")
     assert sorted(values(pattern)) == sorted(f"{s}{n}".encode() for s in ("-a", "-b") for n in range(5))
 
 
@@ -132,18 +132,18 @@ def test_log_append_time_is_the_brokers(spark: Any, bootstrap: str, topic: str) 
     assert all(r.timestamp.timestamp() * 1000 > T0_MS + DAY_MS for r in found)
 
 
-def test_one_partition_is_cut_into_tasks(spark: Any, bootstrap: str, topic: str) -> None:
-    create_topic(bootstrap, topic)
-    numbered(bootstrap, topic, range(1000), linger_ms=100)
-    frame = load(spark, bootstrap, subscribe=topic, minPartitions=4)
+def test_one_partition_is_cut_into_tasks(spark: Any, odradek: str, topic: str) -> None:
+    create_topic(odradek, topic)
+    numbered(odradek, topic, range(1000), linger_ms=100)
+    frame = load(spark, odradek, subscribe=topic, minPartitions=4)
     assert frame.rdd.getNumPartitions() == 4
     assert values(frame) == [b"%d" % n for n in range(1000)]
-    assert load(spark, bootstrap, subscribe=topic, maxRecordsPerPartition=300).rdd.getNumPartitions() == 4
+    assert load(spark, odradek, subscribe=topic, maxRecordsPerPartition=300).rdd.getNumPartitions() == 4
 
 
-def test_an_empty_topic_has_no_rows(spark: Any, bootstrap: str, topic: str) -> None:
-    create_topic(bootstrap, topic, 3)
-    assert load(spark, bootstrap, subscribe=topic).count() == 0
+def test_an_empty_topic_has_no_rows(spark: Any, odradek: str, topic: str) -> None:
+    create_topic(odradek, topic, 3)
+    assert load(spark, odradek, subscribe=topic).count() == 0
 
 
 def test_deleted_records_are_a_loss_only_where_they_were_asked_for(spark: Any, bootstrap: str, topic: str) -> None:

@@ -12,7 +12,7 @@ import pytest
 from pyspark.sql.pandas.types import to_arrow_schema
 
 from odradek.common.errors import ProtocolError
-from pyspark_odradek.cluster import ClientSettings, Cluster
+from pyspark_odradek.cluster import ClientSettings, Cluster, shared_cluster
 from pyspark_odradek.connection import Connection, Security
 from pyspark_odradek.errors import ClusterError
 from pyspark_odradek.fetch import read_range
@@ -116,6 +116,7 @@ def read(proxy: CuttingProxy, wanted: OffsetRange) -> list[tuple[int, bytes]]:
     found: list[tuple[int, bytes]] = []
     for rows in read_range(settings, wanted, SCHEMA, fail_on_data_loss=True):
         found += zip(rows.column("offset").to_pylist(), rows.column("value").to_pylist(), strict=True)
+    shared_cluster(settings).close()
     return found
 
 

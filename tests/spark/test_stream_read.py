@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from confluent_kafka import Consumer, TopicPartition
+from confluent_kafka import Consumer, KafkaException, TopicPartition
 from confluent_kafka.admin import NewPartitions
 
 from tests.spark.queries import drain, drained, load_stream, numbered
@@ -24,19 +24,20 @@ def committed(bootstrap: str, group: str, topic: str, partitions: int) -> list[i
     try:
         asked = [TopicPartition(topic, partition) for partition in range(partitions)]
         return [found.offset for found in consumer.committed(asked, timeout=30)]
+    except KafkaException as error:  # the topic of offsets is only being made
+        assert error.args[0].retriable(), error
+        return []
     finally:
         consumer.close()
 
 
 def test_a_restart_goes_on_where_the_checkpoint_ends(spark: Any, bootstrap: str, topic: str, tmp_path: Path) -> None:
     create_topic(bootstrap, topic, 3)
-    sent = 0
-    for _ in range(3):
-        numbered(bootstrap, topic, range(sent, sent + 500))
-        sent += 500
+    for sent in (500, 1000):
+        numbered(bootstrap, topic, range(sent - 500, sent))
         query = drain(load_stream(spark, bootstrap, subscribe=topic), tmp_path)
         assert sum(p["numInputRows"] for p in query.recentProgress) == 500
-        assert drained(spark, tmp_path) == list(range(sent))
+    assert drained(spark, tmp_path) == list(range(1000))
 
 
 def test_a_batch_that_was_planned_and_not_finished_is_read_again(
@@ -56,11 +57,11 @@ def test_a_batch_that_was_planned_and_not_finished_is_read_again(
 
 
 def test_available_now_ends_at_what_was_there_and_keeps_the_limit(
-    spark: Any, bootstrap: str, topic: str, tmp_path: Path
+    spark: Any, odradek: str, topic: str, tmp_path: Path
 ) -> None:
-    create_topic(bootstrap, topic, 2)
-    numbered(bootstrap, topic, range(1000))
-    query = drain(load_stream(spark, bootstrap, subscribe=topic, maxOffsetsPerTrigger=250), tmp_path)
+    create_topic(odradek, topic, 2)
+    numbered(odradek, topic, range(1000))
+    query = drain(load_stream(spark, odradek, subscribe=topic, maxOffsetsPerTrigger=250), tmp_path)
     sizes = [p["numInputRows"] for p in query.recentProgress if p["numInputRows"]]
     assert sum(sizes) == 1000
     assert max(sizes) <= 252, "at most one record a partition above the limit"
@@ -101,12 +102,12 @@ def test_min_offsets_wait_until_the_delay_is_over(spark: Any, odradek: str, topi
         query.stop()
 
 
-def test_a_stream_starts_at_the_end_by_default(spark: Any, bootstrap: str, topic: str, tmp_path: Path) -> None:
-    create_topic(bootstrap, topic)
-    numbered(bootstrap, topic, range(50))
-    drain(load_stream(spark, bootstrap, subscribe=topic, startingOffsets="latest"), tmp_path)
-    numbered(bootstrap, topic, range(50, 60))
-    drain(load_stream(spark, bootstrap, subscribe=topic, startingOffsets="latest"), tmp_path)
+def test_a_stream_starts_at_the_end_by_default(spark: Any, odradek: str, topic: str, tmp_path: Path) -> None:
+    create_topic(odradek, topic)
+    numbered(odradek, topic, range(50))
+    drain(load_stream(spark, odradek, subscribe=topic, startingOffsets="latest"), tmp_path)
+    numbered(odradek, topic, range(50, 60))
+    drain(load_stream(spark, odradek, subscribe=topic, startingOffsets="latest"), tmp_path)
     assert drained(spark, tmp_path) == list(range(50, 60))
 
 

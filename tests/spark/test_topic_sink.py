@@ -10,7 +10,7 @@ import pytest
 from confluent_kafka import Producer
 
 from pyspark_odradek.sink import AT_LEAST_ONCE, StreamTopicWriter
-from tests.spark.queries import drain, drained, load, load_stream, numbered
+from tests.spark.queries import load, load_stream, numbered, values
 from tests.support.clients import create_topic, read_all
 
 
@@ -41,16 +41,16 @@ def test_strings_are_written_as_utf8(spark: Any, odradek: str, topic: str) -> No
     assert (message.key(), message.value()) == ("ключ".encode(), "Größe".encode())
 
 
-def test_topic_and_partition_of_each_row(spark: Any, bootstrap: str, topic: str) -> None:
+def test_topic_and_partition_of_each_row(spark: Any, odradek: str, topic: str) -> None:
     for suffix in "ab":
-        create_topic(bootstrap, topic + suffix, 3)
+        create_topic(odradek, topic + suffix, 3)
     rows = [(topic + "a", 2, "1"), (topic + "b", 0, "2"), (topic + "b", 1, "3")]
-    save(spark.createDataFrame(rows, "topic string, partition int, value string"), bootstrap)
+    save(spark.createDataFrame(rows, "topic string, partition int, value string"), odradek)
     for suffix, expected in (("a", {(2, b"1")}), ("b", {(0, b"2"), (1, b"3")})):
-        found = read_all(bootstrap, topic + suffix, 3)
+        found = read_all(odradek, topic + suffix, 3)
         assert {(m.partition(), m.value()) for m in found} == expected
-    save(spark.createDataFrame([("nowhere", "4")], "topic string, value string"), bootstrap, topic=topic + "a")
-    assert b"4" in {m.value() for m in read_all(bootstrap, topic + "a", 3)}, "the option goes before the column"
+    save(spark.createDataFrame([("nowhere", "4")], "topic string, value string"), odradek, topic=topic + "a")
+    assert b"4" in {m.value() for m in read_all(odradek, topic + "a", 3)}, "the option goes before the column"
 
 
 def test_keys_go_where_kafkas_java_client_sends_them(spark: Any, odradek: str, topic: str) -> None:
@@ -76,7 +76,7 @@ def murmur2(data: bytes) -> int:
     return state ^ state >> 15
 
 
-def test_a_stream_from_topic_to_topic_and_back(spark: Any, bootstrap: str, topic: str, tmp_path: Path) -> None:
+def test_a_stream_from_topic_to_topic(spark: Any, bootstrap: str, topic: str, tmp_path: Path) -> None:
     create_topic(bootstrap, topic, 2)
     create_topic(bootstrap, f"{topic}-copy", 3)
     for sent in (500, 1000):
@@ -86,9 +86,8 @@ def test_a_stream_from_topic_to_topic_and_back(spark: Any, bootstrap: str, topic
         writer = writer.option("topic", f"{topic}-copy").option("checkpointLocation", str(tmp_path / "c"))
         query = writer.trigger(availableNow=True).start()
         assert query.awaitTermination(60)
-        assert load(spark, bootstrap, subscribe=f"{topic}-copy").count() == sent
-    drain(load_stream(spark, bootstrap, subscribe=f"{topic}-copy"), tmp_path)
-    assert drained(spark, tmp_path) == list(range(1000))
+    found = sorted(int(value) for value in values(load(spark, bootstrap, subscribe=f"{topic}-copy")))
+    assert found == list(range(1000))
 
 
 def test_a_batch_that_runs_again_is_written_again(spark: Any, odradek: str, topic: str, tmp_path: Path) -> None:
