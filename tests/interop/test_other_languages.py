@@ -32,6 +32,7 @@ def test_java_client(broker: Node | ApacheKafka) -> None:
     assert done.stdout.split()[-2:] == ["ok", "2500"]
 
 
+@pytest.mark.slow
 def test_franz_go(broker: Node | ApacheKafka) -> None:
     try:
         program = build_go_program()
@@ -41,6 +42,7 @@ def test_franz_go(broker: Node | ApacheKafka) -> None:
     assert run_program([str(program), broker.bootstrap, "franz-go"]).split() == ["ok", "1000"]
 
 
+@pytest.mark.slow
 def test_kafkajs(broker: Node | ApacheKafka) -> None:
     try:
         folder = install_node_program()
