@@ -248,9 +248,8 @@ class Partition:
         if alone and not unreplicated and not self.flush_is_due:
             self._set_high_watermark(end_offset, size_bytes)
         else:
-            if len(unreplicated) >= MAX_UNREPLICATED_ENTRIES:
-                size_bytes += unreplicated.pop()[1]
-            unreplicated.append((end_offset, size_bytes))
+            counted = unreplicated.pop()[1] if len(unreplicated) >= MAX_UNREPLICATED_ENTRIES else 0
+            unreplicated.append((end_offset, counted + size_bytes))
             self._advance_high_watermark()
         for wait in tuple(self.data_waits):
             if wait.replica:

@@ -1,0 +1,215 @@
+"""The partitions of a broker follow the metadata; a directory that fails takes only its own with it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from random import Random
+from typing import Any
+from uuid import UUID
+
+import pytest
+
+from odradek.common.errors import ApiError, ErrorCode, StorageError
+from odradek.common.real_io import RealClock
+from odradek.log.config import LogConfig
+from odradek.log.manager import LogManager
+from odradek.metadata.model import ResourceType
+from odradek.metadata.publisher import MetadataPublisher
+from odradek.protocol.messages.config_record import ConfigRecord
+from odradek.protocol.messages.partition_change_record import PartitionChangeRecord
+from odradek.protocol.messages.partition_record import PartitionRecord
+from odradek.protocol.messages.remove_topic_record import RemoveTopicRecord
+from odradek.protocol.messages.topic_record import TopicRecord
+from odradek.replica.manager import ReplicaManager
+from odradek.replica.partition import Partition
+from odradek.replica.waiters import DataWait
+from tests.support.batches import NOW_MS, batch, header_of
+from tests.support.failing_disk import FailingDisk
+
+ME = 1
+
+
+class Broker:
+    """The part of a broker that lies under its handlers."""
+
+    def __init__(self, directories: Sequence[Path]) -> None:
+        self.disk = FailingDisk()
+        self.logs = LogManager(self.disk, RealClock(), directories, LogConfig(), Random(1))
+        self.logs.lock_dirs()
+        self.logs.load()
+        self.failed: list[Path] = []
+        self.replicas = ReplicaManager(ME, self.logs, fetch_max_bytes=2**20, on_storage_failed=self.failed.append)
+        self.publisher = MetadataPublisher()
+        self.publisher.subscribe(self.replicas.on_metadata)
+        self._offset = 0
+
+    def tell(self, *records: Any) -> None:
+        """The metadata log was committed further."""
+        numbered = []
+        for record in records:
+            self._offset += 1
+            numbered.append((self._offset, record))
+        self.publisher.committed(numbered, 1)
+
+    def topic(self, name: str, topic_id: int, *replicas: list[int]) -> None:
+        records: list[Any] = [TopicRecord(name=name, topic_id=UUID(int=topic_id))]
+        for number, each in enumerate(replicas or ([ME],)):
+            records.append(
+                PartitionRecord(
+                    partition_id=number,
+                    topic_id=UUID(int=topic_id),
+                    replicas=each,
+                    isr=each,
+                    leader=each[0],
+                    leader_epoch=0,
+                    partition_epoch=0,
+                )
+            )
+        self.tell(*records)
+
+    def find(self, topic: str, number: int = 0) -> Partition:
+        return self.replicas.find(topic, number, self.publisher.image)
+
+    def refusal(self, topic: str, number: int = 0) -> ErrorCode:
+        with pytest.raises(ApiError) as caught:
+            self.find(topic, number)
+        return caught.value.code
+
+    def names(self) -> set[str]:
+        return {partition.name for partition in self.replicas}
+
+
+@pytest.fixture
+def broker(tmp_path: Path) -> Iterator[Broker]:
+    made = Broker([tmp_path / "d1", tmp_path / "d2"])
+    yield made
+    made.logs.unlock()
+    made.disk.close()
+
+
+def append(partition: Partition) -> None:
+    data = bytearray(batch(b"value"))
+    partition.append_as_leader([data], [header_of(bytes(data))], required_acks=1, now_ms=NOW_MS)
+
+
+class TestFollowing:
+    def test_what_lies_here_is_made_and_what_lies_elsewhere_is_not(self, broker: Broker) -> None:
+        broker.topic("t", 5, [ME], [2], [2, ME])
+        assert broker.names() == {"t-0", "t-2"}
+        assert broker.find("t").is_leader
+        assert not broker.find("t", 2).is_leader
+        assert broker.refusal("t", 1) is ErrorCode.NOT_LEADER_OR_FOLLOWER
+        assert broker.refusal("t", 9) is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        assert broker.refusal("u") is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        assert broker.find("t").log.log_dir in broker.logs.dirs
+
+    def test_directories_are_filled_evenly(self, broker: Broker) -> None:
+        broker.topic("t", 5, *[[ME]] * 10)
+        counts = [len(broker.logs.logs_in(directory)) for directory in broker.logs.directories]
+        assert counts == [5, 5]
+
+    def test_a_topic_that_is_deleted_is_gone_at_once(self, broker: Broker) -> None:
+        broker.topic("t", 5)
+        partition = broker.find("t")
+        broker.tell(RemoveTopicRecord(topic_id=UUID(int=5)))
+        assert partition.closed
+        assert broker.refusal("t") is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        assert broker.logs.get(("t", 0)) is None
+
+    def test_a_name_that_comes_again_is_another_topic(self, broker: Broker) -> None:
+        broker.topic("t", 5)
+        append(broker.find("t"))
+        broker.tell(RemoveTopicRecord(topic_id=UUID(int=5)))
+        broker.topic("t", 6)
+        assert broker.find("t").topic_id == UUID(int=6)
+        assert broker.find("t").log.log_end_offset == 0
+
+    def test_a_replica_that_moves_away_is_let_go_and_one_that_comes_is_made(self, broker: Broker) -> None:
+        broker.topic("t", 5, [ME], [2])
+        for number, replicas in ((0, [2]), (1, [ME])):
+            broker.tell(
+                PartitionChangeRecord(
+                    partition_id=number, topic_id=UUID(int=5), replicas=replicas, isr=replicas, leader=replicas[0]
+                )
+            )
+        assert broker.names() == {"t-1"}
+        assert broker.refusal("t", 0) is ErrorCode.NOT_LEADER_OR_FOLLOWER
+
+    def test_leadership_follows(self, broker: Broker) -> None:
+        broker.topic("t", 5, [ME, 2])
+        broker.tell(PartitionChangeRecord(partition_id=0, topic_id=UUID(int=5), leader=2))
+        partition = broker.find("t")
+        assert (partition.is_leader, partition.leader_epoch, partition.partition_epoch) == (False, 1, 1)
+
+    def test_settings_of_a_topic_and_defaults_of_the_broker(self, broker: Broker) -> None:
+        broker.topic("t", 5)
+        broker.topic("u", 6)
+        kind = ResourceType.TOPIC
+        change = ConfigRecord(resource_type=kind, resource_name="t", name="max.message.bytes", value="77")
+        broker.tell(change)
+        assert (broker.find("t").rules.max_message_bytes, broker.find("u").rules.max_message_bytes) == (77, 1_048_588)
+        broker.replicas.base_config_changed(LogConfig(max_message_bytes=99), broker.publisher.image)
+        assert (broker.find("t").rules.max_message_bytes, broker.find("u").rules.max_message_bytes) == (77, 99)
+        broker.tell(ConfigRecord(resource_type=kind, resource_name="t", name="max.message.bytes", value=None))
+        assert broker.find("t").rules.max_message_bytes == 99
+
+
+class TestFailingDisks:
+    @staticmethod
+    def split(broker: Broker) -> tuple[Partition, Partition]:
+        """A partition in the first directory and one in the second."""
+        broker.topic("t", 5, [ME], [ME])
+        one, two = sorted((broker.find("t", 0), broker.find("t", 1)), key=lambda p: p.log.log_dir)
+        return one, two
+
+    async def test_a_directory_goes_offline_and_the_other_is_served(self, broker: Broker) -> None:
+        lost, kept = self.split(broker)
+        poll = DataWait([lost], missing_bytes=1, timeout_ms=60_000)
+        broker.disk.dead.add(lost.log.log_dir)
+        with pytest.raises(StorageError) as caught:
+            append(lost)
+        broker.replicas.storage_failed(caught.value)
+        broker.replicas.storage_failed(caught.value)
+        assert broker.failed == [lost.log.log_dir], "told once"
+        assert poll.future.done()
+        assert broker.refusal("t", lost.partition_id) is ErrorCode.KAFKA_STORAGE_ERROR
+        append(broker.find("t", kept.partition_id))
+        assert kept.log.log_end_offset == 1
+
+    def test_new_partitions_go_where_the_disk_works(self, broker: Broker) -> None:
+        lost, kept = self.split(broker)
+        broker.disk.dead.add(lost.log.log_dir)
+        broker.replicas.storage_failed(StorageError(lost.log.log_dir, "dead"))
+        broker.topic("u", 6, *[[ME]] * 4)
+        assert {broker.find("u", number).log.log_dir for number in range(4)} == {kept.log.log_dir}
+
+    def test_a_partition_that_cannot_be_made_is_offline(self, broker: Broker, tmp_path: Path) -> None:
+        broker.disk.dead.add(tmp_path / "d1")
+        broker.topic("t", 5)
+        assert broker.refusal("t") is ErrorCode.KAFKA_STORAGE_ERROR
+        assert broker.failed == [tmp_path / "d1"]
+        broker.topic("u", 6)
+        append(broker.find("u"))
+
+    def test_a_lost_topic_may_be_deleted_and_made_again(self, broker: Broker) -> None:
+        lost, kept = self.split(broker)
+        broker.replicas.storage_failed(StorageError(lost.log.log_dir, "dead"))
+        broker.tell(RemoveTopicRecord(topic_id=UUID(int=5)))
+        assert broker.refusal("t") is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        broker.topic("t", 7)
+        assert broker.find("t").log.log_dir == kept.log.log_dir
+
+    def test_changes_to_what_is_lost_are_passed_over(self, broker: Broker) -> None:
+        lost, _ = self.split(broker)
+        broker.replicas.storage_failed(StorageError(lost.log.log_dir, "dead"))
+        broker.tell(PartitionChangeRecord(partition_id=lost.partition_id, topic_id=UUID(int=5), leader=ME))
+        assert broker.refusal("t", lost.partition_id) is ErrorCode.KAFKA_STORAGE_ERROR
+
+
+async def test_closing_lets_everyone_go(broker: Broker) -> None:
+    broker.topic("t", 5)
+    poll = DataWait([broker.find("t")], missing_bytes=1, timeout_ms=60_000)
+    await broker.replicas.close()
+    assert poll.future.done()
+    assert len(broker.replicas) == 0
