@@ -260,3 +260,24 @@ def test_a_bar_on_a_terminal_and_none_elsewhere(node: Node, tmp_path: Path) -> N
     quiet = odradek_process(node.bootstrap, "consume", "--topic", "bars", "--from-beginning", "--to-end", "--quiet")
     assert not quiet.stderr
     assert len(quiet.stdout.splitlines()) == 20_001
+
+
+def test_a_broker_that_dies_and_comes_back_is_waited_for(own_node: Node) -> None:
+    create_topic(own_node.bootstrap, "patient")
+    command = [sys.executable, "-m", "odradek", "consume", "--topic", "patient", "--from-beginning", "-q"]
+    reader = subprocess.Popen(
+        [*command, "--max-messages", "2", "--bootstrap-server", own_node.bootstrap],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    )
+    with reader:
+        assert reader.stdout is not None and reader.stderr is not None
+        odradek_process(own_node.bootstrap, "produce", "--topic", "patient", stdin=b"before\n")
+        assert reader.stdout.readline() == b"before\n"
+        own_node.kill()
+        assert reader.stderr.readline() == b"odradek: no broker answers any more; waiting for one to come back\n"
+        own_node.start()
+        odradek_process(own_node.bootstrap, "produce", "--topic", "patient", stdin=b"after\n")
+        assert reader.stdout.readline() == b"after\n"
+        assert reader.wait(20) == 0
+        assert not reader.stderr.read()

@@ -96,6 +96,8 @@ def consume(
         "enable.auto.commit": group is not None,
         "enable.auto.offset.store": False,
         "enable.partition.eof": to_end,
+        # The client stops to fetch while it holds 100,000 records; by default it then sleeps a second.
+        "fetch.queue.backoff.ms": 5,
         "isolation.level": isolation_level,
     }
     where = target(bootstrap_server, command_config)
@@ -197,8 +199,11 @@ class _Reader:
                     self.counter.add(sum(map(len, wanted)), records=len(wanted))
                     last_ms = time.monotonic() * 1000
                     bar.show(self.counter.records)
+                    self._troubles.over()
                 elif self._timeout_ms is not None and time.monotonic() * 1000 - last_ms >= self._timeout_ms:
                     return
+                else:
+                    self._troubles.tell()
                 if self._failure is not None:
                     raise self._failure
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from odradek.cli.connect import Target, unreachable
 from odradek.cli.errors import BAD_CONFIG, FAILED, NOT_FOUND, UNREACHABLE, CliError
+from odradek.cli.output import note
 
 if TYPE_CHECKING:
     from confluent_kafka import KafkaError, KafkaException
@@ -58,6 +59,7 @@ class Troubles:
     def __init__(self) -> None:
         self.texts: list[str] = []
         self.all_down = False
+        self._told = False
 
     def add(self, error: KafkaError) -> None:
         """A call of the client's."""
@@ -67,6 +69,16 @@ class Troubles:
             self.all_down = True
         else:
             self.texts.append(error.str())
+
+    def tell(self) -> None:
+        """Tell, once, that all brokers have gone away; the client goes on trying."""
+        if self.all_down and not self._told:
+            note("odradek: no broker answers any more; waiting for one to come back")
+            self._told = True
+
+    def over(self) -> None:
+        """Records flow: the next time is told anew."""
+        self.all_down = self._told = False
 
     def text(self, otherwise: str) -> str:
         """The first of them, for a person."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -27,6 +28,9 @@ app = typer.Typer(add_completion=False)
 
 Codec = Literal["none", "gzip", "snappy", "lz4", "zstd"]
 FLUSH_STEP_S = 0.2
+# Acknowledgements are taken after so many records, or so much time: to do it for each costs as much as to send it.
+POLL_RECORDS = 200
+POLL_S = 0.1
 
 
 @app.command()
@@ -82,6 +86,8 @@ def produce(
         "acks": acks,
         "compression.type": compression_codec,
         "linger.ms": 5,
+        # A broker that is started again has time to come back; who waits longer says so with --command-property.
+        "message.timeout.ms": 60_000,
         "enable.idempotence": acks in ("all", "-1"),
     }
     where = target(bootstrap_server, command_config)
@@ -169,15 +175,7 @@ def _write(
 
     producer = made(Producer, settings)
     partitions = topic_partitions(producer, where, topic, troubles)
-    refused: list[Any] = []
-    counter = Counter()
-
-    def on_delivery(error: Any, message: Any) -> None:
-        if error is None:
-            counter.add(len(message.key() or b"") + len(message.value() or b""))
-        else:
-            refused.append(error)
-
+    writer = _Writer(producer, topic, troubles)
     sizes = [source.size_bytes for source in inputs]
     total = None if None in sizes else sum(size for size in sizes if size is not None)
     try:
@@ -187,15 +185,68 @@ def _write(
                     raise CliError(
                         f"topic {topic} has no partition {record.partition}; it has {len(partitions)}", code=USAGE
                     )
-                _send(producer, topic, record, on_delivery)
-                bar.show(sum(source.read_bytes for source in inputs))
-                if refused:
-                    break
+                if writer.send(record):
+                    bar.show(sum(source.read_bytes for source in inputs))
+                    if writer.refused:
+                        break
     finally:
-        _flush(producer, refused)
-    if refused:
-        raise _refused(topic, counter.records, refused[0])
-    return counter
+        writer.flush()
+    if writer.refused:
+        raise _refused(topic, writer.counter.records, writer.refused[0])
+    return writer.counter
+
+
+class _Writer:
+    """A producer that counts what is acknowledged."""
+
+    def __init__(self, producer: Any, topic: str, troubles: Troubles) -> None:
+        from confluent_kafka import KafkaException
+
+        self._troubles = troubles
+        self.counter = Counter()
+        self.refused: list[Any] = []
+        self._producer = producer
+        self._topic = topic
+        self._exception: type[Exception] = KafkaException
+        self._unpolled = 0
+        self._last_poll = 0.0
+
+    def send(self, record: OutgoingRecord) -> bool:
+        """Hand a record to the client; says now and then whether acknowledgements were taken, too."""
+        settings: dict[str, Any] = {"key": record.key, "value": record.value, "on_delivery": self._delivered}
+        if record.headers:
+            settings["headers"] = record.headers
+        if record.partition is not None:
+            settings["partition"] = record.partition
+        if record.timestamp_ms is not None:
+            settings["timestamp"] = record.timestamp_ms
+        while True:
+            try:
+                self._producer.produce(self._topic, **settings)
+                break
+            except BufferError:
+                self._producer.poll(FLUSH_STEP_S)  # its queue is full: let it send
+                self._troubles.tell()
+            except self._exception as error:
+                raise CliError(f"{error.args[0].str()}; {record.size_bytes} bytes", code=FAILED) from None
+        self._unpolled += 1
+        now = time.monotonic()
+        if self._unpolled < POLL_RECORDS and now - self._last_poll < POLL_S:
+            return False
+        self._producer.poll(0)
+        self._unpolled, self._last_poll = 0, now
+        return True
+
+    def flush(self) -> None:
+        """Wait until all is acknowledged or one is refused; the client gives up by itself in delivery.timeout.ms."""
+        while self._producer.flush(FLUSH_STEP_S) and not self.refused:
+            self._troubles.tell()
+
+    def _delivered(self, error: Any, message: Any) -> None:
+        if error is None:
+            self.counter.add(len(message.key() or b"") + len(message))
+        else:
+            self.refused.append(error)
 
 
 def _refused(topic: str, written: int, error: Any) -> CliError:
@@ -209,33 +260,6 @@ def _refused(topic: str, written: int, error: Any) -> CliError:
     elif error.code() == KafkaError._MSG_TIMED_OUT:
         hint = "the broker did not acknowledge in time; look at its log"
     return CliError(f"refused after {written:,} records were written: {error.str()}; {hint}")
-
-
-def _send(producer: Any, topic: str, record: OutgoingRecord, on_delivery: Any) -> None:
-    from confluent_kafka import KafkaException
-
-    settings: dict[str, Any] = {"key": record.key, "value": record.value, "on_delivery": on_delivery}
-    if record.headers:
-        settings["headers"] = record.headers
-    if record.partition is not None:
-        settings["partition"] = record.partition
-    if record.timestamp_ms is not None:
-        settings["timestamp"] = record.timestamp_ms
-    while True:
-        try:
-            producer.produce(topic, **settings)
-            producer.poll(0)
-            return
-        except BufferError:
-            producer.poll(FLUSH_STEP_S)  # its queue is full: let it send
-        except KafkaException as error:
-            raise CliError(f"{error.args[0].str()}; {record.size_bytes} bytes", code=FAILED) from None
-
-
-def _flush(producer: Any, refused: list[Any]) -> None:
-    """Wait until every record is acknowledged or refused; the client gives up by itself after delivery.timeout.ms."""
-    while producer.flush(FLUSH_STEP_S) and not refused:
-        pass
 
 
 def _headers(items: list[str] | None) -> list[Header]:

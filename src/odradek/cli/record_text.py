@@ -16,6 +16,9 @@ from typing import Any
 
 Header = tuple[str, bytes | None]
 
+# json.dumps would make one for every record.
+_encode = json.JSONEncoder(ensure_ascii=False).encode
+
 
 @dataclass(slots=True)
 class OutgoingRecord:
@@ -153,7 +156,7 @@ def as_json(record: IncomingRecord) -> bytes:
         else:
             found[name] = text
     found["headers"] = [[name, _header_value(value)] for name, value in record.headers]
-    return json.dumps(found, ensure_ascii=False).encode() + b"\n"
+    return _encode(found).encode() + b"\n"
 
 
 def _text(data: bytes | None) -> str | None:
