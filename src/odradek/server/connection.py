@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from odradek.common.errors import ApiError, ErrorCode, ProtocolError, StorageError
 from odradek.common.log_lines import get_logger
+from odradek.common.ports import Buffer
 from odradek.protocol.codec import decode_prefix
 from odradek.protocol.declare import Message
 from odradek.protocol.framing import decode_request_header, encode_response
@@ -85,8 +86,10 @@ class Connection(asyncio.BufferedProtocol):
         self.peer_port = 0
         self.local_address: tuple[str, int] = ("", 0)
         self.last_active_ms = 0
-        self._inbound = InboundFrames(dispatcher.scratch, dispatcher.config.max_request_bytes)
-        self._pending: deque[bytearray] = deque()
+        self._inbound = InboundFrames(
+            dispatcher.scratch, dispatcher.config.max_request_bytes, dispatcher.used_buffers
+        )
+        self._pending: deque[Buffer] = deque()
         self._slots: deque[_Slot] = deque()
         self._waits: dict[asyncio.Future[Any], None] = {}
         self._exclusive = False
@@ -245,7 +248,7 @@ class Connection(asyncio.BufferedProtocol):
             else:
                 self._transport.pause_reading()
 
-    def _begin(self, frame: bytearray) -> None:
+    def _begin(self, frame: Buffer) -> None:
         """Decode one request and let its handler decide."""
         try:
             context, route, body_offset = self._read_header(frame)
@@ -268,7 +271,7 @@ class Connection(asyncio.BufferedProtocol):
         else:
             self._await(context, route, outcome)
 
-    def _read_header(self, frame: bytearray) -> tuple[RequestContext, Route, int]:
+    def _read_header(self, frame: Buffer) -> tuple[RequestContext, Route, int]:
         """
         Raises:
             ProtocolError: no header, or an API that is not served on this listener.
@@ -281,7 +284,7 @@ class Connection(asyncio.BufferedProtocol):
             raise ProtocolError(f"API key {key} version {version} is not served on listener {self.listener.name}")
         end = _FIXED_HEADER.size + max(client_id_bytes, 0)
         if version < route.flexible_since and end <= len(frame) and client_id_bytes >= -1:
-            client_id = frame[_FIXED_HEADER.size : end].decode(errors="replace")
+            client_id = bytes(frame[_FIXED_HEADER.size : end]).decode(errors="replace")
         else:
             header, end = decode_request_header(frame)
             client_id = header.client_id or ""
@@ -359,7 +362,7 @@ class Connection(asyncio.BufferedProtocol):
         else:
             _log.bug("a handler failed", error, api=route.name, version=context.api_version, client=context.client_id)
             code, text = ErrorCode.UNKNOWN_SERVER_ERROR, ""
-        answer = route.error_answer(code, text)
+        answer = route.error_answer(context.api_version, code, text)
         if answer is None:
             self.close_because(f"{route.name} failed with {code.name} {text}".rstrip())
         return answer

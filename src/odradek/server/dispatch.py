@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 from odradek.common.errors import ErrorCode
 from odradek.protocol.apis import API, ApiKey
-from odradek.protocol.declare import Message
-from odradek.server.inbound import new_scratch
+from odradek.protocol.declare import Message, parse_versions
+from odradek.server.inbound import UsedBuffers, new_scratch
 
 if TYPE_CHECKING:
     from odradek.server.context import BrokerServices, RequestContext
@@ -69,9 +69,9 @@ class Route:
     error_count: int = 0
     request_bytes: int = 0
 
-    def error_answer(self, code: ErrorCode, message: str) -> Message | None:
-        """A response that says only that all failed, or None where the API has no field for that."""
-        names = {spec.name for spec in self.response.FIELDS}
+    def error_answer(self, version: int, code: ErrorCode, message: str) -> Message | None:
+        """A response that says only that all failed, or None where this version has no field for that."""
+        names = {spec.name for spec in self.response.FIELDS if version in parse_versions(spec.versions)}
         if "error_code" not in names:
             return None
         answer: Any = self.response()
@@ -117,6 +117,7 @@ class Dispatcher:
     connections: Connections
     routes: dict[str, dict[int, Route]]
     scratch: memoryview = field(default_factory=new_scratch)
+    used_buffers: UsedBuffers = field(default_factory=UsedBuffers)
     # Ordered, as all that is walked over: the same run must take the same way.
     tasks: dict[asyncio.Task[Any], None] = field(default_factory=dict)
     is_open: bool = False

@@ -1,0 +1,79 @@
+"""The table made ready, answers that only say an error, and who may connect."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from odradek.common.errors import ErrorCode
+from odradek.protocol import codec
+from odradek.protocol.apis import API, ApiKey
+from odradek.server.dispatch import Handler, make_routes
+from odradek.server.handlers import HANDLERS
+from odradek.server.listeners import ConnectionConfig, Connections, per_ip_overrides
+
+
+class TestRoutes:
+    def test_every_handler_is_on_its_listeners(self) -> None:
+        broker, controller = make_routes(HANDLERS, "broker"), make_routes(HANDLERS, "controller")
+        assert set(broker) == {handler.api_key for handler in HANDLERS if "broker" in handler.listeners}
+        assert set(controller) == {handler.api_key for handler in HANDLERS if "controller" in handler.listeners}
+        assert all(API[ApiKey(key)].listeners & {"controller"} for key in controller)
+
+    def test_versions_are_inclusive(self) -> None:
+        route = make_routes(HANDLERS, "broker")[ApiKey.PRODUCE]
+        assert [version in route.versions for version in (2, 3, 13, 14)] == [False, True, True, False]
+        assert route.advertised_min == 0
+        assert route.name == "Produce"
+
+    def test_a_table_that_cannot_be_right_stops_the_start(self) -> None:
+        good = next(handler for handler in HANDLERS if handler.api_key == ApiKey.METADATA)
+        with pytest.raises(AssertionError, match="two handlers"):
+            make_routes([good, good], "broker")
+        with pytest.raises(AssertionError):
+            make_routes([Handler(ApiKey.METADATA, good.handle, 0, 99)], "broker")
+
+    @pytest.mark.parametrize("handler", HANDLERS, ids=lambda handler: handler.api_key.name)
+    def test_an_error_can_be_told_in_a_version_or_not_at_all(self, handler: Handler) -> None:
+        route = make_routes([handler], next(iter(handler.listeners)))[handler.api_key]
+        for version in range(handler.min_version, handler.max_version + 1):
+            answer = route.error_answer(version, ErrorCode.UNKNOWN_SERVER_ERROR, "a reason")
+            if answer is not None:
+                told: Any = codec.decode(route.response, codec.encode(answer, version), version)
+                assert told.error_code == ErrorCode.UNKNOWN_SERVER_ERROR
+
+    def test_versions_that_moved_their_error_into_the_parts_have_no_place_for_one(self) -> None:
+        routes = make_routes(HANDLERS, "broker")
+        places = {
+            key: [
+                version for version in range(11) if routes[key].error_answer(version, ErrorCode.REQUEST_TIMED_OUT, "")
+            ]
+            for key in (ApiKey.FIND_COORDINATOR, ApiKey.OFFSET_FETCH, ApiKey.PRODUCE)
+        }
+        assert places == {
+            ApiKey.FIND_COORDINATOR: [0, 1, 2, 3],
+            ApiKey.OFFSET_FETCH: [2, 3, 4, 5, 6, 7],
+            ApiKey.PRODUCE: [],
+        }
+
+
+class TestOverrides:
+    @pytest.mark.parametrize(
+        ("text", "expected"),
+        [
+            ("", {}),
+            ("10.0.0.1:5", {"10.0.0.1": 5}),
+            (" 10.0.0.1:5 , host:0 ,", {"10.0.0.1": 5, "host": 0}),
+            ("[::1]:7,fe80::1:9", {"::1": 7, "fe80::1": 9}),
+        ],
+    )
+    def test_addresses_and_counts(self, text: str, expected: dict[str, int]) -> None:
+        assert per_ip_overrides(text) == expected
+
+    @pytest.mark.parametrize("text", ["10.0.0.1", "10.0.0.1:many", "10.0.0.1:5,oops"])
+    def test_what_cannot_be_read_changes_nothing(self, text: str) -> None:
+        connections = Connections(ConnectionConfig())
+        with pytest.raises(ValueError):
+            connections.change_limits(ConnectionConfig(max_connections=1, max_connections_per_ip_overrides=text))
+        assert connections.limits.max_connections > 1
