@@ -81,26 +81,11 @@ def consume(
     json_lines: Annotated[bool, typer.Option("--json", help="A line of JSON for each record.")] = False,
 ) -> None:
     """Read records; without --max-messages, --to-end or --timeout-ms until Ctrl-C."""
-    if offset is not None and partition is None:
-        raise CliError("--offset needs --partition", code=USAGE)
-    if group is not None and (partition is not None or to_end):
-        raise CliError("a group decides on partitions; leave --partition and --to-end out, or --group", code=USAGE)
-    if group is None and len(topic) != 1:
-        raise CliError("several topics need --group", code=USAGE)
+    _check(topic, group, partition, offset, to_end=to_end)
     separator = key_separator.replace("\\t", "\t")
     shown = Printing(print_timestamp, print_partition, print_offset, print_headers, print_key, separator)
-    own: dict[str, Any] = {
-        "group.id": group or "odradek-cli-without-a-group",
-        "auto.offset.reset": "earliest" if from_beginning else "latest",
-        # What is committed has been printed: stored record by record, below.
-        "enable.auto.commit": group is not None,
-        "enable.auto.offset.store": False,
-        "enable.partition.eof": to_end,
-        # The client stops to fetch while it holds 100,000 records; by default it then sleeps a second.
-        "fetch.queue.backoff.ms": 5,
-        "isolation.level": isolation_level,
-    }
     where = target(bootstrap_server, command_config)
+    own = _settings(group, from_beginning, isolation_level, to_end=to_end)
     settings, troubles = client_settings(where, own, parse_assignments(command_property, "--command-property"))
     reader = _Reader(where, settings, troubles, max_messages=max_messages, timeout_ms=timeout_ms)
     with ExitStack() as opened:
@@ -116,6 +101,29 @@ def consume(
             reader.close()
             if not quiet:
                 note(reader.counter.text("read"))
+
+
+def _check(topics: list[str], group: str | None, partition: int | None, offset: str | None, *, to_end: bool) -> None:
+    if offset is not None and partition is None:
+        raise CliError("--offset needs --partition", code=USAGE)
+    if group is not None and (partition is not None or to_end):
+        raise CliError("a group decides on partitions; leave --partition and --to-end out, or --group", code=USAGE)
+    if group is None and len(topics) != 1:
+        raise CliError("several topics need --group", code=USAGE)
+
+
+def _settings(group: str | None, from_beginning: bool, isolation_level: str, *, to_end: bool) -> dict[str, Any]:
+    return {
+        "group.id": group or "odradek-cli-without-a-group",
+        "auto.offset.reset": "earliest" if from_beginning else "latest",
+        # What is committed has been printed: stored batch by batch, below.
+        "enable.auto.commit": group is not None,
+        "enable.auto.offset.store": False,
+        "enable.partition.eof": to_end,
+        # The client stops to fetch while it holds 100,000 records; by default it then sleeps a second.
+        "fetch.queue.backoff.ms": 5,
+        "isolation.level": isolation_level,
+    }
 
 
 class _Reader:

@@ -173,24 +173,7 @@ def reset_offsets(
         return plans
 
     plans = administer(target(bootstrap_server, command_config), work)
-    for plan in plans:
-        for warning in plan.warnings:
-            note(f"odradek: {plan.group}: {warning}")
-    if export:
-        typer.echo(export_plan(plans), nl=False)
-        return
-    rows = [
-        [plan.group, name, index, before, new]
-        for plan in plans
-        for (name, index), (before, new) in sorted(plan.offsets.items())
-    ]
-    if as_json:
-        keys = ("group", "topic", "partition", "current_offset", "new_offset")
-        print_json({"executed": execute, "offsets": [dict(zip(keys, row, strict=True)) for row in rows]})
-        return
-    print_table(["GROUP", "TOPIC", "PARTITION", "CURRENT-OFFSET", "NEW-OFFSET"], rows)
-    if not execute:
-        note("nothing was changed; pass --execute to do it")
+    _show_plans(plans, execute=execute, export=export, as_json=as_json)
 
 
 @app.command("delete-offsets")
@@ -231,6 +214,27 @@ def delete_offsets(
         print_table(["TOPIC", "PARTITION", "RESULT"], rows)
     if any(code for code in results.values()):
         raise typer.Exit(FAILED)
+
+
+def _show_plans(plans: list[ResetPlan], *, execute: bool, export: bool, as_json: bool) -> None:
+    for plan in plans:
+        for warning in plan.warnings:
+            note(f"odradek: {plan.group}: {warning}")
+    if export:
+        typer.echo(export_plan(plans), nl=False)
+        return
+    rows = [
+        [plan.group, name, index, before, new]
+        for plan in plans
+        for (name, index), (before, new) in sorted(plan.offsets.items())
+    ]
+    if as_json:
+        keys = ("group", "topic", "partition", "current_offset", "new_offset")
+        print_json({"executed": execute, "offsets": [dict(zip(keys, row, strict=True)) for row in rows]})
+        return
+    print_table(["GROUP", "TOPIC", "PARTITION", "CURRENT-OFFSET", "NEW-OFFSET"], rows)
+    if not execute:
+        note("nothing was changed; pass --execute to do it")
 
 
 def _lowered(items: list[str] | None) -> set[str]:
