@@ -86,9 +86,7 @@ class Connection(asyncio.BufferedProtocol):
         self.peer_port = 0
         self.local_address: tuple[str, int] = ("", 0)
         self.last_active_ms = 0
-        self._inbound = InboundFrames(
-            dispatcher.scratch, dispatcher.config.max_request_bytes, dispatcher.used_buffers
-        )
+        self._inbound = InboundFrames(dispatcher.scratch, dispatcher.config.max_request_bytes, dispatcher.used_buffers)
         self._pending: deque[Buffer] = deque()
         self._slots: deque[_Slot] = deque()
         self._waits: dict[asyncio.Future[Any], None] = {}

@@ -3,19 +3,24 @@
 A frame is a 4-byte length and that many bytes. Idle connections own no buffer: all connections of a loop receive into
 one scratch buffer, out of which whole frames are copied. Only a frame that did not arrive at once gets a buffer of its
 own, into which the rest is received directly; it begins small and doubles as bytes really come, so that a header that
-promises 100 MB costs its sender as much as it costs us.
+promises 100 MB costs its sender as much as it costs us. Buffers of large frames are used again: a producer at full
+speed fills a megabyte a millisecond, and fresh memory for each costs the kernel more than the copy.
 """
 
 from __future__ import annotations
 
 import struct
+import sys
 
 from odradek.common.errors import ProtocolError
+from odradek.common.ports import Buffer
 
 # Two of Kafka's default socket buffers; a read that fills it is one turn of a busy connection.
 SCRATCH_BYTES = 256 * 1024
 # A frame that spans reads begins with this much, or twice what has come of it.
 FIRST_BUFFER_BYTES = 64 * 1024
+# Enough for a dozen producers' requests of librdkafka's and Java's largest default size at once.
+MAX_USED_BYTES = 16 * 1024 * 1024
 
 _LENGTH = struct.Struct(">i")
 _TLS_HANDSHAKE = 0x16
@@ -27,12 +32,49 @@ def new_scratch() -> memoryview:
     return memoryview(bytearray(SCRATCH_BYTES))
 
 
+class UsedBuffers:
+    """Buffers of frames that were handed out, for frames to come; shared by all connections of a loop.
+
+    Nobody gives a buffer back: it is free when nothing refers to it any more, which CPython's reference count tells.
+    """
+
+    __slots__ = ("_buffers", "_held_bytes")
+
+    def __init__(self) -> None:
+        self._buffers: list[bytearray] = []
+        self._held_bytes = 0
+
+    @property
+    def held_bytes(self) -> int:
+        """Memory that is kept, in use or not; at most MAX_USED_BYTES."""
+        return self._held_bytes
+
+    def remember(self, buffer: bytearray) -> None:
+        """A frame was handed out in this buffer."""
+        if len(buffer) + self._held_bytes <= MAX_USED_BYTES:
+            self._buffers.append(buffer)
+            self._held_bytes += len(buffer)
+
+    def take(self, size_bytes: int) -> bytearray | None:
+        """A buffer of at least that size that nobody uses, or None; it is no longer remembered."""
+        buffers = self._buffers
+        for index in range(len(buffers)):
+            # Two references: of the list, and of the call itself. A view of it would be a third.
+            if len(buffers[index]) >= size_bytes and sys.getrefcount(buffers[index]) == 2:
+                buffer = buffers.pop(index)
+                self._held_bytes -= len(buffer)
+                return buffer
+        return None
+
+
 class InboundFrames:
     """The receiving half of a connection. Between `buffer()` and `received()` nothing else may use the scratch."""
 
-    __slots__ = ("_filled", "_frame", "_head", "_length", "_max_frame_bytes", "_offered", "_scratch")
+    __slots__ = ("_filled", "_frame", "_head", "_length", "_max_frame_bytes", "_offered", "_scratch", "_used")
 
-    def __init__(self, scratch: memoryview, max_frame_bytes: int) -> None:
+    def __init__(self, scratch: memoryview, max_frame_bytes: int, used: UsedBuffers | None = None) -> None:
+        """Without `used`, every large frame gets memory of its own."""
+        self._used = UsedBuffers() if used is None else used
         self._scratch = scratch
         self._max_frame_bytes = max_frame_bytes
         self._head = b""  # up to three bytes of a length
@@ -57,7 +99,7 @@ class InboundFrames:
         else:
             if self._filled == len(frame):
                 frame += bytes(min(self._length, 2 * len(frame)) - len(frame))
-            view = memoryview(frame)[self._filled :]
+            view = memoryview(frame)[self._filled : self._length]
         self._offered = len(view)
         return view
 
@@ -65,7 +107,7 @@ class InboundFrames:
         """Whether `count` bytes are all that was offered: more may be waiting in the socket."""
         return count == self._offered
 
-    def received(self, count: int) -> list[bytearray]:
+    def received(self, count: int) -> list[Buffer]:
         """Take `count` bytes that were put at the start of `buffer()`; returns the frames that are now whole.
 
         Raises:
@@ -78,11 +120,12 @@ class InboundFrames:
         if self._filled < self._length:
             return []
         self._frame = None
-        return [frame]
+        self._used.remember(frame)
+        return [memoryview(frame)[: self._length]]
 
-    def _split(self, end: int) -> list[bytearray]:
+    def _split(self, end: int) -> list[Buffer]:
         scratch = self._scratch
-        frames: list[bytearray] = []
+        frames: list[Buffer] = []
         position = 0
         while end - position >= 4:
             (length,) = _LENGTH.unpack_from(scratch, position)
@@ -99,7 +142,9 @@ class InboundFrames:
 
     def _begin(self, first: memoryview, length: int) -> None:
         have = len(first)
-        frame = bytearray(min(length, max(FIRST_BUFFER_BYTES, 2 * have)))
+        frame = self._used.take(length) if length > FIRST_BUFFER_BYTES else None
+        if frame is None:
+            frame = bytearray(min(length, max(FIRST_BUFFER_BYTES, 2 * have)))
         frame[:have] = first
         self._frame, self._filled, self._length, self._head = frame, have, length, b""
 
