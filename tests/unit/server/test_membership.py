@@ -1,0 +1,144 @@
+"""A broker joins, beats, is told to go, and leaves: with a real controller over real files."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from dataclasses import replace
+from pathlib import Path
+from uuid import UUID
+
+import pytest
+
+from odradek.common.errors import ApiError, ErrorCode
+from odradek.metadata.model import NO_LEADER
+from odradek.protocol.messages.create_topics_request import CreateTopicsRequest
+from odradek.protocol.messages.unregister_broker_request import UnregisterBrokerRequest
+from odradek.server.membership import Membership, MembershipConfig
+from tests.support.controller_harness import Harness, wanted
+from tests.support.doors import settle
+from tests.support.quorum_node import QuorumNode
+
+QUICK = MembershipConfig(heartbeat_interval_ms=10, registration_timeout_ms=2000)
+
+
+class Member:
+    """One broker's membership, and what it was told."""
+
+    def __init__(self, node: QuorumNode, config: MembershipConfig = QUICK, broker_id: int = 1) -> None:
+        self.node = node
+        self.broker_id = broker_id
+        self.failures: list[BaseException] = []
+        self.offline: list[UUID] = []
+        self.metadata_offset: int | None = None
+        self.membership = Membership(
+            config,
+            node.service,
+            broker_id=broker_id,
+            metadata_offset=lambda: (
+                node.publisher.image.offset if self.metadata_offset is None else self.metadata_offset
+            ),
+            offline_dirs=lambda: self.offline,
+            on_failed=self.failures.append,
+        )
+
+    async def join(self, incarnation: int = 0) -> None:
+        await self.membership.join(Harness().registration(self.broker_id, incarnation))
+
+    @property
+    def is_fenced(self) -> bool:
+        return self.node.publisher.image.brokers[self.broker_id].fenced
+
+
+@pytest.fixture
+async def node(tmp_path: Path) -> AsyncIterator[QuorumNode]:
+    started = await QuorumNode(tmp_path).start()
+    yield started
+    await started.stop()
+
+
+async def test_a_broker_is_in_when_join_returns(node: QuorumNode) -> None:
+    member = Member(node)
+    await member.join()
+    assert not member.is_fenced
+    assert member.membership.broker_epoch == node.publisher.image.brokers[1].broker_epoch
+    await member.membership.leave()
+
+
+async def test_it_is_not_in_before_it_has_caught_up(node: QuorumNode) -> None:
+    member = Member(node)
+    member.metadata_offset = 0
+    joining = asyncio.ensure_future(member.join())
+    await settle(lambda: 1 in node.publisher.image.brokers)
+    await asyncio.sleep(0.15)
+    assert not joining.done()
+    assert member.is_fenced
+    member.metadata_offset = None
+    await asyncio.wait_for(joining, 5)
+    assert not member.is_fenced
+    await member.membership.leave()
+
+
+async def test_leaving_takes_the_leaders_away_and_fences(node: QuorumNode) -> None:
+    member = Member(node)
+    await member.join()
+    created = await node.service.create_topics(CreateTopicsRequest(topics=[wanted("t", 2)]))
+    assert not created.topics[0].error_code
+    await member.membership.leave()
+    topic = node.publisher.image.topic("t")
+    assert topic is not None
+    assert {partition.leader for partition in topic.partitions.values()} == {NO_LEADER}
+    assert member.is_fenced
+
+
+async def test_leaving_may_be_without_a_word(node: QuorumNode) -> None:
+    member = Member(node, replace(QUICK, controlled_shutdown_enable=False))
+    await member.join()
+    await member.membership.leave()
+    assert not member.is_fenced, "the controller finds out by the missing heartbeats"
+
+
+async def test_an_incarnation_takes_over_from_the_one_before(node: QuorumNode) -> None:
+    first = Member(node, replace(QUICK, heartbeat_interval_ms=60_000))
+    await first.join()
+    await first.membership.leave()
+    second = Member(node)
+    await second.join(incarnation=1)
+    assert second.membership.broker_epoch > first.membership.broker_epoch
+    await second.membership.leave()
+
+
+async def test_a_broker_that_was_removed_stops(node: QuorumNode) -> None:
+    member = Member(node)
+    await member.join()
+    await node.service.unregister_broker(UnregisterBrokerRequest(broker_id=1))
+    await settle(lambda: bool(member.failures))
+    (failure,) = member.failures
+    assert isinstance(failure, ApiError)
+    assert failure.code in (ErrorCode.BROKER_ID_NOT_REGISTERED, ErrorCode.STALE_BROKER_EPOCH)
+    await member.membership.leave()
+
+
+async def test_another_clusters_broker_is_refused_at_once(node: QuorumNode) -> None:
+    member = Member(node)
+    with pytest.raises(ApiError) as caught:
+        await member.membership.join(Harness().registration(1, cluster_id="another"))
+    assert caught.value.code is ErrorCode.INCONSISTENT_CLUSTER_ID
+    await member.membership.leave()
+
+
+async def test_a_controller_that_does_not_answer_is_waited_for_so_long(tmp_path: Path) -> None:
+    asleep = QuorumNode(tmp_path)
+    member = Member(asleep, replace(QUICK, registration_timeout_ms=300))
+    with pytest.raises(TimeoutError):
+        await member.join()
+    asleep.disk.close()
+
+
+async def test_a_directory_that_failed_is_told_with_the_heartbeat(node: QuorumNode) -> None:
+    good, bad = UUID(int=2001), UUID(int=2002)
+    member = Member(node)
+    await member.membership.join(Harness().registration(1, log_dirs=[good, bad]))
+    member.offline.append(bad)
+    await settle(lambda: node.publisher.image.brokers[1].directories == (good,))
+    await member.membership.leave()
