@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -238,3 +241,30 @@ def test_a_broker_that_hangs_ends_in_one_line(own_node: Node, tmp_path: Path) ->
         own_node.resume()
     assert "did not answer within 0.7 s" in ran.err
     assert ran.err.count("\n") == 1
+
+
+def test_the_shell_completes_names(node: Node) -> None:
+    create_topic(node.bootstrap, "complete-a")
+    create_topic(node.bootstrap, "complete-b")
+
+    def complete(*words: str, bootstrap: str = node.bootstrap) -> list[str]:
+        environment = {
+            **os.environ,
+            "_ODRADEK_COMPLETE": "complete_bash",
+            "COMP_WORDS": " ".join(["odradek", *words]),
+            "COMP_CWORD": str(len(words)),
+            "ODRADEK_BOOTSTRAP_SERVER": bootstrap,
+        }
+        command = [sys.executable, "-m", "odradek"]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=30, env=environment)
+        assert not done.stderr
+        return done.stdout.split()
+
+    assert complete("topics", "describe", "--topic", "complete-") == ["complete-a", "complete-b"]
+    assert complete("consume", "--topic", "complete-b") == ["complete-b"]
+    away = ("--bootstrap-server", f"127.0.0.1:{free_port()}")
+    assert complete("topics", "describe", *away, "--topic", "complete-") == []
+    odradek(
+        node.bootstrap, "groups", "reset-offsets", "--group", "cg", "--topic", "complete-a", "--to-latest", "--execute"
+    )
+    assert complete("groups", "describe", "--group", "c") == ["cg"]

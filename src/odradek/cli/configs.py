@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
+from odradek.cli.completion import group_names, topic_names
 from odradek.cli.connect import (
     DEFAULT_BOOTSTRAP,
     BootstrapOption,
@@ -33,9 +34,15 @@ TypeOption = Annotated[
 ]
 NameOption = Annotated[str | None, typer.Option("--entity-name", help="Name of the topic or group, id of the broker.")]
 DefaultOption = Annotated[bool, typer.Option("--entity-default", help="What all brokers have unless told otherwise.")]
-TopicOption = Annotated[str | None, typer.Option("--topic", help="Short for --entity-type topics --entity-name.")]
+TopicOption = Annotated[
+    str | None,
+    typer.Option("--topic", help="Short for --entity-type topics --entity-name.", autocompletion=topic_names),
+]
 BrokerOption = Annotated[str | None, typer.Option("--broker", help="Short for --entity-type brokers --entity-name.")]
-GroupOption = Annotated[str | None, typer.Option("--group", help="Short for --entity-type groups --entity-name.")]
+GroupOption = Annotated[
+    str | None,
+    typer.Option("--group", help="Short for --entity-type groups --entity-name.", autocompletion=group_names),
+]
 
 DEFAULT_NAME = ""
 # Kafka's DescribeConfigsResponse.ConfigSource.

@@ -11,6 +11,7 @@ from typing import Annotated, Any, BinaryIO, Literal
 
 import typer
 
+from odradek.cli.completion import group_names, topic_names
 from odradek.cli.connect import (
     DEFAULT_BOOTSTRAP,
     BootstrapOption,
@@ -42,11 +43,20 @@ MAX_BATCH = 1000
 @app.command()
 def consume(
     topic: Annotated[
-        list[str], typer.Option("--topic", help="The topic to read; with --group may be given often, or be ^regex.")
+        list[str],
+        typer.Option(
+            "--topic",
+            help="The topic to read; with --group may be given often, or be ^regex.",
+            autocompletion=topic_names,
+        ),
     ],
     group: Annotated[
         str | None,
-        typer.Option("--group", help="Read as a member of this group, and commit. Else no group is touched."),
+        typer.Option(
+            "--group",
+            help="Read as a member of this group, and commit. Else no group is touched.",
+            autocompletion=group_names,
+        ),
     ] = None,
     from_beginning: Annotated[
         bool, typer.Option("--from-beginning", help="From the first record, or what the group has committed.")

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from odradek.cli.completion import group_names, topic_names
 from odradek.cli.connect import DEFAULT_BOOTSTRAP, BootstrapOption, CommandConfigOption, administer, target
 from odradek.cli.errors import FAILED, USAGE, CliError
 from odradek.cli.offsets import ResetPlan, export_plan, parse_topic, plan_reset, wanted_position
@@ -18,12 +19,20 @@ if TYPE_CHECKING:
 
 app = typer.Typer(add_completion=False, no_args_is_help=True, help="List, describe, delete and reset consumer groups.")
 
-GroupOption = Annotated[list[str], typer.Option("--group", help="The group's name; may be given often.")]
-GroupsOption = Annotated[list[str] | None, typer.Option("--group", help="The group's name; may be given often.")]
+GroupOption = Annotated[
+    list[str], typer.Option("--group", help="The group's name; may be given often.", autocompletion=group_names)
+]
+GroupsOption = Annotated[
+    list[str] | None, typer.Option("--group", help="The group's name; may be given often.", autocompletion=group_names)
+]
 AllGroupsOption = Annotated[bool, typer.Option("--all-groups", help="Every group.")]
 TopicsOption = Annotated[
     list[str] | None,
-    typer.Option("--topic", help="A topic, or topic:0,2 for some of its partitions. May be given often."),
+    typer.Option(
+        "--topic",
+        help="A topic, or topic:0,2 for some of its partitions. May be given often.",
+        autocompletion=topic_names,
+    ),
 ]
 
 
@@ -178,9 +187,12 @@ def reset_offsets(
 
 @app.command("delete-offsets")
 def delete_offsets(
-    group: Annotated[str, typer.Option("--group", help="The group's name.")],
+    group: Annotated[str, typer.Option("--group", help="The group's name.", autocompletion=group_names)],
     topic: Annotated[
-        list[str], typer.Option("--topic", help="A topic, or topic:0,2 for some partitions. May be given often.")
+        list[str],
+        typer.Option(
+            "--topic", help="A topic, or topic:0,2 for some partitions. May be given often.", autocompletion=topic_names
+        ),
     ],
     bootstrap_server: BootstrapOption = DEFAULT_BOOTSTRAP,
     command_config: CommandConfigOption = None,

@@ -11,6 +11,7 @@ from typing import Annotated, Any, BinaryIO, Literal
 
 import typer
 
+from odradek.cli.completion import topic_names
 from odradek.cli.connect import (
     DEFAULT_BOOTSTRAP,
     BootstrapOption,
@@ -35,7 +36,7 @@ POLL_S = 0.1
 
 @app.command()
 def produce(
-    topic: Annotated[str, typer.Option("--topic", help="The topic to write to.")],
+    topic: Annotated[str, typer.Option("--topic", help="The topic to write to.", autocompletion=topic_names)],
     file: Annotated[
         list[Path] | None, typer.Option("--file", help="Read this instead of standard input; may be given often.")
     ] = None,

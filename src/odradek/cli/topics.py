@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from odradek.cli.completion import topic_names
 from odradek.cli.connect import (
     DEFAULT_BOOTSTRAP,
     BootstrapOption,
@@ -25,9 +26,12 @@ if TYPE_CHECKING:
 
 app = typer.Typer(add_completion=False, no_args_is_help=True, help="Create, list, describe, alter and delete topics.")
 
-TopicOption = Annotated[str, typer.Option("--topic", help="The topic's name.")]
+TopicOption = Annotated[str, typer.Option("--topic", help="The topic's name.", autocompletion=topic_names)]
 PatternOption = Annotated[
-    str | None, typer.Option("--topic", help="A name, or a regular expression that must match the whole name.")
+    str | None,
+    typer.Option(
+        "--topic", help="A name, or a regular expression that must match the whole name.", autocompletion=topic_names
+    ),
 ]
 AssignmentOption = Annotated[
     str,
@@ -196,7 +200,12 @@ def alter(
 @app.command("delete")
 def delete(
     topic: Annotated[
-        list[str], typer.Option("--topic", help="A name, or a regular expression for whole names; may be given often.")
+        list[str],
+        typer.Option(
+            "--topic",
+            help="A name, or a regular expression for whole names; may be given often.",
+            autocompletion=topic_names,
+        ),
     ],
     if_exists: Annotated[bool, typer.Option("--if-exists", help="Do nothing where none exists.")] = False,
     bootstrap_server: BootstrapOption = DEFAULT_BOOTSTRAP,
