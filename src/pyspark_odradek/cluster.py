@@ -64,7 +64,7 @@ PASSING = frozenset(
     }
 )
 # A topic that was created a moment ago may not be known to every broker yet.
-UNKNOWN_TOPIC_PATIENCE_S = 3.0
+UNKNOWN_TOPIC_PATIENCE_S = 2.0
 FIRST_BACKOFF_S = 0.05
 LAST_BACKOFF_S = 1.0
 

@@ -71,20 +71,24 @@ class _Writer:
         if "headers" in self.columns and not boolean(lowered, "includeHeaders", True):
             del self.columns["headers"]
         self.config = producer_config(kafka_settings(lowered))
+        self._producer()  # a wrong setting is told here and not by the first task
 
     def write(self, iterator: Iterator[Any]) -> Written:
         """Produce all rows of a task and wait until each is acknowledged. Raises ClusterError, OptionError."""
         delivery = _Delivery()
-        try:
-            producer = Producer(self.config, logger=log)
-        except KafkaException as error:
-            raise OptionError(f"kafka.*: {error.args[0].str()}") from None
+        producer = self._producer()
         for batch in iterator:
             self._produce(producer, batch, delivery)
         while producer.flush(1.0) and not delivery.failures:
             continue  # delivery.timeout.ms ends it: every record is acknowledged or failed by then
         delivery.check()
         return Written(delivery.produced)
+
+    def _producer(self) -> Producer:
+        try:
+            return Producer(self.config, logger=log)
+        except KafkaException as error:
+            raise OptionError(f"kafka.*: {error.args[0].str()}") from None
 
     def _produce(self, producer: Producer, batch: Any, delivery: _Delivery) -> None:
         names = {name.lower(): name for name in batch.schema.names}

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import json
-import shutil
 import threading
 import time
 from pathlib import Path
 from typing import Any
 
 import pytest
-from confluent_kafka import Consumer, KafkaException, TopicPartition
+from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 from confluent_kafka.admin import NewPartitions
 
 from tests.spark.queries import drain, drained, load_stream, numbered
@@ -25,7 +24,7 @@ def committed(bootstrap: str, group: str, topic: str, partitions: int) -> list[i
         asked = [TopicPartition(topic, partition) for partition in range(partitions)]
         return [found.offset for found in consumer.committed(asked, timeout=30)]
     except KafkaException as error:  # the topic of offsets is only being made
-        assert error.args[0].retriable(), error
+        assert error.args[0].code() in (KafkaError.NOT_COORDINATOR, KafkaError.COORDINATOR_LOAD_IN_PROGRESS), error
         return []
     finally:
         consumer.close()
@@ -160,7 +159,6 @@ def test_lost_data_ends_the_query_with_the_exact_range(spark: Any, odradek: str,
     create_topic(odradek, topic)
     numbered(odradek, topic, range(10))
     drain(load_stream(spark, odradek, subscribe=topic), tmp_path)
-    shutil.copytree(tmp_path, tmp_path / "copy")
     numbered(odradek, topic, range(10, 50))
     client = admin(odradek)
     for future in client.delete_records([TopicPartition(topic, 0, 30)]).values():
