@@ -131,6 +131,10 @@ class _Input:
         self.size_bytes = size_bytes
         self.read_bytes = 0
 
+    @property
+    def is_file(self) -> bool:
+        return self.size_bytes is not None
+
     @classmethod
     def open(cls, path: Path, opened: ExitStack) -> _Input:
         try:
@@ -176,6 +180,8 @@ def _write(
 
     producer = made(Producer, settings)
     partitions = topic_partitions(producer, where, topic, troubles)
+    if not inputs[0].is_file and sys.stdin.isatty():
+        note("A record a line; Ctrl-D ends.")
     writer = _Writer(producer, topic, troubles)
     sizes = [source.size_bytes for source in inputs]
     total = None if None in sizes else sum(size for size in sizes if size is not None)

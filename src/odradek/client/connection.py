@@ -1,4 +1,4 @@
-"""One connection to a broker: requests go out as they come, answers are matched by correlation id.
+"""One connection to a broker: requests go out as they come, answers come in the same order.
 
 Requests are pipelined: `send` returns a future at once. The peer's versions are asked for first (`negotiate`), and
 every request is then sent in the newest version that both sides know (KIP-35, KIP-511).

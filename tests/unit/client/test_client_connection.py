@@ -1,9 +1,10 @@
-"""One connection: versions, answers by correlation id, and every way in which a peer can fail it."""
+"""One connection: versions, pipelined answers, and every way in which a peer can fail it."""
 
 from __future__ import annotations
 
 import asyncio
 import struct
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import pytest
@@ -65,42 +66,49 @@ async def test_a_peer_that_knows_only_old_versions_of_api_versions_is_asked_in_o
     connection.close()
 
 
-async def test_answers_are_matched_by_their_id_not_by_their_order(peer: ScriptedPeer) -> None:
+def held_back(peer: ScriptedPeer, count: int, order: Callable[[list[int]], Iterable[int]]) -> Any:
+    """Answers only when `count` requests wait, in the order given; an answer's content is its correlation id."""
     waiting: list[int] = []
 
-    def later(request: Any, version: int) -> Any:
+    def answer(request: Any, version: int) -> Any:
         waiting.append(len(peer.asked) - 1)
-        if len(waiting) < 3:
+        if len(waiting) < count:
             return None
         frames = [
             b"".join(encode_response(ApiKey.METADATA, version, number, MetadataResponse(cluster_id=str(number))))
-            for number in reversed(waiting)
+            for number in order(waiting)
         ]
         return b"".join(frames)
 
-    peer.on(ApiKey.METADATA, later)
+    return answer
+
+
+async def test_requests_are_pipelined_and_each_gets_its_answer(peer: ScriptedPeer) -> None:
+    peer.on(ApiKey.METADATA, held_back(peer, 3, list))
     connection = await connected(peer)
-    futures = [connection.send(MetadataRequest()) for _ in range(3)]
-    answers = await asyncio.gather(*futures)
+    answers = await asyncio.gather(*(connection.send(MetadataRequest()) for _ in range(3)))
     assert [answer.cluster_id for answer in answers if isinstance(answer, MetadataResponse)] == ["1", "2", "3"]
     connection.close()
 
 
-async def test_silence_ends_in_a_timeout_and_the_late_answer_harms_nobody(peer: ScriptedPeer) -> None:
+async def test_answers_out_of_order_close_the_connection(peer: ScriptedPeer) -> None:
+    peer.on(ApiKey.METADATA, held_back(peer, 2, reversed))
+    connection = await connected(peer)
+    futures = [connection.send(MetadataRequest()) for _ in range(2)]
+    for failure in await asyncio.gather(*futures, return_exceptions=True):
+        assert isinstance(failure, UnreachableError)
+        assert "the answer to request 2 came where that to 1 was due" in str(failure)
+
+
+async def test_a_connection_that_stopped_answering_is_given_up(peer: ScriptedPeer) -> None:
     peer.on(ApiKey.METADATA, lambda request, version: None)
     connection = await connected(peer)
+    also_waiting = connection.send(MetadataRequest())
     with pytest.raises(RequestTimeoutError, match=r"did not answer within 0\.05 s"):
         await connection.request(MetadataRequest(), MetadataResponse, timeout_s=0.05)
-
-    def both(request: Any, version: int) -> Any:
-        late = encode_response(ApiKey.METADATA, version, 1, MetadataResponse(cluster_id="late"))
-        prompt = encode_response(ApiKey.METADATA, version, 2, MetadataResponse(cluster_id="prompt"))
-        return b"".join([*late, *prompt])
-
-    peer.on(ApiKey.METADATA, both)
-    answer = await connection.request(MetadataRequest(), MetadataResponse, timeout_s=5)
-    assert answer.cluster_id == "prompt"
-    connection.close()
+    assert not connection.is_open
+    with pytest.raises(UnreachableError, match="stopped answering"):
+        await also_waiting
 
 
 async def test_a_peer_that_hangs_up_fails_what_waits_and_what_comes(peer: ScriptedPeer) -> None:
@@ -121,7 +129,7 @@ async def test_a_peer_that_hangs_up_fails_what_waits_and_what_comes(peer: Script
     [
         (b"HTTP/1.1 400 Bad Request\r\n\r\n", "does not speak Kafka's protocol"),
         (struct.pack(">i", -5) + b"x" * 20, "does not speak Kafka's protocol"),
-        (struct.pack(">ii", 4, 77), "no request"),
+        (struct.pack(">ii", 4, 77), "came where that to 1 was due"),
         (struct.pack(">iib", 5, 1, 0), "does not speak Kafka's protocol"),
     ],
 )
