@@ -15,12 +15,14 @@ from typing import Any, TypeVar, cast
 from odradek.common.config import OptionSpec
 from odradek.common.config_providers import Sources, resolve_variables
 from odradek.common.errors import ConfigError
-from odradek.common.listeners import ListenerAddress, parse_listeners, parse_protocol_map
+from odradek.common.listeners import ListenerAddress, parse_address, parse_listeners, parse_protocol_map
 from odradek.common.setting_rules import READ_BY_THE_NODE, WITHOUT_MEANING, check_quorum, check_relations
 from odradek.common.setting_table import Scope, Setting, Value, broker_synonyms, setting, table
 
 T = TypeVar("T")
 
+# The one setting that Kafka has no name for: where metrics are served, as host:port.
+METRICS_LISTENER = "odradek.metrics.listener"
 # Families of keys that Kafka takes without listing each: per listener, per provider, per plugin.
 _PREFIXES = ("listener.name.", "config.providers.", "metrics.jmx.", "ssl.", "sasl.", "rlmm.config.", "rsm.config.")
 # Keys of old clusters that Kafka 4 ignores quietly, because so many files still have them.
@@ -60,6 +62,11 @@ class BrokerSettings:
     @property
     def metadata_log_dir(self) -> str:
         return cast("str | None", self.values["metadata.log.dir"]) or self.log_dirs[0]
+
+    @property
+    def metrics_address(self) -> tuple[str, int] | None:
+        """Where to serve metrics; None where nobody asked for them."""
+        return parse_address(self.explicit.get(METRICS_LISTENER, ""))
 
     @property
     def inter_broker_listener_name(self) -> str:
@@ -151,6 +158,9 @@ def resolve(
     for key, text in given.items():
         row = known.get(key)
         if row is None:
+            if key == METRICS_LISTENER:
+                problems += [] if parse_address(text) else [f"{key}={text}: must be host:port"]
+                continue
             warning = _about_unknown(key, known)
             if warning:
                 warnings.append(warning)

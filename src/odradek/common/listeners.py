@@ -32,6 +32,14 @@ class ListenerAddress:
         return f"{self.name}://{host}:{self.port}"
 
 
+def parse_address(text: str) -> tuple[str, int] | None:
+    """`host:port` or `[::1]:port`; None where it is neither. Without a host it is all interfaces."""
+    host, colon, port = text.strip().rpartition(":")
+    if not colon or not port.isdigit() or int(port) > 65535:
+        return None
+    return host.removeprefix("[").removesuffix("]"), int(port)
+
+
 def parse_protocol_map(entries: Sequence[str]) -> tuple[dict[str, str], list[str]]:
     """`NAME:PROTOCOL` entries → protocol by upper-case name, and problems."""
     protocols, problems = {}, []

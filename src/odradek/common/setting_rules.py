@@ -58,6 +58,7 @@ READ_BY_THE_NODE = frozenset(
     }
 )
 _THREADS = "one event loop does this work; there is no pool to size"
+_REPORTERS = "metrics are served in Prometheus' format (odradek.metrics.listener); there are no Java classes to load"
 _PURGATORY = "waiting requests leave nothing behind that would have to be purged"
 # Taken without a warning, because what they tune does not exist here and leaving it out changes nothing for a client.
 WITHOUT_MEANING = {
@@ -73,8 +74,8 @@ WITHOUT_MEANING = {
     "fetch.purgatory.purge.interval.requests": _PURGATORY,
     "producer.purgatory.purge.interval.requests": _PURGATORY,
     "share.fetch.purgatory.purge.interval.requests": _PURGATORY,
-    "metric.reporters": "metrics are served in the Prometheus format; there are no Java classes to load",
-    "kafka.metrics.reporters": "metrics are served in the Prometheus format; there are no Java classes to load",
+    "metric.reporters": _REPORTERS,
+    "kafka.metrics.reporters": _REPORTERS,
     "log.cleaner.enable": "as in Kafka 4, topics that ask for compaction are compacted whatever this says",
 }
 

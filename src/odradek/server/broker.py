@@ -57,6 +57,7 @@ from odradek.server.handlers import HANDLERS
 from odradek.server.handlers.describe_configs import dynamic_layers
 from odradek.server.listeners import ConnectionConfig, Connections, ListenerSpec
 from odradek.server.membership import Membership, MembershipConfig
+from odradek.server.metrics_page import MetricsConnection, node_families
 from odradek.server.options import CONFIG_CLASSES
 from odradek.server.producer_ids import ProducerIdBlocks
 from odradek.server.upkeep import Upkeep, UpkeepConfig
@@ -280,6 +281,13 @@ class Broker:
             )
             self._listeners.append(listener)
             spec.port = listener.port
+        address = self.settings.metrics_address
+        if address is not None:
+            metrics = self.services.metrics
+            metrics.sources.append(lambda: node_families(self.dispatcher))
+            listener = await self._network.listen(lambda: MetricsConnection(metrics), *address)
+            self._listeners.append(listener)
+            _log.info("metrics are served", address=f"{address[0]}:{listener.port}")
 
     def _registration(self, storage: Storage) -> registration.BrokerRegistrationRequest:
         endpoints = []

@@ -18,6 +18,7 @@ from random import SystemRandom
 from types import TracebackType
 from typing import Any
 
+from odradek.common.metrics import Family
 from odradek.common.node_settings import load_node_settings
 from odradek.common.real_io import RealClock, RealDisk, RealNetwork
 from odradek.server.broker import Broker
@@ -61,6 +62,11 @@ class EmbeddedBroker:
         """Where the node keeps its files."""
         assert self._directory is not None, "the broker was never started"
         return self._directory
+
+    def metric_families(self) -> list[Family]:
+        """All metrics of the node, as of now; those by API and by log only with `odradek.metrics.listener`."""
+        assert self._broker is not None, "the broker does not run"
+        return self._broker.services.metrics.families()
 
     def start(self) -> EmbeddedBroker:
         """Start and return when clients are served.

@@ -1,0 +1,46 @@
+"""Metrics over HTTP: what is counted, in the format that Prometheus reads, and nothing for who asks otherwise."""
+
+from __future__ import annotations
+
+import socket
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from tests.support.clients import produce_all, read_all
+from tests.support.node import Node, free_port
+
+
+@pytest.fixture(scope="module")
+def scraped(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Node, int]]:
+    port = free_port()
+    with Node(tmp_path_factory.mktemp("metrics"), {"odradek.metrics.listener": f"127.0.0.1:{port}"}) as node:
+        yield node, port
+
+
+def test_what_was_written_and_read_is_counted(scraped: tuple[Node, int]) -> None:
+    node, port = scraped
+    produce_all(node.bootstrap, "counted", [(None, b"v" * 100)] * 50)
+    assert len(read_all(node.bootstrap, "counted")) == 50
+    with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=10) as answer:
+        assert answer.headers["Content-Type"].startswith("text/plain")
+        families = {family.name: family for family in text_string_to_metric_families(answer.read().decode())}
+    assert families["odradek_produced_records"].samples[0].value == 50
+    assert families["odradek_fetched_bytes"].samples[0].value > 5000
+    ends = {(s.labels["topic"], s.labels["partition"]): s.value for s in families["odradek_log_end_offset"].samples}
+    assert ends["counted", "0"] == 50
+    assert any(s.labels["api"] == "Produce" and s.value >= 1 for s in families["odradek_requests"].samples)
+
+
+def test_other_paths_and_methods_are_refused_and_silence_is_not_waited_for(scraped: tuple[Node, int]) -> None:
+    _, port = scraped
+    with pytest.raises(urllib.error.HTTPError, match="404"):
+        urllib.request.urlopen(f"http://127.0.0.1:{port}/", timeout=10)
+    with pytest.raises(urllib.error.HTTPError, match="405"):
+        urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", data=b"x", timeout=10)
+    with socket.create_connection(("127.0.0.1", port)) as flood:
+        flood.sendall(b"x" * 20_000)
+        assert b"431" in flood.recv(1000)
