@@ -7,7 +7,7 @@ writes the format, is imported at the first scrape.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any, cast
 
 from odradek.common.metrics import Family, Metrics, Sample
@@ -51,7 +51,7 @@ def node_families(dispatcher: Dispatcher) -> Iterator[Family]:
     yield Family("odradek_log_high_watermark", "gauge", "A log's high watermark.", _samples(per_log, "high_watermark"))
 
 
-def _samples(items: list[tuple[Any, tuple[tuple[str, str], ...]]], attribute: str) -> tuple[Sample, ...]:
+def _samples(items: Iterable[tuple[Any, tuple[tuple[str, str], ...]]], attribute: str) -> tuple[Sample, ...]:
     return tuple(Sample(getattr(item, attribute), labels) for item, labels in items)
 
 

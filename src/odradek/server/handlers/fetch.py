@@ -54,8 +54,8 @@ _FIRST_WITH_TOPIC_IDS = 13
 _FIRST_WITH_LEADERS = 12
 # Long polls over all connections; beyond it a Fetch is answered at once with what there is.
 MAX_PARKED = 50_000
-# No reason to answer before max_wait_ms where other partitions are waited for: a reader of a topic that was just deleted
-# would ask again and again.
+# No reason to answer before max_wait_ms where other partitions are waited for: a reader of a topic that was just
+# deleted would ask again and again.
 _NOT_THERE = (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID)
 _HINTED = (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH)
 
