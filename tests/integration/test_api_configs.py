@@ -115,9 +115,14 @@ class TestDescribe:
             False,
         )
 
-    def test_secrets_are_never_told(self, calls: Calls) -> None:
-        found = setting(calls, BROKER, "1", "ssl.keystore.password")
-        assert (found.value, found.is_sensitive) == (None, True)
+    def test_secrets_are_never_told(self, tmp_path_factory: pytest.TempPathFactory) -> None:
+        settings: dict[str, object] = {"ssl.key.password": "hush-hush"}
+        with Node(tmp_path_factory.mktemp("node"), settings) as node, Calls(node.port) as calls:
+            found = setting(calls, BROKER, "1", "ssl.key.password", include_synonyms=True)
+            assert (found.value, found.is_sensitive, found.config_source) == (None, True, FILE_SOURCE)
+            assert [each.value for each in found.synonyms] == [None]
+            everything = describe(calls, BROKER, "1", include_synonyms=True)
+            assert "hush-hush" not in repr(everything)
 
     @pytest.mark.parametrize(
         ("kind", "name", "expected"),

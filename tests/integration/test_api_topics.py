@@ -76,6 +76,7 @@ class TestCreate:
         assert (answer.num_partitions, answer.replication_factor) == (3, 1)
         assert answer.topic_id != UUID(int=0)
         assert {config.name: config.value for config in answer.configs or []}["retention.ms"] == "5000"
+        calls.wait_for_leaders(topic.name, 3)
         found = one(metadata(calls, topic.name).topics)
         assert (found.topic_id, len(found.partitions)) == (answer.topic_id, 3)
         assert {(p.leader_id, p.leader_epoch, *p.replica_nodes, *p.isr_nodes) for p in found.partitions} == {
@@ -201,6 +202,7 @@ class TestCreatePartitions:
         calls.wait_for_leaders(topic, 3)
         assert [calls.list_end(topic, partition) for partition in range(3)] == [2, 0, 0]
         assert self.grow(calls, topic, 4, [[1]]) == "NONE"
+        calls.wait_for_leaders(topic, 4)
         assert len(one(metadata(calls, topic).topics).partitions) == 4
 
     @pytest.mark.parametrize(
