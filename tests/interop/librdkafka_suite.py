@@ -98,7 +98,7 @@ def run_test(
     """Run one test of librdkafka in a process and a folder of its own.
 
     Args:
-        number: of the test, four digits.
+        number: of the test, four digits; with `/` and the name of a function behind it, only its subtests run.
         bootstrap: the broker, host:port.
         folder: empty; gets the configuration and the output.
         quick: librdkafka's quick mode, which turns many subtests off.
@@ -106,6 +106,7 @@ def run_test(
         environment: further variables.
         timeout_s: the process is killed after it, and the test has failed.
     """
+    number, _, subtests = number.partition("/")
     folder.mkdir(parents=True, exist_ok=True)
     config = folder / "test.conf"
     config.write_text(f"bootstrap.servers={bootstrap}\ntest.topic.random=true\n")
@@ -118,6 +119,7 @@ def run_test(
         "TEST_KAFKA_VERSION": BROKER_VERSION,
         "KAFKA_PATH": str(write_tools(folder)),
         "TESTS": number,
+        **({"SUBTESTS": f"{subtests}:"} if subtests else {}),
         **(environment or {}),
     }
     output = folder / "output.txt"
@@ -135,16 +137,20 @@ def run_test(
             )
         except subprocess.TimeoutExpired:
             return Outcome("FAILED", 0, timeout_s, f"still running after {timeout_s:.0f} s: {_last_words(output)}")
-    return _read_outcome(output, number, time.monotonic() - started)
+    outcome = _read_outcome(output, number, time.monotonic() - started)
+    if subtests and outcome.status == "PASSED" and outcome.subtest_count == 0:
+        return Outcome("FAILED", 0, outcome.seconds, f"no subtest is named {subtests}")
+    return outcome
 
 
 def _read_outcome(output: Path, number: str, seconds: float) -> Outcome:
     text = _plain_text(output)
-    subtests = len(re.findall(r": PASS \]", text))
-    summary = re.search(rf"\| +{number}_\S+ +\| +(\w+) \|", text)
-    if summary is None:  # an assertion that failed ends the process before its summary
+    subtests = len(re.findall(r": PASS (\([\d.]+s\) )?\]", text))
+    # One line for each test of the number: those that need no broker are others, and are skipped.
+    summary = set(re.findall(rf"\| +{number}_\S+ +\| +(\w+) \|", text))
+    if not summary:  # an assertion that failed ends the process before its summary
         return Outcome("FAILED", subtests, seconds, f"ended without a summary: {_last_words(output)}")
-    status = summary.group(1)
+    status = next((each for each in ("FAILED", "PASSED") if each in summary), "SKIPPED")
     return Outcome(status, subtests, seconds, "" if status == "PASSED" else _last_words(output))
 
 
