@@ -7,7 +7,7 @@ JAVA   := . tools/java.sh
 ARGS   ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-slow check format docs generate golden bench interop lock clean
+.PHONY: help setup demo test test-slow check format docs generate golden bench interop sim lock clean
 
 help: ## Print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -53,6 +53,9 @@ bench: $(STAMP) ## Compare with Apache Kafka on this machine (needs Maven; ARGS=
 
 interop: $(STAMP) ## The suites of librdkafka and kafka-python, and foreign clients, in full
 	@$(JAVA) && $(PYTHON) -m pytest -m interop tests/interop $(ARGS)
+
+sim: $(STAMP) ## Simulated worlds: SEEDS=200 of them, or SEED=17 with its timeline, SHRINK=1 leaves out what it does not need
+	@PYTHONHASHSEED=0 $(PYTHON) -m tests.sim $(if $(SEED),--seed $(SEED) $(if $(SHRINK),--shrink),--seeds $(or $(SEEDS),200) --first $(or $(FIRST),1))
 
 lock: $(STAMP) ## Resolve requirements/dev.txt anew from pyproject.toml
 	@$(VENV)/bin/pip install -q pip-tools

@@ -80,7 +80,7 @@ def shrink(seed: int) -> int:
 def failure(report: Report) -> str:
     """What went wrong in a run, and the line that shows it again."""
     problems = "\n".join(f"    {problem}" for problem in report.problems[:12])
-    return f"seed {report.seed} failed:\n{problems}\n  to see it: python -m tests.sim --seed {report.seed}"
+    return f"seed {report.seed} failed:\n{problems}\n  to see it: make sim SEED={report.seed}"
 
 
 if __name__ == "__main__":
