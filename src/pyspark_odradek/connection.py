@@ -89,10 +89,15 @@ def _tls_context(settings: Mapping[str, str]) -> ssl.SSLContext:
         if kind != "PEM" or settings.get(f"ssl.{side}.location", "").endswith((".jks", ".p12")):
             raise OptionError(f"kafka.ssl.{side}.type must be PEM, not {kind}: convert the store with openssl")
     authorities = settings.get("ssl.truststore.location") or settings.get("ssl.ca.location")
-    context = ssl.create_default_context(cafile=authorities, cadata=settings.get("ssl.truststore.certificates"))
     chain = settings.get("ssl.keystore.location") or settings.get("ssl.certificate.location")
-    if chain:
-        context.load_cert_chain(chain, settings.get("ssl.key.location"), settings.get("ssl.key.password"))
+    key = settings.get("ssl.key.location")
+    try:
+        context = ssl.create_default_context(cafile=authorities, cadata=settings.get("ssl.truststore.certificates"))
+        if chain:
+            context.load_cert_chain(chain, key, settings.get("ssl.key.password"))
+    except OSError as error:  # no such file, or no PEM in it
+        files = ", ".join(filter(None, (authorities, chain, key)))
+        raise OptionError(f"kafka.ssl.*: cannot read {files or 'the certificates'}: {error}") from None
     # An empty value is Kafka's way to switch the check of the host's name off.
     if settings.get("ssl.endpoint.identification.algorithm", "https") == "":
         context.check_hostname = False

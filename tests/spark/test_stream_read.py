@@ -169,6 +169,19 @@ def test_lost_data_ends_the_query_with_the_exact_range(spark: Any, odradek: str,
     assert drained(spark, tmp_path) == [*range(10), *range(30, 50)]
 
 
+def test_a_topic_that_was_made_anew_is_a_loss(spark: Any, odradek: str, topic: str, tmp_path: Path) -> None:
+    create_topic(odradek, topic)
+    numbered(odradek, topic, range(10))
+    drain(load_stream(spark, odradek, subscribe=topic), tmp_path)
+    admin(odradek).delete_topics([topic], operation_timeout=30)[topic].result(timeout=30)
+    create_topic(odradek, topic)
+    numbered(odradek, topic, range(100, 104))
+    with pytest.raises(Exception, match="the log now ends at 4: it was cut, or the topic was created anew"):
+        drain(load_stream(spark, odradek, subscribe=topic), tmp_path)
+    drain(load_stream(spark, odradek, subscribe=topic, failOnDataLoss=False), tmp_path)
+    assert drained(spark, tmp_path) == [*range(10), *range(100, 104)]
+
+
 def test_the_offsets_in_the_checkpoint_are_those_of_sparks_kafka_source(
     spark: Any, odradek: str, topic: str, tmp_path: Path
 ) -> None:

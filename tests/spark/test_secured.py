@@ -1,0 +1,129 @@
+"""A cluster behind TLS and SASL/PLAIN, with settings as Kafka's Java client has them. Apache Kafka is that cluster."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pyspark_odradek.cluster import ClientSettings, Cluster
+from pyspark_odradek.connection import security_from
+from pyspark_odradek.errors import ClusterError, OptionError
+from tests.spark.queries import values
+from tests.support.apache_kafka import ApacheKafka, require_kafka
+from tests.support.clients import create_topic
+
+PLAIN = "org.apache.kafka.common.security.plain.PlainLoginModule required"
+
+
+def jaas(password: str) -> str:
+    return f'{PLAIN} username="ann" password="{password}";'
+
+
+@pytest.fixture(scope="module")
+def certificate(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with key.pem and cert.pem, which names localhost."""
+    if shutil.which("openssl") is None:
+        pytest.skip("needs openssl to make a certificate")
+    folder = tmp_path_factory.mktemp("tls")
+    subject = ["-subj", "/CN=localhost", "-addext", "subjectAltName=DNS:localhost"]
+    command = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", *subject]
+    done = subprocess.run(
+        [*command, "-keyout", str(folder / "key.pem"), "-out", str(folder / "cert.pem")], capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr
+    (folder / "both.pem").write_text((folder / "key.pem").read_text() + (folder / "cert.pem").read_text())
+    return folder
+
+
+@pytest.fixture(scope="module")
+def secured(tmp_path_factory: pytest.TempPathFactory, certificate: Path) -> Iterator[tuple[ApacheKafka, str]]:
+    """A node with a listener in the clear, for the tests themselves, and one with SASL_SSL; its address is told too."""
+    from tests.support.node import free_port
+
+    require_kafka()
+    kafka = ApacheKafka(tmp_path_factory.mktemp("secured"), heap="300m")
+    port = free_port()
+    kafka.settings |= {
+        "listeners": f"{kafka.settings['listeners']},SAFE://localhost:{port}",
+        "advertised.listeners": f"{kafka.settings['advertised.listeners']},SAFE://localhost:{port}",
+        "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT,SAFE:SASL_SSL",
+        "sasl.enabled.mechanisms": "PLAIN",
+        "listener.name.safe.plain.sasl.jaas.config": f'{PLAIN} user_ann="s3cret";',
+        "listener.name.safe.ssl.keystore.type": "PEM",
+        "listener.name.safe.ssl.keystore.location": certificate / "both.pem",
+    }
+    with kafka:
+        create_topic(kafka.bootstrap, "safe")
+        yield kafka, f"localhost:{port}"
+
+
+def options(address: str, certificate: Path, password: str = "s3cret") -> dict[str, str]:
+    return {
+        "bootstrap.servers": address,
+        "security.protocol": "SASL_SSL",
+        "sasl.mechanism": "PLAIN",
+        "sasl.jaas.config": jaas(password),
+        "ssl.truststore.type": "PEM",
+        "ssl.truststore.location": str(certificate / "cert.pem"),
+        "default.api.timeout.ms": "5000",
+    }
+
+
+def test_written_and_read(spark: Any, secured: tuple[ApacheKafka, str], certificate: Path) -> None:
+    settings = {f"kafka.{name}": value for name, value in options(secured[1], certificate).items()}
+    producing = {name: value for name, value in settings.items() if "api.timeout" not in name}
+    frame = spark.createDataFrame([("a",), ("b",)], "value string").coalesce(1)
+    frame.write.format("odradek").options(**producing, topic="safe").mode("append").save()
+    assert sorted(values(spark.read.format("odradek").options(**settings, subscribe="safe").load())) == [b"a", b"b"]
+
+
+def test_a_wrong_password_is_told_at_once(secured: tuple[ApacheKafka, str], certificate: Path) -> None:
+    cluster = Cluster(ClientSettings.parse(options(secured[1], certificate, "guess")))
+    with pytest.raises(ClusterError, match="refused ann: Authentication failed") as raised:
+        cluster.partitions(None)
+    assert "guess" not in str(raised.value)
+
+
+def test_an_unknown_authority_is_refused(secured: tuple[ApacheKafka, str], certificate: Path) -> None:
+    settings = options(secured[1], certificate) | {"default.api.timeout.ms": "300"}
+    del settings["ssl.truststore.location"]
+    with pytest.raises(ClusterError, match="CERTIFICATE_VERIFY_FAILED"):
+        Cluster(ClientSettings.parse(settings)).partitions(None)
+
+
+def test_a_name_that_the_certificate_has_not(secured: tuple[ApacheKafka, str], certificate: Path) -> None:
+    address = secured[1].replace("localhost", "127.0.0.1")
+    settings = options(address, certificate) | {"default.api.timeout.ms": "300"}
+    with pytest.raises(ClusterError, match=r"127\.0\.0\.1"):
+        Cluster(ClientSettings.parse(settings)).partitions(None)
+    unchecked = settings | {"ssl.endpoint.identification.algorithm": "", "default.api.timeout.ms": "5000"}
+    cluster = Cluster(ClientSettings.parse(unchecked))
+    assert cluster.partitions(["safe"]) == {"safe": [0]}
+    cluster.close()
+
+
+@pytest.mark.parametrize(
+    ("settings", "sentence"),
+    [
+        ({"security.protocol": "TLS"}, "security.protocol=TLS is unknown"),
+        ({"security.protocol": "SASL_SSL", "sasl.mechanism": "GSSAPI"}, "GSSAPI is not supported; PLAIN is"),
+        ({"security.protocol": "SASL_PLAINTEXT", "sasl.mechanism": "PLAIN"}, "must hold username and password"),
+        ({"security.protocol": "SSL", "ssl.truststore.location": "store.jks"}, "must be PEM"),
+        ({"security.protocol": "SSL", "ssl.truststore.type": "PKCS12"}, "must be PEM, not PKCS12"),
+        ({"security.protocol": "SSL", "ssl.truststore.location": "/no/such.pem"}, "cannot read /no/such.pem"),
+        ({"security.protocol": "SSL", "ssl.truststore.location": __file__}, "test_secured.py: .*NO_CERTIFICATE"),
+    ],
+)
+def test_settings_that_cannot_be(settings: dict[str, str], sentence: str) -> None:
+    with pytest.raises(OptionError, match=sentence):
+        security_from(settings)
+
+
+def test_a_password_is_not_shown() -> None:
+    settings = ClientSettings.parse({"bootstrap.servers": "h:1", "sasl.jaas.config": jaas("s3cret")})
+    assert "s3cret" not in repr(settings)
