@@ -15,6 +15,7 @@ def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Node]:
     """A running node, one for each test module."""
     with Node(tmp_path_factory.mktemp("node")) as running:
         yield running
+        assert_no_traceback(running)
 
 
 @pytest.fixture
@@ -22,3 +23,10 @@ def own_node(tmp_path: Path) -> Iterator[Node]:
     """A running node for one test alone: to kill, fill and misconfigure."""
     with Node(tmp_path / "node") as running:
         yield running
+        assert_no_traceback(running)
+
+
+def assert_no_traceback(node: Node) -> None:
+    """Whatever a test sent: what a client can cause is one line in the log, and never our own stack."""
+    said = node.log_text()
+    assert "Traceback" not in said, said[max(0, said.index("Traceback") - 500) :][:3000]
