@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Iterator
 from typing import Any
 from uuid import UUID
@@ -11,6 +12,7 @@ import pytest
 from odradek.protocol.apis import ApiKey
 from odradek.protocol.messages import describe_quorum_request as quorum_request
 from odradek.protocol.messages.api_versions_request import ApiVersionsRequest
+from odradek.protocol.messages.create_topics_request import CreatableTopic, CreateTopicsRequest
 from odradek.protocol.messages.describe_cluster_request import DescribeClusterRequest
 from odradek.protocol.messages.describe_log_dirs_request import DescribableLogDirTopic, DescribeLogDirsRequest
 from odradek.protocol.messages.describe_log_dirs_response import DescribeLogDirsResult
@@ -18,7 +20,7 @@ from odradek.protocol.messages.describe_quorum_response import DescribeQuorumRes
 from odradek.protocol.messages.metadata_request import MetadataRequest
 from odradek.protocol.messages.update_features_request import FeatureUpdateKey, UpdateFeaturesRequest
 from odradek.protocol.messages.update_features_response import UpdateFeaturesResponse
-from tests.support.api_calls import Calls, fresh_name, name_of, one
+from tests.support.api_calls import Calls, batch, batch_count, fetch_topic, fresh_name, name_of, one
 from tests.support.node import Node
 
 BROKERS, CONTROLLERS = 1, 2
@@ -192,3 +194,38 @@ class TestUpdateFeatures:
         answer = self.ask(calls, "transaction.version", level - 1, SAFE_DOWNGRADE, validate_only=True)
         assert not answer.error_code
         assert self.levels(calls) == before
+
+
+@pytest.mark.only_ours
+def test_a_directory_that_is_lost_takes_only_its_partitions(tmp_path_factory: pytest.TempPathFactory) -> None:
+    root = tmp_path_factory.mktemp("node")
+    kept, lost = root / "kept", root / "lost"
+    with Node(root, {"log.dirs": f"{kept},{lost}"}) as node, Calls(node.port) as calls:
+        topic = calls.create_topic(4)
+        for partition in range(4):
+            calls.fill(topic, 2, partition=partition)
+        here = [number for number in range(4) if (kept / f"{topic}-{number}").exists()]
+        gone = [number for number in range(4) if number not in here]
+        assert len(here) == len(gone) == 2
+
+        shutil.rmtree(lost)
+        lost.write_text("no directory any more")
+        request = CreateTopicsRequest(topics=[CreatableTopic(name="next", num_partitions=4, replication_factor=1)])
+        assert not one(calls.ask(ApiKey.CREATE_TOPICS, 5, request).topics).error_code
+
+        for partition in gone:
+            answer = calls.produce(topic, batch(b"x"), partition=partition)
+            assert name_of(answer.error_code) == "KAFKA_STORAGE_ERROR"
+            part = one(one(calls.fetch(fetch_topic(topic, {partition: 0})).responses).partitions)
+            assert name_of(part.error_code) == "KAFKA_STORAGE_ERROR"
+        for partition in here:
+            calls.fill(topic, 1, partition=partition)
+            part = one(one(calls.fetch(fetch_topic(topic, {partition: 0})).responses).partitions)
+            assert batch_count(part.records) == 3
+        told = calls.ask(ApiKey.DESCRIBE_LOG_DIRS, 4, DescribeLogDirsRequest(topics=None)).results
+        assert {each.log_dir: name_of(each.error_code) for each in told} == {
+            str(kept): "NONE",
+            str(lost): "KAFKA_STORAGE_ERROR",
+        }
+        assert node.log_text().count("log directory offline") == 1
+        assert "Traceback" not in node.log_text()
