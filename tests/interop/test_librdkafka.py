@@ -27,6 +27,11 @@ CORE = (
 GROUPS = "0018 0019 0033 0040 0045 0050 0051 0056 0061 0069 0089 0091 0093 0099 0102 0113 0118 0122 0127 0130 0132 0137"
 TRANSACTIONS = "0075 0076 0086 0090 0094 0098 0103 0129"
 SHARE = "0170 0171 0172 0173 0174 0175 0176 0177 0178 0179 0180 0181 0184 0185"
+# Those that reach a broker and belong to none of the other selections.
+OTHERS = (
+    "0016 0020 0021 0035 0038 0039 0042 0049 0053 0055 0057 0060 0063 0064 0065 0068 0082 0083 0084 0088 0101 0114 "
+    "0123 0125"
+)
 # Of 0081, which ends at its first subtest that fails: those about groups, offsets, configurations and topics.
 ADMIN_PARTS = (
     "CreateTopics DeleteTopics CreatePartitions AlterConfigs IncrementalAlterConfigs DescribeConfigs "
@@ -57,6 +62,7 @@ AUTHORIZED: dict[str, object] = {
 SUITES = (
     Suite("librdkafka-core-quick", tuple(CORE.split()), quick=True, timeout_s=120, slow=False),
     Suite("librdkafka-core", tuple(CORE.split())),
+    Suite("librdkafka-others", tuple(OTHERS.split())),
     Suite(
         "librdkafka-groups", tuple(GROUPS.split()), timeout_s=1200, settings={"group.initial.rebalance.delay.ms": 3000}
     ),

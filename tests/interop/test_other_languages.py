@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import subprocess
@@ -9,14 +10,18 @@ from pathlib import Path
 
 import pytest
 
+from tests.interop import known_failures
 from tests.interop.packages import MissingError, cache_folder, require_command, run_step
 from tests.support.apache_kafka import ApacheKafka, require_kafka, run_tool
 from tests.support.clients import create_topic
 from tests.support.node import Node
 
-pytestmark = [pytest.mark.interop, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.interop, pytest.mark.timeout(600)]
 
 HERE = Path(__file__).parent
+FRANZ_GO = "franz-go"
+# Tests and subtests; fewer would mean that they were not built.
+FRANZ_GO_COUNT = 30
 
 
 def run_program(command: list[str], **environment: str) -> str:
@@ -43,6 +48,20 @@ def test_franz_go(broker: Node | ApacheKafka) -> None:
 
 
 @pytest.mark.slow
+def test_franz_go_own_tests(broker: Node | ApacheKafka, tmp_path: Path) -> None:
+    """Those of the client package: producing, direct consumption, and groups of every kind that move records on."""
+    try:
+        folder = franz_go_sources()
+    except MissingError as error:
+        pytest.skip(f"no franz-go: {error}")
+    unwanted = "|".join(known_failures.not_run(FRANZ_GO)) or "^$"
+    outcomes = run_go_tests(folder / "pkg" / "kgo", broker.bootstrap, unwanted, tmp_path / "output.txt")
+    assert len(outcomes) >= FRANZ_GO_COUNT, f"only {len(outcomes)} tests ran"
+    failed = [name for name, outcome in outcomes.items() if outcome == "fail"]
+    assert not failed, f"{failed}:\n{(tmp_path / 'output.txt').read_text()[-3000:]}"
+
+
+@pytest.mark.slow
 def test_kafkajs(broker: Node | ApacheKafka) -> None:
     try:
         folder = install_node_program()
@@ -62,6 +81,29 @@ def build_go_program() -> Path:
             shutil.copy(source, folder / source.name)
         run_step([go, "build", "-mod=mod", "-o", "smoke", "."], folder, folder / "built.txt", "go build")
         return folder / "smoke"
+
+
+def franz_go_sources() -> Path:
+    """Where Go keeps the module that our program is pinned to; raises MissingError."""
+    go = require_command("go")
+    build_go_program()
+    with cache_folder("interop-go") as folder:
+        command = [go, "list", "-mod=mod", "-m", "-f", "{{.Dir}}", "github.com/twmb/franz-go"]
+        done = subprocess.run(command, cwd=folder, capture_output=True, text=True)
+    if done.returncode != 0 or not done.stdout.strip():
+        raise MissingError(f"go list failed: {done.stderr[-300:]}")
+    return Path(done.stdout.strip())
+
+
+def run_go_tests(folder: Path, bootstrap: str, unwanted: str, output: Path) -> dict[str, str]:
+    """Test or subtest → "pass", "fail" or "skip"."""
+    environment = {**os.environ, "KGO_SEEDS": bootstrap, "KGO_TEST_RF": "1", "KGO_TEST_RECORDS": "20000"}
+    command = ["go", "test", "-mod=mod", "-count=1", "-json", "-timeout=500s", f"-skip={unwanted}", "."]
+    with output.open("wb") as out:
+        subprocess.run(command, cwd=folder, env=environment, stdout=out, stderr=subprocess.STDOUT, timeout=560)
+    lines = [json.loads(line) for line in output.read_text().splitlines() if line.startswith("{")]
+    ends = [line for line in lines if line["Action"] in ("pass", "fail", "skip") and "Test" in line]
+    return {line["Test"]: line["Action"] for line in ends}
 
 
 def install_node_program() -> Path:
