@@ -28,7 +28,7 @@ def calls(node: Node) -> Iterator[Calls]:
         yield connection
 
 
-def describe(calls: Calls, kind: int, name: str, *keys: str, version: int = 4, **fields: bool) -> DescribeConfigsResult:
+def describe(calls: Calls, kind: int, name: str, *keys: str, version: int = 4, **fields: Any) -> DescribeConfigsResult:
     resource = DescribeConfigsResource(
         resource_type=kind, resource_name=name, configuration_keys=list(keys) if keys else None
     )
@@ -68,11 +68,12 @@ class Eventually:
     """A setting that a broker hears of a moment after the controller took it."""
 
     def __init__(self, calls: Calls, kind: int, name: str, key: str) -> None:
-        self.ask = lambda: setting(calls, kind, name, key)
+        self._calls = calls
+        self._what = (kind, name, key)
 
     def is_(self, value: str | None, source: int | None = None) -> bool:
         for _ in range(200):
-            found = self.ask()
+            found = setting(self._calls, *self._what)
             if found.value == value and source in (None, found.config_source):
                 return True
         return False

@@ -18,6 +18,7 @@ from tests.support.api_calls import (
     Calls,
     batch,
     batch_count,
+    bytes_of,
     fetch_request,
     fetch_topic,
     fresh_name,
@@ -55,7 +56,7 @@ class TestOffsets:
         sent = [*calls.fill(topic, 3), batch(b"a", b"b", b"c", compression="zstd")]
         calls.produce(topic, sent[-1])
         answer = calls.read(topic)
-        found = bytes(answer.records)
+        found = bytes_of(answer.records)
         assert (answer.high_watermark, answer.last_stable_offset, answer.log_start_offset) == (6, 6, 0)
         places = list(read_batches(found))
         assert [header.base_offset for _, header in places] == [0, 1, 2, 3]
@@ -90,7 +91,7 @@ class TestOffsets:
         found = set()
         for version in range(4, 19):
             named = fetch_topic(topic_id if version >= FIRST_WITH_IDS else topic, {0: 3})
-            found.add(bytes(calls.fetch(named, version=version).responses[0].partitions[0].records))
+            found.add(bytes_of(calls.fetch(named, version=version).responses[0].partitions[0].records))
         assert len(found) == 1
         assert batch_count(found.pop()) == 7
 

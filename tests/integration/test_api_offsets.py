@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
@@ -57,10 +58,11 @@ def topic(node: Node) -> str:
 class TestListOffsets:
     @staticmethod
     def ask(
-        calls: Calls, topic: str, timestamp: int, version: int = 9, partition: int = 0, **fields: int
+        calls: Calls, topic: str, timestamp: int, version: int = 9, partition: int = 0, **fields: Any
     ) -> ListOffsetsPartitionResponse:
-        epoch = {"current_leader_epoch": fields.pop("epoch")} if "epoch" in fields else {}
-        wanted = ListOffsetsPartition(partition_index=partition, timestamp=timestamp, **epoch)
+        wanted = ListOffsetsPartition(
+            partition_index=partition, timestamp=timestamp, current_leader_epoch=fields.pop("epoch", -1)
+        )
         request = ListOffsetsRequest(topics=[ListOffsetsTopic(name=topic, partitions=[wanted])], **fields)
         found: ListOffsetsPartitionResponse = calls.ask(ApiKey.LIST_OFFSETS, version, request).topics[0].partitions[0]
         return found

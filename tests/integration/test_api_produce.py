@@ -20,6 +20,7 @@ from odradek.record.reader import read_batches, read_records
 from tests.support.api_calls import (
     Calls,
     batch,
+    bytes_of,
     fresh_name,
     name_of,
     one,
@@ -159,7 +160,7 @@ def _refused_and_the_next_one_taken(calls: Calls, topic: str, data: Any, expecte
 def test_every_codec_is_kept_as_it_came(calls: Calls, codec: str) -> None:
     topic = calls.create_topic()
     assert not calls.produce(topic, SQUEEZED[codec]).error_code
-    stored = bytes(calls.read(topic).records)
+    stored = bytes_of(calls.read(topic).records)
     # All but base offset and leader epoch, which are the log's to give and outside of the checksum.
     assert stored[MAGIC_BYTE:] == SQUEEZED[codec][MAGIC_BYTE:]
     assert values_in(stored) == [b"again" * 20] * 3
@@ -200,7 +201,7 @@ class TestTimestamps:
         before = now_ms()
         answer = calls.produce(topic, batch(b"a", b"b", timestamp_ms=before + 10 * HOUR_MS))
         assert before <= answer.log_append_time_ms <= now_ms()
-        stored = bytes(calls.read(topic).records)
+        stored = bytes_of(calls.read(topic).records)
         _, header = next(iter(read_batches(stored)))
         assert {record.timestamp_ms for record in read_records(stored, header)} == {answer.log_append_time_ms}
 

@@ -46,7 +46,7 @@ def create(calls: Calls, *topics: CreatableTopic, version: int = 7, validate_onl
     return sorted(answers, key=lambda answer: order.index(answer.name))
 
 
-def topic_of(name: str | None = None, partitions: int = 1, factor: int = 1, **configs: str | None) -> CreatableTopic:
+def topic_of(name: str | None = None, partitions: int = 1, factor: int = 1, **configs: Any) -> CreatableTopic:
     settings = [CreatableTopicConfig(name=key.replace("_", "."), value=value) for key, value in configs.items()]
     return CreatableTopic(
         name=fresh_name() if name is None else name,
@@ -149,7 +149,8 @@ class TestCreate:
         ],
     )
     def test_settings(self, calls: Calls, key: str, value: str | None) -> None:
-        assert name_of(created(calls, topic_of(**{key: value})).error_code) == "INVALID_CONFIG"
+        configs: dict[str, Any] = {key: value}
+        assert name_of(created(calls, topic_of(**configs)).error_code) == "INVALID_CONFIG"
 
     def test_only_checked_is_not_made(self, calls: Calls) -> None:
         topic = topic_of(partitions=4)

@@ -207,9 +207,14 @@ def fetch_request(*topics: FetchTopic, **fields: Any) -> FetchRequest:
     return FetchRequest(topics=list(topics), **(settings | fields))
 
 
+def bytes_of(records: Any) -> bytes:
+    """Fetched records as they came."""
+    return bytes(records or b"")
+
+
 def values_in(records: Any) -> list[bytes | None]:
     """The values of all records in fetched bytes."""
-    data = bytes(records or b"")
+    data = bytes_of(records)
     return [
         record.value
         for position, header in read_batches(data)
@@ -219,7 +224,7 @@ def values_in(records: Any) -> list[bytes | None]:
 
 def batch_count(records: Any) -> int:
     """How many whole batches lie in fetched bytes."""
-    return sum(1 for _ in read_batches(bytes(records or b"")))
+    return sum(1 for _ in read_batches(bytes_of(records)))
 
 
 def one(items: Sequence[Any]) -> Any:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Callable
 
 import pytest
 
@@ -33,9 +34,14 @@ class TestOffsets:
         assert len(waiters) == 1
 
     async def test_in_the_order_of_offsets_and_of_asking(self) -> None:
-        waiters, order = OffsetWaiters(), []
+        waiters = OffsetWaiters()
+        order: list[str] = []
+
+        def note(name: str) -> Callable[[object], None]:
+            return lambda _: order.append(name)
+
         for name, offset in (("c", 5), ("a", 2), ("d", 5), ("b", 3)):
-            waiters.wait(offset).add_done_callback(lambda _, name=name: order.append(name))
+            waiters.wait(offset).add_done_callback(note(name))
         waiters.advance_to(10)
         await asyncio.sleep(0)
         assert order == ["a", "b", "c", "d"]
@@ -87,7 +93,7 @@ class TestData:
         wait.wake()
         wait.wake()
         wait.gained(1000)
-        assert await wait.future is None
+        await wait.future
         await asyncio.sleep(2 * SOON_MS / 1000)  # the timer is gone: nothing is set twice
 
     async def test_who_went_away_leaves_nothing_behind(self) -> None:
