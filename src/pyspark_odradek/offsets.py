@@ -85,6 +85,20 @@ def limit_offsets(start: Positions, end: Positions, limit: int) -> Positions:
     return limited
 
 
+def capped(start: Positions, end: Positions, target: Positions) -> Positions:
+    """The end of a run that reads no further than its target; a partition that is not in the target is new.
+
+    A target may lie before the start: then a batch of an earlier run was planned further, and is done already. Where
+    even the log ends before the start, the topic was created anew, and what it has now is to be read.
+    """
+    ends: Positions = {}
+    for partition, offset in end.items():
+        aim = min(offset, target.get(partition, 0))
+        first = start.get(partition, 0)
+        ends[partition] = first if aim < first <= offset else aim
+    return ends
+
+
 def cut(
     ranges: list[OffsetRange], *, min_partitions: int | None = None, max_records: int | None = None
 ) -> list[OffsetRange]:

@@ -17,7 +17,7 @@ from pyspark_odradek.options import EARLIEST, LATEST, Offsets, ReadOptions, Time
 log = logging.getLogger("pyspark_odradek")
 
 # A broker that has just been started may tell an end that lags behind for a moment; only after this it is a loss.
-END_WENT_BACK_PATIENCE_S = 5.0
+END_WENT_BACK_PATIENCE_S = 3.0
 SAMPLE_BYTES = 64 << 10
 
 

@@ -33,7 +33,17 @@ from pyspark.sql.types import (
 from pyspark_odradek.cluster import ClientSettings, Cluster, shared_cluster
 from pyspark_odradek.errors import ClusterError, OptionError
 from pyspark_odradek.fetch import read_range
-from pyspark_odradek.offsets import OffsetRange, Positions, backlog, cut, find_lost, from_json, limit_offsets, to_json
+from pyspark_odradek.offsets import (
+    OffsetRange,
+    Positions,
+    backlog,
+    capped,
+    cut,
+    find_lost,
+    from_json,
+    limit_offsets,
+    to_json,
+)
 from pyspark_odradek.options import (
     READ_OPTIONS,
     WRITE_OPTIONS,
@@ -237,8 +247,7 @@ class StreamReader(_Reader, DataSourceStreamReader, SupportsTriggerAvailableNow)
         self._latest = dict(marks.latest)
         end = dict(marks.latest)
         if self._target is not None:
-            # A target may lie before the start: a batch of an earlier run was planned further and is done already.
-            end = {p: max(min(offset, self._target.get(p, 0)), began.get(p, 0)) for p, offset in end.items()}
+            end = capped(began, end, self._target)
         lost = find_lost(began, end, marks.earliest, marks.latest)
         report(lost, fail=self.options.fail_on_data_loss)
         return end, {p: began.get(p, marks.earliest[p]) for p in end}

@@ -173,7 +173,8 @@ def test_a_topic_that_was_made_anew_is_a_loss(spark: Any, odradek: str, topic: s
     create_topic(odradek, topic)
     numbered(odradek, topic, range(10))
     drain(load_stream(spark, odradek, subscribe=topic), tmp_path)
-    admin(odradek).delete_topics([topic], operation_timeout=30)[topic].result(timeout=30)
+    client = admin(odradek)
+    client.delete_topics([topic], operation_timeout=30)[topic].result(timeout=30)
     create_topic(odradek, topic)
     numbered(odradek, topic, range(100, 104))
     with pytest.raises(Exception, match="the log now ends at 4: it was cut, or the topic was created anew"):
