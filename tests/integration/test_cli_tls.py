@@ -90,6 +90,7 @@ class proxy:  # noqa: N801 - read as a verb
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
+        await asyncio.sleep(0)  # transports let go of their sockets in the next turn
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         far_reader, far_writer = await asyncio.open_connection("127.0.0.1", self._target)
@@ -104,7 +105,11 @@ class proxy:  # noqa: N801 - read as a verb
             finally:
                 sink.close()
 
-        await asyncio.gather(copy(reader, far_writer), copy(far_reader, writer))
+        try:
+            await asyncio.gather(copy(reader, far_writer), copy(far_reader, writer))
+        finally:
+            far_writer.transport.abort()
+            writer.transport.abort()
 
 
 def properties(folder: Path, **values: object) -> Path:
