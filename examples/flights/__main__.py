@@ -239,7 +239,7 @@ class Demo:
         self.console.print(
             f"\nThe node stays up on {address} until Ctrl-C. Try, in another terminal:\n"
             f"  odradek topics list --bootstrap-server {address}\n"
-            f"  odradek consume delays-by-hour --from-beginning --max-messages 5 --bootstrap-server {address}\n"
+            f"  odradek consume --topic delays-by-hour --from-beginning --max-messages 5 --bootstrap-server {address}\n"
         )
         while not self.interrupted:
             time.sleep(0.2)
