@@ -13,6 +13,7 @@ from odradek.record.varint import read_zigzag
 
 # Kafka's own default for max.decompressed.message.bytes.
 MAX_RECORDS_BYTES = 2_147_483_639
+_INT64_LIMIT = 2**63
 
 
 def read_batches(data: Buffer) -> Iterator[tuple[int, BatchHeader]]:
@@ -60,6 +61,8 @@ def parse_records(payload: Buffer, header: BatchHeader) -> list[Record]:
     records: list[Record] = []
     position = 0
     try:
+        if header.record_count < 0:
+            raise ValueError(f"a batch of {header.record_count} records")
         for _ in range(header.record_count):
             length, position = read_zigzag(data, position)
             end = position + length
@@ -95,7 +98,11 @@ def _read_record(data: memoryview, header: BatchHeader) -> Record:
         timestamp_ms = header.max_timestamp
     else:
         timestamp_ms = header.base_timestamp + timestamp_delta
-    return Record(key, value, tuple(headers), timestamp_ms, header.base_offset + offset_delta)
+    offset = header.base_offset + offset_delta
+    # Both are sums, and both go into answers as 64 bits.
+    if not (-_INT64_LIMIT <= timestamp_ms < _INT64_LIMIT and -_INT64_LIMIT <= offset < _INT64_LIMIT):
+        raise ValueError(f"timestamp {timestamp_ms} or offset {offset} has more than 64 bits")
+    return Record(key, value, tuple(headers), timestamp_ms, offset)
 
 
 def _read_blob(data: memoryview, position: int) -> tuple[bytes | None, int]:

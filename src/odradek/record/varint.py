@@ -34,7 +34,10 @@ def read_zigzag(data: Buffer, position: int) -> tuple[int, int]:
         position += 1
         value |= (byte & 0x7F) << shift
         if byte < 0x80:
+            if value >> 64:
+                break
             return (value >> 1) ^ -(value & 1), position
         shift += 7
         if shift > 63:
-            raise ValueError("a varint of more than 64 bits")
+            break
+    raise ValueError("a varint of more than 64 bits")

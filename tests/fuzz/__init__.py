@@ -1,0 +1,6 @@
+"""Fuzzers of everything that reads bytes from elsewhere: sockets, files, settings.
+
+`engine.py` mutates and runs, `targets_*.py` say what must hold, `corpus/<target>/` keeps inputs: one small file each,
+written by us, among them every input that ever failed. `make fuzz MINUTES=5` runs all targets in turns; the same
+targets run for some seconds each in `make test`, with a seed, so that a run can be repeated.
+"""

@@ -1,0 +1,7 @@
+"""All targets."""
+
+from __future__ import annotations
+
+from tests.fuzz import targets_protocol, targets_records
+
+TARGETS = (*targets_protocol.TARGETS, *targets_records.TARGETS)
