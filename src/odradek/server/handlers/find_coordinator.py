@@ -7,7 +7,8 @@ Version notes:
 - 1: key type (0 group, 1 transaction), error message. 3: flexible. 4: many keys at once (KIP-699).
 - 5: may answer TRANSACTION_ABORTABLE. 6: key type 2, share groups (KIP-932).
 
-Not done: transactions answer COORDINATOR_NOT_AVAILABLE until there is a coordinator for them; share INVALID_REQUEST.
+Not done: coordinators of transactions and share groups. Both answer INVALID_REQUEST, which no client tries again:
+COORDINATOR_NOT_AVAILABLE would let init_transactions() wait for something that this broker does not have.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ async def handle(context: RequestContext, request: FindCoordinatorRequest) -> Fi
 async def _find(context: RequestContext, key_type: int, key: str) -> Coordinator:
     try:
         if key_type == TRANSACTION:
-            raise ApiError(ErrorCode.COORDINATOR_NOT_AVAILABLE, "transactions are not offered yet")
+            raise ApiError(ErrorCode.INVALID_REQUEST, "transactions are not offered yet")
         if key_type != GROUP:
             raise ApiError(ErrorCode.INVALID_REQUEST, f"no coordinator of type {key_type}")
         node_id, endpoint = await context.broker.coordinator.find_coordinator(key, context.listener_name)
