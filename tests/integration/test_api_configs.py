@@ -92,6 +92,15 @@ class TestDescribe:
         assert [each.name for each in default.synonyms] == ["message.max.bytes"]
         assert configs["cleanup.policy"].value == "delete"
 
+    def test_a_key_speaks_for_itself_alone(self, calls: Calls) -> None:
+        """Hours, minutes and ms are three keys for one thing; one that is not set has no value."""
+        for key, value in (("log.retention.hours", "168"), ("log.retention.minutes", None), ("log.retention.ms", None)):
+            found = setting(calls, BROKER, "1", key, include_synonyms=True)
+            assert (found.value, found.config_source) == (value, DEFAULT_SOURCE)
+        topic = calls.create_topic()
+        for key in ("retention.ms", "segment.ms", "flush.ms", "remote.storage.enable"):
+            assert setting(calls, TOPIC, topic, key, include_synonyms=True).synonyms == []
+
     def test_only_what_is_asked_for(self, calls: Calls) -> None:
         topic = calls.create_topic()
         found = describe(calls, TOPIC, topic, "segment.bytes", "cleanup.policy", "no.such.key")

@@ -123,8 +123,9 @@ class TestListOffsets:
         assert name_of(self.ask(calls, topic, timestamp).error_code) == "UNSUPPORTED_VERSION"
 
     def test_an_empty_partition(self, calls: Calls, topic: str) -> None:
-        for timestamp, offset in ((LATEST, 0), (EARLIEST, 0), (MAX_TIMESTAMP, -1), (START_MS, -1)):
-            assert self.ask(calls, topic, timestamp, partition=1).offset == offset, timestamp
+        for timestamp, offset, epoch in ((LATEST, 0, 0), (EARLIEST, 0, 0), (MAX_TIMESTAMP, -1, -1), (START_MS, -1, -1)):
+            found = self.ask(calls, topic, timestamp, partition=1)
+            assert (found.offset, found.leader_epoch) == (offset, epoch), timestamp
 
     def test_what_is_not_there(self, calls: Calls, topic: str) -> None:
         assert name_of(self.ask(calls, topic, LATEST, partition=2).error_code) == "UNKNOWN_TOPIC_OR_PARTITION"

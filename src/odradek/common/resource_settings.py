@@ -16,7 +16,6 @@ from odradek.common.config import OptionSpec
 from odradek.common.errors import ConfigError
 from odradek.common.setting_table import (
     GROUP_SYNONYM_PREFIX,
-    TOPIC_SYNONYMS,
     Scope,
     Setting,
     UpdateMode,
@@ -182,8 +181,9 @@ class SettingRules:
         entries = []
         for name, row in table(Scope.TOPIC).items():
             synonyms = _own_layer(row, overrides, ConfigSource.DYNAMIC_TOPIC_CONFIG)
-            for key, factor in broker_synonyms(name):
-                synonyms += self._broker_layers(key, layers, factor if key != name else 1)
+            for place, (key, factor) in enumerate(broker_synonyms(name)):
+                factor = factor if key != name else 1
+                synonyms += self._broker_layers(key, layers, factor, with_default=not place)
             entries.append(self._entry(row, synonyms, read_only=False))
         return entries
 
@@ -191,9 +191,7 @@ class SettingRules:
         """All settings of this broker, and those it was given that Kafka does not know (hidden: may be secrets)."""
         entries = []
         for name, row in table(Scope.BROKER).items():
-            synonyms = []
-            for key in _broker_keys(name):
-                synonyms += self._broker_layers(key, layers, 1)
+            synonyms = self._broker_layers(name, layers, 1)
             entries.append(self._entry(row, synonyms, read_only=row.mode is UpdateMode.READ_ONLY))
         for key in sorted({*self._settings.explicit, *layers.broker} - table(Scope.BROKER).keys()):
             dynamic = key in layers.broker
@@ -220,6 +218,8 @@ class SettingRules:
             synonyms = _own_layer(row, overrides, ConfigSource.DYNAMIC_GROUP_CONFIG)
             if (behind := GROUP_SYNONYM_PREFIX + name) in table(Scope.BROKER):
                 synonyms += self._broker_layers(behind, layers, 1)
+            elif row.default is not None:
+                synonyms.append(ConfigSynonym(name, row.default, ConfigSource.DEFAULT_CONFIG))
             entries.append(self._entry(row, synonyms, read_only=False))
         return entries
 
@@ -233,7 +233,10 @@ class SettingRules:
             entries.append(self._entry(row, synonyms, read_only=False))
         return entries
 
-    def _broker_layers(self, key: str, layers: BrokerLayers, factor: int) -> list[ConfigSynonym]:
+    def _broker_layers(
+        self, key: str, layers: BrokerLayers, factor: int, *, with_default: bool = True
+    ) -> list[ConfigSynonym]:
+        """Where a broker key has a value. Of keys for one thing (ms, minutes, hours) only the first has a default."""
         row = table(Scope.BROKER)[key]
         given = (
             (layers.broker, ConfigSource.DYNAMIC_BROKER_CONFIG),
@@ -244,16 +247,13 @@ class SettingRules:
         for layer, source in given:
             if key in layer:
                 found.append(ConfigSynonym(key, _shown(row, _scaled(row, layer[key], factor)), source))
-        if row.default is not None:
+        if with_default and row.default is not None:
             text = _scaled(row, row.default, factor)
             found.append(ConfigSynonym(key, _shown(row, text), ConfigSource.DEFAULT_CONFIG))
         return found
 
     def _entry(self, row: Setting, synonyms: list[ConfigSynonym], *, read_only: bool) -> ConfigEntry:
-        if not synonyms:
-            # No layer has it: Kafka's default, which may be null.
-            default = ConfigSynonym(row.name, _shown(row, row.default), ConfigSource.DEFAULT_CONFIG)
-            synonyms = [default] if row.default is not None else []
+        if not synonyms:  # no layer has it: Kafka's default, which may be null
             value, source = row.default, ConfigSource.DEFAULT_CONFIG
         else:
             value, source = synonyms[0].value, synonyms[0].source
@@ -358,14 +358,6 @@ def _value_problems(row: Setting, key: str, text: str) -> list[str]:
         shown = "[hidden]" if row.sensitive else text
         return [f"Invalid value {shown} for configuration {key}: Value {error}"]
     return []
-
-
-def _broker_keys(name: str) -> tuple[str, ...]:
-    """The keys that may give a broker setting its value, itself first."""
-    for synonyms in TOPIC_SYNONYMS.values():
-        if len(synonyms) > 1 and synonyms[0][0] == name:
-            return tuple(key for key, _ in synonyms)
-    return (name,)
 
 
 def _own_layer(row: Setting, overrides: Mapping[str, str], source: ConfigSource) -> list[ConfigSynonym]:

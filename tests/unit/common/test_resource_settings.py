@@ -89,7 +89,6 @@ def test_layers_of_a_topic_setting_in_order() -> None:
         ("log.retention.ms", "2", 2),
         ("log.retention.ms", "3", 3),
         ("log.retention.hours", "7200000", 4),
-        ("log.retention.hours", "604800000", 5),
     ]
     assert not entry.is_default
 
@@ -110,6 +109,13 @@ def test_secrets_and_unknown_settings_of_a_broker_have_no_value() -> None:
     assert one(described, "node.id").read_only
     assert not one(described, "log.retention.ms").read_only
     assert len(described) == 351
+
+
+def test_a_broker_key_speaks_for_itself_alone() -> None:
+    described = rules(log_retention_hours="2").describe_broker()
+    hours, ms = one(described, "log.retention.hours"), one(described, "log.retention.ms")
+    assert (hours.value, hours.source) == ("2", ConfigSource.STATIC_BROKER_CONFIG)
+    assert (ms.value, ms.source, ms.synonyms) == (None, ConfigSource.DEFAULT_CONFIG, ()), "two hours are not two ms"
 
 
 def test_only_what_is_set_is_described_for_the_cluster() -> None:

@@ -34,9 +34,7 @@ def handle(context: RequestContext, request: DescribeConfigsRequest) -> Describe
     """Each resource on its own."""
     response = DescribeConfigsResponse()
     for resource in request.resources:
-        result = DescribeConfigsResult(
-            resource_type=resource.resource_type, resource_name=resource.resource_name, error_message=None
-        )
+        result = DescribeConfigsResult(resource_type=resource.resource_type, resource_name=resource.resource_name)
         response.results.append(result)
         try:
             entries = _entries(context, resource.resource_type, resource.resource_name)

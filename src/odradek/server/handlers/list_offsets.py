@@ -93,7 +93,8 @@ def _answer(
         answer.offset = end
     elif time_ms in (EARLIEST, EARLIEST_LOCAL):
         answer.offset = start
-        answer.leader_epoch = log.epochs.epoch_for_offset(start)
+        if start < log.log_end_offset:
+            answer.leader_epoch = log.epochs.epoch_for_offset(start)
     elif time_ms in (LATEST_TIERED, EARLIEST_PENDING_UPLOAD):
         answer.leader_epoch = -1
     else:
