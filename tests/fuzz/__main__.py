@@ -8,10 +8,11 @@ import time
 import traceback
 from collections.abc import Sequence
 
-from tests.fuzz.engine import Coverage, Finding, Target, executions, keep, shrink
+from tests.fuzz.engine import Coverage, Finding, Target, executions, keep, shrink, signature
 from tests.fuzz.targets import TARGETS
 
 TURN_S = 20.0
+MAX_KEPT_BYTES = 600
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -27,41 +28,51 @@ def main(arguments: Sequence[str] | None = None) -> int:
     until = time.monotonic() + options.minutes * 60
     totals = dict.fromkeys((target.name for target in chosen), 0)
     coverage = {target.name: Coverage() for target in chosen}
-    failures: list[str] = []
+    failures = Failures()
     print(f"seed {seed}", flush=True)
     while time.monotonic() < until - 0.05:
         for target in chosen:
             left = min(turn_s, until - time.monotonic())
             if left <= 0:
                 break
-            totals[target.name] += _turn(target, seed, left, coverage[target.name], failures, keep_new=options.keep)
+            for new in executions(target, seed, left, coverage=coverage[target.name], on_finding=failures.found):
+                totals[target.name] += 1
+                if options.keep and new is not None and len(new) <= MAX_KEPT_BYTES:
+                    keep(target.name, new, "line")
             lines = len(coverage[target.name].lines)
             print(f"{target.name:16} {totals[target.name]:9,} executions, {lines:5,} lines", flush=True)
+            failures.settle(target)
         seed += 1
-    print(f"\n{sum(totals.values()):,} executions, {len(failures)} failing inputs")
-    for failure in failures:
-        print(failure)
-    return 1 if failures else 0
+    print(f"\n{sum(totals.values()):,} executions, {len(failures.lines)} different failures")
+    for line in failures.lines:
+        print(line)
+    return 1 if failures.lines else 0
 
 
-def _turn(target: Target, seed: int, seconds: float, coverage: Coverage, failures: list[str], *, keep_new: bool) -> int:
-    """One target for some seconds; goes on with other inputs after a finding, at most three times."""
-    count, until = 0, time.monotonic() + seconds
-    for attempt in range(3):
-        try:
-            left = until - time.monotonic()
-            for new in executions(target, seed + 1_000_003 * attempt, left, coverage):
-                count += 1
-                if keep_new and new is not None and len(new) <= 600:
-                    keep(target.name, new, "line")
-            break
-        except Finding as finding:
-            small = shrink(target, finding)
-            path = keep(target.name, small, "failed")
-            traceback.print_exception(finding.__cause__, limit=-8)
-            failures.append(f"{target.name}: {path}: {type(finding.__cause__).__name__}: {finding.__cause__}"[:400])
-            print(failures[-1], flush=True)
-    return count
+class Failures:
+    """Each bug once, with the shortest input that shows it, written into the corpus."""
+
+    def __init__(self) -> None:
+        self.lines: list[str] = []
+        self._seen: set[tuple[str, str]] = set()
+        self._new: list[Finding] = []
+
+    def found(self, finding: Finding) -> None:
+        key = (finding.target, signature(finding))
+        if key not in self._seen:
+            self._seen.add(key)
+            self._new.append(finding)
+
+    def settle(self, target: Target) -> None:
+        """Shorten, keep and print what a turn has found."""
+        for finding in self._new:
+            path = keep(target.name, shrink(target, finding), "failed")
+            traceback.print_exception(finding.__cause__, limit=-6)
+            self.lines.append(
+                f"{target.name}/{path.name}: {type(finding.__cause__).__name__}: {finding.__cause__}"[:400]
+            )
+            print(self.lines[-1], flush=True)
+        self._new.clear()
 
 
 if __name__ == "__main__":

@@ -7,10 +7,12 @@ more and can be repeated only from the first input on.
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import resource
 import sys
 import time
+import traceback
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -170,35 +172,64 @@ class Coverage:
         return self._line
 
 
-def executions(target: Target, seed: int, seconds: float, coverage: Coverage | None = None) -> Iterator[bytes | None]:
-    """Run inputs for so long: the kept ones, then new ones. Yields one by one; those that reached new lines, if traced.
+OnFinding = Callable[[Finding], None]
 
+
+def executions(
+    target: Target,
+    seed: int,
+    seconds: float,
+    *,
+    coverage: Coverage | None = None,
+    on_finding: OnFinding | None = None,
+) -> Iterator[bytes | None]:
+    """Run inputs for so long: the kept ones, then new ones. Yields each that reached new lines, else None.
+
+    Args:
+        on_finding: told of each input that fails, and running goes on.
     Raises:
-        Finding: the caller decides whether to go on with another seed.
+        Finding: where nobody is to be told.
     """
-    corpus = corpus_of(target.name)
-    until = time.monotonic() + seconds
-    for data in corpus:
-        run_one(target, data)
+
+    def attempt(data: bytes) -> bool:
+        try:
+            run_one(target, data)
+        except Finding as finding:
+            if on_finding is None:
+                raise
+            on_finding(finding)
+            return False
+        return True
+
+    corpus = []
+    for data in corpus_of(target.name):
+        if attempt(data):
+            corpus.append(data)
         yield None
-    number = 0
+    number, until = 0, time.monotonic() + seconds
     while time.monotonic() < until:
         data = input_number(target, corpus, seed, number)
         number += 1
         if coverage is None or number % TRACED_EVERY:
-            run_one(target, data)
+            attempt(data)
             yield None
-            continue
-        if coverage.trace(lambda data=data: run_one(target, data)) and len(corpus) < MAX_KEPT_IN_MEMORY:
+        elif coverage.trace(functools.partial(attempt, data)) and len(corpus) < MAX_KEPT_IN_MEMORY:
             corpus.append(data)
             yield data
         else:
             yield None
 
 
+def signature(finding: Finding) -> str:
+    """What tells one bug from another: the error and the last two places in the product, or in what must hold."""
+    cause = finding.__cause__
+    places = traceback.extract_tb(cause.__traceback__ if cause is not None else None)[-2:]
+    return " ".join([type(cause).__name__, *(f"{Path(place.filename).name}:{place.lineno}" for place in places)])
+
+
 def shrink(target: Target, finding: Finding, seconds: float = 5.0) -> bytes:
     """A shorter input that fails with the same type of error."""
-    wanted = type(finding.__cause__)
+    wanted = signature(finding)
     data, until = finding.data, time.monotonic() + seconds
     size = max(1, len(data) // 2)
     while size and time.monotonic() < until:
@@ -208,7 +239,7 @@ def shrink(target: Target, finding: Finding, seconds: float = 5.0) -> bytes:
             try:
                 run_one(target, attempt)
             except Finding as found:
-                if type(found.__cause__) is wanted:
+                if signature(found) == wanted:
                     data, shorter = attempt, True
                     continue
             at += size

@@ -14,6 +14,7 @@ import re
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from odradek.common.errors import ApiError
 from odradek.common.ports import Disk, read_file
 from odradek.log.checkpoints import LEADER_EPOCHS, CorruptCheckpointError, read_lines
 from odradek.log.config import NEVER
@@ -226,7 +227,7 @@ def load_producers(disk: Disk, directory: Path, segments: list[Segment], end: in
             continue
         for position, header in segment.headers(found[0]):
             if header.last_offset >= start:
-                replay_batch(state, segment, position, header)
+                _replay_batch(state, segment, position, header, notes)
     state.map_end_offset = end
     if state.producers:
         _widen_windows(state, segments)
@@ -257,15 +258,22 @@ def snapshot_offsets(disk: Disk, directory: Path) -> list[int]:
     return sorted(int(match[1]) for name in disk.list_dir(directory) if (match := _SNAPSHOT_FILE.match(name)))
 
 
-def replay_batch(state: ProducerState, segment: Segment, position: int, header: BatchHeader) -> None:
-    """Bring producer state past one batch of the log; a marker must be read, since its header lacks its type."""
+def _replay_batch(state: ProducerState, segment: Segment, position: int, header: BatchHeader, notes: list[str]) -> None:
+    """Bring producer state past one batch of the log; a marker must be read, since its header lacks its type.
+
+    A marker that cannot be read ends no transaction: its records stay unstable, which is safe, and the log opens. One
+    without records is what compaction leaves of a transaction that is gone.
+    """
+    state.map_end_offset = header.last_offset + 1
     if not header.is_control:
         state.update(header)
         return
-    if not header.has_producer_id:
-        state.map_end_offset = header.last_offset + 1
+    if not header.has_producer_id or header.record_count == 0:
         return
-    record = read_records(segment.batch_bytes(position, header), header)[0]
-    kind = control_type(record)
-    if kind in (ControlType.ABORT, ControlType.COMMIT):
-        state.end_transaction(header, kind, marker_coordinator_epoch(record), header.base_offset)
+    try:
+        record = read_records(segment.batch_bytes(position, header), header)[0]
+        kind = control_type(record)
+        if kind in (ControlType.ABORT, ControlType.COMMIT):
+            state.end_transaction(header, kind, marker_coordinator_epoch(record), header.base_offset)
+    except ApiError as error:
+        notes.append(f"{segment.path}: the marker at offset {header.base_offset} cannot be read: {error.message}")

@@ -23,6 +23,8 @@ MAX_RELATIVE_OFFSET = 2**31 - 1
 # One read covers an index interval, so that finding a batch is one or two reads.
 SCAN_BYTES = 4096 + HEADER_BYTES
 RECOVERY_READ_BYTES = 1 << 20
+# Kafka's default of index.interval.bytes, for an index that is made anew where its topic's settings are not at hand.
+INDEX_INTERVAL_BYTES = 4096
 _FULL_DISK = (errno.ENOSPC, errno.EDQUOT)
 
 
@@ -70,7 +72,7 @@ class Segment:
             self.size_bytes = self._disk.size(self.path)
         self._indexes_loaded = create
 
-    def load_indexes(self, index_interval_bytes: int = 4096) -> None:
+    def load_indexes(self, index_interval_bytes: int = INDEX_INTERVAL_BYTES) -> None:
         """Read the index files, once; rebuild them from the log where they are missing or wrong."""
         if self._indexes_loaded:
             return
@@ -128,7 +130,10 @@ class Segment:
     def _undo_write(self, position: int, error: OSError, log_dir: Path) -> NoReturn:
         if error.errno in _FULL_DISK:
             try:
-                self._files.get(self.path).file.truncate(position)
+                file = self._files.get(self.path).file
+                file.truncate(position)
+                # Were this segment rolled now, nothing would sync it again, and a loss of power bring the bytes back.
+                file.sync()
             except OSError as second:
                 raise StorageError(log_dir, f"{self.path}: {second}") from error
             raise ApiError(ErrorCode.KAFKA_STORAGE_ERROR, f"No space left on the device of {log_dir}") from None
@@ -224,16 +229,26 @@ class Segment:
             position += header.size_bytes
 
     def locate(self, offset: int) -> tuple[int, BatchHeader] | None:
-        """(position, header) of the first batch that holds `offset` or a later one; None where there is none."""
+        """(position, header) of the first batch that holds `offset` or a later one; None where there is none.
+
+        An index that was damaged below the recovery point is found out here, and made anew.
+        """
         if self._last_batch is not None and offset >= self._last_batch[0]:
             start = self._last_batch[1]
         else:
             self.load_indexes()
             start = self.offsets.position_for(offset)
+        is_known = start == 0
         for position, header in self.headers(start):
+            if not is_known and not (header.magic == MAGIC and self.base_offset <= header.base_offset <= offset):
+                break
+            is_known = True
             if header.last_offset >= offset:
                 return position, header
-        return None
+        if is_known:
+            return None
+        self.rebuild_indexes(INDEX_INTERVAL_BYTES)
+        return next((found for found in self.headers(0) if found[1].last_offset >= offset), None)
 
     def read(
         self, position: int, first: BatchHeader, *, max_bytes: int, end_position: int, at_least_one: bool
