@@ -8,6 +8,7 @@ import sys
 
 import pytest
 
+from odradek.record.reader import read_batches
 from tests.interop.client_adapters import READERS, WRITERS, Entry
 from tests.interop.packages import MissingError, require_command
 from tests.support.apache_kafka import ApacheKafka
@@ -90,6 +91,24 @@ def test_every_client_reads_what_every_client_wrote(
             for key, value, headers in json.loads(finish(process))
         ]
         assert sorted(map(repr, found)) == sorted(map(repr, written)), f"{client} read something else"
+
+
+@pytest.mark.parametrize("codec", CODECS["kcat"])
+def test_kcat_compresses_what_it_is_told_to(broker: Node | ApacheKafka, codec: str) -> None:
+    """Older releases of librdkafka send plain records where Produce is not advertised from version 0 on."""
+    try:
+        kcat = require_command("kcat", package="kcat")
+    except MissingError as error:
+        pytest.skip(str(error))
+    topic = f"kcat-{codec}"
+    create_topic(broker.bootstrap, topic)
+    lines = "".join(f"line {number} of many\n" for number in range(50))
+    command = [kcat, "-P", "-b", broker.bootstrap, "-t", topic, "-z", codec]
+    done = subprocess.run(command, input=lines, text=True, capture_output=True, timeout=30)
+    assert (done.returncode, done.stderr) == (0, "")
+    (segment,) = (broker.data_dir / f"{topic}-0").glob("*.log")
+    # A codec's number in the format is its place in this list.
+    assert {header.compression for _, header in read_batches(segment.read_bytes())} == {CODECS["kcat"].index(codec)}
 
 
 def test_kcat_is_here_or_the_reason_is_told() -> None:
