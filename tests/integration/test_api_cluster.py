@@ -188,6 +188,18 @@ class TestUpdateFeatures:
         assert answer.error_message
         assert self.levels(calls) == before
 
+    @pytest.mark.parametrize("version", [0, 1, 2])
+    def test_the_first_error_is_the_answer(self, calls: Calls, version: int) -> None:
+        before = self.levels(calls)
+        updates = [
+            FeatureUpdateKey(feature="transaction.version", max_version_level=before["transaction.version"][2]),
+            FeatureUpdateKey(feature="no.such.feature", max_version_level=1),
+        ]
+        answer = calls.ask(
+            ApiKey.UPDATE_FEATURES, version, UpdateFeaturesRequest(timeout_ms=0, feature_updates=updates)
+        )
+        assert (name_of(answer.error_code), answer.results) == ("INVALID_UPDATE_VERSION", [])
+
     def test_only_checked_is_not_done(self, calls: Calls) -> None:
         before = self.levels(calls)
         level = before["transaction.version"][2]

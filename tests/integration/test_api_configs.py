@@ -144,6 +144,7 @@ class TestDescribe:
             (BROKER, "one", "INVALID_REQUEST"),
             (BROKER_LOGGER, "2", "INVALID_REQUEST"),
             (GROUP, "", "INVALID_REQUEST"),
+            (CLIENT_METRICS, "", "INVALID_REQUEST"),
             (0, "x", "INVALID_REQUEST"),
             (99, "x", "INVALID_REQUEST"),
         ],
@@ -229,6 +230,11 @@ class TestChangeOfATopic:
         assert change(calls, TOPIC, topic, ("retention.ms", SET, "5000"), validate_only=True)[0] == "NONE"
         assert replace(calls, TOPIC, topic, {"retention.ms": "5000"}, validate_only=True) == "NONE"
         assert setting(calls, TOPIC, topic, "retention.ms").config_source == DEFAULT_SOURCE
+
+    def test_settings_are_looked_at_before_the_topic_is(self, calls: Calls) -> None:
+        assert change(calls, TOPIC, fresh_name(), ("no.such.key", SET, "1"))[0] == "INVALID_CONFIG"
+        assert change(calls, TOPIC, "..", ("retention.ms", SET, "1"))[0] == "INVALID_TOPIC_EXCEPTION"
+        assert change(calls, TOPIC, "", ("retention.ms", SET, "1"))[0] == "INVALID_REQUEST"
 
     def test_of_no_topic(self, calls: Calls) -> None:
         absent = fresh_name()

@@ -211,6 +211,18 @@ def test_commits_of_members_and_of_nobody(first: Member) -> None:
     assert first.commit(topic, 8) == "UNKNOWN_MEMBER_ID"
 
 
+@pytest.mark.parametrize("retention_ms", [2**63 - 1, 0, 1000])
+def test_a_commit_may_say_how_long_it_is_kept(first: Member, retention_ms: int) -> None:
+    topic = first.create_topic()
+    partition = OffsetCommitRequestPartition(partition_index=0, committed_offset=7)
+    request = OffsetCommitRequest(
+        group_id=first.group,
+        retention_time_ms=retention_ms,
+        topics=[OffsetCommitRequestTopic(name=topic, partitions=[partition])],
+    )
+    assert not any(error_codes(first.ask(ApiKey.OFFSET_COMMIT, 3, request)))
+
+
 def test_administration(first: Member) -> None:
     topic = first.create_topic()
     first.commit(topic, 5)

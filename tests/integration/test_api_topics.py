@@ -26,7 +26,7 @@ from odradek.protocol.messages.delete_topics_request import DeleteTopicsRequest,
 from odradek.protocol.messages.describe_topic_partitions_response import DescribeTopicPartitionsResponse
 from odradek.protocol.messages.metadata_request import MetadataRequest, MetadataRequestTopic
 from odradek.protocol.messages.metadata_response import MetadataResponse
-from tests.support.api_calls import Calls, fresh_name, name_of, one
+from tests.support.api_calls import Calls, batch, fresh_name, name_of, one
 from tests.support.node import Node
 
 only_ours = pytest.mark.only_ours
@@ -98,6 +98,16 @@ class TestCreate:
         assert not created(calls, topic_of(f"{start}.a_b")).error_code
         for name in (f"{start}_a_b", f"{start}.a.b", f"{start}_a.b"):
             assert name_of(created(calls, topic_of(name)).error_code) == "INVALID_TOPIC_EXCEPTION"
+
+    def test_the_metadata_log_is_no_topic(self, calls: Calls) -> None:
+        """A topic of this name would live in the metadata log's own directory."""
+        name = "__cluster_metadata"
+        assert name_of(created(calls, topic_of(name)).error_code) == "INVALID_REQUEST"
+        request = MetadataRequest(topics=[MetadataRequestTopic(name=name)], allow_auto_topic_creation=True)
+        assert name_of(one(calls.ask(ApiKey.METADATA, 9, request).topics).error_code) == "UNKNOWN_TOPIC_OR_PARTITION"
+        assert TestDelete.delete(calls, DeleteTopicState(name=name)) == ["UNKNOWN_TOPIC_OR_PARTITION"]
+        assert name_of(calls.read(name).error_code) == "UNKNOWN_TOPIC_OR_PARTITION"
+        assert name_of(calls.produce(name, batch(b"x")).error_code) == "UNKNOWN_TOPIC_OR_PARTITION"
 
     def test_what_exists_exists(self, calls: Calls) -> None:
         topic = topic_of()
@@ -265,6 +275,8 @@ class TestDelete:
 
     def test_the_same_topic_twice(self, calls: Calls) -> None:
         topic = calls.create_topic()
+        absent = DeleteTopicState(name=fresh_name())
+        assert set(self.delete(calls, absent, absent)) == {"INVALID_REQUEST"}
         codes = self.delete(calls, DeleteTopicState(name=topic), DeleteTopicState(name=topic))
         assert set(codes) == {"INVALID_REQUEST"}
         by_id = DeleteTopicState(name=None, topic_id=calls.topic_id(topic))
@@ -311,6 +323,16 @@ class TestMetadata:
         answer = calls.ask(ApiKey.METADATA, 12, MetadataRequest(topics=asked))
         found = {each.topic_id: (each.name, name_of(each.error_code)) for each in answer.topics}
         assert found == {topic_id: (topic, "NONE"), unknown: (None, "UNKNOWN_TOPIC_ID")}
+
+    def test_ids_have_no_meaning_before_12_and_the_only_one_since(self, calls: Calls) -> None:
+        topic = calls.create_topic()
+        topic_id = calls.topic_id(topic)
+        asked = [MetadataRequestTopic(name=topic, topic_id=topic_id), MetadataRequestTopic(name="other")]
+        for version in (10, 11):
+            answer = calls.ask(ApiKey.METADATA, version, MetadataRequest(topics=asked, allow_auto_topic_creation=False))
+            assert {name_of(each.error_code) for each in answer.topics} == {"INVALID_REQUEST"}
+        answer = calls.ask(ApiKey.METADATA, 12, MetadataRequest(topics=asked, allow_auto_topic_creation=False))
+        assert [(each.name, each.error_code) for each in answer.topics] == [(topic, 0)]
 
     @pytest.mark.parametrize("name", ["", "..", "a" * 250, "a b", "a\x00"])
     def test_bad_names(self, calls: Calls, name: str) -> None:
@@ -424,7 +446,14 @@ class TestDescribeTopicPartitions:
     def test_odd_limits(self, calls: Calls, three: list[str], limit: int) -> None:
         assert self.shape(self.ask(calls, three[0], limit=limit))[0][0] == three[0]
 
-    @pytest.mark.parametrize("partition", [-1, 99, pytest.param(2**31 - 1, marks=only_ours)])
+    @pytest.mark.parametrize("cursor", [("b", -1), ("b", -(2**31)), ("not named", 0)])
+    def test_cursors_that_cannot_be(self, calls: Calls, three: list[str], cursor: tuple[str, int]) -> None:
+        start = (three[1] if cursor[0] == "b" else cursor[0], cursor[1])
+        answer = self.ask(calls, *three, cursor=start)
+        assert {name_of(topic.error_code) for topic in answer.topics} == {"INVALID_REQUEST"}
+        assert len(answer.topics) == 3
+
+    @pytest.mark.parametrize("partition", [3, 99, pytest.param(2**31 - 1, marks=only_ours)])
     def test_odd_cursors(self, calls: Calls, three: list[str], partition: int) -> None:
         answer = self.ask(calls, *three, cursor=(three[1], partition))
         assert three[2] in [name for name, _ in self.shape(answer)]

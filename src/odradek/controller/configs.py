@@ -12,6 +12,7 @@ from typing import Any, Protocol
 from odradek.common.errors import ApiError, ConfigError, ErrorCode
 from odradek.common.resource_settings import BrokerLayers, ConfigEntry
 from odradek.controller.state import ControllerState
+from odradek.controller.topic_names import check_topic_name
 from odradek.metadata.model import ConfigResource, ResourceType
 from odradek.protocol.messages import alter_configs_response, incremental_alter_configs_response
 from odradek.protocol.messages.alter_configs_request import AlterConfigsRequest
@@ -122,7 +123,6 @@ class Configs:
             )
             try:
                 self._check_once(key, seen)
-                self._check_exists(key)
                 wanted: dict[str, str] = {}
                 for entry in resource.configs:
                     if entry.value is None:
@@ -155,7 +155,6 @@ class Configs:
         seen.add(key)
 
     def _incremental_one(self, resource: ConfigResource, changes: Sequence[tuple[str, int, str | None]]) -> list[Any]:
-        self._check_exists(resource)
         wanted = dict(self._state.configs.get(resource, {}))
         seen: set[str] = set()
         for key, operation, value in changes:
@@ -199,7 +198,9 @@ class Configs:
                     ErrorCode.INVALID_CONFIG,
                     f"The configuration value of {key} is longer than the limit of {MAX_VALUE_BYTES} bytes.",
                 )
+        self._check_name(resource)
         self._check(*resource, wanted)
+        self._check_exists(resource)
         if MIN_ISR in changed or MIN_ISR in removed:
             self._check_min_isr(resource, MIN_ISR in removed)
         records: list[Any] = [_record(resource, key, value) for key, value in changed.items()]
@@ -224,20 +225,31 @@ class Configs:
         except ConfigError as error:
             raise ApiError(ErrorCode.INVALID_CONFIG, "; ".join(error.problems)) from None
 
+    def _check_name(self, resource: ConfigResource) -> None:
+        """Whether such a resource could be; its settings are looked at before whether it is (as Kafka)."""
+        resource_type, name = resource
+        if resource_type == ResourceType.TOPIC:
+            if not name:
+                raise ApiError(ErrorCode.INVALID_REQUEST, "Default topic resources are not allowed.")
+            check_topic_name(name)
+        elif resource_type == ResourceType.BROKER:
+            if name and not (name.isascii() and name.isdigit()):
+                raise ApiError(ErrorCode.INVALID_REQUEST, f"Unable to parse broker name as a base 10 number: {name}")
+        elif resource_type not in (ResourceType.CLIENT_METRICS, ResourceType.GROUP):
+            raise ApiError(ErrorCode.INVALID_REQUEST, f"No configuration is kept for resource type {resource_type}.")
+        elif not name:
+            raise ApiError(ErrorCode.INVALID_REQUEST, "The resource's name is empty.")
+
     def _check_exists(self, resource: ConfigResource) -> None:
         resource_type, name = resource
         if resource_type == ResourceType.TOPIC:
             if name not in self._state.topic_ids:
                 raise ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"The topic '{name}' does not exist.")
-        elif resource_type == ResourceType.BROKER:
-            if name and not (name.isascii() and name.isdigit()):
-                raise ApiError(ErrorCode.INVALID_REQUEST, f"Unable to parse broker name as a base 10 number: {name}")
-            if name and int(name) not in self._state.brokers and int(name) not in self._state.controllers:
-                raise ApiError(ErrorCode.BROKER_ID_NOT_REGISTERED, f"No node with id {name} found.")
-        elif resource_type not in (ResourceType.CLIENT_METRICS, ResourceType.GROUP):
-            raise ApiError(ErrorCode.INVALID_REQUEST, f"No configuration is kept for resource type {resource_type}.")
-        elif not name:
-            raise ApiError(ErrorCode.INVALID_REQUEST, "The resource's name is empty.")
+        elif resource_type == ResourceType.BROKER and name and not self._is_node(int(name)):
+            raise ApiError(ErrorCode.BROKER_ID_NOT_REGISTERED, f"No node with id {name} found.")
+
+    def _is_node(self, node_id: int) -> bool:
+        return node_id in self._state.brokers or node_id in self._state.controllers
 
 
 def _record(resource: ConfigResource, key: str, value: str | None) -> ConfigRecord:

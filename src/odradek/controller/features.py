@@ -33,37 +33,25 @@ class Features:
         """Finalize other levels. All updates of a request happen, or none.
 
         Args:
-            version: of the request: up to 1 each feature has its own answer, from 2 on the first error is the answer.
+            version: of the request: up to 1 each feature is named in the answer. The first error is the whole answer.
         """
         levels = dict(self._state.features)
         results = []
         records: list[Any] = []
-        failed: ApiError | None = None
         seen: set[str] = set()
         wanted = {update.feature: update.max_version_level for update in request.feature_updates}
-        for update in request.feature_updates:
-            result = UpdatableFeatureResult(feature=update.feature, error_message=None)
-            try:
+        try:
+            for update in request.feature_updates:
                 if update.feature in seen:
                     raise ApiError(ErrorCode.INVALID_REQUEST, f"{update.feature} is named twice")
                 seen.add(update.feature)
                 records.extend(self._update_one(update, version, {**levels, **wanted}))
-            except ApiError as error:
-                failed = failed or error
-                result.error_code, result.error_message = error.code, error.message
-            results.append(result)
-        if failed is None:
-            if version > 1:
-                results = []
-            answer = UpdateFeaturesResponse(error_message=None, results=results)
-            return Result([] if request.validate_only else records, answer)
-        if version > 1:
-            return Result([], UpdateFeaturesResponse(error_code=failed.code, error_message=failed.message))
-        for result in results:
-            if result.error_code == ErrorCode.NONE:
-                result.error_code = ErrorCode.INVALID_UPDATE_VERSION
-                result.error_message = "Not done, because another update of this request failed."
-        return Result([], UpdateFeaturesResponse(error_message=None, results=results))
+                if version <= 1:
+                    results.append(UpdatableFeatureResult(feature=update.feature, error_message=None))
+        except ApiError as error:
+            return Result([], UpdateFeaturesResponse(error_code=error.code, error_message=error.message))
+        answer = UpdateFeaturesResponse(error_message=None, results=results)
+        return Result([] if request.validate_only else records, answer)
 
     def _update_one(self, update: FeatureUpdateKey, version: int, levels: dict[str, int]) -> list[Any]:
         name, level = update.feature, update.max_version_level

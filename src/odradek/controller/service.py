@@ -224,7 +224,7 @@ class ControllerService:
     ) -> UpdateFeaturesResponse:
         """See `Features.update`; without a context the newest version's answer."""
         version = 2 if context is None else context.api_version
-        return await self._run(lambda machine: machine.features.update(request, version), request.timeout_ms)
+        return await self._run(lambda machine: machine.features.update(request, version))
 
     async def broker_registration(
         self, request: BrokerRegistrationRequest, context: RequestSource | None = None

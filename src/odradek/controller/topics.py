@@ -5,7 +5,6 @@ Each topic of a request succeeds or fails on its own; all records of a request l
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -17,6 +16,7 @@ from odradek.controller.config import ControllerConfig
 from odradek.controller.configs import Configs
 from odradek.controller.placement import UsableBroker, place_replicas
 from odradek.controller.state import ControllerState, TopicEntry, collision_key
+from odradek.controller.topic_names import METADATA_TOPIC, check_topic_name
 from odradek.metadata.model import UNASSIGNED_DIRECTORY, ZERO_UUID, PartitionImage, ResourceType, partition_record
 from odradek.protocol.messages import create_partitions_request, create_topics_request
 from odradek.protocol.messages.config_record import ConfigRecord
@@ -31,33 +31,12 @@ from odradek.statemachine.machine import Result
 if TYPE_CHECKING:
     from random import Random
 
-MAX_NAME_LENGTH = 249
-LEGAL_NAME = re.compile(r"[a-zA-Z0-9._-]+\Z")
 # Kafka's bound on the partitions that one request may create (KIP-599 discusses why one request must be bounded).
 MAX_PARTITIONS_PER_REQUEST = 10_000
 # Ids that mean something else: none, and the metadata topic's.
 RESERVED_TOPIC_IDS = (ZERO_UUID, UUID(int=1))
 
 Replicas = tuple[int, ...]
-
-
-def check_topic_name(name: str) -> None:
-    """Refuse what cannot be a directory's name in every file system.
-
-    Raises:
-        ApiError: INVALID_TOPIC_EXCEPTION.
-    """
-    problem = None
-    if not name:
-        problem = "the empty string is not allowed"
-    elif name in (".", ".."):
-        problem = f"'{name}' is not allowed"
-    elif len(name) > MAX_NAME_LENGTH:
-        problem = f"the length of '{name}' is longer than the max allowed length {MAX_NAME_LENGTH}"
-    elif not LEGAL_NAME.match(name):
-        problem = f"'{name!a}' contains one or more characters other than ASCII alphanumerics, '.', '_' and '-'"
-    if problem is not None:
-        raise ApiError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"Topic name is invalid: {problem}")
 
 
 class Topics:
@@ -109,6 +88,8 @@ class Topics:
         return Result([] if request.validate_only else records, CreateTopicsResponse(topics=answers))
 
     def _check_new_name(self, name: str, new_keys: dict[str, str]) -> None:
+        if name == METADATA_TOPIC:
+            raise ApiError(ErrorCode.INVALID_REQUEST, f"Creation of internal topic {name} is prohibited.")
         check_topic_name(name)
         if name in self._state.topic_ids:
             raise ApiError(ErrorCode.TOPIC_ALREADY_EXISTS, f"Topic '{name}' already exists.")
@@ -337,18 +318,19 @@ class Topics:
             response = DeletableTopicResult(name=name, topic_id=topic_id)
             responses.append(response)
             try:
+                if times > 1:
+                    raise _named_twice()
                 entry = self._find_deletable(name, topic_id, describable, deletable)
             except ApiError as error:
                 response.error_code, response.error_message = error.code, error.message
             else:
                 response.name, response.topic_id = entry.name, entry.topic_id
-                found += [(response, entry.topic_id)] * times
+                found.append((response, entry.topic_id))
         records: list[Any] = []
         times_found = Counter(topic_id for _, topic_id in found)
         for response, topic_id in found:
             if times_found[topic_id] > 1:
-                response.error_code = ErrorCode.INVALID_REQUEST
-                response.error_message = "The topic is named twice in one request."
+                response.error_code, response.error_message = _named_twice().code, _named_twice().message
             else:
                 records.append(RemoveTopicRecord(topic_id=topic_id))
         return Result(records, DeleteTopicsResponse(responses=responses))
@@ -386,6 +368,10 @@ def _check_count(count: int, partitions_left: int) -> None:
             ErrorCode.POLICY_VIOLATION,
             f"Excessively large number of partitions per request: at most {MAX_PARTITIONS_PER_REQUEST} are allowed.",
         )
+
+
+def _named_twice() -> ApiError:
+    return ApiError(ErrorCode.INVALID_REQUEST, "The topic is named twice in one request.")
 
 
 def _refused(name: str, error: ApiError) -> CreatableTopicResult:

@@ -73,7 +73,7 @@ def test_append_and_subtract_start_from_the_default(harness: Harness) -> None:
     ("kind", "name", "change", "expected"),
     [
         (TOPIC, "missing", ("x", SET, "1"), ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
-        (TOPIC, "", ("x", SET, "1"), ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
+        (TOPIC, "", ("x", SET, "1"), ErrorCode.INVALID_REQUEST),
         (BROKER, "7", ("x", SET, "1"), ErrorCode.BROKER_ID_NOT_REGISTERED),
         (BROKER, "one", ("x", SET, "1"), ErrorCode.INVALID_REQUEST),
         (LOGGER, "1", ("x", SET, "1"), ErrorCode.INVALID_REQUEST),

@@ -196,9 +196,11 @@ def test_feature_updates_that_are_refused(change: tuple[str, int, int]) -> None:
     answer = update(harness, change)
     assert answer.error_code == ErrorCode.INVALID_UPDATE_VERSION and answer.error_message
     assert len(harness.log) == before
-    each = update(harness, ("share.version", 0, 2), change, version=1)
-    assert [result.error_code for result in each.results] == [ErrorCode.INVALID_UPDATE_VERSION] * 2
-    assert len(harness.log) == before
+    with_another = update(harness, ("share.version", 0, 2), change, version=1)
+    assert (with_another.error_code, with_another.results) == (ErrorCode.INVALID_UPDATE_VERSION, [])
+    assert len(harness.log) == before, "all of a request or nothing"
+    each = update(harness, ("share.version", 0, 2), version=1)
+    assert [(result.feature, result.error_code) for result in each.results] == [("share.version", 0)]
 
 
 @pytest.mark.parametrize("seed", range(8))

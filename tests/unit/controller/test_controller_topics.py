@@ -208,7 +208,15 @@ def test_partitions_that_cannot_be_added() -> None:
     assert len(harness.log) == before
 
 
+def test_no_topic_takes_the_directory_of_the_metadata_log(one: Harness) -> None:
+    (answer,) = one.create(wanted("__cluster_metadata"))
+    assert answer.error_code == ErrorCode.INVALID_REQUEST
+    assert not one.state.topics
+
+
 def test_a_topic_that_is_named_twice_is_not_deleted(one: Harness) -> None:
+    unknown = one.do(one.machine.topics.delete(DeleteTopicsRequest(topic_names=["x", "x"]))).responses
+    assert [answer.error_code for answer in unknown] == [ErrorCode.INVALID_REQUEST]
     one.topic("a", [1])
     by_id = DeleteTopicState(topic_id=one.state.topic_ids["a"])
     for states in ([DeleteTopicState(name="a")] * 2, [by_id, by_id], [by_id, DeleteTopicState(name="a")]):

@@ -44,6 +44,7 @@ from odradek.statemachine.machine import Result
 # From this version on a commit to a group that does not exist says so; older clients know only ILLEGAL_GENERATION.
 GROUP_ID_NOT_FOUND_VERSION = 9
 NO_OFFSET = -1
+MAX_TIMESTAMP_MS = 2**63 - 1
 NIL_UUID = UUID(int=0)
 
 
@@ -78,7 +79,8 @@ class Commits:
             member = group.members.get(request.member_id)
             if member is not None:
                 self._rebalance.renew_session(group, member, now)
-        expire_ms = -1 if request.retention_time_ms == -1 else now.wall_ms + request.retention_time_ms
+        kept_ms = request.retention_time_ms
+        expire_ms = -1 if kept_ms == -1 else min(now.wall_ms + kept_ms, MAX_TIMESTAMP_MS)
         records: Records = []
         response = OffsetCommitResponse()
         for topic in request.topics:

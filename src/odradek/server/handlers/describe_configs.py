@@ -67,7 +67,9 @@ def _entries(context: RequestContext, resource_type: int, name: str) -> Iterable
         _check_own_broker(context, name)
         return _loggers()
     if resource_type == ResourceType.CLIENT_METRICS:
-        return rules.describe_client_metrics(own) if name else []
+        if not name:
+            raise ApiError(ErrorCode.INVALID_REQUEST, "Client metrics subscription name must not be empty")
+        return rules.describe_client_metrics(own)
     if resource_type == ResourceType.GROUP:
         if not name:
             raise ApiError(ErrorCode.INVALID_REQUEST, "Group name must not be empty")

@@ -10,9 +10,9 @@ from odradek.protocol.declare import NIL_UUID
 from odradek.protocol.messages.describe_quorum_request import DescribeQuorumRequest
 from odradek.protocol.messages.describe_quorum_response import DescribeQuorumResponse, PartitionData, TopicData
 from odradek.server.context import RequestContext
+from odradek.server.handlers.shared import METADATA_TOPIC
 
 _FIRST_WITH_DIRECTORIES = 2
-METADATA_TOPIC = "__cluster_metadata"
 
 
 async def handle(context: RequestContext, request: DescribeQuorumRequest) -> DescribeQuorumResponse:

@@ -1,7 +1,8 @@
 """DescribeTopicPartitions: key 75, version 0. Topics page by page, with eligible leader replicas (KIP-966).
 
 Behaviour: topics in the order of their names (all where none is named), partitions from the cursor on; at most
-response_partition_limit of them and never more than max.request.partition.size.limit, then a cursor to go on from.
+response_partition_limit of them and never more than max.request.partition.size.limit, then a cursor to go on from. A
+cursor's topic must be among those that are named.
 """
 
 from __future__ import annotations
@@ -30,6 +31,11 @@ def handle(context: RequestContext, request: DescribeTopicPartitionsRequest) -> 
     image = context.broker.image
     cursor = request.cursor
     names = sorted({topic.name for topic in request.topics}) or sorted(image.topics_by_name)
+    if cursor is not None and (cursor.partition_index < 0 or (cursor.topic_name not in names and request.topics)):
+        code = ErrorCode.INVALID_REQUEST
+        return DescribeTopicPartitionsResponse(
+            topics=[DescribeTopicPartitionsResponseTopic(name=topic.name, error_code=code) for topic in request.topics]
+        )
     limit = cast(int, context.broker.settings["max.request.partition.size.limit"])
     left = max(1, min(request.response_partition_limit, limit))
     response = DescribeTopicPartitionsResponse()

@@ -6,8 +6,8 @@ where auto.create.topics.enable and the request allow it, and the answer waits u
 that is told "try again" waits longer. Only brokers that are not fenced are named.
 
 Versions: 1 controller, rack; 2 cluster id; 4 allow_auto_topic_creation; 5 offline replicas; 7 leader epochs; 8-10
-authorized operations of the cluster; 9 flexible; 10 topic ids; 12 a topic may be asked for by id alone; 13 a top-level
-error.
+authorized operations of the cluster; 9 flexible; 10 topic ids; 12 topics may be asked for by id, and where one is, all
+are; 13 a top-level error.
 
 Not done: an authorizer (all operations are allowed).
 """
@@ -30,6 +30,7 @@ from odradek.protocol.messages.metadata_response import (
 from odradek.server.handlers.shared import (
     CLUSTER_OPERATIONS,
     INTERNAL_TOPICS,
+    METADATA_TOPIC,
     NO_OPERATIONS,
     TOPIC_OPERATIONS,
     address_of,
@@ -44,6 +45,7 @@ if TYPE_CHECKING:
     from odradek.server.context import RequestContext
 
 _NO_ID = UUID(int=0)
+_FIRST_BY_ID = 12
 _log = get_logger("server.metadata")
 
 
@@ -62,9 +64,11 @@ def _to_create(context: RequestContext, request: MetadataRequest) -> list[str]:
         return []
     if context.api_version >= 4 and not request.allow_auto_topic_creation:
         return []
+    if any(topic.topic_id != _NO_ID for topic in request.topics):
+        return []
     known = context.broker.image.topics_by_name
-    names = (topic.name for topic in request.topics if topic.name is not None)
-    return [name for name in dict.fromkeys(names) if name not in known and is_legal_topic_name(name)]
+    names = dict.fromkeys(topic.name for topic in request.topics if topic.name is not None)
+    return [name for name in names if name not in known and name != METADATA_TOPIC and is_legal_topic_name(name)]
 
 
 async def _create_first(context: RequestContext, request: MetadataRequest, names: list[str]) -> MetadataResponse:
@@ -92,12 +96,17 @@ def _answer(context: RequestContext, request: MetadataRequest, errors: dict[str,
     operations = TOPIC_OPERATIONS if request.include_topic_authorized_operations else NO_OPERATIONS
     if request.topics is None or (version == 0 and not request.topics):
         response.topics = [_topic(image, topic, operations, context) for topic in image.topics_by_name.values()]
+    elif version < _FIRST_BY_ID and any(topic.name is None or topic.topic_id != _NO_ID for topic in request.topics):
+        code = ErrorCode.INVALID_REQUEST  # the field is there since 10, and has no meaning yet
+        response.topics = [
+            MetadataResponseTopic(error_code=code, name=topic.name or "", topic_id=topic.topic_id)
+            for topic in request.topics
+        ]
     else:
-        for wanted in request.topics:
-            if wanted.name is None or (version >= 10 and wanted.topic_id != _NO_ID and not wanted.name):
-                response.topics.append(_by_id(image, wanted.topic_id, operations, context))
-            else:
-                response.topics.append(_by_name(image, wanted.name, operations, context, errors))
+        ids = [topic.topic_id for topic in request.topics if topic.topic_id != _NO_ID]
+        names = [topic.name for topic in request.topics if topic.name is not None] if not ids else []
+        response.topics = [_by_id(image, topic_id, operations, context) for topic_id in ids]
+        response.topics += [_by_name(image, name, operations, context, errors) for name in names]
     if request.include_cluster_authorized_operations:
         response.cluster_authorized_operations = CLUSTER_OPERATIONS
     return response
@@ -117,8 +126,7 @@ def controller_to_tell(context: RequestContext, image: MetadataImage) -> int:
 def _by_id(image: MetadataImage, topic_id: UUID, operations: int, context: RequestContext) -> MetadataResponseTopic:
     topic = image.topics_by_id.get(topic_id)
     if topic is None:
-        name = None if context.api_version >= 12 else ""
-        return MetadataResponseTopic(error_code=ErrorCode.UNKNOWN_TOPIC_ID, topic_id=topic_id, name=name)
+        return MetadataResponseTopic(error_code=ErrorCode.UNKNOWN_TOPIC_ID, topic_id=topic_id, name=None)
     return _topic(image, topic, operations, context)
 
 

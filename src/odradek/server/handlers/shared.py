@@ -13,7 +13,9 @@ if TYPE_CHECKING:
     from odradek.metadata.model import BrokerImage
     from odradek.server.context import RequestContext
 
-# The topics that Kafka keeps for itself; __cluster_metadata is no topic that a client sees.
+# The cluster's metadata: a log, and no topic that a client sees.
+METADATA_TOPIC = "__cluster_metadata"
+# The topics that Kafka keeps for itself.
 INTERNAL_TOPICS = frozenset({"__consumer_offsets", "__transaction_state", "__share_group_state"})
 # What Kafka lets write to internal topics.
 ADMIN_CLIENT_ID = "__admin_client"
