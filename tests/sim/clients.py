@@ -7,6 +7,7 @@ unknown. Values are unique for each partition; a record's value is the number as
 from __future__ import annotations
 
 import asyncio
+import ssl
 from collections.abc import Iterable
 from random import Random
 from typing import Any
@@ -14,6 +15,7 @@ from typing import Any
 from odradek.client.cluster import Cluster, check
 from odradek.client.connection import Connection
 from odradek.common.errors import ApiError, ErrorCode, OdradekError
+from odradek.common.ports import ProtocolFactory
 from odradek.protocol.messages import produce_request as produce
 from odradek.protocol.messages.init_producer_id_request import InitProducerIdRequest
 from odradek.protocol.messages.init_producer_id_response import InitProducerIdResponse
@@ -29,10 +31,12 @@ RETRY_S = 0.1
 # The last version that names topics rather than ids.
 PRODUCE_VERSION = 12
 CODECS = ("none", "none", "gzip", "snappy", "lz4", "zstd")
-# What a broker says when it has certainly written nothing.
+# Bytes of key beside a record's value, so that batches span sectors of the disk and segments of the network.
+PADDING_BYTES = (0, 0, 0, 0, 30, 600, 3000)
+# What a broker says when it has certainly written nothing. NOT_LEADER_OR_FOLLOWER is not among them: a reign may end
+# while an appended batch waits for its acknowledgement.
 REFUSED = frozenset(
     {
-        ErrorCode.NOT_LEADER_OR_FOLLOWER,
         ErrorCode.NOT_ENOUGH_REPLICAS,
         ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
         ErrorCode.LEADER_NOT_AVAILABLE,
@@ -60,6 +64,27 @@ class Recorder:
         self.history.append(operation)
 
 
+class ClientNetwork(SimNetwork):
+    """The network of a client, which remembers its connections."""
+
+    def __init__(self, world: World, host: str) -> None:
+        super().__init__(world.wires, host)
+        self.connections: list[Connection] = []
+
+    async def connect(
+        self, factory: ProtocolFactory, host: str, port: int, *, tls: ssl.SSLContext | None = None
+    ) -> tuple[asyncio.Transport, asyncio.BaseProtocol]:
+        transport, protocol = await super().connect(factory, host, port, tls=tls)
+        assert isinstance(protocol, Connection)
+        self.connections.append(protocol)
+        return transport, protocol
+
+    def violations(self) -> list[str]:
+        """How connections ended for which the broker is to blame: answers out of order, or bytes that are none."""
+        ends = [str(connection.lost) for connection in self.connections if connection.lost is not None]
+        return [end for end in ends if "does not speak" in end]
+
+
 class Client:
     """A host of its own, with connections to whoever leads."""
 
@@ -70,8 +95,9 @@ class Client:
         self.recorder = recorder
         self.random = Random(world.random.getrandbits(64))
         self.clock = SimClock(world.loop)
+        self.network = ClientNetwork(world, name)
         self.cluster = Cluster(
-            SimNetwork(world.wires, name),
+            self.network,
             self.clock,
             [(machine, PORT) for machine in world.machines],
             client_id=name,
@@ -129,25 +155,29 @@ class Producer(Client):
             topic, partition = self.random.choice(self._partitions)
             try:
                 if self._idempotent:
-                    await self._send_surely(topic, partition, [self._batch() for _ in range(self.random.randint(1, 4))])
+                    await self._send_surely(topic, partition, [self.batch() for _ in range(self.random.randint(1, 4))])
                 else:
-                    await self._send_once(topic, partition, self._batch())
+                    await self.send_once(topic, partition, self.batch())
             except OdradekError:
                 await asyncio.sleep(RETRY_S)
             await asyncio.sleep(self.random.choice((0.0, 0.0, 0.01, 0.1, 0.5)))
 
-    def _batch(self) -> list[int]:
+    def batch(self) -> list[int]:
         return [next(self._values) for _ in range(self.random.choice((1, 1, 1, 2, 5, 20)))]
 
     def _encode(self, values: list[int], sequence: int) -> bytes:
         now_ms = self.clock.now_ms()
         return build_batch(
-            [Record(None, str(value).encode(), timestamp_ms=now_ms) for value in values],
+            [Record(self._padding(), str(value).encode(), timestamp_ms=now_ms) for value in values],
             compression=self.random.choice(CODECS),
-            producer_id=self._producer[0],
-            producer_epoch=self._producer[1],
+            producer_id=self._producer[0] if sequence >= 0 else -1,
+            producer_epoch=self._producer[1] if sequence >= 0 else -1,
             base_sequence=sequence,
         )
+
+    def _padding(self) -> bytes | None:
+        size = self.random.choice(PADDING_BYTES)
+        return self.random.randbytes(size) if size else None
 
     def _request(self, topic: str, partition: int, records: bytes, acks: int) -> produce.ProduceRequest:
         data = produce.PartitionProduceData(index=partition, records=records)
@@ -157,7 +187,8 @@ class Producer(Client):
             topic_data=[produce.TopicProduceData(name=topic, partition_data=[data])],
         )
 
-    async def _send_once(self, topic: str, partition: int, values: list[int]) -> None:
+    async def send_once(self, topic: str, partition: int, values: list[int]) -> bool:
+        """Send a batch without a sequence; returns whether it was acknowledged. Raises OdradekError."""
         connection = await self.leader_of(topic, partition)
         operation = self._operation(topic, partition, values)
         request = self._request(topic, partition, self._encode(values, -1), self.random.choice((1, -1)))
@@ -167,6 +198,7 @@ class Producer(Client):
             self.recorder.complete(operation)
             raise
         self._finish(operation, answer.error_code, answer.base_offset)
+        return operation.outcome is Outcome.OK
 
     def _operation(self, topic: str, partition: int, values: list[int]) -> Operation:
         steps: list[Any] = [Send(f"{topic}-{partition}", value) for value in values]

@@ -102,7 +102,8 @@ def apply_write(content: bytearray, write: Write) -> None:
 
 
 def torn(write: Write, content: bytes, random: Random) -> Write:
-    """A write of which only whole sectors from its front arrived, or its length without its bytes, or nothing.
+    """A write of which only whole sectors from its front arrived, with or without the length of the rest, or all but
+    its front, or its length without its bytes, or nothing.
 
     Bytes that were there before stay what they were or become what was written: only new length can be empty.
     """
@@ -113,8 +114,13 @@ def torn(write: Write, content: bytes, random: Random) -> Write:
         end = write.position + len(write.data)
         return Write(write.position, content[write.position : end].ljust(len(write.data), b"\0"))
     first_boundary = SECTOR_BYTES - write.position % SECTOR_BYTES
-    boundaries = [0, *range(first_boundary, len(write.data), SECTOR_BYTES)]
-    return Write(write.position, write.data[: random.choice(boundaries)])
+    boundary = random.choice([0, *range(first_boundary, len(write.data), SECTOR_BYTES)])
+    before = content[write.position : write.position + len(write.data)].ljust(len(write.data), b"\0")
+    if shape < 0.4:
+        return Write(write.position, write.data[:boundary] + before[boundary:])
+    if shape < 0.5:
+        return Write(write.position, before[:boundary] + write.data[boundary:])
+    return Write(write.position, write.data[:boundary])
 
 
 @dataclass

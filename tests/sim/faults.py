@@ -14,7 +14,7 @@ from tests.sim.network import NetworkFaults
 
 # Mean seconds between two faults of one kind; 0 means that this seed has none of them.
 RATES_S = (0.0, 2.0, 5.0, 12.0)
-KINDS = ("crash", "power", "pause", "cut", "clock")
+KINDS = ("crash", "power", "pause", "cut", "clock", "stop", "full")
 
 
 @dataclass
@@ -46,8 +46,8 @@ def draw(random: Random, without: frozenset[str] = frozenset()) -> Swarm:
     every_s = {kind: random.choice(RATES_S) for kind in KINDS}
     if not loses_power:
         every_s["power"] = 0.0
-    elif not every_s["power"]:
-        every_s["power"] = 5.0
+    else:
+        every_s["power"] = random.choice((1.0, 2.0, 5.0))
     network = NetworkFaults(
         latency_ms=random.choice([(0.05, 0.5), (0.05, 2.0), (1.0, 40.0)]),
         stall=random.choice([0.0, 0.0, 0.001, 0.02]),
@@ -56,7 +56,7 @@ def draw(random: Random, without: frozenset[str] = frozenset()) -> Swarm:
     )
     disk = DiskFaults(
         write_error=random.choice([0.0, 0.0, 0.0, 0.0005]),
-        sync_error=random.choice([0.0, 0.0, 0.0, 0.002]),
+        sync_error=random.choice([0.0, 0.0, 0.002, 0.01]),
         slow_sync=random.choice([0.0, 0.0, 0.02, 0.2]),
     )
     for kind in without:

@@ -27,6 +27,10 @@ TROUBLE_S = (8.0, 25.0)
 # After the faults end, everything must be answered and read within this time.
 PROGRESS_S = 90.0
 LIMIT_S = 400.0
+# A long poll that waits so long must end so soon after a record is there, where nothing is wrong any more.
+WAKE_UP_WAIT_MS = 2000
+WAKE_UP_LIMIT_S = 0.5
+WAKE_UP_TRIES = 5
 
 
 @dataclass
@@ -157,7 +161,7 @@ class OneNode:
         ]
         clients: list[Producer | Reader | Admin | Committer] = [*writers, *readers, admin]
         if not world.swarm.loses_power:
-            clients.append(Committer(world, "committer", 5, self.recorder, [f"{TOPIC}-0", f"{TOPIC}-1"]))
+            clients.append(Committer(world, "committer", 5, self.recorder, readers[0]))
         tasks = [world.loop.spawn(client.name, client.run(), name=client.name) for client in clients]
         watching = world.loop.spawn("world", self._watch(), name="watch")
         await world.make_trouble(self.random.uniform(*TROUBLE_S))
@@ -167,10 +171,13 @@ class OneNode:
         try:
             async with asyncio.timeout(PROGRESS_S):
                 await asyncio.gather(*tasks)
-                await self._read_everything(readers, admin)
+                auditor = await self._read_everything(readers, admin)
+                await self._check_wake_up(auditor, writers[0])
         except TimeoutError:
             waiting = [client.name for client, task in zip(clients, tasks, strict=True) if not task.done()]
             self.recorder.problems.append(f"no progress {PROGRESS_S:g} s after the faults ended; waiting: {waiting}")
+        for client in clients:
+            self.recorder.problems += [f"{client.name}: {text}" for text in client.network.violations()]
         watching.cancel()
         await asyncio.gather(watching, return_exceptions=True)
         self._verdict()
@@ -181,7 +188,7 @@ class OneNode:
             await asyncio.sleep(WATCH_EVERY_S)
             watch.look()
 
-    async def _read_everything(self, readers: list[Reader], admin: Admin) -> None:
+    async def _read_everything(self, readers: list[Reader], admin: Admin) -> Reader:
         fresh = Reader(self.world, "auditor", 9, self.recorder, partitions=list(readers[0].positions), sessions=False)
         for reader in [*readers, fresh]:
             while True:
@@ -196,8 +203,30 @@ class OneNode:
         while True:
             try:
                 await admin.verify()
-                return
+                return fresh
             except OdradekError:
+                await asyncio.sleep(RETRY_S)
+
+    async def _check_wake_up(self, reader: Reader, writer: Producer) -> None:
+        """A long poll at the end of everything is answered as soon as a record comes."""
+        loop = self.world.loop
+        topic, partition = next(iter(reader.positions))
+        for _ in range(WAKE_UP_TRIES):
+            poll = asyncio.ensure_future(reader.poll(max_wait_ms=WAKE_UP_WAIT_MS))
+            try:
+                await asyncio.sleep(WAKE_UP_WAIT_MS / 10_000)
+                parked = not poll.done()
+                parked = await writer.send_once(topic, partition, writer.batch()) and parked
+                acknowledged_s = loop.time()
+                await poll
+                late_s = loop.time() - acknowledged_s
+                if parked and late_s > WAKE_UP_LIMIT_S:
+                    self.recorder.problems.append(f"a long poll was answered {late_s:.3f} s after its record")
+                await reader.drain()
+                if parked:
+                    return
+            except OdradekError:
+                await asyncio.gather(poll, return_exceptions=True)
                 await asyncio.sleep(RETRY_S)
 
     def _verdict(self) -> None:
@@ -227,6 +256,9 @@ def run_seed(
         world.loop.run_world(scenario.run(), limit_s=LIMIT_S)
     except TimeoutError:
         problems.append(f"the run did not end within {LIMIT_S:g} simulated seconds")
+    except AssertionError as error:
+        # The box itself, or a client, found what cannot go on.
+        problems.append(f"{type(error).__name__}: {error}")
     problems += [f"{type(failure).__name__}: {failure}" for failure in world.loop.failures]
     report = Report(
         seed,

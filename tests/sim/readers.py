@@ -189,10 +189,14 @@ class Reader(Client):
 class Committer(Client):
     """Commits rising offsets of one group, and asks what is committed."""
 
-    def __init__(self, world: World, name: str, process: int, recorder: Recorder, partitions: list[str]) -> None:
+    def __init__(self, world: World, name: str, process: int, recorder: Recorder, reader: Reader) -> None:
+        """Commits no offset that `reader` has not passed."""
         super().__init__(world, name, process, recorder)
+        self._reader = reader
+        partitions = [f"{topic}-{partition}" for topic, partition in reader.positions]
         self._group = f"group-of-{name}"
         self._next = dict.fromkeys(partitions, 0)
+        self._acknowledged: dict[str, int] = {}
         self.stopping = False
 
     async def run(self) -> None:
@@ -200,7 +204,9 @@ class Committer(Client):
         while not self.stopping:
             partition = self.random.choice(list(self._next))
             try:
-                await (self._commit(partition) if self.random.random() < 0.6 else self.fetch(partition))
+                topic, _, number = partition.rpartition("-")
+                may_commit = self._next[partition] < self._reader.positions[topic, int(number)]
+                await (self._commit(partition) if may_commit and self.random.random() < 0.6 else self.fetch(partition))
             except OdradekError:
                 await asyncio.sleep(RETRY_S)
             await asyncio.sleep(self.random.choice((0.01, 0.1, 0.4)))
@@ -225,6 +231,7 @@ class Committer(Client):
             response = await self.ask(connection, request, OffsetCommitResponse, OFFSET_COMMIT_VERSION)
             if response.topics[0].partitions[0].error_code == ErrorCode.NONE:
                 operation.outcome = Outcome.OK
+                self._acknowledged[partition] = commit.offset
         except OdradekError:
             # An unknown commit must not take effect behind a later one: its connection ends first.
             connection.close()
@@ -245,6 +252,8 @@ class Committer(Client):
         answer = response.topics[0].partitions[0]
         check(answer.error_code, self._group)
         offset = int(answer.committed_offset)
+        if offset < 0 and self._acknowledged.get(partition):
+            self.problem(f"{partition}: nothing is committed, though {self._acknowledged[partition]} was acknowledged")
         if offset >= 0:
             step = Commit(self._group, partition, offset, fetched=True)
             self.recorder.complete(Operation(self.process, Outcome.OK, [step], invoked=invoked))

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from random import Random
 
@@ -16,7 +17,7 @@ from odradek.common.node_settings import load_node_settings
 from odradek.server.broker import Broker
 from odradek.server.format import ensure_formatted
 from tests.sim.clock import SimClock
-from tests.sim.disk import DiskFaults, SimDisk
+from tests.sim.disk import UNLIMITED_BYTES, DiskFaults, SimDisk
 from tests.sim.faults import Swarm
 from tests.sim.loop import SimLoop
 from tests.sim.network import NetworkFaults, SimNetwork, Wires
@@ -25,6 +26,8 @@ PORT = 9092
 RESTART_S = (0.05, 3.0)
 PAUSE_S = (0.1, 8.0)
 CUT_S = (0.1, 8.0)
+FULL_S = (0.2, 4.0)
+STOP_LIMIT_S = 8.0
 # Small, so that a run of seconds rolls segments, has index entries and takes snapshots.
 SETTINGS = {
     "offsets.topic.num.partitions": "2",
@@ -32,6 +35,7 @@ SETTINGS = {
     "log.index.interval.bytes": "64",
     "log.roll.ms": "3000",
     "log.retention.check.interval.ms": "4000",
+    "replica.high.watermark.checkpoint.interval.ms": "700",
     "metadata.log.max.record.bytes.between.snapshots": "2000",
     "broker.heartbeat.interval.ms": "500",
     "broker.session.timeout.ms": "3000",
@@ -199,6 +203,38 @@ class World:
         machine.kill(power=True)
         await asyncio.sleep(random.uniform(*RESTART_S))
         self._restart(machine)
+        while random.random() < 0.3:
+            # Again while it recovers, or soon after: what recovery did must be as durable as what it found.
+            await asyncio.sleep(random.uniform(0.0, 0.4))
+            self.tell(f"{machine.name} loses power again")
+            machine.kill(power=True)
+            await asyncio.sleep(random.uniform(*RESTART_S))
+            self._restart(machine)
+
+    async def _stop(self, machine: Machine, random: Random) -> None:
+        broker = machine.broker
+        if broker is None or not machine.running:
+            return
+        self.tell(f"{machine.name} stops in good order")
+        stopping = self.loop.spawn(machine.name, broker.stop(), name=f"{machine.name} stops")
+        # A crash in the middle of it drops the task, which then never ends.
+        await asyncio.wait([stopping], timeout=STOP_LIMIT_S)
+        failure = stopping.exception() if stopping.done() and not stopping.cancelled() else None
+        if isinstance(failure, Exception) and not isinstance(failure, OdradekError | OSError):
+            self.loop.failures.append(failure)
+        if machine.broker is broker:
+            self.tell(f"{machine.name} has stopped" if stopping.done() else f"{machine.name} is killed while it stops")
+            machine.kill()
+        await asyncio.sleep(random.uniform(*RESTART_S))
+        self._restart(machine)
+
+    async def _full(self, machine: Machine, random: Random) -> None:
+        room = random.choice((0, 100, 3000, 30_000))
+        self.tell(f"the disk of {machine.name} has {room} bytes left")
+        machine.disk.faults = replace(machine.disk.faults, capacity_bytes=machine.disk.used_bytes() + room)
+        await asyncio.sleep(random.uniform(*FULL_S))
+        machine.disk.faults = replace(machine.disk.faults, capacity_bytes=UNLIMITED_BYTES)
+        self.tell(f"the disk of {machine.name} has room")
 
     async def _pause(self, machine: Machine, random: Random) -> None:
         self.tell(f"{machine.name} is paused")

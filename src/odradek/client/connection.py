@@ -65,6 +65,11 @@ class Connection(asyncio.BufferedProtocol):
         self._lost: Exception | None = None
 
     @property
+    def lost(self) -> Exception | None:
+        """Why it ended; None while it lives."""
+        return self._lost
+
+    @property
     def is_open(self) -> bool:
         return self._transport is not None and self._lost is None
 

@@ -228,7 +228,11 @@ class Log:
             final.append(header)
             chunks.append(mutable)
             offset = header.last_offset + 1
-        self._append(chunks, final, now_ms)
+        try:
+            self._append(chunks, final, now_ms)
+        except ApiError as error:
+            self.producers.refused(headers, error.code)
+            raise
         return AppendInfo(first, offset - 1, now_ms if stamp else -1)
 
     def append_as_follower(self, data: bytes | MutableBatch, *, now_ms: int) -> AppendInfo | None:

@@ -25,6 +25,7 @@ from odradek.record.control import ControlType
 # As many requests as a client may have in flight and still be idempotent.
 WINDOW_BATCHES: Final = 5
 NO_OFFSET: Final = -1
+MAX_REFUSED: Final = 10_000
 _SNAPSHOT_VERSION = 1
 _HEAD = struct.Struct(">hIi")
 _ENTRY = struct.Struct(">qhiqiqiq")
@@ -90,6 +91,8 @@ class ProducerState:
         self._open_transactions: dict[int, int] = {}
         # Ended, but the marker is not yet below the high watermark: (first offset, marker's offset).
         self._unreplicated: deque[tuple[int, int]] = deque()
+        # Producer → (epoch, sequence) of the first batch of one that is not known yet, kept out by a full disk.
+        self._refused: dict[int, tuple[int, int]] = {}
         # Exclusive: everything before it has been replayed into this state.
         self.map_end_offset = 0
 
@@ -103,6 +106,9 @@ class ProducerState:
         """
         entry = self.producers.get(header.producer_id)
         if entry is None:
+            epoch, begin = self._refused.get(header.producer_id, (header.producer_epoch, header.base_sequence))
+            if epoch == header.producer_epoch and begin != header.base_sequence:
+                raise _out_of_order(header, f"it began with {begin}, for which the disk had no space")
             return None
         if header.producer_epoch < entry.producer_epoch:
             raise ApiError(
@@ -125,6 +131,18 @@ class ProducerState:
 
     # -- changing -----------------------------------------------------------------------------------------------
 
+    def refused(self, headers: Sequence[BatchHeader], code: ErrorCode) -> None:
+        """Batches were kept out of the log; what matters is a full disk, KAFKA_STORAGE_ERROR, since clients try again.
+
+        Any sequence is taken of a producer that is not known, since retention may have dropped what was before. Were
+        that done with batches sent behind this one, before its answer, they would be in the log without it.
+        """
+        if code != ErrorCode.KAFKA_STORAGE_ERROR or len(self._refused) >= MAX_REFUSED:
+            return
+        for header in headers:
+            if header.has_producer_id and header.producer_id not in self.producers:
+                self._refused.setdefault(header.producer_id, (header.producer_epoch, header.base_sequence))
+
     def update(self, header: BatchHeader) -> None:
         """A batch of records is in the log."""
         self.map_end_offset = header.last_offset + 1
@@ -133,6 +151,7 @@ class ProducerState:
         entry = self.producers.get(header.producer_id)
         if entry is None:
             entry = self.producers[header.producer_id] = ProducerEntry(header.producer_id)
+            self._refused.pop(header.producer_id, None)
         if header.producer_epoch != entry.producer_epoch:
             entry.producer_epoch = header.producer_epoch
             entry.batches.clear()

@@ -1,0 +1,377 @@
+"""Bugs to plant: each makes one line of the product wrong, for as long as a `with` lasts, to prove that it is found.
+
+A bug names a function of the product and a piece of its source; the function is compiled again with other text in that
+place and takes the place of the right one. The product has no switch for this, and a bug whose text is no longer there
+fails to be planted instead of passing for one that was caught. `python -m tests.sim.bugs` counts the seeds that each
+survives; the table is in docs/simulation.md.
+"""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import sys
+import textwrap
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from types import FunctionType, ModuleType
+from typing import Any
+
+
+@dataclass(frozen=True, slots=True)
+class Bug:
+    """One line wrong.
+
+    Attributes:
+        name: what the table calls it.
+        where: `module:function` or `module:Class.method`, below `odradek`.
+        right, wrong: text of the function's source, dedented; `right` must occur in it once.
+        meaning: what the broker then does, in a few words.
+    """
+
+    name: str
+    where: str
+    right: str
+    wrong: str
+    meaning: str
+
+    @contextmanager
+    def planted(self) -> Iterator[None]:
+        """Run with the bug. Raises LookupError where the product no longer has the line."""
+        module_name, _, path = self.where.partition(":")
+        module = importlib.import_module(f"odradek.{module_name}")
+        *owners, name = path.split(".")
+        owner: Any = module
+        for each in owners:
+            owner = getattr(owner, each)
+        original = vars(owner)[name]
+        wrong = _recompiled(original, self._change, module)
+        places = [owner] if owners else _modules_with(name, original)
+        for place in places:
+            setattr(place, name, wrong)
+        try:
+            yield
+        finally:
+            for place in places:
+                setattr(place, name, original)
+
+    def _change(self, source: str) -> str:
+        if source.count(self.right) != 1:
+            raise LookupError(f"{self.name}: {self.where} has {source.count(self.right)} times {self.right!r}")
+        at = source.index(self.right)
+        indent = source[source.rfind("\n", 0, at) + 1 : at]
+        lines = self.wrong.split("\n")
+        if indent.strip():
+            assert len(lines) == 1, "only a whole line can become several"
+            return source.replace(self.right, self.wrong)
+        return source.replace(self.right, f"\n{indent}".join(lines))
+
+
+def _recompiled(original: Any, change: Callable[[str], str], module: ModuleType) -> Any:
+    """A function, property or method made anew from its changed source, in its own module's names."""
+    if isinstance(original, property):
+        assert original.fget is not None and isinstance(original.fget, FunctionType)
+        return property(_recompiled(original.fget, lambda source: change(source.replace("@property\n", "")), module))
+    assert isinstance(original, FunctionType)
+    source = textwrap.dedent(inspect.getsource(original))
+    made: dict[str, Any] = {}
+    code = compile("from __future__ import annotations\n" + change(source), f"<planted in {module.__name__}>", "exec")
+    exec(code, vars(module), made)
+    return made[original.__name__]
+
+
+def _modules_with(name: str, original: object) -> list[ModuleType]:
+    """Every module of the product that imported a function by its name."""
+    modules = [module for key, module in list(sys.modules.items()) if key.split(".")[0] == "odradek"]
+    return [module for module in modules if vars(module).get(name) is original]
+
+
+ONE_NODE = (
+    # The way of a record.
+    Bug(
+        "acknowledged before the append",
+        "server.handlers.produce:_append",
+        "info = partition.append_as_leader((records,), (header,), required_acks=acks, now_ms=now_ms)",
+        "from odradek.log.log import AppendInfo\n"
+        "end = partition.log.log_end_offset\n"
+        "info = AppendInfo(end, end + header.last_offset_delta)\n"
+        "later = partition.append_as_leader\n"
+        "kept, headers = (bytes(records),), (header,)\n"
+        "asyncio.get_running_loop().call_later(\n"
+        "    0.005, lambda: later(kept, headers, required_acks=acks, now_ms=now_ms)\n"
+        ")",
+        "the answer leaves 5 ms before the record is written",
+    ),
+    Bug(
+        "no sequence check",
+        "log.log:Log.append_as_leader",
+        "known = self.producers.check(header)",
+        "known = None",
+        "what is sent again is appended again",
+    ),
+    Bug(
+        "a gap in the sequence is accepted",
+        "log.producer_state:ProducerState.check",
+        "if entry.batches and first != advance_sequence(entry.last_sequence, 1):",
+        "if False:",
+        "a batch is appended though the one before it is missing",
+    ),
+    Bug(
+        "a duplicate gets new offsets",
+        "log.producer_state:ProducerState.check",
+        "return batch",
+        "return batch._replace(last_offset=batch.last_offset + 1)",
+        "what is sent again is answered with an offset where it does not lie",
+    ),
+    Bug(
+        "log end before the write",
+        "log.log:Log._append",
+        "position = segment.write(chunks, self.directory.parent)",
+        "self.log_end_offset = headers[-1].last_offset + 1\nposition = segment.write(chunks, self.directory.parent)",
+        "an append that fails, for a disk that is full, has moved the log's end",
+    ),
+    Bug(
+        "watermark past the end",
+        "log.log:Log.update_high_watermark",
+        "offset = min(offset, self.log_end_offset)",
+        "offset = offset + 0",
+        "a watermark from the checkpoint is believed, though its records are lost",
+    ),
+    Bug(
+        "reads above the watermark",
+        "replica.partition:Partition.read",
+        "upper = end if replica_id >= 0 else stable if isolation_level == READ_COMMITTED else watermark",
+        "upper = end",
+        "consumers get records that are not yet as safe as was promised",
+    ),
+    Bug(
+        "index points one batch too far",
+        "log.segment:Segment.index_batch",
+        "self.offsets.append(header.base_offset + header.last_offset_delta, position)",
+        "self.offsets.append(header.base_offset, position + header.size_bytes)",
+        "a read that begins at an index entry skips a batch",
+    ),
+    Bug(
+        "lost wake-up of a fetch",
+        "replica.waiters:DataWait.gained",
+        "if self._missing_bytes <= 0:",
+        "if self._missing_bytes < -(1 << 30):",
+        "a long poll waits to its end though records came",
+    ),
+    Bug(
+        "lost wake-up of a producer",
+        "replica.partition:Partition.flushed",
+        "if self.is_leader:",
+        "if False:",
+        "what was made durable is never acknowledged with acks=all",
+    ),
+    Bug(
+        "answers in the order in which they are ready",
+        "server.connection:Connection._answer",
+        "if slot is None and self._slots:",
+        "if slot is not None:\n    self._slots.remove(slot)\n    slot = None\nif False:",
+        "a slow request is overtaken by those behind it",
+    ),
+    Bug(
+        "answer to the wrong request",
+        "server.connection:Connection._answer",
+        "chunks = encode_response(context.api_key, context.api_version, context.correlation_id, response)",
+        "chunks = encode_response(context.api_key, context.api_version, context.correlation_id - bool(self._slots), "
+        "response)",
+        "the answer bears the number of the request before it",
+    ),
+    # fsync.
+    Bug(
+        "fsync answered early",
+        "replica.flusher:Flusher._flush",
+        "await self._disk.off_loop(work)\n            log.finish_flush(end_offset)\n            partition.flushed()",
+        "log.finish_flush(end_offset)\npartition.flushed()\nawait self._disk.off_loop(work)",
+        "with flush.messages=1 a record is acknowledged before its fsync has ended",
+    ),
+    Bug(
+        "flush.messages forgotten",
+        "replica.partition:Partition.flush_is_due",
+        "return self._flush_messages < NEVER and self.log.unflushed_count >= self._flush_messages",
+        "return False",
+        "nothing is synced before its acknowledgement",
+    ),
+    Bug(
+        "failed fsync tried again",
+        "log.files:make_durable",
+        "shared.file.sync()",
+        "try:\n    shared.file.sync()\nexcept OSError:\n    shared.file.sync()",
+        "the second fsync says that all is well, and the data is gone",
+    ),
+    Bug(
+        "new segment's name not synced",
+        "log.log:Log.begin_flush",
+        "names_changed = bool(snapshots) or any(segment.base_offset >= self.recovery_point for segment in dirty)",
+        "names_changed = False",
+        "a segment's bytes are durable, its name is not",
+    ),
+    Bug(
+        "replaced file's name not synced",
+        "common.ports:write_file_durably",
+        "disk.sync_dir(path.parent)",
+        "pass",
+        "a checkpoint's old content comes back after a loss of power",
+    ),
+    Bug(
+        "replaced file's bytes not synced",
+        "common.ports:write_file_durably",
+        "file.sync()",
+        "pass",
+        "a checkpoint's new name is durable, its bytes are not",
+    ),
+    # Recovery.
+    Bug(
+        "no recovery",
+        "log.recovery:load_directory",
+        "if not clean_shutdown or end is None:",
+        "if end is None:",
+        "after an unclean stop headers and indexes are believed",
+    ),
+    Bug(
+        "no CRC check in recovery",
+        "log.segment:Segment.check_batches",
+        "if len(batch) < size or not crc_is_valid(batch, header):",
+        "if len(batch) < size:",
+        "a batch of zeros or torn in its middle stays",
+    ),
+    Bug(
+        "recovery trusts the index",
+        "log.recovery:_verify",
+        "for found in segment.check_batches(expected_offset=segment.base_offset):",
+        "segment.load_indexes()\n"
+        "start = segment.offsets.last_position()\n"
+        "end = next((header.base_offset for _, header in segment.headers(start)), end)\n"
+        "for found in segment.check_batches(position=start, expected_offset=end):",
+        "batches before the last index entry are not looked at",
+    ),
+    Bug(
+        "index not rebuilt by recovery",
+        "log.recovery:_verify",
+        "    segment.rebuild_indexes(index_interval_bytes)\n    return end, None",
+        "    segment.load_indexes()\n    return end, None",
+        "an index that the loss of power damaged is used",
+    ),
+    Bug(
+        "cut one batch short",
+        "log.recovery:_recover",
+        "segment.truncate_to(damage.position, end)",
+        "good = [(at, header) for at, header in segment.headers(0) if at < damage.position]\n"
+        "if good:\n"
+        "    damage, end = Damage(good[-1][0], damage.reason), good[-1][1].base_offset\n"
+        "segment.truncate_to(damage.position, end)",
+        "the last good batch before a torn one is dropped with it",
+    ),
+    Bug(
+        "cut leaves the torn bytes",
+        "log.recovery:_recover",
+        "segment.truncate_to(damage.position, end)",
+        "pass",
+        "new batches are written behind the torn one",
+    ),
+    Bug(
+        "cut not synced",
+        "log.recovery:_recover",
+        "segment.sync_with_names()",
+        "pass",
+        "a second loss of power brings back what was cut off",
+    ),
+    Bug(
+        "later segments survive a cut",
+        "log.recovery:_recover",
+        "later.mark_deleted()",
+        "pass",
+        "segments behind a lost tail come back at the next start",
+    ),
+    Bug(
+        "recovered data not written again",
+        "log.recovery:_make_durable",
+        "segment.write_again(found[0] if found is not None else 0)",
+        "pass",
+        "after a failed fsync and a restart, the next fsync has nothing to do and says that all is well",
+    ),
+    Bug(
+        "recovered data not synced",
+        "log.recovery:load_directory",
+        "if end - recovered >= flush_messages:",
+        "if False:",
+        "what a killed process left in the page cache is believed durable",
+    ),
+    Bug(
+        "producers from snapshots alone",
+        "log.recovery:load_producers",
+        "if header.last_offset >= start:",
+        "if False:",
+        "batches behind the newest snapshot are unknown after a restart",
+    ),
+    Bug(
+        "producers' windows not restored",
+        "log.recovery:load_producers",
+        "_widen_windows(state, segments)",
+        "pass",
+        "after a restart each producer's last batch alone is known",
+    ),
+    # The metadata log and the state machines.
+    Bug(
+        "controller answers before the commit",
+        "statemachine.runtime:Runtime._release",
+        "while self._parked and self._parked[0].end_offset <= self._committed_offset:",
+        "while self._parked:",
+        "a topic is acknowledged, and a loss of power takes it",
+    ),
+    Bug(
+        "metadata committed before its fsync",
+        "raft.driver:RaftDriver._sync",
+        "await self._disk.off_loop(self.log.begin_flush())",
+        "work = self.log.begin_flush()\n"
+        "asyncio.get_running_loop().call_later(0.02, lambda: None if self.log._failed else work())",
+        "the controller counts on records that are not on the disk yet",
+    ),
+    Bug(
+        "metadata log not checked",
+        "raft.metadata_log:MetadataLog._load_segment",
+        "if header.magic != MAGIC or not follows or not crc_is_valid(batch, header):",
+        "if header.magic != MAGIC or not follows:",
+        "a torn batch of metadata is replayed",
+    ),
+    Bug(
+        "metadata log not written again",
+        "raft.metadata_log:MetadataLog._make_durable",
+        "file.write_at(place.position, [file.read_at(place.position, place.size_bytes)])",
+        "pass",
+        "after a failed fsync and a restart, metadata counts as durable that is not",
+    ),
+    Bug(
+        "snapshot of the metadata loses a topic",
+        "metadata.image:MetadataImage.records",
+        "for topic in self.topics_by_id.values():",
+        "for topic in list(self.topics_by_id.values())[: max(1, len(self.topics_by_id) - 1)]:",
+        "a topic is gone once the log before the snapshot is removed",
+    ),
+    Bug(
+        "producer ids given twice",
+        "controller.brokers:Brokers.allocate_producer_ids",
+        "next_producer_id=start + PRODUCER_ID_BLOCK,",
+        "next_producer_id=start,",
+        "after a restart a producer gets the id of another",
+    ),
+    Bug(
+        "committed offsets not replayed",
+        "coordinator.log:PartitionMachineLog.read_all",
+        "offset, end_offset = log.log_start_offset, log.log_end_offset",
+        "offset, end_offset = log.log_end_offset, log.log_end_offset",
+        "a coordinator that starts knows no groups",
+    ),
+    Bug(
+        "offset commit keeps the older",
+        "coordinator.group.offsets:OffsetStore.replay",
+        "self._put(group_id, (topic, partition_id), committed)",
+        "if self.get(group_id, topic, partition_id) is None or record_offset % 8:\n"
+        "    self._put(group_id, (topic, partition_id), committed)",
+        "now and then a commit that was acknowledged does not count",
+    ),
+)
