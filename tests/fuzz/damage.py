@@ -15,6 +15,7 @@ from odradek.record.batch import HEADER_BYTES, LOG_OVERHEAD_BYTES, read_size, se
 
 STEP_BYTES = 8
 KINDS = 9
+LIE = 8
 Files = dict[Path, bytes]
 
 
@@ -34,6 +35,11 @@ def damaged(files: Mapping[Path, bytes], script: bytes) -> Files:
     for at in range(0, len(steps) - STEP_BYTES + 1, STEP_BYTES):
         _damage(result, steps[at : at + STEP_BYTES])
     return result
+
+
+def has_lies(script: bytes) -> bool:
+    """Whether a script makes a checksum right over changed bytes."""
+    return any(kind % KINDS == LIE for kind in script[1::STEP_BYTES])
 
 
 def _damage(files: Files, step: bytes) -> None:
@@ -65,7 +71,7 @@ def _damage(files: Files, step: bytes) -> None:
     elif kind == 7:
         other = files[names[value[0] % len(names)]]
         data[at:] = other[at:]
-    elif kind == 8:
+    elif kind == LIE:
         _lie(data, at, value)
     files[path] = bytes(data)
 

@@ -2,6 +2,12 @@
 
 from __future__ import annotations
 
-from tests.fuzz import targets_logs, targets_protocol, targets_records
+from tests.fuzz import targets_files, targets_logs, targets_protocol, targets_records, targets_settings
 
-TARGETS = (*targets_protocol.TARGETS, *targets_records.TARGETS, *targets_logs.TARGETS)
+TARGETS = (
+    *targets_protocol.TARGETS,
+    *targets_records.TARGETS,
+    *targets_logs.TARGETS,
+    *targets_files.TARGETS,
+    *targets_settings.TARGETS,
+)

@@ -25,6 +25,7 @@ from tests.support.batches import NOW_MS, batch
 ROOT = Path("/data")
 PARTITION = ("topic", 0)
 DIRECTORY = ROOT / "topic-0"
+METADATA_DIRECTORY = ROOT / "__cluster_metadata-0"
 CONFIG = LogConfig(segment_bytes=2000, index_interval_bytes=300)
 # Scenes: stopped in good order; killed before any flush; killed after a flush in the middle.
 SCENES = 3
@@ -53,7 +54,8 @@ class Scene:
 
 def a_disk(files: Files) -> SimDisk:
     disk = SimDisk(Random(0), DiskFaults(), lambda: NOW_MS)
-    disk.make_dirs(DIRECTORY)
+    for path in (DIRECTORY, METADATA_DIRECTORY):
+        disk.make_dirs(path)
     disk.restore(files)
     return disk
 

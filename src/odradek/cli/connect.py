@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Annotated, TypeVar
 import typer
 
 from odradek.cli.errors import BAD_CONFIG, CliError
+from odradek.common.numbers import parse_natural
 
 if TYPE_CHECKING:
     import ssl
@@ -54,9 +55,10 @@ class Target:
         text = self.properties.get("default.api.timeout.ms") or self.properties.get("request.timeout.ms")
         if text is None:
             return DEFAULT_TIMEOUT_MS
-        if not text.isdigit() or int(text) == 0:
+        timeout_ms = parse_natural(text, 2**31 - 1)
+        if not timeout_ms:
             raise CliError(f"--command-config: a timeout of {text!r} is no number of milliseconds", code=BAD_CONFIG)
-        return int(text)
+        return timeout_ms
 
     @property
     def security_protocol(self) -> str:

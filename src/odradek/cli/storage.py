@@ -126,7 +126,7 @@ def _features(items: list[str]) -> dict[str, int]:
     levels = {}
     for item in items:
         name, _, level = item.partition("=")
-        if not name or not level.isdigit():
+        if not name or not (level.isascii() and level.isdigit() and len(level) < 10):
             raise CliError(f"--feature {item}: must be feature=level", code=BAD_CONFIG)
         levels[name] = int(level)
     return levels

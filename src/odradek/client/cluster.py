@@ -13,6 +13,7 @@ from typing import Any, TypeVar, cast
 
 from odradek.client.connection import Connection, RequestTimeoutError, UnreachableError, connect
 from odradek.common.errors import ApiError, ErrorCode
+from odradek.common.numbers import parse_natural
 from odradek.common.ports import Clock, Network
 from odradek.protocol.api_key import ApiKey
 from odradek.protocol.declare import Message
@@ -41,9 +42,10 @@ def parse_bootstrap(text: str) -> list[tuple[str, int]]:
         host, colon, port = part.rpartition(":")
         if not colon or part.endswith("]"):
             host, port = part, str(DEFAULT_PORT)
-        if not host or not port.isdigit() or not 0 < int(port) < 65536:
+        host, number = host.removeprefix("[").removesuffix("]"), parse_natural(port, 65535)
+        if not host or not number:
             raise ValueError(f"{part!r} is no host:port")
-        addresses.append((host.removeprefix("[").removesuffix("]"), int(port)))
+        addresses.append((host, number))
     if not addresses:
         raise ValueError("no host:port is given")
     return addresses

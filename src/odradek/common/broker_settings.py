@@ -251,6 +251,9 @@ def _check_together(given: Mapping[str, str], values: Mapping[str, Value]) -> li
             problems.append(f"inter.broker.listener.name={inter_broker}: must not be one of controller.listener.names")
         elif inter_broker.upper() not in names:
             problems.append(f"inter.broker.listener.name={inter_broker}: must be the name of one of the listeners")
+    for key in ("log.dirs", "log.dir"):
+        if key in given and not all(cast("list[str]", values[key]) or [""]):
+            problems.append(f"{key}={given[key]}: must be a list of directories, and none of them empty")
     if not values["controller.quorum.voters"] and not values["controller.quorum.bootstrap.servers"]:
         problems.append("controller.quorum.voters or controller.quorum.bootstrap.servers is missing: name the quorum")
     problems += check_quorum(values) + check_relations(given, values)

@@ -51,7 +51,7 @@ def resolve_variables(properties: Mapping[str, str], sources: Sources) -> tuple[
         if "${" in value and not key.startswith("config.providers"):
             try:
                 value = _VARIABLE.sub(lambda match: _look_up(match, kinds, properties, sources), value)
-            except (OSError, LookupError, ValueError) as error:
+            except (OSError, LookupError, ValueError, re.error) as error:
                 problems.append(f"{key}: {error}")
         resolved[key] = value
     return resolved, problems

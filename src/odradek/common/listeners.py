@@ -10,7 +10,11 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-_LISTENER = re.compile(r"^(?P<name>[A-Za-z0-9._-]+)://(?P<host>\[[0-9a-fA-F:.%]+\]|[^:\[\]/]*):(?P<port>-?\d+)$")
+from odradek.common.numbers import parse_natural
+
+_LISTENER = re.compile(
+    r"^(?P<name>[A-Za-z0-9._-]+)://(?P<host>\[[0-9a-fA-F:.%]+\]|[^:\[\]/]*):(?P<port>-?[0-9]{1,10})$"
+)
 _PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 
 
@@ -35,9 +39,10 @@ class ListenerAddress:
 def parse_address(text: str) -> tuple[str, int] | None:
     """`host:port` or `[::1]:port`; None where it is neither. Without a host it is all interfaces."""
     host, colon, port = text.strip().rpartition(":")
-    if not colon or not port.isdigit() or int(port) > 65535:
+    number = parse_natural(port, 65535)
+    if not colon or number is None:
         return None
-    return host.removeprefix("[").removesuffix("]"), int(port)
+    return host.removeprefix("[").removesuffix("]"), number
 
 
 def parse_protocol_map(entries: Sequence[str]) -> tuple[dict[str, str], list[str]]:

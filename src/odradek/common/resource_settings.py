@@ -14,6 +14,7 @@ from enum import IntEnum
 from odradek.common.broker_settings import BrokerSettings, topic_default
 from odradek.common.config import OptionSpec
 from odradek.common.errors import ConfigError
+from odradek.common.numbers import parse_natural
 from odradek.common.setting_table import (
     GROUP_SYNONYM_PREFIX,
     Scope,
@@ -332,7 +333,7 @@ def _broker_problems(name: str, settings: Mapping[str, str]) -> list[str]:
 def _client_metrics_problems(_name: str, settings: Mapping[str, str]) -> list[str]:
     problems = [f"Unknown client metrics config {key}" for key in settings if key not in _CLIENT_METRICS_KEYS]
     interval = settings.get("interval.ms", "300000")
-    if not interval.isdigit() or int(interval) not in _CLIENT_METRICS_INTERVAL:
+    if parse_natural(interval, _CLIENT_METRICS_INTERVAL[-1]) not in _CLIENT_METRICS_INTERVAL:
         problems.append(f"Invalid value {interval} for interval.ms, interval must be between 100 and 3600000 (1 hour)")
     return problems
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import cast
 
+from odradek.common.numbers import parse_natural
 from odradek.common.setting_table import Value
 
 # (smaller, larger): the first must not exceed the second. Null on either side says nothing.
@@ -110,15 +111,16 @@ def check_quorum(values: Mapping[str, Value]) -> list[str]:
     for entry in cast("list[str]", values["controller.quorum.voters"] or []):
         node, _, address = entry.partition("@")
         host, _, port = address.rpartition(":")
-        if not node.isdigit() or not host or not port.isdigit() or int(port) > 65535:
+        number = parse_natural(node, 2**31 - 1)
+        if number is None or not host or not parse_natural(port, 65535):
             problems.append(f"controller.quorum.voters: {entry!r} must be id@host:port")
-        elif int(node) in voters:
+        elif number in voters:
             problems.append(f"controller.quorum.voters: node {node} stands twice")
         else:
-            voters[int(node)] = address
+            voters[number] = address
     for entry in cast("list[str]", values["controller.quorum.bootstrap.servers"] or []):
         host, _, port = entry.rpartition(":")
-        if not host or not port.isdigit() or int(port) > 65535:
+        if not host or not parse_natural(port, 65535):
             problems.append(f"controller.quorum.bootstrap.servers: {entry!r} must be host:port")
     if voters and not problems:
         if "controller" in roles and node_id not in voters:

@@ -166,7 +166,7 @@ class LogManager:
     def _read_clean_epoch(self, marker: Path) -> int:
         try:
             return int(json.loads(read_file(self.disk, marker))["brokerEpoch"])
-        except (ValueError, KeyError, TypeError):
+        except (ValueError, KeyError, TypeError, RecursionError):
             return -1
 
     @property

@@ -122,7 +122,7 @@ def _remove_orphans(disk: Disk, directory: Path, bases: set[int]) -> None:
     """Index files whose segment is gone."""
     for name in disk.list_dir(directory):
         stem, _, suffix = name.partition(".")
-        if f".{suffix}" in _INDEX_SUFFIXES and stem.isdigit() and int(stem) not in bases:
+        if f".{suffix}" in _INDEX_SUFFIXES and stem.isdecimal() and int(stem) not in bases:
             disk.remove(directory / name)
 
 

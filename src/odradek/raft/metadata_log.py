@@ -282,13 +282,13 @@ class MetadataLog:
     def _load_segment(self, segment_offset: int, *, last: bool) -> bool:
         """Read a segment; whether it is whole, and the one behind it follows. What may be torn is cut."""
         path = self._segment_path(segment_offset)
-        if self._places and segment_offset != self._places[-1].last_offset + 1:
+        if self._files and segment_offset != self.log_end_offset:
             if self._may_be_torn():
                 self._disk.remove(path)
                 return False
             raise StorageError(
                 self.directory,
-                f"the metadata log has a gap: {path.name} follows offset {self._places[-1].last_offset}",
+                f"the metadata log has a gap: {path.name} follows a segment that ends at offset {self.log_end_offset}",
             )
         data = read_file(self._disk, path)
         file = self._disk.open(path)

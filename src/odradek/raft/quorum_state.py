@@ -68,13 +68,18 @@ def encode_state(state: ElectionState, *, kraft_version: int, cluster_id: str, v
 
 def decode_state(data: bytes) -> ElectionState:
     """Read the file's bytes. Raises ValueError where they are not such a file."""
-    fields = json.loads(data)
+    try:
+        fields = json.loads(data)
+    except RecursionError:
+        raise ValueError("brackets within brackets without an end") from None
     if not isinstance(fields, dict) or fields.get("data_version") not in (0, 1):
         raise ValueError("unknown data_version")
     leader_epoch, leader_id, voted_id = (_number(fields, name) for name in ("leaderEpoch", "leaderId", "votedId"))
     voted = None
     if voted_id != NO_NODE:
         directory = fields.get("votedDirectoryId")
+        if not isinstance(directory, str | None):
+            raise ValueError("votedDirectoryId is no text")
         voted = ReplicaKey(voted_id, uuid_of(directory) if directory else ZERO_DIRECTORY)
     return ElectionState(leader_epoch, leader_id, voted)
 

@@ -6,6 +6,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from uuid import UUID
 
+from odradek.common.numbers import parse_natural
+
 ZERO_DIRECTORY = UUID(int=0)
 
 
@@ -91,13 +93,13 @@ def parse_static_voters(text: str, listener_name: str) -> VoterSet:
     for part in filter(None, (piece.strip() for piece in text.split(","))):
         identifier, at, address = part.partition("@")
         host, colon, port = address.rpartition(":")
-        if not at or not colon or not identifier.isdigit() or not port.isdigit() or not host:
+        node_id, port_number = parse_natural(identifier, 2**31 - 1), parse_natural(port, 65535)
+        if not at or not colon or node_id is None or port_number is None or not host:
             raise ValueError(f"{part}: a voter is written id@host:port")
-        node_id = int(identifier)
         if node_id in voters:
             raise ValueError(f"{part}: node {node_id} is given twice")
-        if not 0 < int(port) < 65536:
+        if port_number == 0:
             raise ValueError(f"{part}: no such port")
-        endpoint = (host.removeprefix("[").removesuffix("]"), int(port))
+        endpoint = (host.removeprefix("[").removesuffix("]"), port_number)
         voters[node_id] = Voter(ReplicaKey(node_id), {listener_name: endpoint})
     return VoterSet(voters.values())
