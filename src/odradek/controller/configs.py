@@ -123,6 +123,7 @@ class Configs:
             )
             try:
                 self._check_once(key, seen)
+                self._check_name(key)
                 wanted: dict[str, str] = {}
                 for entry in resource.configs:
                     if entry.value is None:
@@ -155,6 +156,7 @@ class Configs:
         seen.add(key)
 
     def _incremental_one(self, resource: ConfigResource, changes: Sequence[tuple[str, int, str | None]]) -> list[Any]:
+        self._check_name(resource)
         wanted = dict(self._state.configs.get(resource, {}))
         seen: set[str] = set()
         for key, operation, value in changes:
@@ -198,7 +200,6 @@ class Configs:
                     ErrorCode.INVALID_CONFIG,
                     f"The configuration value of {key} is longer than the limit of {MAX_VALUE_BYTES} bytes.",
                 )
-        self._check_name(resource)
         self._check(*resource, wanted)
         self._check_exists(resource)
         if MIN_ISR in changed or MIN_ISR in removed:
