@@ -28,7 +28,7 @@ from tests.support.node import Node
 
 SEED = 20_240_229
 WARM_UP_FRAMES = 600
-FRAMES = 12_000
+FRAMES = 16_000
 FRAMES_PER_CONNECTION = 12
 FRAMES_PER_CANARY = 250
 # Many of these frames wait for a rest that never comes, and get no answer.
@@ -116,7 +116,14 @@ def speaks_something_else(rng: Random) -> bytes:
     )
 
 
-KINDS = (request_frame, cut, cut, altered, altered, altered, announced_but_not_sent, noise, speaks_something_else)
+KINDS = (
+    *[request_frame] * 4,
+    *[cut] * 2,
+    *[altered] * 3,
+    announced_but_not_sent,
+    noise,
+    speaks_something_else,
+)
 
 
 def storm(port: int, rng: Random, count: int) -> Iterator[int]:
