@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import shutil
 import ssl
 import subprocess
 import threading
+import warnings
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -76,6 +78,10 @@ class proxy:  # noqa: N801 - read as a verb
         self._loop.call_soon_threadsafe(self._stopped.set)
         self._thread.join(10)
         self._loop.close()
+        with warnings.catch_warnings():
+            # asyncio leaves the socket of a handshake that was cancelled to the collector.
+            warnings.simplefilter("ignore", ResourceWarning)
+            gc.collect()
 
     async def _run(self) -> None:
         context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH, cafile=str(self._store))
