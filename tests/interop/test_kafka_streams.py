@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.interop.packages import MissingError, cache_folder, require_command, run_step
-from tests.support.apache_kafka import VERSION, ApacheKafka, KafkaUnavailableError, find_java
+from tests.interop.maven import kafka_artifact
+from tests.interop.packages import MissingError
+from tests.support.apache_kafka import ApacheKafka, KafkaUnavailableError, find_java
 from tests.support.clients import admin, create_topic, produce_all, read_all
 from tests.support.node import Node
 
@@ -19,30 +20,6 @@ PLACES = 50
 VISITS = 20_000
 TIMEOUT_S = 90.0
 SOURCE = Path(__file__).parent / "java" / "CountVisits.java"
-POM = f"""<project>
-  <modelVersion>4.0.0</modelVersion>
-  <groupId>odradek.test</groupId><artifactId>streams</artifactId><version>1</version>
-  <dependencies>
-    <dependency>
-      <groupId>org.apache.kafka</groupId><artifactId>kafka-streams</artifactId><version>{VERSION}</version>
-    </dependency>
-    <dependency>
-      <groupId>org.slf4j</groupId><artifactId>slf4j-nop</artifactId><version>1.7.36</version>
-    </dependency>
-  </dependencies>
-</project>
-"""
-
-
-def streams_libraries() -> Path:
-    """The folder of Kafka Streams' jars; raises MissingError."""
-    mvn = require_command("mvn")
-    with cache_folder(f"kafka-streams-{VERSION}") as folder:
-        if not (folder / "lib" / f"kafka-streams-{VERSION}.jar").exists():
-            (folder / "pom.xml").write_text(POM)
-            command = [mvn, "-q", "-B", "dependency:copy-dependencies", "-DoutputDirectory=lib"]
-            run_step(command, folder, folder / "fetched.txt", "mvn")
-        return folder / "lib"
 
 
 def counted(bootstrap: str) -> dict[bytes, int]:
@@ -57,7 +34,7 @@ def counted(bootstrap: str) -> dict[bytes, int]:
 
 def test_streams_count_everything_once(broker: Node | ApacheKafka, tmp_path: Path) -> None:
     try:
-        java, libraries = find_java(), streams_libraries()
+        java, libraries = find_java(), kafka_artifact("kafka-streams")
     except (KafkaUnavailableError, MissingError) as error:
         pytest.skip(f"no Kafka Streams: {error}")
     create_topic(broker.bootstrap, "streams-visits", 4)

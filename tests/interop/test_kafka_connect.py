@@ -1,0 +1,129 @@
+"""A worker of Kafka Connect over our broker: its three compacted topics, its own kind of group, a source and a sink."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import time
+import urllib.request
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.interop.brokers import start_broker
+from tests.interop.maven import kafka_artifact
+from tests.interop.packages import MissingError
+from tests.support.apache_kafka import ApacheKafka, KafkaUnavailableError, find_java, kafka_libraries
+from tests.support.node import Node, free_port
+
+pytestmark = [pytest.mark.interop, pytest.mark.java, pytest.mark.slow, pytest.mark.timeout(600)]
+
+LINES = 1000
+WORKER = """bootstrap.servers={bootstrap}
+listeners=http://127.0.0.1:{port}
+group.id=connect-cluster
+key.converter=org.apache.kafka.connect.storage.StringConverter
+value.converter=org.apache.kafka.connect.storage.StringConverter
+offset.storage.topic=connect-offsets
+config.storage.topic=connect-configs
+status.storage.topic=connect-status
+offset.storage.replication.factor=1
+config.storage.replication.factor=1
+status.storage.replication.factor=1
+offset.flush.interval.ms=500
+"""
+
+
+class Worker:
+    """One running worker and its REST interface."""
+
+    def __init__(self, folder: Path, bootstrap: str) -> None:
+        """
+        Raises:
+            KafkaUnavailableError, MissingError: there is no Java, or no way to fetch the jars.
+        """
+        jars = f"{kafka_artifact('connect-file')}/*:{kafka_libraries()}/*"
+        self.port = free_port()
+        self.output = folder / "connect.txt"
+        properties = folder / "worker.properties"
+        properties.write_text(WORKER.format(bootstrap=bootstrap, port=self.port))
+        program = "org.apache.kafka.connect.cli.ConnectDistributed"
+        command = [str(find_java()), "-Xmx400m", "-cp", jars, program, str(properties)]
+        with self.output.open("wb") as out:
+            self.process = subprocess.Popen(command, stdout=out, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL)
+
+    def call(self, path: str, body: object = None) -> Any:
+        """GET, or POST where there is a body; raises OSError while the worker is not ready."""
+        data = None if body is None else json.dumps(body).encode()
+        request = urllib.request.Request(f"http://127.0.0.1:{self.port}{path}", data=data)
+        request.add_header("Content-Type", "application/json")
+        with urllib.request.urlopen(request, timeout=10) as answer:
+            return json.loads(answer.read())
+
+    def is_ready(self) -> bool:
+        assert self.process.poll() is None, self.output.read_text()[-3000:]
+        try:
+            return self.call("/connectors") == []
+        except OSError:
+            return False
+
+    def stop(self) -> None:
+        self.process.terminate()
+        try:
+            self.process.wait(30)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.wait()
+
+
+@pytest.fixture
+def own_broker(tmp_path: Path) -> Iterator[Node | ApacheKafka]:
+    with start_broker(tmp_path / "broker") as running:
+        yield running
+
+
+@pytest.fixture
+def worker(tmp_path: Path, own_broker: Node | ApacheKafka) -> Iterator[Worker]:
+    try:
+        running = Worker(tmp_path, own_broker.bootstrap)
+    except (KafkaUnavailableError, MissingError) as error:
+        pytest.skip(f"no Kafka Connect: {error}")
+    yield running
+    running.stop()
+
+
+def wait_until(condition: Callable[[], bool], what: str, timeout_s: float = 90.0) -> None:
+    deadline = time.monotonic() + timeout_s
+    while not condition():
+        assert time.monotonic() < deadline, f"not in {timeout_s} s: {what}"
+        time.sleep(0.2)
+
+
+def test_lines_go_through_a_source_and_a_sink_also_over_a_kill(
+    own_broker: Node | ApacheKafka, worker: Worker, tmp_path: Path
+) -> None:
+    source, sink = tmp_path / "in.txt", tmp_path / "out.txt"
+    lines = [f"line {number}" for number in range(2 * LINES)]
+    source.write_text("".join(f"{line}\n" for line in lines[:LINES]))
+    sink.touch()
+
+    def arrived(count: int) -> bool:
+        return len(set(sink.read_text().splitlines())) == count
+
+    wait_until(worker.is_ready, "the worker answers")
+    package = "org.apache.kafka.connect.file"
+    from_file = {"connector.class": f"{package}.FileStreamSourceConnector", "file": str(source), "topic": "lines"}
+    to_file = {"connector.class": f"{package}.FileStreamSinkConnector", "file": str(sink), "topics": "lines"}
+    worker.call("/connectors", {"name": "source", "config": from_file})
+    worker.call("/connectors", {"name": "sink", "config": to_file})
+    wait_until(lambda: arrived(LINES), "the first half arrives")
+    own_broker.kill()
+    own_broker.start()
+    with source.open("a") as more:
+        more.write("".join(f"{line}\n" for line in lines[LINES:]))
+    wait_until(lambda: arrived(2 * LINES), "the second half arrives")
+    assert set(sink.read_text().splitlines()) == set(lines)
+    for name in ("source", "sink"):
+        assert [task["state"] for task in worker.call(f"/connectors/{name}/status")["tasks"]] == ["RUNNING"]
