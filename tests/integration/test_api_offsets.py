@@ -247,6 +247,10 @@ class TestDeleteRecords:
         calls.fill(both, 2)
         assert self.ask(calls, both, 1).low_watermark == 1
 
+    def test_internal_topics_are_not_for_clients(self, calls: Calls) -> None:
+        calls.find_coordinator("any")
+        assert name_of(self.ask(calls, "__consumer_offsets", 0).error_code) == "INVALID_TOPIC_EXCEPTION"
+
     def test_what_is_not_there(self, calls: Calls) -> None:
         topic = calls.create_topic()
         assert name_of(self.ask(calls, topic, 0, 7).error_code) == "UNKNOWN_TOPIC_OR_PARTITION"

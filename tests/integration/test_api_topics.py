@@ -324,6 +324,11 @@ class TestMetadata:
         found = {each.topic_id: (each.name, name_of(each.error_code)) for each in answer.topics}
         assert found == {topic_id: (topic, "NONE"), unknown: (None, "UNKNOWN_TOPIC_ID")}
 
+    def test_a_name_is_answered_once(self, calls: Calls) -> None:
+        topic, absent = calls.create_topic(), fresh_name()
+        answer = metadata(calls, topic, absent, topic, absent)
+        assert sorted(str(each.name) for each in answer.topics) == sorted([topic, absent])
+
     def test_ids_have_no_meaning_before_12_and_the_only_one_since(self, calls: Calls) -> None:
         topic = calls.create_topic()
         topic_id = calls.topic_id(topic)

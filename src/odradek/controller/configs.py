@@ -224,7 +224,10 @@ class Configs:
         try:
             self._schema.validate(resource_type, resource_name, settings)
         except ConfigError as error:
-            raise ApiError(ErrorCode.INVALID_CONFIG, "; ".join(error.problems)) from None
+            code = ErrorCode.INVALID_CONFIG
+            if resource_type == ResourceType.CLIENT_METRICS:
+                code = ErrorCode.INVALID_REQUEST  # as Kafka
+            raise ApiError(code, "; ".join(error.problems)) from None
 
     def _check_name(self, resource: ConfigResource) -> None:
         """Whether such a resource could be; its settings are looked at before whether it is (as Kafka)."""

@@ -166,7 +166,7 @@ class Partition:
         Raises:
             ApiError: NOT_LEADER_OR_FOLLOWER, FENCED_LEADER_EPOCH (the client is behind), UNKNOWN_LEADER_EPOCH (we are).
         """
-        if current_leader_epoch not in (-1, self.leader_epoch):
+        if current_leader_epoch >= 0 and current_leader_epoch != self.leader_epoch:
             if current_leader_epoch < self.leader_epoch:
                 raise ApiError(ErrorCode.FENCED_LEADER_EPOCH, f"{self.name} is at leader epoch {self.leader_epoch}")
             raise ApiError(ErrorCode.UNKNOWN_LEADER_EPOCH, f"{self.name} is only at leader epoch {self.leader_epoch}")

@@ -18,6 +18,7 @@ from odradek.protocol.messages.delete_records_response import (
     DeleteRecordsTopicResult,
 )
 from odradek.server.context import RequestContext
+from odradek.server.handlers.shared import INTERNAL_TOPICS
 
 
 def handle(context: RequestContext, request: DeleteRecordsRequest) -> DeleteRecordsResponse:
@@ -30,6 +31,8 @@ def handle(context: RequestContext, request: DeleteRecordsRequest) -> DeleteReco
             answer = DeleteRecordsPartitionResult(partition_index=wanted.partition_index, low_watermark=-1)
             answers.append(answer)
             try:
+                if topic.name in INTERNAL_TOPICS:
+                    raise ApiError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"{topic.name} is internal")
                 partition = context.broker.replicas.find(topic.name, wanted.partition_index, image)
                 partition.check_leader()
                 if not partition.log.config.deletes:

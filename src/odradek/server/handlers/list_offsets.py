@@ -59,6 +59,8 @@ def handle(context: RequestContext, request: ListOffsetsRequest) -> ListOffsetsR
             try:
                 if (topic.name, wanted.partition_index) in twice:
                     raise ApiError(ErrorCode.INVALID_REQUEST, "the partition is asked for twice")
+                if wanted.timestamp < 0 and context.api_version < _SINCE.get(wanted.timestamp, 2**15):
+                    raise ApiError(ErrorCode.UNSUPPORTED_VERSION, f"no version has place {wanted.timestamp} so early")
                 partition = context.broker.replicas.find(topic.name, wanted.partition_index, image)
                 if request.replica_id != -2:  # a debugging consumer may ask any replica
                     partition.check_leader(wanted.current_leader_epoch)
@@ -82,8 +84,6 @@ def _answer(
     answer: ListOffsetsPartitionResponse,
 ) -> None:
     log, time_ms = partition.log, wanted.timestamp
-    if time_ms < 0 and context.api_version < _SINCE.get(time_ms, 2**15):
-        raise ApiError(ErrorCode.UNSUPPORTED_VERSION, f"timestamp {time_ms} in version {context.api_version}")
     start, watermark = log.log_start_offset, log.high_watermark
     end = log.log_end_offset if request.replica_id >= 0 else watermark
     if request.isolation_level == READ_COMMITTED and request.replica_id == CONSUMER:

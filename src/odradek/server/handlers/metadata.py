@@ -103,8 +103,8 @@ def _answer(context: RequestContext, request: MetadataRequest, errors: dict[str,
             for topic in request.topics
         ]
     else:
-        ids = [topic.topic_id for topic in request.topics if topic.topic_id != _NO_ID]
-        names = [topic.name for topic in request.topics if topic.name is not None] if not ids else []
+        ids = dict.fromkeys(topic.topic_id for topic in request.topics if topic.topic_id != _NO_ID)
+        names = dict.fromkeys(topic.name for topic in request.topics if topic.name is not None and not ids)
         response.topics = [_by_id(image, topic_id, operations, context) for topic_id in ids]
         response.topics += [_by_name(image, name, operations, context, errors) for name in names]
     if request.include_cluster_authorized_operations:
