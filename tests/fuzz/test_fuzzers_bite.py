@@ -1,0 +1,103 @@
+"""A fuzzer that cannot fail proves nothing: for each target a bug is planted, and it must be found within seconds."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import cramjam
+import pytest
+
+from odradek.client import cluster
+from odradek.common import listeners
+from odradek.common.errors import ProtocolError
+from odradek.log import segment
+from odradek.protocol import codec, record_types
+from odradek.raft import metadata_log, quorum_state
+from odradek.record import compression, validation
+from odradek.server.inbound import UsedBuffers
+from tests.fuzz import engine, targets_protocol
+from tests.fuzz.engine import Finding, executions
+from tests.fuzz.targets import TARGETS
+
+SEED = 3
+PATIENCE_S = 20.0
+
+
+def take_though_used(self: UsedBuffers, size_bytes: int) -> bytearray | None:
+    """A buffer is used again while a handler still reads its frame."""
+    return next((buffer for buffer in self._buffers if len(buffer) >= size_bytes), None)
+
+
+def decode_and_leak(*arguments: Any, **options: Any) -> Any:
+    """What is cut short raises whatever Python raises."""
+    try:
+        return codec.decode(*arguments, **options)
+    except ProtocolError as error:
+        if "cut" in str(error) or "end" in str(error):
+            raise IndexError(str(error)) from None
+        raise
+
+
+def take_first_byte(block: memoryview, limit: int) -> bytes:
+    """A block without bytes has no first one."""
+    return bytes(cramjam.snappy.decompress_raw(block)) if block[0] >= 0 else b""
+
+
+def believe(*_: object) -> bool:
+    return True
+
+
+BUGS: tuple[tuple[str, Any, str, Callable[..., Any]], ...] = (
+    ("frames", UsedBuffers, "take", take_though_used),
+    ("requests", targets_protocol, "decode", decode_and_leak),
+    ("responses", targets_protocol, "decode", decode_and_leak),
+    ("stored_records", record_types, "decode", decode_and_leak),
+    ("compression", compression, "_snappy_block", take_first_byte),
+    ("batches", validation, "crc_is_valid", believe),
+    ("damaged_log", segment, "crc_is_valid", believe),
+    ("small_files", quorum_state, "_number", lambda fields, name: int(fields[name])),
+    ("damaged_metadata", metadata_log, "_read_synced", lambda data: None),
+    ("properties", listeners, "parse_natural", lambda text, limit: int(text)),
+    ("small_texts", cluster, "parse_natural", lambda text, limit: int(text)),
+)
+
+
+@pytest.mark.parametrize(("name", "place", "attribute", "bug"), BUGS, ids=[name for name, *_ in BUGS])
+def test_a_planted_bug_is_found(
+    name: str, place: Any, attribute: str, bug: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    target = next(target for target in TARGETS if target.name == name)
+    monkeypatch.setattr(place, attribute, bug)
+    # Kept inputs were found with bugs of long ago; a new bug must be found by new ones.
+    monkeypatch.setattr(engine, "corpus_of", lambda name: [])
+    with pytest.raises(Finding):
+        for _ in executions(target, SEED, PATIENCE_S):
+            pass
+
+
+def test_every_target_has_a_planted_bug() -> None:
+    assert {name for name, *_ in BUGS} == {target.name for target in TARGETS}
+
+
+def test_an_input_that_takes_too_much_is_a_finding() -> None:
+    greedy = engine.Target("greedy", lambda rng: b"", lambda data: None, max_cpu_s=-1.0)
+    with pytest.raises(Finding, match="processor time"):
+        engine.run_one(greedy, b"")
+
+
+def test_the_same_number_is_the_same_input() -> None:
+    for target in TARGETS:
+        corpus = engine.corpus_of(target.name)
+        first = [engine.input_number(target, corpus, 7, number) for number in range(20)]
+        assert first == [engine.input_number(target, corpus, 7, number) for number in range(20)]
+
+
+def test_a_finding_is_made_shorter() -> None:
+    def run(data: bytes) -> None:
+        assert b"X" not in data
+
+    target = engine.Target("short", lambda rng: b"", run)
+    with pytest.raises(Finding) as found:
+        engine.run_one(target, b"abcdefghXijklmnop" * 10)
+    assert engine.shrink(target, found.value) == b"X"
