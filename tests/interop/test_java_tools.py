@@ -105,6 +105,31 @@ def test_verifiable_producer_and_consumer(broker: Node | ApacheKafka) -> None:
     assert any(event["name"] == "offsets_committed" and event["success"] for event in counts)
 
 
+def test_performance_tools(broker: Node | ApacheKafka) -> None:
+    create_topic(broker.bootstrap, "perf", 3)
+    common = ("--topic", "perf", "--num-records", 5000)
+    told = run_tool(
+        f"{TOOLS}.ProducerPerformance",
+        [*common, "--record-size", 500, "--throughput", -1, "--bootstrap-server", broker.bootstrap],
+    ).stdout
+    assert "5000 records sent" in told
+    assert re.search(r", 5000, ", tool(broker, "ConsumerPerformance", *common))
+    latency = tool(
+        broker, "EndToEndLatency", "--topic", "perf", "--num-records", 100, "--producer-acks", "all",
+        "--record-size", 100,
+    )  # fmt: skip
+    assert "99th = " in latency
+
+
+def test_groups_and_endpoints(broker: Node | ApacheKafka) -> None:
+    tool(broker, "consumer.ConsoleConsumer", "--topic", TOPIC, "--from-beginning", "--max-messages", 1, "--group", "g")
+    assert re.search(r"^g\s+Classic\s+consumer", tool(broker, "GroupsCommand", "--list"), re.MULTILINE)
+    listed = run_tool(f"{TOOLS}.ClusterTool", ["list-endpoints", "--bootstrap-server", broker.bootstrap]).stdout
+    assert re.search(r"^1\s+127\.0\.0\.1\s", listed, re.MULTILINE) and "unfenced" in listed
+    producers = tool(broker, "TransactionsCommand", "describe-producers", "--topic", TOPIC, "--partition", 0)
+    assert "ProducerId" in producers
+
+
 def test_delete_records(broker: Node | ApacheKafka, tmp_path: Path) -> None:
     create_topic(broker.bootstrap, "shortened")
     produce_all(broker.bootstrap, "shortened", [(None, b"v")] * 10)

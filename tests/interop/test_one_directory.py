@@ -1,0 +1,101 @@
+"""One properties file and one data directory, under Apache Kafka, under us, and under Apache Kafka again.
+
+Each reads what the other wrote: records in every codec, topics with their settings, committed offsets.
+"""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from confluent_kafka import Consumer, TopicPartition
+from confluent_kafka.admin import ConfigResource
+
+from tests.support.apache_kafka import ApacheKafka, require_kafka
+from tests.support.clients import admin, create_topic, produce_all, read_all
+
+TOPIC, GROUP = "exchanged", "readers"
+CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
+
+
+def values(who: str) -> list[bytes]:
+    return [f"{who}-{codec}-{number}".encode() for codec in CODECS for number in range(20)]
+
+
+def write(bootstrap: str, who: str) -> None:
+    for codec in CODECS:
+        mine = [value for value in values(who) if f"-{codec}-".encode() in value]
+        produce_all(
+            bootstrap, TOPIC, [(b"k", value) for value in mine], compression_type=codec, enable_idempotence=True
+        )
+
+
+def commit(bootstrap: str, offset: int) -> None:
+    consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": GROUP})
+    consumer.commit(offsets=[TopicPartition(TOPIC, 0, offset)], asynchronous=False)
+    consumer.close()
+
+
+def committed(bootstrap: str) -> int:
+    consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": GROUP})
+    (found,) = consumer.committed([TopicPartition(TOPIC, 0)], timeout=30)
+    consumer.close()
+    return int(found.offset)
+
+
+def retention(bootstrap: str) -> str:
+    resource = ConfigResource(ConfigResource.Type.TOPIC, TOPIC)
+    client = admin(bootstrap)  # a client that is collected before it is answered gives up
+    entries = client.describe_configs([resource])[resource].result(timeout=30)
+    return str(entries["retention.ms"].value)
+
+
+class Ours:
+    """Our node over Apache Kafka's properties file."""
+
+    def __init__(self, kafka: ApacheKafka) -> None:
+        self._kafka = kafka
+        self.output = kafka.directory / "ours.log"
+
+    def __enter__(self) -> None:
+        command = [sys.executable, "-m", "odradek", "broker", "--config", str(self._kafka.properties)]
+        with self.output.open("ab") as output:
+            self._process = subprocess.Popen(command, stdout=output, stderr=subprocess.STDOUT)
+        deadline = time.monotonic() + 30
+        while b" ready " not in self.output.read_bytes():
+            assert self._process.poll() is None and time.monotonic() < deadline, self.output.read_text()
+            time.sleep(0.05)
+
+    def __exit__(self, *_: object) -> None:
+        self._process.send_signal(signal.SIGTERM)
+        assert self._process.wait(timeout=30) == 0, self.output.read_text()
+
+
+@pytest.mark.parametrize("crash", [False, True], ids=["clean stops", "kill -9"])
+def test_each_reads_what_the_other_wrote(tmp_path: Path, crash: bool) -> None:
+    require_kafka()
+    kafka = ApacheKafka(tmp_path / "node")
+    with kafka:
+        create_topic(kafka.bootstrap, TOPIC, retention_ms=123_456_789_000)
+        write(kafka.bootstrap, "kafka")
+        commit(kafka.bootstrap, 7)
+        if crash:
+            kafka.kill()
+    with Ours(kafka):
+        assert [message.value() for message in read_all(kafka.bootstrap, TOPIC)] == values("kafka")
+        assert committed(kafka.bootstrap) == 7
+        assert retention(kafka.bootstrap) == "123456789000"
+        write(kafka.bootstrap, "ours")
+        commit(kafka.bootstrap, 150)
+        create_topic(kafka.bootstrap, "made-by-us", 3)
+    with kafka:
+        found = [message.value() for message in read_all(kafka.bootstrap, TOPIC)]
+        assert found == values("kafka") + values("ours")
+        assert committed(kafka.bootstrap) == 150
+        assert retention(kafka.bootstrap) == "123456789000"
+        assert len(admin(kafka.bootstrap).list_topics(timeout=30).topics["made-by-us"].partitions) == 3
+        produce_all(kafka.bootstrap, "made-by-us", [(None, b"last")])
