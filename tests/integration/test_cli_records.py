@@ -155,6 +155,8 @@ def test_ctrl_c_is_a_clean_end_that_commits(node: Node) -> None:
         [*command, "--from-beginning", "--bootstrap-server", node.bootstrap],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
+        # A shell that starts the tests in the background has them, and all below, ignore Ctrl-C.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
     )
     with reader:
         assert reader.stdout is not None and reader.stderr is not None
@@ -162,7 +164,10 @@ def test_ctrl_c_is_a_clean_end_that_commits(node: Node) -> None:
             assert reader.stdout.readline() == b"x\n"
         time.sleep(0.2)
         reader.send_signal(signal.SIGINT)
-        assert reader.wait(20) == errors.INTERRUPTED
+        try:
+            assert reader.wait(20) == errors.INTERRUPTED
+        finally:
+            reader.kill()
         said = reader.stderr.read().decode()
     assert said.startswith("10 records ("), said
     assert said.count("\n") == 1
