@@ -22,6 +22,8 @@ from tests.sim.readers import Committer, Reader
 from tests.sim.world import World
 
 TOPIC = "kept"
+# Written without any sync where machines lose power: what is lost of it is nobody's fault, what is left must be sound.
+LOOSE = "loose"
 PARTITIONS = 2
 TROUBLE_S = (8.0, 25.0)
 # After the faults end, everything must be answered and read within this time.
@@ -160,7 +162,9 @@ class OneNode:
             for number in (3, 4)
         ]
         clients: list[Producer | Reader | Admin | Committer] = [*writers, *readers, admin]
-        if not world.swarm.loses_power:
+        if world.swarm.loses_power:
+            clients.append(await self._loose_writer(admin))
+        else:
             clients.append(Committer(world, "committer", 5, self.recorder, readers[0]))
         tasks = [world.loop.spawn(client.name, client.run(), name=client.name) for client in clients]
         watching = world.loop.spawn("world", self._watch(), name="watch")
@@ -181,6 +185,18 @@ class OneNode:
         watching.cancel()
         await asyncio.gather(watching, return_exceptions=True)
         self._verdict()
+
+    async def _loose_writer(self, admin: Admin) -> Producer:
+        await admin.create_surely(LOOSE, 1, {"message.timestamp.after.max.ms": str(2**63 - 1)})
+        return Producer(
+            self.world,
+            "loose-writer",
+            6,
+            Recorder(),
+            partitions=[(LOOSE, 0)],
+            idempotent=False,
+            values=itertools.count(1),
+        )
 
     async def _watch(self) -> None:
         watch = Watch(self.world, self.recorder)
@@ -225,6 +241,9 @@ class OneNode:
                 await reader.drain()
                 if parked:
                     return
+            except RuntimeError as error:
+                self.recorder.problems.append(str(error))
+                return
             except OdradekError:
                 await asyncio.gather(poll, return_exceptions=True)
                 await asyncio.sleep(RETRY_S)

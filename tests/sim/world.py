@@ -65,6 +65,8 @@ class Machine:
     def kill(self, *, power: bool = False) -> None:
         """kill -9, or with `power` the whole machine goes dark."""
         if not self.running:
+            if power:
+                self.disk.lose_power()
             return
         self.running = False
         self.broker = None

@@ -272,12 +272,13 @@ class MetadataLog:
         They are written again before the sync: after a failed fsync the page cache shows what the disk has not, and the
         next fsync says that all is well.
         """
-        for place in self._places[self._index_of(self._synced_offset or 0) :]:
+        unsure = self._places[self._index_of(self._synced_offset or 0) :]
+        for place in unsure:
             file = self._files[place.segment_offset]
             file.write_at(place.position, [file.read_at(place.position, place.size_bytes)])
-        for segment_offset in sorted(self._files):
-            if segment_offset == max(self._files) or segment_offset >= (self._synced_offset or 0):
-                self._files[segment_offset].sync()
+        # A segment that was rolled before it was synced is among them, though it begins below what is certain.
+        for segment_offset in sorted({*(place.segment_offset for place in unsure), max(self._files)}):
+            self._files[segment_offset].sync()
 
     def _load_segment(self, segment_offset: int, *, last: bool) -> bool:
         """Read a segment; whether it is whole, and the one behind it follows. What may be torn is cut."""
