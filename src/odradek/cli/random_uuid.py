@@ -6,13 +6,19 @@ from random import SystemRandom
 
 import typer
 
+from odradek.cli.output import JsonOption, print_json
+
 app = typer.Typer(add_completion=False)
 
 
 @app.command()
-def random_uuid() -> None:
+def random_uuid(as_json: JsonOption = False) -> None:
     """Print an id for a new cluster."""
     from odradek.raft.quorum_state import uuid_text
     from odradek.server.format import random_id
 
-    typer.echo(uuid_text(random_id(SystemRandom())))
+    drawn = uuid_text(random_id(SystemRandom()))
+    if as_json:
+        print_json({"uuid": drawn})
+    else:
+        typer.echo(drawn)

@@ -12,6 +12,7 @@ import typer
 
 from odradek.cli.errors import BAD_CONFIG, CliError
 from odradek.cli.output import JsonOption, print_json
+from odradek.cli.random_uuid import random_uuid
 from odradek.common.errors import ConfigError
 
 app = typer.Typer(add_completion=False, no_args_is_help=True, help="Format and inspect the directories of a node.")
@@ -19,13 +20,7 @@ app = typer.Typer(add_completion=False, no_args_is_help=True, help="Format and i
 ConfigOption = Annotated[Path, typer.Option("--config", "-c", help="The node's properties file.")]
 
 
-@app.command("random-uuid")
-def random_uuid() -> None:
-    """Print an id for a new cluster."""
-    from odradek.raft.quorum_state import uuid_text
-    from odradek.server.format import random_id
-
-    typer.echo(uuid_text(random_id(SystemRandom())))
+app.command("random-uuid")(random_uuid)
 
 
 @app.command("format")
@@ -49,6 +44,7 @@ def format_command(
     no_initial_controllers: Annotated[
         bool, typer.Option("--no-initial-controllers", "-N", help="The voters are known elsewhere.")
     ] = False,
+    as_json: JsonOption = False,
 ) -> None:
     """Format the directories that a configuration names, for one cluster."""
     from odradek.common.node_settings import load_node_settings
@@ -73,7 +69,10 @@ def format_command(
         no_initial_controllers=no_initial_controllers,
     )
     now_ms = time.time_ns() // 1_000_000
-    for line in format_storage(disk, settings, cluster_id, options, random=SystemRandom(), now_ms=now_ms):
+    lines = format_storage(disk, settings, cluster_id, options, random=SystemRandom(), now_ms=now_ms)
+    if as_json:
+        print_json({"cluster_id": cluster_id, "done": lines})
+    for line in [] if as_json else lines:
         typer.echo(line)
 
 
