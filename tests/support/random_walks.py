@@ -64,14 +64,13 @@ class _Sessions:
         version = self.version if self.session else drawn
         number, partition = rng.randrange(3), rng.choice([0, 1, 1, 5])
         wanted = rng.choice([0, 1, 2, -1, -1, 99])
-        what = rng.choice(
-            ["begin", *["go on"] * 4, "produce", "produce", "add", "forget", "skip", "stray", "end", "cut"]
-        )
+        often = ["go on"] * 5 + ["add"] * 3 + ["produce", "cut"] * 2
+        what = rng.choice([*often, "begin", "forget", "skip", "stray", "end"])
         topic = self.topics[number]
         if what == "produce":
             self.calls.produce(topic, batch(b"x" * 50, timestamp_ms=START_MS), partition=partition % 2)
         elif what == "cut":
-            part = DeleteRecordsPartition(partition_index=partition % 2, offset=1)
+            part = DeleteRecordsPartition(partition_index=partition % 2, offset=rng.choice([1, 2, 3, -1]))
             request = DeleteRecordsRequest(topics=[DeleteRecordsTopic(name=topic, partitions=[part])], timeout_ms=5000)
             answer = self.calls.ask(ApiKey.DELETE_RECORDS, 2, request).topics[0].partitions[0]
             self.facts.append((what, name_of(answer.error_code), answer.low_watermark))
@@ -131,12 +130,14 @@ def walk_producers(port: int, seed: int, steps: int) -> Facts:
         topic = calls.create_topic()
         ids = [calls.producer() for _ in range(3)]
         following, epochs = [0, 0, 0], [0, 0, 0]
+        sent: list[list[tuple[int, int, int]]] = [[], [], []]
         for step in range(steps):
             who, count = rng.randrange(3), rng.choice([1, 1, 2, 3])
             epoch = max(0, epochs[who] + rng.choice([0] * 12 + [1, -1]))
             due = following[who]
             sequence = rng.choice([due] * 6 + [max(0, due - count), max(0, due - 2), 0, due + 1, 2**31 - 2])
-            sequence = min(sequence, 2**31 - 1)
+            if sent[who] and rng.random() < 0.3:  # a batch is sent again: six are looked back, five are remembered
+                epoch, sequence, count = rng.choice(sent[who][-6:])
             data = batch(
                 *[b"v"] * count,
                 producer_id=ids[who],
@@ -146,7 +147,8 @@ def walk_producers(port: int, seed: int, steps: int) -> Facts:
             )
             answer = calls.produce(topic, data)
             facts.append((who, epoch, sequence, count, name_of(answer.error_code), answer.base_offset))
-            if not answer.error_code:
+            if not answer.error_code and (epoch, sequence, count) not in sent[who]:
+                sent[who].append((epoch, sequence, count))
                 epochs[who] = max(epochs[who], epoch)
                 following[who] = (sequence + count) % 2**31
         request = DescribeProducersRequest(topics=[TopicRequest(name=topic, partition_indexes=[0])])
