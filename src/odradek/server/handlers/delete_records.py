@@ -31,9 +31,9 @@ def handle(context: RequestContext, request: DeleteRecordsRequest) -> DeleteReco
             answer = DeleteRecordsPartitionResult(partition_index=wanted.partition_index, low_watermark=-1)
             answers.append(answer)
             try:
+                partition = context.broker.replicas.find(topic.name, wanted.partition_index, image)
                 if topic.name in INTERNAL_TOPICS:
                     raise ApiError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"{topic.name} is internal")
-                partition = context.broker.replicas.find(topic.name, wanted.partition_index, image)
                 partition.check_leader()
                 if not partition.log.config.deletes:
                     raise ApiError(ErrorCode.POLICY_VIOLATION, "cleanup.policy has no delete")
