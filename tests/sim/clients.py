@@ -31,6 +31,8 @@ RETRY_S = 0.1
 # The last version that names topics rather than ids.
 PRODUCE_VERSION = 12
 CODECS = ("none", "none", "gzip", "snappy", "lz4", "zstd")
+# How often a producer takes a new id before it sends.
+NEW_PRODUCER = 0.02
 # Bytes of key beside a record's value, so that batches span sectors of the disk and segments of the network.
 PADDING_BYTES = (0, 0, 0, 0, 30, 600, 3000)
 # What a broker says when it has certainly written nothing. NOT_LEADER_OR_FOLLOWER is not among them: a reign may end
@@ -153,6 +155,10 @@ class Producer(Client):
         """Produce until `stopping`; an idempotent producer returns when it knows the fate of all that it sent."""
         while not self.stopping:
             topic, partition = self.random.choice(self._partitions)
+            if self._idempotent and self.random.random() < NEW_PRODUCER:
+                # As a client that was started anew: all that it sent is known to be stored.
+                self._producer = (-1, -1)
+                self._sequences.clear()
             try:
                 if self._idempotent:
                     await self._send_surely(topic, partition, [self.batch() for _ in range(self.random.randint(1, 4))])
