@@ -131,8 +131,9 @@ class Connection(asyncio.BufferedProtocol):
         except ProtocolError as error:
             self.close_because(str(error))
             return
+        # Of any bytes, not of whole frames: a large request over a slow link is not idle.
+        self.last_active_ms = self._dispatcher.services.clock.monotonic_ms()
         if frames:
-            self.last_active_ms = self._dispatcher.services.clock.monotonic_ms()
             self._pending.extend(frames)
         if full:
             # libuv reads on within one event while reads come back full: give way to the others in between.
@@ -153,6 +154,7 @@ class Connection(asyncio.BufferedProtocol):
     def connection_lost(self, exc: Exception | None) -> None:
         self._closing = True
         self._pending.clear()
+        self._inbound.drop()
         for wait in tuple(self._waits):
             wait.cancel()
         if self._outbound is not None:

@@ -103,6 +103,12 @@ class InboundFrames:
         self._offered = len(view)
         return view
 
+    def drop(self) -> None:
+        """The connection ended: let go of what has come of a frame, without waiting for a collection of cycles."""
+        self._frame = None
+        self._head = b""
+        self._filled = self._length = 0
+
     def filled_buffer(self, count: int) -> bool:
         """Whether `count` bytes are all that was offered: more may be waiting in the socket."""
         return count == self._offered
