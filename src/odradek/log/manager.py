@@ -96,6 +96,7 @@ class LogManager:
         self.topic_ids: dict[TopicPartition, UUID | None] = {}
         self.notes: list[str] = []
         self._doomed: list[tuple[int, Path]] = []
+        self._renamed_in: dict[Path, None] = {}  # where directories got names that are not durable yet
 
     # -- starting -----------------------------------------------------------------------------------------------
 
@@ -278,6 +279,8 @@ class LogManager:
         online = self.online_dirs()
         if not online:
             raise StorageError(next(iter(self.dirs)), "no log directory is online")
+        if len(online) == 1:
+            return online[0]
         counts = dict.fromkeys(online, 0)
         for log in self.logs.values():
             if log.log_dir in counts:
@@ -286,6 +289,9 @@ class LogManager:
 
     def delete(self, topic_partition: TopicPartition) -> bool:
         """Give a partition's directory a name that no log has; it is removed after file.delete.delay.ms.
+
+        The name is durable when its files are removed, not on return: a sync for each of a thousand partitions would
+        keep everybody waiting. A directory that a crash gives its old name back belongs to no topic, and goes at start.
 
         Raises:
             StorageError: the rename failed.
@@ -301,9 +307,9 @@ class LogManager:
         try:
             log.close(clean=False)
             self.disk.rename(log.directory, target)
-            self.disk.sync_dir(log.log_dir)
         except OSError as error:
             raise StorageError(log.log_dir, f"{log.directory}: {error}") from error
+        self._renamed_in[log.log_dir] = None
         self._doomed.append((self._clock.monotonic_ms() + log.config.file_delete_delay_ms, target))
         return True
 
@@ -353,8 +359,17 @@ class LogManager:
         due = [path for when, path in self._doomed if when <= now_ms]
         self._doomed = [(when, path) for when, path in self._doomed if when > now_ms]
         disk = self.disk
+        renamed_in = tuple(self._renamed_in) if due else ()
+        if due:
+            self._renamed_in.clear()
 
         def work() -> None:
+            try:
+                for log_dir in renamed_in:
+                    # Else a crash may leave a log under its old name with some of its files gone.
+                    disk.sync_dir(log_dir)
+            except OSError:
+                return
             for path in due:
                 try:
                     disk.remove_tree(path) if disk.is_dir(path) else disk.remove(path)
