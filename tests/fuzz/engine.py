@@ -162,7 +162,7 @@ class Coverage:
         return self.grew
 
     def _call(self, frame: FrameType, event: str, argument: object) -> Any:
-        return self._line if "/odradek/" in frame.f_code.co_filename else None
+        return self._line if "odradek/" in frame.f_code.co_filename else None
 
     def _line(self, frame: FrameType, event: str, argument: object) -> Any:
         place = (frame.f_code, frame.f_lineno)

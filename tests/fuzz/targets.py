@@ -2,7 +2,14 @@
 
 from __future__ import annotations
 
-from tests.fuzz import targets_files, targets_logs, targets_protocol, targets_records, targets_settings
+from tests.fuzz import (
+    targets_files,
+    targets_logs,
+    targets_protocol,
+    targets_readers,
+    targets_records,
+    targets_settings,
+)
 
 TARGETS = (
     *targets_protocol.TARGETS,
@@ -10,4 +17,5 @@ TARGETS = (
     *targets_logs.TARGETS,
     *targets_files.TARGETS,
     *targets_settings.TARGETS,
+    *targets_readers.TARGETS,
 )

@@ -14,7 +14,7 @@ from odradek.log.checkpoints import LEADER_EPOCHS, LOG_START, RECOVERY_POINT
 from odradek.log.config import LogConfig
 from odradek.log.log import Log
 from odradek.log.manager import CLEAN_SHUTDOWN, LogManager
-from odradek.record.batch import BatchHeader
+from odradek.record.batch import BatchHeader, crc_is_valid
 from odradek.record.control import transaction_marker
 from odradek.record.reader import read_batches
 from tests.fuzz.damage import Files, damaged, first_difference, generate_script
@@ -171,6 +171,7 @@ def run_damaged_log(script: bytes) -> None:
     if is_verified(before, after):
         whole = read_all(log)
         assert whole.startswith(b"".join(kept)), f"of {len(kept)} batches before the damage, some are gone"
+        _check_sealed(whole)
         _go_on(manager, disk, log, whole)
     else:
         manager.unlock()
@@ -188,6 +189,15 @@ def _use(log: Log) -> None:
         except ApiError:
             continue
     assert log.log_start_offset <= log.last_stable_offset <= log.high_watermark <= log.log_end_offset
+
+
+def _check_sealed(whole: bytes) -> None:
+    """What recovery let through is as it was sealed, and in order."""
+    expected = 0
+    for position, header in read_batches(whole):
+        assert crc_is_valid(memoryview(whole)[position : position + header.size_bytes], header)
+        assert header.base_offset >= expected, "offsets rise"
+        expected = header.last_offset + 1
 
 
 def _go_on(manager: LogManager, disk: SimDisk, log: Log, whole: bytes) -> None:

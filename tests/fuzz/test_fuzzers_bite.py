@@ -8,14 +8,17 @@ from typing import Any
 import cramjam
 import pytest
 
+from odradek.cli import log_files
 from odradek.client import cluster
 from odradek.common import listeners
-from odradek.common.errors import ProtocolError
+from odradek.common.errors import ApiError, ProtocolError
 from odradek.log import segment
 from odradek.protocol import codec, record_types
 from odradek.raft import metadata_log, quorum_state
 from odradek.record import compression, validation
+from odradek.record.reader import read_records
 from odradek.server.inbound import UsedBuffers
+from pyspark_odradek import decode
 from tests.fuzz import engine, targets_protocol
 from tests.fuzz.engine import Finding, executions
 from tests.fuzz.targets import TARGETS
@@ -39,6 +42,23 @@ def decode_and_leak(*arguments: Any, **options: Any) -> Any:
         raise
 
 
+def decode_rows_late(self: decode.Decoder, fetched: memoryview, group: Any) -> Any:
+    """The first record of what is fetched is left out."""
+    self.start_offset = group[0].header.base_offset + 1
+    return decode_group(self, fetched, group)
+
+
+decode_group = decode.Decoder._decode_group
+
+
+def read_records_unchecked(batch: Any, header: Any, **options: Any) -> Any:
+    """Damaged records raise another error than those who call expect."""
+    try:
+        return read_records(batch, header, **options)
+    except ApiError as error:
+        raise ValueError(str(error)) from None
+
+
 def take_first_byte(block: memoryview, limit: int) -> bytes:
     """A block without bytes has no first one."""
     return bytes(cramjam.snappy.decompress_raw(block)) if block[0] >= 0 else b""
@@ -60,6 +80,8 @@ BUGS: tuple[tuple[str, Any, str, Callable[..., Any]], ...] = (
     ("damaged_metadata", metadata_log, "_read_synced", lambda data: None),
     ("properties", listeners, "parse_natural", lambda text, limit: int(text)),
     ("small_texts", cluster, "parse_natural", lambda text, limit: int(text)),
+    ("spark_decode", decode.Decoder, "_decode_group", decode_rows_late),
+    ("dump_log", log_files, "read_records", read_records_unchecked),
 )
 
 

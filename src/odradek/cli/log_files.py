@@ -368,7 +368,7 @@ def _json(path: Path) -> Iterator[dict[str, Any] | Damage]:
         return
     try:
         found = json.loads(text)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         yield Damage(None, f"not JSON: {error}")
         return
     if not isinstance(found, dict):

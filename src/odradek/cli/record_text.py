@@ -81,7 +81,7 @@ def parse_json(line: bytes) -> OutgoingRecord:
     """One line of JSON as a record. Raises ValueError with the reason."""
     try:
         found = json.loads(line)
-    except (json.JSONDecodeError, UnicodeDecodeError) as error:
+    except (json.JSONDecodeError, UnicodeDecodeError, RecursionError) as error:
         raise ValueError(f"not JSON: {error}") from None
     if not isinstance(found, dict) or not found.keys() & {"value", "value_base64"}:
         raise ValueError('a record is an object with "value" or "value_base64"')

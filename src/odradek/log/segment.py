@@ -213,7 +213,8 @@ class Segment:
     # -- reading ------------------------------------------------------------------------------------------------
 
     def headers(self, position: int) -> Iterator[tuple[int, BatchHeader]]:
-        """(position, header) of each whole batch from a batch boundary on."""
+        """(position, header) of each whole batch from a batch boundary on; ends before what cannot be one of this
+        segment, which only damage below the recovery point brings about: nobody verified it."""
         file = self._files.get(self.path).file
         window, start = b"", position
         while position + HEADER_BYTES <= self.size_bytes:
@@ -223,10 +224,14 @@ class Segment:
                 if len(window) < HEADER_BYTES:
                     return
             header = BatchHeader.read(window, inside)
-            if header.size_bytes < HEADER_BYTES or position + header.size_bytes > self.size_bytes:
+            size = header.batch_length + LOG_OVERHEAD_BYTES
+            if size < HEADER_BYTES or position + size > self.size_bytes or header.magic != MAGIC:
+                return
+            last_offset = header.base_offset + header.last_offset_delta
+            if not self.base_offset <= header.base_offset <= last_offset <= self.base_offset + MAX_RELATIVE_OFFSET:
                 return
             yield position, header
-            position += header.size_bytes
+            position += size
 
     def locate(self, offset: int) -> tuple[int, BatchHeader] | None:
         """(position, header) of the first batch that holds `offset` or a later one; None where there is none.
