@@ -73,7 +73,7 @@ class Inode:
         for number, write in enumerate(self.pending):
             if number < kept:
                 apply_write(content, write)
-            elif number == kept:
+            elif number == kept and write.data is not None:
                 apply_write(content, torn(write, bytes(content), random))
             elif random.random() < 0.1:
                 apply_write(content, write)
@@ -107,8 +107,7 @@ def torn(write: Write, content: bytes, random: Random) -> Write:
 
     Bytes that were there before stay what they were or become what was written: only new length can be empty.
     """
-    if write.data is None:
-        return write
+    assert write.data is not None, "a truncation is done or not"
     shape = random.random()
     if shape < 0.2:
         end = write.position + len(write.data)

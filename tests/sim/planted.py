@@ -250,13 +250,6 @@ ONE_NODE = (
         "batches before the last index entry are not looked at",
     ),
     Bug(
-        "index not rebuilt by recovery",
-        "log.recovery:_verify",
-        "    segment.rebuild_indexes(index_interval_bytes)\n    return end, None",
-        "    segment.load_indexes()\n    return end, None",
-        "an index that the loss of power damaged is used",
-    ),
-    Bug(
         "cut one batch short",
         "log.recovery:_recover",
         "segment.truncate_to(damage.position, end)",
