@@ -8,7 +8,7 @@ from tests.fuzz.engine import Finding, Target, executions, keep
 from tests.fuzz.targets import TARGETS
 
 SEED = 20_261_121
-SECONDS = 5.0
+SECONDS = 4.4
 
 
 @pytest.mark.parametrize("target", TARGETS, ids=lambda target: target.name)

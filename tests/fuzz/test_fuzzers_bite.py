@@ -12,7 +12,7 @@ from odradek.cli import log_files
 from odradek.client import cluster
 from odradek.common import listeners
 from odradek.common.errors import ApiError, ProtocolError
-from odradek.log import segment
+from odradek.log import recovery, segment
 from odradek.protocol import codec, record_types
 from odradek.raft import metadata_log, quorum_state
 from odradek.record import compression, validation
@@ -59,6 +59,11 @@ def read_records_unchecked(batch: Any, header: Any, **options: Any) -> Any:
         raise ValueError(str(error)) from None
 
 
+def forget_producers(state: Any, segment: Any, position: int, header: Any, notes: list[str]) -> None:
+    """A restart knows no producer."""
+    state.map_end_offset = header.last_offset + 1
+
+
 def take_first_byte(block: memoryview, limit: int) -> bytes:
     """A block without bytes has no first one."""
     return bytes(cramjam.snappy.decompress_raw(block)) if block[0] >= 0 else b""
@@ -80,6 +85,7 @@ BUGS: tuple[tuple[str, Any, str, Callable[..., Any]], ...] = (
     ("damaged_metadata", metadata_log, "_read_synced", lambda data: None),
     ("properties", listeners, "parse_natural", lambda text, limit: int(text)),
     ("small_texts", cluster, "parse_natural", lambda text, limit: int(text)),
+    ("produced", recovery, "_replay_batch", forget_producers),
     ("spark_decode", decode.Decoder, "_decode_group", decode_rows_late),
     ("dump_log", log_files, "read_records", read_records_unchecked),
 )
