@@ -7,7 +7,7 @@ JAVA   := . tools/java.sh
 ARGS   ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-slow check format docs generate golden bench interop sim fuzz lock clean
+.PHONY: help setup demo test test-slow check format docs generate golden bench interop sim sim-bugs fuzz lock clean
 
 help: ## Print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -56,6 +56,9 @@ interop: $(STAMP) ## The suites of librdkafka and kafka-python, and foreign clie
 
 sim: $(STAMP) ## Simulated worlds: SEEDS=200 of them, or SEED=17 with its timeline, SHRINK=1 leaves out what it does not need
 	@PYTHONHASHSEED=0 $(PYTHON) -m tests.sim $(if $(SEED),--seed $(SEED) $(if $(SHRINK),--shrink),--seeds $(or $(SEEDS),200) --first $(or $(FIRST),1))
+
+sim-bugs: $(STAMP) ## Seeds that each planted bug survives, into docs/simulation.md (half an hour)
+	@PYTHONHASHSEED=0 $(PYTHON) -m tests.sim.bugs
 
 fuzz: $(STAMP) ## Fuzz all that reads bytes from elsewhere, MINUTES=5; failing inputs go into tests/fuzz/corpus (ARGS=--target NAME)
 	@$(PYTHON) -m tests.fuzz --minutes $(or $(MINUTES),5) $(ARGS)

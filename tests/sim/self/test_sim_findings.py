@@ -1,0 +1,280 @@
+"""Scenarios for single disks and logs: what seeds have found once, and what planted bugs may hide from them.
+
+Each scenario holds, and each that names a planted bug fails with it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable
+from pathlib import Path
+from random import Random
+
+import pytest
+
+from odradek.common import ports
+from odradek.common.errors import ApiError, ErrorCode, StorageError
+from odradek.log.config import LogConfig
+from odradek.log.files import FileCache
+from odradek.log.log import Log
+from odradek.protocol.messages.topic_record import TopicRecord
+from odradek.protocol.record_types import encode_metadata_record
+from odradek.raft.batches import data_batch
+from odradek.raft.metadata_log import MetadataLog
+from odradek.record.batch import BatchHeader
+from odradek.record.builder import build_batch
+from odradek.record.record import Record
+from tests.sim.bugs import EASY_SEEDS, known_seeds
+from tests.sim.disk import DiskFaults, SimDisk
+from tests.sim.planted import ONE_NODE
+
+HOME = Path("/data")
+LOG = HOME / "kept-0"
+# What a loss of power leaves is drawn; so many draws show every kind of it.
+DRAWS = 60
+SYNCED = LogConfig(flush_messages=1)
+LOOSE = LogConfig(index_interval_bytes=64)
+
+
+def new_disk(seed: int = 0) -> SimDisk:
+    disk = SimDisk(Random(seed), DiskFaults(), lambda: 0)
+    disk.make_dirs(LOG)
+    return disk
+
+
+def opened(disk: SimDisk, config: LogConfig = SYNCED, recovery_point: int = 0) -> Log:
+    return Log.open(FileCache(disk), LOG, ("kept", 0), config, now_ms=0, recovery_point=recovery_point)
+
+
+def append(log: Log, *, size: int = 10, producer_id: int = -1, sequence: int = -1) -> int:
+    """One batch of one record of so many bytes; returns its offset."""
+    batch = build_batch(
+        [Record(None, b"v" * size, timestamp_ms=0)],
+        producer_id=producer_id,
+        producer_epoch=0 if producer_id >= 0 else -1,
+        base_sequence=sequence,
+    )
+    return log.append_as_leader([batch], [BatchHeader.read(batch)], leader_epoch=0, now_ms=0).base_offset
+
+
+def topic_batch(offset: int) -> bytes:
+    value = encode_metadata_record(TopicRecord(name=f"topic-{offset}"), 0)
+    return data_batch([value], base_offset=offset, leader_epoch=1, now_ms=0)
+
+
+def fail_sync(disk: SimDisk, work: Callable[[], None]) -> None:
+    disk.faults = DiskFaults(sync_error=1.0)
+    with pytest.raises(StorageError):
+        work()
+    disk.faults = DiskFaults()
+    disk.process_died()
+
+
+def a_replaced_file_is_new_after_a_loss_of_power() -> None:
+    for seed in range(DRAWS):
+        disk = new_disk(seed)
+        for content in (b"old", b"new"):
+            ports.write_file_durably(disk, HOME / "checkpoint", content)
+        disk.lose_power()
+        assert ports.read_file(disk, HOME / "checkpoint") == b"new"
+
+
+def a_failed_sync_and_a_restart_do_not_make_records_durable() -> None:
+    for seed in range(DRAWS):
+        disk = new_disk(seed)
+        log = opened(disk)
+        append(log)
+        log.flush()
+        append(log)
+        fail_sync(disk, log.flush)
+        assert opened(disk, recovery_point=1).recovery_point == 2
+        disk.lose_power()
+        assert opened(disk).log_end_offset == 2
+
+
+def a_failed_sync_and_a_restart_do_not_make_metadata_durable() -> None:
+    for seed in range(DRAWS):
+        disk = new_disk(seed)
+        log = MetadataLog(disk, HOME)
+        log.append([topic_batch(0)])
+        log.flush()
+        log.append([topic_batch(1)])
+        fail_sync(disk, log.flush)
+        MetadataLog(disk, HOME)
+        disk.lose_power()
+        assert MetadataLog(disk, HOME).log_end_offset == 2
+
+
+def a_metadata_segment_that_was_rolled_before_its_sync_is_synced_by_the_next_start() -> None:
+    for seed in range(DRAWS):
+        disk = new_disk(seed)
+        log = MetadataLog(disk, HOME)
+        log.append([topic_batch(0)])
+        log.flush()
+        log.append([topic_batch(1)])
+        log.roll()
+        disk.process_died()
+        MetadataLog(disk, HOME)
+        disk.lose_power()
+        assert MetadataLog(disk, HOME).log_end_offset == 2
+
+
+def bytes_that_a_full_disk_took_back_stay_gone() -> None:
+    for seed in range(DRAWS):
+        disk = new_disk(seed)
+        log = opened(disk)
+        append(log)
+        log.flush()
+        clean = disk.size(LOG / f"{0:020d}.log")
+        disk.faults = DiskFaults(capacity_bytes=disk.used_bytes() + 50)
+        with pytest.raises(ApiError):
+            append(log, size=500)
+        disk.faults = DiskFaults()
+        log.roll(0)
+        append(log)
+        log.flush()
+        disk.lose_power()
+        assert disk.size(LOG / f"{0:020d}.log") == clean
+
+
+def batches_behind_one_that_a_full_disk_refused_are_refused_too() -> None:
+    disk = new_disk()
+    log = opened(disk)
+    disk.faults = DiskFaults(capacity_bytes=disk.used_bytes() + 150)
+    with pytest.raises(ApiError):
+        append(log, size=500, producer_id=7, sequence=0)
+    with pytest.raises(ApiError) as refusal:
+        append(log, producer_id=7, sequence=1)
+    assert refusal.value.code == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+    disk.faults = DiskFaults()
+    assert [append(log, producer_id=7, sequence=sequence) for sequence in range(2)] == [0, 1]
+
+
+def damage_before_the_last_index_entry_is_found() -> None:
+    disk = new_disk()
+    log = opened(disk, LOOSE)
+    for _ in range(20):
+        append(log)
+    log._segments[-1].flush_indexes()
+    size = disk.size(LOG / f"{0:020d}.log") // 20
+    disk.process_died()
+    # The tenth batch: what the body held never reached the disk.
+    disk.open(LOG / f"{0:020d}.log").write_at(9 * size + 61, [bytes(size - 61)])
+    assert opened(disk, LOOSE).log_end_offset == 9
+
+
+def an_index_that_points_elsewhere_is_made_anew() -> None:
+    disk = new_disk()
+    log = opened(disk, LOOSE)
+    for _ in range(20):
+        append(log)
+    size = disk.size(LOG / f"{0:020d}.log") // 20
+    disk.process_died()
+    index = disk.open(LOG / f"{0:020d}.index", create=True)
+    index.write_at(0, [(3).to_bytes(4, "big") + (15 * size).to_bytes(4, "big")])
+    again = opened(disk, LOOSE)
+    read = again.read(5, max_bytes=1)
+    assert BatchHeader.read(read.chunks[0].read()).base_offset == 5
+
+
+def segments_behind_a_cut_do_not_come_back() -> None:
+    disk = new_disk()
+    log = opened(disk, LOOSE)
+    append(log)
+    append(log)
+    log.roll(0)
+    append(log)
+    disk.process_died()
+    first = disk.open(LOG / f"{0:020d}.log")
+    first.truncate(first.size() - 5)
+    assert opened(disk, LOOSE).log_end_offset == 1
+    again = opened(disk, LOOSE)
+    assert [append(again), append(again)] == [1, 2]
+    disk.process_died()
+    again = opened(disk, LOOSE)
+    assert (again.log_end_offset, again.segment_count) == (3, 1)
+
+
+def a_cut_takes_no_more_than_what_is_torn() -> None:
+    disk = new_disk()
+    log = opened(disk, LOOSE)
+    for _ in range(3):
+        append(log)
+    disk.process_died()
+    file = disk.open(LOG / f"{0:020d}.log")
+    file.truncate(file.size() - 1)
+    assert opened(disk, LOOSE).log_end_offset == 2
+
+
+def a_cut_stays_cut_after_a_loss_of_power() -> None:
+    for seed in range(DRAWS):
+        disk = new_disk(seed)
+        log = opened(disk, LOOSE)
+        append(log)
+        append(log, size=600)
+        log.flush()
+        disk.process_died()
+        file = disk.open(LOG / f"{0:020d}.log")
+        file.write_at(file.size() - 50, [b"damaged"])
+        file.sync()
+        assert opened(disk, LOOSE).log_end_offset == 1
+        disk.lose_power()
+        assert disk.size(LOG / f"{0:020d}.log") < 100
+
+
+def torn_metadata_is_cut() -> None:
+    disk = new_disk()
+    log = MetadataLog(disk, HOME)
+    log.append([topic_batch(0)])
+    log.flush()
+    batch = topic_batch(1)
+    log.append([batch])
+    disk.process_died()
+    file = disk.open(HOME / f"{0:020d}.log")
+    file.write_at(file.size() - 5, [b"\xff" * 5])
+    assert MetadataLog(disk, HOME).log_end_offset == 1
+
+
+SCENARIOS: dict[Callable[[], None], tuple[str, ...]] = {
+    a_replaced_file_is_new_after_a_loss_of_power: (
+        "replaced file's name not synced",
+        "replaced file's bytes not synced",
+    ),
+    a_failed_sync_and_a_restart_do_not_make_records_durable: (
+        "recovered data not written again",
+        "recovered data not synced",
+    ),
+    a_failed_sync_and_a_restart_do_not_make_metadata_durable: ("metadata log not written again",),
+    a_metadata_segment_that_was_rolled_before_its_sync_is_synced_by_the_next_start: (),
+    bytes_that_a_full_disk_took_back_stay_gone: (),
+    batches_behind_one_that_a_full_disk_refused_are_refused_too: (),
+    damage_before_the_last_index_entry_is_found: (
+        "recovery trusts the index",
+        "no CRC check in recovery",
+        "no recovery",
+    ),
+    an_index_that_points_elsewhere_is_made_anew: (),
+    segments_behind_a_cut_do_not_come_back: ("later segments survive a cut",),
+    a_cut_takes_no_more_than_what_is_torn: ("cut one batch short",),
+    a_cut_stays_cut_after_a_loss_of_power: ("cut not synced", "cut leaves the torn bytes"),
+    torn_metadata_is_cut: ("metadata log not checked",),
+}
+CAUGHT = [(scenario, name) for scenario, names in SCENARIOS.items() for name in names]
+
+
+@pytest.mark.parametrize("scenario", SCENARIOS, ids=lambda scenario: scenario.__name__)
+def test_scenario_holds(scenario: Callable[[], None]) -> None:
+    scenario()
+
+
+@pytest.mark.parametrize(("scenario", "name"), CAUGHT, ids=[name.replace(" ", "-") for _, name in CAUGHT])
+def test_scenario_catches_a_planted_bug(scenario: Callable[[], None], name: str) -> None:
+    bug = next(bug for bug in ONE_NODE if bug.name == name)
+    with bug.planted(), contextlib.suppress(AssertionError, StorageError, OSError):
+        scenario()
+        raise RuntimeError(f"{bug.name} is not caught")
+
+
+def test_bugs_that_seeds_do_not_catch_soon_have_a_scenario() -> None:
+    survivors = [name for name, (caught, _) in known_seeds().items() if caught is None or caught > EASY_SEEDS]
+    assert not [name for name in survivors if name not in [caught for _, caught in CAUGHT]]
