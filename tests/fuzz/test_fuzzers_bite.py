@@ -113,6 +113,13 @@ def test_an_input_that_takes_too_much_is_a_finding() -> None:
     with pytest.raises(Finding, match="processor time"):
         engine.run_one(greedy, b"")
 
+    def eat(data: bytes) -> None:
+        assert bytearray(b"x" * (500 << 20))
+
+    hungry = engine.Target("hungry", lambda rng: b"", eat)
+    with pytest.raises(Finding, match="memory grew"):
+        engine.run_one(hungry, b"")
+
 
 def test_the_same_number_is_the_same_input() -> None:
     for target in TARGETS:

@@ -145,7 +145,7 @@ def _recover(
         if following is not None and following <= recovery_point:
             end = following
             continue
-        end, damage = _verify(segment, index_interval_bytes)
+        end, damage = _verify(segment, index_interval_bytes, following)
         if damage is None and following is not None and end < following and not compacted:
             # A power loss may keep the younger of two files: what it holds follows on records that are lost.
             damage = Damage(segment.size_bytes, f"it ends there, and the next segment begins at {following}")
@@ -177,9 +177,14 @@ def _make_durable(segments: list[Segment], recovery_point: int) -> None:
             segment.sync_with_names()
 
 
-def _verify(segment: Segment, index_interval_bytes: int) -> tuple[int, Damage | None]:
+def _verify(segment: Segment, index_interval_bytes: int, following: int | None) -> tuple[int, Damage | None]:
+    """(End offset, where the segment stops making sense); no checksum covers where a batch lies in the log."""
     end = segment.base_offset
     for found in segment.check_batches(expected_offset=segment.base_offset):
+        if not isinstance(found, Damage) and following is not None and found[1].last_offset >= following:
+            found = Damage(
+                found[0], f"offset {found[1].last_offset} is the next segment's, which begins at {following}"
+            )
         if isinstance(found, Damage):
             segment.rebuild_indexes(index_interval_bytes)
             return end, found
