@@ -163,5 +163,5 @@ def test_nothing_given_is_a_formatted_node(tmp_path: Path) -> None:
         assert (tmp_path / "odradek-data" / "first-0").is_dir()
     finally:
         process.terminate()
-        process.stdout.close()
         assert process.wait(30) == 0
+        process.stdout.close()

@@ -82,6 +82,15 @@ def read_topic_id(disk: Disk, directory: Path) -> UUID | None:
 
 
 def write_topic_id(disk: Disk, directory: Path, topic_id: UUID) -> None:
-    """Write partition.metadata; blocks until it is durable."""
+    """Write partition.metadata in one write, not synced: the log's first flush does that. Raises OSError.
+
+    What a loss of power leaves of it is nothing, all, or a file that is read as damaged and written anew.
+    """
     text = f"version: {_VERSION}\ntopic_id: {base64.urlsafe_b64encode(topic_id.bytes).decode().rstrip('=')}"
-    write_file_durably(disk, directory / PARTITION_METADATA, text.encode())
+    path = directory / PARTITION_METADATA
+    disk.remove(path)
+    file = disk.open(path, create=True)
+    try:
+        file.write_at(0, [text.encode()])
+    finally:
+        file.close()

@@ -84,8 +84,8 @@ class FileCache:
             del self._open[path]
 
 
-def make_durable(disk: Disk, held: Sequence[SharedFile], paths: Sequence[Path], directory: Path | None) -> None:
-    """Sync open files, files by name where they are, and last the names in `directory`; blocks, raises OSError."""
+def make_durable(disk: Disk, held: Sequence[SharedFile], paths: Sequence[Path], directories: Sequence[Path]) -> None:
+    """Sync open files, files by name where they are, and last the names in directories; blocks, raises OSError."""
     for shared in held:
         shared.file.sync()
     for path in paths:
@@ -95,5 +95,5 @@ def make_durable(disk: Disk, held: Sequence[SharedFile], paths: Sequence[Path], 
                 file.sync()
             finally:
                 file.close()
-    if directory is not None:
+    for directory in directories:
         disk.sync_dir(directory)

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from odradek.common.errors import ApiError, ErrorCode, StorageError
-from odradek.log.checkpoints import LEADER_EPOCHS, TopicPartition, write_lines
+from odradek.log.checkpoints import LEADER_EPOCHS, PARTITION_METADATA, TopicPartition, write_lines
 from odradek.log.config import LogConfig
 from odradek.log.epoch_cache import EpochCache
 from odradek.log.files import FileCache, FileSlice, make_durable
@@ -28,12 +28,7 @@ from odradek.log.recovery import LoadedLog, load_directory, load_producers, snap
 from odradek.log.retention import count_deletable
 from odradek.log.search import FoundTimestamp, find_aborted, find_timestamp, newest_timestamp
 from odradek.log.segment import Segment, segment_path
-from odradek.record.batch import (
-    BatchHeader,
-    patch_base_offset,
-    patch_leader_epoch,
-    stamp_log_append_time,
-)
+from odradek.record.batch import BatchHeader, patch_base_offset, patch_leader_epoch, stamp_log_append_time
 from odradek.record.control import ControlType, control_type, marker_coordinator_epoch
 from odradek.record.reader import read_batches, read_records
 
@@ -103,6 +98,7 @@ class Log:
         self._high_watermark = loaded.log_start_offset
         self._unsynced_snapshots: list[Path] = []
         self.last_flush_ms = 0
+        self.is_new = False  # whoever made the directory says so: its name is not durable before the first flush
 
     @classmethod
     def open(
@@ -376,10 +372,13 @@ class Log:
         except OSError as error:
             raise StorageError(self.log_dir, f"{directory}: {error}") from error
         names_changed = bool(snapshots) or any(segment.base_offset >= self.recovery_point for segment in dirty)
+        directories = [directory, directory.parent] if self.is_new else [directory] if names_changed else []
+        snapshots += [directory / PARTITION_METADATA] if self.is_new else []
+        self.is_new = False
 
         def work() -> None:
             try:
-                make_durable(disk, held, snapshots, directory if names_changed else None)
+                make_durable(disk, held, snapshots, directories)
             except OSError as error:
                 raise StorageError(directory.parent, f"{directory}: {error}") from error
 

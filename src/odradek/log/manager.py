@@ -203,6 +203,8 @@ class LogManager:
             notes=self.notes,
         )
         log.update_high_watermark(log_dir.checkpointed_watermark.get(topic_partition, 0))
+        # A crash may have come between making the directory and the first flush.
+        log.is_new = not log_dir.clean_shutdown
         self.logs[topic_partition] = log
         self.topic_ids[topic_partition] = topic_id
         return log
@@ -237,7 +239,7 @@ class LogManager:
         *,
         log_dir: Path | None = None,
     ) -> Log:
-        """The log of a partition: the one that was loaded, or a new one, durable on return.
+        """The log of a partition: the one that was loaded, or a new one, whose names its first flush makes durable.
 
         A loaded log of another topic id is what is left of a deleted topic of the same name, and goes. A new log lies
         in `log_dir`, or in the directory that has the fewest.
@@ -256,11 +258,11 @@ class LogManager:
         try:
             self.disk.make_dirs(directory)
             write_topic_id(self.disk, directory, topic_id)
-            self.disk.sync_dir(chosen)
         except OSError as error:
             raise StorageError(chosen, f"{directory}: {error}") from error
         fresh = LogDir(chosen, clean_shutdown=True)
         log = self._open_log(fresh, directory, (topic, partition_id), config)
+        log.is_new = True
         self.topic_ids[topic, partition_id] = topic_id
         return log
 
