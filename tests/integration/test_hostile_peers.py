@@ -82,9 +82,9 @@ def lines_about(node: Node, port: int) -> list[str]:
     return []
 
 
-def say(node: Node, words: bytes) -> tuple[bytes, list[str]]:
+def say(node: Node, words: bytes, to_port: int = 0) -> tuple[bytes, list[str]]:
     """(What is answered until the connection ends, what the log says of it)."""
-    with socket.create_connection(("127.0.0.1", node.port), timeout=10) as peer:
+    with socket.create_connection(("127.0.0.1", to_port or node.port), timeout=10) as peer:
         port = peer.getsockname()[1]
         peer.sendall(words)
         answer = b""
@@ -126,6 +126,14 @@ def test_what_is_no_request_ends_the_connection_with_one_line(node: Node, what: 
     assert answer == b""
     assert len(said) == 1, said
     assert "connection closed" in said[0] and reason in said[0], said
+
+
+@pytest.mark.parametrize("what", ["TLS", "HTTP GET", "a length of 2^31-1", "an unknown API", "an array of 2^31-1"])
+def test_the_controller_listener_is_as_strict(node: Node, what: str) -> None:
+    words, _ = OTHER_PROTOCOLS[what]
+    answer, said = say(node, words, node.controller_port)
+    assert answer == b""
+    assert len(said) == 1 and "connection closed" in said[0] and "CONTROLLER" in said[0], said
 
 
 def test_promises_of_a_hundred_megabytes_cost_nothing(node: Node) -> None:
