@@ -99,8 +99,9 @@ ONE_NODE = (
         "later = partition.append_as_leader\n"
         "kept, headers = (bytes(records),), (header,)\n"
         "asyncio.get_running_loop().call_later(\n"
-        "    0.005, lambda: later(kept, headers, required_acks=acks, now_ms=now_ms)\n"
-        ")",
+        "    0.005, lambda: later(kept, headers, required_acks=1, now_ms=now_ms)\n"
+        ")\n"
+        "acks = 0",
         "the answer leaves 5 ms before the record is written",
     ),
     Bug(
@@ -321,7 +322,12 @@ ONE_NODE = (
         "raft.driver:RaftDriver._sync",
         "await self._disk.off_loop(self.log.begin_flush())",
         "work = self.log.begin_flush()\n"
-        "asyncio.get_running_loop().call_later(0.02, lambda: None if self.log._failed else work())",
+        "def late() -> None:\n"
+        "    try:\n"
+        "        work()\n"
+        "    except OdradekError as error:\n"
+        "        self._fail(error)\n"
+        "asyncio.get_running_loop().call_later(0.02, late)",
         "the controller counts on records that are not on the disk yet",
     ),
     Bug(
