@@ -152,7 +152,13 @@ class RealDisk:
         return lambda: os.close(fd)
 
     async def off_loop(self, work: Callable[[], T]) -> T:
-        return await asyncio.get_running_loop().run_in_executor(self._executor, work)
+        future = asyncio.get_running_loop().run_in_executor(self._executor, work)
+        try:
+            return await asyncio.shield(future)
+        except asyncio.CancelledError:
+            # A thread cannot be called back: whoever is cancelled goes on when its files are no longer in use.
+            await asyncio.wait([future])
+            raise
 
     def close(self) -> None:
         """Wait for work under way and end the worker threads."""

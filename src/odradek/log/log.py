@@ -158,8 +158,9 @@ class Log:
         return self._high_watermark if unstable is None else min(unstable, self._high_watermark)
 
     @property
-    def segment_count(self) -> int:
-        return len(self._segments)
+    def segment_starts(self) -> list[int]:
+        """Base offsets of the segments; the last is the active one."""
+        return self._bases
 
     @property
     def size_bytes(self) -> int:

@@ -31,6 +31,7 @@ from odradek.log.checkpoints import (
 from odradek.log.config import LogConfig
 from odradek.log.files import FileCache
 from odradek.log.log import Log
+from odradek.log.segment import FULL_DISK
 
 if TYPE_CHECKING:
     from random import Random
@@ -348,11 +349,15 @@ class LogManager:
         return failures
 
     def logs_to_flush(self, now_ms: int) -> list[Log]:
-        """Logs whose flush.ms has passed since their last flush, and that have something to flush."""
+        """Logs with closed segments that are not durable, or whose flush.ms has passed since their last flush.
+
+        A rolled segment is made durable soon, as Kafka does: a start after a crash then looks at the active one alone.
+        """
         return [
             log
             for log in self.logs.values()
-            if log.unflushed_count and now_ms - log.last_flush_ms >= log.config.flush_ms
+            if log.recovery_point < log.segment_starts[-1]
+            or (log.unflushed_count and now_ms - log.last_flush_ms >= log.config.flush_ms)
         ]
 
     def take_removals(self) -> Callable[[], None]:
@@ -382,7 +387,10 @@ class LogManager:
         return work
 
     def checkpoint_work(self) -> Callable[[], None]:
-        """Blocking work that writes the three checkpoints of every directory as they are now; raises StorageError."""
+        """Blocking work that writes the three checkpoints of every directory as they are now; raises StorageError.
+
+        A full disk is no failure: the checkpoints that are there stay valid, only older.
+        """
         pending = []
         for path in self.online_dirs():
             logs = [(key, log) for key, log in self.logs.items() if log.log_dir == path]
@@ -403,7 +411,8 @@ class LogManager:
                     write_offsets(disk, path / LOG_START, start)
                     write_offsets(disk, path / HIGH_WATERMARK, watermark)
                 except OSError as error:
-                    raise StorageError(path, f"checkpoints: {error}") from error
+                    if error.errno not in FULL_DISK:
+                        raise StorageError(path, f"checkpoints: {error}") from error
 
         return work
 
@@ -428,14 +437,17 @@ class LogManager:
             except StorageError as error:
                 failure = error
                 self.take_offline(path, str(error))
-        self.checkpoint_work()()
-        for path in self.online_dirs():
-            marker = json.dumps({"version": 0, "brokerEpoch": broker_epoch})
-            try:
+        try:
+            self.checkpoint_work()()
+            for path in self.online_dirs():
+                marker = json.dumps({"version": 0, "brokerEpoch": broker_epoch})
                 write_file_durably(self.disk, path / CLEAN_SHUTDOWN, marker.encode())
-            except OSError as error:
-                failure = StorageError(path, f"{CLEAN_SHUTDOWN}: {error}")
-        self.unlock()
+        except OSError as error:
+            failure = StorageError(path, f"{CLEAN_SHUTDOWN}: {error}")
+        except StorageError as error:
+            failure = error
+        finally:
+            self.unlock()
         if failure is not None:
             raise failure
 

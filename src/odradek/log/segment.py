@@ -25,7 +25,7 @@ SCAN_BYTES = 4096 + HEADER_BYTES
 RECOVERY_READ_BYTES = 1 << 20
 # Kafka's default of index.interval.bytes, for an index that is made anew where its topic's settings are not at hand.
 INDEX_INTERVAL_BYTES = 4096
-_FULL_DISK = (errno.ENOSPC, errno.EDQUOT)
+FULL_DISK = (errno.ENOSPC, errno.EDQUOT)
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,7 +128,7 @@ class Segment:
         return position
 
     def _undo_write(self, position: int, error: OSError, log_dir: Path) -> NoReturn:
-        if error.errno in _FULL_DISK:
+        if error.errno in FULL_DISK:
             try:
                 file = self._files.get(self.path).file
                 file.truncate(position)

@@ -29,14 +29,27 @@ class Flusher:
     def request(self, partition: Partition) -> None:
         """Make durable what the partition holds, until it holds less than it may leave unflushed."""
         if partition not in self._running:
-            task = asyncio.get_running_loop().create_task(self._flush(partition))
-            self._running[partition] = task
-            task.add_done_callback(lambda _: self._running.pop(partition, None))
+            self._start(partition, once=False)
 
-    async def _flush(self, partition: Partition) -> None:
+    async def flush(self, partition: Partition) -> None:
+        """Make durable all that the partition holds now, after the flush that may be under way."""
+        running = self._running.get(partition)
+        if running is not None:
+            await asyncio.wait([running])
+        if partition not in self._running:
+            await asyncio.wait([self._start(partition, once=True)])
+
+    def _start(self, partition: Partition, *, once: bool) -> asyncio.Task[None]:
+        task = asyncio.get_running_loop().create_task(self._flush(partition, once=once))
+        self._running[partition] = task
+        task.add_done_callback(lambda _: self._running.pop(partition, None))
+        return task
+
+    async def _flush(self, partition: Partition, *, once: bool) -> None:
         log = partition.log
         try:
-            while partition.flush_is_due and not partition.closed:
+            while (once or partition.flush_is_due) and not partition.closed:
+                once = False
                 end_offset, work = log.begin_flush()
                 await self._disk.off_loop(work)
                 log.finish_flush(end_offset)

@@ -160,6 +160,10 @@ class ReplicaManager:
             _log.error("log directory offline", log_dir=error.log_dir, partitions=len(lost), error=error)
             self._on_storage_failed(error.log_dir)
 
+    async def flush(self, partition: Partition) -> None:
+        """Make durable what a partition holds now; a disk that fails takes its directory offline."""
+        await self._flusher.flush(partition)
+
     async def close(self) -> None:
         """Let everyone who waits go. The logs are the log manager's to close."""
         for partition in self:

@@ -14,7 +14,7 @@ import resource
 import signal
 import socket
 import sys
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from pathlib import Path
 from random import Random, SystemRandom
 from typing import Any, cast
@@ -124,8 +124,8 @@ class Broker:
         self._build_quorum(storage)
         self._build_replicas(storage)
         self._build_doors(storage)
-        self._lock_storage()
         self._started.append("storage")
+        self._lock_storage()
         await self.raft.start()
         self._started.append("raft")
         async with asyncio.timeout(CONTROLLER_START_S):
@@ -348,6 +348,7 @@ class Broker:
         self.replicas.base_config_changed(current.build(LogConfig), image)
         self.controller.update_config(current.build(ControllerConfig))
         self.dispatcher.change_limits(current.build(ConnectionConfig))
+        self.upkeep.change_config(current.build(UpkeepConfig))
 
     def _offline_dirs(self) -> list[UUID]:
         return [each.directory_id for each in self.log_manager.directories if each.offline]
@@ -380,35 +381,40 @@ class Broker:
             StorageError: a directory could not be closed in good order; everything else was.
         """
         started, self._started = self._started, []
-        if not started:
-            self._close_listeners()
-            return
         if clean and "upkeep" in started:
             await self.membership.leave()
         self._close_listeners()
+        if not started:
+            return
+        steps: list[Callable[[], Awaitable[None]]] = [self.membership.stop]
         if "upkeep" in started:
-            await self.upkeep.stop()
-        await self.dispatcher.close()
-        failure: StorageError | None = None
+            steps.append(self.upkeep.stop)
+        steps.append(self.dispatcher.close)
         if "logs" in started:
-            await self.coordinator.close()
-            await self.replicas.close()
-            await self.topic_creator.close()
-            await self.services.producer_ids.close()
-        await self.controller.stop()
+            producer_ids = self.services.producer_ids
+            steps += [self.coordinator.close, self.replicas.close, self.topic_creator.close, producer_ids.close]
+        steps.append(self.controller.stop)
         if "raft" in started:
-            await self.raft.stop()
-        try:
-            if clean and "logs" in started:
-                epoch = self.membership.broker_epoch
-                await self._disk.off_loop(lambda: self.log_manager.close(broker_epoch=epoch))
-            else:
-                self.log_manager.unlock()
-        except StorageError as error:
-            failure = error
+            steps.append(self.raft.stop)
+        steps.append(self._close_logs if clean and "logs" in started else self._unlock_logs)
+        failure: StorageError | None = None
+        for step in steps:
+            try:
+                await step()
+            except (StorageError, OSError) as error:
+                # One disk that fails must not keep the logs on the others from being closed in good order.
+                _log.error("a step of the stop failed", step=step.__name__, error=error)
+                failure = error if isinstance(error, StorageError) else failure
         self._unlock_metadata()
         if failure is not None:
             raise failure
+
+    async def _close_logs(self) -> None:
+        epoch = self.membership.broker_epoch
+        await self._disk.off_loop(lambda: self.log_manager.close(broker_epoch=epoch))
+
+    async def _unlock_logs(self) -> None:
+        self.log_manager.unlock()
 
     def _close_listeners(self) -> None:
         for listener in self._listeners:

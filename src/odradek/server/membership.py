@@ -13,7 +13,7 @@ from typing import Any
 from uuid import UUID
 
 from odradek.common.config import config, option
-from odradek.common.errors import ApiError, ErrorCode
+from odradek.common.errors import ApiError, ErrorCode, OdradekError
 from odradek.common.log_lines import get_logger
 from odradek.protocol.messages.broker_heartbeat_request import BrokerHeartbeatRequest
 from odradek.protocol.messages.broker_heartbeat_response import BrokerHeartbeatResponse
@@ -92,9 +92,7 @@ class Membership:
         """Ask the controller to take all leadership away, and stop beating. Never raises: we stop in any case."""
         if self._beating is None:
             return
-        self._beating.cancel()
-        await asyncio.gather(self._beating, return_exceptions=True)
-        self._beating = None
+        await self.stop()
         if not self._config.controlled_shutdown_enable:
             return
         try:
@@ -103,8 +101,15 @@ class Membership:
                 while not answer.should_shut_down:
                     await asyncio.sleep(LEAVE_POLL_MS / 1000)
                     answer = await self._beat(want_shut_down=True)
-        except (ApiError, TimeoutError) as error:
+        except (OdradekError, TimeoutError) as error:
             _log.warning("controlled shutdown gave up", error=error)
+
+    async def stop(self) -> None:
+        """Stop beating, without a word."""
+        if self._beating is not None:
+            self._beating.cancel()
+            await asyncio.gather(self._beating, return_exceptions=True)
+            self._beating = None
 
     async def _register(self, registration: BrokerRegistrationRequest) -> int:
         while True:
@@ -123,8 +128,9 @@ class Membership:
             await asyncio.sleep(self._config.heartbeat_interval_ms / 1000)
             try:
                 await self._beat()
-            except ApiError as error:
-                if error.code in (ErrorCode.BROKER_ID_NOT_REGISTERED, ErrorCode.STALE_BROKER_EPOCH):
+            except OdradekError as error:
+                unknown = (ErrorCode.BROKER_ID_NOT_REGISTERED, ErrorCode.STALE_BROKER_EPOCH)
+                if isinstance(error, ApiError) and error.code in unknown:
                     _log.error("the cluster no longer knows this broker", error=error)
                     self._on_failed(error)
                     return

@@ -16,7 +16,6 @@ from odradek.common.log_lines import get_logger
 
 if TYPE_CHECKING:
     from odradek.common.ports import Clock, Disk
-    from odradek.log.log import Log
     from odradek.log.manager import LogManager
     from odradek.replica.manager import ReplicaManager
     from odradek.server.dispatch import Dispatcher
@@ -97,6 +96,11 @@ class Upkeep:
         self._replicas = replicas
         self._dispatcher = dispatcher
         self._jobs: list[asyncio.Task[None]] = []
+        self._stopping = asyncio.Event()
+
+    def change_config(self, config: UpkeepConfig) -> None:
+        """Go by other settings; how often a job runs is fixed at start."""
+        self._config = config
 
     def start(self) -> None:
         """Begin all jobs."""
@@ -114,26 +118,33 @@ class Upkeep:
         ]
 
     async def stop(self) -> None:
-        """End all jobs; one that is under way off the loop is waited for."""
-        for job in self._jobs:
-            job.cancel()
+        """End all jobs; one that is under way is waited for: two may not write the same checkpoint."""
+        self._stopping.set()
         await asyncio.gather(*self._jobs, return_exceptions=True)
 
     def _every(
         self, interval_ms: int, job: Callable[[], Awaitable[None]], *, first_ms: int | None = None
     ) -> asyncio.Task[None]:
         async def repeat() -> None:
-            await asyncio.sleep((interval_ms if first_ms is None else first_ms) / 1000)
-            while True:
+            pause_ms = interval_ms if first_ms is None else first_ms
+            while not await self._stops_within(pause_ms):
+                pause_ms = interval_ms
                 try:
                     await job()
                 except StorageError as error:
                     self._replicas.storage_failed(error)
                 except Exception as error:
                     _log.bug("upkeep failed", error, job=job.__name__)
-                await asyncio.sleep(interval_ms / 1000)
 
         return asyncio.get_running_loop().create_task(repeat())
+
+    async def _stops_within(self, pause_ms: int) -> bool:
+        try:
+            async with asyncio.timeout(pause_ms / 1000):
+                await self._stopping.wait()
+        except TimeoutError:
+            return False
+        return True
 
     async def _retain(self) -> None:
         for failure in self._log_manager.run_retention(self._clock.now_ms(), self._config.producer_expiration_ms):
@@ -144,14 +155,10 @@ class Upkeep:
 
     async def _flush(self) -> None:
         for log in self._log_manager.logs_to_flush(self._clock.monotonic_ms()):
-            await self.flush(log)
-
-    async def flush(self, log: Log) -> None:
-        """Make one log durable up to its present end. Raises StorageError."""
-        log.last_flush_ms = self._clock.monotonic_ms()
-        end_offset, work = log.begin_flush()
-        await self._disk.off_loop(work)
-        log.finish_flush(end_offset)
+            log.last_flush_ms = self._clock.monotonic_ms()
+            partition = self._replicas.partition(*log.topic_partition)
+            if partition is not None and not self._stopping.is_set():
+                await self._replicas.flush(partition)
 
     async def _remove(self) -> None:
         await self._disk.off_loop(self._log_manager.take_removals())

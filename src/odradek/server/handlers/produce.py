@@ -78,7 +78,7 @@ def handle(context: RequestContext, request: ProduceRequest) -> ProduceResponse 
         return None
     if not waiting:
         return response
-    return _when_replicated(response, waiting, request.timeout_ms)
+    return _when_replicated(response, waiting, request)
 
 
 def _check_request(context: RequestContext, request: ProduceRequest, name: str) -> None:
@@ -162,9 +162,10 @@ def _refuse(
 def _when_replicated(
     response: ProduceResponse,
     waiting: list[tuple[PartitionProduceResponse, Partition, asyncio.Future[None]]],
-    timeout_ms: int,
+    request: ProduceRequest,
 ) -> asyncio.Future[Any]:
     """A future of the response: when all waits have ended, or at the time-out with those marked that have not."""
+    timeout_ms, all_in_sync = request.timeout_ms, request.acks == -1
     loop = asyncio.get_running_loop()
     done: asyncio.Future[Any] = loop.create_future()
     left = len(waiting)
@@ -177,7 +178,7 @@ def _when_replicated(
             return
         if isinstance(error, ApiError):
             answer.error_code, answer.error_message, answer.base_offset = error.code, error.message, -1
-        elif partition.too_few_in_sync():
+        elif all_in_sync and partition.too_few_in_sync():
             answer.error_code = ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND
         if not left:
             done.set_result(response)
