@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from dataclasses import replace
-from pathlib import Path
 from random import Random
 
 from odradek.common.errors import OdradekError
@@ -293,6 +292,3 @@ class World:
         for machine in self.machines.values():
             machine.kill()
         self.loop.dispose()
-
-
-DATA = Path("/data")

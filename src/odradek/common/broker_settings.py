@@ -15,7 +15,7 @@ from typing import Any, TypeVar, cast
 from odradek.common.config import OptionSpec
 from odradek.common.config_providers import Sources, resolve_variables
 from odradek.common.errors import ConfigError
-from odradek.common.listeners import ListenerAddress, parse_address, parse_listeners, parse_protocol_map
+from odradek.common.listeners import WILDCARDS, ListenerAddress, parse_address, parse_listeners, parse_protocol_map
 from odradek.common.setting_rules import READ_BY_THE_NODE, WITHOUT_MEANING, check_quorum, check_relations
 from odradek.common.setting_table import Scope, Setting, Value, broker_synonyms, setting, table
 
@@ -222,7 +222,7 @@ def _check_listeners(
     for listener in advertised:
         if listener.name not in names and listener.name not in controllers:
             problems.append(f"advertised.listeners: {listener.name} is not among the listeners")
-        elif listener.host in ("0.0.0.0", "::"):  # noqa: S104 - refused here, not bound
+        elif listener.host and listener.host in WILDCARDS:
             problems.append(f"advertised.listeners: {listener.host} is no address that a client can dial; name a host")
     return listeners, advertised, problems
 

@@ -15,6 +15,8 @@ from odradek.common.numbers import parse_natural
 _LISTENER = re.compile(
     r"^(?P<name>[A-Za-z0-9._-]+)://(?P<host>\[[0-9a-fA-F:.%]+\]|[^:\[\]/]*):(?P<port>-?[0-9]{1,10})$"
 )
+# Hosts that bind all interfaces, and that nobody can dial.
+WILDCARDS = ("", "0.0.0.0", "::")  # noqa: S104 - recognized, not bound
 _PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 
 

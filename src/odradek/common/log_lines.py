@@ -26,10 +26,6 @@ class EventLogger:
     def __init__(self, name: str) -> None:
         self._logger = logging.getLogger(f"{ROOT}.{name}")
 
-    def enabled_for(self, level: int) -> bool:
-        """Whether a line of this level would be written."""
-        return self._logger.isEnabledFor(level)
-
     def debug(self, event: str, **fields: Any) -> None:
         self._write(logging.DEBUG, event, fields)
 

@@ -27,6 +27,16 @@ class Family:
     help: str
     samples: tuple[Sample, ...]
 
+    @classmethod
+    def counter(cls, name: str, text: str, value: float) -> Family:
+        """A counter with one value."""
+        return cls(name, "counter", text, (Sample(value),))
+
+    @classmethod
+    def gauge(cls, name: str, text: str, value: float) -> Family:
+        """A gauge with one value."""
+        return cls(name, "gauge", text, (Sample(value),))
+
 
 Source = Callable[[], Iterable[Family]]
 
@@ -56,14 +66,10 @@ class Metrics:
     def families(self) -> list[Family]:
         """Everything, as of now."""
         own = [
-            _counter("odradek_produced_bytes", "Bytes of record batches appended by producers.", self.produced_bytes),
-            _counter("odradek_produced_records", "Records appended by producers.", self.produced_records),
-            _counter("odradek_produced_batches", "Record batches appended by producers.", self.produced_batches),
-            _counter("odradek_fetched_bytes", "Bytes of record batches given to readers.", self.fetched_bytes),
-            _counter("odradek_fetches", "Fetch requests answered.", self.fetch_count),
+            Family.counter("odradek_produced_bytes", "Bytes of batches appended by producers.", self.produced_bytes),
+            Family.counter("odradek_produced_records", "Records appended by producers.", self.produced_records),
+            Family.counter("odradek_produced_batches", "Record batches appended by producers.", self.produced_batches),
+            Family.counter("odradek_fetched_bytes", "Bytes of record batches given to readers.", self.fetched_bytes),
+            Family.counter("odradek_fetches", "Fetch requests answered.", self.fetch_count),
         ]
         return own + [family for source in self.sources for family in source()]
-
-
-def _counter(name: str, text: str, value: float) -> Family:
-    return Family(name, "counter", text, (Sample(value),))

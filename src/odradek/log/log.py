@@ -292,10 +292,6 @@ class Log:
             segment.load_indexes()
             segment.transactions.append(aborted)
 
-    def start_leader_epoch(self, leader_epoch: int) -> None:
-        """We lead under this epoch from the log's end on. Raises StorageError."""
-        self.assign_epoch(leader_epoch, self.log_end_offset)
-
     def epoch_of(self, offset: int) -> int:
         """The leader epoch under which the record at `offset` was written; -1 where unknown."""
         return self.epochs.epoch_for_offset(offset)

@@ -277,24 +277,6 @@ class Segment:
 
     # -- checking -----------------------------------------------------------------------------------------------
 
-    def begin_check(self, offset: int, index_interval_bytes: int) -> tuple[int, int]:
-        """Forget what the indexes say from about `offset` on; returns (position, offset) from where to check batches.
-
-        An index is written before the recovery point passes it, so its entries below that point can be trusted, where
-        the batch is found at them. `index_batch` must be called for each good batch from there on.
-        """
-        self.load_indexes(index_interval_bytes)
-        position = self.offsets.position_for(offset)
-        if position:
-            found = next(iter(self.headers(position)), None)
-            if found is None or found[1].magic != MAGIC or not self.base_offset <= found[1].base_offset <= offset:
-                position = 0
-            else:
-                self._restart_indexes(found[1].base_offset, position)
-                return position, found[1].base_offset
-        self.clear_indexes()
-        return 0, self.base_offset
-
     def _restart_indexes(self, end_offset: int, position: int) -> None:
         self.offsets.truncate(end_offset, position)
         self.times.truncate(end_offset)
@@ -308,16 +290,6 @@ class Segment:
             if at >= position:
                 break
             self._see_timestamp(header)
-
-    def clear_indexes(self) -> None:
-        self._indexes_loaded = True
-        self.offsets.clear()
-        self.times.clear()
-        self.transactions.clear()
-        self.max_timestamp_ms = self.max_timestamp_offset = -1
-        self._first_timestamp_ms = None
-        self._bytes_since_index = 0
-        self._last_batch = None
 
     def check_batches(
         self, *, position: int = 0, expected_offset: int

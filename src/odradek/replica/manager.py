@@ -126,6 +126,8 @@ class ReplicaManager:
                     request_flush=self._flusher.request,
                 )
                 self._partitions[key] = partition
+                if log.config.compacted and partition_id == 0:
+                    _log.warning("compaction is not done yet: this topic only grows", topic=topic.name)
             partition.update(wanted)
         except StorageError as error:
             self._offline.add(key)

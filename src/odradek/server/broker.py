@@ -22,6 +22,7 @@ from uuid import UUID
 
 from odradek.common.broker_settings import BrokerSettings
 from odradek.common.errors import ConfigError, StorageError
+from odradek.common.listeners import WILDCARDS
 from odradek.common.log_lines import get_logger, write_log_lines
 from odradek.common.metrics import Metrics
 from odradek.common.ports import Clock, Disk, Listener, Network
@@ -64,7 +65,6 @@ from odradek.server.upkeep import Upkeep, UpkeepConfig
 
 CONTROLLER_START_S = 60
 SECURITY_PROTOCOLS = {"PLAINTEXT": 0, "SSL": 1, "SASL_PLAINTEXT": 2, "SASL_SSL": 3}
-WILDCARDS = ("", "0.0.0.0", "::")  # noqa: S104 - recognized, not bound
 _log = get_logger("server.broker")
 
 

@@ -14,6 +14,7 @@ from uuid import UUID
 
 from odradek.common.broker_settings import BrokerSettings
 from odradek.common.errors import ConfigError
+from odradek.common.listeners import WILDCARDS
 from odradek.common.ports import Disk, read_file, write_file_durably
 from odradek.common.properties import format_properties, parse_properties
 from odradek.metadata.features import (
@@ -317,7 +318,7 @@ def _own_endpoints(settings: BrokerSettings) -> list[voters_record.Endpoint]:
     for listener in settings.listeners:
         if listener.name in settings.controller_listener_names:
             told = advertised.get(listener.name, listener)
-            host = told.host if told.host not in ("", "0.0.0.0", "::") else "localhost"  # noqa: S104 - replaced
+            host = told.host if told.host not in WILDCARDS else "localhost"
             endpoints.append(voters_record.Endpoint(name=listener.name, host=host, port=told.port))
     return endpoints
 

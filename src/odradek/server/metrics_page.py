@@ -36,15 +36,15 @@ def node_families(dispatcher: Dispatcher) -> Iterator[Family]:
     yield Family("odradek_requests", "counter", "Requests, by API.", _samples(routes, "request_count"))
     yield Family("odradek_request_errors", "counter", "Requests that failed whole.", _samples(routes, "error_count"))
     yield Family("odradek_request_bytes", "counter", "Bytes of requests, by API.", _samples(routes, "request_bytes"))
-    yield _gauge("odradek_connections", "Connections that are open.", len(connections))
-    yield _counter("odradek_connections_accepted", "Connections that were taken.", connections.accepted_count)
-    yield _counter("odradek_connections_refused", "Connections beyond the limits.", connections.refused_count)
-    yield _gauge("odradek_fetch_sessions", "Fetch sessions that are kept.", len(services.fetch_sessions))
-    yield _gauge("odradek_fetches_waiting", "Fetch requests that wait for data.", replicas.parked_fetch_count)
-    yield _gauge("odradek_partitions", "Partitions that lie on this broker.", len(replicas))
-    yield _gauge("odradek_partitions_led", "Partitions that this broker leads.", led)
-    yield _gauge("odradek_log_directories_offline", "Log directories whose disk failed.", offline)
-    yield _gauge("odradek_metadata_offset", "The last metadata record that this node goes by.", image.offset)
+    yield Family.gauge("odradek_connections", "Connections that are open.", len(connections))
+    yield Family.counter("odradek_connections_accepted", "Connections that were taken.", connections.accepted_count)
+    yield Family.counter("odradek_connections_refused", "Connections beyond the limits.", connections.refused_count)
+    yield Family.gauge("odradek_fetch_sessions", "Fetch sessions that are kept.", len(services.fetch_sessions))
+    yield Family.gauge("odradek_fetches_waiting", "Fetch requests that wait for data.", replicas.parked_fetch_count)
+    yield Family.gauge("odradek_partitions", "Partitions that lie on this broker.", len(replicas))
+    yield Family.gauge("odradek_partitions_led", "Partitions that this broker leads.", led)
+    yield Family.gauge("odradek_log_directories_offline", "Log directories whose disk failed.", offline)
+    yield Family.gauge("odradek_metadata_offset", "The last metadata record that this node goes by.", image.offset)
     yield Family("odradek_log_size_bytes", "gauge", "Bytes of a log's segments.", _samples(per_log, "size_bytes"))
     yield Family("odradek_log_start_offset", "gauge", "A log's first offset.", _samples(per_log, "log_start_offset"))
     yield Family("odradek_log_end_offset", "gauge", "A log's next offset.", _samples(per_log, "log_end_offset"))
@@ -53,14 +53,6 @@ def node_families(dispatcher: Dispatcher) -> Iterator[Family]:
 
 def _samples(items: Iterable[tuple[Any, tuple[tuple[str, str], ...]]], attribute: str) -> tuple[Sample, ...]:
     return tuple(Sample(getattr(item, attribute), labels) for item, labels in items)
-
-
-def _gauge(name: str, text: str, value: float) -> Family:
-    return Family(name, "gauge", text, (Sample(value),))
-
-
-def _counter(name: str, text: str, value: float) -> Family:
-    return Family(name, "counter", text, (Sample(value),))
 
 
 def exposition(metrics: Metrics) -> bytes:
