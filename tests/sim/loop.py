@@ -265,6 +265,9 @@ class SimLoop(asyncio.BaseEventLoop):
         self._graveyard.clear()
         self._ready.clear()  # type: ignore[attr-defined]
         self.close()
+        # A finally block that asks asyncio for its loop is refused, as after `asyncio.run`: it would get a new one,
+        # which nobody closes.
+        asyncio.set_event_loop(None)
         hook, sys.unraisablehook = sys.unraisablehook, lambda unraisable: None
         try:
             with warnings.catch_warnings():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import threading
 from random import Random
 
@@ -103,6 +104,39 @@ def test_a_run_that_takes_too_long_ends() -> None:
     with pytest.raises(TimeoutError):
         loop.run_world(asyncio.sleep(100), limit_s=10)
     loop.dispose()
+
+
+def test_what_is_dropped_leaves_no_event_loop_to_the_collector() -> None:
+    made = []
+
+    class Policy(asyncio.DefaultEventLoopPolicy):
+        def new_event_loop(self) -> asyncio.AbstractEventLoop:
+            made.append(super().new_event_loop())
+            return made[-1]
+
+    async def gathers_at_the_end() -> None:
+        try:
+            await asyncio.sleep(60)
+        finally:
+            await asyncio.gather()
+
+    async def scenario() -> None:
+        loop.spawn("a", gathers_at_the_end())
+        await asyncio.sleep(5)
+        loop.crash("a")
+
+    policy = asyncio.get_event_loop_policy()
+    asyncio.set_event_loop_policy(Policy())
+    try:
+        loop = new_loop()
+        loop.run_world(scenario(), limit_s=10)
+        loop.dispose()
+        gc.collect()
+    finally:
+        asyncio.set_event_loop_policy(policy)
+        for each in made:
+            each.close()
+    assert not made
 
 
 def test_real_threads_and_sockets_fail_at_once() -> None:
