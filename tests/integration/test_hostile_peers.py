@@ -202,6 +202,50 @@ def test_a_slow_sender_is_not_idle(impatient: Node) -> None:
         assert len(peer.recv(4)) == 4, "bytes came all the time, so it is answered"
 
 
+@pytest.fixture(scope="module")
+def big_topic(impatient: Node) -> str:
+    """20 MB, more than the sockets between us and a client hold."""
+    name = fresh_name("big")
+    create_topic(impatient.bootstrap, name)
+    produce_all(impatient.bootstrap, name, [(None, bytes(800_000))] * 25)
+    return name
+
+
+def ask_for_all(wire: Wire, topic: str) -> None:
+    partition = FetchPartition(partition=0, fetch_offset=0, partition_max_bytes=40 * MEBIBYTE)
+    wire.send(
+        ApiKey.FETCH,
+        11,
+        FetchRequest(max_bytes=40 * MEBIBYTE, topics=[FetchTopic(topic=topic, partitions=[partition])]),
+    )
+
+
+def test_a_reader_that_does_not_read_is_closed_and_lets_the_files_go(impatient: Node, big_topic: str) -> None:
+    with Wire(impatient.port) as wire:
+        for _ in range(5):
+            ask_for_all(wire, big_topic)
+        time.sleep(5)
+        taken = 0
+        wire.socket.settimeout(10)
+        try:
+            while piece := wire.socket.recv(MEBIBYTE):
+                taken += len(piece)
+        except ConnectionError:
+            pass
+        assert taken < 5 * 20_000_000, "it was waited for longer than connections.max.idle.ms"
+
+
+def test_a_slow_reader_is_not_idle(impatient: Node, big_topic: str) -> None:
+    with Wire(impatient.port) as wire:
+        wire.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 64 * 1024)
+        ask_for_all(wire, big_topic)
+        with wire.socket.makefile("rb") as answer:
+            (size,) = struct.unpack(">i", answer.read(4))
+            for _ in range(size // (2 * MEBIBYTE)):
+                assert len(answer.read(2 * MEBIBYTE)) == 2 * MEBIBYTE
+                time.sleep(0.4)
+
+
 def _metadata_frame() -> list[bytes]:
     body = struct.pack(">hhih", ApiKey.METADATA, 1, 5, -1) + struct.pack(">i", 0)
     return [struct.pack(">i", len(body)), body]

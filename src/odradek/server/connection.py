@@ -65,6 +65,7 @@ class Connection(asyncio.BufferedProtocol):
         "_read_bytes",
         "_reading",
         "_scheduled",
+        "_sent_bytes_seen",
         "_slots",
         "_transport",
         "_waits",
@@ -94,6 +95,7 @@ class Connection(asyncio.BufferedProtocol):
         self._scheduled = False
         self._reading = True
         self._read_bytes = 0
+        self._sent_bytes_seen = 0
         self._closing = False
         self._transport: asyncio.Transport | None = None
         self._outbound: Outbound | None = None
@@ -179,9 +181,23 @@ class Connection(asyncio.BufferedProtocol):
     @property
     def busy(self) -> bool:
         """Whether a request is under way or an answer not sent."""
-        return bool(
-            self._exclusive or self._slots or self._pending or (self._outbound and self._outbound.pending_bytes)
-        )
+        return bool(self._exclusive or self._slots or self._pending or self._unsent_bytes)
+
+    def idle_since_ms(self, now_ms: int) -> int:
+        """Monotonic ms of the last byte that the peer sent or took; `now_ms` while it waits for us.
+
+        Bytes taken are noticed from one call to the next, so that sending need not look at the clock. A peer that does
+        not read its answers is idle, whatever else it has asked for: it would keep the files open that it is to read.
+        """
+        outbound = self._outbound
+        if outbound is not None and outbound.sent_bytes != self._sent_bytes_seen:
+            self._sent_bytes_seen = outbound.sent_bytes
+            self.last_active_ms = now_ms
+        return now_ms if self.busy and not self._unsent_bytes else self.last_active_ms
+
+    @property
+    def _unsent_bytes(self) -> int:
+        return self._outbound.pending_bytes if self._outbound is not None else 0
 
     def close_because(self, reason: str) -> None:
         """End the connection for something that the peer did; one log line."""

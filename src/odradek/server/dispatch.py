@@ -164,9 +164,9 @@ class Dispatcher:
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, self.config.receive_buffer_bytes)
 
     def close_idle(self, now_ms: int) -> int:
-        """Close connections that were silent for connections.max.idle.ms and wait for nothing; returns how many."""
+        """Close connections that neither sent nor took a byte for connections.max.idle.ms; returns how many."""
         limit = now_ms - self.config.idle_ms
-        idle = [c for c in self.connections if c.last_active_ms <= limit and not c.busy]
+        idle = [c for c in self.connections if c.idle_since_ms(now_ms) <= limit]
         for connection in idle:
             connection.close()
         return len(idle)

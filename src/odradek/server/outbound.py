@@ -45,7 +45,16 @@ def chunk_bytes(chunk: Any) -> int:
 class Outbound:
     """What both ways of sending share: the queue."""
 
-    __slots__ = ("_loop", "_on_drained", "_queue", "_sent_of_head", "_transport", "pending_bytes", "waiting")
+    __slots__ = (
+        "_loop",
+        "_on_drained",
+        "_queue",
+        "_sent_of_head",
+        "_transport",
+        "pending_bytes",
+        "sent_bytes",
+        "waiting",
+    )
 
     def __init__(self, transport: asyncio.Transport, on_drained: Callable[[], None]) -> None:
         self._transport = transport
@@ -54,6 +63,7 @@ class Outbound:
         self._queue: deque[Any] = deque()
         self._sent_of_head = 0
         self.pending_bytes = 0
+        self.sent_bytes = 0
         self.waiting = False  # for the peer or for our next turn; on_drained follows
 
     def add(self, chunks: list[Any]) -> None:
@@ -76,6 +86,7 @@ class Outbound:
     def _take_sent(self, count: int) -> None:
         """`count` bytes from the head of the queue are sent."""
         self.pending_bytes -= count
+        self.sent_bytes += count
         count += self._sent_of_head
         queue = self._queue
         while queue and count >= (size := chunk_bytes(queue[0])):
