@@ -25,12 +25,11 @@ from odradek.log.files import FileCache, FileSlice, make_durable
 from odradek.log.index import INDEX_ENTRY_BYTES, AbortedTransaction
 from odradek.log.producer_state import ProducerEntry, ProducerState
 from odradek.log.recovery import LoadedLog, load_directory, load_producers, snapshot_offsets
+from odradek.log.replicated import in_portions, read_marker, read_replicated
 from odradek.log.retention import count_deletable
 from odradek.log.search import FoundTimestamp, find_aborted, find_timestamp, newest_timestamp
 from odradek.log.segment import Segment, segment_path
 from odradek.record.batch import BatchHeader, patch_base_offset, patch_leader_epoch, stamp_log_append_time
-from odradek.record.control import ControlType, control_type, marker_coordinator_epoch
-from odradek.record.reader import read_batches, read_records
 
 MutableBatch = bytearray | memoryview
 
@@ -205,6 +204,12 @@ class Log:
         Concurrency: no await; atomic on the broker's loop.
         Source: KIP-98, KIP-101; Kafka UnifiedLog.append.
         """
+        size = sum(header.size_bytes for header in headers)
+        if size > self.config.segment_bytes:
+            raise ApiError(
+                ErrorCode.RECORD_LIST_TOO_LARGE,
+                f"{size} bytes are more than segment.bytes={self.config.segment_bytes} of {self.topic_partition}",
+            )
         for header in headers:
             if header.producer_id >= 0 and not header.is_control:
                 known = self.producers.check(header)
@@ -232,36 +237,35 @@ class Log:
             raise
         return AppendInfo(first, offset - 1, now_ms if stamp else -1)
 
-    def append_as_follower(self, data: bytes | MutableBatch, *, now_ms: int) -> AppendInfo | None:
-        """Append what the leader sent, offsets and epochs as they are; None where no whole batch is there.
+    def append_as_follower(
+        self, data: bytes | MutableBatch, *, now_ms: int, leader_epoch: int = 2**31 - 1
+    ) -> AppendInfo | None:
+        """Append what the leader of `leader_epoch` sent, offsets and epochs as they are; None for no whole batch.
 
         Raises:
-            ApiError: CORRUPT_MESSAGE for offsets that do not follow, KAFKA_STORAGE_ERROR. StorageError.
+            ApiError: CORRUPT_MESSAGE, as `read_replicated`; nothing was written. KAFKA_STORAGE_ERROR. StorageError.
         """
-        chunks, headers = [], []
-        expected = self.log_end_offset
-        view = memoryview(data)
-        for position, header in read_batches(data):
-            if header.base_offset < expected:
-                raise ApiError(
-                    ErrorCode.CORRUPT_MESSAGE,
-                    f"the leader sent offset {header.base_offset} where {expected} was expected",
-                )
-            headers.append(header)
-            chunks.append(view[position : position + header.size_bytes])
-            expected = header.last_offset + 1
-        if not headers:
+        start, end = self.log_start_offset, self.log_end_offset
+        batches = read_replicated(
+            data,
+            next_offset=end,
+            latest_epoch=self.epochs.latest_epoch,
+            leader_epoch=leader_epoch,
+            may_begin_below=start == end,
+        )
+        if not batches:
             return None
-        self._append(chunks, headers, now_ms)
-        return AppendInfo(headers[0].base_offset, headers[-1].last_offset)
+        first = batches[0][1].base_offset
+        if first < end:
+            # The leader's log begins inside this batch (DeleteRecords); the files begin with the batch.
+            self.truncate_fully_and_start_at(first, now_ms=now_ms)
+        for portion in in_portions(batches, self.config.segment_bytes):
+            self._append([chunk for chunk, _ in portion], [header for _, header in portion], now_ms)
+        self.log_start_offset = max(self.log_start_offset, start)
+        return AppendInfo(first, self.log_end_offset - 1)
 
     def _append(self, chunks: Sequence[MutableBatch], headers: Sequence[BatchHeader], now_ms: int) -> None:
         size = sum(header.size_bytes for header in headers)
-        if size > self.config.segment_bytes:
-            raise ApiError(
-                ErrorCode.RECORD_LIST_TOO_LARGE,
-                f"{size} bytes are more than segment.bytes={self.config.segment_bytes} of {self.topic_partition}",
-            )
         if self._must_roll(size, headers, now_ms):
             self.roll(now_ms)
         segment = self._segments[-1]
@@ -282,11 +286,10 @@ class Log:
         if not header.is_control:
             self.producers.update(header)
             return
-        record = read_records(chunk, header)[0]
-        kind = control_type(record)
-        if kind not in (ControlType.ABORT, ControlType.COMMIT):
+        marker = read_marker(chunk, header)
+        if marker is None:
             return
-        epoch = marker_coordinator_epoch(record)
+        kind, epoch = marker
         aborted = self.producers.end_transaction(header, kind, epoch, self.last_stable_offset)
         if aborted is not None:
             segment.load_indexes()

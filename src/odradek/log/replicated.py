@@ -1,0 +1,108 @@
+"""What a leader sent, looked at before a byte of it is written.
+
+A follower writes batches as they are, so whatever it lets through is in its log for good, and is served once it leads.
+All of an answer is checked before any of it is written: an answer is appended as a whole or not at all. Pure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from odradek.common.errors import ApiError, ErrorCode
+from odradek.common.ports import Buffer
+from odradek.record.batch import HEADER_BYTES, MAGIC, BatchHeader, compute_crc, read_size
+from odradek.record.control import ControlType, control_type, marker_coordinator_epoch
+from odradek.record.reader import read_records
+
+Batch = tuple[memoryview, BatchHeader]
+
+
+def read_replicated(
+    data: Buffer, *, next_offset: int, latest_epoch: int, leader_epoch: int, may_begin_below: bool = False
+) -> list[Batch]:
+    """The whole batches that a leader sent, each with its header; one that is cut off at the end is left out.
+
+    Args:
+        next_offset: the follower's log end. Offsets may leave gaps, as compaction does, and never go back.
+        latest_epoch: the largest leader epoch in the follower's log, -1 where there is none.
+        leader_epoch: of the leader that was asked. A batch of a later one was written after this answer was begun:
+            the leader's file has changed under it.
+        may_begin_below: the follower's log is empty: the first batch may hold `next_offset` anywhere in it.
+    Raises:
+        ApiError: CORRUPT_MESSAGE for what no leader has in its log: a wrong checksum, format or length, offsets or
+            epochs that go back, a control record that cannot be read.
+    """
+    batches: list[Batch] = []
+    for chunk in _split(data):
+        header = BatchHeader.read(chunk)
+        if compute_crc(chunk) != header.crc:
+            raise _corrupt(header, f"its checksum is not {header.crc}")
+        if header.record_count < 0 or header.last_offset_delta < max(0, header.record_count - 1):
+            raise _corrupt(header, f"{header.record_count} records up to offset {header.last_offset}")
+        holds_next = may_begin_below and not batches and header.last_offset >= next_offset
+        if header.base_offset < next_offset and not holds_next:
+            raise _corrupt(header, f"offset {next_offset} or above was expected")
+        if header.partition_leader_epoch < latest_epoch:
+            raise _corrupt(header, f"its leader epoch {header.partition_leader_epoch} follows {latest_epoch}")
+        if header.partition_leader_epoch > leader_epoch:
+            raise _corrupt(header, f"its leader epoch {header.partition_leader_epoch} is above {leader_epoch}")
+        if header.is_control:
+            try:
+                read_marker(chunk, header)
+            except ApiError as error:
+                raise _corrupt(header, error.message) from None
+        batches.append((chunk, header))
+        next_offset = header.last_offset + 1
+        latest_epoch = header.partition_leader_epoch
+    return batches
+
+
+def in_portions(batches: Sequence[Batch], max_bytes: int) -> Iterator[Sequence[Batch]]:
+    """Runs of batches of at most `max_bytes`; a larger one stands alone. The leader's segments may be larger."""
+    portion: list[Batch] = []
+    size = 0
+    for batch in batches:
+        length = len(batch[0])
+        if portion and size + length > max_bytes:
+            yield portion
+            portion, size = [], 0
+        portion.append(batch)
+        size += length
+    if portion:
+        yield portion
+
+
+def _split(data: Buffer) -> Iterator[memoryview]:
+    view = memoryview(data)
+    position = 0
+    while len(view) - position >= HEADER_BYTES:
+        base_offset, size = read_size(view, position)
+        if size < HEADER_BYTES:
+            raise ApiError(ErrorCode.CORRUPT_MESSAGE, f"the leader sent a batch of {size} bytes at {base_offset}")
+        if view[position + 16] != MAGIC:
+            raise ApiError(
+                ErrorCode.CORRUPT_MESSAGE, f"the leader sent format {view[position + 16]} at offset {base_offset}"
+            )
+        if size > len(view) - position:
+            return
+        yield view[position : position + size]
+        position += size
+
+
+def read_marker(chunk: Buffer, header: BatchHeader) -> tuple[ControlType, int] | None:
+    """What a control batch says of its producer's transaction: ABORT or COMMIT, and the coordinator's epoch.
+
+    None for other control records, and where compaction left a batch without records.
+
+    Raises:
+        ApiError: CORRUPT_MESSAGE.
+    """
+    for record in read_records(chunk, header):
+        kind = control_type(record)
+        if kind in (ControlType.ABORT, ControlType.COMMIT):
+            return kind, marker_coordinator_epoch(record)
+    return None
+
+
+def _corrupt(header: BatchHeader, why: str) -> ApiError:
+    return ApiError(ErrorCode.CORRUPT_MESSAGE, f"the leader sent a bad batch at offset {header.base_offset}: {why}")
