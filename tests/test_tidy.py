@@ -23,7 +23,7 @@ WORLD_CALLS = re.compile(
     r"|uuid\.?uuid[14]|secrets\.|os\.urandom|datetime\.(now|utcnow)|threading\.)"
 )
 # Rooms that are the edge of the world: tools, the real ports, the assembly of the node, and helpers for tests.
-WORLD_ROOMS = ("common/real_io.py", "server/broker.py", "cli/", "testing/", "console/")
+WORLD_ROOMS = ("common/real_io.py", "server/process.py", "cli/", "testing/", "console/")
 BANNED = re.compile(r"raise NotImplementedError|except Exception:\s*pass|\b(TODO|FIXME|XXX)\b")
 NO_PLACE_IN_A_PROJECT = re.compile(
     r"(?<![\w.])/work/|\.\./shared|pypi\.org|pythonhosted|registry\.npmjs|repo1?\.maven|proxy\.golang|crates\.io"

@@ -28,9 +28,9 @@ def broker(
     """
     from odradek.common.node_settings import load_node_settings
     from odradek.common.real_io import RealDisk
-    from odradek.server.broker import run
     from odradek.server.format import ensure_formatted
     from odradek.server.options import honoured_settings
+    from odradek.server.process import run
 
     disk = RealDisk()
     settings = load_node_settings(disk, config, override or [], environment=os.environ, honoured=honoured_settings())

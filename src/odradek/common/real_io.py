@@ -1,4 +1,4 @@
-"""The real clock, disk and network of this machine. Built in `server/broker.py` and in tools, nowhere else."""
+"""The real clock, disk and network of this machine. Built in `server/process.py` and in tools, nowhere else."""
 
 from __future__ import annotations
 

@@ -2,31 +2,25 @@
 
 Order of the start, each step needing the one before: storage is checked and locked; the metadata log is replayed and
 the quorum led; the logs are loaded under the topics' settings; partitions and coordinators follow the metadata; the
-listeners are bound; the broker registers; and when the cluster counts it in, clients are served. `run` builds the real
-clock, disk, network and randomness; a simulation passes its own.
+listeners are bound; the broker registers; and when the cluster counts it in, clients are served. `process.run` builds the
+real clock, disk, network and randomness; a simulation passes its own.
 """
 
 from __future__ import annotations
 
 import asyncio
-import contextlib
-import resource
-import signal
-import socket
-import sys
-from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from collections.abc import Awaitable, Callable, Coroutine
 from pathlib import Path
-from random import Random, SystemRandom
+from random import Random
 from typing import Any, cast
 from uuid import UUID
 
 from odradek.common.broker_settings import BrokerSettings
-from odradek.common.errors import ConfigError, StorageError
+from odradek.common.errors import StorageError
 from odradek.common.listeners import WILDCARDS
-from odradek.common.log_lines import get_logger, write_log_lines
+from odradek.common.log_lines import get_logger
 from odradek.common.metrics import Metrics
 from odradek.common.ports import Clock, Disk, Listener, Network
-from odradek.common.real_io import RealClock, RealDisk, RealNetwork
 from odradek.common.resource_settings import SettingRules, option_docs, with_dynamic
 from odradek.controller.config import ControllerConfig
 from odradek.controller.service import ControllerService
@@ -56,7 +50,7 @@ from odradek.server.format import Storage, check_storage, format_missing, random
 from odradek.server.forwarding import AutoCreateConfig, TopicCreator
 from odradek.server.handlers import HANDLERS
 from odradek.server.handlers.describe_configs import dynamic_layers
-from odradek.server.listeners import ConnectionConfig, Connections, ListenerSpec
+from odradek.server.listeners import ConnectionConfig, Connections, check_served, listener_specs
 from odradek.server.membership import Membership, MembershipConfig
 from odradek.server.metrics_page import MetricsConnection, node_families
 from odradek.server.options import CONFIG_CLASSES
@@ -64,7 +58,6 @@ from odradek.server.producer_ids import ProducerIdBlocks
 from odradek.server.upkeep import Upkeep, UpkeepConfig
 
 CONTROLLER_START_S = 60
-SECURITY_PROTOCOLS = {"PLAINTEXT": 0, "SSL": 1, "SASL_PLAINTEXT": 2, "SASL_SSL": 3}
 _log = get_logger("server.broker")
 
 
@@ -97,8 +90,8 @@ class Broker:
         self._unlock_metadata: Callable[[], None] = lambda: None
         self._started: list[str] = []
         self.failure: asyncio.Future[BaseException] = asyncio.get_running_loop().create_future()
-        self.specs = _listener_specs(settings)
-        _check_served(settings, self.specs)
+        self.specs = listener_specs(settings)
+        check_served(settings, self.specs)
 
     # -- starting -----------------------------------------------------------------------------------------------
 
@@ -422,116 +415,7 @@ class Broker:
         self._listeners.clear()
 
 
-def _listener_specs(settings: BrokerSettings) -> dict[str, ListenerSpec]:
-    controllers = settings.controller_listener_names
-    advertised = {each.name: (each.host, each.port) for each in settings.advertised}
-    specs = {}
-    for each in settings.listeners:
-        scope = "controller" if each.name in controllers else "broker"
-        if scope == "broker" or "controller" in settings.roles:
-            protocol = SECURITY_PROTOCOLS[each.security_protocol]
-            specs[each.name] = ListenerSpec(each.name, each.host, each.port, advertised.get(each.name), protocol, scope)
-    return specs
-
-
-def _check_served(settings: BrokerSettings, specs: Mapping[str, ListenerSpec]) -> None:
-    names = {number: name for name, number in SECURITY_PROTOCOLS.items()}
-    problems = [
-        f"listener {spec.name}: {names[spec.security_protocol]} is not served yet, only PLAINTEXT"
-        for spec in specs.values()
-        if spec.security_protocol
-    ]
-    if "controller" not in settings.roles:
-        problems.append("process.roles=broker: a broker without a controller in the same node is not served yet")
-    if problems:
-        raise ConfigError(problems)
-
-
 def _static_voters(settings: BrokerSettings) -> VoterSet:
     voters = cast("list[str]", settings["controller.quorum.voters"] or [])
     names = [spec for spec in settings.listeners if spec.name in settings.controller_listener_names]
     return parse_static_voters(",".join(voters), names[0].name if names else "")
-
-
-# -- one node in a process of its own -----------------------------------------------------------------------------
-
-
-def run(settings: BrokerSettings) -> int:
-    """Run one node on the real machine until it is told to stop; returns the exit code of the process."""
-    write_log_lines()
-    for line in settings.warnings:
-        _log.warning("configuration", note=line)
-    try:
-        with asyncio.Runner(loop_factory=_loop_factory()) as runner:
-            return runner.run(_serve(settings))
-    except KeyboardInterrupt:
-        return 0
-
-
-def _loop_factory() -> type[asyncio.AbstractEventLoop] | None:
-    try:
-        import uvloop
-    except ImportError:
-        return None
-    return cast("type[asyncio.AbstractEventLoop]", uvloop.new_event_loop)
-
-
-async def _serve(settings: BrokerSettings) -> int:
-    loop = asyncio.get_running_loop()
-    told_to_stop = asyncio.Event()
-    for number in (signal.SIGINT, signal.SIGTERM):
-        loop.add_signal_handler(number, told_to_stop.set)
-    _raise_descriptor_limit()
-    clock = RealClock()
-    began_ms = clock.monotonic_ms()
-    disk = RealDisk()
-    try:
-        broker = Broker(
-            settings,
-            clock=clock,
-            disk=disk,
-            network=RealNetwork(),
-            random=SystemRandom(),
-            hostname=socket.gethostname(),
-        )
-        await broker.start()
-        _announce(broker, clock.monotonic_ms() - began_ms)
-        stopping = loop.create_task(told_to_stop.wait())
-        waits: set[asyncio.Future[Any]] = {stopping, broker.failure}
-        await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
-        stopping.cancel()
-        failure = broker.failure.result() if broker.failure.done() else None
-        if failure is not None:
-            _log.error("the node cannot go on", error=failure)
-        await broker.stop(clean=failure is None)
-        _log.info("stopped", node_id=settings.node_id)
-        return 0 if failure is None else 1
-    except StorageError as error:
-        _log.error("storage failed", log_dir=error.log_dir, error=error)
-        return 1
-    finally:
-        disk.close()
-
-
-def _raise_descriptor_limit() -> None:
-    """As many sockets and files as the system lets this user have, without asking the user to say so."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if soft != hard:
-        with contextlib.suppress(ValueError, OSError):
-            resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
-
-
-def _announce(broker: Broker, start_ms: int) -> None:
-    """One line for people on standard output, one event for the log."""
-    address = broker.bootstrap_address()
-    node_id, roles = broker.settings.node_id, ",".join(sorted(broker.settings.roles))
-    _log.info("ready", node_id=node_id, roles=roles, bootstrap=address, start_ms=start_ms)
-    if address:
-        sys.stdout.write(
-            f"Odradek is ready at {address} after {start_ms} ms. Try, in another terminal:\n"
-            f"  odradek topics create --topic hello --bootstrap-server {address}\n"
-            f"  odradek produce --topic hello --bootstrap-server {address}\n"
-            f"  odradek consume --topic hello --from-beginning --bootstrap-server {address}\n"
-            "Ctrl-C stops it.\n"
-        )
-        sys.stdout.flush()

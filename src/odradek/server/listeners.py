@@ -9,12 +9,15 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from odradek.common.broker_settings import BrokerSettings
 from odradek.common.config import config, option
+from odradek.common.errors import ConfigError
 
 if TYPE_CHECKING:
     from odradek.server.connection import Connection
 
 UNLIMITED = 2**31 - 1
+SECURITY_PROTOCOLS = {"PLAINTEXT": 0, "SSL": 1, "SASL_PLAINTEXT": 2, "SASL_SSL": 3}
 
 
 @dataclass(slots=True)
@@ -141,3 +144,30 @@ class Connections:
                 self._by_ip[host] = left
             else:
                 del self._by_ip[host]
+
+
+def listener_specs(settings: BrokerSettings) -> dict[str, ListenerSpec]:
+    """The listeners that a node of these roles binds, by name."""
+    controllers = settings.controller_listener_names
+    advertised = {each.name: (each.host, each.port) for each in settings.advertised}
+    specs = {}
+    for each in settings.listeners:
+        scope = "controller" if each.name in controllers else "broker"
+        if scope == "broker" or "controller" in settings.roles:
+            protocol = SECURITY_PROTOCOLS[each.security_protocol]
+            specs[each.name] = ListenerSpec(each.name, each.host, each.port, advertised.get(each.name), protocol, scope)
+    return specs
+
+
+def check_served(settings: BrokerSettings, specs: Mapping[str, ListenerSpec]) -> None:
+    """Refuse what this release cannot serve; raises ConfigError."""
+    names = {number: name for name, number in SECURITY_PROTOCOLS.items()}
+    problems = [
+        f"listener {spec.name}: {names[spec.security_protocol]} is not served yet, only PLAINTEXT"
+        for spec in specs.values()
+        if spec.security_protocol
+    ]
+    if "controller" not in settings.roles:
+        problems.append("process.roles=broker: a broker without a controller in the same node is not served yet")
+    if problems:
+        raise ConfigError(problems)

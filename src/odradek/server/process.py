@@ -1,0 +1,101 @@
+"""A node in a process of its own: the real clock, disk, network and randomness, signals, and the line that it is up."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import resource
+import signal
+import socket
+import sys
+from random import SystemRandom
+from typing import Any, cast
+
+from odradek.common.broker_settings import BrokerSettings
+from odradek.common.errors import StorageError
+from odradek.common.log_lines import get_logger, write_log_lines
+from odradek.common.real_io import RealClock, RealDisk, RealNetwork
+from odradek.server.broker import Broker
+
+_log = get_logger("server.broker")
+
+
+def run(settings: BrokerSettings) -> int:
+    """Run one node on the real machine until it is told to stop; returns the exit code of the process."""
+    write_log_lines()
+    for line in settings.warnings:
+        _log.warning("configuration", note=line)
+    try:
+        with asyncio.Runner(loop_factory=_loop_factory()) as runner:
+            return runner.run(_serve(settings))
+    except KeyboardInterrupt:
+        return 0
+
+
+def _loop_factory() -> type[asyncio.AbstractEventLoop] | None:
+    try:
+        import uvloop
+    except ImportError:
+        return None
+    return cast("type[asyncio.AbstractEventLoop]", uvloop.new_event_loop)
+
+
+async def _serve(settings: BrokerSettings) -> int:
+    loop = asyncio.get_running_loop()
+    told_to_stop = asyncio.Event()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, told_to_stop.set)
+    _raise_descriptor_limit()
+    clock = RealClock()
+    began_ms = clock.monotonic_ms()
+    disk = RealDisk()
+    try:
+        broker = Broker(
+            settings,
+            clock=clock,
+            disk=disk,
+            network=RealNetwork(),
+            random=SystemRandom(),
+            hostname=socket.gethostname(),
+        )
+        await broker.start()
+        _announce(broker, clock.monotonic_ms() - began_ms)
+        stopping = loop.create_task(told_to_stop.wait())
+        waits: set[asyncio.Future[Any]] = {stopping, broker.failure}
+        await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+        stopping.cancel()
+        failure = broker.failure.result() if broker.failure.done() else None
+        if failure is not None:
+            _log.error("the node cannot go on", error=failure)
+        await broker.stop(clean=failure is None)
+        _log.info("stopped", node_id=settings.node_id)
+        return 0 if failure is None else 1
+    except StorageError as error:
+        _log.error("storage failed", log_dir=error.log_dir, error=error)
+        return 1
+    finally:
+        disk.close()
+
+
+def _raise_descriptor_limit() -> None:
+    """As many sockets and files as the system lets this user have, without asking the user to say so."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft != hard:
+        with contextlib.suppress(ValueError, OSError):
+            resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+
+
+def _announce(broker: Broker, start_ms: int) -> None:
+    """One line for people on standard output, one event for the log."""
+    address = broker.bootstrap_address()
+    node_id, roles = broker.settings.node_id, ",".join(sorted(broker.settings.roles))
+    _log.info("ready", node_id=node_id, roles=roles, bootstrap=address, start_ms=start_ms)
+    if address:
+        sys.stdout.write(
+            f"Odradek is ready at {address} after {start_ms} ms. Try, in another terminal:\n"
+            f"  odradek topics create --topic hello --bootstrap-server {address}\n"
+            f"  odradek produce --topic hello --bootstrap-server {address}\n"
+            f"  odradek consume --topic hello --from-beginning --bootstrap-server {address}\n"
+            "Ctrl-C stops it.\n"
+        )
+        sys.stdout.flush()
