@@ -2,8 +2,8 @@
 
 Order of the start, each step needing the one before: storage is checked and locked; the metadata log is replayed and
 the quorum led; the logs are loaded under the topics' settings; partitions and coordinators follow the metadata; the
-listeners are bound; the broker registers; and when the cluster counts it in, clients are served. `process.run` builds the
-real clock, disk, network and randomness; a simulation passes its own.
+listeners are bound; the broker registers; and when the cluster counts it in, clients are served. `process.run` builds
+the real clock, disk, network and randomness; a simulation passes its own.
 """
 
 from __future__ import annotations
