@@ -56,7 +56,7 @@ class Doors:
         services = BrokerServices(
             node_id=1, cluster_id="c", settings=nothing, setting_rules=nothing, clock=RealClock(), metrics=Metrics(),
             publisher=nothing, log_manager=nothing, replicas=nothing, fetch_sessions=nothing, producer_ids=nothing,
-            controller=nothing, coordinator=nothing, topic_creator=nothing, routes=routes,
+            controller=nothing, quorum=nothing, coordinator=nothing, topic_creator=nothing, routes=routes,
         )  # fmt: skip
         self.dispatcher = Dispatcher(services, limits, connections, routes)
         self.dispatcher.is_open = is_open

@@ -30,6 +30,10 @@ class UnreachableError(OdradekError, ConnectionError):
     """A broker cannot be reached, or hung up."""
 
 
+class RefusedError(UnreachableError):
+    """The broker's host answers, and nobody listens at its port: the process is gone or not there yet."""
+
+
 class RequestTimeoutError(OdradekError, TimeoutError):
     """A broker did not answer in time."""
 
@@ -210,6 +214,8 @@ async def connect(
             await network.connect(lambda: connection, host, port, tls=tls)
     except TimeoutError:
         raise RequestTimeoutError(f"{address} did not take a connection within {timeout_s:g} s") from None
+    except ConnectionRefusedError as error:
+        raise RefusedError(f"cannot connect to {address}: {_reason(error)}") from None
     except OSError as error:
         raise UnreachableError(f"cannot connect to {address}: {_reason(error)}") from None
     try:

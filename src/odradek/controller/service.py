@@ -102,7 +102,15 @@ class ControllerService:
 
     def elected(self, leader_epoch: int) -> None:
         """This node leads: begin a reign."""
-        self._reign = asyncio.get_running_loop().create_task(self._rule())
+        self._reign = asyncio.get_running_loop().create_task(self._rule(self._reign, self._runtime))
+
+    def resigned(self) -> None:
+        """This node leads no more: all who wait get NOT_CONTROLLER. Pass it as the driver's `on_resigned`."""
+        self._ready.clear()
+        if self._reign is not None:
+            self._reign.cancel()
+        if self._runtime is not None:
+            self._runtime.unload()
 
     async def wait_active(self) -> None:
         """Return once requests are served."""
@@ -128,8 +136,12 @@ class ControllerService:
             self._machine.brokers.config = config
             self._machine.partitions.config = config
 
-    async def _rule(self) -> None:
+    async def _rule(self, former: asyncio.Task[None] | None, former_runtime: Runtime[Any] | None) -> None:
         assert self._driver is not None, "attach() comes first"
+        if former is not None:
+            await asyncio.gather(former, return_exceptions=True)
+        if former_runtime is not None:
+            await former_runtime.close()
         timeline = Timeline()
         machine = ControllerMachine(
             timeline,

@@ -21,6 +21,36 @@ class RaftConfig:
         unit="ms",
         doc="How long a follower waits for its leader, and a leader for a majority.",
     )
+    request_timeout_ms: int = option(
+        "controller.quorum.request.timeout.ms",
+        default=2000,
+        unit="ms",
+        doc="How long a replica waits for the answer of another.",
+    )
+    retry_backoff_ms: int = option(
+        "controller.quorum.retry.backoff.ms",
+        default=20,
+        unit="ms",
+        doc="How long a replica waits before it asks again after a failure.",
+    )
+    election_backoff_max_ms: int = option(
+        "controller.quorum.election.backoff.max.ms",
+        default=1000,
+        unit="ms",
+        doc="How long a voter that lost an election waits at most before the next.",
+    )
+    fetch_max_bytes: int = option(
+        "controller.quorum.fetch.max.bytes",
+        default=1_048_576,
+        unit="bytes",
+        doc="How many bytes of the metadata log a replica asks for at once.",
+    )
+    fetch_snapshot_max_bytes: int = option(
+        "controller.quorum.fetch.snapshot.max.bytes",
+        default=1_048_576,
+        unit="bytes",
+        doc="How many bytes of a snapshot a replica asks for at once.",
+    )
     segment_bytes: int = option(
         "metadata.log.segment.bytes",
         default=1 << 30,

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
@@ -31,6 +31,7 @@ from odradek.raft.batches import control_batch, data_batch
 from odradek.raft.config import RaftConfig
 from odradek.raft.metadata_log import MetadataLog
 from odradek.raft.node import LogEnd, RaftNode, Ready, Role
+from odradek.raft.peers import QuorumPeers
 from odradek.raft.quorum_state import ElectionState, load_state, store_state
 from odradek.raft.snapshot import (
     SnapshotId,
@@ -40,7 +41,7 @@ from odradek.raft.snapshot import (
     snapshot_ids,
     write_snapshot,
 )
-from odradek.raft.voters import ReplicaKey, Voter, VoterSet
+from odradek.raft.voters import Endpoint, Leader, ReplicaKey, Voter, VoterSet
 
 if TYPE_CHECKING:
     from random import Random
@@ -54,7 +55,12 @@ Prepared = tuple[Sequence[Any], Sequence[bytes], bool]
 
 
 class RaftDriver:
-    """One replica of the metadata log. As a leader it is the log beneath the controller's runtime (`MachineLog`)."""
+    """One replica of the metadata log. As a leader it is the log beneath the controller's runtime (`MachineLog`).
+
+    `start` returns when the log is open; a node that is not a voter alone then looks for the leader in the background.
+    Its controller listener must be open, and serve the quorum's APIs, before there is a leader: no voter could else
+    elect one. All callbacks run on the loop and must not block.
+    """
 
     def __init__(
         self,
@@ -68,15 +74,29 @@ class RaftDriver:
         cluster_id: str,
         config: RaftConfig,
         publisher: MetadataPublisher,
+        peers: QuorumPeers | None = None,
+        bootstrap: Sequence[Endpoint] = (),
+        listener_name: str = "CONTROLLER",
+        endpoints: Mapping[str, Endpoint] | None = None,
         on_elected: Callable[[int], None] = lambda leader_epoch: None,
+        on_resigned: Callable[[], None] = lambda: None,
+        on_leader_change: Callable[[Leader | None], None] = lambda leader: None,
         on_failed: Callable[[BaseException], None] = lambda error: None,
     ) -> None:
         """
         Args:
             directory: `__cluster_metadata-0` in the metadata directory.
             voters: of a static quorum; those recorded in the log or a snapshot count for more.
-            publisher: gets committed records, on the loop.
-            on_elected: told the epoch when this node begins to lead; on_failed: told once when the log is lost.
+            publisher: gets committed records, on the loop; its image's `controller_id` is the leader, -1 where unknown.
+            peers: how other replicas are asked; None for a voter alone.
+            bootstrap: controller.quorum.bootstrap.servers as (host, port): who, beside the voters, may know the leader.
+            listener_name: the first of controller.listener.names: which of a voter's endpoints to dial.
+            endpoints: this node's own controller listeners by name, as others dial them; none on a node that is only a
+                broker. A node with endpoints can be a voter; one without always stays an observer.
+            on_elected: told the epoch when this node begins to lead.
+            on_resigned: this node leads no more; what waits for a commit gets NOT_CONTROLLER before.
+            on_leader_change: told `leader()` whenever it changed, on every node, leader included.
+            on_failed: told once when the log is lost: the node must stop.
         """
         self._disk = disk
         self._clock = clock
@@ -87,7 +107,13 @@ class RaftDriver:
         self._cluster_id = cluster_id
         self._config = config
         self._publisher = publisher
+        self._peers = peers
+        self._bootstrap = tuple(bootstrap)
+        self._listener_name = listener_name
+        self._endpoints = dict(endpoints or {})
         self._on_elected = on_elected
+        self._on_resigned = on_resigned
+        self._on_leader_change = on_leader_change
         self._on_failed = on_failed
         self._kraft_version = 0
         self._voters_record: VotersRecord | None = None
@@ -153,6 +179,15 @@ class RaftDriver:
     @property
     def leader_epoch(self) -> int:
         return self.node.leader_epoch
+
+    def leader(self) -> Leader | None:
+        """Who leads, None where that is unknown."""
+        node_id = self.node.leader_id
+        if node_id < 0:
+            return None
+        voter = self._voters.get(node_id)
+        endpoint = voter.endpoints.get(self._listener_name) if voter is not None else None
+        return Leader(node_id, self.leader_epoch, endpoint)
 
     # The log beneath the controller's runtime.
 
@@ -380,6 +415,7 @@ class RaftDriver:
             )
             self._write([batch])
             self._publisher.controller_changed(self._me.node_id)
+            self._on_leader_change(self.leader())
             self._on_elected(self.leader_epoch)
 
     def _write(self, batches: Sequence[bytes]) -> int:

@@ -4,11 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from typing import NamedTuple
 from uuid import UUID
 
 from odradek.common.numbers import parse_natural
 
 ZERO_DIRECTORY = UUID(int=0)
+Endpoint = tuple[str, int]
+
+
+class Leader(NamedTuple):
+    """Who leads the quorum, as a node knows it; `endpoint`: (host, port) of its controller listener, where known."""
+
+    node_id: int
+    leader_epoch: int
+    endpoint: Endpoint | None
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -39,7 +49,7 @@ class Voter:
     """
 
     key: ReplicaKey
-    endpoints: Mapping[str, tuple[str, int]]
+    endpoints: Mapping[str, Endpoint]
     min_kraft_version: int = 0
     max_kraft_version: int = 1
 

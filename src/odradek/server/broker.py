@@ -165,6 +165,7 @@ class Broker:
             config=settings.build(RaftConfig),
             publisher=self.publisher,
             on_elected=self.controller.elected,
+            on_resigned=self.controller.resigned,
             on_failed=self._failed,
         )
         self.controller.attach(self.raft)
@@ -211,6 +212,7 @@ class Broker:
             fetch_sessions=FetchSessionCache(settings.build(FetchSessionConfig), self._random, clock.monotonic_ms),
             producer_ids=ProducerIdBlocks(self.controller, settings.node_id),
             controller=self.controller,
+            quorum=self.raft,
             coordinator=self.coordinator,
             topic_creator=self.topic_creator,
             routes=routes,

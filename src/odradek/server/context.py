@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from odradek.common.metrics import Metrics
     from odradek.common.resource_settings import SettingRules
     from odradek.log.manager import LogManager
+    from odradek.raft.driver import RaftDriver
     from odradek.replica.manager import ReplicaManager
     from odradek.server.connection import Connection
     from odradek.server.dispatch import Route
@@ -37,6 +38,7 @@ class BrokerServices:
         setting_rules: what a setting may be, and how settings are described.
         publisher: holds the newest `MetadataImage`; `image` is the short way to it.
         controller: what answers the controller's APIs (`controller.service.ControllerService`, one method per API).
+        quorum: this node's replica of the metadata log; answers the quorum's APIs.
         coordinator: what answers the group APIs (`coordinator.service.CoordinatorService`).
         topic_creator: makes topics that were asked for without being there.
         routes: the handlers, by kind of listener and API key.
@@ -54,6 +56,7 @@ class BrokerServices:
     fetch_sessions: FetchSessionCache
     producer_ids: ProducerIdBlocks
     controller: Any
+    quorum: RaftDriver
     coordinator: Any
     topic_creator: TopicCreator
     routes: dict[str, dict[int, Route]]

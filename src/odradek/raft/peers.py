@@ -1,0 +1,66 @@
+"""The other replicas of the quorum, as this node asks them: one open connection for each endpoint and API.
+
+A Fetch waits at the leader for news, and answers come in the order of the requests: a vote must not stand behind it, so
+APIs do not share connections. A connection that fails is forgotten; the next request makes another.
+"""
+
+from __future__ import annotations
+
+from typing import TypeVar
+
+from odradek.client.connection import Connection, UnreachableError, connect
+from odradek.common.ports import Network
+from odradek.protocol.declare import Message
+from odradek.raft.voters import Endpoint
+
+M = TypeVar("M", bound=Message)
+
+
+class QuorumPeers:
+    """Sends requests to other replicas' controller listeners."""
+
+    def __init__(self, network: Network, node_id: int) -> None:
+        """`node_id` is this node's, for the client id that others see."""
+        self._network = network
+        self._client_id = f"raft-client-{node_id}"
+        self._open: dict[tuple[Endpoint, int], Connection] = {}
+        self._closed = False
+
+    async def send(self, endpoint: Endpoint, request: Message, response: type[M], *, timeout_ms: int) -> M:
+        """Send one request and return its answer.
+
+        Raises:
+            RefusedError: nobody listens there; UnreachableError, RequestTimeoutError, UnsupportedRequestError.
+        """
+        timeout_s = timeout_ms / 1000
+        lane = (endpoint, int(request.KEY or 0))
+        connection = self._open.get(lane)
+        if connection is None or not connection.is_open:
+            connection = await self._connect(lane, timeout_s)
+        return await connection.request(request, response, timeout_s=timeout_s)
+
+    async def _connect(self, lane: tuple[Endpoint, int], timeout_s: float) -> Connection:
+        host, port = lane[0]
+        made = await connect(self._network, host, port, client_id=self._client_id, timeout_s=timeout_s)
+        other = self._open.get(lane)
+        if self._closed or (other is not None and other.is_open):
+            # Two requests found no connection at the same time; one of the two is enough.
+            made.close()
+        if self._closed:
+            raise UnreachableError("this node stops")
+        if other is not None and other.is_open:
+            return other
+        self._open[lane] = made
+        return made
+
+    def forget(self, endpoint: Endpoint) -> None:
+        """Close the connections to an endpoint; requests under way fail with UnreachableError."""
+        for lane in [lane for lane in self._open if lane[0] == endpoint]:
+            self._open.pop(lane).close()
+
+    def close(self) -> None:
+        """Close everything; nothing is sent any more."""
+        self._closed = True
+        for connection in self._open.values():
+            connection.close()
+        self._open.clear()
