@@ -64,14 +64,18 @@ class Node:
         """Start the process and do not wait for it."""
         assert self.process is None, "the node runs already"
         self.directory.mkdir(parents=True, exist_ok=True)
-        command = [sys.executable, "-m", "odradek", "broker"]
-        for key, value in self.overrides.items():
-            command += ["--override", f"{key}={value}"]
         environment = {**os.environ, "PYTHONUNBUFFERED": "1"}
         with self.output.open("ab") as output:
             self.process = subprocess.Popen(
-                command, stdout=output, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL, env=environment
+                self.command(), stdout=output, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL, env=environment
             )
+
+    def command(self) -> list[str]:
+        """The command line of the process."""
+        command = [sys.executable, "-m", "odradek", "broker"]
+        for key, value in self.overrides.items():
+            command += ["--override", f"{key}={value}"]
+        return command
 
     def stop(self) -> int:
         """Ask for a clean stop and wait for it; returns the exit code."""

@@ -335,9 +335,13 @@ class Connection(asyncio.BufferedProtocol):
                 return
             error = done.exception()
             response = done.result() if error is None else self._failed(context, route, error)
-            if not self._closing:
-                self._answer(slot, context, route, response)
-                self._schedule()
+            if self._closing:
+                return
+            self._answer(slot, context, route, response)
+            if self._waits or self._scheduled:
+                self._schedule()  # others may end in this turn of the loop: their answers leave in one write
+            else:
+                self._advance()
 
         wait.add_done_callback(finished)
 
