@@ -1,20 +1,18 @@
-"""Coordinator records to record batches and back: what lies in a partition of __consumer_offsets."""
+"""Coordinator records to record batches and back: what lies in a partition of a coordinator's topic.
+
+What a record's key and value mean is its `RecordCodec`'s business. Here records are put into batches: plain ones
+together, those of one producer's transaction together, and each marker that ends a transaction in a batch of its own.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import NamedTuple, Protocol, TypeVar
 
 from odradek.common.errors import ApiError, ErrorCode, ProtocolError
 from odradek.common.log_lines import get_logger
 from odradek.common.ports import Buffer
-from odradek.coordinator.group.records import (
-    NO_PRODUCER_ID,
-    CoordinatorRecord,
-    TransactionEndRecord,
-    decode_record,
-    encode_record,
-)
-from odradek.record.batch import BatchHeader
+from odradek.record.batch import NO_PRODUCER_ID, BatchHeader
 from odradek.record.builder import build_batch
 from odradek.record.control import ControlType, control_type
 from odradek.record.reader import read_batches, read_records
@@ -26,9 +24,40 @@ _log = get_logger("coordinator.batches")
 RECORD_OVERHEAD_BYTES = 32
 BATCH_OVERHEAD_BYTES = 128
 
+RecordT = TypeVar("RecordT")
+
+
+class EncodedRecord(NamedTuple):
+    """A record's bytes, and the producer in whose transaction it is written; `value` None removes."""
+
+    key: bytes
+    value: bytes | None
+    producer_id: int = NO_PRODUCER_ID
+    producer_epoch: int = -1
+    is_control: bool = False
+
+
+class RecordCodec(Protocol[RecordT]):
+    """How one kind of coordinator writes its records."""
+
+    @property
+    def topic(self) -> str:
+        """The topic that they lie in."""
+        ...
+
+    def encode(self, record: RecordT, /) -> EncodedRecord: ...
+
+    def decode(self, key: bytes, value: bytes | None, header: BatchHeader, /) -> RecordT | None:
+        """What a record says; None for a kind that is not this coordinator's. Raises ProtocolError."""
+        ...
+
+    def decode_marker(self, header: BatchHeader, committed: bool, /) -> RecordT | None:
+        """What the end of a transaction means here, if anything."""
+        ...
+
 
 def encode_batches(
-    records: Sequence[CoordinatorRecord], *, atomic: bool, max_batch_bytes: int, now_ms: int
+    codec: RecordCodec[RecordT], records: Sequence[RecordT], *, atomic: bool, max_batch_bytes: int, now_ms: int
 ) -> list[bytes]:
     """The batches that carry one operation's records, with offsets from 0: one where it is atomic.
 
@@ -37,57 +66,68 @@ def encode_batches(
     """
     batches: list[bytes] = []
     pending: list[Record] = []
+    owner = EncodedRecord(b"", None)
     size = BATCH_OVERHEAD_BYTES
     for record in records:
-        assert not isinstance(record, TransactionEndRecord), "markers are the transaction coordinator's"
-        key, value = encode_record(record)
-        record_size = RECORD_OVERHEAD_BYTES + len(key) + len(value or b"")
+        encoded = codec.encode(record)
+        record_size = RECORD_OVERHEAD_BYTES + len(encoded.key) + len(encoded.value or b"")
         if BATCH_OVERHEAD_BYTES + record_size > max_batch_bytes:
             raise ApiError(ErrorCode.MESSAGE_TOO_LARGE, f"a record of {record_size} bytes does not fit into a batch")
-        if pending and size + record_size > max_batch_bytes:
+        if pending and (size + record_size > max_batch_bytes or encoded[2:] != owner[2:] or encoded.is_control):
             if atomic:
                 raise ApiError(ErrorCode.RECORD_LIST_TOO_LARGE, f"{len(records)} records do not fit into one batch")
-            batches.append(build_batch(pending))
+            batches.append(_build(pending, owner))
             pending, size = [], BATCH_OVERHEAD_BYTES
-        pending.append(Record(key, value, timestamp_ms=now_ms))
+        owner = encoded
+        pending.append(Record(encoded.key, encoded.value, timestamp_ms=now_ms))
         size += record_size
     if pending:
-        batches.append(build_batch(pending))
+        batches.append(_build(pending, owner))
     return batches
 
 
-def decode_batches(data: Buffer) -> tuple[list[tuple[int, CoordinatorRecord]], int]:
+def _build(records: Sequence[Record], owner: EncodedRecord) -> bytes:
+    return build_batch(
+        records,
+        producer_id=owner.producer_id,
+        producer_epoch=owner.producer_epoch,
+        transactional=owner.producer_id > NO_PRODUCER_ID,
+        control=owner.is_control,
+    )
+
+
+def decode_batches(codec: RecordCodec[RecordT], data: Buffer) -> tuple[list[tuple[int, RecordT]], int]:
     """The records of the whole batches in `data` with their offsets, and the offset behind the last batch (-1: none).
 
     A record that is not ours to read is left out with a warning: another release may have written it, and what it
-    says of its group must not cost the other groups their coordinator.
+    says of its group or transaction must not cost the others their coordinator.
     """
-    records: list[tuple[int, CoordinatorRecord]] = []
+    records: list[tuple[int, RecordT]] = []
     next_offset = -1
     view = memoryview(data)
     for position, header in read_batches(data):
         batch = view[position : position + header.size_bytes]
-        records += _decode_batch(batch, header)
+        records += _decode_batch(codec, batch, header)
         next_offset = header.last_offset + 1
     return records, next_offset
 
 
-def _decode_batch(batch: Buffer, header: BatchHeader) -> list[tuple[int, CoordinatorRecord]]:
-    decoded: list[tuple[int, CoordinatorRecord]] = []
-    producer_id = header.producer_id if header.is_transactional else NO_PRODUCER_ID
+def _decode_batch(codec: RecordCodec[RecordT], batch: Buffer, header: BatchHeader) -> list[tuple[int, RecordT]]:
+    decoded: list[tuple[int, RecordT]] = []
     for record in read_records(batch, header):
         if header.is_control:
             kind = control_type(record)
             if kind in (ControlType.COMMIT, ControlType.ABORT):
-                end = TransactionEndRecord(header.producer_id, kind is ControlType.COMMIT)
-                decoded.append((record.offset, end))
+                end = codec.decode_marker(header, kind is ControlType.COMMIT)
+                if end is not None:
+                    decoded.append((record.offset, end))
             continue
         try:
             if record.key is None:
                 raise ProtocolError("a record without a key")
-            message = decode_record(record.key, record.value, producer_id)
+            message = codec.decode(record.key, record.value, header)
         except ProtocolError as error:
-            _log.warning("a record of __consumer_offsets is left out", offset=record.offset, error=error)
+            _log.warning("a coordinator's record is left out", topic=codec.topic, offset=record.offset, error=error)
             continue
         if message is not None:
             decoded.append((record.offset, message))

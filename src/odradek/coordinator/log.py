@@ -1,13 +1,14 @@
-"""A partition of __consumer_offsets as the log beneath a group machine: appended to under one leader epoch."""
+"""A partition of a coordinator's topic as the log beneath a machine: appended to under one leader epoch."""
 
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Sequence
+from typing import Generic, TypeVar
 
 from odradek.common.errors import ApiError, ErrorCode
 from odradek.common.ports import Clock
-from odradek.coordinator.batches import decode_batches, encode_batches
-from odradek.coordinator.group.records import CoordinatorRecord
+from odradek.coordinator.batches import RecordCodec, decode_batches, encode_batches
+from odradek.log.producer_state import BY_COORDINATOR
 from odradek.record.batch import BatchHeader
 from odradek.replica.partition import Partition
 
@@ -16,18 +17,31 @@ LOAD_SLICE_BYTES = 64 * 1024
 ALL_IN_SYNC = -1
 
 
-class PartitionMachineLog:
-    """A `MachineLog` of `CoordinatorRecord`s over a `Partition` that this broker leads."""
+RecordT = TypeVar("RecordT")
 
-    def __init__(self, partition: Partition, leader_epoch: int, clock: Clock, *, max_batch_bytes: int) -> None:
+
+class PartitionMachineLog(Generic[RecordT]):
+    """A `MachineLog` of a codec's records over a `Partition` that this broker leads."""
+
+    def __init__(
+        self,
+        partition: Partition,
+        leader_epoch: int,
+        clock: Clock,
+        codec: RecordCodec[RecordT],
+        *,
+        max_batch_bytes: int,
+    ) -> None:
         """
         Args:
+            codec: how the records are written.
             leader_epoch: of the reign; an append after the partition has moved on is refused.
             max_batch_bytes: max.message.bytes of the topic.
         """
         self._partition = partition
         self._leader_epoch = leader_epoch
         self._clock = clock
+        self._codec = codec
         self._max_batch_bytes = max_batch_bytes
 
     @property
@@ -40,10 +54,10 @@ class PartitionMachineLog:
         watermark: int = self._partition.log.high_watermark
         return min(watermark, self.end_offset)
 
-    def prepare(self, records: Sequence[CoordinatorRecord], *, atomic: bool) -> list[bytes]:
+    def prepare(self, records: Sequence[RecordT], *, atomic: bool) -> list[bytes]:
         """Raises ApiError: MESSAGE_TOO_LARGE, RECORD_LIST_TOO_LARGE."""
         now_ms = self._clock.now_ms()
-        return encode_batches(records, atomic=atomic, max_batch_bytes=self._max_batch_bytes, now_ms=now_ms)
+        return encode_batches(self._codec, records, atomic=atomic, max_batch_bytes=self._max_batch_bytes, now_ms=now_ms)
 
     def append(self, groups: Sequence[list[bytes]]) -> int:
         """Raises ApiError: NOT_LEADER_OR_FOLLOWER, NOT_ENOUGH_REPLICAS. Raises StorageError."""
@@ -51,7 +65,9 @@ class PartitionMachineLog:
             raise ApiError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"{self._partition.name} has a new leader epoch")
         batches = [bytearray(batch) for group in groups for batch in group]
         headers = [BatchHeader.read(batch) for batch in batches]
-        self._partition.append_as_leader(batches, headers, required_acks=ALL_IN_SYNC, now_ms=self._clock.now_ms())
+        self._partition.append_as_leader(
+            batches, headers, required_acks=ALL_IN_SYNC, now_ms=self._clock.now_ms(), verification=BY_COORDINATOR
+        )
         return self.end_offset
 
     async def wait_committed(self, end_offset: int) -> None:
@@ -60,14 +76,14 @@ class PartitionMachineLog:
         if future is not None:
             await future
 
-    async def read_all(self) -> AsyncIterator[Sequence[tuple[int, CoordinatorRecord]]]:
+    async def read_all(self) -> AsyncIterator[Sequence[tuple[int, RecordT]]]:
         """Everything that the log holds now, in slices. Raises StorageError."""
         log = self._partition.log
         offset, end_offset = log.log_start_offset, log.log_end_offset
         while offset < end_offset:
             read = log.read(offset, max_bytes=LOAD_SLICE_BYTES, upper_offset=end_offset, at_least_one=True)
             data = b"".join(chunk.read() for chunk in read.chunks)
-            records, next_offset = decode_batches(data)
+            records, next_offset = decode_batches(self._codec, data)
             if next_offset <= offset:
                 break  # compaction left nothing behind this place
             # The first batch may begin below the place that was asked for.

@@ -1,71 +1,35 @@
-"""The group coordinator of this broker: one shard for each partition of __consumer_offsets that it leads.
+"""What the coordinators of groups and of transactions share: one shard for each partition of their topic led here.
 
-    request -> shard of the group -> runtime.run(machine operation) -> answer, or parked until somebody completes it
-
-A shard is loading, active or gone; `on_elected` and `on_resigned` are its whole life. JoinGroup, SyncGroup and
-LeaveGroup run in tasks of their shard, not of the connection that asked: when a client goes away in the middle, the
-others that its request concerned must still be answered.
+A shard is loading, active or gone; `on_elected` and `on_resigned` are its whole life. The topic is created when the
+first client asks for its coordinator.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
-from functools import partial
-from typing import Any, Protocol, TypeVar
-from uuid import UUID
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from typing import Generic, Protocol, TypeVar
 
 from odradek.common.errors import ApiError, ErrorCode, OdradekError
 from odradek.common.log_lines import get_logger
-from odradek.common.ports import Clock
-from odradek.coordinator.group.config import GroupConfig
-from odradek.coordinator.group.group import Completion, Moment
-from odradek.coordinator.group.hashing import partition_for
-from odradek.coordinator.group.machine import GroupMachine
-from odradek.coordinator.group.membership import Caller
-from odradek.coordinator.group.outcome import Outcome, PendingWrite
-from odradek.coordinator.group.queries import describe_groups, list_groups
-from odradek.coordinator.group.records import CoordinatorRecord
+from odradek.coordinator.hashing import partition_for
 from odradek.metadata.delta import MetadataDelta
 from odradek.metadata.image import MetadataImage
 from odradek.metadata.model import Endpoint
-from odradek.protocol.messages.delete_groups_response import DeletableGroupResult
-from odradek.protocol.messages.describe_groups_response import DescribedGroup
-from odradek.protocol.messages.heartbeat_request import HeartbeatRequest
-from odradek.protocol.messages.heartbeat_response import HeartbeatResponse
-from odradek.protocol.messages.join_group_request import JoinGroupRequest
-from odradek.protocol.messages.join_group_response import JoinGroupResponse
-from odradek.protocol.messages.leave_group_request import LeaveGroupRequest
-from odradek.protocol.messages.leave_group_response import LeaveGroupResponse
-from odradek.protocol.messages.list_groups_response import ListedGroup
-from odradek.protocol.messages.offset_commit_request import OffsetCommitRequest
-from odradek.protocol.messages.offset_commit_response import OffsetCommitResponse
-from odradek.protocol.messages.offset_delete_request import OffsetDeleteRequest
-from odradek.protocol.messages.offset_delete_response import OffsetDeleteResponse
-from odradek.protocol.messages.offset_fetch_request import OffsetFetchRequestGroup
-from odradek.protocol.messages.offset_fetch_response import OffsetFetchResponseGroup
-from odradek.protocol.messages.sync_group_request import SyncGroupRequest
-from odradek.protocol.messages.sync_group_response import SyncGroupResponse
-from odradek.statemachine.machine import Result
-from odradek.statemachine.runtime import MachineLog, Runtime
-from odradek.statemachine.timeline import Timeline
 
 _log = get_logger("coordinator.service")
 
-OFFSETS_TOPIC = "__consumer_offsets"
-# A client that asks for its coordinator before the offsets topic exists is kept for this long at most: Kafka sends it
-# away at once, and it comes back after a back-off that is much longer than the creation.
+# A client that asks for its coordinator before the topic exists is kept for this long at most: Kafka sends it away at
+# once, and it comes back after a back-off that is much longer than the creation.
 CREATION_WAIT_S = 2.0
 CREATION_POLL_S = 0.01
 
-T = TypeVar("T")
-Operation = Callable[[], Result[CoordinatorRecord, Outcome[T]]]
 # Creates a topic of (name, partition count, replication factor, configs); raises ApiError.
 CreateTopic = Callable[[str, int, int, Mapping[str, str]], Awaitable[None]]
-MakeLog = Callable[[int, int], MachineLog[CoordinatorRecord, Any]]
 
-# What the log says when a write fails, in words that a group's client acts on. Source: Kafka
-# CoordinatorOperationExceptionHelper.
+# What the log says when a write fails, in words that a coordinator's client acts on. Source: Kafka
+# CoordinatorOperationExceptionHelper, TransactionStateManager.
 WRITE_ERRORS: Mapping[ErrorCode, ErrorCode] = {
     ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: ErrorCode.COORDINATOR_NOT_AVAILABLE,
     ErrorCode.NOT_ENOUGH_REPLICAS: ErrorCode.COORDINATOR_NOT_AVAILABLE,
@@ -86,218 +50,79 @@ def answer_code(error: BaseException) -> ErrorCode:
     return ErrorCode.NOT_COORDINATOR if isinstance(error, OdradekError) else ErrorCode.UNKNOWN_SERVER_ERROR
 
 
-class RandomBits(Protocol):
-    """The part of `random.Random` that member ids are made of."""
+@dataclass(frozen=True, slots=True)
+class StateTopic:
+    """The topic that keeps a coordinator's state, as it is made."""
 
-    def getrandbits(self, k: int, /) -> int: ...
+    name: str
+    partition_count: int
+    replication_factor: int
+    configs: Mapping[str, str]
 
 
-class Shard:
-    """One partition's machine during one reign, with the requests that are parked in it and the tasks that it owns."""
+class HostedShard(Protocol):
+    """One partition's machine during one reign."""
 
-    def __init__(
-        self, config: GroupConfig, clock: Clock, partition_id: int, leader_epoch: int, make_log: MakeLog
-    ) -> None:
-        self.partition_id = partition_id
-        self.leader_epoch = leader_epoch
-        self._clock = clock
-        self._timeout_ms = config.offsets_commit_timeout_ms
-        timeline = Timeline()
-        self.machine = GroupMachine(config, timeline)
-        self.runtime: Runtime[CoordinatorRecord] = Runtime(
-            self.machine, make_log(partition_id, leader_epoch), timeline, on_failed=self._on_failed
-        )
-        self._parked: dict[int, asyncio.Future[Any]] = {}
-        self._tasks: dict[asyncio.Task[None], None] = {}
-        self._next_ticket = 0
-        self._wake_up: asyncio.TimerHandle | None = None
-        self._wake_up_ms = 0
+    @property
+    def leader_epoch(self) -> int: ...
 
-    def now(self) -> Moment:
-        return Moment(self._clock.now_ms(), self._clock.monotonic_ms())
-
-    async def load(self) -> None:
-        """Replay the partition, then give every member a fresh session. A log that cannot be read ends the reign."""
-        try:
-            count = await self.runtime.load()
-        except OdradekError:
-            return  # `_on_failed` has told why
-        if self.runtime.active:
-            level = _log.info if count else _log.debug
-            level("groups loaded", partition=self.partition_id, records=count)
-            await self._apply(lambda: self.machine.loaded(self.now()))
-
-    def forget_topics(self, topics: Mapping[str, UUID]) -> None:
-        """Remove the offsets of deleted topics, in the background; a shard that loads leaves them to expiry."""
-        if self.runtime.active:
-            self.spawn(self._apply(lambda: self.machine.commits.drop_topics(topics)))
-
-    # ---- running operations
-
-    async def run(self, operation: Operation[T]) -> T:
-        """Run an operation that answers at once and completes nobody else. Raises ApiError."""
-        outcome = await self.runtime.run(operation, timeout_ms=self._timeout_ms)
-        assert outcome.response is not None and not outcome.completions
-        self._arm()
-        return outcome.response
-
-    async def run_parked(self, operation: Callable[[int], Result[CoordinatorRecord, Outcome[T]]]) -> T:
-        """Run an operation in a task of the shard and wait for its answer, or for its ticket to be completed."""
-        ticket = self._next_ticket
-        self._next_ticket += 1
-        future: asyncio.Future[T] = asyncio.get_running_loop().create_future()
-        self._parked[ticket] = future
-        self.spawn(self._apply(lambda: operation(ticket), ticket))
-        try:
-            return await future
-        finally:
-            self._parked.pop(ticket, None)
-
-    def spawn(self, work: Coroutine[Any, Any, None]) -> None:
-        """Run in a task that `close` waits for."""
-        task = asyncio.get_running_loop().create_task(work)
-        self._tasks[task] = None
-        task.add_done_callback(self._tasks.pop)
-
-    async def _apply(self, operation: Operation[Any], ticket: int | None = None) -> None:
-        """Run an operation, answer its caller and all that it completes, and settle what it wrote."""
-        decided: list[Outcome[Any]] = []
-
-        def decide() -> Result[CoordinatorRecord, Outcome[Any]]:
-            result = operation()
-            decided.append(result.response)
-            return result
-
-        code = ErrorCode.NONE
-        try:
-            await self.runtime.run(decide, timeout_ms=self._timeout_ms)
-        except OdradekError as error:
-            code = answer_code(error)
-            if ticket is not None and not (decided and decided[0].pending):
-                self._fail(ticket, code, str(error))
-        except Exception as error:
-            _log.bug("a group operation failed", error, partition=self.partition_id)
-            code = ErrorCode.UNKNOWN_SERVER_ERROR
-            if ticket is not None:
-                self._fail(ticket, code, type(error).__name__)
-        if not self.runtime.active:
-            return
-        for outcome in decided:
-            self._release(outcome.completions)
-            if ticket is not None and outcome.response is not None:
-                self._release([Completion(ticket, outcome.response)])
-            if outcome.pending is not None:
-                self._settle(outcome.pending, code)
-        self._arm()
-
-    def _settle(self, pending: PendingWrite, code: ErrorCode) -> None:
-        self.spawn(self._apply(lambda: self.machine.membership.settle(pending, code, self.now())))
-
-    def _release(self, completions: Sequence[Completion]) -> None:
-        for ticket, response in completions:
-            future = self._parked.pop(ticket, None)
-            if future is not None and not future.done():
-                future.set_result(response)
-
-    def _fail(self, ticket: int, code: ErrorCode, message: str) -> None:
-        future = self._parked.pop(ticket, None)
-        if future is not None and not future.done():
-            future.set_exception(ApiError(code, message))
-
-    # ---- deadlines
-
-    def _arm(self) -> None:
-        """Wake up at the machine's next deadline; a deadline that moved away costs one idle wake-up."""
-        deadline_ms = self.machine.next_deadline_ms()
-        if deadline_ms is None or not self.runtime.active:
-            return
-        if self._wake_up is not None:
-            if self._wake_up_ms <= deadline_ms:
-                return
-            self._wake_up.cancel()
-        delay_ms = max(0, deadline_ms - self._clock.monotonic_ms())
-        self._wake_up_ms = deadline_ms
-        self._wake_up = asyncio.get_running_loop().call_later(delay_ms / 1000, self._on_wake_up)
-
-    def _on_wake_up(self) -> None:
-        self._wake_up = None
-        deadline_ms = self.machine.next_deadline_ms()
-        if deadline_ms is not None and deadline_ms <= self._clock.monotonic_ms() and self.runtime.active:
-            self.spawn(self._apply(lambda: self.machine.on_deadline(self.now())))
-        else:
-            self._arm()
-
-    # ---- the end
-
-    def _on_failed(self, error: BaseException) -> None:
-        _log.error("a coordinator's reign ended", partition=self.partition_id, error=error)
-        self._drop()
-
-    def _drop(self) -> None:
-        if self._wake_up is not None:
-            self._wake_up.cancel()
-            self._wake_up = None
-        for ticket in list(self._parked):
-            self._fail(ticket, ErrorCode.NOT_COORDINATOR, "the coordinator has moved")
+    def start(self) -> None:
+        """Begin to load."""
+        ...
 
     def resign(self) -> None:
         """Stop at once: everyone who waits looks for the coordinator again."""
-        self.runtime.unload()
-        self._drop()
+        ...
 
     async def close(self) -> None:
         """Resign, and wait for the shard's tasks."""
-        self.resign()
-        await self.runtime.close()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        ...
 
 
-class CoordinatorService:
-    """Finds the shard of each group, and turns what its machine decides into answers."""
+ShardT = TypeVar("ShardT", bound=HostedShard)
+
+
+class ShardHost(Generic[ShardT]):
+    """The shards of one topic on this broker, and the way to those on others."""
 
     def __init__(
         self,
-        config: GroupConfig,
+        topic: StateTopic,
         *,
         node_id: int,
-        clock: Clock,
-        random: RandomBits,
-        make_log: MakeLog,
         image: Callable[[], MetadataImage],
         create_topic: CreateTopic,
+        make_shard: Callable[[int, int], ShardT],
     ) -> None:
         """
         Args:
-            make_log: gives the machine log of (partition id, leader epoch) of __consumer_offsets.
-            image: the cluster as this broker knows it now.
-            create_topic: how __consumer_offsets is made when the first group asks for its coordinator.
+            image: the cluster as this broker knows it at the time of the call.
+            create_topic: how the topic is made when the first client asks for its coordinator.
+            make_shard: of (partition id, leader epoch).
         """
-        self.config = config
+        self.topic = topic
+        self.shards: dict[int, ShardT] = {}
         self._node_id = node_id
-        self._clock = clock
-        self._random = random
-        self._make_log = make_log
         self._image = image
         self._create_topic = create_topic
+        self._make_shard = make_shard
         self._creation: asyncio.Task[None] | None = None
-        self._shards: dict[int, Shard] = {}
         self._closing: dict[asyncio.Task[None], None] = {}
 
     # ---- life of the shards
 
     def on_elected(self, partition_id: int, leader_epoch: int) -> None:
-        """This broker leads a partition of __consumer_offsets from `leader_epoch` on: load it."""
-        present = self._shards.get(partition_id)
+        """This broker leads a partition of the topic from `leader_epoch` on: load it."""
+        present = self.shards.get(partition_id)
         if present is not None and present.leader_epoch >= leader_epoch:
             return
         self.on_resigned(partition_id)
-        shard = Shard(self.config, self._clock, partition_id, leader_epoch, self._make_log)
-        self._shards[partition_id] = shard
-        shard.spawn(shard.load())
+        shard = self.shards[partition_id] = self._make_shard(partition_id, leader_epoch)
+        shard.start()
 
     def on_resigned(self, partition_id: int) -> None:
-        """This broker no longer leads the partition: forget its groups."""
-        shard = self._shards.pop(partition_id, None)
+        """This broker no longer leads the partition: forget what it keeps."""
+        shard = self.shards.pop(partition_id, None)
         if shard is not None:
             shard.resign()
             task = asyncio.get_running_loop().create_task(shard.close())
@@ -305,11 +130,11 @@ class CoordinatorService:
             task.add_done_callback(self._closing.pop)
 
     def on_metadata(self, delta: MetadataDelta, image: MetadataImage) -> None:
-        """Follow the leadership of __consumer_offsets, and forget offsets of deleted topics.
+        """Follow the leadership of the topic's partitions.
 
         A subscriber of the publisher; it must come after the one that makes this broker's partitions leaders.
         """
-        topic = image.topic(OFFSETS_TOPIC)
+        topic = image.topic(self.topic.name)
         changed = delta.changed_partitions.get(topic.topic_id, ()) if topic is not None else ()
         for partition_id in sorted(changed):
             assert topic is not None
@@ -318,225 +143,73 @@ class CoordinatorService:
                 self.on_elected(partition_id, partition.leader_epoch)
             else:
                 self.on_resigned(partition_id)
-        deleted = {each.name: topic_id for topic_id, each in delta.deleted_topics.items()}
-        if topic is None and OFFSETS_TOPIC in deleted:
-            for partition_id in list(self._shards):
+        if topic is None and any(each.name == self.topic.name for each in delta.deleted_topics.values()):
+            for partition_id in list(self.shards):
                 self.on_resigned(partition_id)
-        if deleted:
-            for shard in self._shards.values():
-                shard.forget_topics(deleted)
 
     async def close(self) -> None:
         """Resign everything and wait for all tasks."""
-        for partition_id in list(self._shards):
+        for partition_id in list(self.shards):
             self.on_resigned(partition_id)
         if self._creation is not None:
             self._creation.cancel()
             await asyncio.gather(self._creation, return_exceptions=True)
         await asyncio.gather(*self._closing)
 
-    # ---- where a group is
+    # ---- where a key is kept
 
-    async def find_coordinator(self, group_id: str, listener_name: str) -> tuple[int, Endpoint]:
-        """The broker (id, endpoint of the listener) that leads the group's partition; creates the topic at first use.
+    def partition_for(self, key: str) -> int | None:
+        """The partition of the topic that keeps a group or a transactional id; None while there is no topic."""
+        topic = self._image().topic(self.topic.name)
+        return None if topic is None or not topic.partitions else partition_for(key, len(topic.partitions))
+
+    def shard(self, key: str) -> ShardT:
+        """The shard that keeps a key. Raises ApiError(NOT_COORDINATOR)."""
+        partition_id = self.partition_for(key)
+        shard = None if partition_id is None else self.shards.get(partition_id)
+        if shard is None:
+            raise ApiError(ErrorCode.NOT_COORDINATOR, f"{key} is kept elsewhere")
+        return shard
+
+    def leader_of(self, key: str) -> int:
+        """The id of the broker that keeps a key, as this broker knows it; -1 where there is none."""
+        partition_id = self.partition_for(key)
+        partition = None if partition_id is None else self._image().partition(self.topic.name, partition_id)
+        return -1 if partition is None else partition.leader
+
+    async def find_coordinator(self, key: str, listener_name: str) -> tuple[int, Endpoint]:
+        """The broker (id, endpoint of the listener) that keeps a key; creates the topic at first use.
 
         Raises:
             ApiError: COORDINATOR_NOT_AVAILABLE while the topic is being made, has no leader, or its leader has no such
                 listener.
         """
-        if self.partition_for(group_id) is None:
-            await self._await_offsets_topic()
-        partition_id = self.partition_for(group_id)
-        image = self._image()
-        partition = None if partition_id is None else image.partition(OFFSETS_TOPIC, partition_id)
-        broker = None if partition is None else image.brokers.get(partition.leader)
+        if self.partition_for(key) is None:
+            await self._await_topic()
+        broker = self._image().brokers.get(self.leader_of(key))
         endpoint = None if broker is None or broker.fenced else broker.endpoint(listener_name)
         if broker is None or endpoint is None:
             raise ApiError(ErrorCode.COORDINATOR_NOT_AVAILABLE, "the coordinator is not available")
         return broker.broker_id, endpoint
 
-    async def _await_offsets_topic(self) -> None:
+    async def _await_topic(self) -> None:
         if self._creation is None or self._creation.done():
-            self._creation = asyncio.get_running_loop().create_task(self._create_offsets_topic())
+            self._creation = asyncio.get_running_loop().create_task(self._create())
         for _ in range(int(CREATION_WAIT_S / CREATION_POLL_S)):
-            if self._image().topic(OFFSETS_TOPIC) is not None or self._creation.done():
+            if self._image().topic(self.topic.name) is not None or self._creation.done():
                 return
             await asyncio.sleep(CREATION_POLL_S)
 
-    async def _create_offsets_topic(self) -> None:
-        config = self.config
-        overrides = {
-            "cleanup.policy": "compact",
-            "compression.type": "producer",
-            "segment.bytes": str(config.offsets_topic_segment_bytes),
-        }
-        count, factor = config.offsets_topic_num_partitions, config.offsets_topic_replication_factor
+    async def _create(self) -> None:
+        topic = self.topic
         try:
-            await self._create_topic(OFFSETS_TOPIC, count, factor, overrides)
+            await self._create_topic(topic.name, topic.partition_count, topic.replication_factor, topic.configs)
         except ApiError as error:
             if error.code is not ErrorCode.TOPIC_ALREADY_EXISTS:
-                _log.warning("topic cannot be created", topic=OFFSETS_TOPIC, replicas=factor, error=error)
+                replicas = topic.replication_factor
+                _log.warning("topic cannot be created", topic=topic.name, replicas=replicas, error=error)
                 return
         for _ in range(int(CREATION_WAIT_S / CREATION_POLL_S)):  # until this broker has heard of it
-            if self._image().topic(OFFSETS_TOPIC) is not None:
+            if self._image().topic(topic.name) is not None:
                 return
             await asyncio.sleep(CREATION_POLL_S)
-
-    def partition_for(self, group_id: str) -> int | None:
-        """The partition of __consumer_offsets that keeps a group; None while the topic does not exist."""
-        topic = self._image().topic(OFFSETS_TOPIC)
-        return None if topic is None or not topic.partitions else partition_for(group_id, len(topic.partitions))
-
-    def _shard(self, group_id: str) -> Shard:
-        partition_id = self.partition_for(group_id)
-        shard = None if partition_id is None else self._shards.get(partition_id)
-        if shard is None:
-            raise ApiError(ErrorCode.NOT_COORDINATOR, f"group {group_id} is kept elsewhere")
-        return shard
-
-    def _new_id(self) -> str:
-        return str(UUID(int=self._random.getrandbits(128), version=4))
-
-    # ---- members
-
-    async def join_group(self, request: JoinGroupRequest, caller: Caller) -> JoinGroupResponse:
-        """JoinGroup 0-9; returns when the rebalance is through, which takes up to the rebalance timeout."""
-        try:
-            _check_group_id(request.group_id)
-            timeout_ms = request.session_timeout_ms
-            if not self.config.min_session_timeout_ms <= timeout_ms <= self.config.max_session_timeout_ms:
-                raise ApiError(ErrorCode.INVALID_SESSION_TIMEOUT, f"{timeout_ms} ms")
-            shard = self._shard(request.group_id)
-
-            def operation(ticket: int) -> Result[CoordinatorRecord, Outcome[JoinGroupResponse]]:
-                named = Caller(caller.client_id, caller.client_host, caller.api_version, ticket, self._new_id())
-                return shard.machine.membership.join(request, named, shard.now())
-
-            return await shard.run_parked(operation)
-        except ApiError as error:
-            return JoinGroupResponse(error_code=answer_code(error), member_id=request.member_id, protocol_name=None)
-
-    async def sync_group(self, request: SyncGroupRequest, caller: Caller) -> SyncGroupResponse:
-        """SyncGroup 0-5; returns when the leader's assignment is stored."""
-        try:
-            _check_group_id(request.group_id)
-            shard = self._shard(request.group_id)
-
-            def operation(ticket: int) -> Result[CoordinatorRecord, Outcome[SyncGroupResponse]]:
-                named = Caller(caller.client_id, caller.client_host, caller.api_version, ticket)
-                return shard.machine.membership.sync(request, named, shard.now())
-
-            return await shard.run_parked(operation)
-        except ApiError as error:
-            return SyncGroupResponse(error_code=answer_code(error))
-
-    async def heartbeat(self, request: HeartbeatRequest) -> HeartbeatResponse:
-        """Heartbeat 0-4; while the shard loads every member is taken to be alive."""
-        try:
-            _check_group_id(request.group_id)
-            shard = self._shard(request.group_id)
-            return await shard.run(lambda: shard.machine.membership.heartbeat(request, shard.now()))
-        except ApiError as error:
-            code = answer_code(error)
-            loading = code is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
-            return HeartbeatResponse(error_code=ErrorCode.NONE if loading else code)
-
-    async def leave_group(self, request: LeaveGroupRequest) -> LeaveGroupResponse:
-        """LeaveGroup 0-5; `request.members` holds the leaving members in every version."""
-        try:
-            _check_group_id(request.group_id)
-            shard = self._shard(request.group_id)
-            return await shard.run_parked(lambda _: shard.machine.membership.leave(request, shard.now()))
-        except ApiError as error:
-            return LeaveGroupResponse(error_code=answer_code(error))
-
-    # ---- offsets
-
-    async def offset_commit(self, request: OffsetCommitRequest, api_version: int) -> OffsetCommitResponse:
-        """OffsetCommit 2-10, for topics and partitions that exist. Raises ApiError for the whole request."""
-        shard = self._shard(request.group_id)
-        return await self._run(shard, lambda: shard.machine.commits.commit(request, api_version, shard.now()))
-
-    async def offset_fetch(self, group: OffsetFetchRequestGroup, require_stable: bool) -> OffsetFetchResponseGroup:
-        """One group of an OffsetFetch 1-10; an error is that group's."""
-        try:
-            shard = self._shard(group.group_id)
-            return await self._run(shard, lambda: shard.machine.commits.fetch(group, require_stable))
-        except ApiError as error:
-            return OffsetFetchResponseGroup(group_id=group.group_id, error_code=error.code)
-
-    async def offset_delete(self, request: OffsetDeleteRequest) -> OffsetDeleteResponse:
-        """OffsetDelete 0, for topics and partitions that exist. Raises ApiError for the whole request."""
-        _check_group_id(request.group_id)
-        shard = self._shard(request.group_id)
-        return await self._run(shard, lambda: shard.machine.commits.delete_offsets(request))
-
-    # ---- groups from outside
-
-    async def describe_groups(self, group_ids: Sequence[str], api_version: int) -> list[DescribedGroup]:
-        """DescribeGroups 0-6, in the order asked for."""
-
-        async def describe(shard: Shard, ids: list[str]) -> list[DescribedGroup]:
-            return await self._run(shard, lambda: describe_groups(shard.machine.groups, ids, api_version))
-
-        def refuse(group_id: str, error: ApiError) -> DescribedGroup:
-            return DescribedGroup(group_id=group_id, error_code=error.code)
-
-        return await self._by_shard(group_ids, describe, refuse)
-
-    async def delete_groups(self, group_ids: Sequence[str]) -> list[DeletableGroupResult]:
-        """DeleteGroups 0-3, each group once."""
-
-        async def delete(shard: Shard, ids: list[str]) -> list[DeletableGroupResult]:
-            return await self._run(shard, lambda: shard.machine.commits.delete_groups(ids))
-
-        def refuse(group_id: str, error: ApiError) -> DeletableGroupResult:
-            return DeletableGroupResult(group_id=group_id, error_code=error.code, error_message=error.message or None)
-
-        return await self._by_shard(list(dict.fromkeys(group_ids)), delete, refuse)
-
-    async def list_groups(self, states: Sequence[str], types: Sequence[str]) -> list[ListedGroup]:
-        """ListGroups 0-5: the groups of all shards here. Raises ApiError(COORDINATOR_LOAD_IN_PROGRESS)."""
-        listed: list[ListedGroup] = []
-        for _, shard in sorted(self._shards.items()):
-            try:
-                found: list[ListedGroup] = await shard.run(partial(list_groups, shard.machine.groups, states, types))
-                listed += found
-            except ApiError as error:
-                if answer_code(error) is not ErrorCode.NOT_COORDINATOR:
-                    raise ApiError(answer_code(error), error.message) from error
-        return listed
-
-    async def _run(self, shard: Shard, operation: Operation[T]) -> T:
-        try:
-            return await shard.run(operation)
-        except OdradekError as error:
-            raise ApiError(answer_code(error), str(error)) from error
-
-    async def _by_shard(
-        self,
-        group_ids: Sequence[str],
-        serve: Callable[[Shard, list[str]], Awaitable[list[T]]],
-        refuse: Callable[[str, ApiError], T],
-    ) -> list[T]:
-        """Ask each shard for its groups at once, and put the answers back into the order of the request."""
-        ids_of: dict[Shard, list[str]] = {}
-        answers: dict[str, T] = {}
-        for group_id in group_ids:
-            try:
-                ids = ids_of.setdefault(self._shard(group_id), [])
-                if group_id not in ids:
-                    ids.append(group_id)
-            except ApiError as error:
-                answers[group_id] = refuse(group_id, error)
-        for shard, ids in ids_of.items():
-            try:
-                answers.update(zip(ids, await serve(shard, ids), strict=True))
-            except ApiError as error:
-                answers.update({group_id: refuse(group_id, error) for group_id in ids})
-        return [answers[group_id] for group_id in group_ids]
-
-
-def _check_group_id(group_id: str | None) -> None:
-    if not group_id:
-        raise ApiError(ErrorCode.INVALID_GROUP_ID, "the group id must not be empty")

@@ -219,6 +219,7 @@ class TransactionIndex(IndexFile):
     def __init__(self, disk: Disk, path: Path) -> None:
         super().__init__(disk, path)
         self.entries: list[AbortedTransaction] = []
+        self._unsynced = False
 
     def load(self) -> None:
         """Read the file. Raises CorruptIndexError for an unknown version or offsets that go back."""
@@ -233,6 +234,12 @@ class TransactionIndex(IndexFile):
     def append(self, entry: AbortedTransaction) -> None:
         self.entries.append(entry)
         self._pending += _TXN_ENTRY.pack(0, *entry)
+        self._unsynced = True
+
+    def take_unsynced(self) -> bool:
+        """Whether there are entries that no sync covers yet; the caller is about to flush and sync them."""
+        unsynced, self._unsynced = self._unsynced, False
+        return unsynced
 
     def truncate(self, end_offset: int) -> None:
         kept = [entry for entry in self.entries if entry.last_offset < end_offset]

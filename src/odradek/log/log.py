@@ -23,7 +23,7 @@ from odradek.log.config import LogConfig
 from odradek.log.epoch_cache import EpochCache
 from odradek.log.files import FileCache, FileSlice, make_durable
 from odradek.log.index import INDEX_ENTRY_BYTES, AbortedTransaction
-from odradek.log.producer_state import ProducerEntry, ProducerState
+from odradek.log.producer_state import NOT_REQUIRED, ProducerEntry, ProducerState, Verification
 from odradek.log.recovery import LoadedLog, load_directory, load_producers, snapshot_offsets
 from odradek.log.replicated import in_portions, read_marker, read_replicated
 from odradek.log.retention import count_deletable
@@ -154,7 +154,11 @@ class Log:
     def last_stable_offset(self) -> int:
         """Where read_committed readers stop; recomputed from the open transactions, of which most logs have none."""
         unstable = self.producers.first_unstable_offset(self._high_watermark)
-        return self._high_watermark if unstable is None else min(unstable, self._high_watermark)
+        return (
+            self._high_watermark
+            if unstable is None
+            else min(max(unstable, self.log_start_offset), self._high_watermark)
+        )
 
     @property
     def segment_starts(self) -> list[int]:
@@ -181,7 +185,13 @@ class Log:
     # -- appending ----------------------------------------------------------------------------------------------
 
     def append_as_leader(
-        self, batches: Sequence[MutableBatch | bytes], headers: Sequence[BatchHeader], *, leader_epoch: int, now_ms: int
+        self,
+        batches: Sequence[MutableBatch | bytes],
+        headers: Sequence[BatchHeader],
+        *,
+        leader_epoch: int,
+        now_ms: int,
+        verification: Verification | None = NOT_REQUIRED,
     ) -> AppendInfo:
         """Give batches their offsets and write them to the active segment, by one write.
 
@@ -193,11 +203,12 @@ class Log:
             headers: theirs, in the same order.
             leader_epoch: under which we lead; never below the log's latest.
             now_ms: wall clock; written only for LogAppendTime, and what segment.ms is counted by.
+            verification: as `ProducerState.check` takes it.
         Returns:
             The offsets of the first and last record. A single batch that is one of its producer's last five again
             gets the offsets it had.
         Raises:
-            ApiError: INVALID_PRODUCER_EPOCH, OUT_OF_ORDER_SEQUENCE_NUMBER, RECORD_LIST_TOO_LARGE,
+            ApiError: INVALID_PRODUCER_EPOCH, OUT_OF_ORDER_SEQUENCE_NUMBER, INVALID_TXN_STATE, RECORD_LIST_TOO_LARGE,
                 KAFKA_STORAGE_ERROR (disk full; nothing was written).
             StorageError: the write failed; this directory must go offline.
         Durability: in the page cache on return; survives a loss of power after a flush.
@@ -212,7 +223,7 @@ class Log:
             )
         for header in headers:
             if header.producer_id >= 0 and not header.is_control:
-                known = self.producers.check(header)
+                known = self.producers.check(header, verification)
                 if known is not None and len(headers) == 1:
                     return AppendInfo(known.base_offset, known.last_offset, -1, duplicate=True)
         stamp = self.config.log_append_time
@@ -233,7 +244,8 @@ class Log:
         try:
             self._append(chunks, final, now_ms)
         except ApiError as error:
-            self.producers.refused(headers, error.code)
+            if error.code is ErrorCode.KAFKA_STORAGE_ERROR:
+                self.producers.refused(headers)
             raise
         return AppendInfo(first, offset - 1, now_ms if stamp else -1)
 
@@ -369,6 +381,7 @@ class Log:
             for segment in dirty:
                 segment.flush_indexes()
             held = [self._files.get(segment.path) for segment in dirty]
+            snapshots += [segment.transactions.path for segment in dirty if segment.transactions.take_unsynced()]
         except OSError as error:
             raise StorageError(self.log_dir, f"{directory}: {error}") from error
         names_changed = bool(snapshots) or any(segment.base_offset >= self.recovery_point for segment in dirty)
@@ -450,7 +463,7 @@ class Log:
     def aborted_transactions(self, start_offset: int, end_offset: int) -> list[AbortedTransaction]:
         """The aborted transactions that have records in [start, end), by first offset."""
         index = max(0, bisect_right(self._bases, start_offset) - 1)
-        return find_aborted(self._segments[index:], start_offset, end_offset)
+        return find_aborted(self._segments, index, start_offset, end_offset)
 
     def offset_for_timestamp(self, timestamp_ms: int) -> FoundTimestamp | None:
         """The first record that is at least so new; None where there is none. Raises StorageError."""

@@ -61,6 +61,25 @@ class KnownBatch(NamedTuple):
         return self.last_offset - self.offset_delta
 
 
+class Verification:
+    """That a transaction coordinator is being asked whether a producer's transaction includes this partition.
+
+    Taken before the question and shown with the batch: a marker that comes between makes it worthless, so that a batch
+    that was under way cannot open the transaction again behind its end (KIP-890).
+    """
+
+    __slots__ = ("seen_by_expiry",)
+
+    def __init__(self) -> None:
+        self.seen_by_expiry = False
+
+
+# For batches of clients whose transactions are not verified.
+NOT_REQUIRED: Final = Verification()
+# For batches of group coordinators, which have verified the transaction themselves and give no sequence.
+BY_COORDINATOR: Final = Verification()
+
+
 @dataclass(slots=True)
 class ProducerEntry:
     """One producer; `silent_since_ms` is monotonic, -1 where it wrote since that was last looked at."""
@@ -93,29 +112,41 @@ class ProducerState:
         self._unreplicated: deque[tuple[int, int]] = deque()
         # Producer → (epoch, sequence) of the first batch of one that is not known yet, kept out by a full disk.
         self._refused: dict[int, tuple[int, int]] = {}
+        self._verifications: dict[int, Verification] = {}
         # Exclusive: everything before it has been replayed into this state.
         self.map_end_offset = 0
 
     # -- deciding -----------------------------------------------------------------------------------------------
 
-    def check(self, header: BatchHeader) -> KnownBatch | None:
-        """Whether a batch that a client sent may be appended; one that already was is returned instead.
+    def check(self, header: BatchHeader, verification: Verification | None = NOT_REQUIRED) -> KnownBatch | None:
+        """Whether a batch of records may be appended; one that already was is returned instead.
 
+        Args:
+            verification: what the producer's transaction was verified under; a batch may do without (None) where the
+                transaction is open here.
         Raises:
-            ApiError: INVALID_PRODUCER_EPOCH, OUT_OF_ORDER_SEQUENCE_NUMBER.
+            ApiError: INVALID_PRODUCER_EPOCH, OUT_OF_ORDER_SEQUENCE_NUMBER, INVALID_TXN_STATE.
         """
         entry = self.producers.get(header.producer_id)
-        if entry is None:
-            epoch, begin = self._refused.get(header.producer_id, (header.producer_epoch, header.base_sequence))
-            if epoch == header.producer_epoch and begin != header.base_sequence:
-                raise _out_of_order(header, f"it began with {begin}, for which the disk had no space")
-            return None
-        if header.producer_epoch < entry.producer_epoch:
+        if entry is not None and header.producer_epoch < entry.producer_epoch:
             raise ApiError(
                 ErrorCode.INVALID_PRODUCER_EPOCH,
                 f"Epoch of producer {header.producer_id} is {header.producer_epoch}, the last seen was "
                 f"{entry.producer_epoch}",
             )
+        if verification is not BY_COORDINATOR:
+            known = self._check_sequence(header, entry)
+            if known is not None:
+                return known
+        self._check_transaction(header, verification)
+        return None
+
+    def _check_sequence(self, header: BatchHeader, entry: ProducerEntry | None) -> KnownBatch | None:
+        if entry is None:
+            epoch, begin = self._refused.get(header.producer_id, (header.producer_epoch, header.base_sequence))
+            if epoch == header.producer_epoch and begin != header.base_sequence:
+                raise _out_of_order(header, f"it began with {begin}, which was kept out and may come again")
+            return None
         first = header.base_sequence
         if header.producer_epoch > entry.producer_epoch:
             if first != 0 and entry.producer_epoch >= 0:
@@ -127,20 +158,94 @@ class ProducerState:
                 return batch
         if entry.batches and first != advance_sequence(entry.last_sequence, 1):
             raise _out_of_order(header, f"the last one was {entry.last_sequence}")
+        if not entry.batches and first != 0 and entry.coordinator_epoch >= 0:
+            # A marker brought this epoch, and nothing was written under it yet.
+            raise _out_of_order(header, "the first of a new epoch must be 0")
         return None
+
+    def _check_transaction(self, header: BatchHeader, verification: Verification | None) -> None:
+        if header.is_transactional:
+            is_open = self.has_open_transaction(header.producer_id, header.producer_epoch)
+            if not is_open and not self.is_verified(header.producer_id, verification):
+                raise ApiError(
+                    ErrorCode.INVALID_TXN_STATE,
+                    f"Producer {header.producer_id} has no verified transaction that includes this partition",
+                )
+            return
+        entry = self.producers.get(header.producer_id)
+        if entry is not None and entry.transaction_start != NO_OFFSET:
+            raise ApiError(
+                ErrorCode.INVALID_TXN_STATE,
+                f"Producer {header.producer_id} has a transaction open: it must write in it",
+            )
+
+    def has_open_transaction(self, producer_id: int, producer_epoch: int) -> bool:
+        """Whether a transaction of this epoch has records here and no end yet."""
+        entry = self.producers.get(producer_id)
+        return entry is not None and entry.transaction_start != NO_OFFSET and entry.producer_epoch == producer_epoch
+
+    def begin_verification(self, producer_id: int) -> Verification:
+        """Before the coordinator is asked; those who ask at the same time share one."""
+        return self._verifications.setdefault(producer_id, Verification())
+
+    def is_verified(self, producer_id: int, verification: Verification | None) -> bool:
+        """Whether no marker came since `begin_verification` gave it."""
+        if verification is None:
+            return False
+        return verification in (NOT_REQUIRED, BY_COORDINATOR) or self._verifications.get(producer_id) is verification
+
+    def forget_verification(self, producer_id: int) -> None:
+        """The transaction ends: what is being verified for it must not open it again."""
+        self._verifications.pop(producer_id, None)
+
+    def must_write_marker(
+        self, producer_id: int, producer_epoch: int, coordinator_epoch: int, transaction_version: int
+    ) -> bool:
+        """Whether a marker has something to end or to fence here, or was written before (KIP-890).
+
+        Args:
+            transaction_version: 2 where the marker's epoch is above that of every record of its transaction.
+        Raises:
+            ApiError: INVALID_PRODUCER_EPOCH, TRANSACTION_COORDINATOR_FENCED.
+        """
+        entry = self.producers.get(producer_id)
+        if entry is None:
+            return True
+        if producer_epoch < entry.producer_epoch:
+            raise ApiError(
+                ErrorCode.INVALID_PRODUCER_EPOCH,
+                f"A marker of epoch {producer_epoch} of producer {producer_id}, which is at {entry.producer_epoch}",
+            )
+        if coordinator_epoch < entry.coordinator_epoch:
+            raise ApiError(
+                ErrorCode.TRANSACTION_COORDINATOR_FENCED,
+                f"A marker of coordinator epoch {coordinator_epoch}, the last was of {entry.coordinator_epoch}",
+            )
+        if producer_epoch > entry.producer_epoch:
+            return True
+        is_open = entry.transaction_start != NO_OFFSET
+        if transaction_version < 2:
+            # Written again by a coordinator of a later epoch, it fences the one before.
+            return is_open or coordinator_epoch > entry.coordinator_epoch
+        if is_open:
+            raise ApiError(
+                ErrorCode.INVALID_PRODUCER_EPOCH,
+                f"A marker of epoch {producer_epoch} of producer {producer_id} ends no transaction of that epoch",
+            )
+        return False
 
     # -- changing -----------------------------------------------------------------------------------------------
 
-    def refused(self, headers: Sequence[BatchHeader], code: ErrorCode) -> None:
-        """Batches were kept out of the log; what matters is a full disk, KAFKA_STORAGE_ERROR, since clients try again.
+    def refused(self, headers: Sequence[BatchHeader]) -> None:
+        """Batches were kept out of the log for a reason that passes, so that clients try again.
 
         Any sequence is taken of a producer that is not known, since retention may have dropped what was before. Were
         that done with batches sent behind this one, before its answer, they would be in the log without it.
         """
-        if code != ErrorCode.KAFKA_STORAGE_ERROR or len(self._refused) >= MAX_REFUSED:
+        if len(self._refused) >= MAX_REFUSED:
             return
         for header in headers:
-            if header.has_producer_id and header.producer_id not in self.producers:
+            if header.has_producer_id and header.base_sequence >= 0 and header.producer_id not in self.producers:
                 self._refused.setdefault(header.producer_id, (header.producer_epoch, header.base_sequence))
 
     def update(self, header: BatchHeader) -> None:
@@ -155,12 +260,14 @@ class ProducerState:
         if header.producer_epoch != entry.producer_epoch:
             entry.producer_epoch = header.producer_epoch
             entry.batches.clear()
-        entry.batches.append(KnownBatch.of(header))
+        if header.base_sequence >= 0:
+            entry.batches.append(KnownBatch.of(header))
         entry.last_timestamp_ms = header.max_timestamp
         entry.silent_since_ms = -1
         if header.is_transactional and entry.transaction_start == NO_OFFSET:
             entry.transaction_start = header.base_offset
             self._open_transactions[header.base_offset] = header.producer_id
+            self._verifications.pop(header.producer_id, None)
 
     def widen_windows(self, batches: Sequence[BatchHeader]) -> None:
         """Put batches before a producer's oldest known one, as far as they end where that begins.
@@ -190,6 +297,8 @@ class ProducerState:
         entry.producer_epoch = max(entry.producer_epoch, header.producer_epoch)
         entry.coordinator_epoch = max(entry.coordinator_epoch, coordinator_epoch)
         entry.last_timestamp_ms = header.max_timestamp
+        entry.silent_since_ms = -1
+        self._verifications.pop(header.producer_id, None)
         first = entry.transaction_start
         if first == NO_OFFSET:
             return None
@@ -200,16 +309,6 @@ class ProducerState:
             return None
         stable = min([last_stable_offset, *self._open_transactions, header.last_offset + 1])
         return AbortedTransaction(header.producer_id, first, header.last_offset, stable)
-
-    def check_marker(self, header: BatchHeader, coordinator_epoch: int) -> None:
-        """Raises ApiError: INVALID_PRODUCER_EPOCH, TRANSACTION_COORDINATOR_FENCED."""
-        entry = self.producers.get(header.producer_id)
-        if entry is None:
-            return
-        if header.producer_epoch < entry.producer_epoch:
-            raise ApiError(ErrorCode.INVALID_PRODUCER_EPOCH, f"a marker of epoch {header.producer_epoch} is stale")
-        if coordinator_epoch < entry.coordinator_epoch:
-            raise ApiError(ErrorCode.TRANSACTION_COORDINATOR_FENCED, f"coordinator epoch {coordinator_epoch} is stale")
 
     def first_unstable_offset(self, high_watermark: int) -> int | None:
         """Where the oldest transaction begins that is open, or whose end is not yet below the high watermark."""
@@ -234,6 +333,10 @@ class ProducerState:
                 silent.append(producer_id)
         for producer_id in silent:
             del self.producers[producer_id]
+        for producer_id, verification in list(self._verifications.items()):
+            if verification.seen_by_expiry:
+                del self._verifications[producer_id]  # asked for so long ago that nobody waits for the answer
+            verification.seen_by_expiry = True
         return len(silent)
 
     # -- snapshots ----------------------------------------------------------------------------------------------

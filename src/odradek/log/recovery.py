@@ -11,6 +11,7 @@ Leftovers have one meaning each: `.deleted` and `.cleaned` files were never, or 
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -100,7 +101,8 @@ def load_directory(
         segments[0].open(create=True)
         end = log_start_offset
     epochs = _load_epochs(disk, directory, segments, end, notes)
-    producers = load_producers(disk, directory, segments, end, notes)
+    verified_from = end if clean_shutdown else min(recovery_point, end)
+    producers = load_producers(disk, directory, segments, end, notes, indexed_to=verified_from)
     recovered = end if clean_shutdown else min(recovery_point, end)
     if end - recovered >= flush_messages:
         _make_durable(segments, recovered)
@@ -209,8 +211,16 @@ def _load_epochs(disk: Disk, directory: Path, segments: list[Segment], end: int,
     return epochs
 
 
-def load_producers(disk: Disk, directory: Path, segments: list[Segment], end: int, notes: list[str]) -> ProducerState:
-    """The newest good snapshot at or below `end` (exclusive), and every batch behind it."""
+def load_producers(
+    disk: Disk, directory: Path, segments: list[Segment], end: int, notes: list[str], *, indexed_to: int | None = None
+) -> ProducerState:
+    """The newest good snapshot at or below `end` (exclusive), and every batch behind it.
+
+    Args:
+        indexed_to: up to where (exclusive) the index of aborted transactions is known to be whole; what it lacks behind
+            that is added, from a snapshot that is no newer. None for all.
+    """
+    newest = end if indexed_to is None else min(end, indexed_to)
     state = ProducerState()
     first_base = segments[0].base_offset
     offsets = snapshot_offsets(disk, directory)
@@ -218,6 +228,8 @@ def load_producers(disk: Disk, directory: Path, segments: list[Segment], end: in
         path = segment_path(directory, offset, ".snapshot")
         if offset > end:
             disk.remove(path)
+            continue
+        if offset > newest:
             continue
         try:
             state = ProducerState.from_snapshot(read_file(disk, path), offset)
@@ -279,6 +291,21 @@ def _replay_batch(state: ProducerState, segment: Segment, position: int, header:
         record = read_records(segment.batch_bytes(position, header), header)[0]
         kind = control_type(record)
         if kind in (ControlType.ABORT, ControlType.COMMIT):
-            state.end_transaction(header, kind, marker_coordinator_epoch(record), header.base_offset)
+            epoch = marker_coordinator_epoch(record)
+            aborted = state.end_transaction(header, kind, epoch, header.base_offset)
+            if aborted is not None:
+                segment.load_indexes()
+                if all(entry.last_offset != aborted.last_offset for entry in segment.transactions.entries):
+                    segment.transactions.append(aborted)
     except ApiError as error:
         notes.append(f"{segment.path}: the marker at offset {header.base_offset} cannot be read: {error.message}")
+
+
+def rebuild_transactions(segments: Sequence[Segment]) -> None:
+    """Make the indexes of aborted transactions anew from the whole log, one of them being damaged."""
+    state = ProducerState()
+    for segment in segments:
+        segment.transactions.clear()
+        segment.transactions_damaged = False
+        for position, header in segment.headers(0):
+            _replay_batch(state, segment, position, header, [])

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from odradek.log.index import AbortedTransaction
+from odradek.log.recovery import rebuild_transactions
 from odradek.log.segment import Segment
 from odradek.record.reader import read_records
 
@@ -43,11 +44,19 @@ def newest_timestamp(segments: Sequence[Segment]) -> int:
     return newest
 
 
-def find_aborted(segments: Sequence[Segment], start_offset: int, end_offset: int) -> list[AbortedTransaction]:
-    """The aborted transactions that have records in [start, end), by first offset."""
+def find_aborted(
+    segments: Sequence[Segment], first: int, start_offset: int, end_offset: int
+) -> list[AbortedTransaction]:
+    """The aborted transactions that have records in [start, end), by first offset.
+
+    Args:
+        first: the number of the segment that holds `start_offset`.
+    """
     found: list[AbortedTransaction] = []
-    for segment in segments:
+    for segment in segments[first:]:
         segment.load_indexes()
+        if segment.transactions_damaged:
+            rebuild_transactions(segments)
         entries = segment.transactions.entries
         found += [entry for entry in entries if entry.last_offset >= start_offset and entry.first_offset < end_offset]
         # Everything that begins before this one's stable offset has ended by now.

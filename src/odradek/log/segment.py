@@ -61,6 +61,7 @@ class Segment:
         self._bytes_since_index = 0
         self._last_batch: tuple[int, int] | None = None
         self._indexes_loaded = True
+        self.transactions_damaged = False
 
     # -- opening ------------------------------------------------------------------------------------------------
 
@@ -78,10 +79,13 @@ class Segment:
             return
         self._indexes_loaded = True
         try:
+            self.transactions.load()
+        except (CorruptIndexError, struct.error):
+            self.transactions_damaged = True  # it needs the segments before this one to be made anew
+        try:
             missing = self.size_bytes > 0 and not self._disk.exists(self.offsets.path)
             self.offsets.load(log_bytes=self.size_bytes)
             self.times.load()
-            self.transactions.load()
         except (CorruptIndexError, struct.error):
             missing = True
         if missing:

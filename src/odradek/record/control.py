@@ -59,12 +59,17 @@ def marker_coordinator_epoch(record: Record) -> int:
     return epoch
 
 
+def marker_value(coordinator_epoch: int) -> bytes:
+    """The value of a transaction marker's record."""
+    return _MARKER.pack(0, coordinator_epoch)
+
+
 def transaction_marker(
     *, commit: bool, producer_id: int, producer_epoch: int, coordinator_epoch: int, timestamp_ms: int
 ) -> bytes:
     """One control batch that ends a producer's transaction in a partition."""
     kind = ControlType.COMMIT if commit else ControlType.ABORT
-    record = Record(control_key(kind), _MARKER.pack(0, coordinator_epoch), timestamp_ms=timestamp_ms)
+    record = Record(control_key(kind), marker_value(coordinator_epoch), timestamp_ms=timestamp_ms)
     return build_batch(
         [record], producer_id=producer_id, producer_epoch=producer_epoch, transactional=True, control=True
     )

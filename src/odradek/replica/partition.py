@@ -16,6 +16,7 @@ from uuid import UUID
 
 from odradek.common.errors import ApiError, ErrorCode
 from odradek.log.config import NEVER
+from odradek.log.producer_state import NOT_REQUIRED, Verification
 from odradek.metadata.model import NO_LEADER, PartitionImage
 from odradek.replica.isr import FollowerState, effective_min_in_sync, high_watermark
 from odradek.replica.waiters import DataWait, OffsetWaiters
@@ -176,12 +177,18 @@ class Partition:
     # Writing
 
     def append_as_leader(
-        self, batches: Sequence[Any], headers: Sequence[Any], *, required_acks: int, now_ms: int
+        self,
+        batches: Sequence[Any],
+        headers: Sequence[Any],
+        *,
+        required_acks: int,
+        now_ms: int,
+        verification: Verification | None = NOT_REQUIRED,
     ) -> AppendInfo:
         """Append checked batches, and move the high watermark as far as that alone allows.
 
         Args:
-            batches, headers: as `log.Log.append_as_leader` takes them.
+            batches, headers, verification: as `log.Log.append_as_leader` takes them.
             required_acks: -1 asks for min.insync.replicas before anything is written.
             now_ms: wall clock.
         Returns:
@@ -198,7 +205,9 @@ class Partition:
                 f"{self.name} has {len(self.isr)} in-sync replicas, min.insync.replicas is {self.min_in_sync_replicas}",
             )
         before = self.log.log_end_offset
-        info = self.log.append_as_leader(batches, headers, leader_epoch=self.leader_epoch, now_ms=now_ms)
+        info = self.log.append_as_leader(
+            batches, headers, leader_epoch=self.leader_epoch, now_ms=now_ms, verification=verification
+        )
         end = self.log.log_end_offset
         if end > before:
             self.append_count += 1

@@ -12,7 +12,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Coroutine
 from pathlib import Path
 from random import Random
-from typing import Any, cast
+from typing import Any, TypeVar, cast
 from uuid import UUID
 
 from odradek.common.broker_settings import BrokerSettings
@@ -24,9 +24,11 @@ from odradek.common.ports import Clock, Disk, Listener, Network
 from odradek.common.resource_settings import SettingRules, option_docs, with_dynamic
 from odradek.controller.config import ControllerConfig
 from odradek.controller.service import ControllerService
+from odradek.coordinator.batches import RecordCodec
 from odradek.coordinator.group.config import GroupConfig
+from odradek.coordinator.group.records import GROUP_RECORDS
+from odradek.coordinator.group.service import GroupCoordinator
 from odradek.coordinator.log import PartitionMachineLog
-from odradek.coordinator.service import OFFSETS_TOPIC, CoordinatorService
 from odradek.log.config import LogConfig
 from odradek.log.manager import LogManager
 from odradek.metadata.delta import MetadataDelta
@@ -58,6 +60,7 @@ from odradek.server.producer_ids import ProducerIdBlocks
 from odradek.server.upkeep import Upkeep, UpkeepConfig
 
 CONTROLLER_START_S = 60
+RecordT = TypeVar("RecordT")
 _log = get_logger("server.broker")
 
 
@@ -184,12 +187,12 @@ class Broker:
             on_storage_failed=self._storage_failed,
         )
         self.topic_creator = TopicCreator(settings.build(AutoCreateConfig), self.controller, self.publisher)
-        self.coordinator = CoordinatorService(
+        self.coordinator = GroupCoordinator(
             settings.build(GroupConfig),
             node_id=settings.node_id,
             clock=clock,
             random=self._random,
-            make_log=self._coordinator_log,
+            make_log=lambda partition_id, epoch: self._coordinator_log(GROUP_RECORDS, partition_id, epoch),
             image=lambda: self.publisher.image,
             create_topic=self.topic_creator.create_with,
         )
@@ -323,11 +326,13 @@ class Broker:
                 return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
         return ""
 
-    def _coordinator_log(self, partition_id: int, leader_epoch: int) -> PartitionMachineLog:
-        partition = self.replicas.partition(OFFSETS_TOPIC, partition_id)
+    def _coordinator_log(
+        self, codec: RecordCodec[RecordT], partition_id: int, leader_epoch: int
+    ) -> PartitionMachineLog[RecordT]:
+        partition = self.replicas.partition(codec.topic, partition_id)
         assert partition is not None, "partitions follow the metadata before coordinators do"
         return PartitionMachineLog(
-            partition, leader_epoch, self._clock, max_batch_bytes=partition.log.config.max_message_bytes
+            partition, leader_epoch, self._clock, codec, max_batch_bytes=partition.log.config.max_message_bytes
         )
 
     def _current_settings(self, image: MetadataImage) -> BrokerSettings:

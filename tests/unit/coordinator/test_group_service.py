@@ -16,8 +16,8 @@ from odradek.common.real_io import RealClock
 from odradek.coordinator.batches import decode_batches, encode_batches
 from odradek.coordinator.group.config import GroupConfig
 from odradek.coordinator.group.membership import Caller
-from odradek.coordinator.group.records import CoordinatorRecord
-from odradek.coordinator.service import OFFSETS_TOPIC, CoordinatorService
+from odradek.coordinator.group.records import GROUP_RECORDS, OFFSETS_TOPIC, CoordinatorRecord
+from odradek.coordinator.group.service import GroupCoordinator
 from odradek.metadata.delta import MetadataDelta
 from odradek.metadata.image import MetadataImage
 from odradek.metadata.model import BrokerImage, Endpoint, PartitionImage, TopicImage
@@ -54,14 +54,14 @@ class MemoryLog:
         return self.end_offset if self.committed.is_set() else 0
 
     def prepare(self, records: Sequence[CoordinatorRecord], *, atomic: bool) -> list[bytes]:
-        return encode_batches(records, atomic=atomic, max_batch_bytes=100_000, now_ms=1)
+        return encode_batches(GROUP_RECORDS, records, atomic=atomic, max_batch_bytes=100_000, now_ms=1)
 
     def append(self, groups: Sequence[list[bytes]]) -> int:
         if self.refuse is not None:
             raise self.refuse
         for batch in (batch for group in groups for batch in group):
             self.batches.append(batch)
-            self.end_offset += decode_batches(batch)[1]
+            self.end_offset += decode_batches(GROUP_RECORDS, batch)[1]
         return self.end_offset
 
     async def wait_committed(self, end_offset: int) -> None:
@@ -71,7 +71,7 @@ class MemoryLog:
         await self.readable.wait()
         base_offset = 0
         for batch in self.batches:
-            records, count = decode_batches(batch)
+            records, count = decode_batches(GROUP_RECORDS, batch)
             yield [(base_offset + offset, record) for offset, record in records]
             base_offset += count
 
@@ -95,7 +95,7 @@ class Node:
         self.on_create: Callable[[], Awaitable[None]] | None = None
         self.service = self._new()
 
-    def _new(self) -> CoordinatorService:
+    def _new(self) -> GroupCoordinator:
         config = GroupConfig(
             initial_rebalance_delay_ms=0,
             min_session_timeout_ms=50,
@@ -108,7 +108,7 @@ class Node:
             if self.on_create is not None:
                 await self.on_create()
 
-        return CoordinatorService(
+        return GroupCoordinator(
             config,
             node_id=1,
             clock=RealClock(),

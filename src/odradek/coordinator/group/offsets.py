@@ -11,8 +11,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from uuid import UUID
 
-from odradek.coordinator.group.records import NO_PRODUCER_ID, OffsetRecord, TransactionEndRecord
+from odradek.coordinator.group.records import OffsetRecord, TransactionEndRecord
 from odradek.protocol.messages.offset_commit_value import OffsetCommitValue
+from odradek.record.batch import NO_PRODUCER_ID
 from odradek.statemachine.timeline import Timeline, TimelineDict
 
 OffsetKey = tuple[str, int]  # topic, partition id

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from odradek.coordinator.batches import EncodedRecord
 from odradek.coordinator.group.group import ClassicGroup
 from odradek.protocol.messages.group_metadata_key import GroupMetadataKey
 from odradek.protocol.messages.group_metadata_value import GroupMetadataValue, MemberMetadata
@@ -22,22 +23,25 @@ from odradek.protocol.record_types import (
     encode_coordinator_key,
     encode_coordinator_value,
 )
+from odradek.record.batch import NO_PRODUCER_ID, BatchHeader
+from odradek.record.control import ControlType, control_key, marker_value
 
 GROUP_METADATA_VALUE_VERSION = 3
 # Version 1 alone carries an expiry of its own; 4 carries the topic id. The same choice as Kafka's.
 OFFSET_COMMIT_VALUE_VERSION_WITH_EXPIRY = 1
 OFFSET_COMMIT_VALUE_VERSION = 4
 
-NO_PRODUCER_ID = -1
+OFFSETS_TOPIC = "__consumer_offsets"
 
 
 @dataclass(frozen=True, slots=True)
 class OffsetRecord:
-    """A committed offset, or with `value` None its removal. `producer_id` where it is part of a transaction."""
+    """A committed offset, or with `value` None its removal. The producer's where it is part of a transaction."""
 
     key: OffsetCommitKey
     value: OffsetCommitValue | None
     producer_id: int = NO_PRODUCER_ID
+    producer_epoch: int = -1
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +58,8 @@ class TransactionEndRecord:
 
     producer_id: int
     committed: bool
+    producer_epoch: int = -1
+    coordinator_epoch: int = -1
 
 
 CoordinatorRecord = OffsetRecord | GroupRecord | TransactionEndRecord
@@ -106,7 +112,9 @@ def encode_record(record: OffsetRecord | GroupRecord) -> tuple[bytes, bytes | No
     return key, encode_coordinator_value(value, version)
 
 
-def decode_record(key: bytes, value: bytes | None, producer_id: int) -> OffsetRecord | GroupRecord | None:
+def decode_record(
+    key: bytes, value: bytes | None, producer_id: int = NO_PRODUCER_ID, producer_epoch: int = -1
+) -> OffsetRecord | GroupRecord | None:
     """What a record says; None for the kinds that belong to other group protocols.
 
     Raises:
@@ -126,4 +134,31 @@ def decode_record(key: bytes, value: bytes | None, producer_id: int) -> OffsetRe
         return GroupRecord(message, body)
     assert isinstance(message, OffsetCommitKey)
     assert body is None or isinstance(body, OffsetCommitValue)
-    return OffsetRecord(message, body, producer_id)
+    return OffsetRecord(message, body, producer_id, producer_epoch)
+
+
+class GroupRecordCodec:
+    """Records of __consumer_offsets, markers among them."""
+
+    topic = OFFSETS_TOPIC
+
+    def encode(self, record: CoordinatorRecord) -> EncodedRecord:
+        if isinstance(record, TransactionEndRecord):
+            kind = ControlType.COMMIT if record.committed else ControlType.ABORT
+            marker = marker_value(record.coordinator_epoch)
+            return EncodedRecord(control_key(kind), marker, record.producer_id, record.producer_epoch, is_control=True)
+        key, value = encode_record(record)
+        if isinstance(record, OffsetRecord) and record.producer_id > NO_PRODUCER_ID:
+            return EncodedRecord(key, value, record.producer_id, record.producer_epoch)
+        return EncodedRecord(key, value)
+
+    def decode(self, key: bytes, value: bytes | None, header: BatchHeader) -> CoordinatorRecord | None:
+        if header.is_transactional:
+            return decode_record(key, value, header.producer_id, header.producer_epoch)
+        return decode_record(key, value)
+
+    def decode_marker(self, header: BatchHeader, committed: bool) -> CoordinatorRecord | None:
+        return TransactionEndRecord(header.producer_id, committed, header.producer_epoch)
+
+
+GROUP_RECORDS = GroupRecordCodec()
