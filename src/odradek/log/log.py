@@ -25,10 +25,11 @@ from odradek.log.files import FileCache, FileSlice, make_durable
 from odradek.log.index import INDEX_ENTRY_BYTES, AbortedTransaction
 from odradek.log.producer_state import NOT_REQUIRED, ProducerEntry, ProducerState, Verification
 from odradek.log.recovery import LoadedLog, load_directory, load_producers, snapshot_offsets
-from odradek.log.replicated import in_portions, read_marker, read_replicated
+from odradek.log.replicated import in_portions, read_replicated
 from odradek.log.retention import count_deletable
 from odradek.log.search import FoundTimestamp, find_aborted, find_timestamp, newest_timestamp
 from odradek.log.segment import Segment, segment_path
+from odradek.log.transactions import note_batch
 from odradek.record.batch import BatchHeader, patch_base_offset, patch_leader_epoch, stamp_log_append_time
 
 MutableBatch = bytearray | memoryview
@@ -290,22 +291,9 @@ class Log:
             if header.partition_leader_epoch > self.epochs.latest_epoch:
                 self.assign_epoch(header.partition_leader_epoch, header.base_offset)
             if header.producer_id >= 0:
-                self._update_producers(segment, chunk, header)
+                note_batch(self.producers, segment, chunk, header, self.last_stable_offset)
             else:
                 self.producers.map_end_offset = header.last_offset + 1
-
-    def _update_producers(self, segment: Segment, chunk: MutableBatch, header: BatchHeader) -> None:
-        if not header.is_control:
-            self.producers.update(header)
-            return
-        marker = read_marker(chunk, header)
-        if marker is None:
-            return
-        kind, epoch = marker
-        aborted = self.producers.end_transaction(header, kind, epoch, self.last_stable_offset)
-        if aborted is not None:
-            segment.load_indexes()
-            segment.transactions.append(aborted)
 
     def epoch_of(self, offset: int) -> int:
         """The leader epoch under which the record at `offset` was written; -1 where unknown."""

@@ -11,11 +11,9 @@ Leftovers have one meaning each: `.deleted` and `.cleaned` files were never, or 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from odradek.common.errors import ApiError
 from odradek.common.ports import Disk, read_file
 from odradek.log.checkpoints import LEADER_EPOCHS, CorruptCheckpointError, read_lines
 from odradek.log.config import NEVER
@@ -23,9 +21,8 @@ from odradek.log.epoch_cache import EpochCache
 from odradek.log.files import FileCache
 from odradek.log.producer_state import CorruptSnapshotError, ProducerState
 from odradek.log.segment import Damage, Segment, segment_path
+from odradek.log.transactions import replay_batch
 from odradek.record.batch import BatchHeader
-from odradek.record.control import ControlType, control_type, marker_coordinator_epoch
-from odradek.record.reader import read_records
 
 _LOG_FILE = re.compile(r"^(\d{20})\.log$")
 _SNAPSHOT_FILE = re.compile(r"^(\d{20})\.snapshot$")
@@ -244,7 +241,7 @@ def load_producers(
             continue
         for position, header in segment.headers(found[0]):
             if header.last_offset >= start:
-                _replay_batch(state, segment, position, header, notes)
+                replay_batch(state, segment, position, header, notes)
     state.map_end_offset = end
     if state.producers:
         _widen_windows(state, segments)
@@ -273,39 +270,3 @@ def _widen_windows(state: ProducerState, segments: list[Segment]) -> None:
 def snapshot_offsets(disk: Disk, directory: Path) -> list[int]:
     """The offsets up to which there are producer snapshots, rising."""
     return sorted(int(match[1]) for name in disk.list_dir(directory) if (match := _SNAPSHOT_FILE.match(name)))
-
-
-def _replay_batch(state: ProducerState, segment: Segment, position: int, header: BatchHeader, notes: list[str]) -> None:
-    """Bring producer state past one batch of the log; a marker must be read, since its header lacks its type.
-
-    A marker that cannot be read ends no transaction: its records stay unstable, which is safe, and the log opens. One
-    without records is what compaction leaves of a transaction that is gone.
-    """
-    state.map_end_offset = header.last_offset + 1
-    if not header.is_control:
-        state.update(header)
-        return
-    if not header.has_producer_id or header.record_count == 0:
-        return
-    try:
-        record = read_records(segment.batch_bytes(position, header), header)[0]
-        kind = control_type(record)
-        if kind in (ControlType.ABORT, ControlType.COMMIT):
-            epoch = marker_coordinator_epoch(record)
-            aborted = state.end_transaction(header, kind, epoch, header.base_offset)
-            if aborted is not None:
-                segment.load_indexes()
-                if all(entry.last_offset != aborted.last_offset for entry in segment.transactions.entries):
-                    segment.transactions.append(aborted)
-    except ApiError as error:
-        notes.append(f"{segment.path}: the marker at offset {header.base_offset} cannot be read: {error.message}")
-
-
-def rebuild_transactions(segments: Sequence[Segment]) -> None:
-    """Make the indexes of aborted transactions anew from the whole log, one of them being damaged."""
-    state = ProducerState()
-    for segment in segments:
-        segment.transactions.clear()
-        segment.transactions_damaged = False
-        for position, header in segment.headers(0):
-            _replay_batch(state, segment, position, header, [])

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from odradek.log.index import AbortedTransaction
-from odradek.log.recovery import rebuild_transactions
 from odradek.log.segment import Segment
+from odradek.log.transactions import rebuild_transactions
 from odradek.record.reader import read_records
 
 
