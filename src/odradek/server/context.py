@@ -39,7 +39,7 @@ class BrokerServices:
         publisher: holds the newest `MetadataImage`; `image` is the short way to it.
         controller: what answers the controller's APIs (`controller.service.ControllerService`, one method per API).
         quorum: this node's replica of the metadata log; answers the quorum's APIs.
-        coordinator: what answers the group APIs (`coordinator.service.CoordinatorService`).
+        coordinator: what answers the group APIs (`coordinator.group.service.GroupCoordinator`).
         topic_creator: makes topics that were asked for without being there.
         routes: the handlers, by kind of listener and API key.
     """
