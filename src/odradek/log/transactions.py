@@ -1,0 +1,67 @@
+"""What the markers in a log do to its producers, and to the index of aborted transactions."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from odradek.common.errors import ApiError
+from odradek.common.ports import Buffer
+from odradek.log.producer_state import ProducerState
+from odradek.log.segment import Segment
+from odradek.record.batch import BatchHeader
+from odradek.record.control import ControlType, control_type, marker_coordinator_epoch
+from odradek.record.reader import read_records
+
+
+def note_batch(
+    producers: ProducerState, segment: Segment, batch: Buffer, header: BatchHeader, last_stable_offset: int
+) -> None:
+    """Bring producer state and index past one batch of a producer that lies in `segment`.
+
+    A marker must be read, since its header lacks its type. One without records is what compaction leaves of a
+    transaction that is gone.
+
+    Raises:
+        ApiError: CORRUPT_MESSAGE, a marker that cannot be read.
+    """
+    if not header.is_control:
+        producers.update(header)
+        return
+    if not header.has_producer_id or header.record_count == 0:
+        return
+    record = read_records(batch, header)[0]
+    kind = control_type(record)
+    if kind not in (ControlType.ABORT, ControlType.COMMIT):
+        return
+    epoch = marker_coordinator_epoch(record)
+    aborted = producers.end_transaction(header, kind, epoch, last_stable_offset)
+    if aborted is not None:
+        segment.load_indexes()
+        entries = segment.transactions.entries
+        if not entries or entries[-1].last_offset < aborted.last_offset:  # else it reached the file before a crash
+            segment.transactions.append(aborted)
+
+
+def replay_batch(state: ProducerState, segment: Segment, position: int, header: BatchHeader, notes: list[str]) -> None:
+    """Bring producer state past one batch that lies in a file.
+
+    A marker that cannot be read ends no transaction: its records stay unstable, which is safe, and the log opens.
+    """
+    state.map_end_offset = header.last_offset + 1
+    if not header.is_control:
+        state.update(header)
+        return
+    try:
+        note_batch(state, segment, segment.batch_bytes(position, header), header, header.base_offset)
+    except ApiError as error:
+        notes.append(f"{segment.path}: the marker at offset {header.base_offset} cannot be read: {error.message}")
+
+
+def rebuild_transactions(segments: Sequence[Segment]) -> None:
+    """Make the indexes of aborted transactions anew from the whole log, one of them being damaged."""
+    state = ProducerState()
+    for segment in segments:
+        segment.transactions.clear()
+        segment.transactions_damaged = False
+        for position, header in segment.headers(0):
+            replay_batch(state, segment, position, header, [])
