@@ -2,8 +2,11 @@
 
 `settings KEY=VALUE…`, `brokers ID… [rack=…]`, `topic NAME REPLICAS…` (one list for each partition),
 `place NAME partitions=… factor=…`, `spread NAME` (how the replicas of a topic lie), `isr NAME-N BROKERS`,
-`fence ID…`, `stop ID` (asks to shut down), `back ID…` (registers again), `lost ID` (registers again after an unclean
-stop), `unregister ID`, `elect preferred|unclean NAME-N…`, `show`.
+`fence ID…`, `beat ID…` (a heartbeat that knows all), `stop ID` (asks to shut down), `back ID…` (registers again),
+`lost ID` (registers again after an unclean stop), `unregister ID`, `elect preferred|unclean NAME-N…`, `balance`,
+`config topic|broker NAME KEY=VALUE…` (`KEY=` takes it away; `broker -` is all of them), `level FEATURE LEVEL`,
+`disks ID NUMBERS [lost=…] [cordoned=…]` (starts after a clean stop, or tells of its disks), `assign ID DISK NAME-N…`
+(where replicas lie), `show`.
 """
 
 from __future__ import annotations
@@ -11,14 +14,27 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
+from uuid import UUID
 
 from odradek.common.errors import ApiError, ErrorCode
 from odradek.protocol.messages import alter_partition_request as alter_messages
+from odradek.protocol.messages import assign_replicas_to_dirs_request as assign_messages
 from odradek.protocol.messages.elect_leaders_request import ElectLeadersRequest, TopicPartitions
+from odradek.protocol.messages.incremental_alter_configs_request import (
+    AlterableConfig,
+    AlterConfigsResource,
+    IncrementalAlterConfigsRequest,
+)
+from odradek.protocol.messages.update_features_request import FeatureUpdateKey, UpdateFeaturesRequest
 from tests.scenarios.script import Command, ScriptError
 from tests.support.controller_harness import Harness, wanted
 
+RESOURCES = {"topic": 2, "broker": 4}
 ELECTIONS = {"preferred": 0, "unclean": 1}
+
+
+def _disks(text: str) -> list[UUID]:
+    return [UUID(int=int(part)) for part in text.split(",") if part != "-"]
 
 
 def listed(numbers: Iterable[int]) -> str:
@@ -55,9 +71,11 @@ class ControllerWords:
         rack = {"rack": command.options["rack"]} if "rack" in command.options else {}
         self.harness.brokers(*(int(text) for text in command.arguments), **rack)
 
-    def do_topic(self, command: Command) -> None:
+    def do_topic(self, command: Command) -> Iterator[str]:
         lists = [[int(part) for part in text.split(",")] for text in command.arguments[1:]]
-        self.harness.topic(command.arguments[0], *lists)
+        answer = self.harness.create_as(command.arguments[0], lists)
+        if answer.error_code:
+            yield f"{ErrorCode(answer.error_code).name}: {answer.error_message}"
 
     def do_place(self, command: Command) -> Iterator[str]:
         answer = self.harness.create(
@@ -102,6 +120,10 @@ class ControllerWords:
         for text in command.arguments:
             self.harness.beat(int(text), want_fence=True)
 
+    def do_beat(self, command: Command) -> None:
+        for text in command.arguments:
+            self.harness.beat(int(text))
+
     def do_stop(self, command: Command) -> Iterator[str]:
         answer = self.harness.beat(int(command.arguments[0]), want_shut_down=True)
         yield "it may stop" if answer.should_shut_down else "it must wait"
@@ -123,10 +145,76 @@ class ControllerWords:
             election_type=ELECTIONS[command.arguments[0]],
             topic_partitions=[TopicPartitions(topic=name, partitions=[int(number)]) for name, _, number in asked],
         )
-        answer = self.harness.do(self.harness.machine.partitions.elect_leaders(request))
+        answer = self.harness.do(self.harness.machine.leaders.elect_leaders(request))
         for topic in answer.replica_election_results:
             for result in topic.partition_result:
                 yield f"{topic.topic}-{result.partition_id}: {ErrorCode(result.error_code).name}"
+
+    def do_assign(self, command: Command) -> Iterator[str]:
+        broker, disk = (int(text) for text in command.arguments[:2])
+        topics = []
+        for text in command.arguments[2:]:
+            name, _, number = text.rpartition("-")
+            topic_id = self.harness.state.topic_ids.get(name, UUID(int=99))
+            topics.append(
+                assign_messages.TopicData(
+                    topic_id=topic_id, partitions=[assign_messages.PartitionData(partition_index=int(number))]
+                )
+            )
+        request = assign_messages.AssignReplicasToDirsRequest(
+            broker_id=broker,
+            broker_epoch=command.number("broker-epoch", self.harness.state.brokers[broker].broker_epoch),
+            directories=[assign_messages.DirectoryData(id=UUID(int=disk), topics=topics)],
+        )
+        answer = self.harness.do(self.harness.machine.directories.assign(request))
+        for topic in answer.directories[0].topics:
+            yield ErrorCode(topic.partitions[0].error_code).name
+
+    def do_balance(self, command: Command) -> None:
+        self.harness.do(self.harness.machine.leaders.balance())
+
+    def do_config(self, command: Command) -> Iterator[str]:
+        kind, name = command.arguments
+        changes = [
+            AlterableConfig(name=key, config_operation=0 if value else 1, value=value or None)
+            for key, value in command.options.items()
+        ]
+        resource = AlterConfigsResource(
+            resource_type=RESOURCES[kind], resource_name="" if name == "-" else name, configs=changes
+        )
+        request = IncrementalAlterConfigsRequest(resources=[resource])
+        (answer,) = self.harness.do(self.harness.machine.configs.incremental_alter(request)).responses
+        if answer.error_code:
+            yield f"{ErrorCode(answer.error_code).name}: {answer.error_message}"
+        self.harness.do(self.harness.machine.partitions.elect_leaderless())
+        self.harness.do(self.harness.machine.leaders.leave_draining())
+
+    def do_level(self, command: Command) -> Iterator[str]:
+        feature, level = command.arguments
+        rises = int(level) > self.harness.state.features.get(feature, 0)
+        key = FeatureUpdateKey(feature=feature, max_version_level=int(level), upgrade_type=1 if rises else 2)
+        answer = self.harness.do(
+            self.harness.machine.features.update(UpdateFeaturesRequest(feature_updates=[key]), version=2)
+        )
+        if answer.error_code:
+            yield f"{ErrorCode(answer.error_code).name}: {answer.error_message}"
+
+    def do_disks(self, command: Command) -> None:
+        number = int(command.arguments[0])
+        if len(command.arguments) > 1:
+            self.incarnation += 1
+            known = self.harness.state.brokers.get(number)
+            self.harness.register(
+                number,
+                self.incarnation,
+                log_dirs=_disks(command.arguments[1]),
+                previous_broker_epoch=-1 if known is None else known.broker_epoch,
+            )
+        told: dict[str, Any] = {"offline_log_dirs": _disks(command.options.get("lost", "-"))}
+        if "cordoned" in command.options:
+            told["cordoned_log_dirs"] = _disks(command.options["cordoned"])
+        self.harness.beat(number, **told)
+        self.harness.beat(number)
 
     def do_show(self, command: Command) -> Iterator[str]:
         for number, broker in sorted(self.harness.state.brokers.items()):
@@ -148,6 +236,8 @@ class ControllerWords:
         for (topic_id, number), part in self.harness.state.partitions.items():
             leader = "none" if part.leader < 0 else str(part.leader)
             text = f"leader={leader} epoch={part.leader_epoch} isr={listed(part.isr)} replicas={listed(part.replicas)}"
+            disks = [str(each.int) if each.int < 1000 else "" for each in part.directories]
+            text += f" disks={','.join(disks)}" if any(each not in ("", "0") for each in disks) else ""
             text += f" elr={listed(part.elr)}" if part.elr else ""
             text += f" last-known={listed(part.last_known_elr)}" if part.last_known_elr else ""
             text += " recovering" if part.leader_recovery_state else ""

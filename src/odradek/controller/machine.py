@@ -12,7 +12,9 @@ from typing import TYPE_CHECKING, Any
 from odradek.controller.brokers import Brokers
 from odradek.controller.config import ControllerConfig
 from odradek.controller.configs import Configs, ConfigSchema
+from odradek.controller.directories import Directories
 from odradek.controller.features import Features
+from odradek.controller.leaders import Leaders
 from odradek.controller.partitions import Partitions
 from odradek.controller.state import ControllerState
 from odradek.controller.topics import Topics
@@ -46,10 +48,12 @@ class ControllerMachine:
         """
         self.state = ControllerState(timeline)
         self.configs = Configs(self.state, schema)
-        self.features = Features(self.state)
+        self.features = Features(self.state, self.configs)
         self.partitions = Partitions(self.state, config)
+        self.leaders = Leaders(self.state, self.partitions)
         self.topics = Topics(self.state, self.configs, config, random)
         self.brokers = Brokers(self.state, self.partitions, config, cluster_id)
+        self.directories = Directories(self.state, self.brokers, self.partitions)
         self._bootstrap = tuple(bootstrap)
 
     def replay(self, record: Any, offset: int) -> None:
@@ -73,7 +77,9 @@ class ControllerMachine:
             records.append(AbortTransactionRecord(reason="the controller that began it is gone"))
         if METADATA_VERSION not in self.state.features:
             records.append(FeatureLevelRecord(name=METADATA_VERSION, feature_level=DEFAULT_METADATA_VERSION))
-        return Result(records, None)
+        # An interrupted reign may have changed what is allowed, and not have elected by it.
+        records.extend(self.partitions.elect_leaderless().records)
+        return Result(records, None, atomic=False)
 
     def _first_records(self) -> list[Any]:
         records = list(self._bootstrap)
