@@ -6,7 +6,7 @@
 `lost ID` (registers again after an unclean stop), `unregister ID`, `elect preferred|unclean NAME-N…`, `balance`,
 `config topic|broker NAME KEY=VALUE…` (`KEY=` takes it away; `broker -` is all of them), `level FEATURE LEVEL`,
 `disks ID NUMBERS [lost=…] [cordoned=…]` (starts after a clean stop, or tells of its disks), `assign ID DISK NAME-N…`
-(where replicas lie), `show`.
+(where replicas lie), `move NAME-N:REPLICAS… [factor=kept]` (`:cancel` ends a move), `moves [NAME-N…]`, `show`.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from typing import Any
 from uuid import UUID
 
 from odradek.common.errors import ApiError, ErrorCode
+from odradek.protocol.messages import alter_partition_reassignments_request as move_messages
 from odradek.protocol.messages import alter_partition_request as alter_messages
 from odradek.protocol.messages import assign_replicas_to_dirs_request as assign_messages
 from odradek.protocol.messages.elect_leaders_request import ElectLeadersRequest, TopicPartitions
@@ -24,6 +25,10 @@ from odradek.protocol.messages.incremental_alter_configs_request import (
     AlterableConfig,
     AlterConfigsResource,
     IncrementalAlterConfigsRequest,
+)
+from odradek.protocol.messages.list_partition_reassignments_request import (
+    ListPartitionReassignmentsRequest,
+    ListPartitionReassignmentsTopics,
 )
 from odradek.protocol.messages.update_features_request import FeatureUpdateKey, UpdateFeaturesRequest
 from tests.scenarios.script import Command, ScriptError
@@ -150,6 +155,41 @@ class ControllerWords:
             for result in topic.partition_result:
                 yield f"{topic.topic}-{result.partition_id}: {ErrorCode(result.error_code).name}"
 
+    def do_move(self, command: Command) -> Iterator[str]:
+        topics = []
+        for text in command.arguments:
+            where, _, wanted_replicas = text.partition(":")
+            name, _, number = where.rpartition("-")
+            replicas = None if wanted_replicas == "cancel" else [int(p) for p in wanted_replicas.split(",") if p]
+            partition = move_messages.ReassignablePartition(partition_index=int(number), replicas=replicas)
+            topics.append(move_messages.ReassignableTopic(name=name, partitions=[partition]))
+        request = move_messages.AlterPartitionReassignmentsRequest(
+            topics=topics, allow_replication_factor_change=command.options.get("factor") != "kept"
+        )
+        answer = self.harness.do(self.harness.machine.reassignments.alter(request))
+        for topic in answer.responses:
+            for result in topic.partitions:
+                if result.error_code:
+                    name = f"{topic.name}-{result.partition_index}"
+                    yield f"{name}: {ErrorCode(result.error_code).name}: {result.error_message}"
+
+    def do_moves(self, command: Command) -> Iterator[str]:
+        asked = [text.rpartition("-") for text in command.arguments]
+        request = ListPartitionReassignmentsRequest(
+            topics=[
+                ListPartitionReassignmentsTopics(name=name, partition_indexes=[int(number)])
+                for name, _, number in asked
+            ]
+            or None
+        )
+        answer = self.harness.do(self.harness.machine.reassignments.list_moves(request))
+        for topic in answer.topics:
+            for move in topic.partitions:
+                yield (
+                    f"{topic.name}-{move.partition_index} replicas={listed(move.replicas)} "
+                    f"adding={listed(move.adding_replicas)} removing={listed(move.removing_replicas)}"
+                )
+
     def do_assign(self, command: Command) -> Iterator[str]:
         broker, disk = (int(text) for text in command.arguments[:2])
         topics = []
@@ -238,6 +278,8 @@ class ControllerWords:
             text = f"leader={leader} epoch={part.leader_epoch} isr={listed(part.isr)} replicas={listed(part.replicas)}"
             disks = [str(each.int) if each.int < 1000 else "" for each in part.directories]
             text += f" disks={','.join(disks)}" if any(each not in ("", "0") for each in disks) else ""
+            text += f" adding={listed(part.adding_replicas)}" if part.adding_replicas else ""
+            text += f" removing={listed(part.removing_replicas)}" if part.removing_replicas else ""
             text += f" elr={listed(part.elr)}" if part.elr else ""
             text += f" last-known={listed(part.last_known_elr)}" if part.last_known_elr else ""
             text += " recovering" if part.leader_recovery_state else ""

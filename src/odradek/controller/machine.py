@@ -16,6 +16,7 @@ from odradek.controller.directories import Directories
 from odradek.controller.features import Features
 from odradek.controller.leaders import Leaders
 from odradek.controller.partitions import Partitions
+from odradek.controller.reassignments import Reassignments
 from odradek.controller.state import ControllerState
 from odradek.controller.topics import Topics
 from odradek.metadata.features import DEFAULT_METADATA_VERSION, ELR_VERSION, METADATA_VERSION, default_levels
@@ -50,6 +51,7 @@ class ControllerMachine:
         self.configs = Configs(self.state, schema)
         self.features = Features(self.state, self.configs)
         self.partitions = Partitions(self.state, config)
+        self.reassignments = Reassignments(self.state, self.partitions)
         self.leaders = Leaders(self.state, self.partitions)
         self.topics = Topics(self.state, self.configs, config, random)
         self.brokers = Brokers(self.state, self.partitions, config, cluster_id)

@@ -22,6 +22,8 @@ from odradek.protocol.messages.allocate_producer_ids_request import AllocateProd
 from odradek.protocol.messages.allocate_producer_ids_response import AllocateProducerIdsResponse
 from odradek.protocol.messages.alter_configs_request import AlterConfigsRequest
 from odradek.protocol.messages.alter_configs_response import AlterConfigsResponse
+from odradek.protocol.messages.alter_partition_reassignments_request import AlterPartitionReassignmentsRequest
+from odradek.protocol.messages.alter_partition_reassignments_response import AlterPartitionReassignmentsResponse
 from odradek.protocol.messages.alter_partition_request import AlterPartitionRequest
 from odradek.protocol.messages.alter_partition_response import AlterPartitionResponse
 from odradek.protocol.messages.assign_replicas_to_dirs_request import AssignReplicasToDirsRequest
@@ -41,6 +43,8 @@ from odradek.protocol.messages.elect_leaders_request import ElectLeadersRequest
 from odradek.protocol.messages.elect_leaders_response import ElectLeadersResponse
 from odradek.protocol.messages.incremental_alter_configs_request import IncrementalAlterConfigsRequest
 from odradek.protocol.messages.incremental_alter_configs_response import IncrementalAlterConfigsResponse
+from odradek.protocol.messages.list_partition_reassignments_request import ListPartitionReassignmentsRequest
+from odradek.protocol.messages.list_partition_reassignments_response import ListPartitionReassignmentsResponse
 from odradek.protocol.messages.unregister_broker_request import UnregisterBrokerRequest
 from odradek.protocol.messages.unregister_broker_response import UnregisterBrokerResponse
 from odradek.protocol.messages.update_features_request import UpdateFeaturesRequest
@@ -320,6 +324,18 @@ class ControllerService:
     ) -> ElectLeadersResponse:
         """See `Leaders.elect_leaders`."""
         return await self._run(lambda machine: machine.leaders.elect_leaders(request), request.timeout_ms)
+
+    async def alter_partition_reassignments(
+        self, request: AlterPartitionReassignmentsRequest, context: RequestSource | None = None
+    ) -> AlterPartitionReassignmentsResponse:
+        """See `Reassignments.alter`."""
+        return await self._run(lambda machine: machine.reassignments.alter(request), request.timeout_ms)
+
+    async def list_partition_reassignments(
+        self, request: ListPartitionReassignmentsRequest, context: RequestSource | None = None
+    ) -> ListPartitionReassignmentsResponse:
+        """See `Reassignments.list_moves`."""
+        return await self._run(lambda machine: machine.reassignments.list_moves(request), request.timeout_ms)
 
     async def describe_quorum(self, context: RequestSource | None = None) -> DescribeQuorumResponse:
         """See `RaftDriver.describe`."""

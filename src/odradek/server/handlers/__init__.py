@@ -10,7 +10,9 @@ from odradek.protocol.apis import ApiKey
 from odradek.server.dispatch import Handler
 from odradek.server.handlers import (
     alter_configs,
+    alter_partition_reassignments,
     api_versions,
+    assign_replicas_to_dirs,
     create_partitions,
     create_topics,
     delete_groups,
@@ -34,6 +36,7 @@ from odradek.server.handlers import (
     list_config_resources,
     list_groups,
     list_offsets,
+    list_partition_reassignments,
     metadata,
     offset_commit,
     offset_delete,
@@ -41,10 +44,12 @@ from odradek.server.handlers import (
     offset_for_leader_epoch,
     produce,
     sync_group,
+    unregister_broker,
     update_features,
 )
 
 _BROKER = frozenset({"broker"})
+_CONTROLLER = frozenset({"controller"})
 _BOTH = frozenset({"broker", "controller"})
 
 HANDLERS: tuple[Handler, ...] = (
@@ -74,11 +79,15 @@ HANDLERS: tuple[Handler, ...] = (
     Handler(ApiKey.DELETE_GROUPS, delete_groups.handle, 0, 3, _BROKER),
     Handler(ApiKey.ELECT_LEADERS, elect_leaders.handle, 0, 2, _BOTH),
     Handler(ApiKey.INCREMENTAL_ALTER_CONFIGS, incremental_alter_configs.handle, 0, 1, _BOTH),
+    Handler(ApiKey.ALTER_PARTITION_REASSIGNMENTS, alter_partition_reassignments.handle, 0, 1, _BOTH),
+    Handler(ApiKey.LIST_PARTITION_REASSIGNMENTS, list_partition_reassignments.handle, 0, 0, _BOTH),
     Handler(ApiKey.OFFSET_DELETE, offset_delete.handle, 0, 0, _BROKER),
     Handler(ApiKey.DESCRIBE_QUORUM, describe_quorum.handle, 0, 2, _BOTH),
     Handler(ApiKey.UPDATE_FEATURES, update_features.handle, 0, 2, _BOTH),
     Handler(ApiKey.DESCRIBE_CLUSTER, describe_cluster.handle, 0, 2, _BOTH),
+    Handler(ApiKey.UNREGISTER_BROKER, unregister_broker.handle, 0, 0, _BOTH),
     Handler(ApiKey.DESCRIBE_PRODUCERS, describe_producers.handle, 0, 0, _BROKER),
     Handler(ApiKey.LIST_CONFIG_RESOURCES, list_config_resources.handle, 0, 1, _BROKER),
+    Handler(ApiKey.ASSIGN_REPLICAS_TO_DIRS, assign_replicas_to_dirs.handle, 0, 0, _CONTROLLER),
     Handler(ApiKey.DESCRIBE_TOPIC_PARTITIONS, describe_topic_partitions.handle, 0, 0, _BROKER),
 )
