@@ -9,8 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from odradek.client.connection import (
     Connection,
@@ -29,13 +28,14 @@ M = TypeVar("M", bound=Message)
 RETRY_S = 0.05
 
 
-@dataclass(frozen=True, slots=True)
-class ControllerAddress:
-    """Where the active controller listens for nodes of its cluster."""
+class KnownLeader(Protocol):
+    """The quorum's leader as a node knows it, and (host, port) of its controller listener where that is known."""
 
-    node_id: int
-    host: str
-    port: int
+    @property
+    def node_id(self) -> int: ...
+
+    @property
+    def endpoint(self) -> tuple[str, int] | None: ...
 
 
 class ControllerChannel:
@@ -44,7 +44,7 @@ class ControllerChannel:
     def __init__(
         self,
         network: Network,
-        leader: Callable[[], ControllerAddress | None],
+        leader: Callable[[], KnownLeader | None],
         *,
         client_id: str,
         connect_timeout_ms: int,
@@ -60,7 +60,7 @@ class ControllerChannel:
         self._client_id = client_id
         self._connect_timeout_s = connect_timeout_ms / 1000
         self._request_timeout_s = request_timeout_ms / 1000
-        self._address: ControllerAddress | None = None
+        self._address: tuple[int, tuple[str, int]] | None = None
         self._connection: Connection | None = None
         self._connecting: asyncio.Task[Connection] | None = None
         self._changed = asyncio.Event()
@@ -68,7 +68,7 @@ class ControllerChannel:
 
     def leader_changed(self) -> None:
         """Look anew who leads: requests to a former leader fail, and those who pause go on."""
-        if self._address is not None and self._address != self._leader():
+        if self._address is not None and self._address != self._where():
             self._drop()
         self._changed.set()
         self._changed = asyncio.Event()
@@ -114,7 +114,7 @@ class ControllerChannel:
 
     async def _connected(self) -> Connection:
         """The connection to the present leader, made by whoever comes first and shared by those who come meanwhile."""
-        address = None if self.closed else self._leader()
+        address = None if self.closed else self._where()
         if address is None:
             raise ApiError(ErrorCode.NOT_CONTROLLER, "no active controller is known")
         if address != self._address:
@@ -133,9 +133,14 @@ class ControllerChannel:
                 raise
             raise UnreachableError("the controller moved while it was dialled") from None
 
-    async def _connect(self, address: ControllerAddress) -> Connection:
+    def _where(self) -> tuple[int, tuple[str, int]] | None:
+        leader = self._leader()
+        return None if leader is None or leader.endpoint is None else (leader.node_id, leader.endpoint)
+
+    async def _connect(self, address: tuple[int, tuple[str, int]]) -> Connection:
+        host, port = address[1]
         connection = await connect(
-            self._network, address.host, address.port, client_id=self._client_id, timeout_s=self._connect_timeout_s
+            self._network, host, port, client_id=self._client_id, timeout_s=self._connect_timeout_s
         )
         if address != self._address:
             connection.close()

@@ -16,6 +16,7 @@ from odradek.common.errors import ApiError, ErrorCode, OdradekError
 from odradek.common.ports import Clock
 from odradek.controller.config import ControllerConfig
 from odradek.controller.configs import ConfigSchema
+from odradek.controller.controllers import register_controller
 from odradek.controller.machine import ControllerMachine
 from odradek.controller.state import DRAIN_KEY
 from odradek.protocol.messages.allocate_producer_ids_request import AllocateProducerIdsRequest
@@ -32,6 +33,8 @@ from odradek.protocol.messages.broker_heartbeat_request import BrokerHeartbeatRe
 from odradek.protocol.messages.broker_heartbeat_response import BrokerHeartbeatResponse
 from odradek.protocol.messages.broker_registration_request import BrokerRegistrationRequest
 from odradek.protocol.messages.broker_registration_response import BrokerRegistrationResponse
+from odradek.protocol.messages.controller_registration_request import ControllerRegistrationRequest
+from odradek.protocol.messages.controller_registration_response import ControllerRegistrationResponse
 from odradek.protocol.messages.create_partitions_request import CreatePartitionsRequest
 from odradek.protocol.messages.create_partitions_response import CreatePartitionsResponse
 from odradek.protocol.messages.create_topics_request import CreateTopicsRequest
@@ -285,6 +288,12 @@ class ControllerService:
         )
         machine.brokers.registered(request.broker_id, answer.broker_epoch, self._clock.monotonic_ms())
         return answer
+
+    async def controller_registration(
+        self, request: ControllerRegistrationRequest, context: RequestSource | None = None
+    ) -> ControllerRegistrationResponse:
+        """See `register_controller`."""
+        return await self._run(lambda machine: register_controller(machine.state, request))
 
     async def broker_heartbeat(
         self, request: BrokerHeartbeatRequest, context: RequestSource | None = None

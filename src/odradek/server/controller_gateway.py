@@ -11,10 +11,12 @@ controller itself.
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
-from odradek.client.controller_channel import ControllerChannel
+from odradek.client.controller_channel import RETRY_S, ControllerChannel
 from odradek.common.config import config, option
 from odradek.common.errors import ApiError, ErrorCode
 from odradek.common.ports import Clock
@@ -66,14 +68,14 @@ _RETRIED = (ErrorCode.NOT_CONTROLLER, ErrorCode.NOT_LEADER_OR_FOLLOWER)
 class ChannelConfig:
     """How long a node waits for the controller's host."""
 
-    request_timeout_ms: int = option(
-        "controller.quorum.request.timeout.ms",
-        default=2000,
+    connect_timeout_ms: int = option(
+        "socket.connection.setup.timeout.ms",
+        default=10_000,
         unit="ms",
-        doc="How long an attempt to reach another node of the quorum may take.",
+        doc="How long an attempt to connect to the controller may take.",
     )
     answer_timeout_ms: int = option(
-        "request.timeout.ms",
+        "controller.socket.timeout.ms",
         default=30_000,
         unit="ms",
         doc="How long a controller that was reached may take to answer.",
@@ -84,15 +86,22 @@ class ControllerGateway:
     """The way to the active controller."""
 
     def __init__(
-        self, service: ControllerService | None, channel: ControllerChannel, clock: Clock, leads: Callable[[], bool]
+        self,
+        service: ControllerService | None,
+        own: ControllerChannel,
+        forwarding: ControllerChannel,
+        clock: Clock,
+        leads: Callable[[], bool],
     ) -> None:
         """
         Args:
             service: of this node, where it is a controller.
+            own, forwarding: for what this node asks, and for what its clients asked.
             leads: whether this node leads the quorum, ready to serve or not.
         """
         self._service = service
-        self._channel = channel
+        self._own = own
+        self._forwarding = forwarding
         self._clock = clock
         self._leads = leads
 
@@ -103,11 +112,13 @@ class ControllerGateway:
 
     def leader_changed(self) -> None:
         """The quorum has another leader."""
-        self._channel.leader_changed()
+        self._own.leader_changed()
+        self._forwarding.leader_changed()
 
     async def close(self) -> None:
         """Send nothing any more; whoever waits is told that there is no controller."""
-        await self._channel.close()
+        await self._own.close()
+        await self._forwarding.close()
 
     async def _ask(
         self,
@@ -134,18 +145,27 @@ class ControllerGateway:
                     return cast(M, await own(self._own_service()))
                 left_ms = max(1, deadline_ms - self._clock.monotonic_ms())
                 if context is None:
-                    return _refusals_raised(await self._channel.ask(request, response, timeout_ms=left_ms))
+                    return _refusals_raised(await self._own.ask(request, response, timeout_ms=left_ms))
                 return await self._forward(request, response, context, left_ms)
             except ApiError as error:
                 if error.code not in _RETRIED:
                     raise
-                if self._channel.closed or self._clock.monotonic_ms() >= deadline_ms:
+                if self._own.closed or self._clock.monotonic_ms() >= deadline_ms:
                     raise ApiError(ErrorCode.REQUEST_TIMED_OUT, error.message) from None
-            await self._channel.pause()
+            await self._pause()
+
+    async def _pause(self) -> None:
+        """Until something may have changed: the leader, or that we who lead are ready to serve; at most a moment."""
+        if self._service is None or not self._leads():
+            await self._own.pause()
+            return
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(RETRY_S):
+                await self._service.wait_active()
 
     async def _forward(self, request: Message, response: type[M], context: RequestContext, timeout_ms: int) -> M:
         sealed = wrap(request, context)
-        answer = await self._channel.ask(sealed, EnvelopeResponse, timeout_ms=timeout_ms)
+        answer = await self._forwarding.ask(sealed, EnvelopeResponse, timeout_ms=timeout_ms)
         return unwrap_answer(answer, response, context)
 
     def _own_service(self) -> ControllerService:
@@ -296,4 +316,3 @@ def _code(number: int) -> ErrorCode:
         return ErrorCode(number)
     except ValueError:
         return ErrorCode.UNKNOWN_SERVER_ERROR
-

@@ -7,25 +7,58 @@ DescribeCluster tells of controllers, and what a change of feature levels is che
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
+from uuid import UUID
 
 from odradek.common.errors import OdradekError
 from odradek.common.log_lines import get_logger
-from odradek.metadata.features import CONTROLLER_REGISTRATION
+from odradek.metadata.features import CONTROLLER_REGISTRATION, LevelRange
 from odradek.metadata.image import MetadataImage
-from odradek.protocol.messages.controller_registration_request import ControllerRegistrationRequest
+from odradek.protocol.messages import controller_registration_request as request_message
 
 if TYPE_CHECKING:
     from odradek.server.controller_gateway import ControllerGateway
+    from odradek.server.listeners import ListenerSpec
 
 RETRY_S = 1.0
 _log = get_logger("server.controller_registration")
 
 
+def controller_registration_request(
+    node_id: int,
+    incarnation_id: UUID,
+    specs: Iterable[ListenerSpec],
+    endpoints: Mapping[str, tuple[str, int]],
+    features: Mapping[str, LevelRange],
+) -> request_message.ControllerRegistrationRequest:
+    """What a controller says of itself: the listeners in `endpoints`, as others dial them, and its feature levels."""
+    return request_message.ControllerRegistrationRequest(
+        controller_id=node_id,
+        incarnation_id=incarnation_id,
+        listeners=[
+            request_message.Listener(
+                name=spec.name,
+                host=endpoints[spec.name][0],
+                port=endpoints[spec.name][1],
+                security_protocol=spec.security_protocol,
+            )
+            for spec in specs
+            if spec.name in endpoints
+        ],
+        features=[
+            request_message.Feature(
+                name=name, min_supported_version=levels.min_level, max_supported_version=levels.max_level
+            )
+            for name, levels in features.items()
+        ],
+    )
+
+
 class ControllerRegistration:
     """Registers when the metadata says that it must be done; a subscriber of the metadata."""
 
-    def __init__(self, gateway: ControllerGateway, request: ControllerRegistrationRequest) -> None:
+    def __init__(self, gateway: ControllerGateway, request: request_message.ControllerRegistrationRequest) -> None:
         self._gateway = gateway
         self._request = request
         self._registering: asyncio.Task[None] | None = None
