@@ -27,8 +27,12 @@ from odradek.protocol.messages.allocate_producer_ids_request import AllocateProd
 from odradek.protocol.messages.allocate_producer_ids_response import AllocateProducerIdsResponse
 from odradek.protocol.messages.alter_configs_request import AlterConfigsRequest
 from odradek.protocol.messages.alter_configs_response import AlterConfigsResponse
+from odradek.protocol.messages.alter_partition_reassignments_request import AlterPartitionReassignmentsRequest
+from odradek.protocol.messages.alter_partition_reassignments_response import AlterPartitionReassignmentsResponse
 from odradek.protocol.messages.alter_partition_request import AlterPartitionRequest
 from odradek.protocol.messages.alter_partition_response import AlterPartitionResponse
+from odradek.protocol.messages.assign_replicas_to_dirs_request import AssignReplicasToDirsRequest
+from odradek.protocol.messages.assign_replicas_to_dirs_response import AssignReplicasToDirsResponse
 from odradek.protocol.messages.broker_heartbeat_request import BrokerHeartbeatRequest
 from odradek.protocol.messages.broker_heartbeat_response import BrokerHeartbeatResponse
 from odradek.protocol.messages.broker_registration_request import BrokerRegistrationRequest
@@ -47,6 +51,8 @@ from odradek.protocol.messages.elect_leaders_response import ElectLeadersRespons
 from odradek.protocol.messages.envelope_response import EnvelopeResponse
 from odradek.protocol.messages.incremental_alter_configs_request import IncrementalAlterConfigsRequest
 from odradek.protocol.messages.incremental_alter_configs_response import IncrementalAlterConfigsResponse
+from odradek.protocol.messages.list_partition_reassignments_request import ListPartitionReassignmentsRequest
+from odradek.protocol.messages.list_partition_reassignments_response import ListPartitionReassignmentsResponse
 from odradek.protocol.messages.unregister_broker_request import UnregisterBrokerRequest
 from odradek.protocol.messages.unregister_broker_response import UnregisterBrokerResponse
 from odradek.protocol.messages.update_features_request import UpdateFeaturesRequest
@@ -221,6 +227,17 @@ class ControllerGateway:
             request, AlterPartitionResponse, context, lambda service: service.alter_partition(request, context)
         )
 
+    async def assign_replicas_to_dirs(
+        self, request: AssignReplicasToDirsRequest, context: RequestContext | None = None
+    ) -> AssignReplicasToDirsResponse:
+        """See `ControllerService.assign_replicas_to_dirs`."""
+        return await self._ask(
+            request,
+            AssignReplicasToDirsResponse,
+            context,
+            lambda service: service.assign_replicas_to_dirs(request, context),
+        )
+
     # What administrators ask
 
     async def create_topics(
@@ -288,6 +305,28 @@ class ControllerGateway:
         """See `ControllerService.elect_leaders`."""
         return await self._ask(
             request, ElectLeadersResponse, context, lambda service: service.elect_leaders(request, context)
+        )
+
+    async def alter_partition_reassignments(
+        self, request: AlterPartitionReassignmentsRequest, context: RequestContext | None = None
+    ) -> AlterPartitionReassignmentsResponse:
+        """See `ControllerService.alter_partition_reassignments`."""
+        return await self._ask(
+            request,
+            AlterPartitionReassignmentsResponse,
+            context,
+            lambda service: service.alter_partition_reassignments(request, context),
+        )
+
+    async def list_partition_reassignments(
+        self, request: ListPartitionReassignmentsRequest, context: RequestContext | None = None
+    ) -> ListPartitionReassignmentsResponse:
+        """See `ControllerService.list_partition_reassignments`."""
+        return await self._ask(
+            request,
+            ListPartitionReassignmentsResponse,
+            context,
+            lambda service: service.list_partition_reassignments(request, context),
         )
 
     async def describe_quorum(self, context: RequestContext | None = None) -> DescribeQuorumResponse:
