@@ -1,12 +1,13 @@
 """Words for the controller: brokers, topics, and who leads what.
 
 `settings KEY=VALUE…`, `brokers ID… [rack=…]`, `topic NAME REPLICAS…` (one list for each partition),
-`place NAME partitions=… factor=…`, `spread NAME` (how the replicas of a topic lie), `isr NAME-N BROKERS`,
-`fence ID…`, `beat ID…` (a heartbeat that knows all), `stop ID` (asks to shut down), `back ID…` (registers again),
-`lost ID` (registers again after an unclean stop), `unregister ID`, `elect preferred|unclean NAME-N…`, `balance`,
-`config topic|broker NAME KEY=VALUE…` (`KEY=` takes it away; `broker -` is all of them), `level FEATURE LEVEL`,
-`disks ID NUMBERS [lost=…] [cordoned=…]` (starts after a clean stop, or tells of its disks), `assign ID DISK NAME-N…`
-(where replicas lie), `move NAME-N:REPLICAS… [factor=kept]` (`:cancel` ends a move), `moves [NAME-N…]`, `show`.
+`place NAME partitions=… factor=…`, `spread NAME` (how the replicas of a topic lie), `isr NAME-N BROKERS` (`twice=…`:
+two reports in one), `fence ID…`, `beat ID…` (a heartbeat that knows all), `stop ID` (asks to shut down), `back ID…`
+(registers again), `lost ID` (registers again after an unclean stop), `other ID` (another machine with this id),
+`wait MS`, `unregister ID`, `elect preferred|unclean NAME-N…`, `balance`, `config topic|broker NAME KEY=VALUE…` (`KEY=`
+takes it away; `broker -` is all of them), `level FEATURE LEVEL`, `disks ID NUMBERS [lost=…] [cordoned=…]` (starts after
+a clean stop, or tells of its disks), `assign ID DISK NAME-N…` (where replicas lie), `move NAME-N:REPLICAS…
+[factor=kept]` (`:cancel` ends a move), `moves [NAME-N…]`, `show`.
 """
 
 from __future__ import annotations
@@ -36,6 +37,15 @@ from tests.support.controller_harness import Harness, wanted
 
 RESOURCES = {"topic": 2, "broker": 4}
 ELECTIONS = {"preferred": 0, "unclean": 1}
+
+
+def _broker_states(text: str) -> list[alter_messages.BrokerState]:
+    """`1,2@7`: 2 with broker epoch 7, the others with none."""
+    states = []
+    for part in text.split(",") if text != "-" else ():
+        number, _, epoch = part.partition("@")
+        states.append(alter_messages.BrokerState(broker_id=int(number), broker_epoch=int(epoch or -1)))
+    return states
 
 
 def _disks(text: str) -> list[UUID]:
@@ -101,29 +111,43 @@ class ControllerWords:
     def do_isr(self, command: Command) -> Iterator[str]:
         name, _, number = command.arguments[0].rpartition("-")
         partition = self.harness.partition(name, int(number))
-        wanted_isr = [
-            alter_messages.BrokerState(broker_id=int(text), broker_epoch=-1) for text in command.arguments[1].split(",")
+        datas = [
+            alter_messages.PartitionData(
+                partition_index=int(number),
+                leader_epoch=command.number("leader-epoch", partition.leader_epoch),
+                partition_epoch=command.number("partition-epoch", partition.partition_epoch),
+                new_isr_with_epochs=_broker_states(text),
+            )
+            for text in (command.arguments[1], *([command.options["twice"]] if "twice" in command.options else []))
         ]
-        data = alter_messages.PartitionData(
-            partition_index=int(number),
-            leader_epoch=command.number("leader-epoch", partition.leader_epoch),
-            partition_epoch=command.number("partition-epoch", partition.partition_epoch),
-            new_isr_with_epochs=wanted_isr,
-        )
         sender = command.number("from", partition.leader)
         request = alter_messages.AlterPartitionRequest(
             broker_id=sender,
-            broker_epoch=self.harness.state.brokers[sender].broker_epoch,
-            topics=[alter_messages.TopicData(topic_id=self.harness.state.topic_ids[name], partitions=[data])],
+            broker_epoch=command.number("from-epoch", self.harness.state.brokers[sender].broker_epoch),
+            topics=[alter_messages.TopicData(topic_id=self.harness.state.topic_ids[name], partitions=datas)],
         )
         answer = self.harness.do(self.harness.machine.partitions.alter_partition(request))
-        code = ErrorCode(answer.topics[0].partitions[0].error_code)
-        if code:
-            yield code.name
+        for result in answer.topics[0].partitions:
+            if result.error_code:
+                yield ErrorCode(result.error_code).name
 
     def do_fence(self, command: Command) -> None:
         for text in command.arguments:
             self.harness.beat(int(text), want_fence=True)
+
+    def do_other(self, command: Command) -> None:
+        number = int(command.arguments[0])
+        incarnation = command.number("incarnation", 500)
+        self.harness.register(number, incarnation, log_dirs=[UUID(int=2000 + incarnation)])
+        self.harness.beat(number)
+
+    def do_wait(self, command: Command) -> Iterator[str]:
+        self.harness.now_ms += int(command.arguments[0])
+        fenced: int | None = -1
+        while fenced is not None:
+            fenced = self.harness.do(self.harness.machine.brokers.fence_silent(self.harness.now_ms))
+            if fenced is not None:
+                yield f"broker {fenced} fenced"
 
     def do_beat(self, command: Command) -> None:
         for text in command.arguments:

@@ -232,7 +232,7 @@ class Topics:
         partition = PartitionImage(
             replicas=replicas,
             isr=isr or replicas[:1],
-            leader=isr[0] if isr else -1,
+            leader=next((each for each in isr if not self._state.draining(each)), isr[0] if isr else -1),
             leader_epoch=0,
             partition_epoch=0,
             directories=tuple(directories),
