@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 from uuid import UUID
@@ -12,7 +12,6 @@ from odradek.common.errors import ConfigError
 from odradek.common.resource_settings import BrokerLayers, ConfigEntry, ConfigSource, ConfigType
 from odradek.controller.config import ControllerConfig
 from odradek.controller.machine import ControllerMachine
-from odradek.controller.state import DRAIN_KEY
 from odradek.metadata.features import supported_features
 from odradek.metadata.model import PartitionImage
 from odradek.protocol.messages.broker_heartbeat_request import BrokerHeartbeatRequest
@@ -29,10 +28,7 @@ CLUSTER = "test-cluster"
 
 
 class Schema:
-    """Knows a few settings."""
-
-    def __init__(self, min_insync_replicas: int = 1) -> None:
-        self._defaults = {"cleanup.policy": "delete", "min.insync.replicas": str(min_insync_replicas)}
+    """Knows three topic settings."""
 
     def validate(self, resource_type: int, resource_name: str, settings: Mapping[str, str]) -> None:
         problems = []
@@ -42,7 +38,6 @@ class Schema:
                 "cleanup.policy",
                 "min.insync.replicas",
                 "unclean.leader.election.enable",
-                DRAIN_KEY,
                 "x",
             ):
                 problems.append(f"Unknown topic config name: {key}")
@@ -55,7 +50,7 @@ class Schema:
         return key == "cleanup.policy"
 
     def default(self, resource_type: int, key: str) -> str | None:
-        return self._defaults.get(key)
+        return {"cleanup.policy": "delete", "min.insync.replicas": "1"}.get(key)
 
     def describe_topic(self, overrides: Mapping[str, str], layers: BrokerLayers) -> list[ConfigEntry]:
         source = ConfigSource.DYNAMIC_TOPIC_CONFIG
@@ -67,11 +62,10 @@ class Harness:
 
     def __init__(self, seed: int = 1, **config: Any) -> None:
         self.timeline = Timeline()
-        settings = replace(ControllerConfig(), **config)
         self.machine = ControllerMachine(
             self.timeline,
-            settings,
-            Schema(settings.min_insync_replicas),
+            replace(ControllerConfig(), **config),
+            Schema(),
             random.Random(seed),
             cluster_id=CLUSTER,
         )
@@ -117,7 +111,7 @@ class Harness:
             current_metadata_offset=len(self.log) if offset is None else offset,
             **fields,
         )
-        return self.do(self.machine.brokers.heartbeat(request, len(self.log), self.now_ms))
+        return self.do(self.machine.brokers.heartbeat(request, self.now_ms))
 
     def brokers(self, *broker_ids: int, **fields: Any) -> None:
         for broker_id in broker_ids:
@@ -130,13 +124,9 @@ class Harness:
 
     def topic(self, name: str, *assignments: list[int]) -> None:
         """Create a topic with given replicas per partition."""
-        answer = self.create_as(name, assignments)
-        assert answer.error_code == 0, answer
-
-    def create_as(self, name: str, assignments: Sequence[list[int]]) -> Any:
-        """Ask for a topic with given replicas per partition; returns the answer."""
         manual = [CreatableReplicaAssignment(partition_index=n, broker_ids=ids) for n, ids in enumerate(assignments)]
-        return self.create(CreatableTopic(name=name, num_partitions=-1, replication_factor=-1, assignments=manual))[0]
+        answers = self.create(CreatableTopic(name=name, num_partitions=-1, replication_factor=-1, assignments=manual))
+        assert answers[0].error_code == 0, answers
 
     def partition(self, name: str, partition_id: int = 0) -> PartitionImage:
         found: PartitionImage = self.state.partitions[(self.state.topic_ids[name], partition_id)]
