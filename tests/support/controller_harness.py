@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 from uuid import UUID
@@ -12,6 +12,7 @@ from odradek.common.errors import ConfigError
 from odradek.common.resource_settings import BrokerLayers, ConfigEntry, ConfigSource, ConfigType
 from odradek.controller.config import ControllerConfig
 from odradek.controller.machine import ControllerMachine
+from odradek.controller.state import DRAIN_KEY
 from odradek.metadata.features import supported_features
 from odradek.metadata.model import PartitionImage
 from odradek.protocol.messages.broker_heartbeat_request import BrokerHeartbeatRequest
@@ -28,7 +29,10 @@ CLUSTER = "test-cluster"
 
 
 class Schema:
-    """Knows three topic settings."""
+    """Knows a few settings."""
+
+    def __init__(self, min_insync_replicas: int = 1) -> None:
+        self._defaults = {"cleanup.policy": "delete", "min.insync.replicas": str(min_insync_replicas)}
 
     def validate(self, resource_type: int, resource_name: str, settings: Mapping[str, str]) -> None:
         problems = []
@@ -38,6 +42,7 @@ class Schema:
                 "cleanup.policy",
                 "min.insync.replicas",
                 "unclean.leader.election.enable",
+                DRAIN_KEY,
                 "x",
             ):
                 problems.append(f"Unknown topic config name: {key}")
@@ -50,7 +55,7 @@ class Schema:
         return key == "cleanup.policy"
 
     def default(self, resource_type: int, key: str) -> str | None:
-        return {"cleanup.policy": "delete", "min.insync.replicas": "1"}.get(key)
+        return self._defaults.get(key)
 
     def describe_topic(self, overrides: Mapping[str, str], layers: BrokerLayers) -> list[ConfigEntry]:
         source = ConfigSource.DYNAMIC_TOPIC_CONFIG
@@ -62,10 +67,11 @@ class Harness:
 
     def __init__(self, seed: int = 1, **config: Any) -> None:
         self.timeline = Timeline()
+        settings = replace(ControllerConfig(), **config)
         self.machine = ControllerMachine(
             self.timeline,
-            replace(ControllerConfig(), **config),
-            Schema(),
+            settings,
+            Schema(settings.min_insync_replicas),
             random.Random(seed),
             cluster_id=CLUSTER,
         )
@@ -111,7 +117,7 @@ class Harness:
             current_metadata_offset=len(self.log) if offset is None else offset,
             **fields,
         )
-        return self.do(self.machine.brokers.heartbeat(request, self.now_ms))
+        return self.do(self.machine.brokers.heartbeat(request, len(self.log), self.now_ms))
 
     def brokers(self, *broker_ids: int, **fields: Any) -> None:
         for broker_id in broker_ids:
@@ -124,9 +130,13 @@ class Harness:
 
     def topic(self, name: str, *assignments: list[int]) -> None:
         """Create a topic with given replicas per partition."""
+        answer = self.create_as(name, assignments)
+        assert answer.error_code == 0, answer
+
+    def create_as(self, name: str, assignments: Sequence[list[int]]) -> Any:
+        """Ask for a topic with given replicas per partition; returns the answer."""
         manual = [CreatableReplicaAssignment(partition_index=n, broker_ids=ids) for n, ids in enumerate(assignments)]
-        answers = self.create(CreatableTopic(name=name, num_partitions=-1, replication_factor=-1, assignments=manual))
-        assert answers[0].error_code == 0, answers
+        return self.create(CreatableTopic(name=name, num_partitions=-1, replication_factor=-1, assignments=manual))[0]
 
     def partition(self, name: str, partition_id: int = 0) -> PartitionImage:
         found: PartitionImage = self.state.partitions[(self.state.topic_ids[name], partition_id)]

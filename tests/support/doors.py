@@ -17,7 +17,7 @@ from odradek.common.metrics import Metrics
 from odradek.common.real_io import RealClock
 from odradek.protocol import codec
 from odradek.protocol.apis import API, ApiKey
-from odradek.protocol.messages.api_versions_response import ApiVersionsResponse
+from odradek.protocol.messages.api_versions_response import ApiVersion, ApiVersionsResponse
 from odradek.protocol.messages.describe_configs_response import DescribeConfigsResponse
 from odradek.protocol.messages.fetch_response import FetchResponse
 from odradek.protocol.messages.heartbeat_request import HeartbeatRequest
@@ -45,7 +45,7 @@ class Doors:
             Handler(ApiKey.SYNC_GROUP, lambda _, request: self._sync(request), 0, 5),
             Handler(ApiKey.FETCH, lambda context, request: self.fetched(), 4, 18),
             Handler(ApiKey.DESCRIBE_CONFIGS, self._raise, 1, 4),
-            Handler(ApiKey.API_VERSIONS, lambda context, request: ApiVersionsResponse(), 0, 5),
+            Handler(ApiKey.API_VERSIONS, lambda context, request: self._versions(), 0, 5),
         )
         routes = {"broker": make_routes(handlers, "broker")}
         limits = config or ConnectionConfig()
@@ -59,8 +59,9 @@ class Doors:
             controller=nothing, quorum=nothing, coordinator=nothing, topic_creator=nothing, routes=routes,
         )  # fmt: skip
         self.dispatcher = Dispatcher(services, limits, connections, routes)
-        self.dispatcher.is_open = is_open
         self.spec = ListenerSpec("PLAINTEXT", "127.0.0.1", 0)
+        if is_open:
+            self.dispatcher.open_doors(self.spec.scope)
         self._server: asyncio.Server | None = None
 
     async def __aenter__(self) -> Doors:
@@ -84,6 +85,16 @@ class Doors:
         await asyncio.sleep(0)
         await settle(lambda: bool(self.connections))
         return found
+
+    def _versions(self) -> ApiVersionsResponse:
+        """What is served here, so that clients that ask first can go on."""
+        routes = self.dispatcher.routes["broker"]
+        return ApiVersionsResponse(
+            api_keys=[
+                ApiVersion(api_key=key, min_version=route.versions.first, max_version=route.versions.last)
+                for key, route in routes.items()
+            ]
+        )
 
     def _heartbeat(self, context: RequestContext, request: HeartbeatRequest) -> Any:
         number, what = request.generation_id, request.group_id

@@ -85,6 +85,12 @@ class BrokerSettings:
     def controller_listener_names(self) -> frozenset[str]:
         return frozenset(name.upper() for name in cast("list[str]", self.values["controller.listener.names"] or []))
 
+    @property
+    def first_controller_listener(self) -> str:
+        """The listener by which nodes talk to controllers: the first of controller.listener.names; "" without any."""
+        names = cast("list[str]", self.values["controller.listener.names"] or [])
+        return names[0].upper() if names else ""
+
     def __getitem__(self, key: str) -> Value:
         return self.values[key]
 

@@ -15,9 +15,9 @@ from typing import Any
 from odradek.common.errors import ApiError, ErrorCode
 from odradek.controller.config import ControllerConfig
 from odradek.controller.partitions import Partitions
-from odradek.controller.state import ControllerState
-from odradek.metadata.features import DIRECTORY_ASSIGNMENT, METADATA_VERSION, supported_features
-from odradek.metadata.model import BrokerImage
+from odradek.controller.state import DRAIN_KEY, ControllerState
+from odradek.metadata.features import CORDONED_LOG_DIRS, DIRECTORY_ASSIGNMENT, METADATA_VERSION, supported_features
+from odradek.metadata.model import BrokerImage, ResourceType
 from odradek.protocol.messages.allocate_producer_ids_request import AllocateProducerIdsRequest
 from odradek.protocol.messages.allocate_producer_ids_response import AllocateProducerIdsResponse
 from odradek.protocol.messages.broker_heartbeat_request import BrokerHeartbeatRequest
@@ -25,6 +25,7 @@ from odradek.protocol.messages.broker_heartbeat_response import BrokerHeartbeatR
 from odradek.protocol.messages.broker_registration_change_record import BrokerRegistrationChangeRecord
 from odradek.protocol.messages.broker_registration_request import BrokerRegistrationRequest
 from odradek.protocol.messages.broker_registration_response import BrokerRegistrationResponse
+from odradek.protocol.messages.config_record import ConfigRecord
 from odradek.protocol.messages.producer_ids_record import ProducerIdsRecord
 from odradek.protocol.messages.register_broker_record import BrokerEndpoint, BrokerFeature, RegisterBrokerRecord
 from odradek.protocol.messages.unregister_broker_record import UnregisterBrokerRecord
@@ -37,11 +38,17 @@ MAX_PRODUCER_ID = (1 << 63) - 1
 
 @dataclass(slots=True)
 class Heard:
-    """When an epoch of a broker was last heard of (monotonic ms), and what it said."""
+    """When an epoch of a broker was last heard of (monotonic ms), and what it said.
+
+    Attributes:
+        metadata_offset: how far it had applied the metadata log, inclusive.
+        shutdown_offset: of the last record that took leadership from it because it stops; -1 while it does not.
+    """
 
     broker_epoch: int
     at_ms: int
     metadata_offset: int = -1
+    shutdown_offset: int = -1
 
 
 class Brokers:
@@ -117,6 +124,11 @@ class Brokers:
             # It may lack what its predecessor had not flushed, unless that one left word of a clean stop (KIP-966).
             unclean = self._state.elr_enabled and request.previous_broker_epoch != old.broker_epoch
             records.extend(self._partitions.broker_leaves(request.broker_id, unclean_shutdown=unclean))
+            if self._state.draining(request.broker_id):
+                records.append(_end_of_drain(request.broker_id))
+        elif old is not None and record.log_dirs:
+            lost = set(old.directories) - set(request.log_dirs)
+            records.extend(self._partitions.directories_leave(request.broker_id, lost))
         return Result(records, BrokerRegistrationResponse(broker_epoch=record.broker_epoch))
 
     def _check_registration(self, request: BrokerRegistrationRequest) -> None:
@@ -159,51 +171,75 @@ class Brokers:
         """A registration is committed: its session begins. Called by the service, not through the log."""
         self.heard[broker_id] = Heard(broker_epoch, now_ms)
 
-    def heartbeat(self, request: BrokerHeartbeatRequest, now_ms: int) -> Result[Any, BrokerHeartbeatResponse]:
+    def heartbeat(
+        self, request: BrokerHeartbeatRequest, next_offset: int, now_ms: int
+    ) -> Result[Any, BrokerHeartbeatResponse]:
         """Hear a broker; unfence it when it has caught up, move its leaders when it wants to stop.
 
+        A broker that stops may go when it leads nothing and every broker that serves has applied the change, so that
+        no client is sent to it any more.
+
+        Args:
+            next_offset: of the first record that this writes.
         Raises:
-            ApiError: BROKER_ID_NOT_REGISTERED, STALE_BROKER_EPOCH.
+            ApiError: BROKER_ID_NOT_REGISTERED, STALE_BROKER_EPOCH; INVALID_REQUEST: cordoned directories not its own.
         """
         broker = self.check_epoch(request.broker_id, request.broker_epoch)
         heard = self.heard.get(broker.broker_id)
         if heard is None or heard.broker_epoch != broker.broker_epoch:
-            heard = self.heard[broker.broker_id] = Heard(broker.broker_epoch, now_ms)
-        heard.at_ms = now_ms
-        heard.metadata_offset = max(heard.metadata_offset, request.current_metadata_offset)
+            heard = Heard(broker.broker_epoch, now_ms)
         caught_up = request.current_metadata_offset >= broker.broker_epoch
-        records: list[Any] = []
+        records: list[Any] = self._directory_changes(broker, request)
         fenced, stop = broker.fenced, False
         if broker.fenced:
-            if request.want_shut_down:
-                stop = True
-            elif not request.want_fence and caught_up:
+            stop = request.want_shut_down
+            # What a lost directory held is decided first: it must not be elected by the same beat.
+            if not stop and not request.want_fence and caught_up and not records:
                 records.append(_registration_change(broker, fenced=-1))
                 records.extend(self._partitions.broker_arrives(broker.broker_id))
                 fenced = False
-        elif request.want_fence:
-            records.extend(self.fence(broker))
+        elif broker.in_controlled_shutdown:
+            stop = not self._partitions.leads_any(broker.broker_id) and self._all_have_seen(heard.shutdown_offset)
+            fenced = stop
+        elif request.want_fence or (request.want_shut_down and not self._partitions.leads_any(broker.broker_id)):
             fenced, stop = True, request.want_shut_down
         elif request.want_shut_down:
-            if not broker.in_controlled_shutdown:
-                records.append(_registration_change(broker, in_controlled_shutdown=1))
-                records.extend(self._partitions.broker_leaves(broker.broker_id))
-            elif not self._partitions.leads_any(broker.broker_id):
-                records.extend(self.fence(broker))
-                fenced, stop = True, True
-        records.extend(self._directory_changes(broker, request))
+            records = [_registration_change(broker, in_controlled_shutdown=1)]
+            records.extend(self._partitions.broker_leaves(broker.broker_id))
+            heard.shutdown_offset = next_offset + len(records) - 1
+        if fenced and not broker.fenced:
+            records = self.fence(broker)
+        heard.at_ms = now_ms
+        heard.metadata_offset = max(heard.metadata_offset, request.current_metadata_offset)
+        if stop:
+            # It is gone once it reads the answer; another process of this id need not wait for a session.
+            self.heard.pop(broker.broker_id, None)
+        else:
+            self.heard[broker.broker_id] = heard
         answer = BrokerHeartbeatResponse(is_caught_up=caught_up, is_fenced=fenced, should_shut_down=stop)
         return Result(records, answer, atomic=False)
+
+    def _all_have_seen(self, offset: int) -> bool:
+        """Whether every broker that serves has told that it has applied the metadata log up to here, inclusive."""
+        serving = (broker for broker in self._state.brokers.values() if broker.active)
+        told = (self.heard.get(broker.broker_id) for broker in serving)
+        return all(heard is not None and heard.metadata_offset >= offset for heard in told)
 
     def _directory_changes(self, broker: BrokerImage, request: BrokerHeartbeatRequest) -> list[Any]:
         level = self._state.metadata_version
         records: list[Any] = []
-        online = [directory for directory in broker.directories if directory not in request.offline_log_dirs]
-        if level >= DIRECTORY_ASSIGNMENT and online and len(online) < len(broker.directories):
-            records.append(_registration_change(broker, log_dirs=online))
+        lost = set(broker.directories) & set(request.offline_log_dirs)
+        if level >= DIRECTORY_ASSIGNMENT and lost:
+            records.extend(self._partitions.directories_leave(broker.broker_id, lost))
+            online = [directory for directory in broker.directories if directory not in lost]
+            if online:  # a broker without any stops by itself
+                records.append(_registration_change(broker, log_dirs=online))
         cordoned = request.cordoned_log_dirs
-        if level >= 30 and cordoned is not None and set(cordoned) != set(broker.cordoned_directories):
-            records.append(_registration_change(broker, cordoned_log_dirs=sorted(cordoned)))
+        if level >= CORDONED_LOG_DIRS and cordoned is not None:
+            if not set(cordoned) <= set(broker.directories):
+                raise ApiError(ErrorCode.INVALID_REQUEST, "a cordoned directory is none of the broker's own")
+            if set(cordoned) != set(broker.cordoned_directories):
+                records.append(_registration_change(broker, cordoned_log_dirs=sorted(cordoned)))
         return records
 
     def check_epoch(self, broker_id: int, broker_epoch: int) -> BrokerImage:
@@ -225,7 +261,10 @@ class Brokers:
         return broker
 
     def fence(self, broker: BrokerImage) -> list[Any]:
-        """Records that take a broker out of service: clients forget it, it leads nothing and is in no in-sync set."""
+        """Records that take a broker out of service: clients forget it, it leads nothing and is in no in-sync set.
+
+        Where nobody else is known to have all, it may stay in the set, or eligible; it leads nothing in any case.
+        """
         records: list[Any] = [_registration_change(broker, fenced=1)]
         records.extend(self._partitions.broker_leaves(broker.broker_id))
         return records
@@ -284,6 +323,12 @@ def _same_disks(old: BrokerImage, request: BrokerRegistrationRequest) -> bool:
     Without this a killed broker that starts at once waits for its own session to expire, 9 s by default.
     """
     return bool(old.directories) and set(old.directories) <= set(request.log_dirs)
+
+
+def _end_of_drain(broker_id: int) -> ConfigRecord:
+    return ConfigRecord(
+        resource_type=int(ResourceType.BROKER), resource_name=str(broker_id), name=DRAIN_KEY, value=None
+    )
 
 
 def _registration_change(broker: BrokerImage, **fields: Any) -> BrokerRegistrationChangeRecord:

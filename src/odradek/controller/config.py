@@ -30,3 +30,14 @@ class ControllerConfig:
     broker_session_timeout_ms: int = option(
         "broker.session.timeout.ms", default=9000, unit="ms", doc="Fence a broker that was silent for so long."
     )
+    auto_leader_rebalance_enable: bool = option(
+        "auto.leader.rebalance.enable",
+        default=True,
+        doc="Give leadership back to preferred leaders from time to time.",
+    )
+    leader_imbalance_check_interval_seconds: int = option(
+        "leader.imbalance.check.interval.seconds",
+        default=300,
+        unit="s",
+        doc="How often the controller looks for leaders that are not the preferred ones.",
+    )

@@ -11,12 +11,12 @@ from typing import Any, Protocol
 
 from odradek.common.errors import ApiError, ConfigError, ErrorCode
 from odradek.common.resource_settings import BrokerLayers, ConfigEntry
+from odradek.controller.eligible import clear_eligible
 from odradek.controller.state import ControllerState
 from odradek.controller.topic_names import check_topic_name
 from odradek.metadata.model import ConfigResource, ResourceType
 from odradek.protocol.messages import alter_configs_response, incremental_alter_configs_response
 from odradek.protocol.messages.alter_configs_request import AlterConfigsRequest
-from odradek.protocol.messages.clear_elr_record import ClearElrRecord
 from odradek.protocol.messages.config_record import ConfigRecord
 from odradek.protocol.messages.create_topics_response import CreatableTopicConfigs
 from odradek.protocol.messages.incremental_alter_configs_request import IncrementalAlterConfigsRequest
@@ -209,7 +209,7 @@ class Configs:
         if self._state.elr_enabled and (MIN_ISR in changed or MIN_ISR in removed):
             # Who is eligible was decided by the old value.
             topic_name = resource[1] if resource[0] == ResourceType.TOPIC else ""
-            records.append(ClearElrRecord(topic_name=topic_name))
+            records.extend(clear_eligible(self._state, topic_name, tracked=True))
         return records
 
     def _check_min_isr(self, resource: ConfigResource, removed: bool) -> None:

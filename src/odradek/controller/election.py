@@ -1,19 +1,21 @@
-"""Who leads a partition: the change of one partition, as a pure function.
+"""Who leads a partition, and which replicas it has: the change of one partition, as a pure function.
 
-Who may lead: a replica of the in-sync set that is acceptable (unfenced, not stopping); failing that one of the
-eligible leader replicas (KIP-966); failing that the last known leader alone; failing that, where unclean elections are
-allowed, any acceptable replica, at the price of what it lacks. Source: KIP-497, KIP-704, KIP-841, KIP-966; Kafka's
+Who may lead: a replica of the in-sync set that is acceptable (unfenced, not stopping, its directory online); failing
+that one of the eligible leader replicas (KIP-966); failing that the last known leader alone; failing that, where
+unclean elections are allowed, any acceptable replica, at the price of what it lacks. A reassignment ends in the change
+that brings its last new replica into the in-sync set (KIP-455). Source: KIP-497, KIP-704, KIP-841, KIP-966; Kafka's
 PartitionChangeBuilder for the order in which they are tried.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field
 from enum import Enum
 from uuid import UUID
 
-from odradek.metadata.model import NO_LEADER, PartitionImage
+from odradek.metadata.features import DIRECTORY_ASSIGNMENT
+from odradek.metadata.model import NO_LEADER, NO_LEADER_CHANGE, UNASSIGNED_DIRECTORY, PartitionImage
 from odradek.protocol.messages.partition_change_record import PartitionChangeRecord
 
 RECOVERED, RECOVERING = 0, 1
@@ -35,13 +37,51 @@ class ElectionRules:
 
     Attributes:
         acceptable: whether a broker may lead now.
-        min_isr: the effective min.insync.replicas, never above the number of replicas.
+        min_isr: the effective min.insync.replicas; more than there are replicas means all of them.
+        draining: whether a broker leads only where no other fit replica does.
+        directory: where a new replica on a broker goes, or UNASSIGNED_DIRECTORY where the broker chooses (KIP-858).
     """
 
     acceptable: Callable[[int], bool]
     min_isr: int
     elr_enabled: bool
     metadata_version: int
+    draining: Callable[[int], bool] = lambda broker_id: False
+    directory: Callable[[int], UUID] = lambda broker_id: UNASSIGNED_DIRECTORY
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """What a partition shall be; None leaves it as it is.
+
+    Attributes:
+        isr: the new in-sync set; replicas, adding, removing: those of a reassignment.
+        recovery_state: what the leader says of its recovery.
+        directories: directories of some of the replicas, by broker.
+        unclean_shutdown: brokers that may have lost records: no longer eligible.
+    """
+
+    isr: Collection[int] | None = None
+    replicas: Collection[int] | None = None
+    adding: Collection[int] | None = None
+    removing: Collection[int] | None = None
+    recovery_state: int | None = None
+    directories: Mapping[int, UUID] = field(default_factory=dict)
+    unclean_shutdown: Collection[int] = ()
+
+
+@dataclass(slots=True)
+class _Plan:
+    """The partition while it is being decided."""
+
+    replicas: tuple[int, ...]
+    isr: tuple[int, ...]
+    adding: tuple[int, ...]
+    removing: tuple[int, ...]
+    elr: tuple[int, ...] = ()
+    last_known: tuple[int, ...] = ()
+    leader: int = NO_LEADER
+    unclean: bool = False
 
 
 def change_partition(
@@ -51,93 +91,152 @@ def change_partition(
     rules: ElectionRules,
     *,
     election: Election = Election.ONLINE,
-    target_isr: Collection[int] | None = None,
-    target_recovery_state: int | None = None,
-    unclean_shutdown: Collection[int] = (),
+    target: Target | None = None,
 ) -> PartitionChangeRecord | None:
-    """The record that gives a partition the wanted in-sync set and a fit leader; None where nothing changes.
+    """The record that makes of a partition what is asked for, with a fit leader; None where nothing changes."""
+    target = target or Target()
+    plan = _Plan(
+        _wanted(target.replicas, partition.replicas),
+        _wanted(target.isr, partition.isr),
+        _wanted(target.adding, partition.adding_replicas),
+        _wanted(target.removing, partition.removing_replicas),
+    )
+    _complete_reassignment(plan)
+    _find_eligible(plan, partition, rules, target.unclean_shutdown)
+    _elect(plan, partition, rules, election)
+    if plan.leader != NO_LEADER and (plan.unclean or plan.leader not in plan.isr):
+        plan.isr = (plan.leader,)
+    if not plan.isr and not rules.elr_enabled:
+        # Nobody else is known to have all: the last of the set stays in it, leading or not.
+        plan.isr = tuple(replica for replica in partition.isr if replica in plan.replicas)
+    _settle_eligible(plan, partition, rules)
+    recovery = partition.leader_recovery_state if target.recovery_state is None else target.recovery_state
+    if plan.unclean:
+        recovery = RECOVERING
+    record = _difference(topic_id, partition_id, partition, rules, plan, recovery)
+    _assign_directories(record, partition, rules, plan.replicas, target.directories)
+    return None if record == PartitionChangeRecord(topic_id=topic_id, partition_id=partition_id) else record
 
-    Args:
-        target_isr: the new in-sync set; None leaves it.
-        target_recovery_state: what the leader says of its recovery; None leaves it.
-        unclean_shutdown: brokers that may have lost records: no longer eligible.
+
+def _wanted(asked: Collection[int] | None, present: tuple[int, ...]) -> tuple[int, ...]:
+    return present if asked is None else tuple(asked)
+
+
+def _complete_reassignment(plan: _Plan) -> None:
+    """Drop the leaving replicas once all new ones are in sync, and somebody who stays is."""
+    if not plan.adding and not plan.removing:
+        return
+    staying = tuple(replica for replica in plan.isr if replica not in plan.removing)
+    if staying and set(plan.adding) <= set(staying):
+        plan.isr = staying
+        plan.replicas = tuple(replica for replica in plan.replicas if replica not in plan.removing)
+        plan.adding = plan.removing = ()
+
+
+def _find_eligible(
+    plan: _Plan, partition: PartitionImage, rules: ElectionRules, unclean_shutdown: Collection[int]
+) -> None:
+    """Who may lead beside the in-sync set: whoever left it while it was below min.insync.replicas."""
+    if not rules.elr_enabled or _enough(plan, rules):
+        return
+    # The old in-sync set is as good as the eligible ones, so it may lead in what follows.
+    candidates = dict.fromkeys((*partition.elr, *partition.isr))
+    plan.elr = tuple(
+        replica
+        for replica in candidates
+        if replica not in plan.isr and replica not in unclean_shutdown and replica in plan.replicas
+    )
+    plan.last_known = tuple(replica for replica in partition.last_known_elr if replica in plan.replicas)
+
+
+def _settle_eligible(plan: _Plan, partition: PartitionImage, rules: ElectionRules) -> None:
+    """What remains eligible after the election.
+
+    While the in-sync set is below min.insync.replicas, those that leave it still hold all that is committed, because
+    the watermark stands still; with enough in sync it moves on without them.
     """
-    isr = tuple(partition.isr if target_isr is None else target_isr)
-    elr = tuple(replica for replica in partition.elr if replica not in unclean_shutdown)
-    if rules.elr_enabled:
-        # The old in-sync set is as good as the eligible ones, so it may lead in what follows.
-        eligible = [replica for replica in (*elr, *partition.isr) if replica not in isr]
-        elr = tuple(dict.fromkeys(replica for replica in eligible if replica not in unclean_shutdown))
-    leader, unclean = _elect(partition, rules, election, isr, elr)
+    if not rules.elr_enabled or plan.unclean or _enough(plan, rules):
+        plan.elr, plan.last_known = (), ()
+        return
+    plan.elr = tuple(replica for replica in plan.elr if replica not in plan.isr)
+    if not plan.isr and partition.leader in plan.replicas:
+        plan.last_known = (partition.leader,)
+
+
+def _enough(plan: _Plan, rules: ElectionRules) -> bool:
+    return len(plan.isr) >= min(rules.min_isr, len(plan.replicas))
+
+
+def _elect(plan: _Plan, partition: PartitionImage, rules: ElectionRules, election: Election) -> None:
+    """Set the leader, and whether it may lack acknowledged records."""
+
+    def fit(group: Collection[int]) -> Sequence[int]:
+        inside = [replica for replica in plan.replicas if replica in group and rules.acceptable(replica)]
+        return [replica for replica in inside if not rules.draining(replica)] or inside
+
+    for group in (plan.isr, plan.elr):
+        candidates = fit(group)
+        if candidates:
+            preferred = plan.replicas[0]
+            if election is Election.PREFERRED and preferred in candidates:
+                plan.leader = preferred
+            else:
+                plan.leader = partition.leader if partition.leader in candidates else candidates[0]
+            return
+    last_known = plan.last_known
+    if rules.elr_enabled and not plan.isr and not plan.elr and len(last_known) == 1 and rules.acceptable(last_known[0]):
+        plan.leader, plan.unclean = last_known[0], True
+    elif election is Election.UNCLEAN:
+        candidates = fit(plan.replicas)
+        if candidates:
+            plan.leader, plan.unclean = candidates[0], True
+
+
+def _difference(
+    topic_id: UUID, partition_id: int, partition: PartitionImage, rules: ElectionRules, plan: _Plan, recovery: int
+) -> PartitionChangeRecord:
     record = PartitionChangeRecord(topic_id=topic_id, partition_id=partition_id)
-    changed = False
-    if leader != partition.leader:
-        record.leader, changed = leader, True
-    if unclean or (leader != NO_LEADER and leader not in isr):
-        isr = (leader,)
-        if unclean and partition.leader_recovery_state == RECOVERED:
-            record.leader_recovery_state, changed = RECOVERING, True
-    if isr != partition.isr and (isr or rules.elr_enabled):
-        record.isr, changed = list(isr), True
-        shrinks = len(isr) < len(partition.isr)
-        if shrinks and rules.metadata_version < NO_EPOCH_BUMP_ON_SHRINK and leader == partition.leader:
-            record.leader = leader
-    if target_recovery_state is not None and target_recovery_state != partition.leader_recovery_state and not unclean:
-        record.leader_recovery_state, changed = target_recovery_state, True
-    if rules.elr_enabled:
-        changed = _track_eligible(record, partition, rules, isr, elr, unclean) or changed
-    return record if changed else None
+    if plan.leader != partition.leader:
+        record.leader = plan.leader
+    if plan.isr != partition.isr:
+        record.isr = list(plan.isr)
+    if plan.replicas != partition.replicas:
+        record.replicas = list(plan.replicas)
+    if plan.adding != partition.adding_replicas:
+        record.adding_replicas = list(plan.adding)
+    if plan.removing != partition.removing_replicas:
+        record.removing_replicas = list(plan.removing)
+    if plan.elr != partition.elr:
+        record.eligible_leader_replicas = list(plan.elr)
+    if plan.last_known != partition.last_known_elr:
+        record.last_known_elr = list(plan.last_known)
+    if recovery != partition.leader_recovery_state:
+        record.leader_recovery_state = recovery
+    gone = set(partition.replicas) - set(plan.replicas)
+    shrunk = len(plan.isr) < len(partition.isr) and rules.metadata_version < NO_EPOCH_BUMP_ON_SHRINK
+    if record.leader == NO_LEADER_CHANGE and (gone or shrunk):
+        # A replica that was taken away must not be heard again: its fetches carry the old leader epoch.
+        record.leader = plan.leader
+    return record
 
 
-def _elect(
-    partition: PartitionImage, rules: ElectionRules, election: Election, isr: tuple[int, ...], elr: tuple[int, ...]
-) -> tuple[int, bool]:
-    """The leader, and whether it may lack acknowledged records."""
-
-    def fit(replica: int) -> bool:
-        return (replica in isr or (rules.elr_enabled and replica in elr)) and rules.acceptable(replica)
-
-    if election is Election.PREFERRED and fit(partition.preferred_leader):
-        return partition.preferred_leader, False
-    if partition.leader != NO_LEADER and fit(partition.leader):
-        return partition.leader, False
-    for group in (isr, elr if rules.elr_enabled else ()):
-        for replica in partition.replicas:
-            if replica in group and rules.acceptable(replica):
-                return replica, False
-    last_known = partition.last_known_elr
-    if rules.elr_enabled and not isr and not elr and len(last_known) == 1 and rules.acceptable(last_known[0]):
-        return last_known[0], True
-    if election is Election.UNCLEAN:
-        for replica in partition.replicas:
-            if rules.acceptable(replica):
-                return replica, True
-    return NO_LEADER, False
-
-
-def _track_eligible(
+def _assign_directories(
     record: PartitionChangeRecord,
     partition: PartitionImage,
     rules: ElectionRules,
-    isr: tuple[int, ...],
-    elr: tuple[int, ...],
-    unclean: bool,
-) -> bool:
-    """Put the eligible replicas into the record; returns whether they changed.
-
-    While the in-sync set is below min.insync.replicas, those that leave it still hold all that is committed, because
-    the watermark stands still.
-    """
-    last_known: tuple[int, ...] = partition.last_known_elr
-    if unclean or len(isr) >= rules.min_isr:
-        elr, last_known = (), ()
-    else:
-        elr = tuple(replica for replica in elr if replica not in isr)
-        if not isr and partition.leader != NO_LEADER:
-            last_known = (partition.leader,)
-    changed = False
-    if elr != partition.elr:
-        record.eligible_leader_replicas, changed = list(elr), True
-    if last_known != partition.last_known_elr:
-        record.last_known_elr, changed = list(last_known), True
-    return changed
+    replicas: tuple[int, ...],
+    given: Mapping[int, UUID],
+) -> None:
+    """Say where each replica lies, where that changes (KIP-858)."""
+    if rules.metadata_version < DIRECTORY_ASSIGNMENT:
+        return
+    directories = []
+    for replica in replicas:
+        if replica in given:
+            directories.append(given[replica])
+        elif replica in partition.replicas:
+            directories.append(partition.directory(replica))
+        else:
+            directories.append(rules.directory(replica))
+    if directories != [partition.directory(replica) for replica in partition.replicas]:
+        record.directories = directories

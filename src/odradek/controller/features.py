@@ -5,8 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 from odradek.common.errors import ApiError, ErrorCode
+from odradek.controller.configs import Configs
+from odradek.controller.eligible import clear_eligible
 from odradek.controller.state import ControllerState
 from odradek.metadata.features import (
+    ELR_VERSION,
     KRAFT_VERSION,
     METADATA_VERSION,
     LevelRange,
@@ -26,8 +29,9 @@ UPGRADE, SAFE_DOWNGRADE, UNSAFE_DOWNGRADE = 1, 2, 3
 class Features:
     """Operations on feature levels."""
 
-    def __init__(self, state: ControllerState) -> None:
+    def __init__(self, state: ControllerState, configs: Configs) -> None:
         self._state = state
+        self._configs = configs
 
     def update(self, request: UpdateFeaturesRequest, version: int) -> Result[Any, UpdateFeaturesResponse]:
         """Finalize other levels. All updates of a request happen, or none.
@@ -91,7 +95,15 @@ class Features:
             raise ApiError(
                 ErrorCode.INVALID_UPDATE_VERSION, f"Invalid update version {level} for feature {name}: {need}."
             )
-        return [] if level == current else [FeatureLevelRecord(name=name, feature_level=level)]
+        if level == current:
+            return []
+        records: list[Any] = [FeatureLevelRecord(name=name, feature_level=level)]
+        if name == ELR_VERSION and current == 0:
+            records.extend(self._configs.safety_records())
+        elif name == ELR_VERSION and level == 0:
+            # Nobody keeps them up to date from here on, and what is out of date must never be elected.
+            records[:0] = clear_eligible(self._state, tracked=False)
+        return records
 
     def _check_supported(self, name: str, level: int) -> None:
         ours = supported_features().get(name)

@@ -12,8 +12,11 @@ from typing import TYPE_CHECKING, Any
 from odradek.controller.brokers import Brokers
 from odradek.controller.config import ControllerConfig
 from odradek.controller.configs import Configs, ConfigSchema
+from odradek.controller.directories import Directories
 from odradek.controller.features import Features
+from odradek.controller.leaders import Leaders
 from odradek.controller.partitions import Partitions
+from odradek.controller.reassignments import Reassignments
 from odradek.controller.state import ControllerState
 from odradek.controller.topics import Topics
 from odradek.metadata.features import DEFAULT_METADATA_VERSION, ELR_VERSION, METADATA_VERSION, default_levels
@@ -46,10 +49,13 @@ class ControllerMachine:
         """
         self.state = ControllerState(timeline)
         self.configs = Configs(self.state, schema)
-        self.features = Features(self.state)
+        self.features = Features(self.state, self.configs)
         self.partitions = Partitions(self.state, config)
+        self.reassignments = Reassignments(self.state, self.partitions)
+        self.leaders = Leaders(self.state, self.partitions)
         self.topics = Topics(self.state, self.configs, config, random)
         self.brokers = Brokers(self.state, self.partitions, config, cluster_id)
+        self.directories = Directories(self.state, self.brokers, self.partitions)
         self._bootstrap = tuple(bootstrap)
 
     def replay(self, record: Any, offset: int) -> None:
@@ -73,7 +79,9 @@ class ControllerMachine:
             records.append(AbortTransactionRecord(reason="the controller that began it is gone"))
         if METADATA_VERSION not in self.state.features:
             records.append(FeatureLevelRecord(name=METADATA_VERSION, feature_level=DEFAULT_METADATA_VERSION))
-        return Result(records, None)
+        # An interrupted reign may have changed what is allowed, and not have elected by it.
+        records.extend(self.partitions.elect_leaderless().records)
+        return Result(records, None, atomic=False)
 
     def _first_records(self) -> list[Any]:
         records = list(self._bootstrap)

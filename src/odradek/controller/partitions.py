@@ -1,22 +1,23 @@
-"""Leaders and in-sync sets: what follows when a broker comes, goes or reports, and elections that are asked for.
+"""Leaders and in-sync sets: what follows when a broker comes, goes or loses a disk, and what leaders report.
 
-AlterPartition (KIP-497, 841, 903), ElectLeaders (KIP-460).
+AlterPartition (KIP-497, 841, 903). Elections that are asked for are in `leaders.py`, reassignments in
+`reassignments.py`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
+from types import MappingProxyType
 from typing import Any
+from uuid import UUID
 
 from odradek.common.errors import ApiError, ErrorCode
 from odradek.controller.config import ControllerConfig
-from odradek.controller.election import RECOVERED, RECOVERING, Election, ElectionRules, change_partition
+from odradek.controller.election import RECOVERED, RECOVERING, Election, ElectionRules, Target, change_partition
 from odradek.controller.state import ControllerState, PartitionKey, TopicEntry
-from odradek.metadata.model import NO_LEADER, PartitionImage, changed_partition
+from odradek.metadata.model import NO_LEADER, UNASSIGNED_DIRECTORY, PartitionImage, changed_partition
 from odradek.protocol.messages import alter_partition_request as alter_request
 from odradek.protocol.messages import alter_partition_response as alter_response
-from odradek.protocol.messages import elect_leaders_response as elect_response
-from odradek.protocol.messages.elect_leaders_request import ElectLeadersRequest
 from odradek.protocol.messages.partition_change_record import PartitionChangeRecord
 from odradek.statemachine.machine import Result
 
@@ -28,32 +29,52 @@ class Partitions:
         self._state = state
         self.config = config
 
-    def min_isr(self, topic_name: str, replica_count: int) -> int:
-        """The effective min.insync.replicas: never more than there are replicas."""
+    def min_isr(self, topic_name: str) -> int:
+        """The min.insync.replicas of a topic, as it is set."""
         text = self._state.topic_config(topic_name, "min.insync.replicas")
-        return min(int(text) if text else self.config.min_insync_replicas, replica_count)
+        return int(text) if text else self.config.min_insync_replicas
 
     def unclean_allowed(self, topic_name: str) -> bool:
         """Whether this topic accepts a leader that may lack records."""
         text = self._state.topic_config(topic_name, "unclean.leader.election.enable")
         return text.lower() == "true" if text else self.config.unclean_leader_election_enable
 
-    def rules(self, topic_name: str, replica_count: int, *, without: int = -1, with_: int = -1) -> ElectionRules:
-        """The rules of one partition, with one broker counted as gone or as there already."""
+    def rules(
+        self,
+        topic_name: str,
+        partition: PartitionImage,
+        *,
+        without: int = -1,
+        with_: int = -1,
+        moved: Mapping[int, UUID] = MappingProxyType({}),
+    ) -> ElectionRules:
+        """The rules of one partition, with one broker counted as gone or as there already.
+
+        Args:
+            moved: directories of replicas that the same operation changes.
+        """
         brokers = self._state.brokers
 
         def acceptable(broker_id: int) -> bool:
-            if broker_id == without:
-                return False
             broker = brokers.get(broker_id)
-            return broker_id == with_ or (broker is not None and broker.active)
+            if broker is None or broker_id == without:
+                return False
+            serves = broker.active or (broker_id == with_ and not broker.in_controlled_shutdown)
+            return serves and broker.has_online(moved.get(broker_id, partition.directory(broker_id)))
 
         return ElectionRules(
             acceptable,
-            self.min_isr(topic_name, replica_count),
+            self.min_isr(topic_name),
             self._state.elr_enabled,
             self._state.metadata_version,
+            draining=self._state.draining,
+            directory=self.default_directory,
         )
+
+    def default_directory(self, broker_id: int) -> UUID:
+        """Where a broker puts a new replica, where it has no choice; else UNASSIGNED_DIRECTORY, and it will say."""
+        broker = self._state.brokers.get(broker_id)
+        return broker.directories[0] if broker is not None and len(broker.directories) == 1 else UNASSIGNED_DIRECTORY
 
     def broker_leaves(self, broker_id: int, *, unclean_shutdown: bool = False) -> list[PartitionChangeRecord]:
         """Records that take a broker out of every in-sync set and leadership.
@@ -61,31 +82,81 @@ class Partitions:
         Args:
             unclean_shutdown: it may have lost what it had not flushed, so it is not eligible either (KIP-966).
         """
-        records = []
-        for key, topic, partition in self._all():
-            inside = broker_id in partition.isr or broker_id == partition.leader
-            if not inside and not (unclean_shutdown and broker_id in partition.elr):
-                continue
-            record = change_partition(
-                *key,
-                partition,
-                self.rules(topic.name, len(partition.replicas), without=broker_id),
-                election=self._online(topic.name),
-                target_isr=[replica for replica in partition.isr if replica != broker_id],
-                unclean_shutdown=(broker_id,) if unclean_shutdown else (),
-            )
-            if record is not None:
-                records.append(record)
-        return records
+        touched = [
+            (key, topic, partition)
+            for key, topic, partition in self.all_partitions()
+            if broker_id in partition.isr
+            or broker_id == partition.leader
+            or (unclean_shutdown and broker_id in partition.elr)
+        ]
+        return self._without(broker_id, touched, (broker_id,) if unclean_shutdown else ())
+
+    def directories_leave(
+        self, broker_id: int, lost: Collection[UUID], *, skip: Collection[PartitionKey] = ()
+    ) -> list[PartitionChangeRecord]:
+        """Records that take a broker out of the partitions that it holds in directories which are gone (KIP-858).
+
+        Args:
+            skip: partitions that the same operation has decided already.
+        """
+        touched = [
+            (key, topic, partition)
+            for key, topic, partition in self.all_partitions()
+            if key not in skip
+            and (broker_id in partition.isr or broker_id == partition.leader)
+            and partition.directory(broker_id) in lost
+        ]
+        return self._without(broker_id, touched)
+
+    def without(
+        self,
+        broker_id: int,
+        key: PartitionKey,
+        partition: PartitionImage,
+        *,
+        unclean_shutdown: Collection[int] = (),
+        directories: dict[int, UUID] | None = None,
+    ) -> PartitionChangeRecord | None:
+        """The record that takes a broker out of one partition's in-sync set and leadership."""
+        topic = self._state.topics[key[0]]
+        return change_partition(
+            *key,
+            partition,
+            self.rules(topic.name, partition, without=broker_id),
+            election=self.online(topic.name),
+            target=Target(
+                isr=[replica for replica in partition.isr if replica != broker_id],
+                unclean_shutdown=unclean_shutdown,
+                directories=directories or {},
+            ),
+        )
+
+    def _without(
+        self,
+        broker_id: int,
+        touched: Collection[tuple[PartitionKey, TopicEntry, PartitionImage]],
+        unclean_shutdown: Collection[int] = (),
+    ) -> list[PartitionChangeRecord]:
+        changes = (
+            self.without(broker_id, key, partition, unclean_shutdown=unclean_shutdown) for key, _, partition in touched
+        )
+        return [record for record in changes if record is not None]
 
     def broker_arrives(self, broker_id: int) -> list[PartitionChangeRecord]:
         """Records that let a broker lead the partitions without a leader that it can lead."""
+        return self._elect_missing(broker_id)
+
+    def elect_leaderless(self) -> Result[Any, None]:
+        """Elect where there is no leader: what may be has changed, as by unclean.leader.election.enable."""
+        return Result(self._elect_missing(), None, atomic=False)
+
+    def _elect_missing(self, arriving: int | None = None) -> list[PartitionChangeRecord]:
         records = []
-        for key, topic, partition in self._all():
-            if partition.leader != NO_LEADER or broker_id not in partition.replicas:
+        for key, topic, partition in self.all_partitions():
+            if partition.leader != NO_LEADER or (arriving is not None and arriving not in partition.replicas):
                 continue
-            rules = self.rules(topic.name, len(partition.replicas), with_=broker_id)
-            record = change_partition(*key, partition, rules, election=self._online(topic.name))
+            rules = self.rules(topic.name, partition, with_=-1 if arriving is None else arriving)
+            record = change_partition(*key, partition, rules, election=self.online(topic.name))
             if record is not None:
                 records.append(record)
         return records
@@ -94,10 +165,12 @@ class Partitions:
         """Whether a broker leads any partition."""
         return any(partition.leader == broker_id for partition in self._state.partitions.values())
 
-    def _online(self, topic_name: str) -> Election:
+    def online(self, topic_name: str) -> Election:
+        """The election that happens by itself in a topic."""
         return Election.UNCLEAN if self.unclean_allowed(topic_name) else Election.ONLINE
 
-    def _all(self) -> Iterator[tuple[PartitionKey, TopicEntry, PartitionImage]]:
+    def all_partitions(self) -> Iterator[tuple[PartitionKey, TopicEntry, PartitionImage]]:
+        """Every partition with its topic."""
         for key, partition in self._state.partitions.items():
             yield key, self._state.topics[key[0]], partition
 
@@ -114,10 +187,15 @@ class Partitions:
             )
         records: list[PartitionChangeRecord] = []
         topics = []
+        seen: set[PartitionKey] = set()
         for asked in request.topics:
             answers = []
             for data in asked.partitions:
+                key = (asked.topic_id, data.partition_index)
                 try:
+                    if key in seen:
+                        raise ApiError(ErrorCode.INVALID_REQUEST, "a partition is named twice")
+                    seen.add(key)
                     answer = self._alter_one(request.broker_id, asked.topic_id, data, records)
                 except ApiError as error:
                     answer = alter_response.PartitionData(partition_index=data.partition_index, error_code=error.code)
@@ -144,14 +222,16 @@ class Partitions:
             topic_id,
             data.partition_index,
             partition,
-            self.rules(topic.name, len(partition.replicas)),
-            election=self._online(topic.name),
-            target_isr=[replica for replica, _ in wanted],
-            target_recovery_state=data.leader_recovery_state,
+            self.rules(topic.name, partition),
+            election=self.online(topic.name),
+            target=Target(isr=[replica for replica, _ in wanted], recovery_state=data.leader_recovery_state),
         )
         if record is not None:
             records.append(record)
             partition = changed_partition(partition, record)
+            if partition.leader != broker_id:
+                # Its report ended a reassignment that takes it away: what it leads by now is told by the metadata.
+                raise ApiError(ErrorCode.NEW_LEADER_ELECTED, f"broker {partition.leader} leads from here on")
         return alter_response.PartitionData(
             partition_index=data.partition_index,
             leader_id=partition.leader,
@@ -191,53 +271,3 @@ class Partitions:
                 )
             if broker_epoch not in (-1, broker.broker_epoch):
                 raise ApiError(ErrorCode.INELIGIBLE_REPLICA, f"broker {broker_id} has started again since")
-
-    def elect_leaders(self, request: ElectLeadersRequest) -> Result[Any, elect_response.ElectLeadersResponse]:
-        """Elect preferred leaders, or any that live (unclean). Null partitions mean all, where only changes are told.
-
-        Raises:
-            ApiError: INVALID_REQUEST for an unknown election type.
-        """
-        kinds = {0: Election.PREFERRED, 1: Election.UNCLEAN}
-        if request.election_type not in kinds:
-            raise ApiError(ErrorCode.INVALID_REQUEST, f"no election type {request.election_type}")
-        election = kinds[request.election_type]
-        asked: dict[str, list[int]] = {}
-        if request.topic_partitions is None:
-            for key, topic, partition in self._all():
-                at_rest = partition.leader in (partition.preferred_leader, NO_LEADER)
-                if partition.leader == NO_LEADER or (election is Election.PREFERRED and not at_rest):
-                    asked.setdefault(topic.name, []).append(key[1])
-        else:
-            for topic_partitions in request.topic_partitions:
-                asked.setdefault(topic_partitions.topic, []).extend(topic_partitions.partitions)
-        records: list[PartitionChangeRecord] = []
-        results = []
-        for topic_name, partition_ids in asked.items():
-            answers = []
-            for partition_id in partition_ids:
-                answer = elect_response.PartitionResult(partition_id=partition_id, error_message=None)
-                try:
-                    records.append(self._elect_one(topic_name, partition_id, election))
-                except ApiError as error:
-                    answer.error_code, answer.error_message = error.code, error.message
-                answers.append(answer)
-            results.append(elect_response.ReplicaElectionResult(topic=topic_name, partition_result=answers))
-        return Result(records, elect_response.ElectLeadersResponse(replica_election_results=results), atomic=False)
-
-    def _elect_one(self, topic_name: str, partition_id: int, election: Election) -> PartitionChangeRecord:
-        topic_id = self._state.topic_ids.get(topic_name)
-        partition = None if topic_id is None else self._state.partitions.get((topic_id, partition_id))
-        if topic_id is None or partition is None:
-            raise ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"{topic_name}-{partition_id} does not exist")
-        if election is Election.PREFERRED and partition.leader == partition.preferred_leader:
-            raise ApiError(ErrorCode.ELECTION_NOT_NEEDED, "the preferred leader leads")
-        if election is Election.UNCLEAN and partition.has_leader:
-            raise ApiError(ErrorCode.ELECTION_NOT_NEEDED, "a leader is there")
-        rules = self.rules(topic_name, len(partition.replicas))
-        record = change_partition(topic_id, partition_id, partition, rules, election=election)
-        if election is Election.PREFERRED and (record is None or record.leader != partition.preferred_leader):
-            raise ApiError(ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE, "the preferred leader is not fit to lead")
-        if record is None:
-            raise ApiError(ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE, "no replica is fit to lead")
-        return record

@@ -8,6 +8,7 @@ served; before that they get NOT_CONTROLLER.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
@@ -15,17 +16,25 @@ from odradek.common.errors import ApiError, ErrorCode, OdradekError
 from odradek.common.ports import Clock
 from odradek.controller.config import ControllerConfig
 from odradek.controller.configs import ConfigSchema
+from odradek.controller.controllers import register_controller
 from odradek.controller.machine import ControllerMachine
+from odradek.controller.state import DRAIN_KEY
 from odradek.protocol.messages.allocate_producer_ids_request import AllocateProducerIdsRequest
 from odradek.protocol.messages.allocate_producer_ids_response import AllocateProducerIdsResponse
 from odradek.protocol.messages.alter_configs_request import AlterConfigsRequest
 from odradek.protocol.messages.alter_configs_response import AlterConfigsResponse
+from odradek.protocol.messages.alter_partition_reassignments_request import AlterPartitionReassignmentsRequest
+from odradek.protocol.messages.alter_partition_reassignments_response import AlterPartitionReassignmentsResponse
 from odradek.protocol.messages.alter_partition_request import AlterPartitionRequest
 from odradek.protocol.messages.alter_partition_response import AlterPartitionResponse
+from odradek.protocol.messages.assign_replicas_to_dirs_request import AssignReplicasToDirsRequest
+from odradek.protocol.messages.assign_replicas_to_dirs_response import AssignReplicasToDirsResponse
 from odradek.protocol.messages.broker_heartbeat_request import BrokerHeartbeatRequest
 from odradek.protocol.messages.broker_heartbeat_response import BrokerHeartbeatResponse
 from odradek.protocol.messages.broker_registration_request import BrokerRegistrationRequest
 from odradek.protocol.messages.broker_registration_response import BrokerRegistrationResponse
+from odradek.protocol.messages.controller_registration_request import ControllerRegistrationRequest
+from odradek.protocol.messages.controller_registration_response import ControllerRegistrationResponse
 from odradek.protocol.messages.create_partitions_request import CreatePartitionsRequest
 from odradek.protocol.messages.create_partitions_response import CreatePartitionsResponse
 from odradek.protocol.messages.create_topics_request import CreateTopicsRequest
@@ -37,6 +46,8 @@ from odradek.protocol.messages.elect_leaders_request import ElectLeadersRequest
 from odradek.protocol.messages.elect_leaders_response import ElectLeadersResponse
 from odradek.protocol.messages.incremental_alter_configs_request import IncrementalAlterConfigsRequest
 from odradek.protocol.messages.incremental_alter_configs_response import IncrementalAlterConfigsResponse
+from odradek.protocol.messages.list_partition_reassignments_request import ListPartitionReassignmentsRequest
+from odradek.protocol.messages.list_partition_reassignments_response import ListPartitionReassignmentsResponse
 from odradek.protocol.messages.unregister_broker_request import UnregisterBrokerRequest
 from odradek.protocol.messages.unregister_broker_response import UnregisterBrokerResponse
 from odradek.protocol.messages.update_features_request import UpdateFeaturesRequest
@@ -51,6 +62,8 @@ if TYPE_CHECKING:
 
 ResponseT = TypeVar("ResponseT")
 Allowed = Callable[[str], bool]
+
+_SETTINGS_OF_ELECTIONS = {"unclean.leader.election.enable", "min.insync.replicas", DRAIN_KEY}
 
 
 class RequestSource(Protocol):
@@ -167,7 +180,9 @@ class ControllerService:
             self._on_failed(error)
             return
         self._ready.set()
-        await self._fence_the_silent(machine, runtime)
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(self._fence_the_silent(machine, runtime))
+            tasks.create_task(self._balance_leaders(machine, runtime))
 
     async def _fence_the_silent(self, machine: ControllerMachine, runtime: Runtime[Any]) -> None:
         """Look for silent brokers a few times per session timeout."""
@@ -179,6 +194,26 @@ class ControllerService:
                     fenced = await runtime.run(lambda: machine.brokers.fence_silent(self._clock.monotonic_ms()))
                 except ApiError:
                     return
+
+    async def _balance_leaders(self, machine: ControllerMachine, runtime: Runtime[Any]) -> None:
+        """Look for leaders that could be better ones, every `leader.imbalance.check.interval.seconds`."""
+        while runtime.active:
+            await asyncio.sleep(self._config.leader_imbalance_check_interval_seconds)
+            more = self._config.auto_leader_rebalance_enable
+            try:
+                await runtime.run(machine.partitions.elect_leaderless)
+                while more:
+                    more = await runtime.run(machine.leaders.balance)
+            except ApiError:
+                return  # the reign is over: the next one looks itself
+
+    async def _follow_settings(self, keys: set[str]) -> None:
+        """Elect by settings that have changed (KAFKA-12670), before the change is answered."""
+        if not keys.isdisjoint(_SETTINGS_OF_ELECTIONS):
+            # Where this fails the reign is over, and the next one begins with it; the settings are committed.
+            with contextlib.suppress(ApiError):
+                await self._run(lambda machine: machine.partitions.elect_leaderless())
+                await self._run(lambda machine: machine.leaders.leave_draining())
 
     def _serving(self) -> tuple[ControllerMachine, Runtime[Any]]:
         if self._machine is None or self._runtime is None or not self._ready.is_set():
@@ -223,13 +258,18 @@ class ControllerService:
         self, request: AlterConfigsRequest, context: RequestSource | None = None
     ) -> AlterConfigsResponse:
         """See `Configs.alter`."""
-        return await self._run(lambda machine: machine.configs.alter(request))
+        answer = await self._run(lambda machine: machine.configs.alter(request))
+        # A setting that is not named any more has changed too.
+        await self._follow_settings(_SETTINGS_OF_ELECTIONS)
+        return answer
 
     async def incremental_alter_configs(
         self, request: IncrementalAlterConfigsRequest, context: RequestSource | None = None
     ) -> IncrementalAlterConfigsResponse:
         """See `Configs.incremental_alter`."""
-        return await self._run(lambda machine: machine.configs.incremental_alter(request))
+        answer = await self._run(lambda machine: machine.configs.incremental_alter(request))
+        await self._follow_settings({entry.name for resource in request.resources for entry in resource.configs})
+        return answer
 
     async def update_features(
         self, request: UpdateFeaturesRequest, context: RequestSource | None = None
@@ -249,11 +289,20 @@ class ControllerService:
         machine.brokers.registered(request.broker_id, answer.broker_epoch, self._clock.monotonic_ms())
         return answer
 
+    async def controller_registration(
+        self, request: ControllerRegistrationRequest, context: RequestSource | None = None
+    ) -> ControllerRegistrationResponse:
+        """See `register_controller`."""
+        return await self._run(lambda machine: register_controller(machine.state, request))
+
     async def broker_heartbeat(
         self, request: BrokerHeartbeatRequest, context: RequestSource | None = None
     ) -> BrokerHeartbeatResponse:
         """See `Brokers.heartbeat`."""
-        return await self._run(lambda machine: machine.brokers.heartbeat(request, self._clock.monotonic_ms()))
+        machine, runtime = self._serving()
+        return await runtime.run(
+            lambda: machine.brokers.heartbeat(request, runtime.next_offset, self._clock.monotonic_ms())
+        )
 
     async def unregister_broker(
         self, request: UnregisterBrokerRequest, context: RequestSource | None = None
@@ -273,11 +322,29 @@ class ControllerService:
         """See `Partitions.alter_partition`."""
         return await self._run(lambda machine: machine.partitions.alter_partition(request))
 
+    async def assign_replicas_to_dirs(
+        self, request: AssignReplicasToDirsRequest, context: RequestSource | None = None
+    ) -> AssignReplicasToDirsResponse:
+        """See `Directories.assign`."""
+        return await self._run(lambda machine: machine.directories.assign(request))
+
     async def elect_leaders(
         self, request: ElectLeadersRequest, context: RequestSource | None = None
     ) -> ElectLeadersResponse:
-        """See `Partitions.elect_leaders`."""
-        return await self._run(lambda machine: machine.partitions.elect_leaders(request), request.timeout_ms)
+        """See `Leaders.elect_leaders`."""
+        return await self._run(lambda machine: machine.leaders.elect_leaders(request), request.timeout_ms)
+
+    async def alter_partition_reassignments(
+        self, request: AlterPartitionReassignmentsRequest, context: RequestSource | None = None
+    ) -> AlterPartitionReassignmentsResponse:
+        """See `Reassignments.alter`."""
+        return await self._run(lambda machine: machine.reassignments.alter(request), request.timeout_ms)
+
+    async def list_partition_reassignments(
+        self, request: ListPartitionReassignmentsRequest, context: RequestSource | None = None
+    ) -> ListPartitionReassignmentsResponse:
+        """See `Reassignments.list_moves`."""
+        return await self._run(lambda machine: machine.reassignments.list_moves(request), request.timeout_ms)
 
     async def describe_quorum(self, context: RequestSource | None = None) -> DescribeQuorumResponse:
         """See `RaftDriver.describe`."""

@@ -39,6 +39,10 @@ class TopicEntry:
 
 PartitionKey = tuple[UUID, int]
 
+# A broker's own dynamic setting, not one of Kafka's: present while the broker hands over its work before a stop. Its
+# value is the wall-clock time (ms) at which it is expected back, or -1. See docs/adr/0006-drain.md.
+DRAIN_KEY = "odradek.drain.until.ms"
+
 
 class ControllerState:
     """The controller's collections, by kind."""
@@ -72,6 +76,10 @@ class ControllerState:
     def transaction_open(self) -> bool:
         """Whether the log ends inside a metadata transaction that never ended."""
         return self._transaction.open
+
+    def draining(self, broker_id: int) -> bool:
+        """Whether a broker hands over its work before a stop."""
+        return DRAIN_KEY in self.configs.get((int(ResourceType.BROKER), str(broker_id)), {})
 
     def topic_partitions(self, topic: TopicEntry) -> Iterator[tuple[int, PartitionImage]]:
         """A topic's partitions by number."""

@@ -188,6 +188,12 @@ class Topics:
                     ErrorCode.INVALID_REPLICA_ASSIGNMENT,
                     f"The manual partition assignment includes broker {broker_id}, but no such broker is registered.",
                 )
+            if self._state.brokers[broker_id].cordoned:
+                raise ApiError(
+                    ErrorCode.INVALID_REPLICA_ASSIGNMENT,
+                    f"The manual partition assignment includes broker {broker_id}, whose log directories are all "
+                    "cordoned.",
+                )
         if factor is not None and len(replicas) != factor:
             raise ApiError(
                 ErrorCode.INVALID_REPLICA_ASSIGNMENT,
@@ -203,9 +209,10 @@ class Topics:
 
     def _usable_brokers(self) -> list[UsableBroker]:
         return [
-            UsableBroker(broker.broker_id, broker.rack, not broker.active)
+            # One that drains is the last choice too, and never the first replica.
+            UsableBroker(broker.broker_id, broker.rack, not broker.active or self._state.draining(broker.broker_id))
             for broker in self._state.brokers.values()
-            if not broker.directories or set(broker.directories) - set(broker.cordoned_directories)
+            if not broker.cordoned
         ]
 
     def _new_topic_id(self) -> UUID:
@@ -225,7 +232,7 @@ class Topics:
         partition = PartitionImage(
             replicas=replicas,
             isr=isr or replicas[:1],
-            leader=isr[0] if isr else -1,
+            leader=next((each for each in isr if not self._state.draining(each)), isr[0] if isr else -1),
             leader_epoch=0,
             partition_epoch=0,
             directories=tuple(directories),

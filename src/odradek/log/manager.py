@@ -165,6 +165,14 @@ class LogManager:
             config = LogConfig.from_overrides(self.base_config, overrides(match["topic"]))
             self._open_log(log_dir, directory, topic_partition, config)
 
+    def read_clean_epochs(self) -> None:
+        """Look which broker epochs stopped cleanly, before `load` takes the markers away."""
+        for log_dir in self.dirs.values():
+            try:
+                log_dir.clean_broker_epoch = self._read_clean_epoch(log_dir.path / CLEAN_SHUTDOWN)
+            except OSError:
+                log_dir.clean_broker_epoch = -1
+
     def _read_clean_epoch(self, marker: Path) -> int:
         try:
             return int(json.loads(read_file(self.disk, marker))["brokerEpoch"])

@@ -137,6 +137,17 @@ class BrokerImage:
         """The endpoint of a listener by its name, exactly as registered."""
         return next((endpoint for endpoint in self.endpoints if endpoint.name == listener_name), None)
 
+    def has_online(self, directory: UUID) -> bool:
+        """Whether a replica in this directory is there: one of ours, or one of which nobody knows better (KIP-858)."""
+        if directory in (UNASSIGNED_DIRECTORY, MIGRATING_DIRECTORY) or not self.directories:
+            return directory != LOST_DIRECTORY
+        return directory in self.directories
+
+    @property
+    def cordoned(self) -> bool:
+        """Whether none of its directories takes new replicas (KIP-1066)."""
+        return bool(self.directories) and set(self.directories) <= set(self.cordoned_directories)
+
     @property
     def active(self) -> bool:
         """Whether it may lead and be in sync: neither fenced nor about to stop (KIP-841)."""

@@ -1,9 +1,10 @@
 """One node: builds every part of a broker, a controller, or both, starts them in order, and stops them in reverse.
 
-Order of the start, each step needing the one before: storage is checked and locked; the metadata log is replayed and
-the quorum led; the logs are loaded under the topics' settings; partitions and coordinators follow the metadata; the
-listeners are bound; the broker registers; and when the cluster counts it in, clients are served. `process.run` builds
-the real clock, disk, network and randomness; a simulation passes its own.
+Order of the start, each step needing the one before: storage is checked and locked; the listeners are bound; the
+metadata log is opened, and the quorum's nodes are answered. A controller is then up. A broker registers, and when it
+has seen its registration, its logs are loaded under the topics' settings; partitions and coordinators follow the
+metadata; and when the cluster counts it in, clients are served. `process.run` builds the real clock, disk, network and
+randomness; a simulation passes its own.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from random import Random
 from typing import Any, TypeVar, cast
 from uuid import UUID
 
+from odradek.client.controller_channel import ControllerChannel
 from odradek.common.broker_settings import BrokerSettings
 from odradek.common.errors import StorageError
 from odradek.common.listeners import WILDCARDS
@@ -40,12 +42,15 @@ from odradek.protocol.messages import broker_registration_request as registratio
 from odradek.raft.config import RaftConfig
 from odradek.raft.driver import RaftDriver
 from odradek.raft.metadata_log import DIRECTORY as METADATA_LOG
+from odradek.raft.peers import QuorumPeers
 from odradek.raft.snapshot import read_bootstrap
-from odradek.raft.voters import ReplicaKey, VoterSet, parse_static_voters
+from odradek.raft.voters import ReplicaKey
 from odradek.replica.config import ReplicaConfig
 from odradek.replica.manager import ReplicaManager
 from odradek.server.connection import Connection
 from odradek.server.context import BrokerServices
+from odradek.server.controller_gateway import ChannelConfig, ControllerGateway
+from odradek.server.controller_registration import ControllerRegistration, controller_registration_request
 from odradek.server.dispatch import Dispatcher, make_routes
 from odradek.server.fetch_sessions import FetchSessionCache, FetchSessionConfig
 from odradek.server.format import Storage, check_storage, format_missing, random_id
@@ -57,10 +62,9 @@ from odradek.server.membership import Membership, MembershipConfig
 from odradek.server.metrics_page import MetricsConnection, node_families
 from odradek.server.options import CONFIG_CLASSES
 from odradek.server.producer_ids import ProducerIdBlocks
-from odradek.server.replication import Replication
+from odradek.server.quorum_settings import controller_endpoints, quorum_bootstrap, quorum_voters
 from odradek.server.upkeep import Upkeep, UpkeepConfig
 
-CONTROLLER_START_S = 60
 RecordT = TypeVar("RecordT")
 _log = get_logger("server.broker")
 
@@ -95,7 +99,7 @@ class Broker:
         self._started: list[str] = []
         self.failure: asyncio.Future[BaseException] = asyncio.get_running_loop().create_future()
         self.specs = listener_specs(settings)
-        check_served(settings, self.specs)
+        check_served(self.specs)
 
     # -- starting -----------------------------------------------------------------------------------------------
 
@@ -123,25 +127,31 @@ class Broker:
         self._build_doors(storage)
         self._started.append("storage")
         self._lock_storage()
+        await self._listen()
         await self.raft.start()
         self._started.append("raft")
-        async with asyncio.timeout(CONTROLLER_START_S):
-            await self._unless_failed(self.controller.wait_active())
+        self.dispatcher.open_doors("controller")
+        self.publisher.subscribe(self._on_metadata)
+        if self.controller is not None:
+            self.publisher.subscribe(self.controller_registration.on_metadata)
         if "broker" in settings.roles:
-            await self._load_logs()
-            self.publisher.subscribe(self.replicas.on_metadata)
-            self.publisher.subscribe(self.coordinator.on_metadata)
-            self.publisher.subscribe(self._on_metadata)
-            self._remove_strays()
-        self._started.append("logs")
-        await self._listen()
-        if "broker" in settings.roles:
-            await self._unless_failed(self.membership.join(self._registration(storage)))
-            self.services.producer_ids.broker_epoch = self.membership.broker_epoch
-            self.replication.start()
+            await self._join(storage)
         self.upkeep.start()
         self._started.append("upkeep")
-        self.dispatcher.open_doors()
+        self.dispatcher.open_doors("broker")
+
+    async def _join(self, storage: Storage) -> None:
+        """Become a broker of the cluster. Nothing is decided about logs before we have seen our own registration: what
+        was known here of topics may be as old as the last stop."""
+        self.log_manager.read_clean_epochs()
+        await self._unless_failed(self.membership.register(self._registration(storage), self.publisher))
+        await self._load_logs()
+        self.publisher.subscribe(self.replicas.on_metadata)
+        self.publisher.subscribe(self.coordinator.on_metadata)
+        self._remove_strays()
+        self._started.append("logs")
+        self.services.producer_ids.broker_epoch = self.membership.broker_epoch
+        await self._unless_failed(self.membership.join())
 
     def _build_quorum(self, storage: Storage) -> None:
         """The metadata log, who reads it, and the controller that writes it."""
@@ -149,16 +159,19 @@ class Broker:
         metadata_dir = Path(settings.metadata_log_dir)
         self.rules = SettingRules(settings, option_docs(CONFIG_CLASSES))
         self.publisher = MetadataPublisher(storage.cluster_id)
-        self.controller = ControllerService(
-            clock,
-            self._random,
-            settings.build(ControllerConfig),
-            self.rules,
-            cluster_id=storage.cluster_id,
-            bootstrap=read_bootstrap(disk, metadata_dir),
-            on_failed=self._failed,
-        )
-        voters = _static_voters(settings)
+        self.controller: ControllerService | None = None
+        if "controller" in settings.roles:
+            self.controller = ControllerService(
+                clock,
+                self._random,
+                settings.build(ControllerConfig),
+                self.rules,
+                cluster_id=storage.cluster_id,
+                bootstrap=read_bootstrap(disk, metadata_dir),
+                on_failed=self._failed,
+            )
+        voters = quorum_voters(settings)
+        endpoints = controller_endpoints(self.specs.values(), voters.get(settings.node_id), self._hostname)
         self.raft = RaftDriver(
             disk,
             clock,
@@ -169,11 +182,42 @@ class Broker:
             cluster_id=storage.cluster_id,
             config=settings.build(RaftConfig),
             publisher=self.publisher,
-            on_elected=self.controller.elected,
-            on_resigned=self.controller.resigned,
+            peers=QuorumPeers(self._network, settings.node_id),
+            bootstrap=quorum_bootstrap(settings),
+            listener_name=settings.first_controller_listener,
+            endpoints=endpoints,
+            on_elected=self.controller.elected if self.controller is not None else lambda leader_epoch: None,
+            on_resigned=self.controller.resigned if self.controller is not None else lambda: None,
+            on_leader_change=lambda _: self.gateway.leader_changed(),
             on_failed=self._failed,
         )
-        self.controller.attach(self.raft)
+        if self.controller is not None:
+            self.controller.attach(self.raft)
+        self.gateway = self._build_gateway()
+        self.controller_registration = ControllerRegistration(
+            self.gateway,
+            controller_registration_request(
+                settings.node_id, random_id(self._random), self.specs.values(), endpoints, supported_features()
+            ),
+        )
+
+    def _build_gateway(self) -> ControllerGateway:
+        """The way to the active controller: what clients asked has a connection of its own, as in Kafka, so that a
+        heartbeat does not wait behind the creation of many topics."""
+        config = self.settings.build(ChannelConfig)
+
+        def channel(name: str) -> ControllerChannel:
+            return ControllerChannel(
+                self._network,
+                self.raft.leader,
+                client_id=f"{name}-{self.settings.node_id}",
+                connect_timeout_ms=config.connect_timeout_ms,
+                request_timeout_ms=config.answer_timeout_ms,
+            )
+
+        return ControllerGateway(
+            self.controller, channel("broker"), channel("forwarding"), self._clock, lambda: self.raft.leads
+        )
 
     def _build_replicas(self, storage: Storage) -> None:
         """The logs, the partitions over them, and the coordinators that live in partitions."""
@@ -187,9 +231,8 @@ class Broker:
             self.log_manager,
             fetch_max_bytes=settings.build(ReplicaConfig).fetch_max_bytes,
             on_storage_failed=self._storage_failed,
-            monotonic_ms=clock.monotonic_ms,
         )
-        self.topic_creator = TopicCreator(settings.build(AutoCreateConfig), self.controller, self.publisher)
+        self.topic_creator = TopicCreator(settings.build(AutoCreateConfig), self.gateway, self.publisher)
         self.coordinator = GroupCoordinator(
             settings.build(GroupConfig),
             node_id=settings.node_id,
@@ -216,8 +259,8 @@ class Broker:
             log_manager=self.log_manager,
             replicas=self.replicas,
             fetch_sessions=FetchSessionCache(settings.build(FetchSessionConfig), self._random, clock.monotonic_ms),
-            producer_ids=ProducerIdBlocks(self.controller, settings.node_id),
-            controller=self.controller,
+            producer_ids=ProducerIdBlocks(self.gateway, settings.node_id),
+            controller=self.gateway,
             quorum=self.raft,
             coordinator=self.coordinator,
             topic_creator=self.topic_creator,
@@ -228,20 +271,11 @@ class Broker:
         self.dispatcher = Dispatcher(self.services, connection_config, connections, routes)
         self.membership = Membership(
             settings.build(MembershipConfig),
-            self.controller,
+            self.gateway,
             broker_id=settings.node_id,
             metadata_offset=lambda: self.publisher.image.offset,
             offline_dirs=self._offline_dirs,
             on_failed=self._failed,
-        )
-        self.replication = Replication(
-            settings,
-            clock,
-            self._network,
-            self.replicas,
-            self.publisher,
-            broker_epoch=lambda: self.membership.broker_epoch,
-            send_alter_partition=self.controller.alter_partition,
         )
         self.upkeep = Upkeep(
             settings.build(UpkeepConfig), clock, self._disk, self.log_manager, self.replicas, self.dispatcher
@@ -358,10 +392,10 @@ class Broker:
         current = self._current_settings(image)
         self.services.settings = current
         self.replicas.base_config_changed(current.build(LogConfig), image)
-        self.controller.update_config(current.build(ControllerConfig))
+        if self.controller is not None:
+            self.controller.update_config(current.build(ControllerConfig))
         self.dispatcher.change_limits(current.build(ConnectionConfig))
         self.upkeep.change_config(current.build(UpkeepConfig))
-        self.replication.change_settings(current)
 
     def _offline_dirs(self) -> list[UUID]:
         return [each.directory_id for each in self.log_manager.directories if each.offline]
@@ -399,14 +433,16 @@ class Broker:
         self._close_listeners()
         if not started:
             return
-        steps: list[Callable[[], Awaitable[None]]] = [self.membership.stop, self.replication.stop]
+        steps: list[Callable[[], Awaitable[None]]] = [self.membership.stop]
         if "upkeep" in started:
             steps.append(self.upkeep.stop)
         steps.append(self.dispatcher.close)
         if "logs" in started:
             producer_ids = self.services.producer_ids
             steps += [self.coordinator.close, self.replicas.close, self.topic_creator.close, producer_ids.close]
-        steps.append(self.controller.stop)
+        steps += [self.controller_registration.stop, self.gateway.close]
+        if self.controller is not None:
+            steps.append(self.controller.stop)
         if "raft" in started:
             steps.append(self.raft.stop)
         steps.append(self._close_logs if clean and "logs" in started else self._unlock_logs)
@@ -433,9 +469,3 @@ class Broker:
         for listener in self._listeners:
             listener.close()
         self._listeners.clear()
-
-
-def _static_voters(settings: BrokerSettings) -> VoterSet:
-    voters = cast("list[str]", settings["controller.quorum.voters"] or [])
-    names = [spec for spec in settings.listeners if spec.name in settings.controller_listener_names]
-    return parse_static_voters(",".join(voters), names[0].name if names else "")

@@ -249,7 +249,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def _may_begin(self, outbound: Outbound) -> bool:
         return (
-            self._dispatcher.is_open
+            self.listener.scope in self._dispatcher.open_scopes
             and not self._exclusive
             and not self._closing
             and outbound.pending_bytes < MAX_UNSENT_BYTES
@@ -323,12 +323,12 @@ class Connection(asyncio.BufferedProtocol):
             wait: asyncio.Future[Any] = outcome
             self._waits[wait] = None
         else:
-            self._exclusive = True
+            self._exclusive = not route.overlapping
             wait = self._dispatcher.start_task(outcome)
 
         def finished(done: asyncio.Future[Any]) -> None:
             self._waits.pop(done, None)
-            if done is not outcome:
+            if done is not outcome and not route.overlapping:
                 self._exclusive = False
             if done.cancelled():
                 slot.chunks = []

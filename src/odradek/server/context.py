@@ -18,9 +18,11 @@ if TYPE_CHECKING:
     from odradek.common.metrics import Metrics
     from odradek.common.resource_settings import SettingRules
     from odradek.log.manager import LogManager
+    from odradek.protocol.messages.request_header import RequestHeader
     from odradek.raft.driver import RaftDriver
     from odradek.replica.manager import ReplicaManager
     from odradek.server.connection import Connection
+    from odradek.server.controller_gateway import ControllerGateway
     from odradek.server.dispatch import Route
     from odradek.server.fetch_sessions import FetchSessionCache
     from odradek.server.forwarding import TopicCreator
@@ -37,7 +39,7 @@ class BrokerServices:
         settings: the file's, with what was changed at run time above it.
         setting_rules: what a setting may be, and how settings are described.
         publisher: holds the newest `MetadataImage`; `image` is the short way to it.
-        controller: what answers the controller's APIs (`controller.service.ControllerService`, one method per API).
+        controller: what answers the controller's APIs, wherever it is (one method per API).
         quorum: this node's replica of the metadata log; answers the quorum's APIs.
         coordinator: what answers the group APIs (`coordinator.group.service.GroupCoordinator`).
         topic_creator: makes topics that were asked for without being there.
@@ -55,7 +57,7 @@ class BrokerServices:
     replicas: ReplicaManager
     fetch_sessions: FetchSessionCache
     producer_ids: ProducerIdBlocks
-    controller: Any
+    controller: ControllerGateway
     quorum: RaftDriver
     coordinator: Any
     topic_creator: TopicCreator
@@ -102,3 +104,34 @@ class RequestContext:
     def principal(self) -> str:
         """Who asks, as `User:name`."""
         return self.connection.principal
+
+    @property
+    def on_controller_listener(self) -> bool:
+        """Whether this came in where nodes of the cluster, and administrators, talk to the controller itself."""
+        return self.connection.listener.scope == "controller"
+
+
+class ForwardedContext(RequestContext):
+    """A client's request that a broker passed on in an envelope: who asks, and from where, is the client."""
+
+    __slots__ = ("_client_address", "_principal")
+
+    def __init__(self, envelope: RequestContext, header: RequestHeader, principal: str, client_address: str) -> None:
+        super().__init__(
+            envelope.broker,
+            envelope.connection,
+            header.request_api_key,
+            header.request_api_version,
+            header.correlation_id,
+            header.client_id or "",
+        )
+        self._principal = principal
+        self._client_address = client_address
+
+    @property
+    def client_address(self) -> str:
+        return self._client_address
+
+    @property
+    def principal(self) -> str:
+        return self._principal

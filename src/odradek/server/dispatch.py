@@ -43,6 +43,8 @@ class Handler:
             or a future of it; a coroutine function has its connection to itself until it returns.
         min_version, max_version: inclusive, those that are served.
         advertised_min: what ApiVersions says instead of min_version, for Produce alone.
+        overlapping: a coroutine that leaves its connection to the requests behind it, for what nodes of the cluster
+            send on behalf of many: one that waits for a commit must not hold up the others. Answers stay in order.
         listeners: where it is served: "broker", "controller".
     """
 
@@ -52,6 +54,7 @@ class Handler:
     max_version: int
     listeners: frozenset[str] = frozenset({"broker"})
     advertised_min: int | None = None
+    overlapping: bool = False
 
 
 @dataclass(slots=True, eq=False)
@@ -65,6 +68,7 @@ class Route:
     handle: Callable[[RequestContext, Any], Any]
     request: type[Message]
     response: type[Message]
+    overlapping: bool = False
     request_count: int = 0
     error_count: int = 0
     request_bytes: int = 0
@@ -104,6 +108,7 @@ def make_routes(handlers: Iterable[Handler], scope: str) -> dict[int, Route]:
             handler.handle,
             spec.request,
             spec.response,
+            handler.overlapping,
         )
     return routes
 
@@ -120,11 +125,11 @@ class Dispatcher:
     used_buffers: UsedBuffers = field(default_factory=UsedBuffers)
     # Ordered, as all that is walked over: the same run must take the same way.
     tasks: dict[asyncio.Task[Any], None] = field(default_factory=dict)
-    is_open: bool = False
+    open_scopes: set[str] = field(default_factory=set)
 
-    def open_doors(self) -> None:
-        """Serve requests; those that came earlier have waited."""
-        self.is_open = True
+    def open_doors(self, scope: str) -> None:
+        """Serve requests on one kind of listener; those that came earlier have waited."""
+        self.open_scopes.add(scope)
         for connection in self.connections:
             connection.go_on()
 

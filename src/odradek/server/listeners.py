@@ -159,7 +159,7 @@ def listener_specs(settings: BrokerSettings) -> dict[str, ListenerSpec]:
     return specs
 
 
-def check_served(settings: BrokerSettings, specs: Mapping[str, ListenerSpec]) -> None:
+def check_served(specs: Mapping[str, ListenerSpec]) -> None:
     """Refuse what this release cannot serve; raises ConfigError."""
     names = {number: name for name, number in SECURITY_PROTOCOLS.items()}
     problems = [
@@ -167,7 +167,5 @@ def check_served(settings: BrokerSettings, specs: Mapping[str, ListenerSpec]) ->
         for spec in specs.values()
         if spec.security_protocol
     ]
-    if "controller" not in settings.roles:
-        problems.append("process.roles=broker: a broker without a controller in the same node is not served yet")
     if problems:
         raise ConfigError(problems)

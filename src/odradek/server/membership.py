@@ -9,15 +9,20 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING
 from uuid import UUID
 
 from odradek.common.config import config, option
 from odradek.common.errors import ApiError, ErrorCode, OdradekError
 from odradek.common.log_lines import get_logger
+from odradek.metadata.publisher import MetadataPublisher
 from odradek.protocol.messages.broker_heartbeat_request import BrokerHeartbeatRequest
 from odradek.protocol.messages.broker_heartbeat_response import BrokerHeartbeatResponse
 from odradek.protocol.messages.broker_registration_request import BrokerRegistrationRequest
+from odradek.server.forwarding import wait_until_seen
+
+if TYPE_CHECKING:
+    from odradek.server.controller_gateway import ControllerGateway
 
 RETRY_MS = 100
 # A broker that asked to stop asks again so often, until the controller has moved its leaders.
@@ -51,7 +56,7 @@ class Membership:
     def __init__(
         self,
         config: MembershipConfig,
-        controller: Any,
+        controller: ControllerGateway,
         *,
         broker_id: int,
         metadata_offset: Callable[[], int],
@@ -60,7 +65,7 @@ class Membership:
     ) -> None:
         """
         Args:
-            controller: has `broker_registration` and `broker_heartbeat`, as `controller.service.ControllerService`.
+            controller: the way to the active controller.
             metadata_offset: of the image that this broker goes by.
             offline_dirs: ids of log directories whose disk failed.
             on_failed: told when the cluster refuses this broker for good.
@@ -74,19 +79,39 @@ class Membership:
         self._beating: asyncio.Task[None] | None = None
         self.broker_epoch = -1
 
-    async def join(self, registration: BrokerRegistrationRequest) -> None:
-        """Register, wait until the controller counts this broker as caught up, and keep beating.
+    async def register(self, registration: BrokerRegistrationRequest, publisher: MetadataPublisher) -> None:
+        """Register, and wait until our own view of the cluster has the registration.
 
         Raises:
             ApiError: the registration is refused, or no controller answers in time.
         """
-        async with asyncio.timeout(self._config.registration_timeout_ms / 1000):
-            self.broker_epoch = await self._register(registration)
-            answer = await self._beat()
-            while answer.is_fenced:
-                await asyncio.sleep(RETRY_MS / 1000)
+        try:
+            async with asyncio.timeout(self._config.registration_timeout_ms / 1000):
+                self.broker_epoch = await self._register(registration)
+                while not await wait_until_seen(publisher, lambda image: image.offset >= self.broker_epoch):
+                    _log.info("waiting for the cluster's metadata", at=publisher.image.offset, to=self.broker_epoch)
+        except TimeoutError:
+            raise ApiError(ErrorCode.REQUEST_TIMED_OUT, self._late("no active controller was found")) from None
+
+    async def join(self) -> None:
+        """Wait until the controller counts this broker as caught up, and keep beating.
+
+        Raises:
+            ApiError: no controller answers in time, or the cluster no longer knows this broker.
+        """
+        try:
+            async with asyncio.timeout(self._config.registration_timeout_ms / 1000):
                 answer = await self._beat()
-        self._beating = asyncio.get_running_loop().create_task(self._keep_beating(registration))
+                while answer.is_fenced:
+                    await asyncio.sleep(RETRY_MS / 1000)
+                    answer = await self._beat()
+        except TimeoutError:
+            raise ApiError(ErrorCode.REQUEST_TIMED_OUT, self._late("the controller keeps this broker fenced")) from None
+        self._beating = asyncio.get_running_loop().create_task(self._keep_beating())
+
+    def _late(self, why: str) -> str:
+        limit_ms = self._config.registration_timeout_ms
+        return f"{why} within initial.broker.registration.timeout.ms ({limit_ms}): is the quorum up?"
 
     async def leave(self) -> None:
         """Ask the controller to take all leadership away, and stop beating. Never raises: we stop in any case."""
@@ -120,10 +145,9 @@ class Membership:
                     raise
                 await asyncio.sleep(RETRY_MS / 1000)
             else:
-                epoch: int = answer.broker_epoch
-                return epoch
+                return answer.broker_epoch
 
-    async def _keep_beating(self, registration: BrokerRegistrationRequest) -> None:
+    async def _keep_beating(self) -> None:
         while True:
             await asyncio.sleep(self._config.heartbeat_interval_ms / 1000)
             try:
@@ -144,5 +168,4 @@ class Membership:
             want_shut_down=want_shut_down,
             offline_log_dirs=list(self._offline_dirs()),
         )
-        answer: BrokerHeartbeatResponse = await self._controller.broker_heartbeat(request)
-        return answer
+        return await self._controller.broker_heartbeat(request)

@@ -7,7 +7,8 @@ from odradek.controller.config import ControllerConfig
 from odradek.coordinator.group.config import GroupConfig
 from odradek.log.config import LogConfig
 from odradek.raft.config import RaftConfig
-from odradek.replica.config import FetcherConfig, ReplicaConfig
+from odradek.replica.config import ReplicaConfig
+from odradek.server.controller_gateway import ChannelConfig
 from odradek.server.fetch_sessions import FetchSessionConfig
 from odradek.server.forwarding import AutoCreateConfig
 from odradek.server.listeners import ConnectionConfig
@@ -17,9 +18,9 @@ from odradek.server.upkeep import UpkeepConfig
 # A test holds this list complete.
 CONFIG_CLASSES: tuple[type, ...] = (
     AutoCreateConfig,
+    ChannelConfig,
     ConnectionConfig,
     ControllerConfig,
-    FetcherConfig,
     FetchSessionConfig,
     GroupConfig,
     LogConfig,

@@ -86,7 +86,7 @@ def test_heartbeats_of_strangers_and_of_the_past() -> None:
         (1, harness.state.brokers[1].broker_epoch - 1, ErrorCode.STALE_BROKER_EPOCH),
     ):
         with pytest.raises(ApiError) as caught:
-            harness.machine.brokers.heartbeat(BrokerHeartbeatRequest(broker_id=broker_id, broker_epoch=epoch), 0)
+            harness.machine.brokers.heartbeat(BrokerHeartbeatRequest(broker_id=broker_id, broker_epoch=epoch), 0, 0)
         assert caught.value.code is expected
 
 
@@ -140,8 +140,20 @@ def test_controlled_shutdown_moves_leaders_before_the_broker_may_go() -> None:
     answer = harness.beat(1, want_shut_down=True)
     assert not answer.should_shut_down
     assert harness.partition("t").leader == 2 and harness.partition("t").isr == (2,)
-    answer = harness.beat(1, want_shut_down=True)
+    assert not harness.beat(1, want_shut_down=True).should_shut_down, "broker 2 may not know yet"
+    harness.beat(2, offset=len(harness.log) - 2)
+    assert not harness.beat(1, want_shut_down=True).should_shut_down
+    harness.beat(2)
+    answer = harness.beat(1)
     assert answer.should_shut_down and harness.state.brokers[1].fenced
+
+
+def test_a_broker_that_leads_nothing_stops_at_once() -> None:
+    harness = Harness()
+    harness.brokers(1, 2)
+    harness.topic("t", [2, 1])
+    assert harness.beat(1, want_shut_down=True).should_shut_down
+    assert harness.partition("t").isr == (2,)
 
 
 def test_the_only_broker_may_stop_too() -> None:
@@ -181,6 +193,9 @@ def test_lost_and_cordoned_directories_are_recorded() -> None:
     harness.brokers(1, log_dirs=directories)
     harness.beat(1, cordoned_log_dirs=[UUID(int=2)])
     assert harness.state.brokers[1].cordoned_directories == (UUID(int=2),)
+    with pytest.raises(ApiError) as caught:
+        harness.beat(1, cordoned_log_dirs=[UUID(int=3)])
+    assert caught.value.code is ErrorCode.INVALID_REQUEST
     harness.beat(1, offline_log_dirs=[UUID(int=2)])
     assert harness.state.brokers[1].directories == (UUID(int=1),)
 

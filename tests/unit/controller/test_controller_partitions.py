@@ -109,7 +109,7 @@ def test_a_broker_of_an_old_epoch_alters_nothing(three: Harness) -> None:
 def elect(harness: Harness, kind: int, *partitions: tuple[str, int]) -> list[int]:
     asked = [TopicPartitions(topic=topic, partitions=[number]) for topic, number in partitions] or None
     request = ElectLeadersRequest(election_type=kind, topic_partitions=asked)
-    answer = harness.do(harness.machine.partitions.elect_leaders(request))
+    answer = harness.do(harness.machine.leaders.elect_leaders(request))
     return [result.error_code for topic in answer.replica_election_results for result in topic.partition_result]
 
 
@@ -127,7 +127,7 @@ def test_the_preferred_leader_is_elected_when_it_is_back(three: Harness) -> None
 def test_elections_of_what_does_not_exist(three: Harness) -> None:
     assert elect(three, 0, ("t", 9), ("u", 0)) == [ErrorCode.UNKNOWN_TOPIC_OR_PARTITION] * 2
     with pytest.raises(ApiError):
-        three.machine.partitions.elect_leaders(ElectLeadersRequest(election_type=7))
+        three.machine.leaders.elect_leaders(ElectLeadersRequest(election_type=7))
 
 
 def test_an_unclean_election_is_asked_for_and_marks_recovery() -> None:

@@ -118,7 +118,7 @@ class TestOrder:
                 await client.beat_all(range(3))
                 assert await client.is_silent()
                 assert not doors.begun
-                doors.dispatcher.open_doors()
+                doors.dispatcher.open_doors("broker")
                 assert await client.numbers(3) == [0, 1, 2]
                 client.close()
 

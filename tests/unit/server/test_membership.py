@@ -43,7 +43,8 @@ class Member:
         )
 
     async def join(self, incarnation: int = 0) -> None:
-        await self.membership.join(Harness().registration(self.broker_id, incarnation))
+        await self.membership.register(Harness().registration(self.broker_id, incarnation), self.node.publisher)
+        await self.membership.join()
 
     @property
     def is_fenced(self) -> bool:
@@ -121,7 +122,7 @@ async def test_a_broker_that_was_removed_stops(node: QuorumNode) -> None:
 async def test_another_clusters_broker_is_refused_at_once(node: QuorumNode) -> None:
     member = Member(node)
     with pytest.raises(ApiError) as caught:
-        await member.membership.join(Harness().registration(1, cluster_id="another"))
+        await member.membership.register(Harness().registration(1, cluster_id="another"), node.publisher)
     assert caught.value.code is ErrorCode.INCONSISTENT_CLUSTER_ID
     await member.membership.leave()
 
@@ -129,15 +130,17 @@ async def test_another_clusters_broker_is_refused_at_once(node: QuorumNode) -> N
 async def test_a_controller_that_does_not_answer_is_waited_for_so_long(tmp_path: Path) -> None:
     asleep = QuorumNode(tmp_path)
     member = Member(asleep, replace(QUICK, registration_timeout_ms=300))
-    with pytest.raises(TimeoutError):
+    with pytest.raises(ApiError, match="no active controller") as caught:
         await member.join()
+    assert caught.value.code is ErrorCode.REQUEST_TIMED_OUT
     asleep.disk.close()
 
 
 async def test_a_directory_that_failed_is_told_with_the_heartbeat(node: QuorumNode) -> None:
     good, bad = UUID(int=2001), UUID(int=2002)
     member = Member(node)
-    await member.membership.join(Harness().registration(1, log_dirs=[good, bad]))
+    await member.membership.register(Harness().registration(1, log_dirs=[good, bad]), node.publisher)
+    await member.membership.join()
     member.offline.append(bad)
     await settle(lambda: node.publisher.image.brokers[1].directories == (good,))
     await member.membership.leave()

@@ -9,8 +9,15 @@ from __future__ import annotations
 from odradek.protocol.apis import ApiKey
 from odradek.server.dispatch import Handler
 from odradek.server.handlers import (
+    allocate_producer_ids,
     alter_configs,
+    alter_partition,
+    alter_partition_reassignments,
     api_versions,
+    assign_replicas_to_dirs,
+    broker_heartbeat,
+    broker_registration,
+    controller_registration,
     create_partitions,
     create_topics,
     delete_groups,
@@ -23,6 +30,8 @@ from odradek.server.handlers import (
     describe_producers,
     describe_quorum,
     describe_topic_partitions,
+    elect_leaders,
+    envelope,
     fetch,
     find_coordinator,
     heartbeat,
@@ -33,6 +42,7 @@ from odradek.server.handlers import (
     list_config_resources,
     list_groups,
     list_offsets,
+    list_partition_reassignments,
     metadata,
     offset_commit,
     offset_delete,
@@ -40,10 +50,12 @@ from odradek.server.handlers import (
     offset_for_leader_epoch,
     produce,
     sync_group,
+    unregister_broker,
     update_features,
 )
 
 _BROKER = frozenset({"broker"})
+_CONTROLLER = frozenset({"controller"})
 _BOTH = frozenset({"broker", "controller"})
 
 HANDLERS: tuple[Handler, ...] = (
@@ -71,12 +83,23 @@ HANDLERS: tuple[Handler, ...] = (
     Handler(ApiKey.DESCRIBE_LOG_DIRS, describe_log_dirs.handle, 1, 5, _BROKER),
     Handler(ApiKey.CREATE_PARTITIONS, create_partitions.handle, 0, 3, _BOTH),
     Handler(ApiKey.DELETE_GROUPS, delete_groups.handle, 0, 3, _BROKER),
+    Handler(ApiKey.ELECT_LEADERS, elect_leaders.handle, 0, 2, _BOTH),
     Handler(ApiKey.INCREMENTAL_ALTER_CONFIGS, incremental_alter_configs.handle, 0, 1, _BOTH),
+    Handler(ApiKey.ALTER_PARTITION_REASSIGNMENTS, alter_partition_reassignments.handle, 0, 1, _BOTH),
+    Handler(ApiKey.LIST_PARTITION_REASSIGNMENTS, list_partition_reassignments.handle, 0, 0, _BOTH),
     Handler(ApiKey.OFFSET_DELETE, offset_delete.handle, 0, 0, _BROKER),
     Handler(ApiKey.DESCRIBE_QUORUM, describe_quorum.handle, 0, 2, _BOTH),
+    Handler(ApiKey.ALTER_PARTITION, alter_partition.handle, 2, 3, _CONTROLLER, overlapping=True),
     Handler(ApiKey.UPDATE_FEATURES, update_features.handle, 0, 2, _BOTH),
+    Handler(ApiKey.ENVELOPE, envelope.handle, 0, 0, _CONTROLLER, overlapping=True),
     Handler(ApiKey.DESCRIBE_CLUSTER, describe_cluster.handle, 0, 2, _BOTH),
+    Handler(ApiKey.UNREGISTER_BROKER, unregister_broker.handle, 0, 0, _BOTH),
     Handler(ApiKey.DESCRIBE_PRODUCERS, describe_producers.handle, 0, 0, _BROKER),
+    Handler(ApiKey.BROKER_REGISTRATION, broker_registration.handle, 0, 4, _CONTROLLER, overlapping=True),
+    Handler(ApiKey.BROKER_HEARTBEAT, broker_heartbeat.handle, 0, 2, _CONTROLLER, overlapping=True),
+    Handler(ApiKey.ALLOCATE_PRODUCER_IDS, allocate_producer_ids.handle, 0, 0, _CONTROLLER, overlapping=True),
+    Handler(ApiKey.CONTROLLER_REGISTRATION, controller_registration.handle, 0, 0, _CONTROLLER, overlapping=True),
     Handler(ApiKey.LIST_CONFIG_RESOURCES, list_config_resources.handle, 0, 1, _BROKER),
+    Handler(ApiKey.ASSIGN_REPLICAS_TO_DIRS, assign_replicas_to_dirs.handle, 0, 0, _CONTROLLER),
     Handler(ApiKey.DESCRIBE_TOPIC_PARTITIONS, describe_topic_partitions.handle, 0, 0, _BROKER),
 )

@@ -3,7 +3,7 @@
 Versions: 1 endpoint type, brokers (1) or controllers (2), which must be that of the listener (KIP-919); 2 fenced
 brokers on request (KIP-1073).
 
-Controllers are told as the quorum's voters have their endpoints, which are those that answer here.
+Controllers are told as they registered themselves; a request that any of them answers.
 
 Not done: an authorizer (all operations are allowed).
 """
@@ -20,7 +20,7 @@ from odradek.server.handlers.shared import CLUSTER_OPERATIONS, address_of
 BROKERS, CONTROLLERS = 1, 2
 
 
-async def handle(context: RequestContext, request: DescribeClusterRequest) -> DescribeClusterResponse:
+def handle(context: RequestContext, request: DescribeClusterRequest) -> DescribeClusterResponse:
     """Brokers, or controllers, with the addresses of this listener."""
     on_controller = context.connection.listener.scope == "controller"
     if request.endpoint_type not in (BROKERS, CONTROLLERS):
@@ -33,11 +33,10 @@ async def handle(context: RequestContext, request: DescribeClusterRequest) -> De
     response = DescribeClusterResponse(endpoint_type=request.endpoint_type, cluster_id=context.broker.cluster_id)
     if on_controller:
         response.controller_id = image.controller_id
-        quorum = await context.broker.controller.describe_quorum(context)
         response.brokers = [
-            DescribeClusterBroker(broker_id=node.node_id, host=endpoint.host, port=endpoint.port)
-            for node in quorum.nodes
-            for endpoint in node.listeners
+            DescribeClusterBroker(broker_id=controller_id, host=endpoint.host, port=endpoint.port)
+            for controller_id, controller in sorted(image.controllers.items())
+            for endpoint in controller.endpoints
             if endpoint.name == context.listener_name
         ]
     else:

@@ -1,0 +1,19 @@
+"""BrokerHeartbeat: key 63, versions 0-2, on the controller's listener. A broker lives (KIP-631).
+
+Versions: 1 log directories whose disk failed (KIP-858); 2 directories that take no new replicas (KIP-1066).
+"""
+
+from __future__ import annotations
+
+from odradek.common.errors import ApiError
+from odradek.protocol.messages.broker_heartbeat_request import BrokerHeartbeatRequest
+from odradek.protocol.messages.broker_heartbeat_response import BrokerHeartbeatResponse
+from odradek.server.context import RequestContext
+
+
+async def handle(context: RequestContext, request: BrokerHeartbeatRequest) -> BrokerHeartbeatResponse:
+    """Hear a broker, and tell it where it stands."""
+    try:
+        return await context.broker.controller.broker_heartbeat(request, context)
+    except ApiError as error:
+        return BrokerHeartbeatResponse(error_code=error.code)

@@ -1,0 +1,65 @@
+"""ElectLeaders: key 43, versions 0-2. The controller elects preferred leaders, or any that live (KIP-460, KIP-183).
+
+Versions: 0 preferred leaders only, no error for the whole; 1 kinds of election; 2 flexible.
+"""
+
+from __future__ import annotations
+
+from odradek.metadata.image import MetadataImage
+from odradek.metadata.model import NO_LEADER
+from odradek.protocol.messages.elect_leaders_request import ElectLeadersRequest
+from odradek.protocol.messages.elect_leaders_response import (
+    ElectLeadersResponse,
+    PartitionResult,
+    ReplicaElectionResult,
+)
+from odradek.server.context import RequestContext
+from odradek.server.forwarding import wait_until_seen
+from odradek.server.handlers.shared import code_of
+
+_PREFERRED = 0
+
+
+async def handle(context: RequestContext, request: ElectLeadersRequest) -> ElectLeadersResponse:
+    """Answer once this broker knows the leaders elected."""
+    try:
+        response: ElectLeadersResponse = await context.broker.controller.elect_leaders(request, context)
+    except Exception as error:
+        code, text = code_of(error)
+        failed = [
+            PartitionResult(partition_id=number, error_code=code, error_message=text)
+            for topic in request.topic_partitions or ()
+            for number in topic.partitions
+        ]
+        if context.api_version == 0:
+            # This version has no place for an error of the whole.
+            results = [
+                ReplicaElectionResult(
+                    topic=topic.topic,
+                    partition_result=[each for each in failed if each.partition_id in topic.partitions],
+                )
+                for topic in request.topic_partitions or ()
+            ]
+            return ElectLeadersResponse(replica_election_results=results)
+        return ElectLeadersResponse(error_code=code)
+    elected = [
+        (topic.topic, result.partition_id)
+        for topic in response.replica_election_results
+        for result in topic.partition_result
+        if not result.error_code
+    ]
+
+    def seen(image: MetadataImage) -> bool:
+        for name, number in elected:
+            topic = image.topic(name)
+            partition = None if topic is None else topic.partitions.get(number)
+            if partition is None:
+                continue
+            if request.election_type == _PREFERRED and partition.leader != partition.preferred_leader:
+                return False
+            if partition.leader == NO_LEADER:
+                return False
+        return True
+
+    await wait_until_seen(context.broker.publisher, seen)
+    return response

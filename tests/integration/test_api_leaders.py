@@ -1,0 +1,67 @@
+"""ElectLeaders on one node, where every leader is the preferred one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from odradek.protocol.apis import ApiKey
+from odradek.protocol.messages.create_topics_request import CreatableTopic, CreateTopicsRequest
+from odradek.protocol.messages.elect_leaders_request import ElectLeadersRequest, TopicPartitions
+from tests.support.api_calls import Calls, fresh_name, name_of
+from tests.support.node import Node
+
+PREFERRED, UNCLEAN = 0, 1
+
+
+@pytest.fixture
+def calls(node: Node) -> Iterator[Calls]:
+    with Calls(node.port) as connection:
+        yield connection
+
+
+@pytest.fixture
+def topic(calls: Calls) -> str:
+    name = fresh_name()
+    request = CreateTopicsRequest(topics=[CreatableTopic(name=name, num_partitions=2, replication_factor=1)])
+    (answer,) = calls.ask(ApiKey.CREATE_TOPICS, 7, request).topics
+    assert answer.error_code == 0
+    return name
+
+
+def elect(calls: Calls, version: int, kind: int, *asked: tuple[str, list[int]]) -> dict[tuple[str, int], str]:
+    request = ElectLeadersRequest(
+        election_type=kind,
+        topic_partitions=[TopicPartitions(topic=name, partitions=numbers) for name, numbers in asked] or None,
+    )
+    answer = calls.ask(ApiKey.ELECT_LEADERS, version, request)
+    assert answer.error_code == 0
+    return {
+        (each.topic, result.partition_id): name_of(result.error_code)
+        for each in answer.replica_election_results
+        for result in each.partition_result
+    }
+
+
+@pytest.mark.parametrize("version", range(3))
+def test_nothing_to_elect_and_nothing_there(calls: Calls, topic: str, version: int) -> None:
+    assert elect(calls, version, PREFERRED, (topic, [0, 1, 9]), ("no-such", [0])) == {
+        (topic, 0): "ELECTION_NOT_NEEDED",
+        (topic, 1): "ELECTION_NOT_NEEDED",
+        (topic, 9): "UNKNOWN_TOPIC_OR_PARTITION",
+        ("no-such", 0): "UNKNOWN_TOPIC_OR_PARTITION",
+    }
+
+
+def test_an_unclean_election_is_not_needed_where_a_leader_is(calls: Calls, topic: str) -> None:
+    assert elect(calls, 2, UNCLEAN, (topic, [1])) == {(topic, 1): "ELECTION_NOT_NEEDED"}
+
+
+def test_of_all_partitions_only_those_are_told_that_changed(calls: Calls, topic: str) -> None:
+    assert elect(calls, 2, PREFERRED) == {}
+
+
+def test_a_kind_that_nobody_knows(calls: Calls, topic: str) -> None:
+    request = ElectLeadersRequest(election_type=7, topic_partitions=[TopicPartitions(topic=topic, partitions=[0])])
+    assert name_of(calls.ask(ApiKey.ELECT_LEADERS, 2, request).error_code) == "INVALID_REQUEST"

@@ -1,0 +1,144 @@
+"""The channel to the controller: it finds the leader, keeps one connection, and leaves a former leader at once."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import NamedTuple
+
+import pytest
+
+from odradek.client.controller_channel import ControllerChannel
+from odradek.common.errors import ApiError, ErrorCode
+from odradek.common.real_io import RealNetwork
+from odradek.protocol.messages.heartbeat_request import HeartbeatRequest
+from odradek.protocol.messages.heartbeat_response import HeartbeatResponse
+from odradek.protocol.messages.list_groups_request import ListGroupsRequest
+from odradek.protocol.messages.list_groups_response import ListGroupsResponse
+from tests.support.doors import Doors, settle
+from tests.support.node import free_port
+
+
+class Leader(NamedTuple):
+    node_id: int
+    endpoint: tuple[str, int] | None
+
+
+class Quorum:
+    """Who leads, as the test says."""
+
+    def __init__(self) -> None:
+        self.leader: Leader | None = None
+        self.channel = ControllerChannel(
+            RealNetwork(), lambda: self.leader, client_id="t", connect_timeout_ms=2000, request_timeout_ms=5000
+        )
+
+    def elect(self, node_id: int, port: int) -> None:
+        self.leader = Leader(node_id, ("127.0.0.1", port))
+        self.channel.leader_changed()
+
+    async def beat(self, number: int, what: str = "now", timeout_ms: int = 5000) -> int:
+        request = HeartbeatRequest(group_id=what, generation_id=number)
+        answer = await self.channel.ask(request, HeartbeatResponse, timeout_ms=timeout_ms)
+        return answer.throttle_time_ms
+
+
+@pytest.fixture
+async def quorum() -> AsyncIterator[Quorum]:
+    made = Quorum()
+    yield made
+    await made.channel.close()
+    await asyncio.sleep(0)
+
+
+async def refused(quorum: Quorum) -> str:
+    with pytest.raises(ApiError) as caught:
+        await quorum.beat(1)
+    assert caught.value.code is ErrorCode.NOT_CONTROLLER
+    return str(caught.value)
+
+
+async def test_without_a_leader_there_is_nobody_to_ask(quorum: Quorum) -> None:
+    assert "no active controller is known" in await refused(quorum)
+    quorum.leader = Leader(1, None)
+    assert "no active controller is known" in await refused(quorum)
+
+
+async def test_a_leader_that_is_gone(quorum: Quorum) -> None:
+    quorum.elect(1, free_port())
+    assert "does not answer" in await refused(quorum)
+
+
+async def test_all_share_one_connection(quorum: Quorum) -> None:
+    async with Doors() as doors:
+        quorum.elect(1, doors.spec.port)
+        assert await asyncio.gather(*(quorum.beat(number) for number in range(20))) == list(range(20))
+        assert await quorum.beat(20) == 20
+        assert len(doors.connections) == 1
+
+
+async def test_a_connection_that_ended_is_made_again(quorum: Quorum) -> None:
+    async with Doors() as doors:
+        quorum.elect(1, doors.spec.port)
+        await quorum.beat(1)
+        waiting = asyncio.ensure_future(quorum.beat(2, "wait"))
+        await settle(lambda: 2 in doors.begun)
+        doors.connections[0].close()
+        with pytest.raises(ApiError) as caught:
+            await waiting
+        assert caught.value.code is ErrorCode.NOT_CONTROLLER
+        assert await quorum.beat(3) == 3
+
+
+async def test_a_new_leader_ends_the_wait_for_the_old_one(quorum: Quorum) -> None:
+    async with Doors() as old, Doors() as new:
+        quorum.elect(1, old.spec.port)
+        waiting = asyncio.ensure_future(quorum.beat(1, "wait", timeout_ms=60_000))
+        await settle(lambda: 1 in old.begun)
+        pausing = asyncio.ensure_future(quorum.channel.pause())
+        await asyncio.sleep(0)
+        quorum.elect(2, new.spec.port)
+        with pytest.raises(ApiError) as caught:
+            await waiting
+        assert caught.value.code is ErrorCode.NOT_CONTROLLER
+        await pausing
+        assert await quorum.beat(2) == 2
+        assert new.begun == [2]
+
+
+async def test_the_same_leader_again_changes_nothing(quorum: Quorum) -> None:
+    async with Doors() as doors:
+        quorum.elect(1, doors.spec.port)
+        waiting = asyncio.ensure_future(quorum.beat(1, "wait"))
+        await settle(lambda: 1 in doors.waits)
+        quorum.elect(1, doors.spec.port)
+        doors.finish(1)
+        assert await waiting == 1
+
+
+async def test_a_leader_that_moves_while_it_is_dialled(quorum: Quorum) -> None:
+    async with Doors(is_open=False) as slow, Doors() as new:
+        quorum.elect(1, slow.spec.port)
+        waiting = asyncio.ensure_future(quorum.beat(1))
+        await settle(lambda: bool(slow.connections))
+        quorum.elect(2, new.spec.port)
+        with pytest.raises(ApiError) as caught:
+            await waiting
+        assert caught.value.code is ErrorCode.NOT_CONTROLLER
+        assert await quorum.beat(2) == 2
+
+
+async def test_a_request_that_the_controller_does_not_know(quorum: Quorum) -> None:
+    async with Doors() as doors:
+        quorum.elect(1, doors.spec.port)
+        with pytest.raises(ApiError) as caught:
+            await quorum.channel.ask(ListGroupsRequest(), ListGroupsResponse, timeout_ms=1000)
+        assert caught.value.code is ErrorCode.UNSUPPORTED_VERSION
+
+
+async def test_a_closed_channel_asks_nobody(quorum: Quorum) -> None:
+    async with Doors() as doors:
+        quorum.elect(1, doors.spec.port)
+        await quorum.beat(1)
+        await quorum.channel.close()
+        assert "no active controller is known" in await refused(quorum)
