@@ -8,12 +8,14 @@ segment was deleted meanwhile: the descriptor is closed when the last reference 
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from odradek.common.ports import Disk, File
 
 MAX_OPEN_FILES = 256
+# An index of a full segment takes some megabytes; a log of a hundred segments must not keep them all.
+MAX_LOADED_INDEXES = 64
 
 
 class SharedFile:
@@ -61,6 +63,7 @@ class FileCache:
         self.disk = disk
         self._capacity = capacity
         self._open: OrderedDict[Path, SharedFile] = OrderedDict()
+        self._indexes: OrderedDict[Path, Callable[[], None]] = OrderedDict()
 
     def get(self, path: Path, *, create: bool = False) -> SharedFile:
         """The open file at `path`; raises OSError, FileNotFoundError among them."""
@@ -77,11 +80,24 @@ class FileCache:
     def forget(self, path: Path) -> None:
         """The file gets another name or goes: holders keep it, others open it anew."""
         self._open.pop(path, None)
+        self._indexes.pop(path, None)
+
+    def keep_indexes(self, path: Path, let_go: Callable[[], None]) -> None:
+        """The indexes of a closed segment were loaded; those loaded longest ago are let go where there are too many.
+
+        Raises:
+            OSError: entries that were not in their file yet could not be written.
+        """
+        self._indexes[path] = let_go
+        self._indexes.move_to_end(path)
+        if len(self._indexes) > MAX_LOADED_INDEXES:
+            self._indexes.popitem(last=False)[1]()
 
     def forget_below(self, directory: Path) -> None:
         below = f"{directory}/"  # as text: `Path.parents` of every open file, for each deleted log, took seconds
-        for path in [path for path in self._open if str(path).startswith(below)]:
-            del self._open[path]
+        for table in (self._open, self._indexes):
+            for path in [path for path in table if str(path).startswith(below)]:
+                del table[path]
 
 
 def make_durable(disk: Disk, held: Sequence[SharedFile], paths: Sequence[Path], directories: Sequence[Path]) -> None:
@@ -89,11 +105,13 @@ def make_durable(disk: Disk, held: Sequence[SharedFile], paths: Sequence[Path], 
     for shared in held:
         shared.file.sync()
     for path in paths:
-        if disk.exists(path):
+        try:
             file = disk.open(path)
-            try:
-                file.sync()
-            finally:
-                file.close()
+        except FileNotFoundError:
+            continue  # retention has removed it meanwhile
+        try:
+            file.sync()
+        finally:
+            file.close()
     for directory in directories:
         disk.sync_dir(directory)

@@ -90,6 +90,10 @@ class OffsetIndex(IndexFile):
         self._offsets = array("i")
         self._positions = array("i")
 
+    def unloaded(self) -> OffsetIndex:
+        """The same index before `load`."""
+        return OffsetIndex(self._disk, self.path, self._base_offset)
+
     def __len__(self) -> int:
         return len(self._offsets)
 
@@ -99,7 +103,9 @@ class OffsetIndex(IndexFile):
         entries = array("i", data)
         entries.byteswap()
         self._offsets, self._positions = entries[0::2], entries[1::2]
-        if any(b <= a for a, b in zip(self._positions, self._positions[1:], strict=False)):
+        # Sorting what is sorted takes a tenth of a loop over pairs: a full segment has a quarter of a million.
+        positions = self._positions.tolist()
+        if positions != sorted(set(positions)):
             raise CorruptIndexError(f"{self.path}: positions do not rise")
         if self._positions and (self._positions[-1] >= log_bytes or self._offsets[0] < 0):
             raise CorruptIndexError(f"{self.path}: entries lie outside the segment")
@@ -150,20 +156,23 @@ class TimeIndex(IndexFile):
         self._timestamps = array("q")
         self._offsets = array("i")
 
+    def unloaded(self) -> TimeIndex:
+        """The same index before `load`."""
+        return TimeIndex(self._disk, self.path, self._base_offset)
+
     def __len__(self) -> int:
         return len(self._timestamps)
 
     def load(self) -> None:
         """Read the file. Raises CorruptIndexError where timestamps or offsets do not rise."""
         data = self._load_bytes(_TIME_ENTRY.size)
-        self._timestamps, self._offsets = array("q"), array("i")
-        for timestamp, relative in _TIME_ENTRY.iter_unpack(data):
-            if self._timestamps and (timestamp < self._timestamps[-1] or relative < self._offsets[-1]):
-                raise CorruptIndexError(f"{self.path}: timestamps or offsets do not rise")
-            if relative < 0:
-                raise CorruptIndexError(f"{self.path}: an offset before the segment's")
-            self._timestamps.append(timestamp)
-            self._offsets.append(relative)
+        fields = struct.unpack(">" + "qi" * (len(data) // _TIME_ENTRY.size), data)
+        timestamps, offsets = list(fields[0::2]), list(fields[1::2])
+        if timestamps != sorted(timestamps) or offsets != sorted(offsets):
+            raise CorruptIndexError(f"{self.path}: timestamps or offsets do not rise")
+        if offsets and offsets[0] < 0:
+            raise CorruptIndexError(f"{self.path}: an offset before the segment's")
+        self._timestamps, self._offsets = array("q", timestamps), array("i", offsets)
 
     def maybe_append(self, timestamp_ms: int, offset: int) -> bool:
         """Add an entry where it is newer than the last; returns whether it was."""
@@ -220,6 +229,10 @@ class TransactionIndex(IndexFile):
         super().__init__(disk, path)
         self.entries: list[AbortedTransaction] = []
         self._unsynced = False
+
+    def unloaded(self) -> TransactionIndex:
+        """The same index before `load`."""
+        return TransactionIndex(self._disk, self.path)
 
     def load(self) -> None:
         """Read the file. Raises CorruptIndexError for an unknown version or offsets that go back."""

@@ -12,7 +12,6 @@ log's end, then the index: a reader never sees a batch that is not whole. Source
 
 from __future__ import annotations
 
-from bisect import bisect_right
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,15 +19,14 @@ from pathlib import Path
 from odradek.common.errors import ApiError, ErrorCode, StorageError
 from odradek.log.checkpoints import LEADER_EPOCHS, PARTITION_METADATA, TopicPartition, write_lines
 from odradek.log.config import LogConfig
-from odradek.log.epoch_cache import EpochCache
-from odradek.log.files import FileCache, FileSlice, make_durable
-from odradek.log.index import INDEX_ENTRY_BYTES, AbortedTransaction
+from odradek.log.files import FileCache, make_durable
+from odradek.log.index import INDEX_ENTRY_BYTES
 from odradek.log.producer_state import NOT_REQUIRED, ProducerEntry, ProducerState, Verification
-from odradek.log.recovery import LoadedLog, load_directory, load_producers, snapshot_offsets
+from odradek.log.reading import ReadableLog
+from odradek.log.recovery import LoadedLog, forget_snapshots, load_directory, load_producers, snapshot_offsets
 from odradek.log.replicated import in_portions, read_replicated
-from odradek.log.retention import count_deletable
-from odradek.log.search import FoundTimestamp, find_aborted, find_timestamp, newest_timestamp
-from odradek.log.segment import Segment, segment_path
+from odradek.log.retention import Deletable, count_deletable
+from odradek.log.segment import Segment, rename_deleted, segment_path
 from odradek.log.transactions import note_batch
 from odradek.record.batch import BatchHeader, patch_base_offset, patch_leader_epoch, stamp_log_append_time
 
@@ -50,19 +48,10 @@ class AppendInfo:
     duplicate: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class ReadResult:
-    """What a read found: slices of files, nothing copied; empty at the end of what may be read."""
-
-    chunks: list[FileSlice]
-    size_bytes: int
-
-
-NOTHING = ReadResult([], 0)
 RemoveLater = Callable[[list[Path], int], None]
 
 
-class Log:
+class Log(ReadableLog):
     """The log of one partition, in one directory. The caller owns locking out a second one."""
 
     def __init__(
@@ -82,18 +71,11 @@ class Log:
             jitter: this log's share of segment.jitter.ms, 0 to 1.
             remove_later: takes files that may be removed after so many ms; without it they go at once.
         """
-        self._files = files
-        self.directory = directory
-        self.topic_partition = topic_partition
+        super().__init__(files, directory, topic_partition, loaded)
         self.config = config
         self._jitter = jitter
         self._remove_later = remove_later or self._remove_now
-        self._segments = loaded.segments
-        self._bases = [segment.base_offset for segment in loaded.segments]
-        self.epochs: EpochCache = loaded.epochs
         self.producers: ProducerState = loaded.producers
-        self.log_start_offset = loaded.log_start_offset
-        self.log_end_offset = loaded.log_end_offset
         self.recovery_point = loaded.recovery_point
         self._high_watermark = loaded.log_start_offset
         self._unsynced_snapshots: list[Path] = []
@@ -144,10 +126,6 @@ class Log:
     # -- marks --------------------------------------------------------------------------------------------------
 
     @property
-    def log_dir(self) -> Path:
-        return self.directory.parent
-
-    @property
     def high_watermark(self) -> int:
         return self._high_watermark
 
@@ -160,15 +138,6 @@ class Log:
             if unstable is None
             else min(max(unstable, self.log_start_offset), self._high_watermark)
         )
-
-    @property
-    def segment_starts(self) -> list[int]:
-        """Base offsets of the segments; the last is the active one."""
-        return self._bases
-
-    @property
-    def size_bytes(self) -> int:
-        return sum(segment.size_bytes for segment in self._segments)
 
     @property
     def unflushed_count(self) -> int:
@@ -375,6 +344,8 @@ class Log:
         names_changed = bool(snapshots) or any(segment.base_offset >= self.recovery_point for segment in dirty)
         directories = [directory, directory.parent] if self.is_new else [directory] if names_changed else []
         snapshots += [directory / PARTITION_METADATA] if self.is_new else []
+        # Nobody looks at a closed segment's batches again to make its indexes anew.
+        snapshots += [path for segment in dirty if segment.is_sealed for path in segment.paths()[1:]]
         self.is_new = False
 
         def work() -> None:
@@ -394,83 +365,6 @@ class Log:
         end, work = self.begin_flush()
         work()
         self.finish_flush(end)
-
-    def _end_of(self, segment: Segment) -> int:
-        index = bisect_right(self._bases, segment.base_offset)
-        return self._bases[index] if index < len(self._bases) else self.log_end_offset
-
-    # -- reading ------------------------------------------------------------------------------------------------
-
-    def read(
-        self, offset: int, *, max_bytes: int, upper_offset: int | None = None, at_least_one: bool = True
-    ) -> ReadResult:
-        """Batches from the one that holds `offset` on, out of one segment.
-
-        Args:
-            upper_offset: exclusive; None for the log's end. Batches that reach beyond are left out.
-            at_least_one: the first batch is given whole, even when it is larger than `max_bytes`.
-        Returns:
-            Slices of at most `max_bytes`; the last batch may be cut off, as Kafka's clients expect.
-        Raises:
-            ApiError: OFFSET_OUT_OF_RANGE below the log start or above the log end. StorageError.
-        """
-        if not self.log_start_offset <= offset <= self.log_end_offset:
-            raise ApiError(
-                ErrorCode.OFFSET_OUT_OF_RANGE,
-                f"offset {offset} is not in [{self.log_start_offset}, {self.log_end_offset}] of {self.topic_partition}",
-            )
-        upper = self.log_end_offset if upper_offset is None else min(upper_offset, self.log_end_offset)
-        if offset >= upper or (max_bytes <= 0 and not at_least_one):
-            return NOTHING
-        try:
-            return self._read(offset, max_bytes, upper, at_least_one)
-        except OSError as error:
-            raise StorageError(self.log_dir, f"{self.directory}: {error}") from error
-
-    def _read(self, offset: int, max_bytes: int, upper: int, at_least_one: bool) -> ReadResult:
-        index = max(0, bisect_right(self._bases, offset) - 1)
-        for segment in self._segments[index:]:
-            if segment.base_offset >= upper:
-                break
-            found = segment.locate(offset)
-            if found is None:
-                continue
-            position, first = found
-            if first.base_offset >= upper:
-                break
-            end_position = segment.size_bytes
-            if upper < self._end_of(segment):
-                beyond = segment.locate(upper)
-                end_position = beyond[0] if beyond is not None else end_position
-            piece = segment.read(
-                position, first, max_bytes=max_bytes, end_position=end_position, at_least_one=at_least_one
-            )
-            return NOTHING if piece is None else ReadResult([piece], piece.length)
-        return NOTHING
-
-    def aborted_transactions(self, start_offset: int, end_offset: int) -> list[AbortedTransaction]:
-        """The aborted transactions that have records in [start, end), by first offset."""
-        index = max(0, bisect_right(self._bases, start_offset) - 1)
-        return find_aborted(self._segments, index, start_offset, end_offset)
-
-    def offset_for_timestamp(self, timestamp_ms: int) -> FoundTimestamp | None:
-        """The first record that is at least so new; None where there is none. Raises StorageError."""
-        try:
-            return find_timestamp(self._segments, timestamp_ms, self.log_start_offset)
-        except OSError as error:
-            raise StorageError(self.log_dir, f"{self.directory}: {error}") from error
-
-    def max_timestamp_offset(self) -> FoundTimestamp | None:
-        """The newest record, the first where several are (KIP-734). Raises StorageError."""
-        try:
-            newest = newest_timestamp(self._segments)
-        except OSError as error:
-            raise StorageError(self.log_dir, f"{self.directory}: {error}") from error
-        return self.offset_for_timestamp(newest) if newest >= 0 else None
-
-    def end_offset_for_epoch(self, leader_epoch: int) -> tuple[int, int]:
-        """(largest epoch not above the asked one, its end offset exclusive); (-1, -1) where undefined (KIP-279)."""
-        return self.epochs.end_offset_for(leader_epoch, self.log_end_offset)
 
     def active_producers(self) -> list[ProducerEntry]:
         """Every producer that the log remembers."""
@@ -548,40 +442,63 @@ class Log:
         if offset <= self.log_start_offset:
             return False
         self.log_start_offset = offset
-        if self.epochs.truncate_from_start(offset):
-            self._write_epochs()
+        # In memory alone: entries below the start harm nobody, are cut at the next start, and cost an fsync here.
+        self.epochs.truncate_from_start(offset)
         return True
 
-    def delete_old_segments(self, now_ms: int) -> int:
-        """Drop segments that retention or the log start leaves behind; returns how many. Raises StorageError."""
-        ends = [self._end_of(segment) for segment in self._segments]
-        count = count_deletable(
+    def deletable(self, now_ms: int) -> Deletable:
+        """Which segments retention or the log start leaves behind; what it has not read yet must be loaded before."""
+        return count_deletable(
             self._segments,
-            ends,
+            [self._end_of(segment) for segment in self._segments],
             self.config,
             now_ms=now_ms,
             log_start_offset=self.log_start_offset,
             high_watermark=self._high_watermark,
         )
-        if count == 0:
-            return 0
+
+    def begin_delete(self, count: int, now_ms: int) -> Callable[[], list[Path]]:
+        """Let go of so many segments from the front, at once; the work that follows off the loop renames their files.
+
+        A crash before that leaves segments that retention finds again. Hand what the work returns to `finish_delete`.
+
+        Raises:
+            ApiError: KAFKA_STORAGE_ERROR, no space for the new segment where all are to go. StorageError.
+        """
         if count == len(self._segments):
             self.roll(now_ms)
-        try:
-            for segment in self._segments[:count]:
-                self._drop(segment)
-            del self._segments[:count]
-            del self._bases[:count]
-            self._forget_snapshots_before(self._bases[0])
-        except OSError as error:
-            raise StorageError(self.log_dir, f"{self.directory}: {error}") from error
+        dropped = self._segments[:count]
+        del self._segments[:count]
+        del self._bases[:count]
+        paths = [path for segment in dropped for path in segment.paths()]
+        for segment in dropped:
+            segment.forget()
         self.advance_log_start(max(self.log_start_offset, self._bases[0]))
-        return count
+        disk, directory, base = self._files.disk, self.directory, self._bases[0]
 
-    def _forget_snapshots_before(self, offset: int) -> None:
-        for snapshot in snapshot_offsets(self._files.disk, self.directory):
-            if snapshot < offset:
-                self._files.disk.remove(segment_path(self.directory, snapshot, ".snapshot"))
+        def work() -> list[Path]:
+            try:
+                renamed = rename_deleted(disk, paths)
+                forget_snapshots(disk, directory, base)
+            except FileNotFoundError:
+                return []  # the topic was deleted meanwhile, and its directory has another name
+            except OSError as error:
+                raise StorageError(directory.parent, f"{directory}: {error}") from error
+            return renamed
+
+        return work
+
+    def finish_delete(self, renamed: list[Path]) -> None:
+        """The files have their new names; they are removed after file.delete.delay.ms."""
+        self._remove_later(renamed, self.config.file_delete_delay_ms)
+
+    def delete_old_segments(self, now_ms: int) -> int:
+        """Drop what retention or the log start leaves behind; returns how many segments. Blocks."""
+        while (unread := (found := self.deletable(now_ms)).unread) is not None:
+            unread.load_indexes()
+        if found.segment_count:
+            self.finish_delete(self.begin_delete(found.segment_count, now_ms)())
+        return found.segment_count
 
     # -- ending -------------------------------------------------------------------------------------------------
 

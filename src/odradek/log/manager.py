@@ -345,16 +345,29 @@ class LogManager:
 
     # -- passes, each called now and then by the owner ------------------------------------------------------------
 
-    def run_retention(self, now_ms: int, producer_expiration_ms: int) -> list[StorageError]:
-        """Drop what is too old or too much, and forget silent producers; returns what failed, by directory."""
-        failures = []
-        for log in list(self.logs.values()):
-            try:
-                log.delete_old_segments(now_ms)
-            except StorageError as error:
-                failures.append(error)
-            log.producers.expire(self._clock.monotonic_ms(), producer_expiration_ms)
-        return failures
+    async def retain(self, log: Log, now_ms: int, producer_expiration_ms: int) -> int:
+        """Drop what is too old or too much of one log, and forget silent producers; returns how many segments went.
+
+        What must be read and what is renamed is worked off the loop; what is decided is decided between.
+
+        Raises:
+            ApiError: KAFKA_STORAGE_ERROR, no space for a new segment. StorageError.
+        """
+        log.producers.expire(self._clock.monotonic_ms(), producer_expiration_ms)
+        try:
+            while (unread := (found := log.deletable(now_ms)).unread) is not None:
+                load = unread.begin_load(newest_only=True)
+                if load is not None:
+                    unread.adopt(await self.disk.off_loop(load))
+                if self.logs.get(log.topic_partition) is not log:
+                    return 0
+        except OSError as error:
+            if self.logs.get(log.topic_partition) is not log:
+                return 0
+            raise StorageError(log.log_dir, f"{log.directory}: {error}") from error
+        if found.segment_count:
+            log.finish_delete(await self.disk.off_loop(log.begin_delete(found.segment_count, now_ms)))
+        return found.segment_count
 
     def logs_to_flush(self, now_ms: int) -> list[Log]:
         """Logs with closed segments that are not durable, or whose flush.ms has passed since their last flush.

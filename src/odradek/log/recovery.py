@@ -97,7 +97,7 @@ def load_directory(
         segments = [Segment(files, directory, log_start_offset, created_ms=now_ms)]
         segments[0].open(create=True)
         end = log_start_offset
-    epochs = _load_epochs(disk, directory, segments, end, notes)
+    epochs = _load_epochs(disk, directory, segments, log_start_offset, end, notes)
     verified_from = end if clean_shutdown else min(recovery_point, end)
     producers = load_producers(disk, directory, segments, end, notes, indexed_to=verified_from)
     recovered = end if clean_shutdown else min(recovery_point, end)
@@ -192,7 +192,9 @@ def _verify(segment: Segment, index_interval_bytes: int, following: int | None) 
     return end, None
 
 
-def _load_epochs(disk: Disk, directory: Path, segments: list[Segment], end: int, notes: list[str]) -> EpochCache:
+def _load_epochs(
+    disk: Disk, directory: Path, segments: list[Segment], start: int, end: int, notes: list[str]
+) -> EpochCache:
     """The checkpoint, or, where it is missing or damaged, the epochs that the batches themselves tell."""
     try:
         epochs = EpochCache.from_lines(read_lines(disk, directory / LEADER_EPOCHS))
@@ -200,6 +202,7 @@ def _load_epochs(disk: Disk, directory: Path, segments: list[Segment], end: int,
         notes.append(f"{error}; rebuilt from the log")
         epochs = EpochCache()
     epochs.truncate_from_end(end)
+    epochs.truncate_from_start(start)
     if epochs.latest_epoch < 0 or segments[-1].size_bytes:
         whole = not epochs.entries()
         for segment in segments if whole else segments[-1:]:
@@ -270,3 +273,10 @@ def _widen_windows(state: ProducerState, segments: list[Segment]) -> None:
 def snapshot_offsets(disk: Disk, directory: Path) -> list[int]:
     """The offsets up to which there are producer snapshots, rising."""
     return sorted(int(match[1]) for name in disk.list_dir(directory) if (match := _SNAPSHOT_FILE.match(name)))
+
+
+def forget_snapshots(disk: Disk, directory: Path, offset: int) -> None:
+    """Remove producer snapshots below `offset`; blocks, raises OSError."""
+    for snapshot in snapshot_offsets(disk, directory):
+        if snapshot < offset:
+            disk.remove(segment_path(directory, snapshot, ".snapshot"))

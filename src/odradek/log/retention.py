@@ -7,9 +7,17 @@ that jumped back deletes nothing.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 from odradek.log.config import LogConfig
 from odradek.log.segment import Segment
+
+
+class Deletable(NamedTuple):
+    """How many segments from the front may go; `unread` must be loaded before it can be told of more."""
+
+    segment_count: int
+    unread: Segment | None = None
 
 
 def count_deletable(
@@ -20,7 +28,7 @@ def count_deletable(
     now_ms: int,
     log_start_offset: int,
     high_watermark: int,
-) -> int:
+) -> Deletable:
     """How many segments from the front may be deleted.
 
     Args:
@@ -33,16 +41,14 @@ def count_deletable(
         if end > high_watermark or segment.size_bytes == 0:
             break
         is_excess = config.deletes and config.retention_bytes >= 0 and excess >= segment.size_bytes
-        if not (end <= log_start_offset or is_excess or _is_too_old(segment, config, now_ms)):
-            break
+        if not (end <= log_start_offset or is_excess):
+            if not config.deletes or config.retention_ms < 0:
+                break
+            if not segment.newest_is_known:
+                return Deletable(count, segment)
+            newest = segment.max_timestamp_ms if segment.max_timestamp_ms >= 0 else segment.created_ms
+            if now_ms - newest <= config.retention_ms:
+                break
         excess -= segment.size_bytes
         count += 1
-    return count
-
-
-def _is_too_old(segment: Segment, config: LogConfig, now_ms: int) -> bool:
-    if not config.deletes or config.retention_ms < 0:
-        return False
-    segment.load_indexes()
-    newest = segment.max_timestamp_ms if segment.max_timestamp_ms >= 0 else segment.created_ms
-    return now_ms - newest > config.retention_ms
+    return Deletable(count)

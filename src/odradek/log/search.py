@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import errno
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
+from odradek.common.ports import File
 from odradek.log.index import AbortedTransaction
-from odradek.log.segment import Segment
+from odradek.log.segment import Segment, read_headers
 from odradek.log.transactions import rebuild_transactions
 from odradek.record.reader import read_records
 
@@ -19,29 +21,104 @@ class FoundTimestamp(NamedTuple):
     leader_epoch: int
 
 
-def find_timestamp(segments: Sequence[Segment], timestamp_ms: int, log_start_offset: int) -> FoundTimestamp | None:
-    """The first record at or behind the log start that is at least so new. Raises OSError."""
-    for segment in segments:
-        segment.load_indexes()
-        if segment.max_timestamp_ms < timestamp_ms:
-            continue
-        found = segment.locate(max(segment.times.offset_before(timestamp_ms), log_start_offset))
-        for position, header in segment.headers(found[0]) if found else ():
-            if header.max_timestamp < timestamp_ms:
+class TimestampSearch:
+    """The search for the first record of a log that is at least so new, in steps that are worked off the loop.
+
+        search = log.search_timestamp(timestamp_ms)
+        while (work := search.next_step()) is not None:
+            search.take(await disk.off_loop(work))
+        search.found
+
+    A step reads the indexes of one segment, or the batches of one, out of a file that is held open: what happens to the
+    log meanwhile does not matter. Steps raise OSError, or ApiError(CORRUPT_MESSAGE) for a batch that cannot be read.
+    """
+
+    def __init__(self, segments: Sequence[Segment], timestamp_ms: int | None, log_start_offset: int) -> None:
+        """
+        Args:
+            segments: those of the log as they are now.
+            timestamp_ms: None for the newest record of all (KIP-734).
+        """
+        self._segments = list(segments)
+        self._timestamp_ms = timestamp_ms
+        self._log_start_offset = log_start_offset
+        self._next = 0
+        self._loading: Segment | None = None
+        self.found: FoundTimestamp | None = None
+
+    def next_step(self) -> Callable[[], Segment | FoundTimestamp | None] | None:
+        """What to do next off the loop; None when the search has ended."""
+        if self.found is not None:
+            return None
+        while self._next < len(self._segments):
+            segment = self._segments[self._next]
+            if segment.is_dropped:
+                self._next += 1
                 continue
-            for record in read_records(segment.batch_bytes(position, header), header):
-                if record.timestamp_ms >= timestamp_ms and record.offset >= log_start_offset:
-                    return FoundTimestamp(record.timestamp_ms, record.offset, header.partition_leader_epoch)
+            seeks_newest = self._timestamp_ms is None
+            load = segment.begin_load(newest_only=True)
+            if load is None and not seeks_newest and segment.max_timestamp_ms >= (self._timestamp_ms or 0):
+                load = segment.begin_load()
+            if load is not None:
+                self._loading = segment
+                return _unless_gone(load)
+            self._next += 1
+            if not seeks_newest and segment.max_timestamp_ms >= (self._timestamp_ms or 0):
+                step = self._step_in(segment)
+                if step is not None:
+                    return step
+        if self._timestamp_ms is not None:
+            return None
+        newest = max((each.max_timestamp_ms for each in self._segments if not each.is_dropped), default=-1)
+        self._timestamp_ms, self._next = newest, 0
+        return self.next_step() if newest >= 0 else None
+
+    def _step_in(self, segment: Segment) -> Callable[[], FoundTimestamp | None] | None:
+        timestamp_ms, start = self._timestamp_ms or 0, self._log_start_offset
+        found = segment.locate(max(segment.times.offset_before(timestamp_ms), start))
+        if found is None:
+            return None
+        held, end, base = segment.hold(), segment.size_bytes, segment.base_offset
+        return lambda: _first_in(held.file, found[0], end, base, timestamp_ms, start)
+
+    def take(self, result: Segment | FoundTimestamp | None) -> None:
+        """What the step came to."""
+        loading, self._loading = self._loading, None
+        if loading is None:
+            assert not isinstance(result, Segment)
+            self.found = result
+        elif isinstance(result, Segment):
+            loading.adopt(result)
+        elif not loading.is_dropped:
+            raise FileNotFoundError(errno.ENOENT, "a segment is gone", str(loading.path))
+
+    def run(self) -> FoundTimestamp | None:
+        """The whole search at once; blocks. For tools and tests."""
+        while (work := self.next_step()) is not None:
+            self.take(work())
+        return self.found
+
+
+def _unless_gone(load: Callable[[], Segment]) -> Callable[[], Segment | None]:
+    def work() -> Segment | None:
+        try:
+            return load()
+        except FileNotFoundError:
+            return None  # retention was faster, or the files are really missing: `take` knows
+
+    return work
+
+
+def _first_in(
+    file: File, position: int, end: int, segment_offset: int, timestamp_ms: int, log_start_offset: int
+) -> FoundTimestamp | None:
+    for at, header in read_headers(file, position, end, segment_offset):
+        if header.max_timestamp < timestamp_ms:
+            continue
+        for record in read_records(file.read_at(at, header.size_bytes), header):
+            if record.timestamp_ms >= timestamp_ms and record.offset >= log_start_offset:
+                return FoundTimestamp(record.timestamp_ms, record.offset, header.partition_leader_epoch)
     return None
-
-
-def newest_timestamp(segments: Sequence[Segment]) -> int:
-    """The largest timestamp of all records; -1 where there is none. Raises OSError."""
-    newest = -1
-    for segment in segments:
-        segment.load_indexes()
-        newest = max(newest, segment.max_timestamp_ms)
-    return newest
 
 
 def find_aborted(
@@ -57,6 +134,7 @@ def find_aborted(
         segment.load_indexes()
         if segment.transactions_damaged:
             rebuild_transactions(segments)
+            segment.load_indexes()
         entries = segment.transactions.entries
         found += [entry for entry in entries if entry.last_offset >= start_offset and entry.first_offset < end_offset]
         # Everything that begins before this one's stable offset has ended by now.

@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import errno
 import struct
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NoReturn
 
 from odradek.common.errors import ApiError, ErrorCode, StorageError
-from odradek.common.ports import Buffer, Disk
-from odradek.log.files import FileCache, FileSlice
+from odradek.common.ports import Buffer, Disk, File
+from odradek.log.files import FileCache, FileSlice, SharedFile
 from odradek.log.index import CorruptIndexError, OffsetIndex, TimeIndex, TransactionIndex
 from odradek.record.batch import HEADER_BYTES, LOG_OVERHEAD_BYTES, MAGIC, BatchHeader, crc_is_valid, read_size
 
@@ -34,6 +34,36 @@ class Damage:
 
     position: int
     reason: str
+
+
+def read_headers(
+    file: File, position: int, end_position: int, segment_offset: int
+) -> Iterator[tuple[int, BatchHeader]]:
+    """(position, header) of each whole batch of a segment's file; reads no more than it is asked for.
+
+    Ends before what cannot be a batch of this segment, which only damage below the recovery point brings about: nobody
+    verified it.
+
+    Args:
+        position, end_position: a batch boundary, and an exclusive end, in bytes.
+        segment_offset: the segment's base offset.
+    """
+    window, start = b"", position
+    while position + HEADER_BYTES <= end_position:
+        inside = position - start
+        if inside < 0 or inside + HEADER_BYTES > len(window):
+            window, start, inside = file.read_at(position, SCAN_BYTES), position, 0
+            if len(window) < HEADER_BYTES:
+                return
+        header = BatchHeader.read(window, inside)
+        size = header.batch_length + LOG_OVERHEAD_BYTES
+        if size < HEADER_BYTES or position + size > end_position or header.magic != MAGIC:
+            return
+        last_offset = header.base_offset + header.last_offset_delta
+        if not segment_offset <= header.base_offset <= last_offset <= segment_offset + MAX_RELATIVE_OFFSET:
+            return
+        yield position, header
+        position += size
 
 
 def segment_path(directory: Path, base_offset: int, suffix: str) -> Path:
@@ -62,6 +92,9 @@ class Segment:
         self._last_batch: tuple[int, int] | None = None
         self._indexes_loaded = True
         self.transactions_damaged = False
+        self._newest_is_known = False  # though the indexes may have been let go
+        self.is_dropped = False  # retention let it go: its name may soon be another file's
+        self.is_sealed = False  # no more batches come: the indexes may be let go, and read again
 
     # -- opening ------------------------------------------------------------------------------------------------
 
@@ -90,16 +123,69 @@ class Segment:
             missing = True
         if missing:
             self.rebuild_indexes(index_interval_bytes)
+        else:
+            newest = self.times.last()
+            if newest is not None:
+                self.max_timestamp_ms, self.max_timestamp_offset = newest
+            first = next(iter(self.headers(0)), None)
+            if first is not None:
+                self._see_timestamp(first[1])
+            self._bytes_since_index = self.size_bytes - self.offsets.last_position()
+            for _, header in self.headers(self.offsets.last_position()):
+                self._see_timestamp(header)
+        self._loaded()
+
+    def _loaded(self) -> None:
+        self._newest_is_known = True
+        if self.is_sealed:
+            self._files.keep_indexes(self.path, self._unload_indexes)
+
+    def _unload_indexes(self) -> None:
+        """Let the indexes go, as they are in their files; raises OSError."""
+        if not (self._indexes_loaded and self.is_sealed):
             return
-        newest = self.times.last()
-        if newest is not None:
-            self.max_timestamp_ms, self.max_timestamp_offset = newest
-        first = next(iter(self.headers(0)), None)
-        if first is not None:
-            self._see_timestamp(first[1])
-        self._bytes_since_index = self.size_bytes - self.offsets.last_position()
-        for _, header in self.headers(self.offsets.last_position()):
-            self._see_timestamp(header)
+        self.flush_indexes()
+        self.offsets, self.times = self.offsets.unloaded(), self.times.unloaded()
+        self.transactions = self.transactions.unloaded()
+        self._indexes_loaded = False
+
+    @property
+    def newest_is_known(self) -> bool:
+        """Whether `max_timestamp_ms` is that of all batches."""
+        return self._indexes_loaded or self._newest_is_known
+
+    def begin_load(self, *, newest_only: bool = False) -> Callable[[], Segment] | None:
+        """Work that reads the indexes off the loop, for `adopt` to take; None where they are loaded.
+
+        Args:
+            newest_only: it is enough that `max_timestamp_ms` is known.
+        """
+        if self._indexes_loaded or (newest_only and self._newest_is_known):
+            return None
+        size_bytes, disk = self.size_bytes, self._disk
+
+        def work() -> Segment:
+            # A twin with files of its own: nothing that the loop uses is touched by another thread.
+            twin = Segment(FileCache(disk, capacity=1), self.directory, self.base_offset, created_ms=self.created_ms)
+            twin.size_bytes, twin._indexes_loaded = size_bytes, False
+            twin.load_indexes()
+            return twin
+
+        return work
+
+    def adopt(self, twin: Segment) -> None:
+        """Take what `begin_load` read; where the segment has grown meanwhile, all is read again, here."""
+        if self._indexes_loaded or self.is_dropped:
+            return
+        if twin.size_bytes != self.size_bytes:
+            self.load_indexes()
+            return
+        self.offsets, self.times, self.transactions = twin.offsets, twin.times, twin.transactions
+        self.max_timestamp_ms, self.max_timestamp_offset = twin.max_timestamp_ms, twin.max_timestamp_offset
+        self._bytes_since_index = twin._bytes_since_index
+        self.transactions_damaged = twin.transactions_damaged
+        self._indexes_loaded = True
+        self._loaded()
 
     def rebuild_indexes(self, index_interval_bytes: int) -> None:
         """Make offset and time index anew from the batches' headers. The transaction index stays."""
@@ -175,6 +261,8 @@ class Segment:
         """No more batches come: note the newest timestamp, as Kafka does when it rolls."""
         self.load_indexes()
         self.times.maybe_append(self.max_timestamp_ms, self.max_timestamp_offset)
+        self.is_sealed = True
+        self._loaded()
 
     def flush_indexes(self, *, sync: bool = False) -> None:
         """Write index entries that are only in memory; raises OSError.
@@ -208,8 +296,9 @@ class Segment:
         self._disk.sync_dir(self.directory)
 
     def truncate_to(self, position: int, end_offset: int) -> None:
-        """Cut at a batch boundary; both are exclusive ends. Raises OSError."""
+        """Cut at a batch boundary; both are exclusive ends. Batches may follow again. Raises OSError."""
         self.load_indexes()
+        self.is_sealed = False
         self._files.get(self.path).file.truncate(position)
         self.size_bytes = position
         self._restart_indexes(end_offset, position)
@@ -217,25 +306,12 @@ class Segment:
     # -- reading ------------------------------------------------------------------------------------------------
 
     def headers(self, position: int) -> Iterator[tuple[int, BatchHeader]]:
-        """(position, header) of each whole batch from a batch boundary on; ends before what cannot be one of this
-        segment, which only damage below the recovery point brings about: nobody verified it."""
-        file = self._files.get(self.path).file
-        window, start = b"", position
-        while position + HEADER_BYTES <= self.size_bytes:
-            inside = position - start
-            if inside < 0 or inside + HEADER_BYTES > len(window):
-                window, start, inside = file.read_at(position, SCAN_BYTES), position, 0
-                if len(window) < HEADER_BYTES:
-                    return
-            header = BatchHeader.read(window, inside)
-            size = header.batch_length + LOG_OVERHEAD_BYTES
-            if size < HEADER_BYTES or position + size > self.size_bytes or header.magic != MAGIC:
-                return
-            last_offset = header.base_offset + header.last_offset_delta
-            if not self.base_offset <= header.base_offset <= last_offset <= self.base_offset + MAX_RELATIVE_OFFSET:
-                return
-            yield position, header
-            position += size
+        """(position, header) of each whole batch from a batch boundary on."""
+        return read_headers(self._files.get(self.path).file, position, self.size_bytes, self.base_offset)
+
+    def hold(self) -> SharedFile:
+        """The open file, good as long as it is held, whatever becomes of the segment; raises OSError."""
+        return self._files.get(self.path)
 
     def locate(self, offset: int) -> tuple[int, BatchHeader] | None:
         """(position, header) of the first batch that holds `offset` or a later one; None where there is none.
@@ -333,13 +409,26 @@ class Segment:
     def paths(self) -> list[Path]:
         return [self.path, self.offsets.path, self.times.path, self.transactions.path]
 
-    def mark_deleted(self) -> list[Path]:
-        """Rename the files to `.deleted`, so that they are gone for the log and still there for readers."""
-        renamed = []
+    def forget(self) -> None:
+        """The log has let go of this segment: nobody opens its files by name any more."""
+        self.is_dropped = True
         for path in self.paths():
             self._files.forget(path)
-            if self._disk.exists(path):
-                target = path.with_name(path.name + ".deleted")
-                self._disk.rename(path, target)
-                renamed.append(target)
-        return renamed
+
+    def mark_deleted(self) -> list[Path]:
+        """Rename the files to `.deleted`, so that they are gone for the log and still there for readers."""
+        self.forget()
+        return rename_deleted(self._disk, self.paths())
+
+
+def rename_deleted(disk: Disk, paths: Sequence[Path]) -> list[Path]:
+    """Give files the suffix `.deleted`; returns the new names. Blocks, may run off the loop, raises OSError."""
+    renamed = []
+    for path in paths:
+        target = path.with_name(path.name + ".deleted")
+        try:
+            disk.rename(path, target)
+        except FileNotFoundError:
+            continue  # few segments have all four, and the whole directory may have gone meanwhile
+        renamed.append(target)
+    return renamed

@@ -18,6 +18,7 @@ from odradek.log.config import LogConfig
 from odradek.metadata.model import ResourceType
 from odradek.replica.flusher import Flusher
 from odradek.replica.partition import Partition
+from odradek.replica.preparation import PreparationLines
 
 if TYPE_CHECKING:
     from odradek.log.manager import LogManager
@@ -49,6 +50,7 @@ class ReplicaManager:
         self.parked_fetch_count = 0
         self._log_manager = log_manager
         self._on_storage_failed = on_storage_failed
+        self.preparations = PreparationLines(log_manager.disk)
         self._flusher = Flusher(log_manager.disk, self.storage_failed)
         self._partitions: dict[tuple[str, int], Partition] = {}
         self._offline: set[tuple[str, int]] = set()
@@ -171,4 +173,5 @@ class ReplicaManager:
         for partition in self:
             partition.close()
         self._partitions.clear()
+        await self.preparations.close()
         await self._flusher.close()

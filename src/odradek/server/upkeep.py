@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING
 
 from odradek.common.config import config, option
-from odradek.common.errors import StorageError
+from odradek.common.errors import ApiError, StorageError
 from odradek.common.log_lines import get_logger
 
 if TYPE_CHECKING:
@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 # As Kafka, which keeps a starting broker free of it for half a minute.
 FIRST_LOOK_MS = 30_000
 REMOVAL_INTERVAL_MS = 1_000
+# Deciding about a log that keeps all takes some microseconds; then others have their turn.
+LOGS_PER_TURN = 100
 # Kafka looks for idle connections with every poll; once a second is fine enough for limits of minutes.
 MAX_IDLE_CHECK_MS = 1_000
 # log.flush.scheduler.interval.ms is "never" by default; a topic may still ask for flush.ms.
@@ -147,8 +149,17 @@ class Upkeep:
         return True
 
     async def _retain(self) -> None:
-        for failure in self._log_manager.run_retention(self._clock.now_ms(), self._config.producer_expiration_ms):
-            self._replicas.storage_failed(failure)
+        for number, log in enumerate(list(self._log_manager.logs.values())):
+            if self._stopping.is_set():
+                return
+            if number % LOGS_PER_TURN == LOGS_PER_TURN - 1:
+                await asyncio.sleep(0)
+            try:
+                await self._log_manager.retain(log, self._clock.now_ms(), self._config.producer_expiration_ms)
+            except StorageError as error:
+                self._replicas.storage_failed(error)
+            except ApiError as error:
+                _log.warning("retention waits for space", log=log.directory.name, error=error)
 
     async def _checkpoint(self) -> None:
         await self._disk.off_loop(self._log_manager.checkpoint_work())

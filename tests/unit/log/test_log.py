@@ -10,7 +10,8 @@ from odradek.common.errors import ApiError, ErrorCode
 from odradek.common.real_io import RealDisk
 from odradek.log.config import LogConfig
 from odradek.log.files import FileCache
-from odradek.log.log import AppendInfo, Log, ReadResult
+from odradek.log.log import AppendInfo, Log
+from odradek.log.reading import ReadResult
 from odradek.record.control import transaction_marker
 from odradek.record.reader import read_batches, read_records
 from tests.support.batches import NOW_MS, batch, header_of

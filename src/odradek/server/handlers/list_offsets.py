@@ -12,7 +12,9 @@ Not done: tiered storage, so -4 is -2, and -5 and -6 answer that there is none.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Coroutine
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
 from odradek.common.errors import ApiError, ErrorCode, StorageError
 from odradek.protocol.messages.list_offsets_request import ListOffsetsPartition, ListOffsetsRequest
@@ -23,6 +25,7 @@ from odradek.protocol.messages.list_offsets_response import (
 )
 
 if TYPE_CHECKING:
+    from odradek.log.search import TimestampSearch
     from odradek.replica.partition import Partition
     from odradek.server.context import RequestContext
 
@@ -41,8 +44,11 @@ CONSUMER = -1
 READ_COMMITTED = 1
 
 
-def handle(context: RequestContext, request: ListOffsetsRequest) -> ListOffsetsResponse:
-    """An offset, or an error, for each partition."""
+def handle(
+    context: RequestContext, request: ListOffsetsRequest
+) -> ListOffsetsResponse | Coroutine[Any, Any, ListOffsetsResponse]:
+    """An offset, or an error, for each partition; at once, unless records must be looked at one by one."""
+    searches: list[_Search] = []
     image = context.broker.image
     seen: set[tuple[str, int]] = set()
     twice: set[tuple[str, int]] = set()
@@ -64,25 +70,62 @@ def handle(context: RequestContext, request: ListOffsetsRequest) -> ListOffsetsR
                 partition = context.broker.replicas.find(topic.name, wanted.partition_index, image)
                 if request.replica_id != -2:  # a debugging consumer may ask any replica
                     partition.check_leader(wanted.current_leader_epoch)
-                _answer(context, request, wanted, partition, answer)
-            except StorageError as error:
-                context.broker.replicas.storage_failed(error)
-                answer.error_code = ErrorCode.KAFKA_STORAGE_ERROR
+                search = _answer(request, wanted, partition, answer)
+                if search is not None:
+                    searches.append(search)
             except ApiError as error:
                 answer.error_code = error.code
             if context.api_version < _FIRST_WITH_LEADER_EPOCH:
                 answer.leader_epoch = -1
         response.topics.append(ListOffsetsTopicResponse(name=topic.name, partitions=answers))
+    return response if not searches else _search_all(context, response, searches)
+
+
+@dataclass(frozen=True, slots=True)
+class _Search:
+    """One partition in which a time is looked for. `end_offset` (exclusive) is what the client may know of, read once:
+    what is appended while the search runs is not told (KAFKA-9835)."""
+
+    partition: Partition
+    leader_epoch: int
+    end_offset: int
+    timestamps: TimestampSearch
+    answer: ListOffsetsPartitionResponse
+
+
+async def _search_all(
+    context: RequestContext, response: ListOffsetsResponse, searches: list[_Search]
+) -> ListOffsetsResponse:
+    disk = context.broker.log_manager.disk
+    for search in searches:
+        partition, answer, found = search.partition, search.answer, None
+        try:
+            while (work := search.timestamps.next_step()) is not None:
+                search.timestamps.take(await disk.off_loop(work))
+            found = search.timestamps.found
+            if partition.leader_epoch != search.leader_epoch:
+                raise ApiError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"{partition.name} has a new leader epoch")
+        except OSError as error:
+            if partition.closed:
+                answer.error_code = ErrorCode.NOT_LEADER_OR_FOLLOWER
+                continue
+            context.broker.replicas.storage_failed(StorageError(partition.log.log_dir, str(error)))
+            answer.error_code = ErrorCode.KAFKA_STORAGE_ERROR
+        except ApiError as error:
+            answer.error_code = error.code
+        if found is not None and not answer.error_code and found.offset < search.end_offset:
+            answer.timestamp, answer.offset = found.timestamp_ms, found.offset
+            if context.api_version >= _FIRST_WITH_LEADER_EPOCH:
+                answer.leader_epoch = found.leader_epoch
     return response
 
 
 def _answer(
-    context: RequestContext,
     request: ListOffsetsRequest,
     wanted: ListOffsetsPartition,
     partition: Partition,
     answer: ListOffsetsPartitionResponse,
-) -> None:
+) -> _Search | None:
     log, time_ms = partition.log, wanted.timestamp
     start, watermark = log.log_start_offset, log.high_watermark
     end = log.log_end_offset if request.replica_id >= 0 else watermark
@@ -98,9 +141,7 @@ def _answer(
     elif time_ms in (LATEST_TIERED, EARLIEST_PENDING_UPLOAD):
         answer.leader_epoch = -1
     else:
-        found = log.max_timestamp_offset() if time_ms == MAX_TIMESTAMP else log.offset_for_timestamp(time_ms)
-        if found is None or found[1] >= end:
-            answer.leader_epoch = -1
-        else:
-            answer.timestamp, answer.offset = found[0], found[1]
-            answer.leader_epoch = found[2] if len(found) > 2 else log.epochs.epoch_for_offset(found[1])
+        search = log.search_timestamp(None if time_ms == MAX_TIMESTAMP else time_ms)
+        answer.leader_epoch = -1
+        return _Search(partition, partition.leader_epoch, end, search, answer)
+    return None

@@ -1,0 +1,132 @@
+"""A log as its readers see it: which segments hold an offset, a time, an aborted transaction.
+
+Nothing here changes the log. What is read are slices of files, so that no record passes through Python; the searches
+that must look at single records come in steps for another thread.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from dataclasses import dataclass
+from pathlib import Path
+
+from odradek.common.errors import ApiError, ErrorCode, StorageError
+from odradek.log.checkpoints import TopicPartition
+from odradek.log.epoch_cache import EpochCache
+from odradek.log.files import FileCache, FileSlice
+from odradek.log.index import AbortedTransaction
+from odradek.log.recovery import LoadedLog
+from odradek.log.search import FoundTimestamp, TimestampSearch, find_aborted
+from odradek.log.segment import Segment
+
+
+@dataclass(frozen=True, slots=True)
+class ReadResult:
+    """What a read found: slices of files, nothing copied; empty at the end of what may be read."""
+
+    chunks: list[FileSlice]
+    size_bytes: int
+
+
+NOTHING = ReadResult([], 0)
+
+
+class ReadableLog:
+    """The segments of one partition, in order; the last is the active one. Marks as `log.Log` has them."""
+
+    def __init__(self, files: FileCache, directory: Path, topic_partition: TopicPartition, loaded: LoadedLog) -> None:
+        self._files = files
+        self.directory = directory
+        self.topic_partition = topic_partition
+        self._segments = loaded.segments
+        self._bases = [segment.base_offset for segment in loaded.segments]
+        for segment in loaded.segments[:-1]:
+            segment.is_sealed = True
+        self.epochs: EpochCache = loaded.epochs
+        self.log_start_offset = loaded.log_start_offset
+        self.log_end_offset = loaded.log_end_offset
+
+    @property
+    def log_dir(self) -> Path:
+        return self.directory.parent
+
+    @property
+    def segment_starts(self) -> list[int]:
+        """Base offsets of the segments; the last is the active one."""
+        return self._bases
+
+    @property
+    def size_bytes(self) -> int:
+        return sum(segment.size_bytes for segment in self._segments)
+
+    def _end_of(self, segment: Segment) -> int:
+        index = bisect_right(self._bases, segment.base_offset)
+        return self._bases[index] if index < len(self._bases) else self.log_end_offset
+
+    def read(
+        self, offset: int, *, max_bytes: int, upper_offset: int | None = None, at_least_one: bool = True
+    ) -> ReadResult:
+        """Batches from the one that holds `offset` on, out of one segment.
+
+        Args:
+            upper_offset: exclusive; None for the log's end. Batches that reach beyond are left out.
+            at_least_one: the first batch is given whole, even when it is larger than `max_bytes`.
+        Returns:
+            Slices of at most `max_bytes`; the last batch may be cut off, as Kafka's clients expect.
+        Raises:
+            ApiError: OFFSET_OUT_OF_RANGE below the log start or above the log end. StorageError.
+        """
+        if not self.log_start_offset <= offset <= self.log_end_offset:
+            raise ApiError(
+                ErrorCode.OFFSET_OUT_OF_RANGE,
+                f"offset {offset} is not in [{self.log_start_offset}, {self.log_end_offset}] of {self.topic_partition}",
+            )
+        upper = self.log_end_offset if upper_offset is None else min(upper_offset, self.log_end_offset)
+        if offset >= upper or (max_bytes <= 0 and not at_least_one):
+            return NOTHING
+        try:
+            return self._read(offset, max_bytes, upper, at_least_one)
+        except OSError as error:
+            raise StorageError(self.log_dir, f"{self.directory}: {error}") from error
+
+    def _read(self, offset: int, max_bytes: int, upper: int, at_least_one: bool) -> ReadResult:
+        index = max(0, bisect_right(self._bases, offset) - 1)
+        for segment in self._segments[index:]:
+            if segment.base_offset >= upper:
+                break
+            found = segment.locate(offset)
+            if found is None:
+                continue
+            position, first = found
+            if first.base_offset >= upper:
+                break
+            end_position = segment.size_bytes
+            if upper < self._end_of(segment):
+                beyond = segment.locate(upper)
+                end_position = beyond[0] if beyond is not None else end_position
+            piece = segment.read(
+                position, first, max_bytes=max_bytes, end_position=end_position, at_least_one=at_least_one
+            )
+            return NOTHING if piece is None else ReadResult([piece], piece.length)
+        return NOTHING
+
+    def aborted_transactions(self, start_offset: int, end_offset: int) -> list[AbortedTransaction]:
+        """The aborted transactions that have records in [start, end), by first offset."""
+        index = max(0, bisect_right(self._bases, start_offset) - 1)
+        return find_aborted(self._segments, index, start_offset, end_offset)
+
+    def search_timestamp(self, timestamp_ms: int | None) -> TimestampSearch:
+        """The search for the first record that is at least so new; None seeks the newest of all (KIP-734)."""
+        return TimestampSearch(self._segments, timestamp_ms, self.log_start_offset)
+
+    def offset_for_timestamp(self, timestamp_ms: int) -> FoundTimestamp | None:
+        """The same search at once; blocks. Raises OSError."""
+        return self.search_timestamp(timestamp_ms).run()
+
+    def max_timestamp_offset(self) -> FoundTimestamp | None:
+        """The newest record, the first where several are; blocks. Raises OSError."""
+        return self.search_timestamp(None).run()
+
+    def end_offset_for_epoch(self, leader_epoch: int) -> tuple[int, int]:
+        """(largest epoch not above the asked one, its end offset exclusive); (-1, -1) where undefined (KIP-279)."""
+        return self.epochs.end_offset_for(leader_epoch, self.log_end_offset)

@@ -1,0 +1,72 @@
+"""What must be done to a batch before it may be appended, off the loop, without losing the order of a partition.
+
+Recompression and looks at single records take milliseconds. While one batch of a partition is prepared, every later one
+for that partition waits behind it, be it ready or not: an idempotent producer's sequence must arrive as it was sent.
+What is decided about a batch is decided when its turn comes, in one piece with the append.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from odradek.common.errors import OdradekError
+
+if TYPE_CHECKING:
+    from odradek.common.ports import Disk
+    from odradek.replica.partition import Partition
+
+Prepared = Any
+Work = Callable[[], Prepared]
+Then = Callable[[Prepared, OdradekError | None], None]
+
+
+class PreparationLines:
+    """One line for each partition that has something to prepare; different partitions do not wait for each other."""
+
+    def __init__(self, disk: Disk) -> None:
+        self._disk = disk
+        self._lines: dict[Partition, deque[tuple[Work, Then]]] = {}
+        self._tasks: dict[asyncio.Task[None], None] = {}
+
+    def is_waited_in(self, partition: Partition) -> bool:
+        """Whether an append to this partition must get in line, whatever it needs."""
+        return bool(self._lines) and partition in self._lines
+
+    def run(self, partition: Partition, work: Work, then: Then) -> None:
+        """Work off the loop, then call `then` on it, with what came of it or the error that the work raised.
+
+        Calls for one partition are worked, and their `then` called, in the order of the calls.
+
+        Args:
+            work: touches nothing but its own arguments; may raise OdradekError.
+        """
+        line = self._lines.get(partition)
+        if line is not None:
+            line.append((work, then))
+            return
+        line = self._lines[partition] = deque([(work, then)])
+        task = asyncio.get_running_loop().create_task(self._work_off(partition, line))
+        self._tasks[task] = None
+        task.add_done_callback(self._tasks.pop)
+
+    async def _work_off(self, partition: Partition, line: deque[tuple[Work, Then]]) -> None:
+        try:
+            while line:
+                work, then = line[0]
+                prepared, failure = None, None
+                try:
+                    prepared = await self._disk.off_loop(work)
+                except OdradekError as error:
+                    failure = error
+                # Before the entry leaves the line: whoever comes meanwhile must not overtake it.
+                then(prepared, failure)
+                line.popleft()
+        finally:
+            del self._lines[partition]
+
+    async def close(self) -> None:
+        """Wait for all lines to end."""
+        await asyncio.gather(*self._tasks, return_exceptions=True)
