@@ -12,6 +12,7 @@ from typing import Any
 from uuid import uuid4
 
 import pytest
+from confluent_kafka import Consumer, Producer, TopicPartition
 
 from odradek.protocol.apis import ApiKey
 from odradek.protocol.messages.produce_request import PartitionProduceData, ProduceRequest, TopicProduceData
@@ -417,3 +418,49 @@ class TestIdempotence:
             assert self.send(calls, topic, producer, 4)[0] == "OUT_OF_ORDER_SEQUENCE_NUMBER"
             assert self.send(calls, topic, producer, 3) == ("NONE", 3)
             assert calls.producer() > producer, "an id is never given twice"
+
+
+class TestRecompression:
+    """compression.type other than producer: batches change off the loop and keep their order."""
+
+    @pytest.mark.parametrize("codec", ["gzip", "snappy", "lz4", "zstd", "uncompressed"])
+    def test_idempotent_batches_in_any_codec_keep_their_order(self, node: Node, calls: Calls, codec: str) -> None:
+        name = calls.create_topic(compression_type=codec)
+        delivered: list[int] = []
+        # Batches that need the work and some that do not, in turns: the ready ones must not overtake.
+        producers = [
+            Producer(
+                {
+                    "bootstrap.servers": node.bootstrap,
+                    "compression.type": mine,
+                    "enable.idempotence": True,
+                    "linger.ms": 1,
+                    "batch.num.messages": 20,
+                }
+            )
+            for mine in ("none", "lz4")
+        ]
+        for number in range(2000):
+            producers[number % 2].produce(
+                name,
+                b"%06d" % number * 20,
+                key=b"%d" % (number % 2),
+                on_delivery=lambda error, message: delivered.append(0 if error is None else error.code()),
+            )
+        for producer in producers:
+            assert producer.flush(20) == 0
+        assert delivered == [0] * 2000
+        consumer = Consumer(
+            {"bootstrap.servers": node.bootstrap, "group.id": name, "auto.offset.reset": "earliest", "check.crcs": True}
+        )
+        consumer.assign([TopicPartition(name, 0, 0)])
+        found: list[bytes] = []
+        while len(found) < 2000:
+            (message,) = consumer.consume(1, 10) or (None,)
+            assert message is not None and message.error() is None
+            found.append(message.value())
+        consumer.close()
+        assert sorted(found) == [b"%06d" % number * 20 for number in range(2000)]
+        for parity in (0, 1):
+            own = [value for value in found if int(value[:6]) % 2 == parity]
+            assert own == sorted(own)

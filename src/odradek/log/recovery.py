@@ -238,7 +238,9 @@ def load_producers(
             notes.append(f"{path}: {error}; producers are read from the log")
             disk.remove(path)
     start = max(state.map_end_offset, first_base)
-    for segment in segments:
+    for number, segment in enumerate(segments):
+        if number + 1 < len(segments) and segments[number + 1].base_offset <= start:
+            continue  # all before the snapshot, without a look at its index
         found = segment.locate(start) if segment.size_bytes else None
         if found is None:
             continue

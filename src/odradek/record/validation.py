@@ -111,6 +111,13 @@ def needs_record_walk(header: BatchHeader, rules: BatchRules) -> bool:
     return _must_see_records(rules) or (header.record_count <= WALKED_RECORDS and header.size_bytes <= WALKED_BYTES)
 
 
+def is_long_walk(data: Buffer, rules: BatchRules) -> bool:
+    """Whether a check of this batch looks at so many records that it belongs off the loop."""
+    if not _must_see_records(rules) or len(data) < HEADER_BYTES or data[16] != MAGIC:
+        return False
+    return len(data) > WALKED_BYTES or BatchHeader.read(data).record_count > WALKED_RECORDS
+
+
 def _must_see_records(rules: BatchRules) -> bool:
     """Whether a topic's settings are about single records."""
     return rules.compacted or (rules.create_time and rules.before_max_ms != NEVER_MS)

@@ -3,7 +3,9 @@
 Behaviour: each partition's batch is checked by its header, appended, and answered on its own. acks=0 gets no answer,
 and loses its connection where something failed, as the only way to be told; acks=1 is answered after the append;
 acks=-1 when all in-sync replicas have it, or with REQUEST_TIMED_OUT after timeout_ms. This function decides at once,
-in the order of the requests; only the waiting for replicas runs beside what follows on the connection.
+in the order of the requests; only the waiting for replicas runs beside what follows on the connection. A batch whose
+records must be looked at, or recompressed (compression.type), is prepared off the loop and decided when its turn comes,
+before everything that was sent later for its partition.
 
 Versions: 3 format v2 only; 7 zstd (KIP-110); 8 record errors (KIP-467); 9 flexible; 10 the current leader with
 NOT_LEADER_OR_FOLLOWER (KIP-951); 12 partitions join a transaction by this request (KIP-890); 13 topic ids (KIP-516).
@@ -15,9 +17,10 @@ Not done: transactions (a transactional batch gets INVALID_TXN_STATE: no transac
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from odradek.common.errors import ApiError, ErrorCode, StorageError
+from odradek.common.errors import ApiError, ErrorCode, OdradekError, StorageError
 from odradek.common.log_lines import get_logger
 from odradek.protocol.messages.produce_request import ProduceRequest
 from odradek.protocol.messages.produce_response import (
@@ -28,25 +31,27 @@ from odradek.protocol.messages.produce_response import (
     ProduceResponse,
     TopicProduceResponse,
 )
+from odradek.record.batch import HEADER_BYTES, BatchHeader
 from odradek.record.recompression import recompress
-from odradek.record.validation import InvalidRecordsError, validate_produced
+from odradek.record.validation import InvalidRecordsError, is_long_walk, validate_produced
 from odradek.server.handlers.shared import ADMIN_CLIENT_ID, INTERNAL_TOPICS, leader_hint
 
 if TYPE_CHECKING:
     from odradek.metadata.image import MetadataImage
-    from odradek.record.batch import BatchHeader
     from odradek.replica.partition import Partition
     from odradek.server.context import RequestContext
 
 _log = get_logger("server.produce")
 _FIRST_WITH_TOPIC_IDS = 13
+Waiting = tuple[PartitionProduceResponse, "Partition", "asyncio.Future[None]"]
+Refuse = Callable[[PartitionProduceResponse, ApiError | StorageError], None]
 
 
 def handle(context: RequestContext, request: ProduceRequest) -> ProduceResponse | asyncio.Future[Any] | None:
     """Append everything now; return the response, None for acks=0, or a future where replicas are waited for."""
     acks = request.acks
     response = ProduceResponse()
-    waiting: list[tuple[PartitionProduceResponse, Partition, asyncio.Future[None]]] = []
+    waiting: list[Waiting] = []
     image = context.broker.image
     failed = False
     for topic in request.topic_data:
@@ -57,6 +62,10 @@ def handle(context: RequestContext, request: ProduceRequest) -> ProduceResponse 
             name = "" if known is None else known.name
             unknown = ErrorCode.UNKNOWN_TOPIC_ID if known is None else ErrorCode.NONE
         answers = []
+
+        def refuse(answer: PartitionProduceResponse, error: ApiError | StorageError, name: str = name) -> None:
+            _refuse(context, answer, error, image, response, name)
+
         for wanted in topic.partition_data:
             answer = PartitionProduceResponse(index=wanted.index)
             answers.append(answer)
@@ -65,16 +74,16 @@ def handle(context: RequestContext, request: ProduceRequest) -> ProduceResponse 
                     raise ApiError(unknown)
                 _check_request(context, request, name)
                 partition = context.broker.replicas.find(name, wanted.index, image)
-                _append(context, partition, wanted.records, answer, acks, waiting)
+                _append(context, partition, wanted.records, answer, acks, waiting, refuse)
             except (ApiError, StorageError) as error:
                 failed = True
-                _refuse(context, answer, error, image, response, name)
+                refuse(answer, error)
         response.responses.append(
             TopicProduceResponse(name=topic.name, topic_id=topic.topic_id, partition_responses=answers)
         )
     if acks == 0:
         if failed:
-            context.connection.close_because("a record sent with acks=0 was refused")
+            _lose_connection(context)
         return None
     if not waiting:
         return response
@@ -96,38 +105,102 @@ def _append(
     records: Any,
     answer: PartitionProduceResponse,
     acks: int,
-    waiting: list[tuple[PartitionProduceResponse, Partition, asyncio.Future[None]]],
+    waiting: list[Waiting],
+    refuse: Refuse,
 ) -> None:
+    """Check and append one batch, now or, where it must be prepared off the loop first, when its turn comes."""
     if records is None or not len(records):
         raise ApiError(ErrorCode.INVALID_RECORD, "a partition without records")
-    now_ms = context.broker.clock.now_ms()
-    header = validate_produced(records, partition.rules, now_ms=now_ms, api_version=context.api_version)
+    now_ms, version, rules = context.broker.clock.now_ms(), context.api_version, partition.rules
+    lines = context.broker.replicas.preparations
+    if lines.is_waited_in(partition) or is_long_walk(records, rules) or _other_codec(partition, records):
+        config, codec = partition.log.config, partition.codec
+
+        def prepare() -> tuple[Any, BatchHeader]:
+            header = validate_produced(records, rules, now_ms=now_ms, api_version=version)
+            if codec is None or header.compression == codec:
+                return records, header
+            limit = config.max_decompressed_message_bytes
+            return recompress(records, header, codec, level=config.codec_level, max_output_bytes=limit)
+
+        ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        if acks:
+            waiting.append((answer, partition, ended))
+        lines.run(
+            partition, prepare, lambda *prepared: _in_turn(context, partition, prepared, answer, acks, ended, refuse)
+        )
+        return
+    header = validate_produced(records, rules, now_ms=now_ms, api_version=version)
+    wait = _write(context, partition, records, header, answer, acks)
+    if wait is not None:
+        waiting.append((answer, partition, wait))
+
+
+def _other_codec(partition: Partition, records: Any) -> bool:
+    codec = partition.codec
+    return codec is not None and len(records) >= HEADER_BYTES and BatchHeader.read(records).compression != codec
+
+
+def _write(
+    context: RequestContext,
+    partition: Partition,
+    records: Any,
+    header: BatchHeader,
+    answer: PartitionProduceResponse,
+    acks: int,
+) -> asyncio.Future[None] | None:
+    """Append a checked batch; returns what its acknowledgement waits for."""
     if header.attributes & 0x10:
         raise ApiError(ErrorCode.INVALID_TXN_STATE, "this broker has no transactions yet")
-    codec = partition.codec
-    if codec is not None and header.compression != codec:
-        records, header = _recompressed(partition, records, header, codec)
+    now_ms = context.broker.clock.now_ms()
     info = partition.append_as_leader((records,), (header,), required_acks=acks, now_ms=now_ms)
     context.broker.metrics.produced(len(records), header.record_count)
     answer.base_offset = info.base_offset
     answer.log_append_time_ms = info.log_append_time_ms
     answer.log_start_offset = partition.log.log_start_offset
-    if acks:
-        end_offset = info.last_offset + 1
-        wait = partition.wait_replicated(end_offset) if acks == -1 else partition.wait_durable(end_offset)
-        if wait is not None:
-            waiting.append((answer, partition, wait))
+    if not acks:
+        return None
+    end_offset = info.last_offset + 1
+    return partition.wait_replicated(end_offset) if acks == -1 else partition.wait_durable(end_offset)
 
 
-def _recompressed(partition: Partition, records: Any, header: BatchHeader, codec: int) -> tuple[bytearray, BatchHeader]:
-    config = partition.log.config
-    return recompress(
-        records,
-        header,
-        codec,
-        level=config.codec_level,
-        max_output_bytes=config.max_decompressed_message_bytes,
-    )
+def _in_turn(
+    context: RequestContext,
+    partition: Partition,
+    prepared: tuple[tuple[Any, BatchHeader] | None, OdradekError | None],
+    answer: PartitionProduceResponse,
+    acks: int,
+    ended: asyncio.Future[None],
+    refuse: Refuse,
+) -> None:
+    """A prepared batch's turn: `ended` ends when it is acknowledged or refused."""
+    batch, failure = prepared
+    wait = None
+    try:
+        if failure is not None:
+            raise failure
+        assert batch is not None
+        wait = _write(context, partition, *batch, answer, acks)
+    except (ApiError, StorageError) as error:
+        refuse(answer, error)
+        if not acks:
+            _lose_connection(context)
+    if wait is None:
+        if not ended.done():
+            ended.set_result(None)
+        return
+
+    def pass_on(done: asyncio.Future[None]) -> None:
+        error = None if done.cancelled() else done.exception()
+        if ended.done():
+            return
+        ended.set_exception(error) if error is not None else ended.set_result(None)
+
+    wait.add_done_callback(pass_on)
+
+
+def _lose_connection(context: RequestContext) -> None:
+    context.connection.close_because("a record sent with acks=0 was refused")
 
 
 def _refuse(
@@ -161,7 +234,7 @@ def _refuse(
 
 def _when_replicated(
     response: ProduceResponse,
-    waiting: list[tuple[PartitionProduceResponse, Partition, asyncio.Future[None]]],
+    waiting: list[Waiting],
     request: ProduceRequest,
 ) -> asyncio.Future[Any]:
     """A future of the response: when all waits have ended, or at the time-out with those marked that have not."""
@@ -178,7 +251,7 @@ def _when_replicated(
             return
         if isinstance(error, ApiError):
             answer.error_code, answer.error_message, answer.base_offset = error.code, error.message, -1
-        elif all_in_sync and partition.too_few_in_sync():
+        elif all_in_sync and not answer.error_code and partition.too_few_in_sync():
             answer.error_code = ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND
         if not left:
             done.set_result(response)

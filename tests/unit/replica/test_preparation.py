@@ -1,0 +1,61 @@
+"""Batches that are prepared off the loop keep their order, and hold up nobody else."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any, TypeVar, cast
+
+from odradek.common.errors import ApiError, ErrorCode, OdradekError
+from odradek.common.real_io import RealDisk
+from odradek.replica.preparation import PreparationLines
+from tests.support.doors import settle
+
+T = TypeVar("T")
+
+
+class GatedDisk(RealDisk):
+    """Work waits until its name is let go."""
+
+    def __init__(self) -> None:
+        super().__init__(workers=1)
+        self.gates: list[asyncio.Event] = []
+
+    async def off_loop(self, work: Callable[[], T]) -> T:
+        gate = asyncio.Event()
+        self.gates.append(gate)
+        await gate.wait()
+        return work()
+
+
+def refusal() -> str:
+    raise ApiError(ErrorCode.INVALID_RECORD, "no")
+
+
+async def test_a_partition_keeps_its_order_and_others_do_not_wait() -> None:
+    disk = GatedDisk()
+    lines = PreparationLines(disk)
+    one, two = cast("Any", object()), cast("Any", object())
+    seen: list[object] = []
+
+    def note(prepared: object, failure: OdradekError | None) -> None:
+        seen.append(prepared if failure is None else cast("ApiError", failure).code)
+        assert lines.is_waited_in(one) or lines.is_waited_in(two), "until its append is done nobody may overtake"
+
+    lines.run(one, lambda: "first", note)
+    lines.run(one, refusal, note)
+    lines.run(one, lambda: "third", note)
+    lines.run(two, lambda: "other", note)
+    assert lines.is_waited_in(one) and lines.is_waited_in(two)
+    await settle(lambda: len(disk.gates) == 2)
+    disk.gates[1].set()
+    await settle(lambda: seen == ["other"])
+    assert not lines.is_waited_in(two)
+    for number in (0, 2, 3):
+        await settle(lambda number=number: len(disk.gates) > number)  # type: ignore[misc]
+        disk.gates[number].set()
+    await settle(lambda: len(seen) == 4)
+    assert seen == ["other", "first", ErrorCode.INVALID_RECORD, "third"]
+    await lines.close()
+    assert not lines.is_waited_in(one)
+    disk.close()
