@@ -12,7 +12,6 @@ from typing import Any
 from uuid import uuid4
 
 import pytest
-from confluent_kafka import Consumer, Producer, TopicPartition
 
 from odradek.protocol.apis import ApiKey
 from odradek.protocol.messages.produce_request import PartitionProduceData, ProduceRequest, TopicProduceData
@@ -424,43 +423,34 @@ class TestRecompression:
     """compression.type other than producer: batches change off the loop and keep their order."""
 
     @pytest.mark.parametrize("codec", ["gzip", "snappy", "lz4", "zstd", "uncompressed"])
-    def test_idempotent_batches_in_any_codec_keep_their_order(self, node: Node, calls: Calls, codec: str) -> None:
-        name = calls.create_topic(compression_type=codec)
-        delivered: list[int] = []
-        # Batches that need the work and some that do not, in turns: the ready ones must not overtake.
-        producers = [
-            Producer(
-                {
-                    "bootstrap.servers": node.bootstrap,
-                    "compression.type": mine,
-                    "enable.idempotence": True,
-                    "linger.ms": 1,
-                    "batch.num.messages": 20,
-                }
-            )
-            for mine in ("none", "lz4")
-        ]
-        for number in range(2000):
-            producers[number % 2].produce(
-                name,
-                b"%06d" % number * 20,
-                key=b"%d" % (number % 2),
-                on_delivery=lambda error, message: delivered.append(0 if error is None else error.code()),
-            )
-        for producer in producers:
-            assert producer.flush(20) == 0
-        assert delivered == [0] * 2000
-        consumer = Consumer(
-            {"bootstrap.servers": node.bootstrap, "group.id": name, "auto.offset.reset": "earliest", "check.crcs": True}
-        )
-        consumer.assign([TopicPartition(name, 0, 0)])
-        found: list[bytes] = []
-        while len(found) < 2000:
-            (message,) = consumer.consume(1, 10) or (None,)
-            assert message is not None and message.error() is None
-            found.append(message.value())
-        consumer.close()
-        assert sorted(found) == [b"%06d" % number * 20 for number in range(2000)]
-        for parity in (0, 1):
-            own = [value for value in found if int(value[:6]) % 2 == parity]
-            assert own == sorted(own)
+    def test_every_codec_is_what_the_topic_says(self, calls: Calls, codec: str) -> None:
+        topic = calls.create_topic(compression_type=codec)
+        sent = [*SQUEEZED.values(), THREE]
+        for data in sent:
+            assert not calls.produce(topic, data).error_code
+        records = calls.read(topic, max_bytes=2**20).records
+        known = {"uncompressed": 0, "gzip": 1, "snappy": 2, "lz4": 3, "zstd": 4}
+        assert [header.compression for _, header in read_batches(bytes_of(records))] == [known[codec]] * len(sent)
+        assert values_in(records) == [b"again" * 20] * 3 * len(SQUEEZED) + [b"one", b"two", b"three"]
+
+    def test_a_batch_that_is_ready_does_not_overtake_one_that_is_not(self, calls: Calls) -> None:
+        topic = calls.create_topic(compression_type="uncompressed")
+        producer_id = calls.producer()
+        for number in range(60):
+            codec = "gzip" if number % 2 == 0 else "none"
+            value = b"%d" % number + bytes(100_000 if number % 2 == 0 else 10)
+            data = batch(value, compression=codec, producer_id=producer_id, producer_epoch=0, sequence=number)
+            calls.send(ApiKey.PRODUCE, 9, produce_request(topic, data))
+        for number in range(60):
+            answer = one(one(calls.receive(ApiKey.PRODUCE, 9).responses).partition_responses)
+            assert (answer.error_code, answer.base_offset) == (0, number)
+
+    def test_what_is_refused_in_its_turn_is_told_to_its_sender_alone(self, calls: Calls) -> None:
+        topic = calls.create_topic(compression_type="uncompressed")
+        good = batch(b"x" * 50_000, compression="gzip")
+        bad = with_byte(good, HEADER_BYTES + 20, 0xFF)
+        for data in (good, bad, good):
+            calls.send(ApiKey.PRODUCE, 9, produce_request(topic, data))
+        answers = [one(one(calls.receive(ApiKey.PRODUCE, 9).responses).partition_responses) for _ in range(3)]
+        assert [answer.base_offset for answer in answers] == [0, -1, 1]
+        assert answers[1].error_code and not answers[0].error_code and not answers[2].error_code
