@@ -32,6 +32,8 @@ CONTROL_TYPES: dict[int, type[Message]] = {
     5: KRaftVersionRecord,
     6: VotersRecord,
 }
+# Kafka's limit for one batch of the metadata log.
+MAX_BATCH_BYTES = 8 * 1024 * 1024
 _CONTROL_KEYS = {cls: (0).to_bytes(2, "big") + number.to_bytes(2, "big") for number, cls in CONTROL_TYPES.items()}
 
 
@@ -72,6 +74,44 @@ def control_batch(messages: Sequence[Message], *, base_offset: int, leader_epoch
         for message in messages
     ]
     return bytes(build_batch(records, base_offset=base_offset, leader_epoch=leader_epoch, control=True))
+
+
+def pack(
+    groups: Sequence[tuple[Sequence[Any], Sequence[bytes], bool]], *, base_offset: int, leader_epoch: int, now_ms: int
+) -> tuple[list[bytes], list[tuple[int, Any]]]:
+    """Operations' records as batches, several operations to a batch, those of an atomic one never in two.
+
+    Args:
+        groups: of each operation its records, the same encoded, and whether it is atomic; an atomic one fits a batch.
+    Returns:
+        the batches, and the records with their offsets.
+    """
+    offset = base_offset
+    batches: list[bytes] = []
+    values: list[bytes] = []
+    size = 0
+    decoded: list[tuple[int, Any]] = []
+
+    def seal() -> None:
+        nonlocal values, size
+        if values:
+            first = offset - len(values)
+            batches.append(data_batch(values, base_offset=first, leader_epoch=leader_epoch, now_ms=now_ms))
+            values, size = [], 0
+
+    for records, encoded, atomic in groups:
+        group_bytes = sum(map(len, encoded)) + 16 * len(encoded)
+        if atomic and size + group_bytes > MAX_BATCH_BYTES:
+            seal()
+        for record, value in zip(records, encoded, strict=True):
+            if size + len(value) > MAX_BATCH_BYTES:
+                seal()
+            values.append(value)
+            size += len(value) + 16
+            decoded.append((offset, record))
+            offset += 1
+    seal()
+    return batches, decoded
 
 
 def decode_batches(data: Buffer) -> Iterator[DecodedBatch]:

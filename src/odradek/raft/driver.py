@@ -1,55 +1,67 @@
-"""The quorum's only IO: the metadata log's files, fsync, timers; it asks the node what to do, and does it.
+"""The quorum's only IO: the metadata log's files, fsync, timers, requests; it asks the node what to do, and does it.
 
 Way of a record: `append` gives it an offset and writes it; the sync task makes all that was appended durable with one
 fsync off the loop, while further appends gather for the next; the node then says how far the log is committed; what is
-committed goes to the publisher, and who waits for it goes on.
+committed goes to the publisher, and who waits for it goes on. Followers fetch what was written (`fetch`), and their
+next fetch says that they have it; where this node does not lead, it does the same with its leader (`follower`).
 
 A snapshot is written, off the loop, when enough bytes or time have passed; then a new segment begins, and snapshots and
-segments that the limits no longer cover are removed. Source: KIP-595, KIP-630.
+segments that the limits no longer cover are removed. Source: KIP-595, KIP-630, KIP-853.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections import deque
+import contextlib
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
-from odradek.common.errors import ApiError, ConfigError, ErrorCode, OdradekError, StorageError
+from odradek.common.errors import ApiError, ConfigError, ErrorCode, StorageError
+from odradek.common.log_lines import get_logger
 from odradek.common.ports import Clock, Disk
 from odradek.metadata.features import record_version
 from odradek.metadata.publisher import MetadataPublisher
-from odradek.protocol.messages import describe_quorum_response as quorum_response
-from odradek.protocol.messages.k_raft_version_record import KRaftVersionRecord
+from odradek.protocol.declare import Message as WireMessage
+from odradek.protocol.messages.begin_quorum_epoch_request import BeginQuorumEpochRequest
+from odradek.protocol.messages.begin_quorum_epoch_response import BeginQuorumEpochResponse
+from odradek.protocol.messages.describe_quorum_response import DescribeQuorumResponse
+from odradek.protocol.messages.end_quorum_epoch_request import EndQuorumEpochRequest
+from odradek.protocol.messages.end_quorum_epoch_response import EndQuorumEpochResponse
+from odradek.protocol.messages.fetch_request import FetchRequest
+from odradek.protocol.messages.fetch_response import FetchResponse
+from odradek.protocol.messages.fetch_snapshot_request import FetchSnapshotRequest
+from odradek.protocol.messages.fetch_snapshot_response import FetchSnapshotResponse
 from odradek.protocol.messages.leader_change_message import LeaderChangeMessage
 from odradek.protocol.messages.leader_change_message import Voter as ChangeVoter
-from odradek.protocol.messages.voters_record import VotersRecord
+from odradek.protocol.messages.vote_request import VoteRequest
+from odradek.protocol.messages.vote_response import VoteResponse
 from odradek.protocol.record_types import encode_metadata_record
-from odradek.raft.batches import control_batch, data_batch
+from odradek.raft.batches import MAX_BATCH_BYTES, control_batch, pack
 from odradek.raft.config import RaftConfig
+from odradek.raft.follower import Follower
 from odradek.raft.metadata_log import MetadataLog
-from odradek.raft.node import LogEnd, RaftNode, Ready, Role
-from odradek.raft.peers import QuorumPeers
-from odradek.raft.quorum_state import ElectionState, load_state, store_state
-from odradek.raft.snapshot import (
-    SnapshotId,
-    encode_snapshot,
-    read_snapshot,
-    remove_partial_snapshots,
-    snapshot_ids,
-    write_snapshot,
+from odradek.raft.node import (
+    RaftNode,
+    Ready,
+    Role,
+    VoteAnswered,
 )
-from odradek.raft.voters import Endpoint, Leader, ReplicaKey, Voter, VoterSet
+from odradek.raft.peers import QuorumPeers
+from odradek.raft.quorum_state import NO_NODE
+from odradek.raft.service import MAX_BACKOFF_MS, Courier
+from odradek.raft.serving import QuorumServing
+from odradek.raft.snapshot import SnapshotId
+from odradek.raft.storage import QuorumStorage
+from odradek.raft.voters import Endpoint, Leader, ReplicaKey, VoterSet
 
 if TYPE_CHECKING:
     from random import Random
 
-# Kafka's limit for one batch of the metadata log.
-MAX_BATCH_BYTES = 8 * 1024 * 1024
-TICK_MS = 1000
-RECORDS_PER_SLICE = 1000
+# How long a stopping leader waits for the voters to hear of it.
+RESIGN_TIMEOUT_MS = 1000
+_log = get_logger("raft.driver")
 
 Prepared = tuple[Sequence[Any], Sequence[bytes], bool]
 
@@ -101,76 +113,125 @@ class RaftDriver:
         self._disk = disk
         self._clock = clock
         self._random = random
-        self._directory = directory
         self._me = me
-        self._voters = voters
         self._cluster_id = cluster_id
         self._config = config
         self._publisher = publisher
         self._peers = peers
-        self._bootstrap = tuple(bootstrap)
         self._listener_name = listener_name
         self._endpoints = dict(endpoints or {})
+        self._bootstrap = tuple(bootstrap)
         self._on_elected = on_elected
         self._on_resigned = on_resigned
         self._on_leader_change = on_leader_change
         self._on_failed = on_failed
-        self._kraft_version = 0
-        self._voters_record: VotersRecord | None = None
-        self._snapshots: list[SnapshotId] = []
-        self._held: deque[tuple[int, int, list[tuple[int, Any]]]] = deque()
-        self._published_offset = 0
+        self.storage = QuorumStorage(disk, directory, config, publisher, voters)
+        self.node: RaftNode
+        self._serving: QuorumServing
+        self._follower: Follower
+        self._courier: Courier
         self._waiters: list[tuple[int, asyncio.Future[None]]] = []
-        self._dirty = asyncio.Event()
         self._tasks: list[asyncio.Task[None]] = []
+        self._init_signals()
+
+    def _init_signals(self) -> None:
+        self._dirty, self._idle = asyncio.Event(), asyncio.Event()
+        self._news, self._leader_news, self._poke = asyncio.Event(), asyncio.Event(), asyncio.Event()
+        self._planned_ms = 0
+        self._told_leader: Leader | None = None
+        self._told_high_watermark = 0
         self._failure: BaseException | None = None
-        self._bytes_since_snapshot = 0
         self._snapshot_ms = 0
         self._snapshot_task: asyncio.Task[None] | None = None
         self._clean_due = False
-        self.log: MetadataLog
-        self.node: RaftNode
+        self._stopping = False
+
+    @property
+    def log(self) -> MetadataLog:
+        return self.storage.log
 
     async def start(self) -> None:
         """Open the log, replay its snapshot to the publisher, take part in the quorum. A voter alone leads on return.
 
         Raises:
             StorageError: the log, a snapshot or the quorum-state file is damaged.
-            ConfigError: a quorum that this node cannot take part in.
+            ConfigError: several voters, and no way to reach them.
         """
-        state = self._open()
-        if len(self._voters) > 1:
-            raise ConfigError(
-                [f"the quorum has {len(self._voters)} voters ({self._voters.node_ids}); this node can only vote alone"]
-            )
+        state = self.storage.open()
+        voters = self.storage.history.voters
+        if len(voters) > 1 and self._peers is None:
+            raise ConfigError([f"the quorum has the voters {voters.node_ids}; this node can only vote alone"])
         now_ms = self._clock.monotonic_ms()
         self._snapshot_ms = now_ms
         self.node = RaftNode(
             self._me,
-            self._voters,
+            voters,
             state,
-            lambda: LogEnd(self.log.last_epoch, self.log.log_end_offset),
+            lambda: self.storage.log_end,
             self._random,
             election_timeout_ms=self._config.election_timeout_ms,
             fetch_timeout_ms=self._config.fetch_timeout_ms,
+            election_backoff_max_ms=self._config.election_backoff_max_ms,
+        )
+        self._serving = QuorumServing(self.storage, self.node, self._cluster_id, self.leader)
+        self._follower = Follower(
+            self,
+            self.node,
+            self.storage,
+            disk=self._disk,
+            clock=self._clock,
+            config=self._config,
+            cluster_id=self._cluster_id,
+            listener_name=self._listener_name,
+            bootstrap=self._bootstrap,
+            own_endpoints=tuple(self._endpoints.values()),
+        )
+        self._courier = Courier(
+            self._peers,
+            self.node,
+            clock=self._clock,
+            random=self._random,
+            config=self._config,
+            cluster_id=self._cluster_id,
+            listener_name=self._listener_name,
+            endpoints=self._endpoints,
+            hear=self._follower.hear,
+            obey=self.obey,
+            on_failed=self._fail,
         )
         loop = asyncio.get_running_loop()
+        self._idle.set()
         self._tasks = [loop.create_task(self._sync()), loop.create_task(self._tick())]
-        self._obey(self.node.start(now_ms))
+        if self._peers is not None:
+            self._tasks.append(loop.create_task(self._follow()))
+        self.obey(self.node.start(now_ms))
 
     async def stop(self) -> None:
-        """Make everything durable and close; who waits gets NOT_CONTROLLER."""
+        """Tell the voters, make everything durable and close; who waits gets NOT_CONTROLLER."""
+        self._stopping = True
         if self._snapshot_task is not None:
             await asyncio.gather(self._snapshot_task, return_exceptions=True)
+        await self._resign()
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
         self._tasks = []
+        await self._courier.close()
         if self._failure is None:
             await self._disk.off_loop(self.log.flush)
             self.log.write_checkpoints()
         self._fail_waiters(ApiError(ErrorCode.NOT_CONTROLLER, "the controller stops"))
+        self._signal_news()
         self.log.close()
+
+    async def _resign(self) -> None:
+        """Give up leading, so that the others need not wait for a time-out (KIP-595)."""
+        if not self.leads or len(self.node.voters) < 2:
+            return
+        ready = Ready()
+        self.node.resign(self._clock.monotonic_ms(), ready)
+        self.obey(ready)
+        await self._courier.resigned(RESIGN_TIMEOUT_MS / 1000)
 
     @property
     def leads(self) -> bool:
@@ -183,13 +244,17 @@ class RaftDriver:
     def leader(self) -> Leader | None:
         """Who leads, None where that is unknown."""
         node_id = self.node.leader_id
-        if node_id < 0:
+        if node_id == NO_NODE or (node_id == self._me.node_id and self.node.role is not Role.LEADER):
             return None
-        voter = self._voters.get(node_id)
+        voter = self.node.voters.get(node_id)
         endpoint = voter.endpoints.get(self._listener_name) if voter is not None else None
+        if node_id == self._me.node_id:
+            endpoint = self._endpoints.get(self._listener_name, endpoint)
+        elif self._follower.learned is not None and self._follower.learned[0] == node_id:
+            endpoint = self._follower.learned[1]
         return Leader(node_id, self.leader_epoch, endpoint)
 
-    # The log beneath the controller's runtime.
+    # -- the log beneath the controller's runtime -------------------------------------------------------------------
 
     @property
     def end_offset(self) -> int:
@@ -220,38 +285,17 @@ class RaftDriver:
         """Write operations' records, several to a batch, those of an atomic one never in two; see `MachineLog`."""
         if not self.leads:
             raise ApiError(ErrorCode.NOT_CONTROLLER)
-        now_ms = self._clock.now_ms()
-        offset = first_offset = self.end_offset
-        batches: list[bytes] = []
-        values: list[bytes] = []
-        size = 0
-        decoded: list[tuple[int, Any]] = []
-
-        def seal() -> None:
-            nonlocal values, size
-            if values:
-                base_offset = offset - len(values)
-                batches.append(
-                    data_batch(values, base_offset=base_offset, leader_epoch=self.leader_epoch, now_ms=now_ms)
-                )
-                values, size = [], 0
-
-        for records, encoded, atomic in groups:
-            group_bytes = sum(map(len, encoded)) + 16 * len(encoded)
-            if atomic and size + group_bytes > MAX_BATCH_BYTES:
-                seal()
-            for record, value in zip(records, encoded, strict=True):
-                if size + len(value) > MAX_BATCH_BYTES:
-                    seal()
-                values.append(value)
-                size += len(value) + 16
-                decoded.append((offset, record))
-                offset += 1
-        seal()
-        self._bytes_since_snapshot += sum(map(len, batches))
-        end_offset = self._write(batches)
+        first_offset, leader_epoch = self.end_offset, self.leader_epoch
+        batches, decoded = pack(
+            groups, base_offset=first_offset, leader_epoch=leader_epoch, now_ms=self._clock.now_ms()
+        )
+        try:
+            end_offset = self.storage.append_own(batches, leader_epoch, decoded)
+        except StorageError as error:
+            self._fail(error)
+            raise
         assert end_offset == first_offset + len(decoded)
-        self._held.append((end_offset - 1, self.leader_epoch, decoded))
+        self.written(False)
         return end_offset
 
     async def wait_committed(self, end_offset: int) -> None:
@@ -260,172 +304,198 @@ class RaftDriver:
             raise self._failure
         if self.node.high_watermark >= end_offset:
             return
+        if not self.leads:
+            raise ApiError(ErrorCode.NOT_CONTROLLER, "this node leads no more")
         future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._waiters.append((end_offset, future))
         await future
 
     async def read_all(self) -> AsyncIterator[Sequence[tuple[int, Any]]]:
         """The newest snapshot's records, then those of the log behind it up to its present end."""
-        end_offset = self.end_offset
-        from_offset = 0
-        if self._snapshots:
-            newest = self._snapshots[-1]
-            from_offset = newest.end_offset
-            records = read_snapshot(self._disk, self._directory / newest.file_name).records
-            for start in range(0, len(records), RECORDS_PER_SLICE):
-                yield [(from_offset - 1, record) for record in records[start : start + RECORDS_PER_SLICE]]
-        collected: list[tuple[int, Any]] = []
-        for batch in self.log.batches(from_offset):
-            if batch.base_offset >= end_offset:
-                break
-            if not batch.control:
-                collected.extend(item for item in batch.records if item[0] >= from_offset)
-            if len(collected) >= RECORDS_PER_SLICE:
-                yield collected
-                collected = []
-        if collected:
-            yield collected
+        for records in self.storage.slices():
+            yield records
 
-    def describe(self) -> quorum_response.DescribeQuorumResponse:
-        """What DescribeQuorum answers (KIP-595, 836, 853).
+    # -- what other replicas ask ------------------------------------------------------------------------------------
+
+    def vote(self, request: VoteRequest) -> VoteResponse:
+        """Answer Vote; a vote that is given is durable before. Raises StorageError."""
+        ready, answer = self._serving.vote(request, self._clock.monotonic_ms())
+        self.obey(ready)
+        return answer
+
+    def begin_quorum_epoch(self, request: BeginQuorumEpochRequest) -> BeginQuorumEpochResponse:
+        """Answer BeginQuorumEpoch. Raises StorageError."""
+        ready, answer = self._serving.begin_quorum_epoch(request, self._clock.monotonic_ms())
+        believed = [part for topic in answer.topics for part in topic.partitions if not part.error_code]
+        for endpoint in request.leader_endpoints if believed else ():
+            if endpoint.name == self._listener_name:
+                self._follower.learned = (self.node.leader_id, (endpoint.host, endpoint.port))
+        self.obey(ready)
+        return answer
+
+    def end_quorum_epoch(self, request: EndQuorumEpochRequest) -> EndQuorumEpochResponse:
+        """Answer EndQuorumEpoch. Raises StorageError."""
+        ready, answer = self._serving.end_quorum_epoch(request, self._clock.monotonic_ms())
+        self.obey(ready)
+        return answer
+
+    async def fetch(self, request: FetchRequest) -> FetchResponse:
+        """Answer a replica's Fetch; without news, when there is some, or the request's wait is over."""
+        began_ms = self._clock.monotonic_ms()
+        self._serving.fetched(request, began_ms)
+        self.committed(self.node.high_watermark)
+        while True:
+            answer, idle = self._serving.fetch(request)
+            left_ms = request.max_wait_ms - (self._clock.monotonic_ms() - began_ms)
+            if not idle or left_ms <= 0 or self._stopping:
+                return answer
+            news = self._news
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(left_ms / 1000):
+                    await news.wait()
+
+    def fetch_snapshot(self, request: FetchSnapshotRequest) -> FetchSnapshotResponse:
+        """Answer FetchSnapshot."""
+        return self._serving.fetch_snapshot(request, self._clock.monotonic_ms())
+
+    def describe(self) -> DescribeQuorumResponse:
+        """What DescribeQuorum answers.
 
         Raises:
             ApiError: NOT_LEADER_OR_FOLLOWER where this node does not lead.
         """
         if not self.leads:
             raise ApiError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
-        voters: list[quorum_response.ReplicaState] = []
-        observers: list[quorum_response.ReplicaState] = []
-        wall_ms, now_ms = self._clock.now_ms(), self._clock.monotonic_ms()
-        for key, known in sorted(self.node.replicas.items()):
-            mine = key == self.node.me
-            state = quorum_response.ReplicaState(
-                replica_id=key.node_id,
-                replica_directory_id=key.directory_id,
-                log_end_offset=self.end_offset if mine else known.end_offset,
-                last_fetch_timestamp=wall_ms if mine else _wall(known.last_fetch_ms, wall_ms, now_ms),
-                last_caught_up_timestamp=wall_ms if mine else _wall(known.last_caught_up_ms, wall_ms, now_ms),
-            )
-            (voters if self._voters.is_voter(key) else observers).append(state)
-        partition = quorum_response.PartitionData(
-            partition_index=0,
-            error_message=None,
-            leader_id=self.node.leader_id,
-            leader_epoch=self.leader_epoch,
-            high_watermark=self.node.high_watermark,
-            current_voters=voters,
-            observers=observers,
-        )
-        nodes = [
-            quorum_response.Node(
-                node_id=voter.key.node_id,
-                listeners=[
-                    quorum_response.Listener(name=name, host=host, port=port)
-                    for name, (host, port) in voter.endpoints.items()
-                ],
-            )
-            for voter in self._voters
-        ]
-        topic = quorum_response.TopicData(topic_name="__cluster_metadata", partitions=[partition])
-        return quorum_response.DescribeQuorumResponse(error_message=None, topics=[topic], nodes=nodes)
+        return self._serving.describe(self._clock.now_ms(), self._clock.monotonic_ms())
 
-    def _open(self) -> ElectionState:
-        """Open files, publish the newest snapshot, decode what lies behind it."""
-        self._disk.make_dirs(self._directory)
-        remove_partial_snapshots(self._disk, self._directory)
-        self.log = MetadataLog(self._disk, self._directory)
-        self._snapshots = snapshot_ids(self._disk, self._directory)
-        from_offset = 0
-        if self._snapshots:
-            newest = self._snapshots[-1]
-            from_offset = newest.end_offset
-            snapshot = read_snapshot(self._disk, self._directory / newest.file_name)
-            self._take_quorum(snapshot.kraft_version, snapshot.voters)
-            if newest.end_offset > 0:
-                self._publisher.load_snapshot(snapshot.records, newest.end_offset - 1, newest.leader_epoch)
-            if self.log.log_end_offset < from_offset:
-                self.log.restart_at(from_offset)
-        if self.log.log_start_offset > from_offset:
-            raise StorageError(
-                self._directory,
-                f"the metadata log begins at {self.log.log_start_offset} and no snapshot covers what was before",
-            )
-        for batch in self.log.batches(from_offset):
-            if batch.control:
-                for _, record in batch.records:
-                    if isinstance(record, KRaftVersionRecord):
-                        self._take_quorum(record, None)
-                    elif isinstance(record, VotersRecord):
-                        self._take_quorum(None, record)
-            else:
-                self._held.append((batch.last_offset, batch.leader_epoch, list(batch.records)))
-        self._published_offset = from_offset
-        self._bytes_since_snapshot = self.log.bytes_from(from_offset)
-        state = load_state(self._disk, self._directory) or ElectionState()
-        if state.leader_epoch < self.log.last_epoch:
-            state = ElectionState(self.log.last_epoch)
-        return state
+    # -- doing what the node says -----------------------------------------------------------------------------------
 
-    def _take_quorum(self, kraft_version: KRaftVersionRecord | None, voters: VotersRecord | None) -> None:
-        if kraft_version is not None:
-            self._kraft_version = kraft_version.k_raft_version
-        if voters is not None:
-            self._voters_record = voters
-            self._voters = VoterSet(
-                Voter(
-                    ReplicaKey(voter.voter_id, voter.voter_directory_id),
-                    {endpoint.name: (endpoint.host, endpoint.port) for endpoint in voter.endpoints},
-                    voter.k_raft_version_feature.min_supported_version,
-                    voter.k_raft_version_feature.max_supported_version,
-                )
-                for voter in voters.voters
-            )
-
-    def _obey(self, ready: Ready) -> None:
+    def obey(self, ready: Ready) -> None:
         """Do what the node says, in its order. Blocks for the state's fsync: elections are rare, and nothing may be
-        served before it."""
-        if ready.persist is not None:
-            store_state(
-                self._disk,
-                self._directory,
-                ready.persist,
-                kraft_version=self._kraft_version,
-                cluster_id=self._cluster_id,
-                voters=self._voters.node_ids,
-            )
-        if ready.elected:
-            voters = [
-                ChangeVoter(voter_id=voter.key.node_id, voter_directory_id=voter.key.directory_id)
-                for voter in self._voters
-            ]
-            change = LeaderChangeMessage(
-                version=1 if self._kraft_version > 0 else 0,
-                leader_id=self._me.node_id,
-                voters=voters,
-                granting_voters=[voter for voter in voters if voter.voter_id == self._me.node_id],
-            )
-            if change.version == 0:
-                for voter in voters:
-                    voter.voter_directory_id = UUID(int=0)
-            batch = control_batch(
-                [change],
-                base_offset=self.end_offset,
-                leader_epoch=self.leader_epoch,
-                now_ms=self._clock.now_ms(),
-            )
-            self._write([batch])
-            self._publisher.controller_changed(self._me.node_id)
-            self._on_leader_change(self.leader())
-            self._on_elected(self.leader_epoch)
+        served before it.
 
-    def _write(self, batches: Sequence[bytes]) -> int:
+        Raises:
+            StorageError: what was decided could not be made durable, and this node must say nothing.
+        """
+        if ready.persist is not None:
+            try:
+                self.storage.store_state(ready.persist, self._cluster_id)
+            except OSError as error:
+                failure = StorageError(self.storage.directory, f"the vote cannot be made durable: {error}")
+                self._fail(failure)
+                raise failure from error
+        if ready.lost_leadership:
+            self._fail_waiters(ApiError(ErrorCode.NOT_CONTROLLER, "this node leads no more"))
+            self._on_resigned()
+        if ready.elected:
+            self._write_change()
+        for node_id, message in ready.messages:
+            if not isinstance(message, VoteAnswered):  # those are the answers of requests
+                self._courier.post(node_id, message)
+        self._tell_leader()
+        if ready.elected:
+            self._on_elected(self.leader_epoch)
+        now_ms = self._clock.monotonic_ms()
+        if now_ms + self.node.wait_ms(now_ms) < self._planned_ms:
+            self._poke.set()
+
+    def _write_change(self) -> None:
+        """The first batch of an epoch: who leads it."""
+        dynamic = self.storage.history.kraft_version > 0
+        voters = [
+            ChangeVoter(
+                voter_id=voter.key.node_id, voter_directory_id=voter.key.directory_id if dynamic else UUID(int=0)
+            )
+            for voter in self.node.voters
+        ]
+        change = LeaderChangeMessage(
+            version=1 if dynamic else 0,
+            leader_id=self._me.node_id,
+            voters=voters,
+            granting_voters=[voter for voter in voters if voter.voter_id in self.node.granting],
+        )
+        self.append_control([change, *self.storage.first_quorum_records()])
+
+    def append_control(self, records: Sequence[WireMessage]) -> int:
+        """Write control records as this node's, in one batch; returns the end offset. Raises StorageError."""
+        batch = control_batch(
+            records, base_offset=self.end_offset, leader_epoch=self.leader_epoch, now_ms=self._clock.now_ms()
+        )
         try:
-            end_offset = self.log.append(batches)
+            voters_changed = self.storage.append_control(batch)
         except StorageError as error:
             self._fail(error)
             raise
+        self.written(voters_changed)
+        return self.end_offset
+
+    def written(self, voters_changed: bool) -> None:
+        """Something was written or cut: it must become durable, and replicas wait for it; the voters may be others."""
+        self._idle.clear()
         self._dirty.set()
-        return end_offset
+        if voters_changed:
+            self.node.voters_changed(self.storage.history.voters, self._clock.monotonic_ms())
+        self._signal_news()
+
+    async def durable(self) -> None:
+        """Return when all that was written is durable and no sync is under way."""
+        while not self._idle.is_set():
+            await self._idle.wait()
+
+    def committed(self, high_watermark: int) -> None:
+        """All below is committed: publish it, and let who waits for it go on."""
+        self.storage.publish(high_watermark)
+        waiting, self._waiters = self._waiters, []
+        for end_offset, future in waiting:
+            if end_offset > high_watermark:
+                self._waiters.append((end_offset, future))
+            elif not future.done():
+                future.set_result(None)
+        if high_watermark > self._told_high_watermark:
+            self._told_high_watermark = high_watermark
+            self._signal_news()
+
+    def _signal_news(self) -> None:
+        """Wake the replicas whose Fetch waits."""
+        news, self._news = self._news, asyncio.Event()
+        news.set()
+
+    def _tell_leader(self) -> None:
+        leader = self.leader()
+        if leader == self._told_leader:
+            return
+        self._told_leader = leader
+        _log.info("quorum leader", leader_id=leader.node_id if leader else NO_NODE, leader_epoch=self.leader_epoch)
+        self._courier.give_up_asking()
+        self._leader_news.set()
+        self._signal_news()
+        self._publisher.controller_changed(leader.node_id if leader else NO_NODE)
+        self._on_leader_change(leader)
+
+    async def ask(self, endpoint: Endpoint, request: WireMessage, response: Any, min_version: int) -> Any:
+        """Send a request; LeaderChangedError where the leader changes first, else as `QuorumPeers.send`."""
+        return await self._courier.ask(endpoint, request, response, min_version)
+
+    # -- following, syncing, time -----------------------------------------------------------------------------------
+
+    async def _follow(self) -> None:
+        """Fetch from the leader while there is one, look for it while there is none."""
+        backoff_ms = self._config.retry_backoff_ms
+        while True:
+            self._leader_news.clear()
+            try:
+                go_on = await self._follower.round()
+            except Exception as error:
+                self._fail(error)
+                return
+            if go_on:
+                backoff_ms = self._config.retry_backoff_ms
+                continue
+            pause_ms = backoff_ms if self.node.role in (Role.FOLLOWER, Role.UNATTACHED) else MAX_BACKOFF_MS
+            backoff_ms = min(MAX_BACKOFF_MS, max(1, 2 * backoff_ms))
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(pause_ms / 1000):
+                    await self._leader_news.wait()
 
     async def _sync(self) -> None:
         """Group commit: one fsync for all that was appended while the one before ran. Old files go between two."""
@@ -436,105 +506,59 @@ class RaftDriver:
                 end_offset = self.log.log_end_offset
                 await self._disk.off_loop(self.log.begin_flush())
                 self.log.note_synced(end_offset)
-                self._advance(self.node.log_synced(end_offset, self._clock.monotonic_ms()))
+                self.committed(self.node.log_synced(end_offset, self._clock.monotonic_ms()))
                 if self._clean_due:
                     self._clean_due = False
-                    self.log.roll()
-                    self._clean()
-            except (OSError, OdradekError, ValueError) as error:
+                    self.storage.clean(self._clock.now_ms())
+            except Exception as error:
                 self._fail(error)
                 return
+            if not self._dirty.is_set():
+                self._idle.set()
             if self._snapshot_due():
                 self._snapshot_task = asyncio.get_running_loop().create_task(self._snapshot())
 
-    def _advance(self, high_watermark: int) -> None:
-        records: list[tuple[int, Any]] = []
-        leader_epoch = 0
-        while self._held and self._held[0][0] < high_watermark:
-            last_offset, batch_epoch, batch = self._held.popleft()
-            if records and batch_epoch != leader_epoch:
-                self._publisher.committed(records, leader_epoch)
-                records = []
-            leader_epoch = batch_epoch
-            records.extend(batch)
-            self._published_offset = last_offset + 1
-        if records:
-            self._publisher.committed(records, leader_epoch)
-        waiting, self._waiters = self._waiters, []
-        for end_offset, future in waiting:
-            if end_offset > high_watermark:
-                self._waiters.append((end_offset, future))
-            elif not future.done():
-                future.set_result(None)
-
     async def _tick(self) -> None:
         while True:
-            await asyncio.sleep(TICK_MS / 1000)
+            now_ms = self._clock.monotonic_ms()
+            wait_ms = self.node.wait_ms(now_ms)
+            self._planned_ms = now_ms + wait_ms
+            self._poke.clear()
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(wait_ms / 1000):
+                    await self._poke.wait()
+            self._planned_ms = 0
             try:
-                self._obey(self.node.tick(self._clock.monotonic_ms()))
-            except (OSError, OdradekError) as error:
+                if not self._stopping:
+                    self.obey(self.node.tick(self._clock.monotonic_ms()))
+            except Exception as error:
                 self._fail(error)
                 return
             if self._snapshot_due():
+                self._idle.clear()
                 self._dirty.set()
 
     def _snapshot_due(self) -> bool:
         if self._snapshot_task is not None and not self._snapshot_task.done():
             return False
-        interval_ms = self._config.snapshot_interval_ms
-        due = self._bytes_since_snapshot >= self._config.snapshot_bytes or (
-            interval_ms > 0 and self._clock.monotonic_ms() - self._snapshot_ms >= interval_ms
-        )
-        newest = self._snapshots[-1].end_offset if self._snapshots else 0
-        return due and self._publisher.image.offset + 1 > newest
+        return self.storage.snapshot_due(self._clock.monotonic_ms() - self._snapshot_ms)
 
     async def _snapshot(self) -> None:
         try:
             await self.write_snapshot()
-        except (OSError, OdradekError, ValueError) as error:
+        except Exception as error:
             self._fail(error)
 
     async def write_snapshot(self) -> SnapshotId:
         """Write what is committed as a snapshot; soon after, a new segment begins and old files go."""
-        image = self._publisher.image
-        snapshot_id = SnapshotId(image.offset + 1, image.leader_epoch)
-        self._bytes_since_snapshot = 0
         self._snapshot_ms = self._clock.monotonic_ms()
-        now_ms = self._clock.now_ms()
-
-        def write() -> None:
-            data = encode_snapshot(
-                image.records(),
-                metadata_version=image.metadata_version,
-                leader_epoch=image.leader_epoch,
-                now_ms=now_ms,
-                last_timestamp_ms=now_ms,
-                kraft_version=self._kraft_version,
-                voters=self._voters_record,
-            )
-            write_snapshot(self._disk, self._directory, snapshot_id, data)
-
+        snapshot_id, write = self.storage.snapshot_writer(self._clock.now_ms())
         await self._disk.off_loop(write)
-        self._snapshots = snapshot_ids(self._disk, self._directory)
+        self.storage.snapshot_written()
         self._clean_due = True
+        self._idle.clear()
         self._dirty.set()
         return snapshot_id
-
-    def _clean(self) -> None:
-        """Remove snapshots beyond the limits, oldest first, never the newest; and segments before the oldest left."""
-        sizes = {known: self._disk.size(self._directory / known.file_name) for known in self._snapshots}
-        now_ms = self._clock.now_ms()
-        while len(self._snapshots) > 1:
-            oldest = self._snapshots[0]
-            age_ms = now_ms - self._disk.modified_ms(self._directory / oldest.file_name)
-            too_large = self.log.size_bytes + sum(sizes.values()) > self._config.retention_bytes
-            if oldest.end_offset > 0 and not too_large and age_ms <= self._config.retention_ms:
-                break
-            self._disk.remove(self._directory / oldest.file_name)
-            del sizes[oldest], self._snapshots[0]
-            self.log.delete_before(self._snapshots[0].end_offset)
-        if self._snapshots and self.log.size_bytes + sum(sizes.values()) > self._config.retention_bytes:
-            self.log.delete_before(self._snapshots[-1].end_offset)
 
     def _fail(self, error: BaseException) -> None:
         if self._failure is None:
@@ -547,8 +571,3 @@ class RaftDriver:
         for _, future in waiting:
             if not future.done():
                 future.set_exception(error)
-
-
-def _wall(then_ms: int, wall_ms: int, now_ms: int) -> int:
-    """A monotonic time as wall-clock ms; -1 stays."""
-    return -1 if then_ms < 0 else wall_ms - (now_ms - then_ms)

@@ -215,6 +215,13 @@ class MetadataLog:
             self.write_checkpoints()
         return removed
 
+    def epoch_of(self, offset: int) -> int | None:
+        """The leader epoch of the record at `offset`, None where the log does not hold it."""
+        index = self._index_of(offset)
+        if index >= len(self._places) or self._places[index].base_offset > offset:
+            return None
+        return self._places[index].leader_epoch
+
     def restart_at(self, offset: int) -> None:
         """Forget everything and go on at `offset`: the log was behind a snapshot."""
         for segment_offset in list(self._files):

@@ -27,8 +27,15 @@ if TYPE_CHECKING:
     from random import Random
 
 
+IDLE_TICK_MS = 1000
+# Kafka's: an observer that has not fetched for so long is described no more.
+OBSERVER_TIMEOUT_MS = 300_000
+# Whoever may connect may call itself any observer; beyond this many, new ones are served and not described.
+MAX_REPLICAS = 10_000
+
+
 class Role(Enum):
-    """See the module's head; OBSERVER follows and never votes or stands."""
+    """See the module's head. An observer is a follower, or unattached, and never stands."""
 
     UNATTACHED = "unattached"
     PROSPECTIVE = "prospective"
@@ -77,10 +84,11 @@ class EpochBegun:
 
 @dataclass(frozen=True, slots=True)
 class EpochEnded:
-    """A leader resigns."""
+    """A leader resigns; `successors` are its voters, the one with the longest log first."""
 
     leader_id: int
     leader_epoch: int
+    successors: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,6 +128,7 @@ class ReplicaState:
     last_fetch_ms: int = -1
     last_caught_up_ms: int = -1
     fetch_leader_end: int = -1
+    reminded_ms: int = -1
 
 
 class RaftNode:
@@ -135,12 +144,13 @@ class RaftNode:
         *,
         election_timeout_ms: int = 1000,
         fetch_timeout_ms: int = 2000,
+        election_backoff_max_ms: int = 1000,
     ) -> None:
         """
         Args:
             state: what was persisted.
             log_end: where the local log ends now, written or not yet durable.
-            election_timeout_ms, fetch_timeout_ms: controller.quorum.election.timeout.ms and .fetch.timeout.ms.
+            election_timeout_ms, fetch_timeout_ms, election_backoff_max_ms: as in the settings `controller.quorum.*`.
         """
         self.me = me
         self.voters = voters
@@ -149,10 +159,12 @@ class RaftNode:
         self.epoch_start_offset = 0
         self.high_watermark = 0
         self.replicas: dict[ReplicaKey, ReplicaState] = {}
+        self.granting: frozenset[int] = frozenset()  # by whose votes this node leads
         self._log_end = log_end
         self._random = random
         self._election_timeout_ms = election_timeout_ms
         self._fetch_timeout_ms = fetch_timeout_ms
+        self._election_backoff_max_ms = election_backoff_max_ms
         self._deadline_ms = 0
         self._heard_leader = False
         self._granted: set[int] = set()
@@ -171,6 +183,18 @@ class RaftNode:
     def is_voter(self) -> bool:
         return self.voters.is_voter(self.me)
 
+    def wait_ms(self, now_ms: int) -> int:
+        """How long nothing is due: when to call `tick` next."""
+        if self.role is Role.LEADER:
+            return max(1, self._fetch_timeout_ms // 8) if len(self.voters) > 1 else IDLE_TICK_MS
+        if not self.is_voter:
+            return IDLE_TICK_MS
+        return min(IDLE_TICK_MS, max(1, self._deadline_ms - now_ms))
+
+    def leader_silent(self, now_ms: int) -> bool:
+        """Whether a follower should look for a leader elsewhere: its own has not answered for a fetch timeout."""
+        return self.role is not Role.FOLLOWER or now_ms >= self._deadline_ms
+
     def start(self, now_ms: int) -> Ready:
         """Begin after a start of the process. A voter alone leads at once; a former leader has resigned by dying."""
         ready = Ready()
@@ -187,6 +211,9 @@ class RaftNode:
         if self.role is Role.LEADER:
             if len(self.voters) > 1 and now_ms - self._majority_heard_ms(now_ms) > self._fetch_timeout_ms * 3 // 2:
                 self.resign(now_ms, ready)
+            else:
+                self._forget_observers(now_ms)
+                self._remind(now_ms, ready)
         elif self.is_voter and now_ms >= self._deadline_ms:
             if self.role is Role.RESIGNED or len(self.voters) > 1:
                 self._ask_pre_votes(now_ms, ready)
@@ -207,7 +234,7 @@ class RaftNode:
                 self._heard_leader = self.role is Role.FOLLOWER
         elif isinstance(message, EpochEnded):
             if message.leader_epoch == self.leader_epoch and message.leader_id == self.leader_id:
-                self._deadline_ms = now_ms + self._random.randrange(max(1, self._election_timeout_ms // 10))
+                self._leader_ended(message.successors, now_ms)
         else:
             self._fetched(message, now_ms)
         return ready
@@ -217,6 +244,42 @@ class RaftNode:
         if self.role is Role.FOLLOWER:
             self._heard_leader = True
             self._deadline_ms = now_ms + self._fetch_timeout_ms
+
+    def leader_named(self, leader_id: int, leader_epoch: int, now_ms: int) -> Ready:
+        """Another replica said in an answer who leads (NO_NODE: it knows of none) in which epoch."""
+        ready = Ready()
+        if leader_epoch > self.leader_epoch:
+            self._see_epoch(leader_epoch, leader_id, now_ms, ready)
+        elif leader_epoch == self.leader_epoch and leader_id != NO_NODE and self.role is not Role.LEADER:
+            self._follow(leader_id, leader_epoch, now_ms, ready)
+        return ready
+
+    def leader_gone(self, now_ms: int) -> None:
+        """The leader's process is certainly dead: its host answers and its port does not. No need to wait."""
+        if self.role is Role.FOLLOWER:
+            self._heard_leader = False
+            soon_ms = now_ms + self._random.randrange(max(1, self._election_timeout_ms // 5))
+            self._deadline_ms = min(self._deadline_ms, soon_ms)
+
+    def leader_committed(self, high_watermark: int) -> int:
+        """The leader told its high watermark; returns what that is here: never beyond the local log, never less."""
+        if self.role is Role.FOLLOWER:
+            self.high_watermark = max(self.high_watermark, min(high_watermark, self._log_end().end_offset))
+        return self.high_watermark
+
+    def heard_of(self, replica: ReplicaKey, now_ms: int) -> None:
+        """A replica asked this leader for something other than records: it lives."""
+        known = self.replicas.get(self._known_key(replica))
+        if self.role is Role.LEADER and known is not None:
+            known.last_fetch_ms = now_ms
+
+    def voters_changed(self, voters: VoterSet, now_ms: int) -> None:
+        """Go by another voter set, committed or not (KIP-853): from the moment it is in the log."""
+        self.voters = voters
+        if self.role is Role.LEADER:
+            for voter in voters:
+                self.replicas.setdefault(self._known_key(voter.key), ReplicaState(last_fetch_ms=now_ms))
+            self._advance()
 
     def log_synced(self, end_offset: int, now_ms: int) -> int:
         """All below `end_offset` (exclusive) of the local log is durable; returns the high watermark."""
@@ -230,7 +293,11 @@ class RaftNode:
     def resign(self, now_ms: int, ready: Ready) -> None:
         """Give up leading; tell the voters, so that they need not wait."""
         if self.role is Role.LEADER:
-            ended = EpochEnded(self.me.node_id, self.leader_epoch)
+            others = [(known.end_offset, key.node_id) for key, known in self.replicas.items() if key != self.me]
+            ranked = sorted(
+                (end for end in others if end[1] in self.voters.node_ids), key=lambda end: (-end[0], end[1])
+            )
+            ended = EpochEnded(self.me.node_id, self.leader_epoch, tuple(node_id for _, node_id in ranked))
             self._send_to_others(ended, ready)
             ready.lost_leadership = True
             self._become(Role.RESIGNED, now_ms)
@@ -241,6 +308,31 @@ class RaftNode:
         self._granted, self._rejected = set(), set()
         timeout = self._fetch_timeout_ms if role is Role.FOLLOWER else self._election_timeout_ms
         self._deadline_ms = now_ms + timeout + self._random.randrange(timeout)
+
+    def _leader_ended(self, successors: tuple[int, ...], now_ms: int) -> None:
+        """The first successor stands at once, the others one after the other should it fail."""
+        step_ms = max(1, self._election_timeout_ms // 10)
+        mine = self.me.node_id
+        place = successors.index(mine) if mine in successors else len(successors)
+        self._heard_leader = False
+        self._deadline_ms = now_ms + (place * step_ms * 2 + self._random.randrange(step_ms) if place else 0)
+
+    def _remind(self, now_ms: int, ready: Ready) -> None:
+        """Voters that do not fetch may not know who leads."""
+        for key, known in self.replicas.items():
+            silent = now_ms - max(known.last_fetch_ms, known.reminded_ms) > self._fetch_timeout_ms // 2
+            if silent and key != self.me and self.voters.is_voter(key):
+                known.reminded_ms = now_ms
+                ready.messages.append((key.node_id, EpochBegun(self.me.node_id, self.leader_epoch)))
+
+    def _forget_observers(self, now_ms: int) -> None:
+        gone = [
+            key
+            for key, known in self.replicas.items()
+            if now_ms - known.last_fetch_ms > OBSERVER_TIMEOUT_MS and key != self.me and not self.voters.is_voter(key)
+        ]
+        for key in gone:
+            del self.replicas[key]
 
     def _persist(self, state: ElectionState, ready: Ready) -> None:
         if state != self.state:
@@ -269,6 +361,7 @@ class RaftNode:
     def _maybe_lead(self, now_ms: int, ready: Ready) -> None:
         if len(self._granted) < self.voters.majority:
             return
+        self.granting = frozenset(self._granted)
         self._become(Role.LEADER, now_ms)
         self._persist(ElectionState(self.leader_epoch, self.me.node_id, self.state.voted), ready)
         self.epoch_start_offset = self._log_end().end_offset
@@ -283,10 +376,11 @@ class RaftNode:
     def _follow(self, leader_id: int, leader_epoch: int, now_ms: int, ready: Ready) -> None:
         if leader_id == self.me.node_id:
             return  # others remember the reign that this node gave up or died in
+        if leader_epoch == self.leader_epoch and self.leader_id not in (NO_NODE, leader_id):
+            return  # an epoch has one leader: whoever says otherwise lies or has lost its votes
         if self.role is Role.FOLLOWER and (leader_id, leader_epoch) == (self.leader_id, self.leader_epoch):
             self._deadline_ms = now_ms + self._fetch_timeout_ms
             return
-        assert not (self.role is Role.LEADER and leader_epoch == self.leader_epoch), "two leaders in one epoch"
         ready.lost_leadership = ready.lost_leadership or self.role is Role.LEADER
         voted = self.state.voted if leader_epoch == self.leader_epoch else None
         self._persist(ElectionState(leader_epoch, leader_id, voted), ready)
@@ -330,6 +424,8 @@ class RaftNode:
         wanted = Role.PROSPECTIVE if answer.pre_vote else Role.CANDIDATE
         if self.role is not wanted or answer.leader_epoch > self.leader_epoch:
             return
+        if not answer.pre_vote and answer.leader_epoch < self.leader_epoch:
+            return  # it was given in an epoch that has passed
         if answer.voter_id not in self.voters.node_ids:
             return
         if not answer.granted:
@@ -337,6 +433,10 @@ class RaftNode:
                 self._follow(answer.leader_id, answer.leader_epoch, now_ms, ready)
             else:
                 self._rejected.add(answer.voter_id)
+                if len(self._rejected) == len(self.voters) - self.voters.majority + 1:
+                    # Lost: another try is no worse after a part of the time-out, drawn anew so that no two collide.
+                    backoff_ms = self._random.randrange(max(1, self._election_backoff_max_ms))
+                    self._deadline_ms = min(self._deadline_ms, now_ms + self._election_timeout_ms // 10 + backoff_ms)
             return
         self._granted.add(answer.voter_id)
         if answer.pre_vote:
@@ -348,8 +448,11 @@ class RaftNode:
     def _fetched(self, fetched: Fetched, now_ms: int) -> None:
         if self.role is not Role.LEADER or fetched.leader_epoch != self.leader_epoch:
             return
+        key = self._known_key(fetched.replica)
+        if key.node_id < 0 or (key not in self.replicas and len(self.replicas) >= MAX_REPLICAS):
+            return
         end_offset = self._log_end().end_offset
-        known = self.replicas.setdefault(self._known_key(fetched.replica), ReplicaState())
+        known = self.replicas.setdefault(key, ReplicaState())
         if fetched.fetch_offset >= end_offset:
             known.last_caught_up_ms = now_ms
         elif known.last_fetch_ms >= 0 and fetched.fetch_offset >= known.fetch_leader_end >= 0:

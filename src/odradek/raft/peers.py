@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from typing import TypeVar
 
-from odradek.client.connection import Connection, UnreachableError, connect
+from odradek.client.connection import Connection, UnreachableError, UnsupportedRequestError, connect
 from odradek.common.ports import Network
+from odradek.protocol.apis import ApiKey
 from odradek.protocol.declare import Message
 from odradek.raft.voters import Endpoint
 
@@ -26,9 +27,13 @@ class QuorumPeers:
         self._open: dict[tuple[Endpoint, int], Connection] = {}
         self._closed = False
 
-    async def send(self, endpoint: Endpoint, request: Message, response: type[M], *, timeout_ms: int) -> M:
+    async def send(
+        self, endpoint: Endpoint, request: Message, response: type[M], *, timeout_ms: int, min_version: int = 0
+    ) -> M:
         """Send one request and return its answer.
 
+        Args:
+            min_version: the lowest version of the API that can say what is meant (inclusive).
         Raises:
             RefusedError: nobody listens there; UnreachableError, RequestTimeoutError, UnsupportedRequestError.
         """
@@ -37,6 +42,8 @@ class QuorumPeers:
         connection = self._open.get(lane)
         if connection is None or not connection.is_open:
             connection = await self._connect(lane, timeout_s)
+        if connection.version_for(ApiKey(lane[1])) < min_version:
+            raise UnsupportedRequestError(f"{connection.address} knows {ApiKey(lane[1]).name} below {min_version} only")
         return await connection.request(request, response, timeout_s=timeout_s)
 
     async def _connect(self, lane: tuple[Endpoint, int], timeout_s: float) -> Connection:
@@ -53,10 +60,11 @@ class QuorumPeers:
         self._open[lane] = made
         return made
 
-    def forget(self, endpoint: Endpoint) -> None:
-        """Close the connections to an endpoint; requests under way fail with UnreachableError."""
-        for lane in [lane for lane in self._open if lane[0] == endpoint]:
-            self._open.pop(lane).close()
+    def drop(self, endpoint: Endpoint, key: ApiKey) -> None:
+        """Close the connection for one API, on which an answer is outstanding that nobody waits for any more."""
+        connection = self._open.pop((endpoint, int(key)), None)
+        if connection is not None:
+            connection.close()
 
     def close(self) -> None:
         """Close everything; nothing is sent any more."""

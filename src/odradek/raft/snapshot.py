@@ -14,8 +14,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from odradek.common.errors import StorageError
-from odradek.common.ports import Disk, read_file
+from odradek.common.errors import ProtocolError, StorageError
+from odradek.common.ports import Disk, File, read_file
 from odradek.metadata.features import record_version
 from odradek.protocol.messages.k_raft_version_record import KRaftVersionRecord
 from odradek.protocol.messages.snapshot_footer_record import SnapshotFooterRecord
@@ -110,16 +110,40 @@ def encode_snapshot(
 
 def write_snapshot(disk: Disk, directory: Path, snapshot_id: SnapshotId, data: bytes) -> None:
     """Put a snapshot's bytes in place durably; a crash leaves the whole file or none. Blocks."""
-    target = directory / snapshot_id.file_name
-    partial = directory / (snapshot_id.file_name + ".part")
-    disk.remove(partial)
-    file = disk.open(partial, create=True)
+    file = partial_snapshot(disk, directory, snapshot_id)
     try:
         file.write_at(0, [data])
         file.sync()
     finally:
         file.close()
-    disk.rename(partial, target)
+    _name_partial(disk, directory, snapshot_id)
+
+
+def partial_snapshot(disk: Disk, directory: Path, snapshot_id: SnapshotId) -> File:
+    """A new file for a snapshot's bytes, which is no snapshot yet."""
+    partial = directory / (snapshot_id.file_name + ".part")
+    disk.remove(partial)
+    return disk.open(partial, create=True)
+
+
+def finish_snapshot(disk: Disk, directory: Path, snapshot_id: SnapshotId) -> Snapshot:
+    """Make a fetched file, whose bytes are durable, a snapshot, and read it. Blocks.
+
+    Raises:
+        ProtocolError: the bytes are no snapshot; the file is removed.
+    """
+    partial = directory / (snapshot_id.file_name + ".part")
+    try:
+        snapshot = decode_snapshot(read_file(disk, partial))
+    except ValueError as error:
+        disk.remove(partial)
+        raise ProtocolError(f"snapshot {snapshot_id.file_name} from the leader is damaged: {error}") from None
+    _name_partial(disk, directory, snapshot_id)
+    return snapshot
+
+
+def _name_partial(disk: Disk, directory: Path, snapshot_id: SnapshotId) -> None:
+    disk.rename(directory / (snapshot_id.file_name + ".part"), directory / snapshot_id.file_name)
     disk.sync_dir(directory)
 
 

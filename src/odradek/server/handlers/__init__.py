@@ -15,6 +15,7 @@ from odradek.server.handlers import (
     alter_partition_reassignments,
     api_versions,
     assign_replicas_to_dirs,
+    begin_quorum_epoch,
     broker_heartbeat,
     broker_registration,
     controller_registration,
@@ -31,8 +32,11 @@ from odradek.server.handlers import (
     describe_quorum,
     describe_topic_partitions,
     elect_leaders,
+    end_quorum_epoch,
     envelope,
     fetch,
+    fetch_metadata,
+    fetch_snapshot,
     find_coordinator,
     heartbeat,
     incremental_alter_configs,
@@ -52,6 +56,7 @@ from odradek.server.handlers import (
     sync_group,
     unregister_broker,
     update_features,
+    vote,
 )
 
 _BROKER = frozenset({"broker"})
@@ -61,6 +66,7 @@ _BOTH = frozenset({"broker", "controller"})
 HANDLERS: tuple[Handler, ...] = (
     Handler(ApiKey.PRODUCE, produce.handle, 3, 13, _BROKER, advertised_min=0),
     Handler(ApiKey.FETCH, fetch.handle, 4, 18, _BROKER),
+    Handler(ApiKey.FETCH, fetch_metadata.handle, 12, 18, _CONTROLLER),
     Handler(ApiKey.LIST_OFFSETS, list_offsets.handle, 1, 11, _BROKER),
     Handler(ApiKey.METADATA, metadata.handle, 0, 13, _BROKER),
     Handler(ApiKey.OFFSET_COMMIT, offset_commit.handle, 2, 10, _BROKER),
@@ -88,8 +94,12 @@ HANDLERS: tuple[Handler, ...] = (
     Handler(ApiKey.ALTER_PARTITION_REASSIGNMENTS, alter_partition_reassignments.handle, 0, 1, _BOTH),
     Handler(ApiKey.LIST_PARTITION_REASSIGNMENTS, list_partition_reassignments.handle, 0, 0, _BOTH),
     Handler(ApiKey.OFFSET_DELETE, offset_delete.handle, 0, 0, _BROKER),
+    Handler(ApiKey.VOTE, vote.handle, 0, 2, _CONTROLLER),
+    Handler(ApiKey.BEGIN_QUORUM_EPOCH, begin_quorum_epoch.handle, 0, 1, _CONTROLLER),
+    Handler(ApiKey.END_QUORUM_EPOCH, end_quorum_epoch.handle, 0, 1, _CONTROLLER),
     Handler(ApiKey.DESCRIBE_QUORUM, describe_quorum.handle, 0, 2, _BOTH),
     Handler(ApiKey.ALTER_PARTITION, alter_partition.handle, 2, 3, _CONTROLLER, overlapping=True),
+    Handler(ApiKey.FETCH_SNAPSHOT, fetch_snapshot.handle, 0, 1, _CONTROLLER),
     Handler(ApiKey.UPDATE_FEATURES, update_features.handle, 0, 2, _BOTH),
     Handler(ApiKey.ENVELOPE, envelope.handle, 0, 0, _CONTROLLER, overlapping=True),
     Handler(ApiKey.DESCRIBE_CLUSTER, describe_cluster.handle, 0, 2, _BOTH),

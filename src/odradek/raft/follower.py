@@ -1,0 +1,274 @@
+"""A replica that does not lead: it asks the leader for what follows its log, or others for who leads.
+
+One `round` is one request and what its answer asks for: records are written and made durable before the next request,
+which tells the leader so; a log that went another way is cut; a log that begins too late is replaced by a snapshot,
+fetched piece by piece. Source: KIP-595, KIP-630, KIP-853.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Protocol
+
+from odradek.client.connection import RefusedError, RequestTimeoutError, UnreachableError, UnsupportedRequestError
+from odradek.common.errors import OdradekError, ProtocolError
+from odradek.common.log_lines import get_logger
+from odradek.common.ports import Clock, Disk
+from odradek.protocol.declare import Message
+from odradek.protocol.messages.fetch_response import FetchResponse
+from odradek.protocol.messages.fetch_snapshot_response import FetchSnapshotResponse
+from odradek.raft import wire
+from odradek.raft.config import RaftConfig
+from odradek.raft.node import RaftNode, Ready, Role
+from odradek.raft.quorum_state import NO_NODE
+from odradek.raft.snapshot import Snapshot, SnapshotId, finish_snapshot, partial_snapshot
+from odradek.raft.storage import QuorumStorage
+from odradek.raft.voters import Endpoint, Leader, ReplicaKey
+
+# Kafka's: how long a leader without news may keep a Fetch waiting.
+MAX_WAIT_MS = 500
+_log = get_logger("raft.follower")
+
+
+class LeaderChangedError(OdradekError):
+    """A request was given up, because its receiver leads no more."""
+
+
+class Host(Protocol):
+    """What a follower needs of the driver."""
+
+    def leader(self) -> Leader | None: ...
+
+    def obey(self, ready: Ready) -> None:
+        """Carry out what the node decided."""
+        ...
+
+    async def ask(self, endpoint: Endpoint, request: Message, response: Any, min_version: int) -> Any:
+        """Send a request; LeaderChangedError where the leader changes first, else as `QuorumPeers.send`."""
+        ...
+
+    async def durable(self) -> None:
+        """Return when all that was written is durable and no sync is under way."""
+        ...
+
+    def written(self, voters_changed: bool) -> None:
+        """Something was written or cut: it must become durable; the voters may be others."""
+        ...
+
+    def committed(self, high_watermark: int) -> None:
+        """All below is committed: publish it."""
+        ...
+
+
+class Follower:
+    """Keeps one replica up to date."""
+
+    def __init__(
+        self,
+        host: Host,
+        node: RaftNode,
+        storage: QuorumStorage,
+        *,
+        disk: Disk,
+        clock: Clock,
+        config: RaftConfig,
+        cluster_id: str,
+        listener_name: str,
+        bootstrap: Sequence[Endpoint],
+        own_endpoints: Sequence[Endpoint],
+    ) -> None:
+        """`bootstrap`: whom to ask for the leader beside the voters; `own_endpoints` are never asked."""
+        self._host = host
+        self._node = node
+        self._storage = storage
+        self._disk = disk
+        self._clock = clock
+        self._config = config
+        self._cluster_id = cluster_id
+        self._listener_name = listener_name
+        self._bootstrap = tuple(bootstrap)
+        self._own_endpoints = frozenset(own_endpoints)
+        self._next_candidate = 0
+        self._lost: Endpoint | None = None
+        self._complaint = ""
+        self.learned: tuple[int, Endpoint] | None = None
+
+    @property
+    def _me(self) -> ReplicaKey:
+        return self._node.me
+
+    # -- whom to ask ------------------------------------------------------------------------------------------------
+
+    def target(self) -> Endpoint | None:
+        """Whom to ask next; None while this node leads or stands for election, or knows nobody."""
+        if self._node.role not in (Role.FOLLOWER, Role.UNATTACHED):
+            return None
+        leader = self._host.leader()
+        known = leader.endpoint if leader is not None else None
+        if known is not None and not self._node.leader_silent(self._clock.monotonic_ms()):
+            return known
+        voters = [voter.endpoints.get(self._listener_name) for voter in self._node.voters]
+        found = dict.fromkeys([endpoint for endpoint in [known, *voters, *self._bootstrap] if endpoint is not None])
+        candidates = [endpoint for endpoint in found if endpoint not in self._own_endpoints]
+        if not candidates:
+            return None
+        self._next_candidate = (self._next_candidate + 1) % len(candidates)
+        return candidates[self._next_candidate - 1]
+
+    def hear(self, known: wire.Known) -> None:
+        """Take what an answer says of the leader."""
+        endpoint = known.endpoints.get(known.leader_id)
+        if endpoint is not None and known.leader_epoch >= self._node.leader_epoch:
+            self.learned = (known.leader_id, endpoint)
+        if known.leader_epoch >= 0:
+            self._host.obey(self._node.leader_named(known.leader_id, known.leader_epoch, self._clock.monotonic_ms()))
+
+    # -- one round --------------------------------------------------------------------------------------------------
+
+    async def round(self) -> bool:
+        """Ask once and take the answer; whether to go on at once (else after a pause).
+
+        Raises:
+            StorageError: the local log failed, or the leader contradicts what is committed.
+        """
+        endpoint = self.target()
+        if endpoint is None:
+            return False
+        node, log_end = self._node, self._storage.log_end
+        leader_epoch = node.leader_epoch
+        request = wire.fetch(
+            self._me,
+            self._cluster_id,
+            leader_epoch=leader_epoch,
+            log_end=log_end,
+            log_start_offset=self._storage.log.log_start_offset,
+            high_watermark=node.high_watermark,
+            max_wait_ms=min(MAX_WAIT_MS, self._config.fetch_timeout_ms // 2),
+            max_bytes=self._config.fetch_max_bytes,
+        )
+        try:
+            fetched = wire.read_fetched(await self._host.ask(endpoint, request, FetchResponse, wire.FETCH_VERSION))
+        except LeaderChangedError:
+            return True
+        except (UnreachableError, RequestTimeoutError, UnsupportedRequestError, ProtocolError) as error:
+            return self._not_answered(endpoint, error)
+        self._lost = None
+        before = (node.leader_id, node.leader_epoch)
+        self.hear(fetched.known)
+        if fetched.known.error:
+            self._complain(endpoint, wire.error_name(fetched.known.error), expected=fetched.known.leader_id != NO_NODE)
+            return (node.leader_id, node.leader_epoch) != before and node.leader_id != NO_NODE
+        if not self._follows(leader_epoch):
+            return True
+        self._complaint = ""
+        node.leader_heard(self._clock.monotonic_ms())
+        try:
+            await self._take(endpoint, fetched, leader_epoch)
+        except ProtocolError as error:
+            self._complain(endpoint, str(error), expected=False)
+            return False
+        return True
+
+    def _follows(self, leader_epoch: int) -> bool:
+        """Whether this node still follows the leader that it asked; an await may have changed that."""
+        return self._node.role is Role.FOLLOWER and self._node.leader_epoch == leader_epoch
+
+    def _not_answered(self, endpoint: Endpoint, error: OdradekError) -> bool:
+        """A lost connection is tried once more at once: where nobody listens any more, the process is dead."""
+        leader = self._host.leader()
+        is_leader = leader is not None and leader.endpoint == endpoint
+        if is_leader and isinstance(error, RefusedError):
+            self.learned = None
+            self._node.leader_gone(self._clock.monotonic_ms())
+            self._host.obey(Ready())
+        elif is_leader and isinstance(error, UnreachableError) and self._lost != endpoint:
+            self._lost = endpoint
+            return True
+        self._complain(endpoint, str(error), expected=False)
+        return False
+
+    def _complain(self, endpoint: Endpoint, reason: str, *, expected: bool) -> None:
+        """Log a failure once, not every time it repeats."""
+        complaint = f"{endpoint} {reason}"
+        if complaint != self._complaint and not expected:
+            self._complaint = complaint
+            _log.info("no metadata from a replica", peer=f"{endpoint[0]}:{endpoint[1]}", reason=reason)
+
+    async def _take(self, endpoint: Endpoint, fetched: wire.Fetched, leader_epoch: int) -> None:
+        if fetched.snapshot_id is not None:
+            await self._fetch_snapshot(endpoint, fetched.snapshot_id, leader_epoch)
+            return
+        storage = self._storage
+        if fetched.diverging is not None:
+            await self._host.durable()
+            if self._follows(leader_epoch):
+                end_offset = storage.diverges_at(fetched.diverging)
+                _log.info("metadata log cut", end_offset=end_offset, log_end_offset=storage.log.log_end_offset)
+                self._host.written(storage.truncate_to(end_offset, self._node.high_watermark))
+            return
+        if fetched.records:
+            self._host.written(storage.append_fetched(fetched.records, leader_epoch))
+            await self._host.durable()
+        # True also where the leader is another by then: what it has committed stays committed.
+        self._host.committed(self._node.leader_committed(fetched.high_watermark))
+
+    # -- snapshots --------------------------------------------------------------------------------------------------
+
+    async def _fetch_snapshot(self, endpoint: Endpoint, snapshot_id: SnapshotId, leader_epoch: int) -> None:
+        """Fetch a snapshot of the leader's and begin anew behind it; given up where the leader changes."""
+        directory = self._storage.directory
+        file = partial_snapshot(self._disk, directory, snapshot_id)
+        try:
+            position, size = 0, -1
+            while position != size:
+                chunk = await self._fetch_chunk(endpoint, snapshot_id, leader_epoch, position)
+                if chunk is None:
+                    return
+                if chunk.position != position or not chunk.data or size not in (-1, chunk.size):
+                    raise ProtocolError(f"the leader sent byte {chunk.position} of a snapshot where {position} was due")
+                size = chunk.size
+                file.write_at(position, [chunk.data])
+                position += len(chunk.data)
+                if position > size:
+                    raise ProtocolError("the leader sent more of a snapshot than there is")
+            await self._disk.off_loop(file.sync)
+        finally:
+            file.close()
+        snapshot = await self._disk.off_loop(lambda: finish_snapshot(self._disk, directory, snapshot_id))
+        await self._host.durable()
+        if self._follows(leader_epoch):
+            self._install(snapshot_id, snapshot)
+        else:
+            self._disk.remove(directory / snapshot_id.file_name)
+
+    def _install(self, snapshot_id: SnapshotId, snapshot: Snapshot) -> None:
+        _log.info("metadata snapshot fetched", end_offset=snapshot_id.end_offset, leader_epoch=snapshot_id.leader_epoch)
+        self._storage.install(snapshot_id, snapshot)
+        self._host.written(True)
+        self._host.committed(self._node.leader_committed(snapshot_id.end_offset))
+
+    async def _fetch_chunk(
+        self, endpoint: Endpoint, snapshot_id: SnapshotId, leader_epoch: int, position: int
+    ) -> wire.Chunk | None:
+        """One piece; None where this leader has it no more, or leads no more."""
+        request = wire.fetch_snapshot(
+            self._me,
+            self._cluster_id,
+            leader_epoch=leader_epoch,
+            snapshot_id=snapshot_id,
+            position=position,
+            max_bytes=self._config.fetch_snapshot_max_bytes,
+        )
+        try:
+            chunk = wire.read_chunk(await self._host.ask(endpoint, request, FetchSnapshotResponse, 0))
+        except LeaderChangedError:
+            return None
+        except (UnreachableError, RequestTimeoutError, UnsupportedRequestError) as error:
+            self._not_answered(endpoint, error)
+            return None
+        if chunk.known.error:
+            self.hear(chunk.known)
+            self._complain(endpoint, wire.error_name(chunk.known.error), expected=False)
+            return None
+        self._node.leader_heard(self._clock.monotonic_ms())
+        return chunk if self._follows(leader_epoch) else None

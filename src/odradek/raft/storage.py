@@ -1,0 +1,367 @@
+"""What a replica of the metadata log keeps: log, snapshots, voters by offset, and the records that nobody has read yet.
+
+Decides and writes, and knows no clock and no loop; the driver says when, and makes durable what was written. Records
+are `held` from the moment they are written until the high watermark passes them; then the publisher gets them. What is
+truncated was never published: that is asserted. Source: KIP-595, KIP-630, KIP-853.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from odradek.common.errors import ProtocolError, StorageError
+from odradek.common.ports import Disk
+from odradek.metadata.publisher import MetadataPublisher
+from odradek.protocol.declare import Message
+from odradek.protocol.messages.k_raft_version_record import KRaftVersionRecord
+from odradek.raft.batches import DecodedBatch, decode_batches
+from odradek.raft.config import RaftConfig
+from odradek.raft.metadata_log import MetadataLog
+from odradek.raft.node import LogEnd
+from odradek.raft.quorum_state import ElectionState, load_state, store_state
+from odradek.raft.snapshot import (
+    Snapshot,
+    SnapshotId,
+    encode_snapshot,
+    read_snapshot,
+    remove_partial_snapshots,
+    snapshot_ids,
+    write_snapshot,
+)
+from odradek.raft.voter_history import VoterHistory, record_of
+from odradek.raft.voters import VoterSet
+from odradek.record.reader import read_batches
+
+RECORDS_PER_SLICE = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class Diverging:
+    """Two logs agree at most up to `end_offset` (exclusive), where the leader's `epoch` ends."""
+
+    epoch: int
+    end_offset: int
+
+
+class QuorumStorage:
+    """The files of one replica and what is known of their contents."""
+
+    def __init__(
+        self, disk: Disk, directory: Path, config: RaftConfig, publisher: MetadataPublisher, voters: VoterSet
+    ) -> None:
+        """`voters` are those of a static quorum; those recorded in the log or a snapshot count for more."""
+        self._disk = disk
+        self.directory = directory
+        self._config = config
+        self._publisher = publisher
+        self._held: deque[tuple[int, int, Sequence[tuple[int, Any]]]] = deque()
+        self.history = VoterHistory(voters)
+        self.snapshots: list[SnapshotId] = []
+        self.published_offset = 0
+        self.bytes_since_snapshot = 0
+        self.log: MetadataLog
+
+    # -- opening ----------------------------------------------------------------------------------------------------
+
+    def open(self) -> ElectionState:
+        """Open files, publish the newest snapshot, decode what lies behind it; what was persisted of elections.
+
+        Raises:
+            StorageError: the log, a snapshot or the quorum-state file is damaged.
+        """
+        self._disk.make_dirs(self.directory)
+        remove_partial_snapshots(self._disk, self.directory)
+        self.log = MetadataLog(self._disk, self.directory)
+        self.snapshots = snapshot_ids(self._disk, self.directory)
+        from_offset = 0
+        if self.snapshots:
+            newest = self.snapshots[-1]
+            from_offset = newest.end_offset
+            self._take_snapshot(newest, read_snapshot(self._disk, self.directory / newest.file_name))
+        if self.log.log_start_offset > from_offset:
+            raise StorageError(
+                self.directory,
+                f"the metadata log begins at {self.log.log_start_offset} and no snapshot covers what was before",
+            )
+        for batch in self.log.batches(from_offset):
+            self._hold(batch)
+        self.bytes_since_snapshot = self.log.bytes_from(from_offset)
+        state = load_state(self._disk, self.directory) or ElectionState()
+        last_epoch = self.log_end.last_epoch
+        return state if state.leader_epoch >= last_epoch else ElectionState(last_epoch)
+
+    def _take_snapshot(self, snapshot_id: SnapshotId, snapshot: Snapshot) -> None:
+        """Go on from a snapshot; a log that ends before it, or went another way, is begun anew behind it."""
+        self.history.load(snapshot.kraft_version, snapshot.voters)
+        if snapshot_id.end_offset > 0:
+            self._publisher.load_snapshot(snapshot.records, snapshot_id.end_offset - 1, snapshot_id.leader_epoch)
+        last_covered = snapshot_id.end_offset - 1
+        known_epoch = self.log.epoch_of(last_covered) if last_covered >= self.log.log_start_offset else None
+        went_another_way = known_epoch is not None and known_epoch != snapshot_id.leader_epoch
+        if self.log.log_end_offset < snapshot_id.end_offset or went_another_way:
+            self.log.restart_at(snapshot_id.end_offset)
+        self._held.clear()
+        self.published_offset = snapshot_id.end_offset
+
+    def _hold(self, batch: DecodedBatch) -> bool:
+        """Keep a batch for the publisher; whether it changes the voters."""
+        if not batch.control:
+            fresh = [item for item in batch.records if item[0] >= self.published_offset]
+            self._held.append((batch.last_offset, batch.leader_epoch, fresh))
+            return False
+        return [self.history.replay(offset, record) for offset, record in batch.records].count(True) > 0
+
+    def _hold_all(self, batches: Iterable[DecodedBatch]) -> bool:
+        return [self._hold(batch) for batch in batches].count(True) > 0
+
+    def store_state(self, state: ElectionState, cluster_id: str) -> None:
+        """Make durable what was decided in an election. Blocks."""
+        store_state(
+            self._disk,
+            self.directory,
+            state,
+            kraft_version=self.history.kraft_version,
+            cluster_id=cluster_id,
+            voters=self.history.voters.node_ids,
+        )
+
+    # -- writing ----------------------------------------------------------------------------------------------------
+
+    @property
+    def log_end(self) -> LogEnd:
+        """Epoch of the last record and end offset; a log that is empty behind a snapshot ends in the snapshot's."""
+        end_offset = self.log.log_end_offset
+        last_epoch = self.log.last_epoch
+        if self.snapshots and self.snapshots[-1].end_offset == end_offset:
+            last_epoch = max(last_epoch, self.snapshots[-1].leader_epoch)
+        return LogEnd(last_epoch, end_offset)
+
+    def append_own(self, batches: Sequence[bytes], leader_epoch: int, decoded: Sequence[tuple[int, Any]]) -> int:
+        """Write a leader's batches; returns the new end offset. Raises StorageError."""
+        self.bytes_since_snapshot += sum(map(len, batches))
+        end_offset = self.log.append(batches)
+        if decoded:
+            self._held.append((decoded[-1][0], leader_epoch, decoded))
+        return end_offset
+
+    def append_control(self, batch: bytes) -> bool:
+        """Write a leader's batch of control records; whether it changes the voters. Raises StorageError."""
+        self.log.append([batch])
+        return self._hold_all(decode_batches(batch))
+
+    def append_fetched(self, data: bytes, leader_epoch: int) -> bool:
+        """Write what the leader of `leader_epoch` sent; whether it changes the voters.
+
+        Raises:
+            ProtocolError: it does not continue the log, is damaged, or is of a later epoch than its leader; nothing
+                was written.
+            StorageError: the disk failed.
+        """
+        batches: list[bytes] = []
+        end_offset, last_epoch = self.log.log_end_offset, self.log.last_epoch
+        for position, header in read_batches(data):  # a batch cut off at the end is fetched again
+            epoch = header.partition_leader_epoch
+            if header.base_offset != end_offset or not last_epoch <= epoch <= leader_epoch:
+                raise ProtocolError(
+                    f"a batch of epoch {epoch} at offset {header.base_offset} came where {end_offset} of "
+                    f"{last_epoch} to {leader_epoch} was due"
+                )
+            batches.append(data[position : position + header.size_bytes])
+            end_offset, last_epoch = header.last_offset + 1, epoch
+        try:
+            decoded = list(decode_batches(b"".join(batches)))
+        except ValueError as error:
+            raise ProtocolError(f"what the leader sent is no metadata: {error}") from None
+        self.log.append(batches)
+        self.bytes_since_snapshot += sum(map(len, batches))
+        return self._hold_all(decoded)
+
+    def truncate_to(self, end_offset: int, high_watermark: int) -> bool:
+        """Cut off all at and above `end_offset`, which a leader's log contradicts; whether that changes the voters.
+
+        Raises:
+            StorageError: that would undo what is committed: this replica or the leader has lost what it had promised.
+        """
+        floor = max(high_watermark, self.published_offset)
+        if end_offset < floor:
+            raise StorageError(
+                self.directory, f"the leader asks for truncation to {end_offset}; {floor} is committed and read"
+            )
+        self.log.truncate_to(end_offset)
+        while self._held and self._held[-1][0] >= end_offset:
+            self._held.pop()
+        return self.history.truncate_to(end_offset)
+
+    def diverges_at(self, found: Diverging) -> int:
+        """Where to truncate, given where the leader says that an epoch ends in its log."""
+        epoch, end_offset = self.end_of_epoch(found.epoch)
+        return min(end_offset, found.end_offset) if epoch == found.epoch else end_offset
+
+    def publish(self, high_watermark: int) -> None:
+        """Give the publisher what is committed (below `high_watermark`)."""
+        records: list[tuple[int, Any]] = []
+        leader_epoch = 0
+        while self._held and self._held[0][0] < high_watermark:
+            last_offset, batch_epoch, batch = self._held.popleft()
+            if records and batch_epoch != leader_epoch:
+                self._publisher.committed(records, leader_epoch)
+                records = []
+            leader_epoch = batch_epoch
+            records.extend(batch)
+            self.published_offset = last_offset + 1
+        if records:
+            self._publisher.committed(records, leader_epoch)
+
+    # -- reading ----------------------------------------------------------------------------------------------------
+
+    def check_fetch(self, fetch_offset: int, last_fetched_epoch: int) -> Diverging | SnapshotId | None:
+        """What a leader answers a replica whose log ends at `fetch_offset` in `last_fetched_epoch`; None: read on."""
+        start_offset = self.log.log_start_offset
+        if fetch_offset == 0 and start_offset == 0:
+            return None
+        if self.snapshots:
+            earliest = self.snapshots[0]
+            at_start = fetch_offset == start_offset and start_offset > 0
+            if (
+                fetch_offset < start_offset
+                or (at_start and last_fetched_epoch != self._epoch_at_start())
+                or last_fetched_epoch < earliest.leader_epoch
+            ):
+                return self.snapshots[-1]
+        epoch, end_offset = self.end_of_epoch(last_fetched_epoch)
+        if epoch != last_fetched_epoch or end_offset < fetch_offset:
+            return Diverging(epoch, end_offset)
+        return None
+
+    def _epoch_at_start(self) -> int:
+        """The epoch of the last record before the log's start, which a snapshot covers."""
+        found = [known.leader_epoch for known in self.snapshots if known.end_offset == self.log.log_start_offset]
+        return found[0] if found else -1
+
+    def end_of_epoch(self, leader_epoch: int) -> tuple[int, int]:
+        """(largest epoch up to `leader_epoch`, its end offset exclusive), as log and snapshot tell; (0, 0) of none."""
+        epoch, end_offset = self.log.end_offset_for_epoch(leader_epoch)
+        if epoch >= 0:
+            return epoch, end_offset
+        start_epoch = self._epoch_at_start()
+        if 0 <= start_epoch <= leader_epoch:
+            return start_epoch, self.log.log_start_offset
+        return 0, 0
+
+    def slices(self) -> Iterator[Sequence[tuple[int, Any]]]:
+        """The newest snapshot's records, then those of the log behind it up to its present end."""
+        end_offset = self.log.log_end_offset
+        from_offset = 0
+        if self.snapshots:
+            newest = self.snapshots[-1]
+            from_offset = newest.end_offset
+            records = read_snapshot(self._disk, self.directory / newest.file_name).records
+            for start in range(0, len(records), RECORDS_PER_SLICE):
+                yield [(from_offset - 1, record) for record in records[start : start + RECORDS_PER_SLICE]]
+        collected: list[tuple[int, Any]] = []
+        for batch in self.log.batches(from_offset):
+            if batch.base_offset >= end_offset:
+                break
+            if not batch.control:
+                collected.extend(item for item in batch.records if item[0] >= from_offset)
+            if len(collected) >= RECORDS_PER_SLICE:
+                yield collected
+                collected = []
+        if collected:
+            yield collected
+
+    def read_snapshot_piece(self, snapshot_id: SnapshotId, position: int, max_bytes: int) -> tuple[int, bytes]:
+        """(size of a snapshot's file, up to `max_bytes` from `position` on). Raises OSError."""
+        file = self._disk.open(self.directory / snapshot_id.file_name, read_only=True)
+        try:
+            size = file.size()
+            return size, file.read_at(position, max_bytes) if 0 <= position < size else b""
+        finally:
+            file.close()
+
+    # -- snapshots --------------------------------------------------------------------------------------------------
+
+    def snapshot_writer(self, now_ms: int) -> tuple[SnapshotId, Callable[[], None]]:
+        """A snapshot of what is published: its id, and the work that writes it, which blocks. Begin it on the loop."""
+        image = self._publisher.image
+        snapshot_id = SnapshotId(image.offset + 1, image.leader_epoch)
+        kraft_version, voters = self.history.at(snapshot_id.end_offset)
+        self.bytes_since_snapshot = 0
+
+        def write() -> None:
+            data = encode_snapshot(
+                image.records(),
+                metadata_version=image.metadata_version,
+                leader_epoch=image.leader_epoch,
+                now_ms=now_ms,
+                last_timestamp_ms=now_ms,
+                kraft_version=kraft_version,
+                voters=record_of(voters) if kraft_version > 0 else None,
+            )
+            write_snapshot(self._disk, self.directory, snapshot_id, data)
+
+        return snapshot_id, write
+
+    def snapshot_written(self) -> None:
+        """Take note of the snapshots in the directory."""
+        self.snapshots = snapshot_ids(self._disk, self.directory)
+
+    def install(self, snapshot_id: SnapshotId, snapshot: Snapshot) -> None:
+        """Replace everything by a snapshot of the leader's, which lies in the directory, durable.
+
+        Raises:
+            StorageError: it is older than what was published here.
+        """
+        if snapshot_id.end_offset < self.published_offset:
+            raise StorageError(
+                self.directory,
+                f"the leader sent a snapshot of offset {snapshot_id.end_offset}; {self.published_offset} was read here",
+            )
+        self.log.restart_at(snapshot_id.end_offset)
+        self.snapshot_written()
+        for older in self.snapshots[:]:
+            if older != snapshot_id:
+                self._disk.remove(self.directory / older.file_name)
+                self.snapshots.remove(older)
+        self._take_snapshot(snapshot_id, snapshot)
+        self.bytes_since_snapshot = 0
+
+    def clean(self, now_ms: int) -> None:
+        """Begin a new segment; remove snapshots beyond the limits, oldest first, never the newest; and segments before
+        the oldest that is left."""
+        self.log.roll()
+        snapshots = self.snapshots
+        sizes = {known: self._disk.size(self.directory / known.file_name) for known in snapshots}
+        while len(snapshots) > 1:
+            oldest = snapshots[0]
+            age_ms = now_ms - self._disk.modified_ms(self.directory / oldest.file_name)
+            too_large = self.log.size_bytes + sum(sizes.values()) > self._config.retention_bytes
+            if oldest.end_offset > 0 and not too_large and age_ms <= self._config.retention_ms:
+                break
+            self._disk.remove(self.directory / oldest.file_name)
+            del sizes[oldest], snapshots[0]
+            self.log.delete_before(snapshots[0].end_offset)
+        if snapshots and self.log.size_bytes + sum(sizes.values()) > self._config.retention_bytes:
+            self.log.delete_before(snapshots[-1].end_offset)
+        if snapshots:
+            self.history.forget_before(snapshots[0].end_offset)
+
+    def snapshot_due(self, ms_since_snapshot: int) -> bool:
+        """Whether enough bytes or time have passed for a snapshot, and there is anything new to be in it."""
+        interval_ms = self._config.snapshot_interval_ms
+        due = self.bytes_since_snapshot >= self._config.snapshot_bytes or 0 < interval_ms <= ms_since_snapshot
+        newest = self.snapshots[-1].end_offset if self.snapshots else 0
+        return due and self._publisher.image.offset + 1 > newest
+
+    def first_quorum_records(self) -> list[Message]:
+        """What the first leader of a dynamic quorum must write into the log, for replicas that begin with nothing: its
+        version and voters, which are known only from what `storage format` wrote. Empty where the log says them."""
+        only_formatted = not self.snapshots or self.snapshots[-1].end_offset == 0
+        if self.history.kraft_version == 0 or self.history.voters_offset >= 0 or not only_formatted:
+            return []
+        version = KRaftVersionRecord(version=0, k_raft_version=self.history.kraft_version)
+        return [version, record_of(self.history.voters)]

@@ -1,0 +1,112 @@
+"""Which voters the log names, by offset: a set counts from the moment it is written, and is undone with its record.
+
+A dynamic quorum (kraft.version 1) keeps its voters as control records in the log and in snapshots (KIP-853); a static
+one has those of `controller.quorum.voters` for ever.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from odradek.protocol.messages import voters_record as wire
+from odradek.protocol.messages.k_raft_version_record import KRaftVersionRecord
+from odradek.protocol.messages.voters_record import VotersRecord
+from odradek.raft.voters import ReplicaKey, Voter, VoterSet
+
+BEFORE_THE_LOG = -1
+
+
+def voters_of(record: VotersRecord) -> VoterSet:
+    """The voter set that a control record names."""
+    return VoterSet(
+        Voter(
+            ReplicaKey(voter.voter_id, voter.voter_directory_id),
+            {endpoint.name: (endpoint.host, endpoint.port) for endpoint in voter.endpoints},
+            voter.k_raft_version_feature.min_supported_version,
+            voter.k_raft_version_feature.max_supported_version,
+        )
+        for voter in record.voters
+    )
+
+
+def record_of(voters: VoterSet) -> VotersRecord:
+    """The control record that names a voter set."""
+    return VotersRecord(
+        version=0,
+        voters=[
+            wire.Voter(
+                voter_id=voter.key.node_id,
+                voter_directory_id=voter.key.directory_id,
+                endpoints=[
+                    wire.Endpoint(name=name, host=host, port=port) for name, (host, port) in voter.endpoints.items()
+                ],
+                k_raft_version_feature=wire.KRaftVersionFeature(
+                    min_supported_version=voter.min_kraft_version, max_supported_version=voter.max_kraft_version
+                ),
+            )
+            for voter in voters
+        ],
+    )
+
+
+class VoterHistory:
+    """Voter sets and the quorum's version, each with the offset of its record (BEFORE_THE_LOG for configured ones)."""
+
+    def __init__(self, configured: VoterSet) -> None:
+        self._configured = configured
+        self._voters: list[tuple[int, VoterSet]] = [(BEFORE_THE_LOG, configured)]
+        self._versions: list[tuple[int, int]] = [(BEFORE_THE_LOG, 0)]
+
+    @property
+    def voters(self) -> VoterSet:
+        """Those that count now, committed or not."""
+        return self._voters[-1][1]
+
+    @property
+    def voters_offset(self) -> int:
+        """Where the newest voter set lies in the log, BEFORE_THE_LOG where it is in no record behind a snapshot."""
+        return self._voters[-1][0]
+
+    @property
+    def kraft_version(self) -> int:
+        """0: a static quorum; 1: a dynamic one."""
+        return self._versions[-1][1]
+
+    def at(self, end_offset: int) -> tuple[int, VoterSet]:
+        """(kraft version, voters) as the log says them below `end_offset` (exclusive)."""
+        voters = [value for offset, value in self._voters if offset < end_offset][-1]
+        return [value for offset, value in self._versions if offset < end_offset][-1], voters
+
+    def replay(self, offset: int, record: object) -> bool:
+        """Take a control record of the log; whether it says anything of voters."""
+        if isinstance(record, KRaftVersionRecord):
+            self._versions.append((offset, record.k_raft_version))
+            return True
+        if isinstance(record, VotersRecord):
+            self._voters.append((offset, voters_of(record)))
+            return True
+        return False
+
+    def load(self, kraft_version: KRaftVersionRecord | None, voters: VotersRecord | None) -> None:
+        """Begin anew with what a snapshot says; what it does not say stays as it was configured."""
+        self._versions = [(BEFORE_THE_LOG, kraft_version.k_raft_version if kraft_version is not None else 0)]
+        self._voters = [(BEFORE_THE_LOG, voters_of(voters) if voters is not None else self._configured)]
+
+    def truncate_to(self, end_offset: int) -> bool:
+        """Forget what lies at and above `end_offset`; whether anything did."""
+        undone = max(self._voters[-1][0], self._versions[-1][0]) >= end_offset
+        self._filter(lambda offset: offset < end_offset)
+        return undone
+
+    def forget_before(self, offset: int) -> None:
+        """A snapshot covers all below `offset`: of what lies there only the newest counts."""
+        self._voters = self._voters[_last_below(self._voters, offset) :]
+        self._versions = self._versions[_last_below(self._versions, offset) :]
+
+    def _filter(self, keep: Callable[[int], bool]) -> None:
+        self._voters = [entry for entry in self._voters if keep(entry[0])]
+        self._versions = [entry for entry in self._versions if keep(entry[0])]
+
+
+def _last_below(entries: list[tuple[int, VoterSet]] | list[tuple[int, int]], offset: int) -> int:
+    return max(0, sum(1 for at, _ in entries if at < offset) - 1)

@@ -1,0 +1,24 @@
+"""Vote: key 52, versions 0-2, on controller listeners. A voter, or one that would be, asks for this node's vote.
+
+Behaviour: see `RaftDriver.vote`: a vote that is given is durable before the answer. A stranger to a static quorum gets
+INCONSISTENT_VOTER_SET, another cluster INCONSISTENT_CLUSTER_ID, a request for another voter INVALID_VOTER_KEY, an old
+epoch FENCED_LEADER_EPOCH; none of these changes anything (KIP-595).
+
+Versions: 1 directory ids, the leader's endpoint in the answer (KIP-853); 2 pre-vote (KIP-996).
+"""
+
+from __future__ import annotations
+
+from odradek.protocol.messages.vote_request import VoteRequest
+from odradek.protocol.messages.vote_response import VoteResponse
+from odradek.server.context import RequestContext
+
+_FIRST_WITH_ENDPOINTS = 1
+
+
+def handle(context: RequestContext, request: VoteRequest) -> VoteResponse:
+    """The driver's answer, without what the version has no place for."""
+    answer = context.broker.quorum.vote(request)
+    if context.api_version < _FIRST_WITH_ENDPOINTS:
+        answer.node_endpoints = []
+    return answer
