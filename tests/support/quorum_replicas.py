@@ -126,7 +126,7 @@ class Replica:
         connections = Connections(limits)
         connections.change_limits(limits)
         self.dispatcher = Dispatcher(services, limits, connections, routes)
-        self.dispatcher.is_open = True
+        self.dispatcher.open_doors("controller")
         await self.driver.start()
         if self._is_controller:
             spec = ListenerSpec(LISTENER, "127.0.0.1", self.port, scope="controller")

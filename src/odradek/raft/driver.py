@@ -43,6 +43,7 @@ from odradek.raft.config import RaftConfig
 from odradek.raft.follower import Follower
 from odradek.raft.metadata_log import MetadataLog
 from odradek.raft.node import (
+    IDLE_TICK_MS,
     RaftNode,
     Ready,
     Role,
@@ -491,7 +492,7 @@ class RaftDriver:
             if go_on:
                 backoff_ms = self._config.retry_backoff_ms
                 continue
-            pause_ms = backoff_ms if self.node.role in (Role.FOLLOWER, Role.UNATTACHED) else MAX_BACKOFF_MS
+            pause_ms = backoff_ms if self.node.role in (Role.FOLLOWER, Role.UNATTACHED) else IDLE_TICK_MS
             backoff_ms = min(MAX_BACKOFF_MS, max(1, 2 * backoff_ms))
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(pause_ms / 1000):
