@@ -83,6 +83,7 @@ class IsrWords:
             leader_id=LEADER,
             leader_end_offset=self.end,
             followers=self.followers,
+            isr=self.isr,
             maximal_isr=[*self.isr, *self.joining],
             min_in_sync_replicas=self.minimum,
         )

@@ -227,13 +227,9 @@ class Log(ReadableLog):
         Raises:
             ApiError: CORRUPT_MESSAGE, as `read_replicated`; nothing was written. KAFKA_STORAGE_ERROR. StorageError.
         """
-        start, end = self.log_start_offset, self.log_end_offset
+        start, end, latest = self.log_start_offset, self.log_end_offset, self.epochs.latest_epoch
         batches = read_replicated(
-            data,
-            next_offset=end,
-            latest_epoch=self.epochs.latest_epoch,
-            leader_epoch=leader_epoch,
-            may_begin_below=start == end,
+            data, next_offset=end, latest_epoch=latest, leader_epoch=leader_epoch, is_empty=start == end
         )
         if not batches:
             return None
@@ -375,6 +371,9 @@ class Log(ReadableLog):
     def truncate_to(self, offset: int) -> bool:
         """Drop all records at or above `offset`; returns whether there were any. Raises StorageError."""
         if offset >= self.log_end_offset:
+            # A leader that wrote nothing left its epoch at the end, and would be told again and again to cut there.
+            if self.epochs.truncate_from_end(self.log_end_offset):
+                self._write_epochs()
             return False
         if offset < self._bases[0]:
             self.truncate_fully_and_start_at(offset)
@@ -389,6 +388,7 @@ class Log(ReadableLog):
                 segment.truncate_to(found[0], offset)
             segment.sync_with_names()
             self.log_end_offset = offset
+            self.log_start_offset = min(self.log_start_offset, offset)
             self._after_cut()
         except OSError as error:
             raise StorageError(self.log_dir, f"{self.directory}: {error}") from error

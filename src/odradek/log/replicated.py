@@ -18,7 +18,7 @@ Batch = tuple[memoryview, BatchHeader]
 
 
 def read_replicated(
-    data: Buffer, *, next_offset: int, latest_epoch: int, leader_epoch: int, may_begin_below: bool = False
+    data: Buffer, *, next_offset: int, latest_epoch: int, leader_epoch: int, is_empty: bool = False
 ) -> list[Batch]:
     """The whole batches that a leader sent, each with its header; one that is cut off at the end is left out.
 
@@ -27,7 +27,7 @@ def read_replicated(
         latest_epoch: the largest leader epoch in the follower's log, -1 where there is none.
         leader_epoch: of the leader that was asked. A batch of a later one was written after this answer was begun:
             the leader's file has changed under it.
-        may_begin_below: the follower's log is empty: the first batch may hold `next_offset` anywhere in it.
+        is_empty: the follower's log has no record: the first batch may hold `next_offset` anywhere in it.
     Raises:
         ApiError: CORRUPT_MESSAGE for what no leader has in its log: a wrong checksum, format or length, offsets or
             epochs that go back, a control record that cannot be read.
@@ -39,7 +39,7 @@ def read_replicated(
             raise _corrupt(header, f"its checksum is not {header.crc}")
         if header.record_count < 0 or header.last_offset_delta < max(0, header.record_count - 1):
             raise _corrupt(header, f"{header.record_count} records up to offset {header.last_offset}")
-        holds_next = may_begin_below and not batches and header.last_offset >= next_offset
+        holds_next = is_empty and not batches and header.last_offset >= next_offset
         if header.base_offset < next_offset and not holds_next:
             raise _corrupt(header, f"offset {next_offset} or above was expected")
         if header.partition_leader_epoch < latest_epoch:

@@ -2,7 +2,7 @@
 
 The leader's own log end counts like a follower's. The watermark is the smallest log end of the *maximal* in-sync set,
 which holds also whoever is about to join, so that a shrink or growth in flight can never take back what was
-acknowledged; it moves only while the in-sync set is as large as min.insync.replicas asks (KIP-966). Source: Kafka
+acknowledged; it moves only while the committed set is as large as min.insync.replicas asks (KIP-966). Source: Kafka
 Partition.maybeIncrementLeaderHW, KIP-497, KIP-841.
 """
 
@@ -58,11 +58,17 @@ def high_watermark(
     leader_id: int,
     leader_end_offset: int,
     followers: Mapping[int, FollowerState],
+    isr: Collection[int],
     maximal_isr: Collection[int],
     min_in_sync_replicas: int,
 ) -> int:
-    """The high watermark (exclusive) that follows from what is known; never below `current`."""
-    if len(maximal_isr) < min_in_sync_replicas:
+    """The high watermark (exclusive) that follows from what is known; never below `current`.
+
+    Only who is in sync by the controller's word counts for `min_in_sync_replicas`: were one who is about to join
+    counted and then refused, a replica that left before could be elected without what was acknowledged meanwhile
+    (KIP-966).
+    """
+    if len(isr) < min_in_sync_replicas:
         return current
     lowest = leader_end_offset
     for replica_id in maximal_isr:

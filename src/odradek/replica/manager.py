@@ -1,4 +1,4 @@
-"""All partitions of this broker, kept as the metadata log says: made, deleted, led.
+"""All partitions of this broker, kept as the metadata log says: made, deleted, led, followed.
 
 A subscriber of the metadata publisher. Work that follows from a change of metadata is done at once and on the loop, so
 that whoever saw the new image finds the partitions that it speaks of. A partition whose directory fails is closed and
@@ -15,7 +15,8 @@ from uuid import UUID
 from odradek.common.errors import ApiError, ErrorCode, StorageError
 from odradek.common.log_lines import get_logger
 from odradek.log.config import LogConfig
-from odradek.metadata.model import ResourceType
+from odradek.metadata.image import MetadataImage
+from odradek.metadata.model import NO_LEADER, ResourceType
 from odradek.replica.flusher import Flusher
 from odradek.replica.partition import Partition
 from odradek.replica.preparation import PreparationLines
@@ -23,8 +24,9 @@ from odradek.replica.preparation import PreparationLines
 if TYPE_CHECKING:
     from odradek.log.manager import LogManager
     from odradek.metadata.delta import MetadataDelta
-    from odradek.metadata.image import MetadataImage
     from odradek.metadata.model import PartitionImage, TopicImage
+    from odradek.replica.fetch_driver import ReplicaFetchers
+    from odradek.replica.isr_service import IsrService
 
 _log = get_logger("replica.manager")
 
@@ -39,11 +41,13 @@ class ReplicaManager:
         *,
         fetch_max_bytes: int,
         on_storage_failed: Callable[[Path], None] = lambda log_dir: None,
+        monotonic_ms: Callable[[], int] = lambda: 0,
     ) -> None:
         """
         Args:
             fetch_max_bytes: the most that one Fetch of a consumer is answered with (fetch.max.bytes).
             on_storage_failed: told once for each directory that failed.
+            monotonic_ms: the time by which followers lag.
         """
         self.broker_id = broker_id
         self.fetch_max_bytes = fetch_max_bytes
@@ -51,6 +55,10 @@ class ReplicaManager:
         self._log_manager = log_manager
         self._on_storage_failed = on_storage_failed
         self.preparations = PreparationLines(log_manager.disk)
+        self._monotonic_ms = monotonic_ms
+        self._image = MetadataImage()
+        self._fetchers: ReplicaFetchers | None = None
+        self._isr: IsrService | None = None
         self._flusher = Flusher(log_manager.disk, self.storage_failed)
         self._partitions: dict[tuple[str, int], Partition] = {}
         self._offline: set[tuple[str, int]] = set()
@@ -60,6 +68,12 @@ class ReplicaManager:
 
     def __len__(self) -> int:
         return len(self._partitions)
+
+    def attach(self, fetchers: ReplicaFetchers, isr: IsrService) -> None:
+        """From now on, fetch what is followed, and ask the controller for changes of in-sync sets."""
+        self._fetchers, self._isr = fetchers, isr
+        for partition in self:
+            self._assign(partition)
 
     def partition(self, topic: str, partition_id: int) -> Partition | None:
         """A partition that lies here, whether led or followed."""
@@ -85,6 +99,7 @@ class ReplicaManager:
 
     def on_metadata(self, delta: MetadataDelta, image: MetadataImage) -> None:
         """Follow a change of the cluster's metadata."""
+        self._image = image
         for topic in delta.deleted_topics.values():
             for partition_id in topic.partitions:
                 self._remove(topic.name, partition_id, topic.topic_id)
@@ -126,14 +141,36 @@ class ReplicaManager:
                     log,
                     broker_id=self.broker_id,
                     request_flush=self._flusher.request,
+                    request_isr=self._request_isr,
+                    may_be_in_sync=self._may_be_in_sync,
                 )
                 self._partitions[key] = partition
                 if log.config.compacted and partition_id == 0:
                     _log.warning("compaction is not done yet: this topic only grows", topic=topic.name)
-            partition.update(wanted)
+            before = (partition.leader_id, partition.leader_epoch)
+            partition.update(wanted, now_ms=self._monotonic_ms())
+            if before != (partition.leader_id, partition.leader_epoch):
+                self._assign(partition)
         except StorageError as error:
             self._offline.add(key)
             self.storage_failed(error)
+
+    def _assign(self, partition: Partition) -> None:
+        """Fetch it from its leader, or no more."""
+        if self._fetchers is None:
+            return
+        if partition.is_leader or partition.leader_id == NO_LEADER or partition.closed:
+            self._fetchers.leave(partition)
+        else:
+            self._fetchers.follow(partition)
+
+    def _request_isr(self, partition: Partition) -> None:
+        if self._isr is not None:
+            self._isr.request(partition)
+
+    def _may_be_in_sync(self, broker_id: int, broker_epoch: int) -> bool:
+        broker = self._image.brokers.get(broker_id)
+        return broker is not None and broker.active and broker_epoch in (-1, broker.broker_epoch)
 
     def _remove(self, topic: str, partition_id: int, topic_id: UUID) -> None:
         partition = self._partitions.get((topic, partition_id))
@@ -142,7 +179,7 @@ class ReplicaManager:
         self._offline.discard((topic, partition_id))
         if partition is not None:
             del self._partitions[topic, partition_id]
-            partition.close()
+            self._close(partition)
             try:
                 self._log_manager.delete((topic, partition_id))
             except StorageError as error:
@@ -158,11 +195,15 @@ class ReplicaManager:
         """A directory failed: everything in it goes offline, for good."""
         lost = [key for key, partition in self._partitions.items() if partition.log.log_dir == error.log_dir]
         for key in lost:
-            self._partitions.pop(key).close()
+            self._close(self._partitions.pop(key))
             self._offline.add(key)
         if self._log_manager.take_offline(error.log_dir):
             _log.error("log directory offline", log_dir=error.log_dir, partitions=len(lost), error=error)
             self._on_storage_failed(error.log_dir)
+
+    def _close(self, partition: Partition) -> None:
+        partition.close()
+        self._assign(partition)
 
     async def flush(self, partition: Partition) -> None:
         """Make durable what a partition holds now; a disk that fails takes its directory offline."""

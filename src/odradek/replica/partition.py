@@ -18,7 +18,9 @@ from odradek.common.errors import ApiError, ErrorCode
 from odradek.log.config import NEVER
 from odradek.log.producer_state import NOT_REQUIRED, Verification
 from odradek.metadata.model import NO_LEADER, PartitionImage
-from odradek.replica.isr import FollowerState, effective_min_in_sync, high_watermark
+from odradek.replica.following import divergence_cut, tell_of_cut
+from odradek.replica.in_sync import InSync, IsrChange, Outcome
+from odradek.replica.isr import effective_min_in_sync, high_watermark
 from odradek.replica.waiters import DataWait, OffsetWaiters
 
 if TYPE_CHECKING:
@@ -53,8 +55,9 @@ class Partition:
 
     __slots__ = (
         "_flush_messages",
-        "_followers",
+        "_may_be_in_sync",
         "_request_flush",
+        "_request_isr",
         "_unreplicated",
         "append_count",
         "assigned_replicas",
@@ -63,6 +66,7 @@ class Partition:
         "codec",
         "data_waits",
         "durable",
+        "in_sync",
         "isr",
         "leader_epoch",
         "leader_epoch_start_offset",
@@ -86,8 +90,15 @@ class Partition:
         *,
         broker_id: int,
         request_flush: Callable[[Partition], None] = lambda partition: None,
+        request_isr: Callable[[Partition], None] = lambda partition: None,
+        may_be_in_sync: Callable[[int, int], bool] = lambda broker_id, broker_epoch: True,
     ) -> None:
-        """`request_flush` is called when the topic's flush.messages wants the log durable; `flushed` follows."""
+        """
+        Args:
+            request_flush: called when the topic's flush.messages wants the log durable; `flushed` follows.
+            request_isr: called when `in_sync.pending` is to be asked of the controller; `isr_answered` follows.
+            may_be_in_sync: whether a broker (id, epoch) lives and is neither fenced nor stopping; -1: any epoch.
+        """
         self.topic = topic
         self.partition_id = partition_id
         self.topic_id = topic_id
@@ -109,7 +120,9 @@ class Partition:
         self.closed = False
         self._flush_messages: int = log.config.flush_messages
         self._request_flush = request_flush
-        self._followers: dict[int, FollowerState] = {}
+        self._request_isr = request_isr
+        self._may_be_in_sync = may_be_in_sync
+        self.in_sync = InSync(broker_id)
         self._unreplicated: deque[tuple[int, int]] = deque()
 
     @property
@@ -132,23 +145,29 @@ class Partition:
 
     # Leadership
 
-    def update(self, image: PartitionImage) -> bool:
-        """Take what the metadata log says of this partition; returns whether a new reign of ours began."""
+    def update(self, image: PartitionImage, *, now_ms: int = 0) -> bool:
+        """Take what the metadata log says of this partition; returns whether a new reign of ours began.
+
+        Args:
+            now_ms: monotonic: from when on in-sync followers must be heard of.
+        """
         if image.partition_epoch < self.partition_epoch:
             return False
-        led, old_epoch = self.is_leader, self.leader_epoch
+        led, old_epoch, old_partition_epoch = self.is_leader, self.leader_epoch, self.partition_epoch
         self.leader_id, self.leader_epoch = image.leader, image.leader_epoch
         self.partition_epoch = image.partition_epoch
         self.isr, self.assigned_replicas = image.isr, image.replicas
         began = self.is_leader and (not led or image.leader_epoch != old_epoch)
         if began:
-            self._followers = {r: FollowerState() for r in image.replicas if r != self.broker_id}
+            self.in_sync.begin(image.replicas, image.isr, now_ms)
             self._unreplicated.clear()
             self.leader_epoch_start_offset = self.log.log_end_offset
             if len(image.replicas) > 1:
                 # Followers are told by it where histories part. Alone, the first append of the reign is early enough,
                 # and saves an fsync for each of ten thousand partitions at start.
                 self.log.assign_epoch(image.leader_epoch, self.log.log_end_offset)
+        elif self.is_leader and image.partition_epoch != old_partition_epoch:
+            self.in_sync.commit(image.replicas, image.isr, now_ms)
         if led and (not self.is_leader or began):
             self._end_waits(ApiError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"{self.name} has a new leader"))
         if self.is_leader:
@@ -167,12 +186,18 @@ class Partition:
         Raises:
             ApiError: NOT_LEADER_OR_FOLLOWER, FENCED_LEADER_EPOCH (the client is behind), UNKNOWN_LEADER_EPOCH (we are).
         """
+        self.check_epoch(current_leader_epoch)
+        if not self.is_leader:
+            raise ApiError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"broker {self.broker_id} does not lead {self.name}")
+
+    def check_epoch(self, current_leader_epoch: int) -> None:
+        """As `check_leader`, for readers that a follower may serve too (KIP-392)."""
         if current_leader_epoch >= 0 and current_leader_epoch != self.leader_epoch:
             if current_leader_epoch < self.leader_epoch:
                 raise ApiError(ErrorCode.FENCED_LEADER_EPOCH, f"{self.name} is at leader epoch {self.leader_epoch}")
             raise ApiError(ErrorCode.UNKNOWN_LEADER_EPOCH, f"{self.name} is only at leader epoch {self.leader_epoch}")
-        if not self.is_leader:
-            raise ApiError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"broker {self.broker_id} does not lead {self.name}")
+        if self.closed:
+            raise ApiError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"{self.name} is no longer here")
 
     # Writing
 
@@ -253,7 +278,8 @@ class Partition:
 
     def _appended(self, end_offset: int, size_bytes: int) -> None:
         unreplicated = self._unreplicated
-        alone = self.isr == (self.broker_id,) and (self.min_in_sync_replicas <= 1 or not self.too_few_in_sync())
+        alone = self.isr == (self.broker_id,) and self.in_sync.pending is None
+        alone = alone and (self.min_in_sync_replicas <= 1 or not self.too_few_in_sync())
         if alone and not unreplicated and not self.flush_is_due:
             self._set_high_watermark(end_offset, size_bytes)
         else:
@@ -274,8 +300,9 @@ class Partition:
             current=old,
             leader_id=self.broker_id,
             leader_end_offset=own_end,
-            followers=self._followers,
-            maximal_isr=self.isr,
+            followers=self.in_sync.followers,
+            isr=self.isr,
+            maximal_isr=self.in_sync.maximal_isr,
             min_in_sync_replicas=effective_min_in_sync(self.min_in_sync_replicas, len(self.assigned_replicas)),
         )
         if new > old:
@@ -322,22 +349,18 @@ class Partition:
             isolation_level: READ_COMMITTED reads to the last stable offset, and is told of aborted transactions.
             last_fetched_epoch: leader epoch of the reader's last record; -1 skips the check of histories (KIP-595).
         Raises:
-            ApiError: OFFSET_OUT_OF_RANGE.
+            ApiError: OFFSET_OUT_OF_RANGE; OFFSET_NOT_AVAILABLE on a follower that has not come so far (KIP-392).
         Concurrency: the marks are read once, before the bytes.
         """
         log = self.log
         start, end, watermark = log.log_start_offset, log.log_end_offset, log.high_watermark
         stable = log.last_stable_offset
         read = PartitionRead(watermark, stable, start)
-        if last_fetched_epoch >= 0:
-            found_epoch, found_end = log.end_offset_for_epoch(last_fetched_epoch)
-            if found_end < 0:
-                raise ApiError(
-                    ErrorCode.OFFSET_OUT_OF_RANGE, f"{self.name} knows nothing of leader epoch {last_fetched_epoch}"
-                )
-            if found_epoch < last_fetched_epoch or found_end < fetch_offset:
-                read.diverging = (found_epoch, found_end)
-                return read
+        read.diverging = self.diverges(fetch_offset, last_fetched_epoch)
+        if read.diverging is not None:
+            return read
+        if fetch_offset > end and replica_id < 0 and not self.is_leader:
+            raise ApiError(ErrorCode.OFFSET_NOT_AVAILABLE, f"{self.name} has come to {end} only, and follows")
         if not start <= fetch_offset <= end:
             raise ApiError(
                 ErrorCode.OFFSET_OUT_OF_RANGE, f"{self.name} holds offsets {start} to {end - 1}, not {fetch_offset}"
@@ -350,25 +373,169 @@ class Partition:
             read.aborted_transactions = list(log.aborted_transactions(fetch_offset, upper)) if read.size_bytes else []
         return read
 
-    def follower_fetched(
-        self, replica_id: int, *, fetch_offset: int, log_start_offset: int, now_ms: int, broker_epoch: int
-    ) -> None:
-        """A follower asks for `fetch_offset`: it has all below, and the watermark may move.
+    def diverges(self, fetch_offset: int, last_fetched_epoch: int) -> tuple[int, int] | None:
+        """(epoch, end offset) up to which a reader's history may be ours, None where all of it is (KIP-595).
 
+        Args:
+            last_fetched_epoch: leader epoch of the reader's last record; -1 skips the check.
         Raises:
-            ApiError: UNKNOWN_LEADER_EPOCH, where it is not among the replicas that we know of yet.
+            ApiError: OFFSET_OUT_OF_RANGE, where we know nothing of that epoch.
         """
-        follower = self._followers.get(replica_id)
+        if last_fetched_epoch < 0:
+            return None
+        epoch, end = self.log.end_offset_for_epoch(last_fetched_epoch)
+        if end < 0:
+            raise ApiError(
+                ErrorCode.OFFSET_OUT_OF_RANGE, f"{self.name} knows nothing of leader epoch {last_fetched_epoch}"
+            )
+        return (epoch, end) if epoch < last_fetched_epoch or end < fetch_offset else None
+
+    # Followers, seen by their leader
+
+    def follower_fetched(
+        self,
+        replica_id: int,
+        *,
+        fetch_offset: int,
+        log_start_offset: int,
+        now_ms: int,
+        broker_epoch: int,
+        last_fetched_epoch: int = -1,
+        current_leader_epoch: int = -1,
+    ) -> None:
+        """A follower asks for `fetch_offset`: it has all below, and the watermark and the in-sync set may move.
+
+        That is said only by one whose history is ours up to there, and whose offset lies in our log.
+
+        Args:
+            now_ms: monotonic.
+        Raises:
+            ApiError: UNKNOWN_LEADER_EPOCH where it is not among the replicas that we know of yet, or
+                NOT_LEADER_OR_FOLLOWER where it did not say under which leader epoch it asks, or has started again
+                since; OFFSET_OUT_OF_RANGE as `diverges`.
+        """
+        follower = self.in_sync.followers.get(replica_id)
         if follower is None:
-            raise ApiError(ErrorCode.UNKNOWN_LEADER_EPOCH, f"{replica_id} is no replica of {self.name}")
+            known = current_leader_epoch >= 0
+            code = ErrorCode.UNKNOWN_LEADER_EPOCH if known else ErrorCode.NOT_LEADER_OR_FOLLOWER
+            raise ApiError(code, f"{replica_id} is no replica of {self.name}")
+        log = self.log
+        if self.diverges(fetch_offset, last_fetched_epoch) is not None:
+            return
+        if not log.log_start_offset <= fetch_offset <= log.log_end_offset:
+            return
         follower.fetched(
             fetch_offset=fetch_offset,
             log_start_offset=log_start_offset,
-            leader_end_offset=self.log.log_end_offset,
+            leader_end_offset=log.log_end_offset,
             now_ms=now_ms,
             broker_epoch=broker_epoch,
         )
+        if replica_id not in self.isr and self.in_sync.pending is None:
+            change = self.in_sync.maybe_expand(
+                replica_id,
+                leader_epoch=self.leader_epoch,
+                partition_epoch=self.partition_epoch,
+                leader_epoch_start=self.leader_epoch_start_offset,
+                high_watermark=log.high_watermark,
+                now_ms=now_ms,
+                may_be_in_sync=self._may_be_in_sync,
+            )
+            if change is not None:
+                self._request_isr(self)
         self._advance_high_watermark()
+
+    def maybe_shrink(self, *, now_ms: int, max_lag_ms: int) -> IsrChange | None:
+        """Ask for an in-sync set without those who were not caught up for `max_lag_ms`; None where all are."""
+        if not self.is_leader:
+            return None
+        change = self.in_sync.maybe_shrink(
+            leader_epoch=self.leader_epoch,
+            partition_epoch=self.partition_epoch,
+            leader_end_offset=self.log.log_end_offset,
+            now_ms=now_ms,
+            max_lag_ms=max_lag_ms,
+        )
+        if change is not None:
+            self._request_isr(self)
+        return change
+
+    def isr_answered(
+        self, change: IsrChange, outcome: Outcome, *, isr: tuple[int, ...], partition_epoch: int, now_ms: int
+    ) -> None:
+        """The controller has decided on a change; newer metadata may have overtaken the answer, and then it is void.
+
+        Args:
+            isr, partition_epoch: as the controller has them, where `outcome` is DONE.
+        """
+        if self.in_sync.pending is not change or not self.is_leader:
+            return
+        if outcome is Outcome.REFUSED:
+            self.in_sync.refused(now_ms)
+        elif outcome is Outcome.DONE and partition_epoch >= self.partition_epoch:
+            self.partition_epoch, self.isr = partition_epoch, isr
+            self.in_sync.commit(self.assigned_replicas, isr, now_ms)
+        self._advance_high_watermark()
+
+    # Following
+
+    def follows(self, leader_epoch: int) -> bool:
+        """Whether this replica follows a leader of that epoch."""
+        follows = self.leader_id not in (self.broker_id, NO_LEADER) and not self.closed
+        return follows and self.leader_epoch == leader_epoch
+
+    def append_as_follower(
+        self, records: Any, *, leader_epoch: int, high_watermark: int, log_start_offset: int, now_ms: int
+    ) -> None:
+        """Append what the leader sent from our log end on, and take over its marks.
+
+        Args:
+            records: whole batches; a last one that is cut off is left out.
+            high_watermark: the leader's; ours is never above our log's end.
+            log_start_offset: the leader's.
+            now_ms: wall clock.
+        Raises:
+            ApiError: FENCED_LEADER_EPOCH where we no longer follow that leader; as `log.Log.append_as_follower`.
+            StorageError.
+        """
+        if not self.follows(leader_epoch):
+            raise ApiError(ErrorCode.FENCED_LEADER_EPOCH, f"{self.name} has another leader than that of {leader_epoch}")
+        log = self.log
+        if records:
+            log.append_as_follower(records, now_ms=now_ms, leader_epoch=leader_epoch)
+        watermark = min(high_watermark, log.log_end_offset)
+        if watermark > log.high_watermark:
+            self._set_high_watermark(watermark, max(1, len(records)))
+        if log_start_offset > log.log_start_offset:
+            log.advance_log_start(min(log_start_offset, log.high_watermark))
+        if self.flush_is_due:
+            self._request_flush(self)
+
+    def cut_to_divergence(self, leader_epoch: int, end_offset: int) -> None:
+        """Our history is not the leader's, which has `leader_epoch` end at `end_offset`: drop what cannot be shared.
+
+        Raises:
+            ApiError: UNKNOWN_SERVER_ERROR where the leader's answer makes no sense. StorageError.
+        """
+        self._cut(divergence_cut(self.log, leader_epoch, end_offset), f"epoch {leader_epoch} ends at {end_offset}")
+
+    def move_into_range(self, leader_start: int, leader_end: int) -> None:
+        """Our log's end is not in the leader's log, [start, end): drop what lies beyond, or begin anew at its start.
+
+        Raises:
+            StorageError.
+        """
+        if self.log.log_end_offset > leader_end:
+            self._cut(leader_end, "the leader's log ends there")
+        elif self.log.log_end_offset < leader_start:
+            tell_of_cut(self.name, self.log, leader_start, "the leader's log begins there")
+            self.log.truncate_fully_and_start_at(leader_start)
+
+    def _cut(self, offset: int, reason: str) -> None:
+        tell_of_cut(self.name, self.log, offset, reason)
+        self.log.truncate_to(offset)
+        for wait in tuple(self.data_waits):
+            wait.wake()
 
     def end_offset_for_epoch(self, leader_epoch: int) -> tuple[int, int]:
         """(largest epoch not above the asked one, its end offset exclusive); (-1, -1) where there is none (KIP-279)."""

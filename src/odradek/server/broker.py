@@ -63,6 +63,7 @@ from odradek.server.metrics_page import MetricsConnection, node_families
 from odradek.server.options import CONFIG_CLASSES
 from odradek.server.producer_ids import ProducerIdBlocks
 from odradek.server.quorum_settings import controller_endpoints, quorum_bootstrap, quorum_voters
+from odradek.server.replication import Replication
 from odradek.server.upkeep import Upkeep, UpkeepConfig
 
 RecordT = TypeVar("RecordT")
@@ -151,6 +152,7 @@ class Broker:
         self._remove_strays()
         self._started.append("logs")
         self.services.producer_ids.broker_epoch = self.membership.broker_epoch
+        self.replication.start()
         await self._unless_failed(self.membership.join())
 
     def _build_quorum(self, storage: Storage) -> None:
@@ -231,6 +233,7 @@ class Broker:
             self.log_manager,
             fetch_max_bytes=settings.build(ReplicaConfig).fetch_max_bytes,
             on_storage_failed=self._storage_failed,
+            monotonic_ms=clock.monotonic_ms,
         )
         self.topic_creator = TopicCreator(settings.build(AutoCreateConfig), self.gateway, self.publisher)
         self.coordinator = GroupCoordinator(
@@ -276,6 +279,15 @@ class Broker:
             metadata_offset=lambda: self.publisher.image.offset,
             offline_dirs=self._offline_dirs,
             on_failed=self._failed,
+        )
+        self.replication = Replication(
+            settings,
+            clock,
+            self._network,
+            self.replicas,
+            self.publisher,
+            broker_epoch=lambda: self.membership.broker_epoch,
+            send_alter_partition=self.gateway.alter_partition,
         )
         self.upkeep = Upkeep(
             settings.build(UpkeepConfig), clock, self._disk, self.log_manager, self.replicas, self.dispatcher
@@ -396,6 +408,7 @@ class Broker:
             self.controller.update_config(current.build(ControllerConfig))
         self.dispatcher.change_limits(current.build(ConnectionConfig))
         self.upkeep.change_config(current.build(UpkeepConfig))
+        self.replication.change_settings(current)
 
     def _offline_dirs(self) -> list[UUID]:
         return [each.directory_id for each in self.log_manager.directories if each.offline]
@@ -433,7 +446,7 @@ class Broker:
         self._close_listeners()
         if not started:
             return
-        steps: list[Callable[[], Awaitable[None]]] = [self.membership.stop]
+        steps: list[Callable[[], Awaitable[None]]] = [self.membership.stop, self.replication.stop]
         if "upkeep" in started:
             steps.append(self.upkeep.stop)
         steps.append(self.dispatcher.close)

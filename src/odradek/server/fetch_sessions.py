@@ -95,7 +95,16 @@ def _has_records(answer: Any) -> bool:
 class FetchSession:
     """One reader's partitions."""
 
-    __slots__ = ("by_topic_id", "created_ms", "epoch", "last_used_ms", "partitions", "privileged", "session_id")
+    __slots__ = (
+        "by_topic_id",
+        "created_ms",
+        "epoch",
+        "hurry",
+        "last_used_ms",
+        "partitions",
+        "privileged",
+        "session_id",
+    )
 
     def __init__(self, session_id: int, *, privileged: bool, by_topic_id: bool, now_ms: int) -> None:
         self.session_id = session_id
@@ -105,6 +114,7 @@ class FetchSession:
         self.created_ms = now_ms
         self.last_used_ms = now_ms
         self.partitions: dict[PartitionKey, Asked] = {}
+        self.hurry: Callable[[], None] = lambda: None  # answers the request that waits for data, where one does
 
     def update(self, topics: Iterable[tuple[TopicKey, Any]], forgotten: Iterable[PartitionKey]) -> None:
         """Add and change what the request names, drop what it forgets."""
@@ -156,6 +166,8 @@ class FetchSessionCache:
             raise ApiError(ErrorCode.INVALID_FETCH_SESSION_EPOCH, f"expected {session.epoch}, got {epoch}")
         if session.by_topic_id != by_topic_id:
             raise ApiError(ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR)
+        # Whoever asks again before the answer has something new to ask: what waits is answered with what there is.
+        session.hurry()
         session.epoch = 1 if epoch == MAX_EPOCH else epoch + 1
         session.last_used_ms = self._now_ms()
         return session

@@ -7,7 +7,7 @@ from odradek.controller.config import ControllerConfig
 from odradek.coordinator.group.config import GroupConfig
 from odradek.log.config import LogConfig
 from odradek.raft.config import RaftConfig
-from odradek.replica.config import ReplicaConfig
+from odradek.replica.config import FetcherConfig, ReplicaConfig
 from odradek.server.controller_gateway import ChannelConfig
 from odradek.server.fetch_sessions import FetchSessionConfig
 from odradek.server.forwarding import AutoCreateConfig
@@ -21,6 +21,7 @@ CONFIG_CLASSES: tuple[type, ...] = (
     ChannelConfig,
     ConnectionConfig,
     ControllerConfig,
+    FetcherConfig,
     FetchSessionConfig,
     GroupConfig,
     LogConfig,

@@ -28,6 +28,7 @@ def watermark(current: int, end: int, followers: dict[int, FollowerState], isr: 
         leader_id=LEADER,
         leader_end_offset=end,
         followers=followers,
+        isr=isr,
         maximal_isr=isr,
         min_in_sync_replicas=minimum,
     )

@@ -48,10 +48,9 @@ class Home:
         data = bytearray(batch(*values, **fields))
         return self.partition.append_as_leader([data], [header_of(bytes(data))], required_acks=acks, now_ms=NOW_MS)
 
-    def fetched(self, follower: int, offset: int) -> None:
-        self.partition.follower_fetched(
-            follower, fetch_offset=offset, log_start_offset=0, now_ms=NOW_MS, broker_epoch=-1
-        )
+    def fetched(self, follower: int, offset: int, **fields: Any) -> None:
+        fields = {"now_ms": NOW_MS, "broker_epoch": -1, "log_start_offset": 0, **fields}
+        self.partition.follower_fetched(follower, fetch_offset=offset, **fields)
 
     def read(self, offset: int, **fields: Any) -> PartitionRead:
         return self.partition.read(offset, **{"max_bytes": 2**20, "at_least_one": True, **fields})
@@ -203,7 +202,8 @@ class TestReigns:
 
     async def test_a_follower_that_is_no_replica(self, home: MakeHome) -> None:
         node = home(ME, 2)
-        assert refused(lambda: node.fetched(9, 0)) is ErrorCode.UNKNOWN_LEADER_EPOCH
+        assert refused(lambda: node.fetched(9, 0)) is ErrorCode.NOT_LEADER_OR_FOLLOWER
+        assert refused(lambda: node.fetched(9, 0, current_leader_epoch=0)) is ErrorCode.UNKNOWN_LEADER_EPOCH
 
     async def test_what_a_client_believes_of_the_epoch(self, home: MakeHome) -> None:
         node = home(ME, 2)

@@ -50,6 +50,7 @@ if TYPE_CHECKING:
     from odradek.replica.partition import Partition
     from odradek.server.context import RequestContext
 
+_FIRST_WITH_RACK = 11
 _FIRST_WITH_TOPIC_IDS = 13
 _FIRST_WITH_LEADERS = 12
 # Long polls over all connections; beyond it a Fetch is answered at once with what there is.
@@ -79,6 +80,7 @@ class _Fetch:
     __slots__ = (
         "_asked",
         "_context",
+        "_counts",
         "_deadline_ms",
         "_image",
         "_incremental",
@@ -111,6 +113,8 @@ class _Fetch:
         self._incremental = False
         self._session: FetchSession | None = None
         self._asked = self._resolve_session(by_id)
+        # A follower says once where it is. What waits may be read again long after it died.
+        self._counts = self._replica_id >= 0
         self.answers: list[tuple[Asked, PartitionData]] = []
         self.partitions: list[Partition] = []
         self.size_bytes = 0
@@ -147,11 +151,14 @@ class _Fetch:
         if self._replica_id < 0:
             left = min(left, context.broker.replicas.fetch_max_bytes)
         self._image = context.broker.image
+        counts, self._counts = self._counts, False
         for asked in self._asked:
             answer = PartitionData(partition_index=asked.partition_id, aborted_transactions=None)
             self.answers.append((asked, answer))
             try:
                 partition = self._partition(asked)
+                if counts:
+                    self._count(partition, asked)
                 limit = min(asked.max_bytes, left)
                 read = partition.read(
                     asked.fetch_offset,
@@ -185,16 +192,33 @@ class _Fetch:
             partition = context.broker.replicas.find(known.name, asked.partition_id, image)
             if partition.topic_id != topic:
                 raise ApiError(ErrorCode.INCONSISTENT_TOPIC_ID)
-        partition.check_leader(asked.current_leader_epoch)
-        if self._replica_id >= 0:
-            partition.follower_fetched(
-                self._replica_id,
-                fetch_offset=asked.fetch_offset,
-                log_start_offset=asked.log_start_offset,
-                now_ms=context.broker.clock.monotonic_ms(),
-                broker_epoch=self._replica_epoch,
-            )
+        if self._replica_id < 0 and context.api_version >= _FIRST_WITH_RACK:
+            partition.check_epoch(asked.current_leader_epoch)
+        else:
+            partition.check_leader(asked.current_leader_epoch)
         return partition
+
+    def _count(self, partition: Partition, asked: Asked) -> None:
+        """A follower's fetch offset is its acknowledgement.
+
+        Raises:
+            ApiError: as `Partition.follower_fetched`; NOT_LEADER_OR_FOLLOWER where the broker has registered again.
+        """
+        broker = self._image.brokers.get(self._replica_id)
+        if broker is not None and -1 < self._replica_epoch < broker.broker_epoch:
+            raise ApiError(
+                ErrorCode.NOT_LEADER_OR_FOLLOWER,
+                f"broker {self._replica_id} fetches with epoch {self._replica_epoch}, and is at {broker.broker_epoch}",
+            )
+        partition.follower_fetched(
+            self._replica_id,
+            fetch_offset=asked.fetch_offset,
+            log_start_offset=asked.log_start_offset,
+            now_ms=self._context.broker.clock.monotonic_ms(),
+            broker_epoch=self._replica_epoch,
+            last_fetched_epoch=asked.last_fetched_epoch,
+            current_leader_epoch=asked.current_leader_epoch,
+        )
 
     def _fill(self, answer: PartitionData, read: PartitionRead) -> None:
         answer.high_watermark = read.high_watermark
@@ -245,6 +269,11 @@ class _Fetch:
             )
             wait.future.add_done_callback(woken)
 
+        def hurry() -> None:
+            if not done.done():
+                self.read()
+                done.set_result(self.response())
+
         def woken(_: asyncio.Future[None]) -> None:
             if done.done():
                 return
@@ -260,10 +289,14 @@ class _Fetch:
 
         def ended(_: asyncio.Future[FetchResponse]) -> None:
             replicas.parked_fetch_count -= 1
+            if self._session is not None:
+                self._session.hurry = _nothing
             if wait is not None:
                 wait.wake()
 
         done.add_done_callback(ended)
+        if self._session is not None:
+            self._session.hurry = hurry
         wait_more()
         return done
 
@@ -307,6 +340,10 @@ class _Fetch:
         answer.current_leader = LeaderIdAndEpoch(leader_id=leader_id, leader_epoch=epoch)
         if self._context.api_version >= 16 and all(node.node_id != leader_id for node in response.node_endpoints):
             response.node_endpoints.append(NodeEndpoint(node_id=leader_id, host=endpoint.host, port=endpoint.port))
+
+
+def _nothing() -> None:
+    pass
 
 
 def _named(request: FetchRequest, by_id: bool) -> Iterable[tuple[TopicKey, object]]:

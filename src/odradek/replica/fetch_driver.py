@@ -1,0 +1,291 @@
+"""Fetching over the network what this broker follows: one task and connection for each leader and fetcher number.
+
+Here bytes are moved and waited for; what is asked and what comes of an answer is `fetcher.Fetcher`'s to decide. A task
+lives for as long as its fetcher has partitions. What is assigned while a Fetch waits at the leader is asked for at once
+by a second request on the same session: a leader of ours answers the one that waits when it sees it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator
+from typing import TYPE_CHECKING, Any
+
+from odradek.client.connection import Connection, RequestTimeoutError, connect
+from odradek.common.errors import OdradekError, StorageError
+from odradek.common.log_lines import get_logger
+from odradek.protocol.api_key import ApiKey
+from odradek.protocol.messages.fetch_response import FetchResponse
+from odradek.protocol.messages.list_offsets_response import ListOffsetsResponse
+from odradek.replica.fetcher import EARLIEST_LOCAL, LATEST, Fetcher, Followed
+
+if TYPE_CHECKING:
+    from odradek.common.ports import Clock, Network
+    from odradek.protocol.declare import Message
+    from odradek.replica.config import FetcherConfig
+    from odradek.replica.fetch_session import PartitionKey
+    from odradek.replica.partition import Partition
+
+# Fetch names topics by id, and the life of the broker that asks; no leader that knows our metadata is older.
+FIRST_VERSION = 15
+CONNECT_TIMEOUT_S = 5.0
+_log = get_logger("replica.fetch")
+
+# (host, port) of a broker by its id, None where it is not known or fenced off.
+AddressOf = Callable[[int], tuple[str, int] | None]
+
+
+class ReplicaFetchers:
+    """All that this broker fetches."""
+
+    def __init__(
+        self,
+        config: FetcherConfig,
+        network: Network,
+        clock: Clock,
+        *,
+        broker_id: int,
+        broker_epoch: Callable[[], int],
+        address_of: AddressOf,
+        on_storage_failed: Callable[[StorageError], None],
+    ) -> None:
+        """
+        Args:
+            broker_epoch: of this broker's registration, -1 before there is one.
+            address_of: where other brokers take requests of brokers.
+            on_storage_failed: told when a disk failed under a follower.
+        """
+        self._config = config
+        self._network = network
+        self._clock = clock
+        self.broker_id = broker_id
+        self.broker_epoch = broker_epoch
+        self._address_of = address_of
+        self._on_storage_failed = on_storage_failed
+        self._tasks: dict[tuple[int, int], _FetchTask] = {}
+        self._homes: dict[PartitionKey, tuple[int, int]] = {}
+        self._closing = False
+        self.appended_bytes = 0
+        self.failed_count = 0
+
+    def __iter__(self) -> Iterator[Followed]:
+        return iter([each for task in self._tasks.values() for each in task.fetcher])
+
+    def follow(self, partition: Partition) -> None:
+        """Fetch a partition from its leader of now, in place of any other."""
+        key = (partition.topic_id, partition.partition_id)
+        home = (partition.leader_id, _fetcher_number(key, self._config.fetcher_count))
+        self._leave(key, unless=home)
+        if self._closing:
+            return
+        self._homes[key] = home
+        task = self._tasks.get(home)
+        if task is None:
+            task = self._tasks[home] = _FetchTask(self, home[0], Fetcher(self._config, broker_id=self.broker_id))
+        task.fetcher.follow(partition)
+        task.assigned()
+
+    def leave(self, partition: Partition) -> None:
+        """Fetch a partition no more: it is led here, or gone, or nobody leads it."""
+        self._leave((partition.topic_id, partition.partition_id), unless=None)
+
+    def _leave(self, key: PartitionKey, *, unless: tuple[int, int] | None) -> None:
+        home = self._homes.get(key)
+        if home is None or home == unless:
+            return
+        del self._homes[key]
+        task = self._tasks[home]
+        task.fetcher.leave(key)
+        if not len(task.fetcher):
+            del self._tasks[home]
+            task.cancel()
+
+    def change_config(self, config: FetcherConfig) -> None:
+        """Go by other settings; num.replica.fetchers spreads the partitions anew."""
+        followed = [each.partition for task in self._tasks.values() for each in task.fetcher]
+        spread = config.fetcher_count != self._config.fetcher_count
+        self._config = config
+        for task in self._tasks.values():
+            task.fetcher.config = config
+        for partition in followed if spread else ():
+            self.leave(partition)
+            self.follow(partition)
+
+    async def close(self) -> None:
+        """Fetch nothing more; ends when no task is left."""
+        self._closing = True
+        tasks, self._tasks = list(self._tasks.values()), {}
+        self._homes.clear()
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*(task.task for task in tasks), return_exceptions=True)
+
+    async def connect_to(self, leader_id: int) -> Connection:
+        """A connection to a leader. Raises OdradekError where it is not reached."""
+        address = self._address_of(leader_id)
+        if address is None:
+            raise OdradekError(f"no address of broker {leader_id} is known")
+        return await connect(
+            self._network, *address, client_id=f"broker-{self.broker_id}-fetcher", timeout_s=CONNECT_TIMEOUT_S
+        )
+
+    def storage_failed(self, failures: Iterable[StorageError]) -> None:
+        """Disks failed under followers."""
+        for failure in failures:
+            _log.error("follower's disk failed", log_dir=failure.log_dir, error=failure)
+            self._on_storage_failed(failure)
+
+    @property
+    def clock(self) -> Clock:
+        return self._clock
+
+    @property
+    def config(self) -> FetcherConfig:
+        return self._config
+
+
+class _FetchTask:
+    """One connection to one leader, and the task that asks over it. Cancelled when nothing is left to fetch."""
+
+    def __init__(self, owner: ReplicaFetchers, leader_id: int, fetcher: Fetcher) -> None:
+        self._owner = owner
+        self._leader_id = leader_id
+        self.fetcher = fetcher
+        self._wake = asyncio.Event()
+        self._connection: Connection | None = None
+        self.task = asyncio.get_running_loop().create_task(self._run())
+
+    def assigned(self) -> None:
+        """There is something new to ask for."""
+        self._wake.set()
+
+    def cancel(self) -> None:
+        self.task.cancel()
+
+    async def _run(self) -> None:
+        try:
+            while True:
+                try:
+                    await self._round()
+                except OdradekError as error:
+                    self._failed(error)
+                    _log.debug("fetch failed", leader=self._leader_id, error=error)
+                except Exception as error:
+                    self._failed(error)
+                    _log.bug("fetch failed", error, leader=self._leader_id)
+        finally:
+            self._disconnect()
+
+    def _failed(self, error: Exception) -> None:
+        self._owner.failed_count += 1
+        self._disconnect()
+        self.fetcher.failed(self._owner.clock.monotonic_ms(), f"{type(error).__name__}: {error}")
+
+    def _disconnect(self) -> None:
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
+
+    async def _round(self) -> None:
+        """Ask once, and take what comes; or wait until there is something to ask for."""
+        fetcher, clock = self.fetcher, self._owner.clock
+        self._wake.clear()
+        if not fetcher.has_work(clock.monotonic_ms()):
+            await self._pause()
+            return
+        connection = await self._connected()
+        if fetcher.has_lost:
+            await self._find_lost(connection)
+        answers = [answer for answer in (self._ask(connection),) if answer is not None]
+        if answers:
+            await self._until_answered_or_woken(answers[0])
+            if fetcher.may_ask_twice and not answers[0].done():
+                answers += [answer for answer in (self._ask(connection),) if answer is not None]
+            for answer in answers:
+                await self._take(answer)
+
+    async def _connected(self) -> Connection:
+        if self._connection is None or not self._connection.is_open:
+            self._connection = await self._owner.connect_to(self._leader_id)
+        return self._connection
+
+    def _ask(self, connection: Connection) -> asyncio.Future[Message] | None:
+        """Send what is to be asked now; None where that is nothing."""
+        owner = self._owner
+        self._wake.clear()
+        version = connection.version_for(ApiKey.FETCH)
+        if version < FIRST_VERSION:
+            raise OdradekError(f"broker {self._leader_id} knows Fetch only up to version {version}")
+        request = self.fetcher.next_request(owner.clock.monotonic_ms(), broker_epoch=owner.broker_epoch())
+        if request is None:
+            return None
+        answer = connection.send(request, version)
+        answer.add_done_callback(self._ended)
+        return answer
+
+    def _ended(self, future: asyncio.Future[Any]) -> None:
+        """An answer came or never will, a log is durable or gone: look on. Errors are told to whoever awaits it."""
+        if not future.cancelled():
+            future.exception()
+        self._wake.set()
+
+    async def _until_answered_or_woken(self, answer: asyncio.Future[Message]) -> None:
+        if not answer.done():
+            async with self._time_limit():
+                await self._wake.wait()
+
+    async def _take(self, answer: asyncio.Future[Message]) -> None:
+        owner = self._owner
+        async with self._time_limit():
+            response = await answer
+        assert isinstance(response, FetchResponse)
+        clock = owner.clock
+        consumed = self.fetcher.received(response, now_ms=clock.monotonic_ms(), wall_ms=clock.now_ms())
+        owner.appended_bytes += consumed.appended_bytes
+        owner.storage_failed(consumed.failures)
+        for partition in self.fetcher.flushing():
+            self._wake_when_durable(partition)
+
+    @contextlib.asynccontextmanager
+    async def _time_limit(self) -> AsyncIterator[None]:
+        try:
+            async with asyncio.timeout(self._owner.config.socket_timeout_ms / 1000):
+                yield
+        except TimeoutError:
+            raise RequestTimeoutError(f"broker {self._leader_id} does not answer") from None
+
+    def _wake_when_durable(self, partition: Partition) -> None:
+        durable = partition.wait_durable(partition.log.log_end_offset)
+        if durable is None:
+            self._wake.set()
+        else:
+            durable.add_done_callback(self._ended)
+
+    async def _find_lost(self, connection: Connection) -> None:
+        """Where our log end is not in the leader's log: learn where that begins and ends."""
+        answers = []
+        for timestamp in (EARLIEST_LOCAL, LATEST):
+            asked = self.fetcher.offsets_request(timestamp)
+            if asked is None:
+                return
+            request, lost = asked
+            answers.append(
+                await connection.request(
+                    request, ListOffsetsResponse, timeout_s=self._owner.config.socket_timeout_ms / 1000
+                )
+            )
+        now_ms = self._owner.clock.monotonic_ms()
+        self._owner.storage_failed(self.fetcher.found(lost, answers[0], answers[1], now_ms=now_ms))
+
+    async def _pause(self) -> None:
+        """Until something is assigned, a log is durable, or a back-off is over."""
+        retry_at_ms = self.fetcher.retry_at_ms()
+        pause_s = None if retry_at_ms is None else max(0, retry_at_ms - self._owner.clock.monotonic_ms()) / 1000
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(pause_s):
+                await self._wake.wait()
+
+
+def _fetcher_number(key: PartitionKey, count: int) -> int:
+    return (31 * key[0].int + key[1]) % count

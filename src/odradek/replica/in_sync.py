@@ -1,0 +1,215 @@
+"""A leader's followers: where each one is, who is in sync, and the change of that which is asked of the controller.
+
+Pure. What the controller has said is `isr`. A change in flight is `pending`: until the answer, or newer metadata, tells
+how it ended, everyone of both sets counts for the watermark (`maximal_isr`), and the size of what is committed counts
+for min.insync.replicas. One change is in flight at a time. Source: KIP-497, KIP-841, KIP-903, KIP-966.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+from dataclasses import dataclass
+from enum import Enum
+
+from odradek.common.errors import ErrorCode
+from odradek.replica.isr import FollowerState, may_join, out_of_sync
+
+# A change that the controller refused is not asked for again before this: it knows something that has not come to us.
+REFUSED_PAUSE_MS = 500
+
+
+@dataclass(frozen=True, slots=True)
+class IsrChange:
+    """An in-sync set asked for: members and the epochs of their registrations, -1 where not known."""
+
+    isr: tuple[int, ...]
+    broker_epochs: tuple[int, ...]
+    leader_epoch: int
+    partition_epoch: int
+    joining: tuple[int, ...] = ()
+    leaving: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Fallen:
+    """A follower that is not in sync.
+
+    Attributes:
+        reason: "stuck" (it does not fetch), "slow" (it fetches, and stays behind), "fenced" (the controller took it
+            out), "new" (it was never in sync under this leader).
+        since_ms: monotonic: since when it was not caught up, as far as this leader can tell.
+        fall_count: how often it fell out under this leader.
+    """
+
+    reason: str
+    since_ms: int
+    fall_count: int = 1
+
+
+class Outcome(Enum):
+    """What the answer to a change means."""
+
+    DONE = "done"
+    RETRY = "nobody decided: ask again"
+    REFUSED = "what is committed stays"
+    OVERTAKEN = "the controller is ahead: metadata will tell"
+
+
+_REFUSED = (ErrorCode.INELIGIBLE_REPLICA, ErrorCode.OPERATION_NOT_ATTEMPTED)
+_OVERTAKEN = (
+    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+    ErrorCode.UNKNOWN_TOPIC_ID,
+    ErrorCode.FENCED_LEADER_EPOCH,
+    ErrorCode.INVALID_UPDATE_VERSION,
+    ErrorCode.INVALID_REQUEST,
+    ErrorCode.NEW_LEADER_ELECTED,
+)
+
+
+def outcome_of(error_code: int) -> Outcome:
+    """What one partition's error code in an AlterPartition answer means for the change."""
+    if not error_code:
+        return Outcome.DONE
+    if error_code in _REFUSED:
+        return Outcome.REFUSED
+    return Outcome.OVERTAKEN if error_code in _OVERTAKEN else Outcome.RETRY
+
+
+class InSync:
+    """The followers of one reign."""
+
+    __slots__ = (
+        "_refused_until_ms",
+        "expand_count",
+        "fallen",
+        "followers",
+        "isr",
+        "leader_id",
+        "pending",
+        "shrink_count",
+    )
+
+    def __init__(self, leader_id: int) -> None:
+        self.leader_id = leader_id
+        self.isr: tuple[int, ...] = ()
+        self.followers: dict[int, FollowerState] = {}
+        self.pending: IsrChange | None = None
+        self.fallen: dict[int, Fallen] = {}
+        self.shrink_count = self.expand_count = 0
+        self._refused_until_ms = -1
+
+    @property
+    def maximal_isr(self) -> Collection[int]:
+        """Everyone who is in the set, or may be in it by now."""
+        if self.pending is None:
+            return self.isr
+        return (*self.isr, *(each for each in self.pending.isr if each not in self.isr))
+
+    def begin(self, replicas: Collection[int], isr: tuple[int, ...], now_ms: int) -> None:
+        """A reign begins: nothing is known of anyone. Who is in sync is given replica.lag.time.max.ms to show up."""
+        self.followers = {}
+        self.fallen = {}
+        self.isr = ()
+        self.pending = None
+        self._refused_until_ms = -1
+        self.commit(replicas, isr, now_ms)
+
+    def commit(self, replicas: Collection[int], isr: tuple[int, ...], now_ms: int) -> None:
+        """The controller has said who the replicas and the in-sync ones are; a change in flight is over."""
+        for replica_id in replicas:
+            if replica_id != self.leader_id and replica_id not in self.followers:
+                in_sync = replica_id in isr
+                self.followers[replica_id] = FollowerState(caught_up_ms=now_ms if in_sync else -1)
+                if not in_sync:
+                    self.fallen[replica_id] = Fallen("new", now_ms, 0)
+        for replica_id in tuple(self.followers):
+            if replica_id not in replicas:
+                del self.followers[replica_id]
+                self.fallen.pop(replica_id, None)
+        left = [each for each in self.isr if each not in isr and each in self.followers]
+        joined = [each for each in isr if each not in self.isr and each != self.leader_id]
+        asked = () if self.pending is None else self.pending.leaving
+        for replica_id in left:
+            if replica_id not in asked:
+                self._fell(replica_id, "fenced", now_ms)
+        if self.isr:
+            self.shrink_count += bool(left)
+            self.expand_count += bool(joined)
+        self.isr, self.pending = isr, None
+
+    def _fell(self, replica_id: int, reason: str, since_ms: int) -> None:
+        known = self.fallen.get(replica_id)
+        self.fallen[replica_id] = Fallen(reason, since_ms, 1 if known is None else known.fall_count + 1)
+
+    def out(self) -> dict[int, Fallen]:
+        """The followers that are not in sync, and why."""
+        return {each: self.fallen[each] for each in self.followers if each not in self.isr and each in self.fallen}
+
+    def maybe_expand(
+        self,
+        replica_id: int,
+        *,
+        leader_epoch: int,
+        partition_epoch: int,
+        leader_epoch_start: int,
+        high_watermark: int,
+        now_ms: int,
+        may_be_in_sync: Callable[[int, int], bool],
+    ) -> IsrChange | None:
+        """The change that takes a follower in, where it has come so far.
+
+        Args:
+            may_be_in_sync: (broker id, broker epoch): whether that registration lives and is neither fenced nor
+                stopping (KIP-841, KIP-903).
+        """
+        follower = self.followers[replica_id]
+        if self.pending is not None or replica_id in self.isr or now_ms < self._refused_until_ms:
+            return None
+        if not may_join(follower, leader_epoch_start=leader_epoch_start, high_watermark=high_watermark):
+            return None
+        if not may_be_in_sync(replica_id, follower.broker_epoch):
+            return None
+        self.pending = self._change((*self.isr, replica_id), leader_epoch, partition_epoch, joining=(replica_id,))
+        return self.pending
+
+    def maybe_shrink(
+        self, *, leader_epoch: int, partition_epoch: int, leader_end_offset: int, now_ms: int, max_lag_ms: int
+    ) -> IsrChange | None:
+        """The change that leaves out who was not caught up for `max_lag_ms`."""
+        if self.pending is not None:
+            return None
+        late = out_of_sync(
+            isr=self.isr,
+            leader_id=self.leader_id,
+            leader_end_offset=leader_end_offset,
+            followers=self.followers,
+            now_ms=now_ms,
+            max_lag_ms=max_lag_ms,
+        )
+        if not late:
+            return None
+        for replica_id in sorted(late):
+            follower = self.followers.get(replica_id, FollowerState())
+            stuck = now_ms - max(follower.last_fetch_ms, follower.caught_up_ms) > max_lag_ms
+            self._fell(replica_id, "stuck" if stuck else "slow", follower.caught_up_ms)
+        stay = tuple(each for each in self.isr if each not in late)
+        self.pending = self._change(stay, leader_epoch, partition_epoch, leaving=tuple(sorted(late)))
+        return self.pending
+
+    def refused(self, now_ms: int) -> None:
+        """The change in flight did not happen."""
+        self.pending = None
+        self._refused_until_ms = now_ms + REFUSED_PAUSE_MS
+
+    def _change(
+        self,
+        isr: tuple[int, ...],
+        leader_epoch: int,
+        partition_epoch: int,
+        *,
+        joining: tuple[int, ...] = (),
+        leaving: tuple[int, ...] = (),
+    ) -> IsrChange:
+        followers = self.followers
+        epochs = tuple(followers[each].broker_epoch if each in followers else -1 for each in isr)
+        return IsrChange(isr, epochs, leader_epoch, partition_epoch, joining, leaving)

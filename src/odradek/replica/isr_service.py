@@ -1,0 +1,200 @@
+"""Asking the controller for changes of in-sync sets: one AlterPartition at a time for all partitions that want one.
+
+What is asked is read from the partitions at the moment of sending, for a first request and for one sent again alike: a
+change that metadata has overtaken meanwhile is not in it (KAFKA-15353). A request that got no answer is sent again; had
+the first one arrived, the second is refused as outdated, and metadata tells what became of it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Awaitable, Callable, Iterable
+from typing import TYPE_CHECKING, Any
+
+from odradek.common.errors import ErrorCode, OdradekError
+from odradek.common.log_lines import get_logger
+from odradek.protocol.messages.alter_partition_request import (
+    AlterPartitionRequest,
+    BrokerState,
+    PartitionData,
+    TopicData,
+)
+from odradek.protocol.messages.alter_partition_response import AlterPartitionResponse
+from odradek.replica.in_sync import IsrChange, Outcome, outcome_of
+
+if TYPE_CHECKING:
+    from odradek.common.ports import Clock
+    from odradek.replica.partition import Partition
+
+RETRY_MS = 50
+MAX_RETRY_MS = 1_000
+# Beyond it, the rest goes into the next request.
+MAX_PARTITIONS = 5_000
+_log = get_logger("replica.isr")
+
+SendAlterPartition = Callable[[AlterPartitionRequest], Awaitable[AlterPartitionResponse]]
+
+
+class IsrService:
+    """The in-sync sets of all partitions that this broker leads."""
+
+    def __init__(
+        self,
+        clock: Clock,
+        *,
+        broker_id: int,
+        broker_epoch: Callable[[], int],
+        send: SendAlterPartition,
+        partitions: Callable[[], Iterable[Partition]],
+        max_lag_ms: int,
+    ) -> None:
+        """
+        Args:
+            broker_epoch: of this broker's registration.
+            send: to the active controller; raises OdradekError where there is no answer.
+            partitions: all that lie here.
+            max_lag_ms: replica.lag.time.max.ms.
+        """
+        self._clock = clock
+        self._broker_id = broker_id
+        self._broker_epoch = broker_epoch
+        self._send = send
+        self._partitions = partitions
+        self.max_lag_ms = max_lag_ms
+        self._wanting: dict[Partition, None] = {}
+        self._wake = asyncio.Event()
+        self._tasks: list[asyncio.Task[None]] = []
+
+    def start(self) -> None:
+        """Begin to ask, and to look for followers that lag."""
+        loop = asyncio.get_running_loop()
+        self._tasks = [loop.create_task(self._ask_on()), loop.create_task(self._look_on())]
+
+    async def stop(self) -> None:
+        """Ask no more."""
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        self._tasks = []
+
+    def request(self, partition: Partition) -> None:
+        """A partition has a change to ask for."""
+        self._wanting[partition] = None
+        self._wake.set()
+
+    async def _look_on(self) -> None:
+        while True:
+            # As often as Kafka looks: a follower is at most half of it longer in the set than the setting says.
+            await asyncio.sleep(max(10, self.max_lag_ms // 2) / 1000)
+            now_ms = self._clock.monotonic_ms()
+            for partition in tuple(self._partitions()):
+                change = partition.maybe_shrink(now_ms=now_ms, max_lag_ms=self.max_lag_ms)
+                if change is not None:
+                    self._tell_fallen(partition, change, now_ms)
+
+    def _tell_fallen(self, partition: Partition, change: IsrChange, now_ms: int) -> None:
+        for replica_id in change.leaving:
+            fallen = partition.in_sync.fallen[replica_id]
+            _log.warning(
+                "follower falls out of the in-sync set",
+                partition=partition.name,
+                broker=replica_id,
+                reason=fallen.reason,
+                behind_for_ms=now_ms - fallen.since_ms,
+                lag=partition.log.log_end_offset - max(0, partition.in_sync.followers[replica_id].log_end_offset),
+                falls=fallen.fall_count,
+            )
+
+    async def _ask_on(self) -> None:
+        pause_ms = RETRY_MS
+        while True:
+            await self._wake.wait()
+            self._wake.clear()
+            asked = self._wanted()
+            if not asked:
+                continue
+            code, failure = ErrorCode.NONE, ""
+            try:
+                response = await self._send(self._request(asked))
+                code = ErrorCode(response.error_code)
+            except OdradekError as error:
+                code, failure = ErrorCode.REQUEST_TIMED_OUT, str(error)
+            if code:
+                _log.info("in-sync sets are asked for again", error=failure or code.name, partitions=len(asked))
+                again = set(asked)
+            else:
+                again = self._answered(asked, response)
+            for partition in asked:
+                if partition in again and partition.in_sync.pending is not None:
+                    self.request(partition)
+            if again:
+                await asyncio.sleep(pause_ms / 1000)
+            pause_ms = min(MAX_RETRY_MS, pause_ms * 2) if again else RETRY_MS
+
+    def _wanted(self) -> dict[Partition, IsrChange]:
+        """What is to be asked now, taken off the list."""
+        asked: dict[Partition, IsrChange] = {}
+        while self._wanting and len(asked) < MAX_PARTITIONS:
+            partition = next(iter(self._wanting))
+            del self._wanting[partition]
+            change = partition.in_sync.pending
+            if change is not None and partition.is_leader:
+                asked[partition] = change
+        if self._wanting:
+            self._wake.set()
+        return asked
+
+    def _request(self, asked: dict[Partition, IsrChange]) -> AlterPartitionRequest:
+        own_epoch = self._broker_epoch()
+        topics: dict[Any, TopicData] = {}
+        for partition, change in asked.items():
+            members = [
+                BrokerState(broker_id=each, broker_epoch=own_epoch if each == self._broker_id else epoch)
+                for each, epoch in zip(change.isr, change.broker_epochs, strict=True)
+            ]
+            topic = topics.setdefault(partition.topic_id, TopicData(topic_id=partition.topic_id))
+            topic.partitions.append(
+                PartitionData(
+                    partition_index=partition.partition_id,
+                    leader_epoch=change.leader_epoch,
+                    new_isr_with_epochs=members,
+                    partition_epoch=change.partition_epoch,
+                )
+            )
+        return AlterPartitionRequest(broker_id=self._broker_id, broker_epoch=own_epoch, topics=list(topics.values()))
+
+    def _answered(self, asked: dict[Partition, IsrChange], response: AlterPartitionResponse) -> set[Partition]:
+        """Tell the partitions; returns those for which nobody has decided."""
+        answers = {
+            (topic.topic_id, each.partition_index): each for topic in response.topics for each in topic.partitions
+        }
+        again = set()
+        now_ms = self._clock.monotonic_ms()
+        for partition, change in asked.items():
+            answer = answers.get((partition.topic_id, partition.partition_id))
+            outcome = Outcome.RETRY if answer is None else outcome_of(answer.error_code)
+            if outcome is Outcome.RETRY or answer is None:
+                again.add(partition)
+                continue
+            if answer.leader_epoch > change.leader_epoch:
+                outcome = Outcome.OVERTAKEN
+            if answer.error_code:
+                _log.info(
+                    "change of an in-sync set did not come about",
+                    partition=partition.name,
+                    isr=list(change.isr),
+                    error=_name_of(answer.error_code),
+                )
+            else:
+                _log.info("in-sync set", partition=partition.name, isr=list(answer.isr))
+            partition.isr_answered(
+                change, outcome, isr=tuple(answer.isr), partition_epoch=answer.partition_epoch, now_ms=now_ms
+            )
+        return again
+
+
+def _name_of(error_code: int) -> str:
+    with contextlib.suppress(ValueError):
+        return ErrorCode(error_code).name
+    return f"error {error_code}"

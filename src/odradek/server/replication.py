@@ -1,0 +1,85 @@
+"""What this broker follows and who follows it, put together: fetchers, in-sync sets, and how they are switched on.
+
+The parts are `replica.fetch_driver` and `replica.isr_service`; here they are given the network, the controller and the
+addresses of the other brokers. Nothing is fetched before this broker is registered: a fetch says by its broker epoch
+which life of the broker asks (KIP-903).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from odradek.replica.config import FetcherConfig, ReplicaConfig
+from odradek.replica.fetch_driver import ReplicaFetchers
+from odradek.replica.isr_service import IsrService, SendAlterPartition
+
+if TYPE_CHECKING:
+    from odradek.common.broker_settings import BrokerSettings
+    from odradek.common.errors import StorageError
+    from odradek.common.ports import Clock, Network
+    from odradek.metadata.publisher import MetadataPublisher
+    from odradek.replica.manager import ReplicaManager
+
+
+class Replication:
+    """The replication of one broker."""
+
+    def __init__(
+        self,
+        settings: BrokerSettings,
+        clock: Clock,
+        network: Network,
+        replicas: ReplicaManager,
+        publisher: MetadataPublisher,
+        *,
+        broker_epoch: Callable[[], int],
+        send_alter_partition: SendAlterPartition,
+    ) -> None:
+        """
+        Args:
+            broker_epoch: of this broker's registration.
+            send_alter_partition: to the active controller.
+        """
+        self._replicas = replicas
+        self._publisher = publisher
+        self._listener_name = settings.inter_broker_listener_name
+        self.fetchers = ReplicaFetchers(
+            settings.build(FetcherConfig),
+            network,
+            clock,
+            broker_id=settings.node_id,
+            broker_epoch=broker_epoch,
+            address_of=self._address_of,
+            on_storage_failed=self._storage_failed,
+        )
+        self.isr = IsrService(
+            clock,
+            broker_id=settings.node_id,
+            broker_epoch=broker_epoch,
+            send=send_alter_partition,
+            partitions=lambda: replicas,
+            max_lag_ms=settings.build(ReplicaConfig).lag_time_max_ms,
+        )
+
+    def start(self) -> None:
+        """This broker is registered: follow, and look after followers."""
+        self._replicas.attach(self.fetchers, self.isr)
+        self.isr.start()
+
+    async def stop(self) -> None:
+        """Fetch and ask no more."""
+        await self.isr.stop()
+        await self.fetchers.close()
+
+    def change_settings(self, settings: BrokerSettings) -> None:
+        """Go by settings that were changed at run time."""
+        self.fetchers.change_config(settings.build(FetcherConfig))
+
+    def _address_of(self, broker_id: int) -> tuple[str, int] | None:
+        broker = self._publisher.image.brokers.get(broker_id)
+        endpoint = None if broker is None else broker.endpoint(self._listener_name)
+        return None if endpoint is None else (endpoint.host, endpoint.port)
+
+    def _storage_failed(self, failure: StorageError) -> None:
+        self._replicas.storage_failed(failure)
