@@ -11,6 +11,9 @@ from pathlib import Path
 
 import pytest
 
+from tests.sim.planted import ONE_NODE
+from tools.determinism import findings
+
 ROOT = Path(__file__).resolve().parent.parent
 SOURCES = ROOT / "src"
 MESSAGES = SOURCES / "odradek" / "protocol" / "messages"
@@ -24,6 +27,8 @@ WORLD_CALLS = re.compile(
 )
 # Rooms that are the edge of the world: tools, the real ports, the assembly of the node, and helpers for tests.
 WORLD_ROOMS = ("common/real_io.py", "server/process.py", "cli/", "testing/", "console/")
+# What starts simulations and measures them runs outside of them.
+OUTSIDE_THE_BOX = ("__main__.py", "bugs.py", "coverage.py")
 BANNED = re.compile(r"raise NotImplementedError|except Exception:\s*pass|\b(TODO|FIXME|XXX)\b")
 NO_PLACE_IN_A_PROJECT = re.compile(
     r"(?<![\w.])/work/|\.\./shared|pypi\.org|pythonhosted|registry\.npmjs|repo1?\.maven|proxy\.golang|crates\.io"
@@ -82,6 +87,28 @@ def test_the_world_is_reached_through_ports() -> None:
             if WORLD_CALLS.search(code) and '"""' not in code and not code.lstrip().startswith("*"):
                 reaching.append(f"{name_of(path)}:{number}: {line.strip()}")
     assert not reaching, "take a port as an argument:\n" + "\n".join(reaching)
+
+
+def test_a_seed_gives_the_same_run_each_time() -> None:
+    product = [
+        path
+        for path in python_files(SOURCES / "odradek")
+        if not str(path.relative_to(SOURCES / "odradek")).startswith(WORLD_ROOMS)
+    ]
+    box = [path for path in sorted((ROOT / "tests" / "sim").glob("*.py")) if path.name not in OUTSIDE_THE_BOX]
+    found = [f"{name_of(path)}:{line}: {text}" for path, line, text in findings([*product, *box])]
+    assert not found, "these make two runs of one seed differ:\n" + "\n".join(found)
+
+
+def test_every_planted_bug_has_its_line() -> None:
+    gone = []
+    for bug in ONE_NODE:
+        try:
+            with bug.planted():
+                pass
+        except (LookupError, AttributeError) as error:
+            gone.append(str(error))
+    assert not gone, "mend tests/sim/planted.py:\n" + "\n".join(gone)
 
 
 def test_nothing_is_left_undone_in_silence() -> None:

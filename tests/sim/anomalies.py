@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
+from tests.sim.group_anomalies import committed_offset_goes_back, committed_unread, stale_generation, two_owners
 from tests.sim.history import (
     Analysis,
     Commit,
@@ -194,34 +195,6 @@ def torn_transaction(analysis: Analysis) -> Iterator[Finding]:
             yield Finding("torn-txn", sends[0].partition, f"process {operation.process}: {missing} are missing")
 
 
-def committed_offset_goes_back(analysis: Analysis) -> Iterator[Finding]:
-    """A group reads back an offset below one whose commit was acknowledged before the read began.
-
-    A commit that overlaps the read, or another commit, may fall on either side of it.
-    """
-    acknowledged: dict[tuple[str, Partition], list[tuple[int, int, int]]] = {}
-    for operation in analysis.history:
-        for step in operation.steps:
-            if isinstance(step, Commit) and not step.fetched and operation.outcome is not Outcome.FAIL:
-                completed = operation.completed if operation.outcome is Outcome.OK else -1
-                acknowledged.setdefault((step.group, step.partition), []).append(
-                    (operation.invoked, completed, step.offset)
-                )
-    for operation in analysis.history:
-        for step in operation.steps:
-            if not (isinstance(step, Commit) and step.fetched and operation.outcome is Outcome.OK):
-                continue
-            commits = acknowledged.get((step.group, step.partition), [])
-            settled = [commit for commit in commits if 0 <= commit[1] < operation.invoked]
-            if not settled:
-                continue
-            newest_start = max(commit[0] for commit in settled)
-            possible = {commit[2] for commit in commits if commit[1] < 0 or commit[1] >= newest_start}
-            if step.offset not in possible:
-                detail = f"group {step.group} read {step.offset}, acknowledged were {sorted(possible)}"
-                yield Finding("committed-offset-regression", step.partition, detail)
-
-
 def stale_end_offset(analysis: Analysis) -> Iterator[Finding]:
     """ListOffsets answered an end below a record that was acknowledged before the question was asked."""
     events: list[tuple[int, int, Operation]] = []
@@ -266,6 +239,9 @@ def checks_for(rules: Rules) -> list[Check]:
         jumps_inside_polls,
         committed_offset_goes_back,
         committed_too_far,
+        committed_unread,
+        two_owners,
+        stale_generation,
         stale_end_offset,
         aborted_read,
     ]

@@ -59,7 +59,7 @@ def draw(random: Random, without: frozenset[str] = frozenset()) -> Swarm:
         sync_error=random.choice([0.0, 0.0, 0.002, 0.01]),
         slow_sync=random.choice([0.0, 0.0, 0.02, 0.2]),
     )
-    for kind in without:
+    for kind in sorted(without):
         if kind in every_s:
             every_s[kind] = 0.0
         elif hasattr(network, kind):

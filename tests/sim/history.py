@@ -52,12 +52,34 @@ class EndOffset:
 
 @dataclass(slots=True)
 class Commit:
-    """A committed or fetched group offset: the next one to read."""
+    """A committed or fetched group offset: the next one to read; -1 where it is not of a member's generation."""
 
     group: str
     partition: Partition
     offset: int
     fetched: bool = False
+    generation: int = -1
+
+
+@dataclass(slots=True)
+class Assigned:
+    """What a SyncGroup gave to a member, or to the instance that a static member is."""
+
+    group: str
+    generation: int
+    member: str
+    partitions: tuple[Partition, ...]
+
+
+@dataclass(slots=True)
+class Heard:
+    """A heartbeat of a member that was answered with success."""
+
+    group: str
+    generation: int
+
+
+Step = Send | Poll | EndOffset | Commit | Assigned | Heard
 
 
 @dataclass(slots=True)
@@ -75,7 +97,7 @@ class Operation:
 
     process: int
     outcome: Outcome
-    steps: list[Send | Poll | EndOffset | Commit]
+    steps: list[Step]
     invoked: int = 0
     completed: int = 0
     transactional: bool = False

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from random import Random
@@ -18,6 +17,7 @@ from tests.sim import faults
 from tests.sim.clients import RETRY_S, Client, Producer, Recorder
 from tests.sim.history import Rules, first, judge
 from tests.sim.invariants import WATCH_EVERY_S, Watch, check_disk
+from tests.sim.members import TIMEOUTS_MS, Member, finish
 from tests.sim.readers import Committer, Reader
 from tests.sim.world import World
 
@@ -33,6 +33,10 @@ LIMIT_S = 400.0
 WAKE_UP_WAIT_MS = 2000
 WAKE_UP_LIMIT_S = 0.5
 WAKE_UP_TRIES = 5
+# How many members each group has; the first of each dies for good when the faults end.
+GROUPS = {"pair": 2, "trio": 3}
+STATIC_MEMBERS = 0.4
+NEVER_FLUSHED = str(2**63 - 1)
 
 
 @dataclass
@@ -48,7 +52,6 @@ class Report:
     problems: list[str]
     trace: int
     simulated_s: float
-    real_s: float
     operations: int
     faults: dict[str, int]
     swarm: str
@@ -161,33 +164,67 @@ class OneNode:
             Reader(world, f"reader-{number}", number, self.recorder, partitions=partitions, sessions=number == 4)
             for number in (3, 4)
         ]
-        clients: list[Producer | Reader | Admin | Committer] = [*writers, *readers, admin]
+        committer = Committer(world, "committer", 5, self.recorder, readers[0])
+        clients: list[Producer | Reader | Admin | Committer] = [*writers, *readers, admin, committer]
         if world.swarm.loses_power:
             clients.append(await self._loose_writer(admin))
-        else:
-            clients.append(Committer(world, "committer", 5, self.recorder, readers[0]))
+        members = self._members()
         tasks = [world.loop.spawn(client.name, client.run(), name=client.name) for client in clients]
+        belonging = {member: world.loop.spawn(member.name, member.run(), name=member.name) for member in members}
         watching = world.loop.spawn("world", self._watch(), name="watch")
         await world.make_trouble(self.random.uniform(*TROUBLE_S))
         world.heal()
         for client in clients:
             client.stopping = True
+        living = [member for member in members if not self._dies(member)]
         try:
             async with asyncio.timeout(PROGRESS_S):
                 await asyncio.gather(*tasks)
                 auditor = await self._read_everything(readers, admin)
+                await finish(world, living, await auditor.end_offsets())
+                await asyncio.gather(*(belonging[member] for member in living))
                 await self._check_wake_up(auditor, writers[0])
         except TimeoutError:
             waiting = [client.name for client, task in zip(clients, tasks, strict=True) if not task.done()]
+            waiting += [member.name for member in living if not belonging[member].done()]
             self.recorder.problems.append(f"no progress {PROGRESS_S:g} s after the faults ended; waiting: {waiting}")
-        for client in clients:
+        for client in [*clients, *members]:
             self.recorder.problems += [f"{client.name}: {text}" for text in client.network.violations()]
         watching.cancel()
         await asyncio.gather(watching, return_exceptions=True)
         self._verdict()
 
+    def _members(self) -> list[Member]:
+        members: list[Member] = []
+        for group, count in GROUPS.items():
+            timeouts_ms = self.random.choice(TIMEOUTS_MS)
+            for number in range(count):
+                name = f"{group}-{number + 1}"
+                instance_id = f"seat-{number + 1}" if self.random.random() < STATIC_MEMBERS else None
+                members.append(
+                    Member(
+                        self.world,
+                        name,
+                        20 + len(members),
+                        self.recorder,
+                        group=group,
+                        partitions={TOPIC: PARTITIONS},
+                        instance_id=instance_id,
+                        timeouts_ms=timeouts_ms,
+                    )
+                )
+        return members
+
+    def _dies(self, member: Member) -> bool:
+        """Let the first member of each group die without a word, so that the others must get what it had."""
+        if member.name not in [f"{group}-1" for group in GROUPS]:
+            return False
+        member.die()
+        return True
+
     async def _loose_writer(self, admin: Admin) -> Producer:
-        await admin.create_surely(LOOSE, 1, {"message.timestamp.after.max.ms": str(2**63 - 1)})
+        configs = {"message.timestamp.after.max.ms": str(2**63 - 1), "flush.messages": NEVER_FLUSHED}
+        await admin.create_surely(LOOSE, 1, configs)
         return Producer(
             self.world,
             "loose-writer",
@@ -266,9 +303,10 @@ def run_seed(
         without: kinds of faults to leave out, see `faults.shrinkable`.
         on_event: gets the timeline.
     """
-    began = time.perf_counter()
     swarm = faults.draw(Random(seed ^ 0x5EED), without)
-    world = World(seed, swarm, on_event=on_event)
+    # What groups commit is judged too, so the offsets topic must be as durable as the judged one.
+    settings = {"log.flush.interval.messages": "1"} if swarm.loses_power else {}
+    world = World(seed, swarm, settings=settings, on_event=on_event)
     scenario = OneNode(world)
     problems = scenario.recorder.problems
     try:
@@ -284,7 +322,6 @@ def run_seed(
         list(problems),
         world.loop.trace,
         world.elapsed_s,
-        time.perf_counter() - began,
         len(scenario.recorder.history),
         world.injected(),
         swarm.describe(),

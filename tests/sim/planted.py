@@ -107,20 +107,20 @@ ONE_NODE = (
     Bug(
         "no sequence check",
         "log.log:Log.append_as_leader",
-        "known = self.producers.check(header)",
+        "known = self.producers.check(header, verification)",
         "known = None",
         "what is sent again is appended again",
     ),
     Bug(
         "a gap in the sequence is accepted",
-        "log.producer_state:ProducerState.check",
+        "log.producer_state:ProducerState._check_sequence",
         "if entry.batches and first != advance_sequence(entry.last_sequence, 1):",
         "if False:",
         "a batch is appended though the one before it is missing",
     ),
     Bug(
         "a duplicate gets new offsets",
-        "log.producer_state:ProducerState.check",
+        "log.producer_state:ProducerState._check_sequence",
         "return batch",
         "return batch._replace(last_offset=batch.last_offset + 1)",
         "what is sent again is answered with an offset where it does not lie",
@@ -372,5 +372,76 @@ ONE_NODE = (
         "if self.get(group_id, topic, partition_id) is None or record_offset % 8:\n"
         "    self._put(group_id, (topic, partition_id), committed)",
         "now and then a commit that was acknowledged does not count",
+    ),
+    # Groups and their members.
+    Bug(
+        "generation of a commit not checked",
+        "coordinator.group.commits:Commits._check_commit",
+        "group.check_member(request.member_id, request.group_instance_id)\n"
+        "        if generation_id != group.generation_id:",
+        "if False:",
+        "a member that was given up commits over the one that has its partition",
+    ),
+    Bug(
+        "generation of a heartbeat not checked",
+        "coordinator.group.membership:Membership.heartbeat",
+        "if request.generation_id != group.generation_id:",
+        "if False:",
+        "a static member goes on with partitions that are another's",
+    ),
+    Bug(
+        "assignment given to an old generation",
+        "coordinator.group.membership:Membership.sync",
+        "if request.generation_id != group.generation_id:",
+        "if False:",
+        "a member that is late gets what the next generation gave it, for the one before",
+    ),
+    Bug(
+        "commit answered before it is durable",
+        "coordinator.group.service:Shard.__init__",
+        "self._next_ticket = 0",
+        "runtime = self.runtime\n"
+        "runtime._release = lambda: [runtime._parked.popleft().release() for _ in range(len(runtime._parked))]\n"
+        "self._next_ticket = 0",
+        "a loss of power takes back an offset that was acknowledged",
+    ),
+    Bug(
+        "sessions never end",
+        "coordinator.group.rebalance:Rebalance.on_session_timer",
+        "if member is None or member.satisfies_heartbeat:",
+        "if True:",
+        "what a dead member had is read by nobody",
+    ),
+    Bug(
+        "generations forgotten on load",
+        "coordinator.group.registry:from_stored",
+        "group.generation_id = value.generation",
+        "group.generation_id = 0",
+        "after a restart generations are numbered from one again",
+    ),
+    Bug(
+        "every member gets the first one's partitions",
+        "coordinator.group.rebalance:Rebalance.propagate",
+        "assignment=member.assignment,",
+        "assignment=next(iter(group.members.values())).assignment,",
+        "two members own a partition, and nobody the others",
+    ),
+    Bug(
+        "assignment told before it is stored",
+        "coordinator.group.membership:Membership.sync",
+        "return self._result([group_record(group, assignments)], None, pending)",
+        "for member_id, each in group.members.items():\n"
+        '    each.assignment = assignments.get(member_id, b"")\n'
+        "self._rebalance.propagate(group, ErrorCode.NONE, now)\n"
+        "group.transition_to(GroupState.STABLE, now)\n"
+        "return self._result([])",
+        "a crash makes another generation of the same number, with other owners",
+    ),
+    Bug(
+        "a coordinator that cannot write stays",
+        "coordinator.log:PartitionMachineLog.append",
+        "self._on_storage_error(error)",
+        "pass",
+        "after a failed write its groups are refused by the only broker that has them",
     ),
 )

@@ -31,6 +31,7 @@ STOP_LIMIT_S = 8.0
 SETTINGS = {
     "offsets.topic.num.partitions": "2",
     "group.initial.rebalance.delay.ms": "0",
+    "group.min.session.timeout.ms": "500",
     "log.index.interval.bytes": "64",
     "log.roll.ms": "3000",
     "log.retention.check.interval.ms": "4000",

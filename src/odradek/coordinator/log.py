@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from typing import Generic, TypeVar
 
-from odradek.common.errors import ApiError, ErrorCode
+from odradek.common.errors import ApiError, ErrorCode, StorageError
 from odradek.common.ports import Clock
 from odradek.coordinator.batches import RecordCodec, decode_batches, encode_batches
 from odradek.log.producer_state import BY_COORDINATOR
@@ -31,18 +31,22 @@ class PartitionMachineLog(Generic[RecordT]):
         codec: RecordCodec[RecordT],
         *,
         max_batch_bytes: int,
+        on_storage_error: Callable[[StorageError], None],
     ) -> None:
         """
         Args:
             codec: how the records are written.
             leader_epoch: of the reign; an append after the partition has moved on is refused.
             max_batch_bytes: max.message.bytes of the topic.
+            on_storage_error: takes the log's directory offline: a leader that cannot write must not stay one, or its
+                groups would have a coordinator that refuses them for ever.
         """
         self._partition = partition
         self._leader_epoch = leader_epoch
         self._clock = clock
         self._codec = codec
         self._max_batch_bytes = max_batch_bytes
+        self._on_storage_error = on_storage_error
 
     @property
     def end_offset(self) -> int:
@@ -65,9 +69,14 @@ class PartitionMachineLog(Generic[RecordT]):
             raise ApiError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"{self._partition.name} has a new leader epoch")
         batches = [bytearray(batch) for group in groups for batch in group]
         headers = [BatchHeader.read(batch) for batch in batches]
-        self._partition.append_as_leader(
-            batches, headers, required_acks=ALL_IN_SYNC, now_ms=self._clock.now_ms(), verification=BY_COORDINATOR
-        )
+        now_ms = self._clock.now_ms()
+        try:
+            self._partition.append_as_leader(
+                batches, headers, required_acks=ALL_IN_SYNC, now_ms=now_ms, verification=BY_COORDINATOR
+            )
+        except StorageError as error:
+            self._on_storage_error(error)
+            raise
         return self.end_offset
 
     async def wait_committed(self, end_offset: int) -> None:
@@ -81,8 +90,13 @@ class PartitionMachineLog(Generic[RecordT]):
         log = self._partition.log
         offset, end_offset = log.log_start_offset, log.log_end_offset
         while offset < end_offset:
-            read = log.read(offset, max_bytes=LOAD_SLICE_BYTES, upper_offset=end_offset, at_least_one=True)
-            data = b"".join(chunk.read() for chunk in read.chunks)
+            try:
+                read = log.read(offset, max_bytes=LOAD_SLICE_BYTES, upper_offset=end_offset, at_least_one=True)
+                data = b"".join(chunk.read() for chunk in read.chunks)
+            except (StorageError, OSError) as error:
+                failed = error if isinstance(error, StorageError) else StorageError(log.log_dir, str(error))
+                self._on_storage_error(failed)
+                raise failed from error
             records, next_offset = decode_batches(self._codec, data)
             if next_offset <= offset:
                 break  # compaction left nothing behind this place

@@ -183,7 +183,7 @@ class LogManager:
     def previous_broker_epoch(self) -> int:
         """The broker epoch of the last clean stop, where all directories agree on it; else -1 (KIP-966)."""
         epochs = {log_dir.clean_broker_epoch for log_dir in self.dirs.values()}
-        return epochs.pop() if len(epochs) == 1 else -1
+        return min(epochs) if len(epochs) == 1 else -1
 
     def _read_checkpoint(self, path: Path) -> dict[TopicPartition, int]:
         try:

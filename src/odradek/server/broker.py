@@ -390,7 +390,12 @@ class Broker:
         partition = self.replicas.partition(codec.topic, partition_id)
         assert partition is not None, "partitions follow the metadata before coordinators do"
         return PartitionMachineLog(
-            partition, leader_epoch, self._clock, codec, max_batch_bytes=partition.log.config.max_message_bytes
+            partition,
+            leader_epoch,
+            self._clock,
+            codec,
+            max_batch_bytes=partition.log.config.max_message_bytes,
+            on_storage_error=self.replicas.storage_failed,
         )
 
     def _current_settings(self, image: MetadataImage) -> BrokerSettings:

@@ -26,6 +26,7 @@ from odradek.record.builder import build_batch
 from odradek.record.record import Record
 from tests.sim.bugs import EASY_SEEDS, known_seeds
 from tests.sim.disk import DiskFaults, SimDisk
+from tests.sim.group_scenarios import a_member_of_an_earlier_generation_is_refused
 from tests.sim.planted import ONE_NODE
 
 HOME = Path("/data")
@@ -258,6 +259,11 @@ SCENARIOS: dict[Callable[[], None], tuple[str, ...]] = {
     a_cut_takes_no_more_than_what_is_torn: ("cut one batch short",),
     a_cut_stays_cut_after_a_loss_of_power: ("cut not synced", "cut leaves the torn bytes"),
     torn_metadata_is_cut: ("metadata log not checked",),
+    a_member_of_an_earlier_generation_is_refused: (
+        "generation of a commit not checked",
+        "generation of a heartbeat not checked",
+        "assignment given to an old generation",
+    ),
 }
 CAUGHT = [(scenario, name) for scenario, names in SCENARIOS.items() for name in names]
 

@@ -6,13 +6,13 @@ import itertools
 
 import pytest
 
-from tests.sim.history import Commit, EndOffset, Operation, Outcome, Poll, Rules, Send, judge
+from tests.sim.history import Assigned, Commit, EndOffset, Heard, Operation, Outcome, Poll, Rules, Send, Step, judge
 
 OK, INFO, FAIL = Outcome.OK, Outcome.INFO, Outcome.FAIL
 _clock = itertools.count(1)
 
 
-def op(process: int, *steps: Send | Poll | EndOffset | Commit, outcome: Outcome = OK, **more: object) -> Operation:
+def op(process: int, *steps: Step, outcome: Outcome = OK, **more: object) -> Operation:
     """One operation that begins after all before it have ended."""
     started = next(_clock)
     return Operation(process, outcome, list(steps), started, next(_clock), **more)  # type: ignore[arg-type]
@@ -28,6 +28,10 @@ def poll(process: int, *records: tuple[int, int], partition: str = "p", **more: 
 
 def txn(process: int, *steps: Send | Poll, outcome: Outcome = OK) -> Operation:
     return op(process, *steps, outcome=outcome, transactional=True)
+
+
+def given(process: int, generation: int, *partitions: str) -> Operation:
+    return op(process, Assigned("g", generation, f"member-{process}", partitions))
 
 
 ALL = poll(9, (0, 10), (1, 11), (2, 12))
@@ -59,7 +63,38 @@ HAS_IT = {
     ],
     "committed-too-far": [*WRITES, ALL, op(5, Commit("g", "p", 4))],
     "stale-end-offset": [*WRITES, ALL, op(5, EndOffset("p", 2))],
+    "two-owners": [given(5, 1, "p"), given(6, 1, "p", "q")],
+    "stale-generation": [given(5, 1, "p"), given(6, 2, "p"), op(5, Heard("g", 1))],
+    "committed-unread": [
+        *WRITES,
+        given(5, 1, "p"),
+        poll(5, (0, 10), (1, 11)),
+        op(5, Commit("g", "p", 3, generation=1)),
+        ALL,
+    ],
 }
+
+# Other histories that have an anomaly.
+ALSO = [
+    ("stale-generation", [given(5, 1, "p"), given(6, 2, "p"), op(5, Commit("g", "p", 1, generation=1))]),
+    ("stale-generation", [given(6, 2, "p"), given(5, 1, "q")]),
+    (
+        # The commit of generation 1 whose fate is unknown was fenced before the acknowledged one began.
+        "committed-offset-regression",
+        [
+            *WRITES,
+            ALL,
+            op(5, Commit("g", "p", 1, generation=1), outcome=INFO),
+            given(6, 2, "p"),
+            op(6, Commit("g", "p", 2, generation=2)),
+            op(6, Commit("g", "p", 1, fetched=True)),
+        ],
+    ),
+    (
+        "committed-unread",
+        [*WRITES, given(5, 1, "p"), poll(5, (0, 10)), op(5, Commit("g", "p", 2, fetched=True)), ALL],
+    ),
+]
 
 NEARLY = {
     "inconsistent-offsets": [send(1, 10, 0), poll(9, (0, 10)), send(2, 11, 0, outcome=INFO)],
@@ -93,12 +128,32 @@ NEARLY = {
         Operation(5, OK, [EndOffset("p", 1)], next(_clock), next(_clock)),
         poll(9, (0, 10)),
     ],
+    "two-owners": [given(5, 1, "p"), given(6, 1, "q"), given(6, 2, "p"), given(5, 1, "p")],
+    "stale-generation": [
+        given(5, 1, "p"),
+        Operation(5, OK, [Heard("g", 1)], 2_000_000, 2_000_003),
+        Operation(6, OK, [Assigned("g", 2, "member-6", ("p",))], 2_000_001, 2_000_002),
+    ],
+    "committed-unread": [
+        *WRITES,
+        given(5, 1, "p"),
+        poll(5, (0, 10), (1, 11)),
+        given(6, 2, "p"),
+        poll(6, (2, 12)),
+        op(6, Commit("g", "p", 3, generation=2)),
+        ALL,
+    ],
 }
 
 
 @pytest.mark.parametrize("anomaly", HAS_IT)
 def test_a_history_that_has_the_anomaly_is_caught(anomaly: str) -> None:
     assert anomaly in {finding.anomaly for finding in judge(HAS_IT[anomaly])}
+
+
+@pytest.mark.parametrize(("anomaly", "history"), ALSO)
+def test_other_histories_that_have_it(anomaly: str, history: list[Operation]) -> None:
+    assert anomaly in {finding.anomaly for finding in judge(history)}
 
 
 @pytest.mark.parametrize("anomaly", NEARLY)

@@ -1,0 +1,126 @@
+"""Directed scenarios of groups, for what seeds seldom bring about."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+from odradek.client.connection import Connection
+from odradek.common.errors import ErrorCode, OdradekError
+from odradek.protocol.messages.heartbeat_request import HeartbeatRequest
+from odradek.protocol.messages.heartbeat_response import HeartbeatResponse
+from odradek.protocol.messages.join_group_request import JoinGroupRequest, JoinGroupRequestProtocol
+from odradek.protocol.messages.join_group_response import JoinGroupResponse
+from odradek.protocol.messages.offset_commit_request import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+)
+from odradek.protocol.messages.offset_commit_response import OffsetCommitResponse
+from odradek.protocol.messages.sync_group_request import SyncGroupRequest, SyncGroupRequestAssignment
+from odradek.protocol.messages.sync_group_response import SyncGroupResponse
+from tests.sim import faults
+from tests.sim.clients import RETRY_S, Client, Recorder
+from tests.sim.one_node import TOPIC, Admin
+from tests.sim.readers import OFFSET_COMMIT_VERSION
+from tests.sim.world import World
+
+GROUP = "seats"
+REBALANCE_MS = 1000
+
+
+class Seat:
+    """A static member that does one thing at a time, and only what it is told to."""
+
+    def __init__(self, client: Client, instance_id: str) -> None:
+        self.client = client
+        self.instance_id = instance_id
+        self.member_id = ""
+        self.generation = -1
+
+    async def _ask(self, request: Any, response: Any, version: int | None = None) -> Any:
+        while True:
+            try:
+                node_id = await self.client.cluster.coordinator(GROUP)
+                connection: Connection = await self.client.cluster.connection_to(node_id)
+                return await connection.request(request, response, timeout_s=10, version=version)
+            except OdradekError:
+                await asyncio.sleep(RETRY_S)
+
+    async def join(self) -> None:
+        """Be in the next generation, and give each of its members its own id for an assignment."""
+        request = JoinGroupRequest(
+            group_id=GROUP,
+            session_timeout_ms=30_000,
+            rebalance_timeout_ms=REBALANCE_MS,
+            member_id=self.member_id,
+            group_instance_id=self.instance_id,
+            protocol_type="seats",
+            protocols=[JoinGroupRequestProtocol(name="any", metadata=b"")],
+        )
+        joined = await self._ask(request, JoinGroupResponse)
+        assert joined.error_code == 0, joined
+        self.member_id, self.generation = joined.member_id, joined.generation_id
+        given = [
+            SyncGroupRequestAssignment(member_id=each.member_id, assignment=each.member_id.encode())
+            for each in joined.members
+        ]
+        assert await self.sync(given) == (0, self.member_id.encode())
+
+    async def sync(self, given: list[SyncGroupRequestAssignment]) -> tuple[int, bytes]:
+        request = SyncGroupRequest(
+            group_id=GROUP,
+            generation_id=self.generation,
+            member_id=self.member_id,
+            group_instance_id=self.instance_id,
+            protocol_type="seats",
+            protocol_name="any",
+            assignments=given,
+        )
+        answer = await self._ask(request, SyncGroupResponse)
+        return answer.error_code, bytes(answer.assignment)
+
+    async def heartbeat(self) -> int:
+        request = HeartbeatRequest(
+            group_id=GROUP,
+            generation_id=self.generation,
+            member_id=self.member_id,
+            group_instance_id=self.instance_id,
+        )
+        return int((await self._ask(request, HeartbeatResponse)).error_code)
+
+    async def commit(self) -> int:
+        partition = OffsetCommitRequestPartition(partition_index=0, committed_offset=1, committed_metadata="")
+        request = OffsetCommitRequest(
+            group_id=GROUP,
+            generation_id_or_member_epoch=self.generation,
+            member_id=self.member_id,
+            group_instance_id=self.instance_id,
+            topics=[OffsetCommitRequestTopic(name=TOPIC, partitions=[partition])],
+        )
+        answer = await self._ask(request, OffsetCommitResponse, OFFSET_COMMIT_VERSION)
+        return int(answer.topics[0].partitions[0].error_code)
+
+
+def a_member_of_an_earlier_generation_is_refused() -> None:
+    """A static member stays in the group while others go on without it; what it says then is of a generation before."""
+    world = World(1, faults.none())
+    world.add_machine("node-1", 1).start()
+
+    async def scenario() -> None:
+        recorder = Recorder()
+        await Admin(world, "admin", 9, recorder).create_surely(TOPIC, 1, {})
+        late, other = (
+            Seat(Client(world, name, number, recorder), name) for number, name in enumerate(("late", "other"))
+        )
+        await late.join()
+        await other.join()
+        assert other.generation > late.generation
+        assert await other.heartbeat() == 0
+        refused = [await late.heartbeat(), await late.commit(), (await late.sync([]))[0]]
+        assert refused == [ErrorCode.ILLEGAL_GENERATION] * 3, refused
+
+    try:
+        world.loop.run_world(scenario(), limit_s=60)
+    finally:
+        world.dispose()
