@@ -54,6 +54,7 @@ class LogDir:
         checkpointed_*: what the checkpoints said when the node started.
         directory_id: of its meta.properties; zero until the node told.
         error: why it is offline, "" while it is not.
+        cordoned: whether it takes no new logs (KIP-1066).
     """
 
     path: Path
@@ -61,6 +62,7 @@ class LogDir:
     clean_shutdown: bool = False
     clean_broker_epoch: int = -1
     error: str = ""
+    cordoned: bool = False
     release_lock: Callable[[], None] | None = None
     checkpointed_recovery: dict[TopicPartition, int] = field(default_factory=dict)
     checkpointed_start: dict[TopicPartition, int] = field(default_factory=dict)
@@ -223,6 +225,11 @@ class LogManager:
     def get(self, topic_partition: TopicPartition) -> Log | None:
         return self.logs.get(topic_partition)
 
+    def directory_of(self, topic: str, partition_id: int) -> UUID:
+        """The id of the directory that holds a log; NO_DIRECTORY where there is none."""
+        log = self.logs.get((topic, partition_id))
+        return NO_DIRECTORY if log is None else self.dirs[log.log_dir].directory_id
+
     def topic_id(self, topic_partition: TopicPartition) -> UUID | None:
         """The id in the log's partition.metadata."""
         return self.topic_ids.get(topic_partition)
@@ -290,6 +297,8 @@ class LogManager:
         online = self.online_dirs()
         if not online:
             raise StorageError(next(iter(self.dirs)), "no log directory is online")
+        # Where all are cordoned, the controller had not heard of it yet: the replica is here, and must lie somewhere.
+        online = [path for path in online if not self.dirs[path].cordoned] or online
         if len(online) == 1:
             return online[0]
         counts = dict.fromkeys(online, 0)

@@ -51,6 +51,7 @@ from odradek.server.connection import Connection
 from odradek.server.context import BrokerServices
 from odradek.server.controller_gateway import ChannelConfig, ControllerGateway
 from odradek.server.controller_registration import ControllerRegistration, controller_registration_request
+from odradek.server.directory_assignments import DirectoryAssignments
 from odradek.server.dispatch import Dispatcher, make_routes
 from odradek.server.fetch_sessions import FetchSessionCache, FetchSessionConfig
 from odradek.server.format import Storage, check_storage, format_missing, random_id
@@ -148,11 +149,13 @@ class Broker:
         await self._unless_failed(self.membership.register(self._registration(storage), self.publisher))
         await self._load_logs()
         self.publisher.subscribe(self.replicas.on_metadata)
+        self.publisher.subscribe(self.directory_assignments.on_metadata)
         self.publisher.subscribe(self.coordinator.on_metadata)
         self._remove_strays()
         self._started.append("logs")
         self.services.producer_ids.broker_epoch = self.membership.broker_epoch
         self.replication.start()
+        self.directory_assignments.start()
         await self._unless_failed(self.membership.join())
 
     def _build_quorum(self, storage: Storage) -> None:
@@ -228,6 +231,7 @@ class Broker:
         self.log_manager = LogManager(self._disk, clock, log_dirs, settings.build(LogConfig), self._random)
         for directory in self.log_manager.directories:
             directory.directory_id = storage.directory_ids[directory.path]
+        self._cordon(settings)
         self.replicas = ReplicaManager(
             settings.node_id,
             self.log_manager,
@@ -278,6 +282,7 @@ class Broker:
             broker_id=settings.node_id,
             metadata_offset=lambda: self.publisher.image.offset,
             offline_dirs=self._offline_dirs,
+            cordoned_dirs=self._cordoned_dirs,
             on_failed=self._failed,
         )
         self.replication = Replication(
@@ -288,6 +293,9 @@ class Broker:
             self.publisher,
             broker_epoch=lambda: self.membership.broker_epoch,
             send_alter_partition=self.gateway.alter_partition,
+        )
+        self.directory_assignments = DirectoryAssignments(
+            self.gateway, settings.node_id, lambda: self.membership.broker_epoch, self.log_manager.directory_of
         )
         self.upkeep = Upkeep(
             settings.build(UpkeepConfig), clock, self._disk, self.log_manager, self.replicas, self.dispatcher
@@ -412,11 +420,25 @@ class Broker:
         if self.controller is not None:
             self.controller.update_config(current.build(ControllerConfig))
         self.dispatcher.change_limits(current.build(ConnectionConfig))
+        self._cordon(current)
         self.upkeep.change_config(current.build(UpkeepConfig))
         self.replication.change_settings(current)
 
     def _offline_dirs(self) -> list[UUID]:
         return [each.directory_id for each in self.log_manager.directories if each.offline]
+
+    def _cordon(self, settings: BrokerSettings) -> None:
+        """Mark the directories that take no new replicas (KIP-1066): those that are named, or all by `*`."""
+        named = settings.build(MembershipConfig).cordoned_log_dirs
+        paths = {Path(name.strip()).absolute() for name in named}
+        for each in self.log_manager.directories:
+            each.cordoned = "*" in named or each.path.absolute() in paths
+        known = {each.path.absolute() for each in self.log_manager.directories} | {Path("*").absolute()}
+        for path in sorted(paths - known):
+            _log.warning("cordoned.log.dirs names what is no log directory", path=path)
+
+    def _cordoned_dirs(self) -> list[UUID]:
+        return [each.directory_id for each in self.log_manager.directories if each.cordoned]
 
     def _storage_failed(self, log_dir: Path) -> None:
         if not self.log_manager.online_dirs() or log_dir == Path(self.settings.metadata_log_dir):
@@ -457,6 +479,7 @@ class Broker:
         steps.append(self.dispatcher.close)
         if "logs" in started:
             producer_ids = self.services.producer_ids
+            steps.append(self.directory_assignments.stop)
             steps += [self.coordinator.close, self.replicas.close, self.topic_creator.close, producer_ids.close]
         steps += [self.controller_registration.stop, self.gateway.close]
         if self.controller is not None:

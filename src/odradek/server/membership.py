@@ -48,6 +48,9 @@ class MembershipConfig:
     controlled_shutdown_enable: bool = option(
         "controlled.shutdown.enable", default=True, doc="Move leadership away before a clean stop."
     )
+    cordoned_log_dirs: tuple[str, ...] = option(
+        "cordoned.log.dirs", default=(), doc="Log directories, or *, that take no new replicas."
+    )
 
 
 class Membership:
@@ -61,6 +64,7 @@ class Membership:
         broker_id: int,
         metadata_offset: Callable[[], int],
         offline_dirs: Callable[[], Sequence[UUID]],
+        cordoned_dirs: Callable[[], Sequence[UUID]] = tuple,
         on_failed: Callable[[BaseException], None],
     ) -> None:
         """
@@ -68,6 +72,7 @@ class Membership:
             controller: the way to the active controller.
             metadata_offset: of the image that this broker goes by.
             offline_dirs: ids of log directories whose disk failed.
+            cordoned_dirs: ids of those that take no new replicas (KIP-1066).
             on_failed: told when the cluster refuses this broker for good.
         """
         self._config = config
@@ -75,6 +80,8 @@ class Membership:
         self._broker_id = broker_id
         self._metadata_offset = metadata_offset
         self._offline_dirs = offline_dirs
+        self._cordoned_dirs = cordoned_dirs
+        self._told_cordoned = False
         self._on_failed = on_failed
         self._beating: asyncio.Task[None] | None = None
         self.broker_epoch = -1
@@ -161,11 +168,15 @@ class Membership:
                 _log.warning("heartbeat failed", error=error)
 
     async def _beat(self, *, want_shut_down: bool = False) -> BrokerHeartbeatResponse:
+        cordoned = list(self._cordoned_dirs())
+        # An older controller has no place for them, and a new registration begins with none.
+        self._told_cordoned = self._told_cordoned or bool(cordoned)
         request = BrokerHeartbeatRequest(
             broker_id=self._broker_id,
             broker_epoch=self.broker_epoch,
             current_metadata_offset=self._metadata_offset(),
             want_shut_down=want_shut_down,
             offline_log_dirs=list(self._offline_dirs()),
+            cordoned_log_dirs=cordoned if self._told_cordoned else None,
         )
         return await self._controller.broker_heartbeat(request)
