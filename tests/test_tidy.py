@@ -26,7 +26,7 @@ WORLD_CALLS = re.compile(
     r"|uuid\.?uuid[14]|secrets\.|os\.urandom|datetime\.(now|utcnow)|threading\.)"
 )
 # Rooms that are the edge of the world: tools, the real ports, the assembly of the node, and helpers for tests.
-WORLD_ROOMS = ("common/real_io.py", "server/process.py", "cli/", "testing/", "console/")
+WORLD_ROOMS = ("common/real_io.py", "common/real_worker.py", "server/process.py", "cli/", "testing/", "console/")
 # What starts simulations and measures them runs outside of them.
 OUTSIDE_THE_BOX = ("__main__.py", "bugs.py", "coverage.py")
 BANNED = re.compile(r"raise NotImplementedError|except Exception:\s*pass|\b(TODO|FIXME|XXX)\b")

@@ -17,9 +17,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
-from typing import TypeVar
+from typing import Any, TypeVar
 
-from odradek.common.ports import Buffer, DiskUsage, File
+from odradek.common.ports import Buffer, DiskUsage, File, MakeAnswer, Worker
 
 T = TypeVar("T")
 
@@ -286,6 +286,9 @@ class SimDisk:
         await asyncio.sleep(delay_s / 2)
         return result
 
+    async def start_worker(self, make: MakeAnswer, argument: object, *, bytes_per_second: float) -> Worker:
+        return SimWorker(self, make(self, lambda size_bytes: None, argument))
+
     # -- inside -------------------------------------------------------------------------------------------------
 
     def _inode(self, path: Path) -> Inode:
@@ -313,6 +316,20 @@ class SimDisk:
         for directory in [entry for entry in self._dirs if entry == source or source in entry.parents]:
             del self._dirs[directory]
             self._dirs[target / directory.relative_to(source)] = None
+
+
+class SimWorker:
+    """Answers inline, in simulated time; a crash of the process between two questions is one of the worker too."""
+
+    def __init__(self, disk: SimDisk, answer: Callable[[Any], Any]) -> None:
+        self._disk = disk
+        self._answer = answer
+
+    async def ask(self, question: object) -> Any:
+        return await self._disk.off_loop(lambda: self._answer(question))
+
+    async def close(self) -> None:
+        """Nothing of it is left."""
 
 
 def apply_name(names: dict[Path, Inode], change: NameChange) -> None:

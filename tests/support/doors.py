@@ -55,8 +55,9 @@ class Doors:
         nothing: Any = None
         services = BrokerServices(
             node_id=1, cluster_id="c", settings=nothing, setting_rules=nothing, clock=RealClock(), metrics=Metrics(),
-            publisher=nothing, log_manager=nothing, replicas=nothing, fetch_sessions=nothing, producer_ids=nothing,
-            controller=nothing, quorum=nothing, coordinator=nothing, topic_creator=nothing, routes=routes,
+            publisher=nothing, log_manager=nothing, cleaner=nothing, replicas=nothing, fetch_sessions=nothing,
+            producer_ids=nothing, controller=nothing, quorum=nothing, coordinator=nothing, topic_creator=nothing,
+            routes=routes,
         )  # fmt: skip
         self.dispatcher = Dispatcher(services, limits, connections, routes)
         self.spec = ListenerSpec("PLAINTEXT", "127.0.0.1", 0)

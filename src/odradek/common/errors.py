@@ -221,6 +221,10 @@ class StorageError(OdradekError):
     def __init__(self, log_dir: Path, message: str) -> None:
         super().__init__(f"{log_dir}: {message}")
         self.log_dir = log_dir
+        self.message = message
+
+    def __reduce__(self) -> tuple[type[StorageError], tuple[Path, str]]:
+        return type(self), (self.log_dir, self.message)  # a worker's comes from another process
 
 
 class ConfigError(OdradekError):

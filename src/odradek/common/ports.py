@@ -12,7 +12,7 @@ import ssl
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 
 Buffer = bytes | bytearray | memoryview
 T = TypeVar("T")
@@ -76,6 +76,31 @@ class DiskUsage:
     usable_bytes: int
 
 
+class Worker(Protocol):
+    """Somebody with a disk and a processor of their own, who answers questions one after the other."""
+
+    async def ask(self, question: object) -> Any:
+        """The answer, or what answering raised.
+
+        Raises:
+            WorkerError: the worker is gone.
+        """
+        ...
+
+    async def close(self) -> None:
+        """End it, in the middle of an answer too; what it had open is closed."""
+        ...
+
+
+class WorkerError(Exception):
+    """A worker came to an end that nobody asked for, or failed in a way that it could not tell."""
+
+
+# Called by a worker with each so many bytes read or written: it takes as long as the pace asks.
+Pause = Callable[[int], None]
+MakeAnswer = Callable[["Disk", Pause, Any], Callable[[Any], Any]]
+
+
 class Disk(Protocol):
     """A file system. Names are durable only after `sync_dir` of the directory that holds them."""
 
@@ -127,6 +152,16 @@ class Disk(Protocol):
 
     async def off_loop(self, work: Callable[[], T]) -> T:
         """Run blocking work without stopping the event loop; the simulator runs it inline, on simulated time."""
+        ...
+
+    async def start_worker(self, make: MakeAnswer, argument: object, *, bytes_per_second: float) -> Worker:
+        """Somebody for work that computes much: on a real machine a process, so that the event loop never waits for it.
+
+        Args:
+            make: a function of a module, called once by the worker with its disk, its pause and the argument; it
+                returns what answers the questions. Argument, questions and answers are plain values.
+            bytes_per_second: the pace; the simulator, where answers are given inline, knows none.
+        """
         ...
 
 

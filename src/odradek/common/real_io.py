@@ -13,7 +13,8 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TypeVar
 
-from odradek.common.ports import Buffer, DiskUsage, File, Listener, ProtocolFactory
+from odradek.common.ports import Buffer, DiskUsage, File, Listener, MakeAnswer, ProtocolFactory, Worker
+from odradek.common.real_worker import ProcessWorker
 
 T = TypeVar("T")
 
@@ -159,6 +160,9 @@ class RealDisk:
             # A thread cannot be called back: whoever is cancelled goes on when its files are no longer in use.
             await asyncio.wait([future])
             raise
+
+    async def start_worker(self, make: MakeAnswer, argument: object, *, bytes_per_second: float) -> Worker:
+        return await ProcessWorker.start(make, argument, bytes_per_second=bytes_per_second)
 
     def close(self) -> None:
         """Wait for work under way and end the worker threads."""

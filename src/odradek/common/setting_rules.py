@@ -77,7 +77,6 @@ WITHOUT_MEANING = {
     "share.fetch.purgatory.purge.interval.requests": _PURGATORY,
     "metric.reporters": _REPORTERS,
     "kafka.metrics.reporters": _REPORTERS,
-    "log.cleaner.enable": "as in Kafka 4, topics that ask for compaction are compacted whatever this says",
 }
 
 

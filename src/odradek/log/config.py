@@ -54,6 +54,20 @@ class LogConfig:
     delete_retention_ms: int = option(
         topic_key="delete.retention.ms", default=86_400_000, unit="ms", doc="How long compaction keeps tombstones."
     )
+    min_cleanable_dirty_ratio: float = option(
+        topic_key="min.cleanable.dirty.ratio",
+        default=0.5,
+        doc="Compact a log when so much of it was not compacted before.",
+    )
+    min_compaction_lag_ms: int = option(
+        topic_key="min.compaction.lag.ms", default=0, unit="ms", doc="Leave records alone that are younger."
+    )
+    max_compaction_lag_ms: int = option(
+        topic_key="max.compaction.lag.ms",
+        default=NEVER,
+        unit="ms",
+        doc="Compact a log when a record has waited for so long, however clean the log is.",
+    )
     file_delete_delay_ms: int = option(
         topic_key="file.delete.delay.ms", default=60_000, unit="ms", doc="Remove deleted files so much later."
     )
@@ -127,6 +141,11 @@ class LogConfig:
         """The level of `codec`; None for codecs that have none."""
         levels = {1: self.compression_gzip_level, 3: self.compression_lz4_level, 4: self.compression_zstd_level}
         return levels.get(self.codec) if self.codec is not None else None
+
+    @property
+    def roll_ms(self) -> int:
+        """How old a segment becomes before a new one begins: a record in the active one is not compacted (KIP-354)."""
+        return min(self.segment_ms, self.max_compaction_lag_ms) if self.compacted else self.segment_ms
 
     @property
     def compacted(self) -> bool:

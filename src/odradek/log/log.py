@@ -12,6 +12,7 @@ log's end, then the index: a reader never sees a batch that is not whole. Source
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -78,6 +79,9 @@ class Log(ReadableLog):
         self.producers: ProducerState = loaded.producers
         self.recovery_point = loaded.recovery_point
         self._high_watermark = loaded.log_start_offset
+        self.cleaned_offset = 0  # exclusive: of what lies before, compaction kept each key's last record alone
+        self.on_cleaned_cut: Callable[[], None] = lambda: None
+        self.cut_count = 0
         self._unsynced_snapshots: list[Path] = []
         self.last_flush_ms = 0
         self.is_new = False  # whoever made the directory says so: its name is not durable before the first flush
@@ -100,10 +104,7 @@ class Log(ReadableLog):
     ) -> Log:
         """Load a directory, which must exist; blocks.
 
-        Args:
-            notes: takes one line for each thing that recovery put right.
-        Raises:
-            StorageError: the disk failed.
+        `notes` takes one line for each thing that recovery put right. Raises StorageError.
         """
         try:
             loaded = load_directory(
@@ -133,11 +134,9 @@ class Log(ReadableLog):
     def last_stable_offset(self) -> int:
         """Where read_committed readers stop; recomputed from the open transactions, of which most logs have none."""
         unstable = self.producers.first_unstable_offset(self._high_watermark)
-        return (
-            self._high_watermark
-            if unstable is None
-            else min(max(unstable, self.log_start_offset), self._high_watermark)
-        )
+        if unstable is None:
+            return self._high_watermark
+        return min(max(unstable, self.log_start_offset), self._high_watermark)
 
     @property
     def unflushed_count(self) -> int:
@@ -288,7 +287,7 @@ class Log(ReadableLog):
         first = segment.first_timestamp_ms()
         newest = max(headers[-1].max_timestamp, headers[0].max_timestamp)
         age = newest - first if first is not None and first >= 0 else now_ms - segment.created_ms
-        return age > config.segment_ms - int(self._jitter * min(config.segment_jitter_ms, config.segment_ms))
+        return age > config.roll_ms - int(self._jitter * min(config.segment_jitter_ms, config.roll_ms))
 
     def roll(self, now_ms: int) -> None:
         """Begin a new active segment at the log's end, and keep the producers' state beside it."""
@@ -414,10 +413,31 @@ class Log(ReadableLog):
     def _after_cut(self) -> None:
         end = self.log_end_offset
         self.recovery_point = min(self.recovery_point, end)
+        self.cut_count += 1
+        if self.cleaned_offset > end:
+            self.cleaned_offset = end
+            self.on_cleaned_cut()
         self._high_watermark = min(max(self._high_watermark, self.log_start_offset), end)
         self.epochs.truncate_from_end(end)
         self._write_epochs()
         self.producers = load_producers(self._files.disk, self.directory, self._segments, end, [])
+
+    def replace_segments(self, old: Sequence[Segment], swap: Callable[[], tuple[Segment, list[Path]]]) -> bool:
+        """Put one segment in the place of several closed ones; False, and nothing is done, where they are gone.
+
+        `swap` changes the files, and returns the new segment and the old ones' files, which are to be removed.
+        """
+        end = bisect_right(self._bases, old[-1].base_offset)
+        first = end - len(old)
+        if first < 0 or end == len(self._segments) or self._segments[first:end] != list(old):
+            return False
+        try:
+            fresh, removed = swap()
+        except OSError as error:
+            raise StorageError(self.log_dir, f"{self.directory}: {error}") from error
+        self._segments[first:end], self._bases[first:end] = [fresh], [fresh.base_offset]
+        self._remove_later(removed, self.config.file_delete_delay_ms)
+        return True
 
     def _drop(self, segment: Segment) -> None:
         self._remove_later(segment.mark_deleted(), self.config.file_delete_delay_ms)

@@ -28,6 +28,7 @@ from odradek.log.checkpoints import (
     write_offsets,
     write_topic_id,
 )
+from odradek.log.compaction.offsets import CleanedOffsets
 from odradek.log.config import LogConfig
 from odradek.log.files import FileCache
 from odradek.log.log import Log
@@ -98,6 +99,7 @@ class LogManager:
         self.logs: dict[TopicPartition, Log] = {}
         self.topic_ids: dict[TopicPartition, UUID | None] = {}
         self.notes: list[str] = []
+        self._cleaned = CleanedOffsets(disk)
         self._doomed: list[tuple[int, Path]] = []
         self._renamed_in: dict[Path, None] = {}  # where directories got names that are not durable yet
 
@@ -147,6 +149,7 @@ class LogManager:
         log_dir.checkpointed_recovery = self._read_checkpoint(path / RECOVERY_POINT)
         log_dir.checkpointed_start = self._read_checkpoint(path / LOG_START)
         log_dir.checkpointed_watermark = self._read_checkpoint(path / HIGH_WATERMARK)
+        self._cleaned.load(path, self.notes)
         # From here on the directory changes, so a crash finds it unclean, in the middle of recovery too.
         self.disk.remove(marker)
         self.disk.sync_dir(path)
@@ -216,6 +219,8 @@ class LogManager:
         log.update_high_watermark(log_dir.checkpointed_watermark.get(topic_partition, 0))
         # A crash may have come between making the directory and the first flush.
         log.is_new = not log_dir.clean_shutdown
+        self._cleaned.restore(log)
+        log.on_cleaned_cut = lambda: self._cleaned.forget(topic_partition, log.log_dir, self.logs.values())
         self.logs[topic_partition] = log
         self.topic_ids[topic_partition] = topic_id
         return log
@@ -270,6 +275,7 @@ class LogManager:
             self.delete((topic, partition_id))
         chosen = log_dir or self._emptiest_dir()
         directory = chosen / f"{topic}-{partition_id}"
+        self._cleaned.forget((topic, partition_id), chosen, self.logs.values())
         config = LogConfig.from_overrides(self.base_config, overrides)
         try:
             self.disk.make_dirs(directory)
@@ -433,8 +439,11 @@ class LogManager:
                 )
             )
         disk = self.disk
+        cleaned = [self.cleaned_work(path) for path in self.online_dirs()]
 
         def work() -> None:
+            for write in cleaned:
+                write()
             for path, recovery, start, watermark in pending:
                 try:
                     write_offsets(disk, path / RECOVERY_POINT, recovery)
@@ -445,6 +454,10 @@ class LogManager:
                         raise StorageError(path, f"checkpoints: {error}") from error
 
         return work
+
+    def cleaned_work(self, log_dir: Path) -> Callable[[], None]:
+        """Blocking work that notes how far the logs of a directory were compacted; raises StorageError."""
+        return self._cleaned.work(log_dir, self.logs.values()) or (lambda: None)
 
     def _remove_later(self, paths: list[Path], delay_ms: int) -> None:
         due = self._clock.monotonic_ms() + delay_ms

@@ -7,6 +7,7 @@ that must look at single records come in steps for another thread.
 from __future__ import annotations
 
 from bisect import bisect_right
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -49,6 +50,11 @@ class ReadableLog:
     @property
     def log_dir(self) -> Path:
         return self.directory.parent
+
+    @property
+    def segments(self) -> Sequence[Segment]:
+        """In order; the last is the active one. They change with the next append, roll or cut."""
+        return self._segments
 
     @property
     def segment_starts(self) -> list[int]:

@@ -5,7 +5,8 @@ and the log is cut at the first one that is not whole: nothing behind it was ack
 mark before it is done, so a crash in the middle of it is again an unclean start.
 
 Leftovers have one meaning each: `.deleted` and `.cleaned` files were never, or are no longer, part of the log and go;
-`.swap` files are complete replacements and take their place. Source: Kafka LogLoader.
+`.swap` files are complete replacements and take the place of what they replace (`compaction.swap`).
+Source: Kafka LogLoader.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from pathlib import Path
 
 from odradek.common.ports import Disk, read_file
 from odradek.log.checkpoints import LEADER_EPOCHS, CorruptCheckpointError, read_lines
+from odradek.log.compaction.swap import settle_swap
 from odradek.log.config import NEVER
 from odradek.log.epoch_cache import EpochCache
 from odradek.log.files import FileCache
@@ -112,9 +114,7 @@ def _settle_leftovers(disk: Disk, directory: Path, notes: list[str]) -> None:
         path = directory / name
         if name.endswith((".deleted", ".cleaned", ".tmp")):
             disk.remove(path)
-        elif name.endswith(".swap"):
-            disk.rename(path, path.with_suffix(""))
-            notes.append(f"{directory.name}: {name} takes its place")
+    settle_swap(disk, directory, notes)
 
 
 def _remove_orphans(disk: Disk, directory: Path, bases: set[int]) -> None:

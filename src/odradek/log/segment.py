@@ -74,17 +74,20 @@ def segment_path(directory: Path, base_offset: int, suffix: str) -> Path:
 class Segment:
     """A segment of one log."""
 
-    def __init__(self, files: FileCache, directory: Path, base_offset: int, *, created_ms: int) -> None:
+    def __init__(
+        self, files: FileCache, directory: Path, base_offset: int, *, created_ms: int, suffix: str = ""
+    ) -> None:
+        """`suffix` ends the names of files that are not the log's yet."""
         self._files = files
         self._disk: Disk = files.disk
         self.directory = directory
         self.base_offset = base_offset
         self.created_ms = created_ms
-        self.path = segment_path(directory, base_offset, ".log")
+        self.path = segment_path(directory, base_offset, ".log" + suffix)
         self.size_bytes = 0
-        self.offsets = OffsetIndex(self._disk, segment_path(directory, base_offset, ".index"), base_offset)
-        self.times = TimeIndex(self._disk, segment_path(directory, base_offset, ".timeindex"), base_offset)
-        self.transactions = TransactionIndex(self._disk, segment_path(directory, base_offset, ".txnindex"))
+        self.offsets = OffsetIndex(self._disk, segment_path(directory, base_offset, ".index" + suffix), base_offset)
+        self.times = TimeIndex(self._disk, segment_path(directory, base_offset, ".timeindex" + suffix), base_offset)
+        self.transactions = TransactionIndex(self._disk, segment_path(directory, base_offset, ".txnindex" + suffix))
         self.max_timestamp_ms = -1
         self.max_timestamp_offset = -1
         self._first_timestamp_ms: int | None = None
@@ -372,7 +375,7 @@ class Segment:
             self._see_timestamp(header)
 
     def check_batches(
-        self, *, position: int = 0, expected_offset: int
+        self, *, position: int = 0, expected_offset: int, read_bytes: int = RECOVERY_READ_BYTES
     ) -> Iterator[tuple[int, BatchHeader, bytes] | Damage]:
         """Every batch with its bytes, verified by CRC and order of offsets; a `Damage` is the last item, if any."""
         file = self._files.get(self.path).file
@@ -383,14 +386,14 @@ class Segment:
                 return
             inside = position - start
             if inside + HEADER_BYTES > len(window):
-                window, start, inside = file.read_at(position, RECOVERY_READ_BYTES), position, 0
+                window, start, inside = file.read_at(position, read_bytes), position, 0
             _, size = read_size(window, inside)
             header = BatchHeader.read(window, inside)
             if size < HEADER_BYTES or header.magic != MAGIC or position + size > self.size_bytes:
                 yield Damage(position, f"no whole batch: size {size}, magic {header.magic}")
                 return
             if inside + size > len(window):
-                window, start, inside = file.read_at(position, max(size, RECOVERY_READ_BYTES)), position, 0
+                window, start, inside = file.read_at(position, max(size, read_bytes)), position, 0
             batch = window[inside : inside + size]
             if len(batch) < size or not crc_is_valid(batch, header):
                 yield Damage(position, "the checksum does not match")

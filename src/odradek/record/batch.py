@@ -134,6 +134,11 @@ def with_compression(attributes: int, compression: int) -> int:
     return attributes & ~_COMPRESSION_MASK | compression
 
 
+def with_delete_horizon(attributes: int, *, wanted: bool = True) -> int:
+    """These attributes saying that base_timestamp is a delete horizon, or that it is none (KIP-534)."""
+    return attributes | _DELETE_HORIZON_MASK if wanted else attributes & ~_DELETE_HORIZON_MASK
+
+
 def pack_header(header: BatchHeader) -> bytes:
     """The 61 bytes of a header."""
     return _HEADER.pack(*header)

@@ -145,8 +145,6 @@ class ReplicaManager:
                     may_be_in_sync=self._may_be_in_sync,
                 )
                 self._partitions[key] = partition
-                if log.config.compacted and partition_id == 0:
-                    _log.warning("compaction is not done yet: this topic only grows", topic=topic.name)
             before = (partition.leader_id, partition.leader_epoch)
             partition.update(wanted, now_ms=self._monotonic_ms())
             if before != (partition.leader_id, partition.leader_epoch):

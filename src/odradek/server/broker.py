@@ -31,6 +31,8 @@ from odradek.coordinator.group.config import GroupConfig
 from odradek.coordinator.group.records import GROUP_RECORDS
 from odradek.coordinator.group.service import GroupCoordinator
 from odradek.coordinator.log import PartitionMachineLog
+from odradek.log.compaction.cleaner import Cleaner
+from odradek.log.compaction.config import CleanerConfig
 from odradek.log.config import LogConfig
 from odradek.log.manager import LogManager
 from odradek.metadata.delta import MetadataDelta
@@ -47,6 +49,7 @@ from odradek.raft.snapshot import read_bootstrap
 from odradek.raft.voters import ReplicaKey
 from odradek.replica.config import ReplicaConfig
 from odradek.replica.manager import ReplicaManager
+from odradek.server.cleaning import CleaningJobs
 from odradek.server.connection import Connection
 from odradek.server.context import BrokerServices
 from odradek.server.controller_gateway import ChannelConfig, ControllerGateway
@@ -139,6 +142,7 @@ class Broker:
         if "broker" in settings.roles:
             await self._join(storage)
         self.upkeep.start()
+        self.cleaning.start()
         self._started.append("upkeep")
         self.dispatcher.open_doors("broker")
 
@@ -229,6 +233,7 @@ class Broker:
         settings, clock = self.settings, self._clock
         log_dirs = [Path(name) for name in settings.log_dirs] if "broker" in settings.roles else []
         self.log_manager = LogManager(self._disk, clock, log_dirs, settings.build(LogConfig), self._random)
+        self.cleaner = Cleaner(self._disk, clock, self.log_manager, settings.build(CleanerConfig))
         for directory in self.log_manager.directories:
             directory.directory_id = storage.directory_ids[directory.path]
         self._cordon(settings)
@@ -264,6 +269,7 @@ class Broker:
             metrics=Metrics(),
             publisher=self.publisher,
             log_manager=self.log_manager,
+            cleaner=self.cleaner,
             replicas=self.replicas,
             fetch_sessions=FetchSessionCache(settings.build(FetchSessionConfig), self._random, clock.monotonic_ms),
             producer_ids=ProducerIdBlocks(self.gateway, settings.node_id),
@@ -300,6 +306,7 @@ class Broker:
         self.upkeep = Upkeep(
             settings.build(UpkeepConfig), clock, self._disk, self.log_manager, self.replicas, self.dispatcher
         )
+        self.cleaning = CleaningJobs(self.cleaner, self.replicas.storage_failed)
 
     def _lock_storage(self) -> None:
         self.log_manager.lock_dirs()
@@ -423,6 +430,7 @@ class Broker:
         self._cordon(current)
         self.upkeep.change_config(current.build(UpkeepConfig))
         self.replication.change_settings(current)
+        self.cleaner.config = current.build(CleanerConfig)
 
     def _offline_dirs(self) -> list[UUID]:
         return [each.directory_id for each in self.log_manager.directories if each.offline]
@@ -475,7 +483,7 @@ class Broker:
             return
         steps: list[Callable[[], Awaitable[None]]] = [self.membership.stop, self.replication.stop]
         if "upkeep" in started:
-            steps.append(self.upkeep.stop)
+            steps += [self.cleaning.stop, self.upkeep.stop]
         steps.append(self.dispatcher.close)
         if "logs" in started:
             producer_ids = self.services.producer_ids

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from odradek.common.broker_settings import BrokerSettings
     from odradek.common.metrics import Metrics
     from odradek.common.resource_settings import SettingRules
+    from odradek.log.compaction.cleaner import Cleaner
     from odradek.log.manager import LogManager
     from odradek.protocol.messages.request_header import RequestHeader
     from odradek.raft.driver import RaftDriver
@@ -54,6 +55,7 @@ class BrokerServices:
     metrics: Metrics
     publisher: MetadataPublisher
     log_manager: LogManager
+    cleaner: Cleaner
     replicas: ReplicaManager
     fetch_sessions: FetchSessionCache
     producer_ids: ProducerIdBlocks

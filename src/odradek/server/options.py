@@ -5,6 +5,7 @@ from __future__ import annotations
 from odradek.common.broker_settings import honoured_keys
 from odradek.controller.config import ControllerConfig
 from odradek.coordinator.group.config import GroupConfig
+from odradek.log.compaction.config import CleanerConfig
 from odradek.log.config import LogConfig
 from odradek.raft.config import RaftConfig
 from odradek.replica.config import FetcherConfig, ReplicaConfig
@@ -19,6 +20,7 @@ from odradek.server.upkeep import UpkeepConfig
 CONFIG_CLASSES: tuple[type, ...] = (
     AutoCreateConfig,
     ChannelConfig,
+    CleanerConfig,
     ConnectionConfig,
     ControllerConfig,
     FetcherConfig,

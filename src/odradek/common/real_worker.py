@@ -1,0 +1,138 @@
+"""A process of its own for work that computes much, on this machine's disk.
+
+A thread would do for the disk, but not for the interpreter: whoever computes in Python holds it for milliseconds, and
+the event loop waits. The process is this interpreter again, at low priority. It is asked through its standard input,
+answers on its standard output, and ends when its input does, so that it never outlives its broker, even one that was
+killed: two workers must not write the same files.
+
+Frames are a length (uint32) and a pickle; both ends are ours.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import pickle
+import queue
+import struct
+import sys
+import threading
+import time
+from asyncio.subprocess import PIPE, Process
+from collections.abc import Callable
+from typing import Any, BinaryIO
+
+from odradek.common.ports import MakeAnswer, WorkerError
+
+_LENGTH = struct.Struct(">I")
+NICENESS = 10
+# Sleeping for less would cost more than it holds back.
+MIN_SLEEP_S = 0.01
+
+
+class ProcessWorker:
+    """The parent's side."""
+
+    def __init__(self, process: Process) -> None:
+        self._process = process
+
+    @classmethod
+    async def start(cls, make: MakeAnswer, argument: object, *, bytes_per_second: float) -> ProcessWorker:
+        """Raises OSError where the system starts no process, WorkerError where it ended at once."""
+        environment = {**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
+        process = await asyncio.create_subprocess_exec(
+            sys.executable, "-m", "odradek.common.real_worker", stdin=PIPE, stdout=PIPE, env=environment
+        )
+        worker = cls(process)
+        try:
+            await worker.ask((make, argument, bytes_per_second))
+        except BaseException:
+            await worker.close()
+            raise
+        return worker
+
+    async def ask(self, question: object) -> Any:
+        assert self._process.stdin is not None and self._process.stdout is not None, "both are pipes"
+        data = pickle.dumps(question)
+        try:
+            self._process.stdin.write(_LENGTH.pack(len(data)) + data)
+            await self._process.stdin.drain()
+            (length,) = _LENGTH.unpack(await self._process.stdout.readexactly(_LENGTH.size))
+            answer, error = pickle.loads(await self._process.stdout.readexactly(length))  # noqa: S301 - our own child
+        except (asyncio.IncompleteReadError, ConnectionError) as gone:
+            raise WorkerError(f"the worker ended: {gone}") from None
+        if error is not None:
+            raise error
+        return answer
+
+    async def close(self) -> None:
+        """Kill it: it makes files that nobody counts on before they are asked for."""
+        if self._process.returncode is None:
+            try:
+                self._process.kill()
+            except ProcessLookupError:
+                return
+            await self._process.wait()
+
+
+class Pace:
+    """Holds whoever reads and writes to so many bytes a second."""
+
+    def __init__(self, bytes_per_second: float) -> None:
+        self._rate = bytes_per_second
+        self._start = time.monotonic()
+        self._total = 0
+
+    def pause(self, size_bytes: int) -> None:
+        """So many bytes more; sleeps where that is too early."""
+        self._total += size_bytes
+        ahead_s = self._total / self._rate - (time.monotonic() - self._start)
+        if ahead_s > MIN_SLEEP_S:
+            time.sleep(ahead_s)
+
+
+def _read_questions(source: BinaryIO, questions: queue.Queue[bytes]) -> None:
+    while True:
+        head = source.read(_LENGTH.size)
+        if len(head) < _LENGTH.size:
+            # Nobody is there any more who would take the answer.
+            os._exit(0)
+        questions.put(source.read(_LENGTH.unpack(head)[0]))
+
+
+def _picklable(error: Exception) -> Exception:
+    try:
+        copy = pickle.loads(pickle.dumps(error))  # noqa: S301 - its own bytes
+    except Exception as unfit:
+        return WorkerError(f"{type(error).__name__}: {error} ({unfit})")
+    return error if type(copy) is type(error) else WorkerError(f"{type(error).__name__}: {error}")
+
+
+def main() -> None:
+    """The child's side: the first question says what answers the others."""
+    from odradek.common.real_io import RealDisk
+
+    os.nice(NICENESS)
+    answers = os.fdopen(os.dup(1), "wb")
+    os.dup2(2, 1)  # whatever is printed does not come between frames
+    questions: queue.Queue[bytes] = queue.Queue()
+    threading.Thread(target=_read_questions, args=(sys.stdin.buffer, questions), daemon=True).start()
+    answer: Callable[[Any], Any] | None = None
+    while True:
+        question = pickle.loads(questions.get())  # noqa: S301 - our own parent
+        result, error = None, None
+        try:
+            if answer is None:
+                make, argument, bytes_per_second = question
+                answer = make(RealDisk(), Pace(bytes_per_second).pause, argument)
+            else:
+                result = answer(question)
+        except Exception as failure:
+            error = _picklable(failure)
+        data = pickle.dumps((result, error))
+        answers.write(_LENGTH.pack(len(data)) + data)
+        answers.flush()
+
+
+if __name__ == "__main__":
+    main()

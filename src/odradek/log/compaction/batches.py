@@ -1,0 +1,212 @@
+"""What stays of one batch. A batch of which all stays is given back as it is; offsets and sequences never change.
+
+A batch that loses records keeps its first and last offset, its producer and its sequence; its newest timestamp becomes
+that of the records that stay. A batch that loses all of them goes, or stays empty where something hangs on it: the last
+sequence of a producer, or the end of a segment.
+
+The first cleaning that keeps a tombstone writes into the batch from when on it may go: the base timestamp holds that
+time, attribute bit 6 says so, and timestamp deltas count from there. Source: KIP-534; Kafka MemoryRecords.filterTo.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from odradek.log.compaction.keys import DEAD, TOMBSTONE, KeyTable, record_span
+from odradek.log.compaction.transactions import AbortedData, OpenTransactions
+from odradek.record.batch import (
+    HEADER_BYTES,
+    LOG_OVERHEAD_BYTES,
+    BatchHeader,
+    pack_header,
+    seal,
+    with_compression,
+    with_delete_horizon,
+)
+from odradek.record.compression import compress
+from odradek.record.control import ControlType, control_type
+from odradek.record.reader import read_records, records_bytes
+from odradek.record.varint import read_zigzag, zigzag
+
+Batch = bytes | bytearray
+NO_TIMESTAMP = -1
+
+
+class LastOfProducer(NamedTuple):
+    """A producer's last batch of records (its last offset; -1 where only markers are left), and its epoch."""
+
+    last_offset: int
+    producer_epoch: int
+
+
+class BatchCleaner:
+    """One cleaning: first `learn` each batch of the dirty part in order, then `clean` each of the log in order.
+
+    Args:
+        first_dirty_offset: inclusive; all before was cleaned before.
+        producers: whose last batch must not go.
+        now_ms: wall clock, against which tombstones' times are held.
+    """
+
+    def __init__(
+        self,
+        table: KeyTable,
+        aborted: AbortedData,
+        *,
+        first_dirty_offset: int,
+        producers: Mapping[int, LastOfProducer],
+        now_ms: int,
+        delete_retention_ms: int,
+    ) -> None:
+        self._table = table
+        self._aborted = aborted
+        self._first_dirty_offset = first_dirty_offset
+        self._producers = producers
+        self._now_ms = now_ms
+        self._new_horizon_ms = now_ms + delete_retention_ms
+        self.transactions = OpenTransactions()
+        self._number = 0
+        # Exclusive: what was learned ends there, and nothing behind it is cleaned.
+        self.end_offset = first_dirty_offset
+
+    # -- first pass ---------------------------------------------------------------------------------------------
+
+    def learn(self, header: BatchHeader, batch: bytes) -> bool:
+        """Take in the keys of a batch of the dirty part; False where they would be too many, and the pass ends.
+
+        Raises:
+            ApiError: CORRUPT_MESSAGE, as the batch cannot be read.
+        """
+        if header.is_control or header.record_count == 0 or self._aborted.covers(header):
+            self._table.skip(header.record_count)
+        else:
+            data, position, end = _payload(header, batch)
+            if not self._table.has_room(header.record_count, end - position):
+                return False
+            self._table.learn(data, position, end, header.record_count)
+        self.end_offset = header.last_offset + 1
+        return True
+
+    # -- second pass --------------------------------------------------------------------------------------------
+
+    def clean(self, header: BatchHeader, batch: bytes, *, keep_empty: bool) -> Batch | None:
+        """What stays of a batch: itself, where nothing goes; None, where all does.
+
+        Args:
+            keep_empty: without records the batch stays all the same.
+        Raises:
+            ApiError: CORRUPT_MESSAGE.
+        """
+        if header.last_offset >= self.end_offset:
+            return batch
+        keep_empty = keep_empty or self._is_last_of_producer(header)
+        first = self._number
+        if header.last_offset >= self._first_dirty_offset:
+            self._number += header.record_count
+        if header.is_control:
+            return self._clean_control(header, batch, keep_empty=keep_empty)
+        self.transactions.met(header)
+        if header.record_count == 0:
+            return batch if keep_empty else None
+        if self._aborted.covers(header):
+            return empty_batch(header) if keep_empty else None
+        if header.last_offset >= self._first_dirty_offset:
+            marks = self._table.marks[first : self._number]
+        else:
+            data, position, end = _payload(header, batch)
+            marks = self._table.look_up(data, position, end, header.record_count)
+        return self._keep_marked(header, batch, marks, keep_empty=keep_empty)
+
+    def _is_last_of_producer(self, header: BatchHeader) -> bool:
+        if not header.has_producer_id:
+            return False
+        last = self._producers.get(header.producer_id)
+        if last is None:
+            return False
+        if last.last_offset >= 0:
+            return header.last_offset == last.last_offset
+        return header.is_control and header.producer_epoch == last.producer_epoch
+
+    def _clean_control(self, header: BatchHeader, batch: bytes, *, keep_empty: bool) -> Batch | None:
+        if header.record_count == 0:
+            return batch if keep_empty else None
+        if control_type(read_records(batch, header)[0]) not in (ControlType.ABORT, ControlType.COMMIT):
+            return batch
+        if not self.transactions.ended(header):
+            return batch
+        if not header.has_delete_horizon:
+            return self._rewrite(header, batch, bytes(header.record_count), self._new_horizon_ms)
+        if header.base_timestamp > self._now_ms:
+            return batch
+        return empty_batch(header) if keep_empty else None
+
+    def _keep_marked(self, header: BatchHeader, batch: bytes, marks: bytearray, *, keep_empty: bool) -> Batch | None:
+        tombstones = marks.count(TOMBSTONE)
+        if tombstones and header.has_delete_horizon and header.base_timestamp <= self._now_ms:
+            marks = marks.replace(bytes((TOMBSTONE,)), bytes((DEAD,)))
+            tombstones = 0
+        dead = marks.count(DEAD)
+        if dead == header.record_count:
+            return empty_batch(header) if keep_empty else None
+        horizon_ms = self._new_horizon_ms if tombstones and not header.has_delete_horizon else None
+        if not dead and horizon_ms is None:
+            return batch
+        return self._rewrite(header, batch, marks, horizon_ms)
+
+    def _rewrite(self, header: BatchHeader, batch: bytes, marks: Batch, horizon_ms: int | None) -> bytearray:
+        """The batch without its dead records; with a horizon, all timestamp deltas count from it."""
+        data, position, _ = _payload(header, batch)
+        pieces: list[bytes] = []
+        newest = None
+        shift = 0 if horizon_ms is None else header.base_timestamp - horizon_ms
+        for mark in marks:
+            start = position
+            body, position = record_span(data, start)
+            if mark == DEAD:
+                continue
+            delta, rest = read_zigzag(data, body + 1)
+            newest = delta if newest is None else max(newest, delta)
+            if horizon_ms is None:
+                pieces.append(data[start:position])
+            else:
+                stamp = zigzag(delta + shift)
+                pieces += (zigzag(position - rest + len(stamp) + 1), data[body : body + 1], stamp, data[rest:position])
+        assert newest is not None, "a batch that keeps nothing is not rewritten"
+        payload = b"".join(pieces)
+        packed = compress(header.compression, payload) if header.compression else payload
+        attributes = header.attributes if horizon_ms is None else with_delete_horizon(header.attributes)
+        # With LogAppendTime the header's time is every record's, whichever of them stay.
+        max_timestamp = header.max_timestamp if header.timestamp_type else header.base_timestamp + newest
+        changed = header._replace(
+            batch_length=HEADER_BYTES - LOG_OVERHEAD_BYTES + len(packed),
+            attributes=attributes,
+            base_timestamp=header.base_timestamp if horizon_ms is None else horizon_ms,
+            max_timestamp=max_timestamp,
+            record_count=len(marks) - marks.count(DEAD),
+        )
+        result = bytearray(pack_header(changed))
+        result += packed
+        seal(result)
+        return result
+
+
+def empty_batch(header: BatchHeader) -> bytearray:
+    """A batch's header without its records: its offsets, its producer and sequence, its newest timestamp."""
+    emptied = header._replace(
+        batch_length=HEADER_BYTES - LOG_OVERHEAD_BYTES,
+        attributes=with_compression(with_delete_horizon(header.attributes, wanted=False), 0),
+        base_timestamp=NO_TIMESTAMP,
+        record_count=0,
+    )
+    result = bytearray(pack_header(emptied))
+    seal(result)
+    return result
+
+
+def _payload(header: BatchHeader, batch: bytes) -> tuple[bytes, int, int]:
+    """(bytes that hold the records, where they begin, where they end); nothing is copied that is not compressed."""
+    if header.compression == 0:
+        return batch, HEADER_BYTES, header.size_bytes
+    data = bytes(records_bytes(batch, header))
+    return data, 0, len(data)

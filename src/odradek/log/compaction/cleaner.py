@@ -1,0 +1,253 @@
+"""Which log is cleaned next, and the way of one cleaning: plan, ask the worker, swap, note how far it came.
+
+Nothing is locked. A worker reads closed segments, which do not change; before each swap the log is asked whether it
+still has them as they were. A truncation, a deletion, a log that moved or went offline: then what the worker made is
+thrown away, and the next look begins anew.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from odradek.common.errors import ApiError, ErrorCode, OdradekError, StorageError
+from odradek.common.log_lines import get_logger
+from odradek.common.ports import Clock, Disk, Worker, WorkerError
+from odradek.log.checkpoints import TopicPartition
+from odradek.log.compaction.cleaning import CleanedGroup, CleaningPlan, Learned, start_cleaning
+from odradek.log.compaction.config import CleanerConfig
+from odradek.log.compaction.output import CLEANED
+from odradek.log.compaction.plan import Dirtiness, active_is_overdue, examine, make_plan
+from odradek.log.compaction.swap import swap_in
+from odradek.log.segment import FULL_DISK, Segment
+
+if TYPE_CHECKING:
+    from odradek.log.log import Log
+    from odradek.log.manager import LogManager
+
+_log = get_logger("log.cleaner")
+
+
+@dataclass(slots=True)
+class CleanerCounts:
+    """What the cleaner has done since the start; bytes and records of all cleanings together."""
+
+    cleanings: int = 0
+    given_up: int = 0
+    read_bytes: int = 0
+    written_bytes: int = 0
+    records_read: int = 0
+    records_removed: int = 0
+    last_ms: int = 0
+    longest_ms: int = 0
+    fullest_table: float = 0.0
+
+
+@dataclass(slots=True)
+class Progress:
+    """A cleaning under way: segments groups done, of how many; 0 of 0 while keys are read."""
+
+    dirtiness: Dirtiness
+    groups_done: int = 0
+    groups: int = 0
+
+
+class AbandonedError(Exception):
+    """The log is not what it was when the cleaning began."""
+
+
+class Cleaner:
+    """The cleaner of one broker; several cleanings may be under way at once, of different logs."""
+
+    def __init__(self, disk: Disk, clock: Clock, manager: LogManager, config: CleanerConfig) -> None:
+        self._disk = disk
+        self._clock = clock
+        self._manager = manager
+        self.config = config
+        self.counts = CleanerCounts()
+        self.running: dict[TopicPartition, Progress] = {}
+        # Why a log is left alone: until the next start, or until another log takes its name.
+        self.uncleanable: dict[TopicPartition, tuple[Log, str]] = {}
+        self._has_no_space = False
+
+    # -- choosing -----------------------------------------------------------------------------------------------
+
+    def examine(self, log: Log) -> Dirtiness:
+        """How dirty a log is. Raises StorageError."""
+        try:
+            return examine(log, self._clock.now_ms())
+        except OSError as error:
+            raise StorageError(log.log_dir, f"{log.directory}: {error}") from error
+
+    def reason_uncleanable(self, log: Log) -> str:
+        """Why a log is left alone, "" where it is not."""
+        found = self.uncleanable.get(log.topic_partition)
+        return found[1] if found is not None and found[0] is log else ""
+
+    def dirtiest(self) -> tuple[Log, Dirtiness] | None:
+        """The log that is dirtiest among those that are due. Raises StorageError."""
+        best: tuple[Log, Dirtiness] | None = None
+        for key, log in self._manager.logs.items():
+            if not log.config.compacted or key in self.running or self.reason_uncleanable(log):
+                continue
+            dirtiness = self.examine(log)
+            if dirtiness.is_due(log) and (best is None or dirtiness.ratio > best[1].ratio):
+                best = log, dirtiness
+        return best
+
+    def roll_overdue(self) -> None:
+        """Close active segments whose oldest record has waited for max.compaction.lag.ms (KIP-354).
+
+        Raises:
+            StorageError.
+        """
+        now_ms = self._clock.now_ms()
+        for log in list(self._manager.logs.values()):
+            if not log.config.compacted:
+                continue
+            try:
+                if active_is_overdue(log, now_ms):
+                    log.roll(now_ms)
+            except OSError as error:
+                raise StorageError(log.log_dir, f"{log.directory}: {error}") from error
+
+    # -- cleaning -----------------------------------------------------------------------------------------------
+
+    async def clean_dirtiest(self) -> bool:
+        """Clean one log, where one is due; returns whether another may be, at once.
+
+        Raises:
+            StorageError: its directory must go offline.
+        """
+        self.roll_overdue()
+        found = self.dirtiest()
+        if found is None:
+            return False
+        log, dirtiness = found
+        key = log.topic_partition
+        self.running[key] = Progress(dirtiness)
+        begun_ms = self._clock.monotonic_ms()
+        try:
+            await self._clean(log, dirtiness)
+        except AbandonedError:
+            self.counts.given_up += 1
+            return True
+        except (ApiError, WorkerError, FileNotFoundError) as error:
+            return self._failed(log, error)
+        except OSError as error:
+            if not self._is_current(log):
+                return True
+            if error.errno in FULL_DISK:
+                return self._full(log)
+            raise StorageError(log.log_dir, f"{log.directory}: {error}") from error
+        finally:
+            del self.running[key]
+        self._has_no_space = False
+        counts = self.counts
+        counts.cleanings += 1
+        counts.last_ms = self._clock.monotonic_ms() - begun_ms
+        counts.longest_ms = max(counts.longest_ms, counts.last_ms)
+        return True
+
+    def _failed(self, log: Log, error: Exception) -> bool:
+        if not self._is_current(log):
+            return True
+        if isinstance(error, ApiError) and error.code is ErrorCode.KAFKA_STORAGE_ERROR:
+            return self._full(log)
+        self.uncleanable[log.topic_partition] = log, str(error)
+        _log.error(
+            "a log cannot be compacted: it is left as it is until the next start",
+            log=log.directory.name,
+            reason=str(error),
+        )
+        return True
+
+    def _full(self, log: Log) -> bool:
+        """No space: another look may find some. Said once for as long as it lasts."""
+        if not self._has_no_space:
+            self._has_no_space = True
+            _log.warning("no space on the disk to compact into; trying again", log=log.directory.name)
+        return False
+
+    def _is_current(self, log: Log) -> bool:
+        return self._manager.logs.get(log.topic_partition) is log
+
+    async def _clean(self, log: Log, dirtiness: Dirtiness) -> None:
+        plan = make_plan(log, dirtiness, self.config, self._clock.now_ms())
+        segments, cuts = list(log.segments[: len(plan.segments)]), log.cut_count
+
+        def check(left: Sequence[Segment]) -> None:
+            is_whole = {id(segment) for segment in left} <= {id(segment) for segment in log.segments}
+            if not (is_whole and self._is_current(log) and log.cut_count == cuts and log.config.compacted):
+                raise AbandonedError
+
+        async def ask(question: int | None, left: Sequence[Segment]) -> Any:
+            try:
+                answer = await worker.ask(question)
+            except (OSError, OdradekError):
+                check(left)  # the worker's files went, or changed under it
+                raise
+            check(left)
+            return answer
+
+        async with self._worker(log, plan) as worker:
+            check(segments)
+            learned: Learned = await ask(None, segments)
+            progress = self.running[log.topic_partition]
+            progress.groups = len(learned.groups)
+            self._count_learned(learned, plan)
+            first = 0
+            for number, count in enumerate(learned.groups):
+                group: CleanedGroup = await ask(number, segments[first:])
+                if group.is_changed:
+                    self._swap(log, segments[first : first + count])
+                self._count_group(group)
+                first += count
+                progress.groups_done += 1
+        log.cleaned_offset = learned.end_offset
+        directory = log.directory
+        await self._disk.off_loop(lambda: self._disk.sync_dir(directory))
+        await self._disk.off_loop(self._manager.cleaned_work(log.log_dir))
+
+    def _swap(self, log: Log, old: list[Segment]) -> None:
+        if not log.replace_segments(old, lambda: swap_in(self._manager.files, log.directory, old)):
+            raise AbandonedError
+
+    @asynccontextmanager
+    async def _worker(self, log: Log, plan: CleaningPlan) -> AsyncIterator[Worker]:
+        worker = await self._disk.start_worker(start_cleaning, plan, bytes_per_second=self.config.pace_bytes_per_second)
+        is_done = False
+        try:
+            yield worker
+            is_done = True
+        finally:
+            await worker.close()
+            if not is_done:
+                await self._disk.off_loop(self._removal(log))
+
+    def _removal(self, log: Log) -> Callable[[], None]:
+        """Work that removes what a cleaning leaves that was given up; what stays is removed at the next start."""
+        disk, directory = self._disk, log.directory
+
+        def work() -> None:
+            try:
+                for name in disk.list_dir(directory):
+                    if name.endswith(CLEANED):
+                        disk.remove(directory / name)
+            except OSError as error:
+                _log.debug("files of a cleaning that was given up stay", log=directory.name, reason=str(error))
+
+        return work
+
+    def _count_learned(self, learned: Learned, plan: CleaningPlan) -> None:
+        self.counts.read_bytes += learned.read_bytes
+        self.counts.fullest_table = max(self.counts.fullest_table, learned.table_bytes / max(1, plan.table_bytes))
+
+    def _count_group(self, group: CleanedGroup) -> None:
+        counts = self.counts
+        counts.read_bytes += group.read_bytes
+        counts.written_bytes += group.written_bytes
+        counts.records_read += group.records_before
+        counts.records_removed += group.records_before - group.records_after

@@ -1,0 +1,172 @@
+"""Records' keys, found without decoding the records: the one loop of compaction that runs for every record.
+
+A record is: length, attributes (one byte), timestamp delta, offset delta, key length and key, value length and value,
+headers; numbers are zigzag varints. Only the key is cut out, and of the value only its absence is looked at. What is
+found is one mark a record: it stays, its key comes again later, or it is a tombstone.
+
+Keys are held as they are, not as digests: two keys are never taken for one, and nothing is hashed by us.
+"""
+
+from __future__ import annotations
+
+from odradek.common.errors import ApiError, ErrorCode
+from odradek.record.varint import read_zigzag
+
+# Marks of records.
+LIVE = 0
+DEAD = 1
+TOMBSTONE = 2
+# What a key costs beside its bytes, measured on CPython 3.11: the bytes object, the number, the dict's place for both.
+ENTRY_BYTES = 144
+
+
+class KeyTable:
+    """The keys of a log's dirty part, each with the number of the last record that has it.
+
+    Records are numbered as they come, from 0, so that gaps between offsets cost nothing.
+
+    Args:
+        budget_bytes: what the table may take; it holds at least one batch, however large that is.
+    """
+
+    def __init__(self, budget_bytes: int) -> None:
+        self._budget_bytes = budget_bytes
+        self._last: dict[bytes, int] = {}
+        self._key_bytes = 0
+        self.marks = bytearray()
+
+    def __len__(self) -> int:
+        return len(self._last)
+
+    @property
+    def used_bytes(self) -> int:
+        """An estimate."""
+        return len(self._last) * ENTRY_BYTES + self._key_bytes + len(self.marks)
+
+    def has_room(self, record_count: int, payload_bytes: int) -> bool:
+        """Whether so many records, were all their keys new, would fit."""
+        if not self.marks:
+            return True
+        return self.used_bytes + record_count * (ENTRY_BYTES + 1) + payload_bytes <= self._budget_bytes
+
+    def skip(self, record_count: int) -> None:
+        """Records whose keys do not count: aborted ones and markers."""
+        self.marks += bytes(record_count)
+
+    def learn(self, data: bytes, position: int, end: int, record_count: int) -> None:
+        """Take in the keys of one batch: each record before with such a key is dead.
+
+        Args:
+            data: holds the batch's records, decompressed, from `position` to `end`.
+        Raises:
+            ApiError: CORRUPT_MESSAGE where the bytes are not so many records.
+        """
+        first = len(self.marks)
+        self.marks += bytes(record_count)
+        marks, last, known_bytes = self.marks, self._last, 0
+        get = last.get
+        try:
+            for number in range(first, first + record_count):
+                size = data[position]
+                position += 1
+                if size >= 0x80:
+                    size, position = _longer(data, position, size)
+                following = position + (size >> 1)
+                position += 1
+                while data[position] >= 0x80:
+                    position += 1
+                position += 1
+                while data[position] >= 0x80:
+                    position += 1
+                position += 1
+                length = data[position]
+                position += 1
+                if length >= 0x80:
+                    length, position = _longer(data, position, length)
+                if length & 1:
+                    # Without a key nothing says what would replace it; Kafka drops such records too.
+                    marks[number] = DEAD
+                    position = following
+                    continue
+                value = position + (length >> 1)
+                if value >= following:
+                    raise _malformed(number - first)
+                key = data[position:value]
+                older = get(key)
+                if older is None:
+                    known_bytes += length >> 1
+                else:
+                    marks[older] = DEAD
+                last[key] = number
+                if data[value] == 1:
+                    marks[number] = TOMBSTONE
+                position = following
+        except IndexError:
+            raise _malformed(record_count) from None
+        if position != end:
+            raise _malformed(record_count)
+        self._key_bytes += known_bytes
+
+    def look_up(self, data: bytes, position: int, end: int, record_count: int) -> bytearray:
+        """The marks of a batch that lies before everything that was learned; arguments and errors as `learn`."""
+        marks = bytearray(record_count)
+        last = self._last
+        try:
+            for number in range(record_count):
+                size = data[position]
+                position += 1
+                if size >= 0x80:
+                    size, position = _longer(data, position, size)
+                following = position + (size >> 1)
+                position += 1
+                while data[position] >= 0x80:
+                    position += 1
+                position += 1
+                while data[position] >= 0x80:
+                    position += 1
+                position += 1
+                length = data[position]
+                position += 1
+                if length >= 0x80:
+                    length, position = _longer(data, position, length)
+                if length & 1:
+                    marks[number] = DEAD
+                    position = following
+                    continue
+                value = position + (length >> 1)
+                if value >= following:
+                    raise _malformed(number)
+                if data[position:value] in last:
+                    marks[number] = DEAD
+                elif data[value] == 1:
+                    marks[number] = TOMBSTONE
+                position = following
+        except IndexError:
+            raise _malformed(record_count) from None
+        if position != end:
+            raise _malformed(record_count)
+        return marks
+
+
+def _longer(data: bytes, position: int, byte: int) -> tuple[int, int]:
+    """The rest of a varint of several bytes, still zigzag, and the position behind it."""
+    value, shift = byte & 0x7F, 7
+    while True:
+        byte = data[position]
+        position += 1
+        value |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            return value, position
+        shift += 7
+        if shift > 63:
+            raise _malformed(0)
+
+
+def record_span(data: bytes, position: int) -> tuple[int, int]:
+    """(where a record's body begins, where the record ends) for the record at `position`."""
+    length, body = read_zigzag(data, position)
+    return body, body + length
+
+
+def _malformed(number: int) -> ApiError:
+    return ApiError(ErrorCode.CORRUPT_MESSAGE, f"record {number} of the batch is malformed")

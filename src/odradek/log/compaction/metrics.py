@@ -1,0 +1,66 @@
+"""What the cleaner tells of itself and of the logs that it looks after."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from odradek.common.errors import StorageError
+from odradek.common.metrics import Family, Sample
+
+if TYPE_CHECKING:
+    from odradek.log.compaction.cleaner import Cleaner
+    from odradek.log.compaction.plan import Dirtiness
+    from odradek.log.log import Log
+
+
+def cleaner_families(cleaner: Cleaner, logs: list[Log]) -> Iterator[Family]:
+    """The cleaner's metrics; `logs` are all of the broker."""
+    counts = cleaner.counts
+    counter, gauge = Family.counter, Family.gauge
+    yield counter("odradek_cleaner_runs", "Cleanings that were carried out.", counts.cleanings)
+    yield counter("odradek_cleaner_runs_given_up", "Cleanings whose log changed under them.", counts.given_up)
+    yield counter("odradek_cleaner_read_bytes", "Bytes that cleanings read.", counts.read_bytes)
+    yield counter("odradek_cleaner_written_bytes", "Bytes that cleanings wrote.", counts.written_bytes)
+    yield counter("odradek_cleaner_records", "Records that cleanings looked at.", counts.records_read)
+    yield counter("odradek_cleaner_records_removed", "Records that cleanings removed.", counts.records_removed)
+    yield gauge("odradek_cleaner_last_ms", "How long the last cleaning took.", counts.last_ms)
+    yield gauge("odradek_cleaner_longest_ms", "How long the longest cleaning took.", counts.longest_ms)
+    yield gauge("odradek_cleaner_fullest_table", "How full the memory for keys became, 0 to 1.", counts.fullest_table)
+    yield gauge("odradek_cleaner_running", "Cleanings under way.", len(cleaner.running))
+    examined = list(_examined(cleaner, logs))
+    overdue_ms = max((dirtiness.overdue_ms for _, dirtiness in examined), default=0)
+    yield gauge("odradek_cleaner_overdue_ms", "How late the log is that should have been cleaned first.", overdue_ms)
+    uncleanable = [log for log, _ in examined if cleaner.reason_uncleanable(log)]
+    yield gauge("odradek_cleaner_uncleanable_logs", "Logs that cannot be cleaned.", len(uncleanable))
+    labelled = [
+        ((("topic", log.topic_partition[0]), ("partition", str(log.topic_partition[1]))), log, dirtiness)
+        for log, dirtiness in examined
+    ]
+    yield Family(
+        "odradek_log_cleaned_offset",
+        "gauge",
+        "Up to where a log is compacted.",
+        tuple(Sample(log.cleaned_offset, labels) for labels, log, _ in labelled),
+    )
+    yield Family(
+        "odradek_log_dirty_ratio",
+        "gauge",
+        "The part of a log's cleanable bytes that is not compacted, 0 to 1.",
+        tuple(Sample(dirtiness.ratio, labels) for labels, _, dirtiness in labelled),
+    )
+    yield Family(
+        "odradek_log_dirty_bytes",
+        "gauge",
+        "Bytes of a log that the next cleaning reads keys of.",
+        tuple(Sample(dirtiness.dirty_bytes, labels) for labels, _, dirtiness in labelled),
+    )
+
+
+def _examined(cleaner: Cleaner, logs: list[Log]) -> Iterator[tuple[Log, Dirtiness]]:
+    for log in logs:
+        if log.config.compacted:
+            try:
+                yield log, cleaner.examine(log)
+            except StorageError:
+                continue  # its directory is on its way offline: whoever writes to it says so

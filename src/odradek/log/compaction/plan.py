@@ -1,0 +1,130 @@
+"""How dirty a log is, and what a cleaning of it covers. Pure.
+
+A log's clean part ends at its cleaned offset. Behind it lies what may be cleaned: closed segments, wholly below the
+last stable offset, so that nobody's transaction is open in them, wholly durable, as old as min.compaction.lag.ms asks.
+
+That they are durable is our rule, not Kafka's: what is dropped is replaced by something newer, which a loss of power
+must not take after the older is gone.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import pairwise
+
+from odradek.log.compaction.batches import LastOfProducer
+from odradek.log.compaction.cleaning import CleaningPlan, SegmentPlan
+from odradek.log.compaction.config import CleanerConfig
+from odradek.log.config import NEVER
+from odradek.log.log import Log
+from odradek.log.search import find_aborted
+from odradek.log.segment import Segment
+
+
+@dataclass(frozen=True, slots=True)
+class Dirtiness:
+    """What a cleaning of a log would find.
+
+    Attributes:
+        first_dirty_offset: inclusive; end_offset: exclusive, of what may be cleaned.
+        clean_bytes, dirty_bytes: of the segments before and behind the first dirty offset, up to the end offset.
+        overdue_ms: for how long the oldest dirty record has been waiting past max.compaction.lag.ms; 0 where it is not.
+    """
+
+    first_dirty_offset: int
+    end_offset: int
+    clean_bytes: int
+    dirty_bytes: int
+    overdue_ms: int = 0
+
+    @property
+    def ratio(self) -> float:
+        """Of dirty bytes to all bytes that may be cleaned, 0 to 1."""
+        total = self.clean_bytes + self.dirty_bytes
+        return self.dirty_bytes / total if total else 0.0
+
+    def is_due(self, log: Log) -> bool:
+        """Whether the log is dirty enough, or has waited for too long."""
+        return self.dirty_bytes > 0 and (self.overdue_ms > 0 or self.ratio > log.config.min_cleanable_dirty_ratio)
+
+
+def cleanable_end(log: Log, first_dirty_offset: int, now_ms: int) -> int:
+    """Up to where (exclusive) closed segments may be cleaned. Raises OSError, where timestamps must be read."""
+    limit = min(log.last_stable_offset, log.recovery_point)
+    lag_ms = log.config.min_compaction_lag_ms
+    segments = log.segments
+    end = segments[0].base_offset
+    for segment, following in pairwise(segments):
+        if following.base_offset > limit:
+            break
+        if lag_ms > 0 and following.base_offset > first_dirty_offset and _newest_ms(segment) > now_ms - lag_ms:
+            break
+        end = following.base_offset
+    return end
+
+
+def examine(log: Log, now_ms: int) -> Dirtiness:
+    """How dirty a log is. Raises OSError."""
+    first = log.cleaned_offset
+    if not log.log_start_offset <= first <= log.log_end_offset:
+        first = log.log_start_offset
+    end = cleanable_end(log, first, now_ms)
+    clean = dirty = overdue_ms = 0
+    for segment, following in pairwise(log.segments):
+        if following.base_offset > end:
+            break
+        if following.base_offset <= first:
+            clean += segment.size_bytes
+            continue
+        dirty += segment.size_bytes
+        if not overdue_ms:
+            overdue_ms = _overdue_ms(log, segment, now_ms)
+    return Dirtiness(first, end, clean, dirty, overdue_ms)
+
+
+def active_is_overdue(log: Log, now_ms: int) -> bool:
+    """Whether the active segment must be closed for its oldest record to be compacted in time. Raises OSError."""
+    active = log.segments[-1]
+    return active.size_bytes > 0 and _overdue_ms(log, active, now_ms) > 0
+
+
+def _overdue_ms(log: Log, segment: Segment, now_ms: int) -> int:
+    lag_ms = log.config.max_compaction_lag_ms
+    if lag_ms >= NEVER or lag_ms <= 0:
+        return 0
+    first_ms = segment.first_timestamp_ms()
+    return max(0, now_ms - first_ms - lag_ms) if first_ms is not None and first_ms >= 0 else 0
+
+
+def _newest_ms(segment: Segment) -> int:
+    segment.load_indexes()
+    return segment.max_timestamp_ms if segment.max_timestamp_ms >= 0 else segment.created_ms
+
+
+def make_plan(log: Log, dirtiness: Dirtiness, config: CleanerConfig, now_ms: int) -> CleaningPlan:
+    """What one cleaning covers. Raises OSError."""
+    segments, end = log.segments, dirtiness.end_offset
+    count = sum(following.base_offset <= end for following in segments[1:])
+    plans = [
+        SegmentPlan(segment.base_offset, following.base_offset, segment.size_bytes)
+        for segment, following in pairwise(segments[: count + 1])
+    ]
+    producers = {
+        entry.producer_id: LastOfProducer(entry.last_offset, entry.producer_epoch)
+        for entry in log.active_producers()
+        if entry.last_offset < end
+    }
+    return CleaningPlan(
+        directory=log.directory,
+        segments=tuple(plans),
+        first_dirty_offset=dirtiness.first_dirty_offset,
+        aborted=tuple(find_aborted(segments, count, 0, end)),
+        producers=producers,
+        now_ms=now_ms,
+        delete_retention_ms=log.config.delete_retention_ms,
+        segment_bytes=log.config.segment_bytes,
+        segment_index_bytes=log.config.segment_index_bytes,
+        index_interval_bytes=log.config.index_interval_bytes,
+        table_bytes=config.table_bytes,
+        read_bytes=config.read_bytes,
+    )
