@@ -1,0 +1,240 @@
+"""Nodes of a cluster as processes of their own: to be killed with -9, stopped, paused and started again."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import socket
+import struct
+import subprocess
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from odradek.common.errors import OdradekError
+from odradek.common.real_io import RealDisk
+from odradek.testing.layout import HOST, NodePlan, bootstrap_servers, format_cluster, plan_cluster
+
+START_TIMEOUT_S = 60.0
+STOP_TIMEOUT_S = 30.0
+POLL_S = 0.02
+LOG_TAIL_CHARS = 4000
+# ApiVersions, version 0: key 18, version 0, correlation id 1, no client id. A node answers it when it serves.
+_ARE_YOU_THERE = struct.pack(">ihhih", 10, 18, 0, 1, -1)
+
+
+class NodeFailedError(OdradekError):
+    """A node did not start or stop; the text has the end of its log."""
+
+
+class NodeProcess:
+    """One node in a process of its own, over a directory that outlives it."""
+
+    def __init__(self, plan: NodePlan) -> None:
+        self.plan = plan
+        self.output = plan.directory / "node.log"
+        self.process: subprocess.Popen[bytes] | None = None
+        self.paused = False
+
+    @property
+    def node_id(self) -> int:
+        return self.plan.node_id
+
+    @property
+    def bootstrap(self) -> str:
+        """Where clients find this broker."""
+        return f"{HOST}:{self.plan.port}"
+
+    @property
+    def pid(self) -> int:
+        assert self.process is not None, f"node {self.node_id} does not run"
+        return self.process.pid
+
+    @property
+    def running(self) -> bool:
+        """Whether the process lives, paused or not."""
+        return self.process is not None and self.process.poll() is None
+
+    def launch(self) -> None:
+        """Start the process and do not wait for it."""
+        assert not self.running, f"node {self.node_id} runs already"
+        command = [sys.executable, "-m", "odradek", "broker", "--config", str(self.plan.config)]
+        environment = {**os.environ, "PYTHONUNBUFFERED": "1"}
+        with self.output.open("ab") as output:
+            # A group of its own: Ctrl-C in a terminal reaches us alone, and we stop the nodes in good order.
+            self.process = subprocess.Popen(  # noqa: S603 - our own interpreter and module
+                command,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                stdin=subprocess.DEVNULL,
+                env=environment,
+                process_group=0,
+            )
+        self.paused = False
+
+    def start(self) -> Self:
+        """Start the process and wait until it serves. Raises NodeFailedError."""
+        self.launch()
+        self.await_ready()
+        return self
+
+    def await_ready(self, timeout_s: float = START_TIMEOUT_S) -> None:
+        """Wait until the node serves. Raises NodeFailedError where it ends or takes too long."""
+        deadline = time.monotonic() + timeout_s
+        while time.monotonic() < deadline:
+            if not self.running:
+                raise NodeFailedError(f"node {self.node_id} ended at start:\n{self.log_text()[-LOG_TAIL_CHARS:]}")
+            if self.serves(max(0.1, min(1.0, deadline - time.monotonic()))):
+                return
+            time.sleep(POLL_S)
+        raise NodeFailedError(
+            f"node {self.node_id} did not serve within {timeout_s:g} s:\n{self.log_text()[-LOG_TAIL_CHARS:]}"
+        )
+
+    def serves(self, timeout_s: float = 1.0) -> bool:
+        """Whether the node answers a request now."""
+        try:
+            with socket.create_connection((HOST, self.plan.port or self.plan.controller_port), timeout_s) as sock:
+                sock.settimeout(timeout_s)
+                sock.sendall(_ARE_YOU_THERE)
+                return bool(sock.recv(1))
+        except OSError:
+            return False
+
+    def stop(self) -> int:
+        """Ask for a clean stop and wait for it; returns the exit code. Raises NodeFailedError."""
+        return self._end(signal.SIGTERM)
+
+    def kill(self) -> int:
+        """kill -9: no handler of the process runs."""
+        return self._end(signal.SIGKILL)
+
+    def restart(self) -> Self:
+        """Stop cleanly, or start again what does not run; returns when it serves. Raises NodeFailedError."""
+        if self.running:
+            self.stop()
+        return self.start()
+
+    def pause(self) -> None:
+        """Let the process stand still; its sockets stay open, as those of a host that hangs."""
+        os.kill(self.pid, signal.SIGSTOP)
+        self.paused = True
+
+    def resume(self) -> None:
+        """Let a paused process go on."""
+        os.kill(self.pid, signal.SIGCONT)
+        self.paused = False
+
+    def log_text(self) -> str:
+        """All that the process has printed, over all its starts."""
+        return self.output.read_text(errors="replace") if self.output.exists() else ""
+
+    def _end(self, how: signal.Signals) -> int:
+        process = self.process
+        assert process is not None, f"node {self.node_id} does not run"
+        if self.paused and how is not signal.SIGKILL:
+            self.resume()
+        self.process = None
+        process.send_signal(how)
+        try:
+            return process.wait(timeout=STOP_TIMEOUT_S)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+            raise NodeFailedError(
+                f"node {self.node_id} did not stop in {STOP_TIMEOUT_S:g} s:\n{self.log_text()[-LOG_TAIL_CHARS:]}"
+            ) from None
+
+
+class ProcessCluster:
+    """A cluster of real processes on this machine. Use it with `with`, or call `start` and `stop`."""
+
+    def __init__(
+        self,
+        directory: Path,
+        *,
+        brokers: int = 3,
+        controllers: int = 0,
+        racks: Sequence[str] = (),
+        settings: Mapping[str, object] | None = None,
+        first_port: int = 0,
+    ) -> None:
+        """See `plan_cluster`; formatting happens here. Raises ConfigError."""
+        self.plans = plan_cluster(
+            directory,
+            brokers=brokers,
+            controllers=controllers,
+            racks=racks,
+            settings=settings,
+            first_port=first_port,
+        )
+        disk = RealDisk()
+        try:
+            self.cluster_id = format_cluster(disk, self.plans, now_ms=time.time_ns() // 1_000_000)
+        finally:
+            disk.close()
+        self.nodes = {plan.node_id: NodeProcess(plan) for plan in self.plans}
+
+    def __getitem__(self, node_id: int) -> NodeProcess:
+        return self.nodes[node_id]
+
+    @property
+    def bootstrap_servers(self) -> str:
+        """What clients take as bootstrap.servers: all brokers."""
+        return bootstrap_servers(self.plans)
+
+    @property
+    def brokers(self) -> list[NodeProcess]:
+        return [node for node in self.nodes.values() if node.plan.is_broker]
+
+    @property
+    def controllers(self) -> list[NodeProcess]:
+        return [node for node in self.nodes.values() if node.plan.controller_port]
+
+    def start(self) -> Self:
+        """Start all nodes at once and wait until they serve. Raises NodeFailedError."""
+        try:
+            for node in self.nodes.values():
+                node.launch()
+            for node in self.nodes.values():
+                node.await_ready()
+        except BaseException:
+            self.kill()
+            raise
+        return self
+
+    def stop(self) -> None:
+        """Stop all that runs, in good order: brokers before dedicated controllers. Raises NodeFailedError."""
+        failures = []
+        for only_controllers in (False, True):
+            group = [each for each in self.nodes.values() if each.running and each.plan.is_broker != only_controllers]
+            for node in group:
+                if node.paused:
+                    node.resume()
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(node.pid, signal.SIGTERM)
+            for node in group:
+                try:
+                    node.stop()
+                except NodeFailedError as error:
+                    failures.append(error)
+        if failures:
+            raise failures[0]
+
+    def kill(self) -> None:
+        """kill -9 of all that runs."""
+        for node in self.nodes.values():
+            if node.running:
+                node.kill()
+
+    def __enter__(self) -> Self:
+        return self.start()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()
