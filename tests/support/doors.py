@@ -56,8 +56,8 @@ class Doors:
         services = BrokerServices(
             node_id=1, cluster_id="c", settings=nothing, setting_rules=nothing, clock=RealClock(), metrics=Metrics(),
             publisher=nothing, log_manager=nothing, cleaner=nothing, replicas=nothing, fetch_sessions=nothing,
-            producer_ids=nothing, controller=nothing, quorum=nothing, coordinator=nothing, topic_creator=nothing,
-            routes=routes,
+            producer_ids=nothing, controller=nothing, quorum=nothing, coordinator=nothing, liveness=None,
+            topic_creator=nothing, routes=routes,
         )  # fmt: skip
         self.dispatcher = Dispatcher(services, limits, connections, routes)
         self.spec = ListenerSpec("PLAINTEXT", "127.0.0.1", 0)

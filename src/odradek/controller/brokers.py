@@ -269,6 +269,23 @@ class Brokers:
         records.extend(self._partitions.broker_leaves(broker.broker_id))
         return records
 
+    def fence_dead(self, broker_id: int, broker_epoch: int) -> Result[Any, None]:
+        """Fence a broker without waiting for its session to run out.
+
+        Raises:
+            ApiError: BROKER_ID_NOT_REGISTERED, STALE_BROKER_EPOCH: it is back already.
+        """
+        broker = self.check_epoch(broker_id, broker_epoch)
+        return Result([] if broker.fenced else self.fence(broker), None, atomic=False)
+
+    def unheard(self) -> list[tuple[int, int]]:
+        """Brokers that count as serving and have sent no heartbeat since this controller leads: (id, epoch)."""
+        return [
+            (broker.broker_id, broker.broker_epoch)
+            for broker in self._state.brokers.values()
+            if not broker.fenced and ((heard := self.heard.get(broker.broker_id)) is None or heard.metadata_offset < 0)
+        ]
+
     def fence_silent(self, now_ms: int) -> Result[Any, int | None]:
         """Fence the broker that has been silent for longest, if for longer than a session; returns its id."""
         silent = [

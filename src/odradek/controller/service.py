@@ -89,11 +89,13 @@ class ControllerService:
         *,
         cluster_id: str,
         bootstrap: Sequence[Any] = (),
+        on_active: Callable[[], None] = lambda: None,
         on_failed: Callable[[BaseException], None] = lambda error: None,
     ) -> None:
         """
         Args:
             bootstrap: records of `bootstrap.checkpoint`, see `raft.snapshot.read_bootstrap`.
+            on_active: told when this node has begun to serve as the active controller.
             on_failed: told when the metadata log is lost or contradicts itself: the node must stop.
         """
         self._clock = clock
@@ -102,6 +104,7 @@ class ControllerService:
         self._schema = schema
         self._cluster_id = cluster_id
         self._bootstrap = bootstrap
+        self._on_active = on_active
         self._on_failed = on_failed
         self._driver: RaftDriver | None = None
         self._machine: ControllerMachine | None = None
@@ -180,6 +183,7 @@ class ControllerService:
             self._on_failed(error)
             return
         self._ready.set()
+        self._on_active()
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self._fence_the_silent(machine, runtime))
             tasks.create_task(self._balance_leaders(machine, runtime))
@@ -303,6 +307,14 @@ class ControllerService:
         return await runtime.run(
             lambda: machine.brokers.heartbeat(request, runtime.next_offset, self._clock.monotonic_ms())
         )
+
+    async def fence_dead(self, broker_id: int, broker_epoch: int) -> None:
+        """Fence a broker whose process is known to be gone. Raises as `Brokers.fence_dead`, and NOT_CONTROLLER."""
+        await self._run(lambda machine: machine.brokers.fence_dead(broker_id, broker_epoch))
+
+    def unheard_brokers(self) -> list[tuple[int, int]]:
+        """Brokers that serve and have sent no heartbeat to this reign: (id, epoch)."""
+        return [] if self._machine is None else self._machine.brokers.unheard()
 
     async def unregister_broker(
         self, request: UnregisterBrokerRequest, context: RequestSource | None = None

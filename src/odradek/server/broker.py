@@ -62,6 +62,7 @@ from odradek.server.forwarding import AutoCreateConfig, TopicCreator
 from odradek.server.handlers import HANDLERS
 from odradek.server.handlers.describe_configs import dynamic_layers
 from odradek.server.listeners import ConnectionConfig, Connections, check_served, listener_specs
+from odradek.server.liveness import BrokerLiveness
 from odradek.server.membership import Membership, MembershipConfig
 from odradek.server.metrics_page import MetricsConnection, node_families
 from odradek.server.options import CONFIG_CLASSES
@@ -177,6 +178,7 @@ class Broker:
                 self.rules,
                 cluster_id=storage.cluster_id,
                 bootstrap=read_bootstrap(disk, metadata_dir),
+                on_active=lambda: self.liveness.reign_begins() if self.liveness is not None else None,
                 on_failed=self._failed,
             )
         voters = quorum_voters(settings)
@@ -200,8 +202,10 @@ class Broker:
             on_leader_change=lambda _: self.gateway.leader_changed(),
             on_failed=self._failed,
         )
+        self.liveness: BrokerLiveness | None = None
         if self.controller is not None:
             self.controller.attach(self.raft)
+            self.liveness = BrokerLiveness(self._network, self.controller, self.publisher, settings.node_id)
         self.gateway = self._build_gateway()
         self.controller_registration = ControllerRegistration(
             self.gateway,
@@ -276,6 +280,7 @@ class Broker:
             controller=self.gateway,
             quorum=self.raft,
             coordinator=self.coordinator,
+            liveness=self.liveness,
             topic_creator=self.topic_creator,
             routes=routes,
         )
@@ -490,6 +495,8 @@ class Broker:
             steps.append(self.directory_assignments.stop)
             steps += [self.coordinator.close, self.replicas.close, self.topic_creator.close, producer_ids.close]
         steps += [self.controller_registration.stop, self.gateway.close]
+        if self.liveness is not None:
+            steps.append(self.liveness.stop)
         if self.controller is not None:
             steps.append(self.controller.stop)
         if "raft" in started:

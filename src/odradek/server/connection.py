@@ -15,6 +15,7 @@ from __future__ import annotations
 import asyncio
 import struct
 from collections import deque
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, cast
 
 from odradek.common.errors import ApiError, ErrorCode, ProtocolError, StorageError
@@ -72,6 +73,7 @@ class Connection(asyncio.BufferedProtocol):
         "last_active_ms",
         "listener",
         "local_address",
+        "on_lost",
         "peer_host",
         "peer_port",
         "principal",
@@ -83,6 +85,7 @@ class Connection(asyncio.BufferedProtocol):
         self.listener = listener
         self.principal = ANONYMOUS
         self.software = ""
+        self.on_lost: Callable[[], None] | None = None
         self.peer_host = ""
         self.peer_port = 0
         self.local_address: tuple[str, int] = ("", 0)
@@ -162,6 +165,8 @@ class Connection(asyncio.BufferedProtocol):
         if self._outbound is not None:
             self._outbound.close()
         self._dispatcher.connections.forget(self, self.peer_host)
+        if self.on_lost is not None:
+            self.on_lost()
 
     def pause_writing(self) -> None:
         if isinstance(self._outbound, TransportOutbound):

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from odradek.server.dispatch import Route
     from odradek.server.fetch_sessions import FetchSessionCache
     from odradek.server.forwarding import TopicCreator
+    from odradek.server.liveness import BrokerLiveness
     from odradek.server.producer_ids import ProducerIdBlocks
 
 ANONYMOUS = "User:ANONYMOUS"
@@ -43,6 +44,7 @@ class BrokerServices:
         controller: what answers the controller's APIs, wherever it is (one method per API).
         quorum: this node's replica of the metadata log; answers the quorum's APIs.
         coordinator: what answers the group APIs (`coordinator.group.service.GroupCoordinator`).
+        liveness: notices brokers that die; None where this node is no controller.
         topic_creator: makes topics that were asked for without being there.
         routes: the handlers, by kind of listener and API key.
     """
@@ -62,6 +64,7 @@ class BrokerServices:
     controller: ControllerGateway
     quorum: RaftDriver
     coordinator: Any
+    liveness: BrokerLiveness | None
     topic_creator: TopicCreator
     routes: dict[str, dict[int, Route]]
 

@@ -14,6 +14,9 @@ from odradek.server.context import RequestContext
 async def handle(context: RequestContext, request: BrokerHeartbeatRequest) -> BrokerHeartbeatResponse:
     """Hear a broker, and tell it where it stands."""
     try:
-        return await context.broker.controller.broker_heartbeat(request, context)
+        answer = await context.broker.controller.broker_heartbeat(request, context)
     except ApiError as error:
         return BrokerHeartbeatResponse(error_code=error.code)
+    if context.broker.liveness is not None:
+        context.broker.liveness.heard(context.connection, request.broker_id, request.broker_epoch)
+    return answer
