@@ -167,6 +167,8 @@ class RaftNode:
         self._election_backoff_max_ms = election_backoff_max_ms
         self._deadline_ms = 0
         self._heard_leader = False
+        self._over: tuple[int, int] | None = None  # (leader, epoch) of a reign that is certainly over
+        self._lost_count = 0
         self._granted: set[int] = set()
         self._rejected: set[int] = set()
 
@@ -201,6 +203,9 @@ class RaftNode:
         if self.state.leader_id == self.me.node_id:
             self.state = ElectionState(self.state.leader_epoch, NO_NODE, self.state.voted)
         self._become(Role.UNATTACHED, now_ms)
+        # Asking soon harms nobody: while others hear a leader they deny, and name it.
+        tenth_ms = max(1, self._election_timeout_ms // 10)
+        self._deadline_ms = now_ms + tenth_ms + self._random.randrange(2 * tenth_ms)
         if self.is_voter and len(self.voters) == 1:
             self._stand(now_ms, ready)
         return ready
@@ -230,6 +235,7 @@ class RaftNode:
             self._vote_answered(message, now_ms, ready)
         elif isinstance(message, EpochBegun):
             if message.leader_epoch >= self.leader_epoch:
+                self._over = None
                 self._follow(message.leader_id, message.leader_epoch, now_ms, ready)
                 self._heard_leader = self.role is Role.FOLLOWER
         elif isinstance(message, EpochEnded):
@@ -242,7 +248,7 @@ class RaftNode:
     def leader_heard(self, now_ms: int) -> None:
         """A Fetch answer of the leader came: it lives."""
         if self.role is Role.FOLLOWER:
-            self._heard_leader = True
+            self._heard_leader, self._over, self._lost_count = True, None, 0
             self._deadline_ms = now_ms + self._fetch_timeout_ms
 
     def leader_named(self, leader_id: int, leader_epoch: int, now_ms: int) -> Ready:
@@ -251,15 +257,28 @@ class RaftNode:
         if leader_epoch > self.leader_epoch:
             self._see_epoch(leader_epoch, leader_id, now_ms, ready)
         elif leader_epoch == self.leader_epoch and leader_id != NO_NODE and self.role is not Role.LEADER:
-            self._follow(leader_id, leader_epoch, now_ms, ready)
+            self._believe(leader_id, leader_epoch, now_ms, ready)
         return ready
+
+    def _believe(self, leader_id: int, leader_epoch: int, now_ms: int, ready: Ready) -> bool:
+        """Follow whom another replica names, unless that reign is known to be over; whether that is so."""
+        over = (leader_id, leader_epoch) == self._over
+        if not over:
+            self._follow(leader_id, leader_epoch, now_ms, ready)
+        return over
 
     def leader_gone(self, now_ms: int) -> None:
         """The leader's process is certainly dead: its host answers and its port does not. No need to wait."""
-        if self.role is Role.FOLLOWER:
-            self._heard_leader = False
+        reign = (self.leader_id, self.leader_epoch)
+        if self.role is Role.FOLLOWER and self._over != reign:
+            self._over, self._heard_leader = reign, False
             soon_ms = now_ms + self._random.randrange(max(1, self._election_timeout_ms // 5))
             self._deadline_ms = min(self._deadline_ms, soon_ms)
+
+    def voter_refused(self, voter_id: int, now_ms: int) -> None:
+        """A voter that was asked for its vote does not run: it will not give one."""
+        if self.role in (Role.PROSPECTIVE, Role.CANDIDATE):
+            self._reject(voter_id, now_ms)
 
     def leader_committed(self, high_watermark: int) -> int:
         """The leader told its high watermark; returns what that is here: never beyond the local log, never less."""
@@ -314,7 +333,7 @@ class RaftNode:
         step_ms = max(1, self._election_timeout_ms // 10)
         mine = self.me.node_id
         place = successors.index(mine) if mine in successors else len(successors)
-        self._heard_leader = False
+        self._over, self._heard_leader = (self.leader_id, self.leader_epoch), False
         self._deadline_ms = now_ms + (place * step_ms * 2 + self._random.randrange(step_ms) if place else 0)
 
     def _remind(self, now_ms: int, ready: Ready) -> None:
@@ -362,6 +381,7 @@ class RaftNode:
         if len(self._granted) < self.voters.majority:
             return
         self.granting = frozenset(self._granted)
+        self._lost_count = 0
         self._become(Role.LEADER, now_ms)
         self._persist(ElectionState(self.leader_epoch, self.me.node_id, self.state.voted), ready)
         self.epoch_start_offset = self._log_end().end_offset
@@ -429,14 +449,9 @@ class RaftNode:
         if answer.voter_id not in self.voters.node_ids:
             return
         if not answer.granted:
-            if answer.leader_id != NO_NODE and answer.leader_epoch == self.leader_epoch:
-                self._follow(answer.leader_id, answer.leader_epoch, now_ms, ready)
-            else:
-                self._rejected.add(answer.voter_id)
-                if len(self._rejected) == len(self.voters) - self.voters.majority + 1:
-                    # Lost: another try is no worse after a part of the time-out, drawn anew so that no two collide.
-                    backoff_ms = self._random.randrange(max(1, self._election_backoff_max_ms))
-                    self._deadline_ms = min(self._deadline_ms, now_ms + self._election_timeout_ms // 10 + backoff_ms)
+            knows = answer.leader_id != NO_NODE and answer.leader_epoch == self.leader_epoch
+            if not knows or self._believe(answer.leader_id, answer.leader_epoch, now_ms, ready):
+                self._reject(answer.voter_id, now_ms)
             return
         self._granted.add(answer.voter_id)
         if answer.pre_vote:
@@ -444,6 +459,16 @@ class RaftNode:
                 self._stand(now_ms, ready)
         else:
             self._maybe_lead(now_ms, ready)
+
+    def _reject(self, voter_id: int, now_ms: int) -> None:
+        """An election that cannot be won any more is tried anew after a pause that grows, drawn so that no two meet."""
+        self._rejected.add(voter_id)
+        if len(self._rejected) == len(self.voters) - self.voters.majority + 1:
+            tenth_ms = max(1, self._election_timeout_ms // 10)
+            pause_ms = min(self._election_backoff_max_ms, tenth_ms << min(self._lost_count, 10))
+            self._lost_count += 1
+            soon_ms = now_ms + tenth_ms // 5 + self._random.randrange(max(1, pause_ms))
+            self._deadline_ms = min(self._deadline_ms, soon_ms)
 
     def _fetched(self, fetched: Fetched, now_ms: int) -> None:
         if self.role is not Role.LEADER or fetched.leader_epoch != self.leader_epoch:

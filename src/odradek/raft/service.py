@@ -10,7 +10,7 @@ import asyncio
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from odradek.client.connection import RequestTimeoutError, UnreachableError, UnsupportedRequestError
+from odradek.client.connection import RefusedError, RequestTimeoutError, UnreachableError, UnsupportedRequestError
 from odradek.common.errors import ProtocolError
 from odradek.common.log_lines import get_logger
 from odradek.common.ports import Clock
@@ -156,9 +156,12 @@ class Courier:
                 # It knows no pre-vote, and so has nothing against an election.
                 granted = isinstance(message, VoteAsked) and message.pre_vote
                 known = wire.Known(0, NO_NODE, self._node.leader_epoch, {})
-            except (UnreachableError, RequestTimeoutError, ProtocolError):
+            except (UnreachableError, RequestTimeoutError, ProtocolError) as error:
                 if isinstance(message, EpochEnded):
                     return
+                if isinstance(message, VoteAsked) and isinstance(error, RefusedError) and self._matters(message):
+                    self._node.voter_refused(node_id, self._clock.monotonic_ms())
+                    self._obey(Ready())
                 await asyncio.sleep(self._random.uniform(backoff_ms / 2, backoff_ms) / 1000)
                 backoff_ms = min(MAX_BACKOFF_MS, max(1, 2 * backoff_ms))
                 continue

@@ -270,15 +270,15 @@ class QuorumServing:
         voters: list[quorum_response.ReplicaState] = []
         observers: list[quorum_response.ReplicaState] = []
         for key, known in sorted(node.replicas.items()):
-            mine = key == node.me
+            mine, voter = key == node.me, node.voters.get(key.node_id) if node.voters.is_voter(key) else None
             state = quorum_response.ReplicaState(
                 replica_id=key.node_id,
-                replica_directory_id=key.directory_id,
+                replica_directory_id=(voter.key if voter is not None else key).directory_id,
                 log_end_offset=self._storage.log.log_end_offset if mine else known.end_offset,
                 last_fetch_timestamp=wall_ms if mine else _wall(known.last_fetch_ms, wall_ms, now_ms),
                 last_caught_up_timestamp=wall_ms if mine else _wall(known.last_caught_up_ms, wall_ms, now_ms),
             )
-            (voters if node.voters.is_voter(key) else observers).append(state)
+            (voters if voter is not None else observers).append(state)
         partition = quorum_response.PartitionData(
             partition_index=0,
             error_message=None,

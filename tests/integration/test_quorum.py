@@ -1,0 +1,121 @@
+"""Controllers as real processes: kill -9 of the leader, a restart, a lost disk, a pause, all at once."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.support.quorum_processes import QuorumProcess, described, leader_of, static_controllers, write
+
+
+@pytest.fixture
+def controllers(tmp_path: Path) -> Iterator[list[QuorumProcess]]:
+    nodes = static_controllers(tmp_path, 3)
+    for node in nodes:
+        node.launch()
+    for node in nodes:
+        node.await_port()
+    yield nodes
+    for node in nodes:
+        if node.process is not None:
+            node.resume()
+            node.stop()
+
+
+async def caught_up(nodes: list[QuorumProcess]) -> None:
+    """Return when all running voters have all that the leader has."""
+    for _ in range(400):
+        found = await described(nodes)
+        if found is not None:
+            ends = {voter.log_end_offset for voter in found[1].current_voters}
+            if ends == {found[1].high_watermark}:
+                return
+        await asyncio.sleep(0.05)
+    raise AssertionError(found)
+
+
+async def test_metadata_goes_on_when_the_leader_is_killed_again_and_again(controllers: list[QuorumProcess]) -> None:
+    leader = await leader_of(controllers)
+    await write(controllers, 50_000)
+    for round_number in range(3):
+        leader.kill()
+        again = await write(controllers, 50_001 + round_number)
+        assert again is not leader
+        leader.start()
+        leader = again
+    await caught_up(controllers)
+    assert not any("Traceback" in node.log_text() for node in controllers)
+
+
+async def test_a_voter_without_its_disk_fetches_a_snapshot(tmp_path: Path) -> None:
+    limits = {
+        "metadata.log.max.record.bytes.between.snapshots": 3000,
+        "metadata.max.retention.bytes": 4000,
+        "controller.quorum.fetch.snapshot.max.bytes": 300,
+    }
+    nodes = static_controllers(tmp_path, 3, **limits)
+    for node in nodes:
+        node.start()
+    try:
+        leader = await leader_of(nodes)
+        lost = next(node for node in nodes if node is not leader)
+        lost.kill()
+        lost.wipe()
+        for number in range(120):
+            await write([leader], 50_000 + number, f"group-{number % 7}")
+        found = await described(nodes)
+        assert found is not None and min(leader.metadata_dir.glob("*.log")).name != f"{0:020d}.log"
+        lost.format().start()
+        await caught_up(nodes)
+        assert re.search("metadata snapshot fetched", lost.log_text())
+        # It counts: with it alone beside the leader there is a majority.
+        third = next(node for node in nodes if node not in (leader, lost))
+        third.kill()
+        await write(nodes, 60_000)
+    finally:
+        for node in nodes:
+            if node.process is not None:
+                node.stop()
+
+
+async def test_a_leader_that_was_paused_is_no_leader_when_it_returns(controllers: list[QuorumProcess]) -> None:
+    leader = await leader_of(controllers)
+    await write(controllers, 50_000)
+    leader.pause()
+    others = [node for node in controllers if node is not leader]
+    await write(others, 50_001)
+    leader.resume()
+    await caught_up(controllers)
+    found = await described(controllers)
+    assert found is not None and found[0] is not leader
+    assert "Traceback" not in leader.log_text()
+
+
+async def test_all_killed_at_once_know_everything_again(controllers: list[QuorumProcess]) -> None:
+    await leader_of(controllers)
+    for number in range(5):
+        await write(controllers, 50_000 + number, f"group-{number}")
+    found = await described(controllers)
+    assert found is not None
+    committed = found[1].high_watermark
+    for node in controllers:
+        node.kill()
+    for node in controllers:
+        node.start()
+    await leader_of(controllers)
+    await caught_up(controllers)
+    found = await described(controllers)
+    assert found is not None and found[1].high_watermark > committed
+
+
+async def test_rolling_restarts_keep_the_quorum(controllers: list[QuorumProcess]) -> None:
+    await leader_of(controllers)
+    for number, node in enumerate(controllers):
+        assert node.stop() == 0
+        await write(controllers, 50_000 + number)
+        node.start()
+        await caught_up(controllers)
