@@ -7,7 +7,7 @@ JAVA   := . tools/java.sh
 ARGS   ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-slow check format docs generate golden bench interop sim sim-bugs fuzz lock clean
+.PHONY: help setup demo test test-slow check format docs generate golden bench interop sim sim-bugs sim-coverage fuzz lock clean
 
 help: ## Print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -59,6 +59,9 @@ sim: $(STAMP) ## Simulated worlds: SEEDS=200 of them, or SEED=17 with its timeli
 
 sim-bugs: $(STAMP) ## Seeds that each planted bug survives, into docs/simulation.md (half an hour)
 	@PYTHONHASHSEED=0 $(PYTHON) -m tests.sim.bugs
+
+sim-coverage: $(STAMP) ## Branches of the product that no simulated run takes, SEEDS=100, SHOW=log/log.py lists them
+	@PYTHONHASHSEED=0 $(PYTHON) -m tests.sim.coverage --seeds $(or $(SEEDS),100) $(if $(SHOW),--show $(SHOW))
 
 fuzz: $(STAMP) ## Fuzz all that reads bytes from elsewhere, MINUTES=5; failing inputs go into tests/fuzz/corpus (ARGS=--target NAME)
 	@$(PYTHON) -m tests.fuzz --minutes $(or $(MINUTES),5) $(ARGS)

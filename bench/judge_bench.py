@@ -1,32 +1,54 @@
-"""How long the judge takes for a million operations of a clean history."""
+"""How long the judge takes for a million operations of a clean history: sends, polls, and what a group's members do."""
 
 from __future__ import annotations
 
 import sys
 import time
 
-from tests.sim.history import Operation, Outcome, Poll, Send, judge
+from tests.sim.history import Assigned, Commit, Heard, Operation, Outcome, Poll, Send, Step, judge
 
 PARTITIONS = 8
+# Of so many records one is committed, and a group goes to its next generation after so many commits.
+COMMIT_EVERY = 10
+REBALANCE_EVERY = 1000
 
 
 def clean_history(operations: int) -> list[Operation]:
-    history = []
+    """About so many operations: each partition has a producer, and a member of a group that reads and commits."""
+    history: list[Operation] = []
+    moment = 0
+    generation = 0
+
+    def done(process: int, *steps: Step) -> None:
+        nonlocal moment
+        history.append(Operation(process, Outcome.OK, list(steps), moment, moment + 1))
+        moment += 2
+
     offsets = [0] * PARTITIONS
-    for number in range(operations // 2):
+    number = 0
+    while len(history) < operations:
         at = number % PARTITIONS
-        partition = f"p{at}"
-        history.append(Operation(at, Outcome.OK, [Send(partition, number, offsets[at])], 4 * number, 4 * number + 1))
-        history.append(
-            Operation(100 + at, Outcome.OK, [Poll(partition, [(offsets[at], number)])], 4 * number + 2, 4 * number + 3)
-        )
+        partition, offset = f"p{at}", offsets[at]
+        if number % (COMMIT_EVERY * REBALANCE_EVERY) == 0:
+            generation += 1
+            for each in range(PARTITIONS):
+                done(100 + each, Assigned("group", generation, f"member-{each}", (f"p{each}",)))
+        done(at, Send(partition, number, offset))
+        done(100 + at, Poll(partition, [(offset, number)]))
+        if offset % COMMIT_EVERY == 0:
+            done(100 + at, Commit("group", partition, offset + 1, generation=generation))
+            done(100 + at, Commit("group", partition, offset + 1, fetched=True))
+            done(100 + at, Heard("group", generation))
         offsets[at] += 1
+        number += 1
     return history
 
 
 if __name__ == "__main__":
     count = int(sys.argv[1]) if len(sys.argv) > 1 else 1_000_000
     history = clean_history(count)
-    started = time.perf_counter()
+    # Processor time, because the machine may have other work.
+    started, processor = time.perf_counter(), time.process_time()
     findings = judge(history)
-    print(f"{count:,} operations in {time.perf_counter() - started:.1f} s, {len(findings)} findings")
+    took, used = time.perf_counter() - started, time.process_time() - processor
+    print(f"{count:,} operations in {took:.1f} s ({used:.1f} s of a processor), {len(findings)} findings")
