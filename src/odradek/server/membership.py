@@ -84,6 +84,7 @@ class Membership:
         self._told_cordoned = False
         self._on_failed = on_failed
         self._beating: asyncio.Task[None] | None = None
+        self._in_a_hurry = asyncio.Event()
         self.broker_epoch = -1
 
     async def register(self, registration: BrokerRegistrationRequest, publisher: MetadataPublisher) -> None:
@@ -120,6 +121,10 @@ class Membership:
         limit_ms = self._config.registration_timeout_ms
         return f"{why} within initial.broker.registration.timeout.ms ({limit_ms}): is the quorum up?"
 
+    def hurry(self) -> None:
+        """Leave without a word from now on: whoever stops a whole cluster has nobody to wait for."""
+        self._in_a_hurry.set()
+
     async def leave(self) -> None:
         """Ask the controller to take all leadership away, and stop beating. Never raises: we stop in any case."""
         if self._beating is None:
@@ -127,6 +132,15 @@ class Membership:
         await self.stop()
         if not self._config.controlled_shutdown_enable:
             return
+        loop = asyncio.get_running_loop()
+        asking, hurry = loop.create_task(self._hand_over()), loop.create_task(self._in_a_hurry.wait())
+        await asyncio.wait({asking, hurry}, return_when=asyncio.FIRST_COMPLETED)
+        for task in (asking, hurry):
+            task.cancel()
+        await asyncio.gather(asking, hurry, return_exceptions=True)
+
+    async def _hand_over(self) -> None:
+        """Return when the controller says that this broker may stop, or does not say so in time."""
         try:
             async with asyncio.timeout(LEAVE_TIMEOUT_MS / 1000):
                 answer = await self._beat(want_shut_down=True)

@@ -43,8 +43,16 @@ def _loop_factory() -> type[asyncio.AbstractEventLoop] | None:
 async def _serve(settings: BrokerSettings) -> int:
     loop = asyncio.get_running_loop()
     told_to_stop = asyncio.Event()
+    started: list[Broker] = []
+
+    def told() -> None:
+        """Once: stop in good order. Twice: and do not wait for the rest of the cluster."""
+        if told_to_stop.is_set() and started:
+            started[0].membership.hurry()
+        told_to_stop.set()
+
     for number in (signal.SIGINT, signal.SIGTERM):
-        loop.add_signal_handler(number, told_to_stop.set)
+        loop.add_signal_handler(number, told)
     _raise_descriptor_limit()
     clock = RealClock()
     began_ms = clock.monotonic_ms()
@@ -59,6 +67,7 @@ async def _serve(settings: BrokerSettings) -> int:
             hostname=socket.gethostname(),
         )
         await broker.start()
+        started.append(broker)
         _announce(broker, clock.monotonic_ms() - began_ms)
         stopping = loop.create_task(told_to_stop.wait())
         waits: set[asyncio.Future[Any]] = {stopping, broker.failure}

@@ -22,6 +22,8 @@ from odradek.testing.layout import HOST, NodePlan, bootstrap_servers, format_clu
 START_TIMEOUT_S = 60.0
 STOP_TIMEOUT_S = 30.0
 POLL_S = 0.02
+# Two equal signals that come at once count as one.
+BETWEEN_SIGNALS_S = 0.02
 LOG_TAIL_CHARS = 4000
 # ApiVersions, version 0: key 18, version 0, correlation id 1, no client id. A node answers it when it serves.
 _ARE_YOU_THERE = struct.pack(">ihhih", 10, 18, 0, 1, -1)
@@ -208,20 +210,26 @@ class ProcessCluster:
         return self
 
     def stop(self) -> None:
-        """Stop all that runs, in good order: brokers before dedicated controllers. Raises NodeFailedError."""
-        failures = []
-        for only_controllers in (False, True):
-            group = [each for each in self.nodes.values() if each.running and each.plan.is_broker != only_controllers]
-            for node in group:
-                if node.paused:
-                    node.resume()
+        """Stop all that runs, cleanly, and without handing leaders over to nodes that stop as well.
+
+        Raises:
+            NodeFailedError: a node did not stop in time, and was killed.
+        """
+        running = [node for node in self.nodes.values() if node.running]
+        for node in running:
+            if node.paused:
+                node.resume()
+            # Twice is how a node is told not to wait for the others.
+            for _ in range(2):
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(node.pid, signal.SIGTERM)
-            for node in group:
-                try:
-                    node.stop()
-                except NodeFailedError as error:
-                    failures.append(error)
+                time.sleep(BETWEEN_SIGNALS_S)
+        failures = []
+        for node in running:
+            try:
+                node.stop()
+            except NodeFailedError as error:
+                failures.append(error)
         if failures:
             raise failures[0]
 

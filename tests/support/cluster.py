@@ -1,0 +1,67 @@
+"""Clusters of real processes for integration tests, and what tests ask of every node of one."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+from odradek.protocol.apis import ApiKey
+from odradek.protocol.messages.describe_cluster_request import DescribeClusterRequest
+from odradek.protocol.messages.metadata_request import MetadataRequest, MetadataRequestTopic
+from odradek.protocol.messages.metadata_response import MetadataResponse, MetadataResponseTopic
+from odradek.testing.processes import NodeProcess, ProcessCluster
+from tests.support.api_calls import Calls
+
+T = TypeVar("T")
+CONTROLLERS = 2
+
+
+class Cluster(ProcessCluster):
+    """A cluster of processes; node ids are those of `odradek.testing.layout`."""
+
+    def active_controller(self) -> int:
+        """The leader of the quorum, as the first controller that answers knows it; -1 where it knows none."""
+        for node in self.controllers:
+            if node.running and not node.paused:
+                with Calls(node.plan.controller_port) as calls:
+                    request = DescribeClusterRequest(endpoint_type=CONTROLLERS)
+                    return int(calls.ask(ApiKey.DESCRIBE_CLUSTER, 1, request).controller_id)
+        return -1
+
+    def await_controller(self, *, other_than: int = -1) -> int:
+        """Wait for an active controller, another one than that; returns its node id."""
+        return until(lambda: (leader := self.active_controller()) not in (-1, other_than) and leader)
+
+    def serving_brokers(self) -> list[NodeProcess]:
+        return [node for node in self.brokers if node.running and not node.paused]
+
+
+def metadata(node: NodeProcess, *topics: str) -> MetadataResponse:
+    """What one broker knows, of all topics where none is named."""
+    asked = [MetadataRequestTopic(name=topic) for topic in topics] or None
+    with Calls(node.plan.port) as calls:
+        answer: MetadataResponse = calls.ask(
+            ApiKey.METADATA, 12, MetadataRequest(topics=asked, allow_auto_topic_creation=False)
+        )
+        return answer
+
+
+def topic_at(node: NodeProcess, topic: str) -> MetadataResponseTopic:
+    """What one broker knows of a topic."""
+    (found,) = metadata(node, topic).topics
+    return found
+
+
+def until(condition: Callable[[], T | Any], timeout_s: float = 30.0) -> Any:
+    """Wait until something is so, and return it; errors of connections count as not yet."""
+    deadline = time.monotonic() + timeout_s
+    last: object = None
+    while time.monotonic() < deadline:
+        try:
+            if last := condition():
+                return last
+        except OSError as error:
+            last = error
+        time.sleep(0.02)
+    raise AssertionError(f"not so within {timeout_s:g} s: {last!r}")
