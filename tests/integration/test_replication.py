@@ -5,10 +5,18 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from odradek.client.connection import Connection
 from odradek.common.errors import ApiError, ErrorCode
+from odradek.protocol.messages.fetch_request import FetchPartition, FetchRequest, FetchTopic, ReplicaState
+from odradek.protocol.messages.fetch_response import FetchResponse, PartitionData
+from odradek.record.builder import build_batch
+from odradek.record.record import Record
+from odradek.replica import following
+from odradek.replica.metrics import replication_families
 from tests.support.replica_nodes import ReplicaCluster, eventually
 
 
@@ -212,3 +220,168 @@ async def test_a_reader_of_a_closed_door_hears_why(cluster: ReplicaCluster) -> N
     with pytest.raises(ApiError) as caught:
         cluster.nodes[2].append(b"a")
     assert caught.value.code is ErrorCode.NOT_LEADER_OR_FOLLOWER
+
+
+SELECTOR = {"replica.selector.class": "org.apache.kafka.common.replica.RackAwareReplicaSelector"}
+
+
+async def fetch(connection: Connection, cluster: ReplicaCluster, offset: int, **fields: Any) -> PartitionData:
+    """One sessionless Fetch of the topic's first partition; fields of the request, and `partition` for those of it."""
+    wanted = {"partition_max_bytes": 2**20, **fields.pop("partition", {})}
+    request = FetchRequest(
+        max_wait_ms=0,
+        session_epoch=-1,
+        topics=[FetchTopic(topic_id=cluster.topic_id, partitions=[FetchPartition(fetch_offset=offset, **wanted)])],
+        **fields,
+    )
+    response = await connection.request(request, FetchResponse, timeout_s=10)
+    assert response.error_code == 0
+    return response.responses[0].partitions[0]
+
+
+class TestReadingFromTheNearestReplica:
+    async def test_a_leader_sends_a_consumer_to_its_rack(self, cluster: ReplicaCluster) -> None:
+        await cluster.add(1, **SELECTOR, **{"broker.rack": "a"})
+        await cluster.add(2, **SELECTOR, **{"broker.rack": "b"})
+        cluster.create([1, 2])
+        cluster.nodes[1].append(b"x")
+        await caught_up(cluster, 1, 2)
+        leader, follower = await cluster.nodes[1].client(), await cluster.nodes[2].client()
+        try:
+            sent = await fetch(leader, cluster, 0, rack_id="b")
+            assert (sent.preferred_read_replica, sent.error_code, bytes(sent.records or b"")) == (2, 0, b"")
+            near = await fetch(follower, cluster, 0, rack_id="b")
+            assert bytes(near.records or b"") == cluster.nodes[1].file_bytes()
+            for rack in ("a", "c", ""):
+                stays = await fetch(leader, cluster, 0, rack_id=rack)
+                assert (stays.preferred_read_replica, bytes(stays.records or b"") != b"") == (-1, True)
+        finally:
+            leader.close()
+            follower.close()
+
+    async def test_a_follower_out_of_sync_is_nobodys_nearest(self, cluster: ReplicaCluster) -> None:
+        await cluster.add(1, **SELECTOR, **{"broker.rack": "a"})
+        await cluster.add(2, **SELECTOR, **{"broker.rack": "b"})
+        cluster.create([1, 2])
+        cluster.nodes[1].append(b"x")
+        await caught_up(cluster, 1, 2)
+        await cluster.nodes[2].stop()
+        cluster.fence(2)
+        cluster.publish()
+        leader = await cluster.nodes[1].client()
+        try:
+            assert (await fetch(leader, cluster, 0, rack_id="b")).preferred_read_replica == -1
+        finally:
+            leader.close()
+
+    async def test_a_follower_gives_what_it_knows_to_be_committed(self, cluster: ReplicaCluster) -> None:
+        await cluster.add(1, 2)
+        cluster.create([1, 2])
+        cluster.nodes[1].append(b"x")
+        await caught_up(cluster, 1, 2)
+        node = cluster.nodes[2]
+        await node.replication.fetchers.close()
+        following.append_from_leader(
+            node.partition(),
+            build_batch([Record(None, b"y", timestamp_ms=1)], base_offset=1, leader_epoch=0),
+            leader_epoch=0,
+            high_watermark=1,
+            log_start_offset=0,
+            now_ms=1,
+        )
+        follower = await node.client()
+        try:
+            uncommitted = await fetch(follower, cluster, 1)
+            assert (uncommitted.error_code, bytes(uncommitted.records or b"")) == (0, b"")
+            assert (await fetch(follower, cluster, 3)).error_code == ErrorCode.OFFSET_NOT_AVAILABLE
+            old = {"current_leader_epoch": 7}
+            assert (await fetch(follower, cluster, 0, partition=old)).error_code == ErrorCode.UNKNOWN_LEADER_EPOCH
+        finally:
+            follower.close()
+
+    async def test_a_follower_hears_at_once_of_what_is_committed(self, cluster: ReplicaCluster) -> None:
+        await cluster.add(1, 2, 3, **SELECTOR, **{"replica.fetch.wait.max.ms": "5000"})
+        cluster.create([1, 2, 3])
+        for number in range(1, 20):
+            cluster.nodes[1].append(b"x")
+            async with asyncio.timeout(4):
+                await caught_up(cluster, 1, 2, 3)
+            assert cluster.nodes[2].log().high_watermark == number
+
+
+class TestWhoMayAcknowledge:
+    async def refused(self, cluster: ReplicaCluster, replica: dict[str, int], **partition: int) -> int:
+        connection = await cluster.nodes[1].client()
+        try:
+            answer = await fetch(
+                connection,
+                cluster,
+                1,
+                replica_state=ReplicaState(**replica),
+                partition={"last_fetched_epoch": 0, **partition},
+            )
+            return answer.error_code
+        finally:
+            connection.close()
+
+    async def test_only_replicas_of_this_leader_and_this_life_count(self, cluster: ReplicaCluster) -> None:
+        await cluster.add(1, 2, 3)
+        cluster.create([1, 2])
+        node = cluster.nodes[1]
+        await cluster.nodes[2].stop()
+        node.append(b"x")
+        epoch = cluster.nodes[2].broker_epoch
+        told = {"current_leader_epoch": 0}
+        stranger = {"replica_id": 3, "replica_epoch": cluster.nodes[3].broker_epoch}
+        assert await self.refused(cluster, stranger, **told) == ErrorCode.UNKNOWN_LEADER_EPOCH
+        assert await self.refused(cluster, stranger) == ErrorCode.NOT_LEADER_OR_FOLLOWER
+        earlier = {"replica_id": 2, "replica_epoch": epoch - 1}
+        assert await self.refused(cluster, earlier, **told) == ErrorCode.NOT_LEADER_OR_FOLLOWER
+        own = {"replica_id": 2, "replica_epoch": epoch}
+        assert await self.refused(cluster, own, current_leader_epoch=1) == ErrorCode.UNKNOWN_LEADER_EPOCH
+        assert node.log().high_watermark == 0
+        assert await self.refused(cluster, own, **told) == 0
+        assert node.log().high_watermark == 1
+
+    async def test_a_history_that_is_not_ours_acknowledges_nothing(self, cluster: ReplicaCluster) -> None:
+        await cluster.add(1, 2)
+        cluster.create([1, 2])
+        node = cluster.nodes[1]
+        await cluster.nodes[2].stop()
+        node.append(b"x")
+        own = ReplicaState(replica_id=2, replica_epoch=cluster.nodes[2].broker_epoch)
+        connection = await node.client()
+        try:
+            for offset, epoch in ((7, 0), (9, -1)):
+                where = {"current_leader_epoch": 0, "last_fetched_epoch": epoch}
+                await fetch(connection, cluster, offset, replica_state=own, partition=where)
+                assert node.log().high_watermark == 0
+        finally:
+            connection.close()
+
+
+async def test_a_producer_that_waits_in_vain_is_explained_in_the_log(
+    cluster: ReplicaCluster, caplog: pytest.LogCaptureFixture
+) -> None:
+    await cluster.add(1, 2, **{"replica.lag.time.max.ms": "300"})
+    cluster.create([1, 2])
+    node = cluster.nodes[1]
+    node.append(b"x")
+    await caught_up(cluster, 1, 2)
+    node.partition().min_in_sync_replicas = 2
+    await cluster.nodes[2].stop()
+    node.append(b"y")
+    await eventually(lambda: node.partition().isr == (1,), "2 falls out")
+    for _ in range(3):
+        with pytest.raises(ApiError) as caught:
+            node.append(b"z", acks=-1)
+        assert caught.value.code is ErrorCode.NOT_ENOUGH_REPLICAS
+    told = [record for record in caplog.records if record.getMessage() == "NOT_ENOUGH_REPLICAS"]
+    assert len(told) == 1
+    assert "2: stuck for" in told[0].__dict__["fields"]["out"]
+    metrics = {family.name: family for family in replication_families(node.replicas)}
+    assert metrics["odradek_partitions_under_min_isr"].samples[0].value == 1
+    assert metrics["odradek_partitions_under_replicated"].samples[0].value == 1
+    assert metrics["odradek_isr_shrinks"].samples[0].value == 1
+    lag = metrics["odradek_follower_lag_records"].samples[0]
+    assert (lag.value, dict(lag.labels)["broker"]) == (1, "2")

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from dataclasses import fields
 from pathlib import Path
 from random import Random
 from typing import Any, cast
@@ -31,8 +32,10 @@ from odradek.metadata.publisher import MetadataPublisher
 from odradek.protocol.messages.alter_partition_request import AlterPartitionRequest
 from odradek.protocol.messages.alter_partition_response import AlterPartitionResponse
 from odradek.protocol.messages.broker_registration_request import Listener as Endpoint
+from odradek.replica.config import ReplicaConfig
 from odradek.replica.manager import ReplicaManager
 from odradek.replica.partition import Partition
+from odradek.replica.selector import selector_named
 from odradek.server.connection import Connection
 from odradek.server.context import BrokerServices
 from odradek.server.dispatch import Dispatcher, make_routes
@@ -82,6 +85,7 @@ class ReplicaNode:
             fetch_max_bytes=2**20,
             on_storage_failed=self.failed.append,
             monotonic_ms=self.clock.monotonic_ms,
+            selector=selector_named(self.settings.build(ReplicaConfig).selector_class),
         )
         self.publisher = MetadataPublisher(CLUSTER)
         self.publisher.subscribe(self.replicas.on_metadata)
@@ -102,25 +106,21 @@ class ReplicaNode:
 
     async def _listen(self) -> None:
         routes = {"broker": make_routes(HANDLERS, "broker")}
-        nothing = cast(Any, None)
-        self.services = BrokerServices(
-            node_id=self.node_id,
-            cluster_id=CLUSTER,
-            settings=self.settings,
-            setting_rules=nothing,
-            clock=self.clock,
-            metrics=Metrics(),
-            publisher=self.publisher,
-            log_manager=self.logs,
-            replicas=self.replicas,
-            fetch_sessions=FetchSessionCache(FetchSessionConfig(), Random(self.node_id), self.clock.monotonic_ms),
-            producer_ids=nothing,
-            controller=nothing,
-            quorum=nothing,
-            coordinator=nothing,
-            topic_creator=nothing,
-            routes=routes,
-        )
+        # What Fetch, Produce and ListOffsets take of a node; nobody asks for the rest of it here.
+        parts: dict[str, Any] = dict.fromkeys(each.name for each in fields(BrokerServices))
+        parts |= {
+            "node_id": self.node_id,
+            "cluster_id": CLUSTER,
+            "settings": self.settings,
+            "clock": self.clock,
+            "metrics": Metrics(),
+            "publisher": self.publisher,
+            "log_manager": self.logs,
+            "replicas": self.replicas,
+            "fetch_sessions": FetchSessionCache(FetchSessionConfig(), Random(self.node_id), self.clock.monotonic_ms),
+            "routes": routes,
+        }
+        self.services = BrokerServices(**parts)
         config = ConnectionConfig()
         self.dispatcher = Dispatcher(self.services, config, Connections(config), routes)
         self.dispatcher.open_doors("broker")

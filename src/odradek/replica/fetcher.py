@@ -28,6 +28,7 @@ from odradek.protocol.messages.fetch_response import FetchResponse, PartitionDat
 from odradek.protocol.messages.list_offsets_request import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from odradek.protocol.messages.list_offsets_response import ListOffsetsResponse
 from odradek.replica.fetch_session import PartitionKey, SentSession
+from odradek.replica.following import append_from_leader, cut_to_divergence, move_into_range
 
 if TYPE_CHECKING:
     from odradek.replica.config import FetcherConfig
@@ -246,12 +247,13 @@ class Fetcher:
         self._dirty[key] = None
         if data.diverging_epoch.epoch >= 0 or data.diverging_epoch.end_offset >= 0:
             # The marks of this answer are of the leader's history, not of ours: nothing else of it is taken.
-            partition.cut_to_divergence(data.diverging_epoch.epoch, data.diverging_epoch.end_offset)
+            cut_to_divergence(partition, data.diverging_epoch.epoch, data.diverging_epoch.end_offset)
             return 0
         records = data.records
         assert not hasattr(records, "chunks"), "a decoded answer has its records as bytes"
         before = partition.log.log_end_offset
-        partition.append_as_follower(
+        append_from_leader(
+            partition,
             records or b"",
             leader_epoch=followed.leader_epoch,
             high_watermark=data.high_watermark,
@@ -339,7 +341,7 @@ class Fetcher:
                 self._back_off(key, followed, now_ms, _name_of(start_error or end_error))
                 continue
             try:
-                followed.partition.move_into_range(start, end)
+                move_into_range(followed.partition, start, end)
                 self._to(key, followed, State.FETCHING)
             except StorageError as error:
                 self.leave(key)

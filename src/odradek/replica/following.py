@@ -1,22 +1,83 @@
-"""Where a follower cuts its log when its history is not its leader's.
+"""What a follower does with what its leader sent: appends it, or cuts its own log where the histories part.
 
-Pure. The leader names the largest epoch of its own that is not above our last one, and where that ended. What we wrote
-under later epochs it never had; of that epoch we keep as much as both have. Where we do not know that epoch either, all
-of our next older one is kept, and the next answer tells whether that was enough (KIP-279): several changes of leaders
-in a row take several rounds.
+Pure. Where they part, the leader names the largest epoch of its own that is not above our last one, and where that
+ended. What we wrote under later epochs it never had; of that epoch we keep as much as both have. Where we do not know
+that epoch either, all of our next older one is kept, and the next answer tells whether that was enough (KIP-279):
+several changes of leaders in a row take several rounds.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from odradek.common.errors import ApiError, ErrorCode
 from odradek.common.log_lines import get_logger
 
 if TYPE_CHECKING:
     from odradek.log.log import Log
+    from odradek.replica.partition import Partition
 
 _log = get_logger("replica.following")
+
+
+def append_from_leader(
+    partition: Partition,
+    records: Any,
+    *,
+    leader_epoch: int,
+    high_watermark: int,
+    log_start_offset: int,
+    now_ms: int,
+) -> None:
+    """Append what the leader sent from our log end on, and take over its marks.
+
+    Args:
+        records: whole batches; a last one that is cut off is left out.
+        high_watermark: the leader's; ours is never above our log's end.
+        log_start_offset: the leader's.
+        now_ms: wall clock.
+    Raises:
+        ApiError: FENCED_LEADER_EPOCH where we no longer follow that leader; as `log.Log.append_as_follower`.
+        StorageError.
+    """
+    if not partition.follows(leader_epoch):
+        raise ApiError(
+            ErrorCode.FENCED_LEADER_EPOCH, f"{partition.name} has another leader than that of {leader_epoch}"
+        )
+    if records:
+        partition.log.append_as_follower(records, now_ms=now_ms, leader_epoch=leader_epoch)
+    partition.took_over(high_watermark, log_start_offset, len(records))
+
+
+def cut_to_divergence(partition: Partition, leader_epoch: int, end_offset: int) -> None:
+    """Our history is not the leader's, which has `leader_epoch` end at `end_offset`: drop what cannot be shared.
+
+    Raises:
+        ApiError: as `divergence_cut`. StorageError.
+    """
+    offset = divergence_cut(partition.log, leader_epoch, end_offset)
+    _cut(partition, offset, f"epoch {leader_epoch} ends at {end_offset}")
+
+
+def move_into_range(partition: Partition, leader_start: int, leader_end: int) -> None:
+    """Our log's end is not in the leader's log, [start, end): drop what lies beyond, or begin anew at its start.
+
+    Raises:
+        StorageError.
+    """
+    log = partition.log
+    if log.log_end_offset > leader_end:
+        _cut(partition, leader_end, "the leader's log ends there")
+    elif log.log_end_offset < leader_start:
+        _tell_of_cut(partition, leader_start, "the leader's log begins there")
+        log.truncate_fully_and_start_at(leader_start)
+        partition.wake_readers()
+
+
+def _cut(partition: Partition, offset: int, reason: str) -> None:
+    _tell_of_cut(partition, offset, reason)
+    partition.log.truncate_to(offset)
+    partition.wake_readers()
 
 
 def divergence_cut(log: Log, leader_epoch: int, end_offset: int) -> int:
@@ -37,12 +98,13 @@ def divergence_cut(log: Log, leader_epoch: int, end_offset: int) -> int:
     return min(own_end, end_offset, log.log_end_offset)
 
 
-def tell_of_cut(name: str, log: Log, offset: int, reason: str) -> None:
+def _tell_of_cut(partition: Partition, offset: int, reason: str) -> None:
     """A log line before records are dropped: committed ones go only after an unclean election or a loss of power."""
+    log = partition.log
     tell = _log.warning if offset < log.high_watermark else _log.info
     tell(
         "follower's log is cut",
-        partition=name,
+        partition=partition.name,
         offset=offset,
         log_end_offset=log.log_end_offset,
         high_watermark=log.high_watermark,

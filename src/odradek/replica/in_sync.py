@@ -75,27 +75,34 @@ def outcome_of(error_code: int) -> Outcome:
     return Outcome.OVERTAKEN if error_code in _OVERTAKEN else Outcome.RETRY
 
 
+@dataclass(slots=True)
+class IsrCounts:
+    """How often in-sync sets lost and won members, over all partitions of a broker."""
+
+    shrinks: int = 0
+    expansions: int = 0
+
+
 class InSync:
     """The followers of one reign."""
 
     __slots__ = (
         "_refused_until_ms",
-        "expand_count",
+        "counts",
         "fallen",
         "followers",
         "isr",
         "leader_id",
         "pending",
-        "shrink_count",
     )
 
-    def __init__(self, leader_id: int) -> None:
+    def __init__(self, leader_id: int, counts: IsrCounts | None = None) -> None:
         self.leader_id = leader_id
         self.isr: tuple[int, ...] = ()
         self.followers: dict[int, FollowerState] = {}
         self.pending: IsrChange | None = None
         self.fallen: dict[int, Fallen] = {}
-        self.shrink_count = self.expand_count = 0
+        self.counts = counts or IsrCounts()
         self._refused_until_ms = -1
 
     @property
@@ -133,8 +140,8 @@ class InSync:
             if replica_id not in asked:
                 self._fell(replica_id, "fenced", now_ms)
         if self.isr:
-            self.shrink_count += bool(left)
-            self.expand_count += bool(joined)
+            self.counts.shrinks += bool(left)
+            self.counts.expansions += bool(joined)
         self.isr, self.pending = isr, None
 
     def _fell(self, replica_id: int, reason: str, since_ms: int) -> None:
@@ -144,6 +151,14 @@ class InSync:
     def out(self) -> dict[int, Fallen]:
         """The followers that are not in sync, and why."""
         return {each: self.fallen[each] for each in self.followers if each not in self.isr and each in self.fallen}
+
+    def describe_out(self, now_ms: int) -> str:
+        """Who is not in sync, why and for how long, for a log line; "nobody" where all are."""
+        out = (
+            f"{each}: {fallen.reason} for {max(0, now_ms - fallen.since_ms)} ms, fell {fallen.fall_count} times"
+            for each, fallen in sorted(self.out().items())
+        )
+        return "; ".join(out) or "nobody"
 
     def maybe_expand(
         self,

@@ -18,8 +18,10 @@ from odradek.log.config import LogConfig
 from odradek.metadata.image import MetadataImage
 from odradek.metadata.model import NO_LEADER, ResourceType
 from odradek.replica.flusher import Flusher
+from odradek.replica.in_sync import IsrCounts
 from odradek.replica.partition import Partition
 from odradek.replica.preparation import PreparationLines
+from odradek.replica.selector import Selector
 
 if TYPE_CHECKING:
     from odradek.log.manager import LogManager
@@ -42,12 +44,14 @@ class ReplicaManager:
         fetch_max_bytes: int,
         on_storage_failed: Callable[[Path], None] = lambda log_dir: None,
         monotonic_ms: Callable[[], int] = lambda: 0,
+        selector: Selector | None = None,
     ) -> None:
         """
         Args:
             fetch_max_bytes: the most that one Fetch of a consumer is answered with (fetch.max.bytes).
             on_storage_failed: told once for each directory that failed.
             monotonic_ms: the time by which followers lag.
+            selector: sends consumers to other replicas; None leaves them with leaders.
         """
         self.broker_id = broker_id
         self.fetch_max_bytes = fetch_max_bytes
@@ -56,6 +60,8 @@ class ReplicaManager:
         self._on_storage_failed = on_storage_failed
         self.preparations = PreparationLines(log_manager.disk)
         self._monotonic_ms = monotonic_ms
+        self.selector = selector
+        self.isr_counts = IsrCounts()
         self._image = MetadataImage()
         self._fetchers: ReplicaFetchers | None = None
         self._isr: IsrService | None = None
@@ -142,6 +148,8 @@ class ReplicaManager:
                     broker_id=self.broker_id,
                     request_flush=self._flusher.request,
                     request_isr=self._request_isr,
+                    monotonic_ms=self._monotonic_ms,
+                    isr_counts=self.isr_counts,
                     may_be_in_sync=self._may_be_in_sync,
                 )
                 self._partitions[key] = partition

@@ -15,18 +15,20 @@ from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
 from odradek.common.errors import ApiError, ErrorCode
+from odradek.common.log_lines import get_logger
 from odradek.log.config import NEVER
 from odradek.log.producer_state import NOT_REQUIRED, Verification
 from odradek.metadata.model import NO_LEADER, PartitionImage
-from odradek.replica.following import divergence_cut, tell_of_cut
-from odradek.replica.in_sync import InSync, IsrChange, Outcome
+from odradek.replica.in_sync import InSync, IsrChange, IsrCounts, Outcome
 from odradek.replica.isr import effective_min_in_sync, high_watermark
+from odradek.replica.selector import Candidate, Selector
 from odradek.replica.waiters import DataWait, OffsetWaiters
 
 if TYPE_CHECKING:
     from odradek.log.log import AppendInfo, Log
     from odradek.record.validation import BatchRules
 
+_log = get_logger("replica.partition")
 CONSUMER = -1
 READ_COMMITTED = 1
 # More appended batches than these that the followers have not all fetched are counted as one.
@@ -56,8 +58,10 @@ class Partition:
     __slots__ = (
         "_flush_messages",
         "_may_be_in_sync",
+        "_monotonic_ms",
         "_request_flush",
         "_request_isr",
+        "_told_epoch",
         "_unreplicated",
         "append_count",
         "assigned_replicas",
@@ -91,11 +95,15 @@ class Partition:
         broker_id: int,
         request_flush: Callable[[Partition], None] = lambda partition: None,
         request_isr: Callable[[Partition], None] = lambda partition: None,
+        monotonic_ms: Callable[[], int] = lambda: 0,
+        isr_counts: IsrCounts | None = None,
         may_be_in_sync: Callable[[int, int], bool] = lambda broker_id, broker_epoch: True,
     ) -> None:
         """
         Args:
             request_flush: called when the topic's flush.messages wants the log durable; `flushed` follows.
+            monotonic_ms: the time by which followers lag.
+            isr_counts: of the broker; shrinks and expansions are counted there.
             request_isr: called when `in_sync.pending` is to be asked of the controller; `isr_answered` follows.
             may_be_in_sync: whether a broker (id, epoch) lives and is neither fenced nor stopping; -1: any epoch.
         """
@@ -122,7 +130,9 @@ class Partition:
         self._request_flush = request_flush
         self._request_isr = request_isr
         self._may_be_in_sync = may_be_in_sync
-        self.in_sync = InSync(broker_id)
+        self._monotonic_ms = monotonic_ms
+        self._told_epoch = -1
+        self.in_sync = InSync(broker_id, isr_counts)
         self._unreplicated: deque[tuple[int, int]] = deque()
 
     @property
@@ -170,6 +180,8 @@ class Partition:
             self.in_sync.commit(image.replicas, image.isr, now_ms)
         if led and (not self.is_leader or began):
             self._end_waits(ApiError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"{self.name} has a new leader"))
+        elif image.leader_epoch != old_epoch:
+            self.wake_readers()
         if self.is_leader:
             self._advance_high_watermark()
         return began
@@ -225,6 +237,7 @@ class Partition:
         if not self.is_leader:
             raise ApiError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"broker {self.broker_id} does not lead {self.name}")
         if required_acks == -1 and len(self.isr) < self.min_in_sync_replicas and self.too_few_in_sync():
+            self.tell_too_few(ErrorCode.NOT_ENOUGH_REPLICAS)
             raise ApiError(
                 ErrorCode.NOT_ENOUGH_REPLICAS,
                 f"{self.name} has {len(self.isr)} in-sync replicas, min.insync.replicas is {self.min_in_sync_replicas}",
@@ -276,6 +289,39 @@ class Partition:
         """Whether what was just replicated is on fewer replicas than min.insync.replicas asks for."""
         return len(self.isr) < effective_min_in_sync(self.min_in_sync_replicas, len(self.assigned_replicas))
 
+    def tell_too_few(self, code: ErrorCode) -> None:
+        """A log line that says who fell out of the in-sync set, why and since when; one for each state of the set."""
+        if self._told_epoch != self.partition_epoch:
+            self._told_epoch = self.partition_epoch
+            out = self.in_sync.describe_out(self._monotonic_ms())
+            _log.warning(
+                code.name,
+                partition=self.name,
+                min_insync_replicas=self.min_in_sync_replicas,
+                isr=list(self.isr),
+                out=out,
+            )
+
+    @property
+    def is_under_replicated(self) -> bool:
+        """Whether a replica is not in sync, seen by the leader."""
+        return self.is_leader and len(self.isr) < len(self.assigned_replicas)
+
+    def offsets_are_known(self) -> bool:
+        """Whether the watermark has reached what the last leader may have committed; until then it lags (KIP-207)."""
+        return self.log.high_watermark >= self.leader_epoch_start_offset
+
+    def preferred_read_replica(
+        self, select: Selector, rack: str, fetch_offset: int, rack_of: Callable[[int], str | None]
+    ) -> int | None:
+        """The replica that a consumer in `rack` should read `fetch_offset` from; None for this one (KIP-392)."""
+        candidates = [Candidate(self.broker_id, rack_of(self.broker_id), self.log.log_end_offset, True)]
+        for replica_id, follower in self.in_sync.followers.items():
+            if replica_id in self.isr and follower.log_start_offset <= fetch_offset <= follower.log_end_offset:
+                candidates.append(Candidate(replica_id, rack_of(replica_id), follower.log_end_offset, False))
+        chosen = select(rack, candidates)
+        return None if chosen == self.broker_id else chosen
+
     def _appended(self, end_offset: int, size_bytes: int) -> None:
         unreplicated = self._unreplicated
         alone = self.isr == (self.broker_id,) and self.in_sync.pending is None
@@ -319,14 +365,16 @@ class Partition:
         if self.data_waits:
             stable = self.log.last_stable_offset > stable_before
             for wait in tuple(self.data_waits):
-                if not wait.replica and (stable or not wait.committed_only):
+                if wait.replica:
+                    if wait.marks:
+                        wait.wake()
+                elif stable or not wait.committed_only:
                     wait.gained(gained_bytes)
 
     def _end_waits(self, error: ApiError) -> None:
         self.replicated.fail(error)
         self.durable.fail(error)
-        for wait in tuple(self.data_waits):
-            wait.wake()
+        self.wake_readers()
 
     # Reading
 
@@ -484,56 +532,19 @@ class Partition:
         follows = self.leader_id not in (self.broker_id, NO_LEADER) and not self.closed
         return follows and self.leader_epoch == leader_epoch
 
-    def append_as_follower(
-        self, records: Any, *, leader_epoch: int, high_watermark: int, log_start_offset: int, now_ms: int
-    ) -> None:
-        """Append what the leader sent from our log end on, and take over its marks.
-
-        Args:
-            records: whole batches; a last one that is cut off is left out.
-            high_watermark: the leader's; ours is never above our log's end.
-            log_start_offset: the leader's.
-            now_ms: wall clock.
-        Raises:
-            ApiError: FENCED_LEADER_EPOCH where we no longer follow that leader; as `log.Log.append_as_follower`.
-            StorageError.
-        """
-        if not self.follows(leader_epoch):
-            raise ApiError(ErrorCode.FENCED_LEADER_EPOCH, f"{self.name} has another leader than that of {leader_epoch}")
+    def took_over(self, high_watermark: int, log_start_offset: int, gained_bytes: int) -> None:
+        """The leader's marks are ours as far as our log goes, after what it sent was appended."""
         log = self.log
-        if records:
-            log.append_as_follower(records, now_ms=now_ms, leader_epoch=leader_epoch)
         watermark = min(high_watermark, log.log_end_offset)
         if watermark > log.high_watermark:
-            self._set_high_watermark(watermark, max(1, len(records)))
+            self._set_high_watermark(watermark, max(1, gained_bytes))
         if log_start_offset > log.log_start_offset:
             log.advance_log_start(min(log_start_offset, log.high_watermark))
         if self.flush_is_due:
             self._request_flush(self)
 
-    def cut_to_divergence(self, leader_epoch: int, end_offset: int) -> None:
-        """Our history is not the leader's, which has `leader_epoch` end at `end_offset`: drop what cannot be shared.
-
-        Raises:
-            ApiError: UNKNOWN_SERVER_ERROR where the leader's answer makes no sense. StorageError.
-        """
-        self._cut(divergence_cut(self.log, leader_epoch, end_offset), f"epoch {leader_epoch} ends at {end_offset}")
-
-    def move_into_range(self, leader_start: int, leader_end: int) -> None:
-        """Our log's end is not in the leader's log, [start, end): drop what lies beyond, or begin anew at its start.
-
-        Raises:
-            StorageError.
-        """
-        if self.log.log_end_offset > leader_end:
-            self._cut(leader_end, "the leader's log ends there")
-        elif self.log.log_end_offset < leader_start:
-            tell_of_cut(self.name, self.log, leader_start, "the leader's log begins there")
-            self.log.truncate_fully_and_start_at(leader_start)
-
-    def _cut(self, offset: int, reason: str) -> None:
-        tell_of_cut(self.name, self.log, offset, reason)
-        self.log.truncate_to(offset)
+    def wake_readers(self) -> None:
+        """What they wait for may not come here, or not as they think: let them look again."""
         for wait in tuple(self.data_waits):
             wait.wake()
 

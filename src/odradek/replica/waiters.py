@@ -57,7 +57,7 @@ class DataSource(Protocol):
 class DataWait:
     """One long poll. `future` ends, without a value, when enough came, when time is up, or when a source ended."""
 
-    __slots__ = ("_missing_bytes", "_sources", "_timer", "committed_only", "future", "replica")
+    __slots__ = ("_missing_bytes", "_sources", "_timer", "committed_only", "future", "marks", "replica")
 
     def __init__(
         self,
@@ -67,6 +67,7 @@ class DataWait:
         timeout_ms: int,
         replica: bool = False,
         committed_only: bool = False,
+        marks: bool = False,
     ) -> None:
         """
         Args:
@@ -74,11 +75,13 @@ class DataWait:
             timeout_ms: from now.
             replica: it may read to the log's end, not only to the high watermark.
             committed_only: it may read to the last stable offset only.
+            marks: a replica that wants to hear at once of a high watermark that moved, since it serves consumers.
         """
         loop = asyncio.get_running_loop()
         self.future: asyncio.Future[None] = loop.create_future()
         self.replica = replica
         self.committed_only = committed_only
+        self.marks = marks
         self._missing_bytes = max(1, missing_bytes)
         self._sources = tuple(sources)
         for source in self._sources:

@@ -49,6 +49,7 @@ from odradek.raft.snapshot import read_bootstrap
 from odradek.raft.voters import ReplicaKey
 from odradek.replica.config import ReplicaConfig
 from odradek.replica.manager import ReplicaManager
+from odradek.replica.selector import selector_named
 from odradek.server.cleaning import CleaningJobs
 from odradek.server.connection import Connection
 from odradek.server.context import BrokerServices
@@ -241,10 +242,12 @@ class Broker:
         for directory in self.log_manager.directories:
             directory.directory_id = storage.directory_ids[directory.path]
         self._cordon(settings)
+        replica_config = settings.build(ReplicaConfig)
         self.replicas = ReplicaManager(
             settings.node_id,
             self.log_manager,
-            fetch_max_bytes=settings.build(ReplicaConfig).fetch_max_bytes,
+            fetch_max_bytes=replica_config.fetch_max_bytes,
+            selector=selector_named(replica_config.selector_class),
             on_storage_failed=self._storage_failed,
             monotonic_ms=clock.monotonic_ms,
         )

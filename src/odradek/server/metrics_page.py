@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from odradek.common.metrics import Family, Metrics, Sample
 from odradek.log.compaction.metrics import cleaner_families
+from odradek.replica.metrics import replication_families
 
 if TYPE_CHECKING:
     from odradek.server.dispatch import Dispatcher
@@ -44,6 +45,7 @@ def node_families(dispatcher: Dispatcher) -> Iterator[Family]:
     yield Family.gauge("odradek_fetches_waiting", "Fetch requests that wait for data.", replicas.parked_fetch_count)
     yield Family.gauge("odradek_partitions", "Partitions that lie on this broker.", len(replicas))
     yield Family.gauge("odradek_partitions_led", "Partitions that this broker leads.", led)
+    yield from replication_families(replicas)
     yield Family.gauge("odradek_log_directories_offline", "Log directories whose disk failed.", offline)
     yield Family.gauge("odradek_metadata_offset", "The last metadata record that this node goes by.", image.offset)
     yield Family("odradek_log_size_bytes", "gauge", "Bytes of a log's segments.", _samples(per_log, "size_bytes"))

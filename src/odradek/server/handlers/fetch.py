@@ -6,13 +6,14 @@ that has one is given even where it is larger than the limits (KIP-74). An answe
 except where a partition that is there has an error. A follower's fetch offset is its acknowledgement.
 
 The function decides at once, in the order of the requests; a long poll is a future that new data wakes (no timer scan).
-Records are slices of the log's files: they do not pass through here.
+Records are slices of the log's files: they do not pass through here. A leader may send a consumer to a replica in its
+rack (KIP-392), and a follower serves consumers of versions from 11 on, up to the watermark that it knows of.
 
 Versions: 7 sessions (KIP-227); 9 leader epoch fencing (KIP-320); 11 rack; 12 flexible, divergence by last_fetched_epoch
 (KIP-595), leader hints (KIP-951); 13 topic ids (KIP-516); 15 replica state with broker epoch (KIP-903); 16 node
 endpoints; 17 directory ids; 18 the follower's high watermark.
 
-Not done: reading from a replica in the consumer's rack (preferred_read_replica is always -1); tiered storage.
+Not done: tiered storage.
 """
 
 from __future__ import annotations
@@ -88,6 +89,7 @@ class _Fetch:
         "_replica_id",
         "_request",
         "_session",
+        "_tells_marks",
         "answers",
         "failed",
         "partitions",
@@ -115,6 +117,8 @@ class _Fetch:
         self._asked = self._resolve_session(by_id)
         # A follower says once where it is. What waits may be read again long after it died.
         self._counts = self._replica_id >= 0
+        # Where followers serve consumers, they are told of a watermark that moved without waiting for data.
+        self._tells_marks = self._counts and context.broker.replicas.selector is not None and self._session is not None
         self.answers: list[tuple[Asked, PartitionData]] = []
         self.partitions: list[Partition] = []
         self.size_bytes = 0
@@ -160,6 +164,8 @@ class _Fetch:
                 if counts:
                     self._count(partition, asked)
                 limit = min(asked.max_bytes, left)
+                if self._sent_elsewhere(partition, asked, answer):
+                    continue
                 read = partition.read(
                     asked.fetch_offset,
                     max_bytes=limit,
@@ -172,6 +178,8 @@ class _Fetch:
                 self._fail(answer, error)
                 continue
             self.partitions.append(partition)
+            if self._tells_marks and read.high_watermark > asked.told_high_watermark:
+                self.failed = True
             self.size_bytes += read.size_bytes
             left = max(0, left - read.size_bytes)
             self._fill(answer, read)
@@ -220,6 +228,29 @@ class _Fetch:
             current_leader_epoch=asked.current_leader_epoch,
         )
 
+    def _sent_elsewhere(self, partition: Partition, asked: Asked, answer: PartitionData) -> bool:
+        """Whether a consumer is told to read from a replica in its own rack (KIP-392)."""
+        context, rack = self._context, self._request.rack_id
+        select = context.broker.replicas.selector
+        if select is None or not rack or self._replica_id >= 0 or not partition.is_leader:
+            return False
+        if context.api_version < _FIRST_WITH_RACK:
+            return False
+        chosen = partition.preferred_read_replica(select, rack, asked.fetch_offset, self._rack_of)
+        if chosen is None:
+            return False
+        log = partition.log
+        answer.preferred_read_replica = chosen
+        answer.high_watermark, answer.log_start_offset = log.high_watermark, log.log_start_offset
+        answer.last_stable_offset = log.last_stable_offset
+        answer.records = b""
+        self.failed = True
+        return True
+
+    def _rack_of(self, broker_id: int) -> str | None:
+        broker = self._image.brokers.get(broker_id)
+        return None if broker is None or broker.fenced else broker.rack
+
     def _fill(self, answer: PartitionData, read: PartitionRead) -> None:
         answer.high_watermark = read.high_watermark
         answer.last_stable_offset = read.last_stable_offset
@@ -266,6 +297,7 @@ class _Fetch:
                 timeout_ms=max(0, left_ms),
                 replica=self._replica_id >= 0,
                 committed_only=self._request.isolation_level == 1,
+                marks=self._tells_marks,
             )
             wait.future.add_done_callback(woken)
 

@@ -40,6 +40,7 @@ _SINCE = {
     EARLIEST_PENDING_UPLOAD: 11,
 }
 _FIRST_WITH_LEADER_EPOCH = 4
+_FIRST_WITH_NOT_AVAILABLE = 5
 CONSUMER = -1
 READ_COMMITTED = 1
 
@@ -75,6 +76,8 @@ def handle(
                     searches.append(search)
             except ApiError as error:
                 answer.error_code = error.code
+                if error.code is ErrorCode.OFFSET_NOT_AVAILABLE and context.api_version < _FIRST_WITH_NOT_AVAILABLE:
+                    answer.error_code = ErrorCode.LEADER_NOT_AVAILABLE
             if context.api_version < _FIRST_WITH_LEADER_EPOCH:
                 answer.leader_epoch = -1
         response.topics.append(ListOffsetsTopicResponse(name=topic.name, partitions=answers))
@@ -127,6 +130,12 @@ def _answer(
     answer: ListOffsetsPartitionResponse,
 ) -> _Search | None:
     log, time_ms = partition.log, wanted.timestamp
+    if (
+        request.replica_id == CONSUMER
+        and time_ms not in (EARLIEST, EARLIEST_LOCAL)
+        and not partition.offsets_are_known()
+    ):
+        raise ApiError(ErrorCode.OFFSET_NOT_AVAILABLE, f"{partition.name} has a new leader that is not sure of its end")
     start, watermark = log.log_start_offset, log.high_watermark
     end = log.log_end_offset if request.replica_id >= 0 else watermark
     if request.isolation_level == READ_COMMITTED and request.replica_id == CONSUMER:

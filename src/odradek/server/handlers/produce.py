@@ -253,6 +253,7 @@ def _when_replicated(
             answer.error_code, answer.error_message, answer.base_offset = error.code, error.message, -1
         elif all_in_sync and not answer.error_code and partition.too_few_in_sync():
             answer.error_code = ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND
+            partition.tell_too_few(ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND)
         if not left:
             done.set_result(response)
 

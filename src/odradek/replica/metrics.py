@@ -1,0 +1,42 @@
+"""The metrics of replication, computed when they are asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from odradek.common.metrics import Family, Sample
+
+if TYPE_CHECKING:
+    from odradek.replica.manager import ReplicaManager
+
+
+def replication_families(replicas: ReplicaManager) -> Iterator[Family]:
+    """What leaders here know of their followers."""
+    leading = [partition for partition in replicas if partition.is_leader]
+    lags = tuple(
+        Sample(
+            partition.log.log_end_offset - max(0, follower.log_end_offset),
+            (("topic", partition.topic), ("partition", str(partition.partition_id)), ("broker", str(broker_id))),
+        )
+        for partition in leading
+        for broker_id, follower in sorted(partition.in_sync.followers.items())
+    )
+    counts = replicas.isr_counts
+    yield Family.gauge(
+        "odradek_partitions_under_replicated",
+        "Partitions led here of which a replica is not in sync.",
+        sum(partition.is_under_replicated for partition in leading),
+    )
+    yield Family.gauge(
+        "odradek_partitions_under_min_isr",
+        "Partitions led here with fewer in-sync replicas than min.insync.replicas.",
+        sum(partition.too_few_in_sync() for partition in leading),
+    )
+    yield Family.counter(
+        "odradek_isr_shrinks", "In-sync sets of partitions led here that lost members.", counts.shrinks
+    )
+    yield Family.counter(
+        "odradek_isr_expansions", "In-sync sets of partitions led here that won members.", counts.expansions
+    )
+    yield Family("odradek_follower_lag_records", "gauge", "Records that a follower has not fetched.", lags)
