@@ -27,6 +27,7 @@ from odradek.common.resource_settings import SettingRules, option_docs, with_dyn
 from odradek.controller.config import ControllerConfig
 from odradek.controller.service import ControllerService
 from odradek.coordinator.batches import RecordCodec
+from odradek.coordinator.consumer_group.config import ConsumerGroupConfig
 from odradek.coordinator.group.config import GroupConfig
 from odradek.coordinator.group.records import GROUP_RECORDS
 from odradek.coordinator.group.service import GroupCoordinator
@@ -260,6 +261,7 @@ class Broker:
             make_log=lambda partition_id, epoch: self._coordinator_log(GROUP_RECORDS, partition_id, epoch),
             image=lambda: self.publisher.image,
             create_topic=self.topic_creator.create_with,
+            consumer_config=settings.build(ConsumerGroupConfig),
         )
 
     def _build_doors(self, storage: Storage) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from odradek.common.broker_settings import honoured_keys
 from odradek.controller.config import ControllerConfig
+from odradek.coordinator.consumer_group.config import ConsumerGroupConfig
 from odradek.coordinator.group.config import GroupConfig
 from odradek.log.compaction.config import CleanerConfig
 from odradek.log.config import LogConfig
@@ -25,6 +26,7 @@ CONFIG_CLASSES: tuple[type, ...] = (
     ControllerConfig,
     FetcherConfig,
     FetchSessionConfig,
+    ConsumerGroupConfig,
     GroupConfig,
     LogConfig,
     MembershipConfig,

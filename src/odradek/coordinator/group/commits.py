@@ -10,6 +10,10 @@ from typing import Any
 from uuid import UUID
 
 from odradek.common.errors import ApiError, ErrorCode
+from odradek.coordinator.consumer_group.access import check_commit, check_fetch
+from odradek.coordinator.consumer_group.records import group_tombstones
+from odradek.coordinator.consumer_group.registry import ConsumerGroups
+from odradek.coordinator.consumer_group.state import ConsumerGroup
 from odradek.coordinator.group.config import GroupConfig
 from odradek.coordinator.group.group import ClassicGroup, Moment
 from odradek.coordinator.group.offsets import CommittedOffset, OffsetStore
@@ -51,9 +55,17 @@ NIL_UUID = UUID(int=0)
 class Commits:
     """The requests about offsets, over one shard."""
 
-    def __init__(self, config: GroupConfig, groups: GroupRegistry, offsets: OffsetStore, rebalance: Rebalance) -> None:
+    def __init__(
+        self,
+        config: GroupConfig,
+        groups: GroupRegistry,
+        consumers: ConsumerGroups,
+        offsets: OffsetStore,
+        rebalance: Rebalance,
+    ) -> None:
         self._config = config
         self._groups = groups
+        self._consumers = consumers
         self._offsets = offsets
         self._rebalance = rebalance
 
@@ -66,19 +78,9 @@ class Commits:
 
         Raises:
             ApiError: ILLEGAL_GENERATION, UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID, REBALANCE_IN_PROGRESS,
-                GROUP_ID_NOT_FOUND (version 9 on). Per partition: OFFSET_METADATA_TOO_LARGE.
+                STALE_MEMBER_EPOCH, GROUP_ID_NOT_FOUND (version 9 on). Per partition: OFFSET_METADATA_TOO_LARGE.
         """
-        group = self._groups.find(request.group_id)
-        if group is None:
-            if request.generation_id_or_member_epoch >= 0:
-                known = api_version >= GROUP_ID_NOT_FOUND_VERSION
-                code = ErrorCode.GROUP_ID_NOT_FOUND if known else ErrorCode.ILLEGAL_GENERATION
-                raise ApiError(code, f"Group {request.group_id} not found.")
-        else:
-            self._check_commit(group, request)
-            member = group.members.get(request.member_id)
-            if member is not None:
-                self._rebalance.renew_session(group, member, now)
+        self._check_committer(request, api_version, now)
         kept_ms = request.retention_time_ms
         expire_ms = -1 if kept_ms == -1 else min(now.wall_ms + kept_ms, MAX_TIMESTAMP_MS)
         records: Records = []
@@ -97,6 +99,25 @@ class Commits:
                     OffsetCommitResponsePartition(partition_index=partition.partition_index, error_code=error)
                 )
         return Result(records, Outcome(response))
+
+    def _check_committer(self, request: OffsetCommitRequest, api_version: int, now: Moment) -> None:
+        """Whether the request may speak for its group; a classic member that does has been heard of."""
+        epoch = request.generation_id_or_member_epoch
+        consumers = self._consumers.find(request.group_id)
+        if consumers is not None:
+            check_commit(consumers, request.member_id, epoch, api_version)
+            return
+        group = self._groups.find(request.group_id)
+        if group is None:
+            if epoch >= 0:
+                known = api_version >= GROUP_ID_NOT_FOUND_VERSION
+                code = ErrorCode.GROUP_ID_NOT_FOUND if known else ErrorCode.ILLEGAL_GENERATION
+                raise ApiError(code, f"Group {request.group_id} not found.")
+            return
+        self._check_commit(group, request)
+        member = group.members.get(request.member_id)
+        if member is not None:
+            self._rebalance.renew_session(group, member, now)
 
     def _check_commit(self, group: ClassicGroup, request: OffsetCommitRequest) -> None:
         generation_id = request.generation_id_or_member_epoch
@@ -117,8 +138,15 @@ class Commits:
     def fetch(
         self, request: OffsetFetchRequestGroup, require_stable: bool
     ) -> Result[CoordinatorRecord, Outcome[OffsetFetchResponseGroup]]:
-        """The committed offsets of some partitions (-1 where there is none), or of all where `topics` is None."""
+        """The committed offsets of some partitions (-1 where there is none), or of all where `topics` is None.
+
+        Raises:
+            ApiError: UNKNOWN_MEMBER_ID, STALE_MEMBER_EPOCH where it names a member of a consumer group.
+        """
         group_id = request.group_id
+        consumers = self._consumers.find(group_id)
+        if consumers is not None:
+            check_fetch(consumers, request.member_id, request.member_epoch)
         response = OffsetFetchResponseGroup(group_id=group_id)
         if request.topics is None:
             topics: dict[str, OffsetFetchResponseTopics] = {}
@@ -166,9 +194,11 @@ class Commits:
             ApiError: GROUP_ID_NOT_FOUND; NON_EMPTY_GROUP where members do not say what they consume. Per partition:
                 GROUP_SUBSCRIBED_TO_TOPIC.
         """
-        group = self._groups.get(request.group_id)
-        if not group.is_in(GroupState.EMPTY) and not group.uses_consumer_protocol:
-            raise ApiError(ErrorCode.NON_EMPTY_GROUP, "the group has members")
+        group: ClassicGroup | ConsumerGroup | None = self._consumers.find(request.group_id)
+        if group is None:
+            group = self._groups.get(request.group_id)
+            if not group.is_in(GroupState.EMPTY) and not group.uses_consumer_protocol:
+                raise ApiError(ErrorCode.NON_EMPTY_GROUP, "the group has members")
         records: Records = []
         response = OffsetDeleteResponse()
         for topic in request.topics:
@@ -192,8 +222,9 @@ class Commits:
             result = DeletableGroupResult(group_id=group_id)
             results.append(result)
             try:
-                group = self._groups.get(group_id)
-                if not group.is_in(GroupState.EMPTY):
+                consumers = self._consumers.find(group_id)
+                is_empty = not consumers.members if consumers else self._groups.get(group_id).is_in(GroupState.EMPTY)
+                if not is_empty:
                     raise ApiError(ErrorCode.NON_EMPTY_GROUP, f"The group {group_id} is not empty.")
                 records += self._removal(group_id)
             except ApiError as error:
@@ -203,7 +234,8 @@ class Commits:
     def _removal(self, group_id: str) -> Records:
         keys = dict.fromkeys([*self._offsets.of_group(group_id), *self._offsets.pending_of_group(group_id)])
         records: Records = [offset_tombstone(group_id, topic, partition_id) for topic, partition_id in keys]
-        records.append(group_tombstone(group_id))
+        consumers = self._consumers.find(group_id)
+        records += [group_tombstone(group_id)] if consumers is None else group_tombstones(consumers)
         return records
 
     def drop_topics(self, topics: Mapping[str, UUID]) -> Result[CoordinatorRecord, Outcome[None]]:
@@ -220,12 +252,16 @@ class Commits:
     def expire(self, now: Moment, limit: int) -> Result[CoordinatorRecord, Outcome[Any]]:
         """Remove offsets whose retention is over, then groups that are left with nothing; at most `limit` records."""
         records: Records = []
+        for consumers in self._consumers:
+            records += self._expired_of_consumers(consumers, now)
+            if len(records) >= limit:
+                break
         for group_id in self._groups.ids():
+            if len(records) >= limit:
+                break
             group = self._groups.find(group_id)
             if group is not None:
                 records += self._expired_of(group, now)
-            if len(records) >= limit:
-                break
         return Result(records[:limit], Outcome(None), atomic=False)
 
     def _expired_of(self, group: ClassicGroup, now: Moment) -> Records:
@@ -245,6 +281,23 @@ class Commits:
                 records.append(group_tombstone(group.group_id))
             elif not offsets:
                 self._groups.drop_if_unused(group)
+        return records
+
+    def _expired_of_consumers(self, group: ConsumerGroup, now: Moment) -> Records:
+        """A consumer group keeps what its members consume; the rest goes by the age of the commit, then the group."""
+        records: Records = []
+        kept_ms = self._config.offsets_retention_minutes * 60_000
+        offsets = self._offsets.of_group(group.group_id)
+        for (topic, partition_id), committed in offsets.items():
+            pending = self._offsets.is_unstable(group.group_id, topic, partition_id)
+            expired = now.wall_ms - committed.commit_timestamp_ms >= kept_ms
+            if committed.expire_timestamp_ms != -1:
+                expired = now.wall_ms >= committed.expire_timestamp_ms
+            if expired and not pending and not group.is_subscribed_to(topic):
+                records.append(offset_tombstone(group.group_id, topic, partition_id))
+        all_expired = len(records) == len(offsets) and not self._offsets.pending_of_group(group.group_id)
+        if all_expired and not group.members:
+            records += group_tombstones(group)
         return records
 
     def _is_expired(self, group: ClassicGroup, committed: CommittedOffset, now_ms: int) -> bool:

@@ -7,20 +7,40 @@ deadlines live here too, decided by plain functions with the time passed in; the
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from odradek.common.errors import ApiError, ErrorCode
+from odradek.common.log_lines import get_logger
+from odradek.coordinator.consumer_group.config import ConsumerGroupConfig
+from odradek.coordinator.consumer_group.heartbeats import REVOCATION as CONSUMER_REVOCATION
+from odradek.coordinator.consumer_group.heartbeats import SESSION as CONSUMER_SESSION
+from odradek.coordinator.consumer_group.heartbeats import HeartbeatCaller, Heartbeats
+from odradek.coordinator.consumer_group.queries import describe_consumer_groups, list_consumer_groups
+from odradek.coordinator.consumer_group.records import ConsumerGroupRecord, group_tombstones
+from odradek.coordinator.consumer_group.registry import ConsumerGroups
+from odradek.coordinator.consumer_group.state import JOINING_EPOCH
+from odradek.coordinator.consumer_group.topics import TopicsView
 from odradek.coordinator.group.commits import Commits
 from odradek.coordinator.group.config import GroupConfig
 from odradek.coordinator.group.group import Moment
 from odradek.coordinator.group.membership import Membership
 from odradek.coordinator.group.offsets import OffsetStore
 from odradek.coordinator.group.outcome import Outcome
+from odradek.coordinator.group.queries import list_classic_groups
 from odradek.coordinator.group.rebalance import Rebalance, Records
-from odradek.coordinator.group.records import CoordinatorRecord, GroupRecord, OffsetRecord
+from odradek.coordinator.group.records import CoordinatorRecord, GroupRecord, OffsetRecord, group_tombstone
 from odradek.coordinator.group.registry import GroupRegistry
+from odradek.coordinator.group.state import GroupState
 from odradek.coordinator.group.timers import TimerKey, Timers
+from odradek.protocol.messages.consumer_group_describe_response import DescribedGroup as DescribedConsumerGroup
+from odradek.protocol.messages.consumer_group_heartbeat_request import ConsumerGroupHeartbeatRequest
+from odradek.protocol.messages.consumer_group_heartbeat_response import ConsumerGroupHeartbeatResponse
+from odradek.protocol.messages.list_groups_response import ListedGroup
 from odradek.statemachine.machine import Result
 from odradek.statemachine.timeline import Timeline
+
+_log = get_logger("coordinator.group")
 
 # Bounds the work of one turn; what is left over is found by the next run, which then follows at once.
 MAX_EXPIRED_PER_RUN = 1000
@@ -30,14 +50,32 @@ EXPIRY_TIMER = TimerKey("expiry", "")
 class GroupMachine:
     """A `StateMachine` of `CoordinatorRecord`s."""
 
-    def __init__(self, config: GroupConfig, timeline: Timeline) -> None:
+    def __init__(
+        self,
+        config: GroupConfig,
+        timeline: Timeline,
+        *,
+        consumer_config: ConsumerGroupConfig | None = None,
+        topics: Callable[[], TopicsView] = TopicsView,
+        group_configs: Callable[[str], Mapping[str, str]] = lambda group_id: {},
+    ) -> None:
+        """
+        Args:
+            topics: the cluster's topics as they are.
+            group_configs: group id → the settings of its own.
+        """
         self._config = config
+        self._consumer_config = consumer_config or ConsumerGroupConfig()
+        self._topics = topics
+        self._group_configs = group_configs
         self.timers = Timers()
         self.offsets = OffsetStore(timeline)
-        self.groups = GroupRegistry(timeline, self.offsets)
+        self.consumers = ConsumerGroups(timeline)
+        self.groups = GroupRegistry(timeline, self.offsets, self.consumers)
         self._rebalance = Rebalance(config, self.groups, self.timers)
         self.membership = Membership(self.groups, self._rebalance)
-        self.commits = Commits(config, self.groups, self.offsets, self._rebalance)
+        self.commits = Commits(config, self.groups, self.consumers, self.offsets, self._rebalance)
+        self.heartbeats = Heartbeats(self._consumer_config, self.consumers, self.timers, topics)
 
     def replay(self, record: CoordinatorRecord, offset: int) -> None:
         """Apply one record of the log."""
@@ -45,6 +83,8 @@ class GroupMachine:
             self.offsets.replay(record, offset)
         elif isinstance(record, GroupRecord):
             self.groups.replay(record)
+        elif isinstance(record, ConsumerGroupRecord):
+            self.consumers.replay(record)
         else:
             self.offsets.replay_transaction_end(record)
 
@@ -66,8 +106,54 @@ class GroupMachine:
                 self._rebalance.renew_session(group, member, now)
             if len(group.members) > self._config.max_size:
                 records += self._rebalance.prepare(group, now)
+        self.heartbeats.loaded(now, self._group_configs)
         self._schedule_expiry(now, self._config.offsets_retention_check_interval_ms)
         return Result(records, Outcome(None, self._rebalance.take_completions()))
+
+    # ---- consumer groups
+
+    def consumer_heartbeat(
+        self, request: ConsumerGroupHeartbeatRequest, caller: HeartbeatCaller, now: Moment
+    ) -> Result[CoordinatorRecord, Outcome[ConsumerGroupHeartbeatResponse]]:
+        """ConsumerGroupHeartbeat. A classic group without members gives its id up to a consumer that joins.
+
+        Raises:
+            ApiError: as `Heartbeats.heartbeat`; GROUP_ID_NOT_FOUND where the id is that of a classic group.
+        """
+        records: Records = []
+        classic = self.groups.find(request.group_id)
+        if classic is not None:
+            joins = request.member_epoch == JOINING_EPOCH
+            if not joins or not classic.is_in(GroupState.EMPTY) or classic.pending_joins:
+                raise ApiError(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {request.group_id} is not a consumer group.")
+            if request.group_id in self.groups.stored:
+                records.append(group_tombstone(request.group_id))
+        overrides = self._group_configs(request.group_id)
+        changes, response = self.heartbeats.heartbeat(request, caller, now, overrides)
+        return Result([*records, *changes], Outcome(response))
+
+    def make_room_for_classic(self, group_id: str) -> Result[CoordinatorRecord, Outcome[bool]]:
+        """Remove a consumer group without members, whose id a classic member wants; its offsets stay."""
+        group = self.consumers.find(group_id)
+        if group is None or group.members:
+            return Result([], Outcome(False))
+        return Result(group_tombstones(group), Outcome(True))
+
+    def describe_consumers(
+        self, group_ids: Sequence[str]
+    ) -> Result[CoordinatorRecord, Outcome[list[DescribedConsumerGroup]]]:
+        """ConsumerGroupDescribe, in the order asked for."""
+        default = self.heartbeats.default_assignor
+        described = describe_consumer_groups(self.consumers, group_ids, self._topics(), default)
+        return Result([], Outcome(described))
+
+    def list_groups(
+        self, states: Sequence[str], types: Sequence[str]
+    ) -> Result[CoordinatorRecord, Outcome[list[ListedGroup]]]:
+        """All groups in one of the states and of one of the types, in any case; empty filters let all pass."""
+        wanted_states, wanted_types = [each.lower() for each in states], [each.lower() for each in types]
+        listed = list_classic_groups(self.groups, wanted_states, wanted_types)
+        return Result([], Outcome(listed + list_consumer_groups(self.consumers, wanted_states, wanted_types)))
 
     def next_deadline_ms(self) -> int | None:
         """When `on_deadline` has something to do, on the monotonic clock; None while nobody waits for anything."""
@@ -80,6 +166,11 @@ class GroupMachine:
             return Result([], Outcome(None))
         if key == EXPIRY_TIMER:
             return self._expire(now)
+        if key.kind in (CONSUMER_SESSION, CONSUMER_REVOCATION):
+            removal, why = self.heartbeats.on_deadline(key)
+            if why is not None:
+                _log.info("consumer removed", group=key.group_id, member=key.member_id, reason=why)
+            return Result(removal, Outcome(None))
         records: Records = []
         group = self.groups.find(key.group_id)
         if group is not None:

@@ -63,24 +63,23 @@ def _member(member: Member, metadata: bytes) -> DescribedGroupMember:
     )
 
 
-def list_groups(
-    groups: GroupRegistry, states: Sequence[str], types: Sequence[str]
-) -> Result[CoordinatorRecord, Outcome[list[ListedGroup]]]:
-    """All groups in one of the states and of one of the types, in any case; empty filters let all pass."""
-    wanted_states = {state.lower() for state in states}
-    wanted_types = {kind.lower() for kind in types}
+def list_classic_groups(
+    groups: GroupRegistry, wanted_states: Sequence[str], wanted_types: Sequence[str]
+) -> list[ListedGroup]:
+    """All classic groups in one of the states (lower case); empty filters let all pass."""
+    if wanted_types and CLASSIC_TYPE not in wanted_types:
+        return []
     listed: list[ListedGroup] = []
-    if not wanted_types or CLASSIC_TYPE in wanted_types:
-        for group_id in groups.ids():
-            group = groups.find(group_id)
-            if group is None or (wanted_states and group.state.value.lower() not in wanted_states):
-                continue
-            listed.append(
-                ListedGroup(
-                    group_id=group_id,
-                    protocol_type=group.protocol_type or "",
-                    group_state=group.state.value,
-                    group_type=CLASSIC_TYPE,
-                )
+    for group_id in groups.ids():
+        group = groups.find(group_id)
+        if group is None or (wanted_states and group.state.value.lower() not in wanted_states):
+            continue
+        listed.append(
+            ListedGroup(
+                group_id=group_id,
+                protocol_type=group.protocol_type or "",
+                group_state=group.state.value,
+                group_type=CLASSIC_TYPE,
             )
-    return Result([], Outcome(listed))
+        )
+    return listed

@@ -1,7 +1,8 @@
 """The records of __consumer_offsets, as Kafka writes them, and what a machine replays.
 
-A record's key is an int16 type (0 and 1: a committed offset, 2: a classic group's metadata) and a body, its value an
-int16 version and a body; a null value removes. Kafka's offsets decoder of `kafka-dump-log` reads them.
+A record's key is an int16 type (0 and 1: a committed offset, 2: a classic group's metadata, 3 to 8 and 16: a consumer
+group) and a body, its value an int16 version and a body; a null value removes. Kafka's offsets decoder of
+`kafka-dump-log` reads them.
 """
 
 from __future__ import annotations
@@ -9,6 +10,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from odradek.coordinator.batches import EncodedRecord
+from odradek.coordinator.consumer_group.records import (
+    TYPE_IDS,
+    VALUE_VERSION,
+    ConsumerGroupRecord,
+    decode_consumer_group_record,
+)
 from odradek.coordinator.group.group import ClassicGroup
 from odradek.protocol.messages.group_metadata_key import GroupMetadataKey
 from odradek.protocol.messages.group_metadata_value import GroupMetadataValue, MemberMetadata
@@ -62,7 +69,7 @@ class TransactionEndRecord:
     coordinator_epoch: int = -1
 
 
-CoordinatorRecord = OffsetRecord | GroupRecord | TransactionEndRecord
+CoordinatorRecord = OffsetRecord | GroupRecord | TransactionEndRecord | ConsumerGroupRecord
 
 
 def offset_tombstone(group_id: str, topic: str, partition_id: int) -> OffsetRecord:
@@ -100,11 +107,13 @@ def group_record(group: ClassicGroup, assignments: dict[str, bytes]) -> GroupRec
     return GroupRecord(GroupMetadataKey(group=group.group_id), value)
 
 
-def encode_record(record: OffsetRecord | GroupRecord) -> tuple[bytes, bytes | None]:
+def encode_record(record: OffsetRecord | GroupRecord | ConsumerGroupRecord) -> tuple[bytes, bytes | None]:
     """Key and value as Kafka writes them; the value is None for a removal."""
     key, value = encode_coordinator_key(record.key), record.value
     if value is None:
         return key, None
+    if isinstance(record, ConsumerGroupRecord):
+        return key, encode_coordinator_value(value, VALUE_VERSION)
     if isinstance(value, GroupMetadataValue):
         return key, encode_coordinator_value(value, GROUP_METADATA_VALUE_VERSION)
     expires = value.expire_timestamp != -1
@@ -114,13 +123,15 @@ def encode_record(record: OffsetRecord | GroupRecord) -> tuple[bytes, bytes | No
 
 def decode_record(
     key: bytes, value: bytes | None, producer_id: int = NO_PRODUCER_ID, producer_epoch: int = -1
-) -> OffsetRecord | GroupRecord | None:
+) -> OffsetRecord | GroupRecord | ConsumerGroupRecord | None:
     """What a record says; None for the kinds that belong to other group protocols.
 
     Raises:
         ProtocolError: the bytes are none that a coordinator writes.
     """
     type_id = coordinator_type_id(key)
+    if type_id in TYPE_IDS:
+        return decode_consumer_group_record(type_id, key, value)
     if type_id not in (0, 1, 2):
         return None
     message = decode_coordinator_key(CoordinatorKind.GROUP, key)

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from odradek.common.errors import ApiError, ErrorCode
+from odradek.coordinator.consumer_group.registry import ConsumerGroups
 from odradek.coordinator.group.group import ClassicGroup, Member
 from odradek.coordinator.group.offsets import OffsetStore
 from odradek.coordinator.group.records import GroupRecord
@@ -24,13 +25,16 @@ MAX_UNSTORED_GROUPS = 100_000
 class GroupRegistry:
     """Group id -> live group, made on demand from what is durable."""
 
-    def __init__(self, timeline: Timeline, offsets: OffsetStore) -> None:
+    def __init__(self, timeline: Timeline, offsets: OffsetStore, consumers: ConsumerGroups) -> None:
+        self._consumers = consumers
         self.stored: TimelineDict[str, GroupMetadataValue] = TimelineDict(timeline)
         self._offsets = offsets
         self._live: dict[str, ClassicGroup] = {}
 
     def find(self, group_id: str) -> ClassicGroup | None:
-        """The group, or None where neither a member nor the log knows it."""
+        """The group, or None where neither a member nor the log knows it, or where it is a consumer group."""
+        if self._consumers.find(group_id) is not None:
+            return None
         group = self._live.get(group_id)
         if group is not None:
             return group
@@ -49,7 +53,13 @@ class GroupRegistry:
         return group
 
     def get_or_create(self, group_id: str) -> ClassicGroup:
-        """The group, created in memory where it is new. Raises ApiError(COORDINATOR_NOT_AVAILABLE) at the cap."""
+        """The group, created in memory where it is new.
+
+        Raises:
+            ApiError: COORDINATOR_NOT_AVAILABLE at the cap; INCONSISTENT_GROUP_PROTOCOL where it is a consumer group.
+        """
+        if self._consumers.find(group_id) is not None:
+            raise ApiError(ErrorCode.INCONSISTENT_GROUP_PROTOCOL, f"Group {group_id} is a consumer group.")
         group = self.find(group_id)
         if group is None:
             if len(self._live) - len(self.stored) >= MAX_UNSTORED_GROUPS:

@@ -17,16 +17,24 @@ from uuid import UUID
 from odradek.common.errors import ApiError, ErrorCode, OdradekError
 from odradek.common.log_lines import get_logger
 from odradek.common.ports import Clock
+from odradek.coordinator.consumer_group.config import ConsumerGroupConfig
+from odradek.coordinator.consumer_group.heartbeats import HeartbeatCaller
+from odradek.coordinator.consumer_group.topics import TopicsView, topics_view
 from odradek.coordinator.group.config import GroupConfig
 from odradek.coordinator.group.group import Completion, Moment
 from odradek.coordinator.group.machine import GroupMachine
 from odradek.coordinator.group.membership import Caller
 from odradek.coordinator.group.outcome import Outcome, PendingWrite
-from odradek.coordinator.group.queries import describe_groups, list_groups
+from odradek.coordinator.group.queries import describe_groups
 from odradek.coordinator.group.records import OFFSETS_TOPIC, CoordinatorRecord
 from odradek.coordinator.service import CreateTopic, ShardHost, StateTopic, answer_code
 from odradek.metadata.delta import MetadataDelta
+from odradek.metadata.features import GROUP_VERSION
 from odradek.metadata.image import MetadataImage
+from odradek.metadata.model import ResourceType
+from odradek.protocol.messages.consumer_group_describe_response import DescribedGroup as DescribedConsumerGroup
+from odradek.protocol.messages.consumer_group_heartbeat_request import ConsumerGroupHeartbeatRequest
+from odradek.protocol.messages.consumer_group_heartbeat_response import ConsumerGroupHeartbeatResponse
 from odradek.protocol.messages.delete_groups_response import DeletableGroupResult
 from odradek.protocol.messages.describe_groups_response import DescribedGroup
 from odradek.protocol.messages.heartbeat_request import HeartbeatRequest
@@ -65,14 +73,25 @@ class Shard:
     """One partition's machine during one reign, with the requests that are parked in it and the tasks that it owns."""
 
     def __init__(
-        self, config: GroupConfig, clock: Clock, partition_id: int, leader_epoch: int, make_log: MakeLog
+        self,
+        config: GroupConfig,
+        clock: Clock,
+        partition_id: int,
+        leader_epoch: int,
+        make_log: MakeLog,
+        *,
+        consumer_config: ConsumerGroupConfig,
+        topics: Callable[[], TopicsView],
+        group_configs: Callable[[str], Mapping[str, str]],
     ) -> None:
         self.partition_id = partition_id
         self.leader_epoch = leader_epoch
         self._clock = clock
         self._timeout_ms = config.offsets_commit_timeout_ms
         timeline = Timeline()
-        self.machine = GroupMachine(config, timeline)
+        self.machine = GroupMachine(
+            config, timeline, consumer_config=consumer_config, topics=topics, group_configs=group_configs
+        )
         self.runtime: Runtime[CoordinatorRecord] = Runtime(
             self.machine, make_log(partition_id, leader_epoch), timeline, on_failed=self._on_failed
         )
@@ -238,6 +257,7 @@ class GroupCoordinator(ShardHost[Shard]):
         make_log: MakeLog,
         image: Callable[[], MetadataImage],
         create_topic: CreateTopic,
+        consumer_config: ConsumerGroupConfig | None = None,
     ) -> None:
         """
         Args:
@@ -246,7 +266,11 @@ class GroupCoordinator(ShardHost[Shard]):
             create_topic: how __consumer_offsets is made when the first group asks for its coordinator.
         """
         self.config = config
+        self.consumer_config = consumer_config or ConsumerGroupConfig()
         self._random = random
+        self._current_image = image
+        self._topics = TopicsView()
+        self._topics_of: tuple[object, object] | None = None
         configs = {
             "cleanup.policy": "compact",
             "compression.type": "producer",
@@ -258,7 +282,16 @@ class GroupCoordinator(ShardHost[Shard]):
             node_id=node_id,
             image=image,
             create_topic=create_topic,
-            make_shard=lambda partition_id, epoch: Shard(config, clock, partition_id, epoch, make_log),
+            make_shard=lambda partition_id, epoch: Shard(
+                config,
+                clock,
+                partition_id,
+                epoch,
+                make_log,
+                consumer_config=self.consumer_config,
+                topics=self._present_topics,
+                group_configs=self._group_configs,
+            ),
         )
 
     def on_metadata(self, delta: MetadataDelta, image: MetadataImage) -> None:
@@ -268,6 +301,18 @@ class GroupCoordinator(ShardHost[Shard]):
         if deleted:
             for shard in self.shards.values():
                 shard.forget_topics(deleted)
+
+    def _present_topics(self) -> TopicsView:
+        """The cluster's topics; the same object until topics or brokers change."""
+        image = self._current_image()
+        tables = (image.topics_by_name, image.brokers)
+        if self._topics_of is None or self._topics_of[0] is not tables[0] or self._topics_of[1] is not tables[1]:
+            self._topics = topics_view(image, self._topics.version + 1)
+            self._topics_of = tables
+        return self._topics
+
+    def _group_configs(self, group_id: str) -> Mapping[str, str]:
+        return self._current_image().config(ResourceType.GROUP, group_id)
 
     def _new_id(self) -> str:
         return str(UUID(int=self._random.getrandbits(128), version=4))
@@ -282,6 +327,8 @@ class GroupCoordinator(ShardHost[Shard]):
             if not self.config.min_session_timeout_ms <= timeout_ms <= self.config.max_session_timeout_ms:
                 raise ApiError(ErrorCode.INVALID_SESSION_TIMEOUT, f"{timeout_ms} ms")
             shard = self.shard(request.group_id)
+            if shard.machine.consumers.find(request.group_id) is not None:
+                await shard.run(lambda: shard.machine.make_room_for_classic(request.group_id))
 
             def operation(ticket: int) -> Result[CoordinatorRecord, Outcome[JoinGroupResponse]]:
                 named = Caller(caller.client_id, caller.client_host, caller.api_version, ticket, self._new_id())
@@ -324,6 +371,37 @@ class GroupCoordinator(ShardHost[Shard]):
             return await shard.run_parked(lambda _: shard.machine.membership.leave(request, shard.now()))
         except ApiError as error:
             return LeaveGroupResponse(error_code=answer_code(error))
+
+    # ---- consumer groups
+
+    async def consumer_group_heartbeat(
+        self, request: ConsumerGroupHeartbeatRequest, caller: Caller
+    ) -> ConsumerGroupHeartbeatResponse:
+        """ConsumerGroupHeartbeat 0-1."""
+        try:
+            if not self._serves_consumers():
+                raise ApiError(ErrorCode.UNSUPPORTED_VERSION, "the consumer protocol is not enabled")
+            _check_group_id(request.group_id)
+            shard = self.shard(request.group_id)
+            named = HeartbeatCaller(caller.client_id, caller.client_host, caller.api_version, self._new_id())
+            return await self._run(shard, lambda: shard.machine.consumer_heartbeat(request, named, shard.now()))
+        except ApiError as error:
+            return ConsumerGroupHeartbeatResponse(error_code=answer_code(error), error_message=error.message or None)
+
+    async def describe_consumer_groups(self, group_ids: Sequence[str]) -> list[DescribedConsumerGroup]:
+        """ConsumerGroupDescribe 0-1, in the order asked for."""
+
+        async def describe(shard: Shard, ids: list[str]) -> list[DescribedConsumerGroup]:
+            return await self._run(shard, lambda: shard.machine.describe_consumers(ids))
+
+        def refuse(group_id: str, error: ApiError) -> DescribedConsumerGroup:
+            return DescribedConsumerGroup(group_id=group_id, error_code=error.code, error_message=error.message or None)
+
+        return await self._by_shard(group_ids, describe, refuse)
+
+    def _serves_consumers(self) -> bool:
+        level = self._current_image().features.get(GROUP_VERSION, 0)
+        return level >= 1 and "consumer" in self.consumer_config.rebalance_protocols
 
     # ---- offsets
 
@@ -375,7 +453,7 @@ class GroupCoordinator(ShardHost[Shard]):
         listed: list[ListedGroup] = []
         for _, shard in sorted(self.shards.items()):
             try:
-                found: list[ListedGroup] = await shard.run(partial(list_groups, shard.machine.groups, states, types))
+                found: list[ListedGroup] = await shard.run(partial(shard.machine.list_groups, states, types))
                 listed += found
             except ApiError as error:
                 if answer_code(error) is not ErrorCode.NOT_COORDINATOR:

@@ -18,6 +18,8 @@ from odradek.server.handlers import (
     begin_quorum_epoch,
     broker_heartbeat,
     broker_registration,
+    consumer_group_describe,
+    consumer_group_heartbeat,
     controller_registration,
     create_partitions,
     create_topics,
@@ -111,5 +113,7 @@ HANDLERS: tuple[Handler, ...] = (
     Handler(ApiKey.CONTROLLER_REGISTRATION, controller_registration.handle, 0, 0, _CONTROLLER, overlapping=True),
     Handler(ApiKey.LIST_CONFIG_RESOURCES, list_config_resources.handle, 0, 1, _BROKER),
     Handler(ApiKey.ASSIGN_REPLICAS_TO_DIRS, assign_replicas_to_dirs.handle, 0, 0, _CONTROLLER),
+    Handler(ApiKey.CONSUMER_GROUP_HEARTBEAT, consumer_group_heartbeat.handle, 0, 1, _BROKER),
+    Handler(ApiKey.CONSUMER_GROUP_DESCRIBE, consumer_group_describe.handle, 0, 1, _BROKER),
     Handler(ApiKey.DESCRIBE_TOPIC_PARTITIONS, describe_topic_partitions.handle, 0, 0, _BROKER),
 )

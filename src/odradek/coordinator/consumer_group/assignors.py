@@ -1,0 +1,156 @@
+"""The assignors that run in the coordinator: `uniform` and `range`. Pure, and the same for every order of members.
+
+Both get each member's subscription and what it was meant to have before, and return what it shall have. `uniform`
+spreads partitions evenly and moves as few as it can; among members that may take one it prefers those in a rack where
+the partition has a replica. `range` gives each member a run of neighbouring partitions of every topic, so that equal
+partitions of equal-sized topics meet in one member. Source: KIP-848, KIP-881.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from uuid import UUID
+
+from odradek.coordinator.consumer_group.state import NO_PARTITIONS, Partitions, in_order
+from odradek.coordinator.consumer_group.topics import TopicFacts
+
+Partition = tuple[UUID, int]
+Topics = Mapping[UUID, TopicFacts]
+
+
+@dataclass(frozen=True, slots=True)
+class Subscriber:
+    """One member as an assignor sees it. `topic_ids` are the topics that exist; `previous` is its last target."""
+
+    topic_ids: frozenset[UUID]
+    previous: Partitions = NO_PARTITIONS
+    instance_id: str | None = None
+    rack_id: str | None = None
+
+
+Assignor = Callable[[Mapping[str, Subscriber], Topics], dict[str, Partitions]]
+
+
+def range_assignment(members: Mapping[str, Subscriber], topics: Topics) -> dict[str, Partitions]:
+    """Each topic cut into runs, in the order of instance ids and member ids; the first runs are longer by one."""
+    given: dict[str, set[Partition]] = {member_id: set() for member_id in members}
+    ranked = sorted(members, key=lambda each: (members[each].instance_id or each, each))
+    for topic_id in sorted(topics, key=lambda each: each.int):
+        subscribers = [each for each in ranked if topic_id in members[each].topic_ids]
+        if not subscribers:
+            continue
+        share, longer = divmod(topics[topic_id].partition_count, len(subscribers))
+        start = 0
+        for index, member_id in enumerate(subscribers):
+            end = start + share + (index < longer)
+            given[member_id].update((topic_id, partition_id) for partition_id in range(start, end))
+            start = end
+    return {member_id: frozenset(each) for member_id, each in given.items()}
+
+
+def uniform_assignment(members: Mapping[str, Subscriber], topics: Topics) -> dict[str, Partitions]:
+    """Evenly over members, sticky; see the module's head."""
+    if not members:
+        return {}
+    return _Uniform(members, topics).assignment()
+
+
+class _Uniform:
+    """One computation: keep what may be kept, give away the rest, then even out."""
+
+    def __init__(self, members: Mapping[str, Subscriber], topics: Topics) -> None:
+        self._members = {member_id: members[member_id] for member_id in sorted(members)}
+        self._topics = topics
+        self._given: dict[str, dict[Partition, None]] = {member_id: {} for member_id in self._members}
+        self._taken: set[Partition] = set()
+        subscriptions = iter(self._members.values())
+        first = next(subscriptions).topic_ids
+        self._homogeneous = all(each.topic_ids == first for each in subscriptions)
+
+    def assignment(self) -> dict[str, Partitions]:
+        self._keep()
+        if self._homogeneous:
+            self._shed()
+        self._fill()
+        if not self._homogeneous:
+            self._even_out()
+        return {member_id: frozenset(given) for member_id, given in self._given.items()}
+
+    def _keep(self) -> None:
+        """What a member had, still subscribes to, and nobody before it claimed."""
+        for member_id, member in self._members.items():
+            for partition in in_order(member.previous):
+                topic = self._topics.get(partition[0])
+                exists = topic is not None and partition[1] < topic.partition_count
+                if exists and partition[0] in member.topic_ids and partition not in self._taken:
+                    self._taken.add(partition)
+                    self._given[member_id][partition] = None
+
+    def _limits(self) -> dict[str, int]:
+        """How many each may have where all subscribe to the same: those that have most keep the longer shares."""
+        subscribed = next(iter(self._members.values())).topic_ids
+        total = sum(
+            self._topics[topic_id].partition_count for topic_id in sorted(subscribed, key=lambda each: each.int)
+        )
+        share, longer = divmod(total, len(self._members))
+        ranked = sorted(self._members, key=lambda each: (-len(self._given[each]), each))
+        return {member_id: share + (index < longer) for index, member_id in enumerate(ranked)}
+
+    def _shed(self) -> None:
+        """Take from those above their limit, first what is not in their rack."""
+        for member_id, limit in self._limits().items():
+            given = self._given[member_id]
+            surplus = len(given) - limit
+            if surplus <= 0:
+                continue
+            rack = self._members[member_id].rack_id
+            leaving = sorted(given, key=lambda each: (self._in_rack(each, rack), -each[0].int, -each[1]))[:surplus]
+            for partition in leaving:
+                del given[partition]
+                self._taken.discard(partition)
+
+    def _fill(self) -> None:
+        """Give each partition that nobody has to a member with the fewest, one in its rack before others."""
+        subscribers: dict[UUID, list[str]] = {}
+        for member_id, member in self._members.items():
+            for topic_id in sorted(member.topic_ids, key=lambda each: each.int):
+                subscribers.setdefault(topic_id, []).append(member_id)
+        # Topics that few may read come first: their partitions have the least choice.
+        for topic_id in sorted(subscribers, key=lambda each: (len(subscribers[each]), each.int)):
+            for partition_id in range(self._topics[topic_id].partition_count):
+                partition = (topic_id, partition_id)
+                if partition not in self._taken:
+                    self._taken.add(partition)
+                    self._given[self._least(subscribers[topic_id], partition)][partition] = None
+
+    def _least(self, candidates: Sequence[str], partition: Partition) -> str:
+        fewest = min(len(self._given[each]) for each in candidates)
+        lightest = [each for each in candidates if len(self._given[each]) == fewest]
+        near = (each for each in lightest if self._in_rack(partition, self._members[each].rack_id))
+        return next(near, lightest[0])
+
+    def _even_out(self) -> None:
+        """Move partitions from members with many to subscribers with at least two fewer, until none can move."""
+        moved = True
+        while moved:
+            moved = False
+            for donor in sorted(self._members, key=lambda each: (-len(self._given[each]), each)):
+                for partition in list(self._given[donor]):
+                    taker = self._taker(partition, len(self._given[donor]))
+                    if taker is not None:
+                        del self._given[donor][partition]
+                        self._given[taker][partition] = None
+                        moved = True
+
+    def _taker(self, partition: Partition, donor_count: int) -> str | None:
+        candidates = [each for each, member in self._members.items() if partition[0] in member.topic_ids]
+        best = min(candidates, key=lambda each: (len(self._given[each]), each))
+        return best if len(self._given[best]) + 2 <= donor_count else None
+
+    def _in_rack(self, partition: Partition, rack_id: str | None) -> bool:
+        racks = self._topics[partition[0]].racks
+        return rack_id is not None and partition[1] < len(racks) and rack_id in racks[partition[1]]
+
+
+ASSIGNORS: Mapping[str, Assignor] = {"uniform": uniform_assignment, "range": range_assignment}

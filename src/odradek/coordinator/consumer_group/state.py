@@ -1,0 +1,182 @@
+"""A consumer group (KIP-848) as the log knows it: members, the assignment that they shall have, the one that they have.
+
+Three epochs drive it. The group epoch grows when what an assignment is made from changes: a member, a subscription, a
+topic. The assignment epoch is the group epoch that the target assignment was made for. Each member epoch follows the
+assignment epoch once the member has given up what the target takes from it; a partition is given to its next owner
+only when the one before has confirmed that it stopped.
+
+    STABLE                nothing to do in this epoch
+    UNREVOKED_PARTITIONS  the member was told to give partitions up, and has not confirmed it
+    UNRELEASED_PARTITIONS it waits for partitions that others have not given up
+
+All of it is durable and changes in `replay` alone. Source: KIP-848.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from enum import Enum, IntEnum
+from uuid import UUID
+
+from odradek.statemachine.timeline import Timeline, TimelineDict, TimelineValue
+
+# (topic id, partition id)
+Partitions = frozenset[tuple[UUID, int]]
+NO_PARTITIONS: Partitions = frozenset()
+
+# Member epochs that say something else than an epoch.
+JOINING_EPOCH = 0
+LEAVING_EPOCH = -1
+LEAVING_FOR_A_WHILE_EPOCH = -2  # a static member that will be back
+
+
+class MemberState(IntEnum):
+    """How far a member is on its way to its target; the numbers are those of the stored record."""
+
+    STABLE = 0
+    UNREVOKED_PARTITIONS = 1
+    UNRELEASED_PARTITIONS = 2
+
+
+class ConsumerGroupState(Enum):
+    """What the group looks like from outside; the value is Kafka's name on the wire."""
+
+    EMPTY = "Empty"
+    ASSIGNING = "Assigning"
+    RECONCILING = "Reconciling"
+    STABLE = "Stable"
+
+
+@dataclass(frozen=True, slots=True)
+class MemberMetadata:
+    """What a member said of itself."""
+
+    instance_id: str | None = None
+    rack_id: str | None = None
+    client_id: str = ""
+    client_host: str = ""
+    topic_names: tuple[str, ...] = ()
+    regex: str | None = None
+    rebalance_timeout_ms: int = -1
+    server_assignor: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class CurrentAssignment:
+    """What a member has. It still owns what it is to give up (`pending_revocation`)."""
+
+    member_epoch: int = JOINING_EPOCH
+    previous_member_epoch: int = JOINING_EPOCH
+    state: MemberState = MemberState.STABLE
+    assigned: Partitions = NO_PARTITIONS
+    pending_revocation: Partitions = NO_PARTITIONS
+
+
+@dataclass(frozen=True, slots=True)
+class ResolvedRegex:
+    """The topics that a regular expression matched, at one version of the metadata."""
+
+    topic_names: tuple[str, ...]
+    version: int
+    timestamp_ms: int
+
+
+class ConsumerGroup:
+    """One group; see the module's head."""
+
+    def __init__(self, group_id: str, timeline: Timeline) -> None:
+        self.group_id = group_id
+        self.group_epoch: TimelineValue[int] = TimelineValue(timeline, 0)
+        self.metadata_hash: TimelineValue[int] = TimelineValue(timeline, 0)
+        self.assignment_epoch: TimelineValue[int] = TimelineValue(timeline, 0)
+        self.members: TimelineDict[str, MemberMetadata] = TimelineDict(timeline)
+        self.current: TimelineDict[str, CurrentAssignment] = TimelineDict(timeline)
+        self.target: TimelineDict[str, Partitions] = TimelineDict(timeline)
+        self.regexes: TimelineDict[str, ResolvedRegex] = TimelineDict(timeline)
+        self.static_members: TimelineDict[str, str] = TimelineDict(timeline)
+        self.owners: TimelineDict[tuple[UUID, int], str] = TimelineDict(timeline)
+        # The version of the topics that `metadata_hash` was last found to be right for; soft.
+        self.checked_version = -1
+        # The version of the topics that each regular expression was last matched against; soft.
+        self.matched_versions: dict[str, int] = {}
+
+    @property
+    def state(self) -> ConsumerGroupState:
+        """The state that DescribeConsumerGroup and ListGroups show."""
+        if not self.members:
+            return ConsumerGroupState.EMPTY
+        if self.group_epoch.value > self.assignment_epoch.value:
+            return ConsumerGroupState.ASSIGNING
+        epoch = self.assignment_epoch.value
+        for member_id in self.members:
+            current = self.current_of(member_id)
+            if current.state is not MemberState.STABLE or current.member_epoch != epoch:
+                return ConsumerGroupState.RECONCILING
+        return ConsumerGroupState.STABLE
+
+    def current_of(self, member_id: str) -> CurrentAssignment:
+        """What the member has; nothing at epoch 0 where nothing is stored."""
+        return self.current.get(member_id) or CurrentAssignment()
+
+    def owner(self, partition: tuple[UUID, int]) -> str | None:
+        """The member that has the partition, or has not yet confirmed that it gave it up."""
+        return self.owners.get(partition)
+
+    def topics_of(self, member: MemberMetadata) -> Iterator[str]:
+        """The names that a member subscribes to, by name and by its regular expression."""
+        yield from member.topic_names
+        if member.regex is not None and (resolved := self.regexes.get(member.regex)) is not None:
+            yield from resolved.topic_names
+
+    def is_subscribed_to(self, topic: str) -> bool:
+        """Whether a member may consume `topic`."""
+        return any(topic in self.topics_of(member) for member in self.members.values())
+
+    # ---- what replay does
+
+    def put_member(self, member_id: str, member: MemberMetadata) -> None:
+        self.members[member_id] = member
+        if member.instance_id is not None:
+            self.static_members[member.instance_id] = member_id
+
+    def drop_member(self, member_id: str) -> None:
+        member = self.members.pop(member_id, None)
+        instance_id = None if member is None else member.instance_id
+        # A static member that came back under a new id has taken the place already.
+        if instance_id is not None and self.static_members.get(instance_id) == member_id:
+            del self.static_members[instance_id]
+
+    def put_current(self, member_id: str, current: CurrentAssignment) -> None:
+        self._release(member_id)
+        self.current[member_id] = current
+        for partition in sorted(current.assigned | current.pending_revocation, key=_order):
+            self.owners[partition] = member_id
+
+    def drop_current(self, member_id: str) -> None:
+        self._release(member_id)
+        self.current.pop(member_id, None)
+
+    def _release(self, member_id: str) -> None:
+        before = self.current.get(member_id)
+        if before is not None:
+            for partition in sorted(before.assigned | before.pending_revocation, key=_order):
+                if self.owners.get(partition) == member_id:
+                    del self.owners[partition]
+
+
+def _order(partition: tuple[UUID, int]) -> tuple[int, int]:
+    return partition[0].int, partition[1]
+
+
+def in_order(partitions: Partitions) -> list[tuple[UUID, int]]:
+    """Partitions by topic id and number: what is walked over has one order in every run."""
+    return sorted(partitions, key=_order)
+
+
+def by_topic(partitions: Partitions) -> dict[UUID, list[int]]:
+    """Partition numbers of each topic, both in order."""
+    grouped: dict[UUID, list[int]] = {}
+    for topic_id, partition_id in in_order(partitions):
+        grouped.setdefault(topic_id, []).append(partition_id)
+    return grouped
