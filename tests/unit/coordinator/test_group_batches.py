@@ -129,6 +129,6 @@ def test_a_record_that_nobody_can_read_is_left_out(key: bytes | None, caplog: py
 
 
 def test_records_of_other_protocols_are_passed_over_in_silence(caplog: pytest.LogCaptureFixture) -> None:
-    batch = build_batch([Record(b"\x00\x03\x00\x01g", b"\x00\x00\x00\x00\x00\x01", timestamp_ms=1)])
+    batch = build_batch([Record(b"\x00\x0a\x00\x01g", b"\x00\x00\x00\x00\x00\x01", timestamp_ms=1)])
     assert decode_batches(GROUP_RECORDS, batch) == ([], 1)
     assert not caplog.text

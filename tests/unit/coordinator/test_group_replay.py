@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from odradek.common.errors import ApiError, ErrorCode
-from odradek.coordinator.group.queries import describe_groups, list_groups
+from odradek.coordinator.group.queries import describe_groups
 from odradek.coordinator.group.state import GroupState
 from odradek.coordinator.group.timers import TimerKey, Timers
 from odradek.coordinator.hashing import java_string_hash, partition_for
@@ -183,7 +183,7 @@ def test_describe_shows_protocol_and_metadata_of_a_stable_group_alone(shard: Vir
 
 def test_list_filters_by_state_and_type(shard: VirtualShard) -> None:
     def listed(states: list[str], types: list[str]) -> list[str]:
-        return [each.group_id for each in shard.apply(list_groups(shard.machine.groups, states, types))]
+        return [each.group_id for each in shard.apply(shard.machine.list_groups(states, types))]
 
     shard.commit(1, group="simple")
     shard.stable(1, group="busy")
@@ -192,7 +192,7 @@ def test_list_filters_by_state_and_type(shard: VirtualShard) -> None:
     assert listed(["Empty", "STABLE"], ["Classic"]) == ["busy", "simple"]
     assert listed([], ["consumer"]) == []
     assert listed(["no such state"], []) == []
-    found = shard.apply(list_groups(shard.machine.groups, [], []))[0]
+    found = shard.apply(shard.machine.list_groups([], []))[0]
     assert (found.protocol_type, found.group_state, found.group_type) == ("consumer", "Stable", "classic")
 
 

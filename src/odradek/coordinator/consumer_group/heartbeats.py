@@ -178,7 +178,10 @@ class Heartbeats:
                 raise _unknown_member(group.group_id, member_id)
             return Found(member_id, None, CurrentAssignment())
         current = group.current_of(member_id)
-        _check_epoch(current, request.member_epoch, owned)
+        if request.member_epoch != JOINING_EPOCH:
+            # A member that was fenced has given everything up and joins again under its id. Kafka lets it wait for its
+            # own session to time out.
+            _check_epoch(current, request.member_epoch, owned)
         return Found(member_id, metadata, current)
 
     def _find_static(

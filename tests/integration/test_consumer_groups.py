@@ -1,0 +1,184 @@
+"""Stock consumers of the newer protocol (group.protocol=consumer, KIP-848) against a real node."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import pytest
+from confluent_kafka import Consumer, TopicPartition
+
+from odradek.common.errors import ErrorCode
+from odradek.protocol.apis import ApiKey
+from odradek.protocol.messages.consumer_group_describe_request import ConsumerGroupDescribeRequest
+from odradek.protocol.messages.consumer_group_heartbeat_request import ConsumerGroupHeartbeatRequest
+from tests.support.api_calls import fresh_name
+from tests.support.clients import admin, create_topic, produce_all
+from tests.support.node import Node
+from tests.support.wire import Wire
+
+PATIENCE_S = 40.0
+
+
+class Reader:
+    """One consumer; what it read, by partition."""
+
+    def __init__(self, bootstrap: str, group: str, topics: list[str], **settings: Any) -> None:
+        base = {
+            "bootstrap.servers": bootstrap,
+            "group.id": group,
+            "group.protocol": "consumer",
+            "auto.offset.reset": "earliest",
+            "enable.auto.commit": False,
+        }
+        self.consumer = Consumer(base | {key.replace("_", "."): value for key, value in settings.items()})
+        self.consumer.subscribe(topics)
+        self.read: list[tuple[str, int, int]] = []
+
+    def poll(self, *, commit: bool = True) -> None:
+        for message in self.consumer.consume(100, 0.05):
+            if message.error() is None:
+                self.read.append((message.topic(), message.partition(), message.offset()))
+        if commit and self.read:
+            ends: dict[tuple[str, int], int] = {}
+            for topic, partition, offset in self.read:
+                ends[topic, partition] = offset + 1
+            mine = self.partitions
+            offsets = [TopicPartition(*key, end) for key, end in ends.items() if key in mine]
+            if offsets:
+                self.consumer.commit(offsets=offsets, asynchronous=False)
+
+    @property
+    def partitions(self) -> set[tuple[str, int]]:
+        return {(each.topic, each.partition) for each in self.consumer.assignment()}
+
+
+def until(readers: list[Reader], reached: Callable[[], bool], *, commit: bool = True) -> None:
+    deadline = time.monotonic() + PATIENCE_S
+    while not reached():
+        assert time.monotonic() < deadline, [sorted(each.partitions) for each in readers]
+        for reader in readers:
+            reader.poll(commit=commit)
+
+
+def shares(readers: list[Reader]) -> list[int]:
+    return sorted(len(each.partitions) for each in readers)
+
+
+@pytest.fixture
+def closing() -> Iterator[ExitStack]:
+    with ExitStack() as stack:
+        yield stack
+
+
+def test_members_share_leave_and_return(node: Node, closing: ExitStack) -> None:
+    topic, group = fresh_name("shared"), fresh_name("g")
+    create_topic(node.bootstrap, topic, 6)
+    produce_all(node.bootstrap, topic, [(str(each).encode(), b"v") for each in range(300)])
+    readers: list[Reader] = []
+    for count, expected in ((1, [6]), (2, [3, 3]), (3, [2, 2, 2])):
+        names = [f"^{topic}$"] if count == 3 else [topic]  # the last one by a regular expression
+        readers.append(Reader(node.bootstrap, group, names))
+        closing.callback(readers[-1].consumer.close)
+        until(readers, lambda expected=expected: shares(readers) == expected)
+    until(readers, lambda: sum(len(set(each.read)) for each in readers) >= 300)
+    everything = [entry for each in readers for entry in each.read]
+    assert len(everything) == len(set(everything)) == 300, "every record once, over two moves"
+    client = admin(node.bootstrap)
+    described = client.describe_consumer_groups([group])[group].result(timeout=20)
+    assert (described.type.name, described.state.name) == ("CONSUMER", "STABLE")
+    assert len(described.members) == 3
+    readers.pop().consumer.close()
+    until(readers, lambda: shares(readers) == [3, 3])
+
+
+QUICK_SESSIONS = {
+    "group.consumer.min.session.timeout.ms": 4000,
+    "group.consumer.session.timeout.ms": 4000,
+    "group.consumer.min.heartbeat.interval.ms": 500,
+    "group.consumer.heartbeat.interval.ms": 500,
+}
+
+
+def test_a_kill_of_the_node_costs_no_member_its_partitions(tmp_path: Path, closing: ExitStack) -> None:
+    with Node(tmp_path, QUICK_SESSIONS) as node:
+        create_topic(node.bootstrap, "t", 4)
+        produce_all(node.bootstrap, "t", [(str(each).encode(), b"v") for each in range(100)])
+        readers = [Reader(node.bootstrap, "g", ["t"]) for _ in range(2)]
+        for reader in readers:
+            closing.callback(reader.consumer.close)
+        until(readers, lambda: shares(readers) == [2, 2])
+        before = [reader.partitions for reader in readers]
+        node.kill()
+        node.start()
+        until(readers, lambda: sum(len(set(reader.read)) for reader in readers) >= 100)
+        assert [reader.partitions for reader in readers] == before
+        # A member that is not there any more, and did not say so: a process that holds it is killed.
+        silent = (
+            "import sys, time; from confluent_kafka import Consumer; c = Consumer({'bootstrap.servers': sys.argv[1], "
+        )
+        silent += "'group.id': 'g', 'group.protocol': 'consumer'}); c.subscribe(['t'])\nwhile True: c.poll(0.1)"
+        process = subprocess.Popen([sys.executable, "-c", silent, node.bootstrap])
+        try:
+            until(readers, lambda: shares(readers) == [1, 1] or shares(readers) == [1, 2])
+        finally:
+            process.kill()
+            process.wait()
+        until(readers, lambda: shares(readers) == [2, 2])
+
+
+def test_a_static_member_returns_to_its_partitions(node: Node, closing: ExitStack) -> None:
+    topic, group = fresh_name("static"), fresh_name("g")
+    create_topic(node.bootstrap, topic, 4)
+    one = Reader(node.bootstrap, group, [topic], group_instance_id="one")
+    two = Reader(node.bootstrap, group, [topic], group_instance_id="two")
+    closing.callback(one.consumer.close)
+    until([one, two], lambda: shares([one, two]) == [2, 2])
+    before = one.partitions, two.partitions
+    two.consumer.close()
+    again = Reader(node.bootstrap, group, [topic], group_instance_id="two")
+    closing.callback(again.consumer.close)
+    until([one, again], lambda: len(again.partitions) == 2)
+    assert (one.partitions, again.partitions) == before
+
+
+def test_both_protocols_do_not_mix_while_there_are_members(node: Node, closing: ExitStack) -> None:
+    topic, group = fresh_name("mixed"), fresh_name("g")
+    create_topic(node.bootstrap, topic, 1)
+    reader = Reader(node.bootstrap, group, [topic])
+    until([reader], lambda: shares([reader]) == [1])
+    classic = Consumer({"bootstrap.servers": node.bootstrap, "group.id": group, "auto.offset.reset": "earliest"})
+    closing.callback(classic.close)
+    classic.subscribe([topic])
+    deadline = time.monotonic() + PATIENCE_S
+    seen: list[str] = []
+    while "INCONSISTENT_GROUP_PROTOCOL" not in seen and time.monotonic() < deadline:
+        message = classic.poll(0.2)
+        if message is not None and message.error() is not None:
+            seen.append(message.error().name())
+        if not seen and classic.assignment():
+            pytest.fail("a classic member joined a consumer group that has members")
+        reader.poll()
+    reader.consumer.close()
+    while not classic.assignment():
+        assert time.monotonic() < deadline + PATIENCE_S
+        classic.poll(0.2)
+
+
+def test_what_the_wire_says(node: Node) -> None:
+    with Wire(node.port) as wire:
+        asked = ConsumerGroupHeartbeatRequest(group_id=fresh_name("g"), member_id="m", member_epoch=3)
+        for version in (0, 1):
+            answer = wire.ask(ApiKey.CONSUMER_GROUP_HEARTBEAT, version, asked)
+            assert answer.error_code in (ErrorCode.GROUP_ID_NOT_FOUND, ErrorCode.NOT_COORDINATOR)
+            described = wire.ask(
+                ApiKey.CONSUMER_GROUP_DESCRIBE, version, ConsumerGroupDescribeRequest(group_ids=["none"])
+            )
+            assert described.groups[0].error_code in (ErrorCode.GROUP_ID_NOT_FOUND, ErrorCode.NOT_COORDINATOR)
+        empty = wire.ask(ApiKey.CONSUMER_GROUP_HEARTBEAT, 1, ConsumerGroupHeartbeatRequest(group_id=""))
+        assert empty.error_code == ErrorCode.INVALID_GROUP_ID

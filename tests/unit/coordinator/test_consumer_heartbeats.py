@@ -1,0 +1,443 @@
+"""The consumer protocol over the real machine: who may ask what, one owner per partition, and the same after replay."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Mapping
+from typing import Any
+from uuid import UUID
+
+import pytest
+
+from odradek.common.errors import ApiError, ErrorCode
+from odradek.coordinator.consumer_group.config import ConsumerGroupConfig
+from odradek.coordinator.consumer_group.heartbeats import HeartbeatCaller
+from odradek.coordinator.consumer_group.state import ConsumerGroup, ConsumerGroupState, Partitions
+from odradek.coordinator.consumer_group.topics import TopicFacts, TopicsView
+from odradek.coordinator.group.config import GroupConfig
+from odradek.coordinator.group.group import Moment
+from odradek.coordinator.group.machine import GroupMachine
+from odradek.coordinator.group.records import CoordinatorRecord, decode_record, encode_record
+from odradek.protocol.messages.consumer_group_heartbeat_request import (
+    ConsumerGroupHeartbeatRequest,
+    TopicPartitions,
+)
+from odradek.protocol.messages.consumer_group_heartbeat_response import ConsumerGroupHeartbeatResponse
+from odradek.protocol.messages.offset_commit_request import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+)
+from odradek.protocol.messages.offset_fetch_request import OffsetFetchRequestGroup
+from odradek.statemachine.timeline import Timeline
+
+START_MS = 1_700_000_000_000
+
+
+def view(version: int = 1, **counts: int) -> TopicsView:
+    facts = [TopicFacts(name, UUID(int=ord(name[-1])), count) for name, count in counts.items()]
+    return TopicsView(version, {each.name: each for each in facts}, {each.topic_id: each for each in facts})
+
+
+class Box:
+    """One shard without a loop: operations are applied, or fail, as its runtime would do it."""
+
+    def __init__(self, topics: TopicsView | None = None, **settings: Any) -> None:
+        self.topics = topics or view(ta=6)
+        self.group_configs: dict[str, Mapping[str, str]] = {}
+        self.settings = settings
+        self.log: list[CoordinatorRecord] = []
+        self.clock_ms = 0
+        self.machine = self._machine()
+
+    def _machine(self) -> GroupMachine:
+        self.timeline = Timeline()
+        machine = GroupMachine(
+            GroupConfig(),
+            self.timeline,
+            consumer_config=ConsumerGroupConfig(**self.settings),
+            topics=lambda: self.topics,
+            group_configs=lambda group_id: self.group_configs.get(group_id, {}),
+        )
+        for offset, record in enumerate(self.log):
+            machine.replay(record, offset)
+        machine.loaded(self.now)
+        return machine
+
+    @property
+    def now(self) -> Moment:
+        return Moment(START_MS + self.clock_ms, self.clock_ms)
+
+    @property
+    def group(self) -> ConsumerGroup:
+        group = self.machine.consumers.find("g")
+        assert group is not None
+        return group
+
+    def restart(self) -> None:
+        """The same log, as bytes, in a new machine."""
+        encoded = [encode_record(record) for record in self.log]  # type: ignore[arg-type]
+        decoded = [decode_record(key, value) for key, value in encoded]
+        assert all(decoded)
+        self.log = [record for record in decoded if record is not None]
+        self.machine = self._machine()
+
+    def apply(self, result: Any) -> Any:
+        for record in result.records:
+            self.machine.replay(record, len(self.log))
+            self.log.append(record)
+        return result.response.response
+
+    def beat(self, member_id: str = "", epoch: int = 0, version: int = 1, **fields: Any) -> Any:
+        if epoch == 0:
+            fields = {"rebalance_timeout_ms": 10_000, "subscribed_topic_names": ["ta"], "topic_partitions": []} | fields
+        request = ConsumerGroupHeartbeatRequest(group_id="g", member_id=member_id, member_epoch=epoch, **fields)
+        caller = HeartbeatCaller("client", "/host", version, "made")
+        return self.apply(self.machine.consumer_heartbeat(request, caller, self.now))
+
+    def advance(self, ms: int) -> None:
+        target = self.clock_ms + ms
+        while (deadline := self.machine.next_deadline_ms()) is not None and deadline <= target:
+            self.clock_ms = max(self.clock_ms, deadline)
+            self.apply(self.machine.on_deadline(self.now))
+        self.clock_ms = target
+
+
+def pairs(response: ConsumerGroupHeartbeatResponse) -> Partitions:
+    assert response.assignment is not None
+    return frozenset((each.topic_id, p) for each in response.assignment.topic_partitions for p in each.partitions)
+
+
+def owned(partitions: Partitions) -> list[TopicPartitions]:
+    topics: dict[UUID, list[int]] = {}
+    for topic_id, partition_id in sorted(partitions):
+        topics.setdefault(topic_id, []).append(partition_id)
+    return [TopicPartitions(topic_id=topic_id, partitions=ids) for topic_id, ids in topics.items()]
+
+
+def refused(code: ErrorCode, box: Box, *arguments: Any, **fields: Any) -> None:
+    before = len(box.log)
+    with pytest.raises(ApiError) as raised:
+        box.beat(*arguments, **fields)
+    assert raised.value.code is code
+    assert len(box.log) == before, "a refusal leaves nothing behind"
+
+
+class TestRequests:
+    @pytest.mark.parametrize(
+        "fields",
+        [
+            {"instance_id": ""},
+            {"rack_id": " "},
+            {"rebalance_timeout_ms": -1},
+            {"topic_partitions": None},
+            {"topic_partitions": [TopicPartitions(topic_id=UUID(int=1), partitions=[0])]},
+            {"subscribed_topic_names": None},
+            {"epoch": -3},
+            {"epoch": -2},
+        ],
+    )
+    def test_what_does_not_make_sense_is_refused(self, fields: dict[str, Any]) -> None:
+        refused(ErrorCode.INVALID_REQUEST, Box(), "a", **fields)
+
+    def test_version_1_needs_a_member_id_and_version_0_makes_one(self) -> None:
+        box = Box()
+        refused(ErrorCode.INVALID_REQUEST, box, "")
+        assert box.beat("", version=0).member_id == "made"
+
+    def test_unknown_groups_members_and_assignors(self) -> None:
+        box = Box()
+        refused(ErrorCode.GROUP_ID_NOT_FOUND, box, "a", epoch=1)
+        refused(ErrorCode.GROUP_ID_NOT_FOUND, box, "a", epoch=-1)
+        refused(ErrorCode.UNSUPPORTED_ASSIGNOR, box, "a", server_assignor="mine")
+        box.beat("a")
+        refused(ErrorCode.UNKNOWN_MEMBER_ID, box, "b", epoch=1)
+        refused(ErrorCode.UNKNOWN_MEMBER_ID, box, "b", epoch=-1)
+
+    def test_a_full_group_takes_no_more(self) -> None:
+        box = Box(max_size=1)
+        box.beat("a")
+        refused(ErrorCode.GROUP_MAX_SIZE_REACHED, box, "b")
+
+    def test_epochs_that_are_not_the_members_own_are_fenced(self) -> None:
+        box = Box()
+        epoch = box.beat("a").member_epoch
+        refused(ErrorCode.FENCED_MEMBER_EPOCH, box, "a", epoch=epoch + 1)
+        box.beat("b")
+        box.beat("a", epoch, topic_partitions=owned(box.group.current_of("a").assigned))
+        kept = box.group.current_of("a").assigned
+        second = box.beat("a", epoch, topic_partitions=owned(kept)).member_epoch
+        assert second > epoch
+        # The answer was lost: one step behind is taken where it owns nothing that it should not.
+        assert box.beat("a", epoch, topic_partitions=owned(kept)).member_epoch == second
+        refused(ErrorCode.FENCED_MEMBER_EPOCH, box, "a", epoch=epoch)
+        refused(ErrorCode.FENCED_MEMBER_EPOCH, box, "a", epoch=epoch - 1 or 7, topic_partitions=owned(kept))
+
+    def test_a_bad_regular_expression(self) -> None:
+        refused(ErrorCode.INVALID_REGULAR_EXPRESSION, Box(), "a", subscribed_topic_regex="(")
+
+
+class TestAssignment:
+    def test_the_first_member_gets_all_and_the_answer_says_so_once(self) -> None:
+        box = Box()
+        answer = box.beat("a")
+        assert (answer.member_epoch, len(pairs(answer)), answer.heartbeat_interval_ms) == (1, 6, 5000)
+        assert box.beat("a", 1).assignment is None
+        assert box.group.state is ConsumerGroupState.STABLE
+
+    def test_a_partition_changes_hands_only_after_it_was_given_up(self) -> None:
+        box = Box()
+        mine = pairs(box.beat("a"))
+        assert pairs(box.beat("b")) == frozenset(), "all of it is still a's"
+        assert box.beat("b", 2).assignment is None
+        kept = pairs(box.beat("a", 1, topic_partitions=owned(mine)))
+        assert len(kept) == 3
+        assert box.group.state is ConsumerGroupState.RECONCILING
+        assert box.beat("b", 2).assignment is None, "a has not confirmed"
+        assert box.beat("a", 1).member_epoch == 1, "a heartbeat that says nothing confirms nothing"
+        assert box.beat("a", 1, topic_partitions=owned(kept)).member_epoch == 2
+        assert pairs(box.beat("b", 2)) == mine - kept
+        assert box.group.state is ConsumerGroupState.STABLE
+
+    def test_the_third_member_does_not_stop_the_others(self) -> None:
+        box = Box(view(ta=200))
+        members = {f"m{index:02}": Client(box, f"m{index:02}") for index in range(50)}
+        for client in members.values():
+            client.settle()
+        for _ in range(6):
+            for client in members.values():
+                client.settle()
+        assert {len(client.owned) for client in members.values()} == {4}
+        box.topics = view(2, ta=201)
+        before = {name: client.owned for name, client in members.items()}
+        for _ in range(3):
+            for client in members.values():
+                client.settle()
+        assert sum(len(before[name] - client.owned) for name, client in members.items()) == 0
+        assert sum(len(client.owned - before[name]) for name, client in members.items()) == 1
+
+    def test_a_topic_that_grows_or_comes_or_goes_makes_a_new_epoch(self) -> None:
+        box = Box()
+        box.beat("a", subscribed_topic_names=["ta", "tb"])
+        box.topics = view(2, ta=8)
+        answer = box.beat("a", 1)
+        assert (answer.member_epoch, len(pairs(answer))) == (2, 8)
+        box.topics = view(3, ta=8, tb=2)
+        assert len(pairs(box.beat("a", 2))) == 10
+        box.topics = view(4, ta=8, tb=2, tc=9)
+        assert box.beat("a", 3).member_epoch == 3, "nobody subscribes to that one"
+
+    def test_a_regular_expression_follows_the_topics(self) -> None:
+        box = Box(view(ta=2, tb=3, xc=4))
+        answer = box.beat("a", subscribed_topic_names=None, subscribed_topic_regex="t.*")
+        assert len(pairs(answer)) == 5
+        box.topics = view(2, ta=2, tb=3, xc=4, td=1)
+        assert len(pairs(box.beat("a", 1))) == 6
+        answer = box.beat("a", 2, subscribed_topic_regex="x.", topic_partitions=[])
+        assert list(box.group.regexes) == ["x."], "what nobody uses is forgotten"
+
+    def test_the_assignor_that_most_ask_for(self) -> None:
+        box = Box(view(ta=4))
+        box.beat("a", server_assignor="range")
+        assert box.apply(box.machine.describe_consumers(["g"]))[0].assignor_name == "range"
+
+
+class TestLeaving:
+    def test_who_leaves_frees_its_partitions(self) -> None:
+        box = Box()
+        box.beat("a")
+        box.beat("b")
+        assert box.beat("a", -1).member_epoch == -1
+        assert len(pairs(box.beat("b", 2))) == 6
+        box.beat("b", -1)
+        assert box.group.state is ConsumerGroupState.EMPTY
+
+    def test_a_silent_member_is_removed(self) -> None:
+        box = Box()
+        box.beat("a")
+        box.beat("b")
+        box.advance(30_000)
+        box.beat("b", 2)
+        box.advance(20_000)
+        assert list(box.group.members) == ["b"]
+        box.group_configs["g"] = {"consumer.session.timeout.ms": "100000", "consumer.heartbeat.interval.ms": "700"}
+        assert box.beat("b", 2).heartbeat_interval_ms == 700
+        box.advance(99_000)
+        assert list(box.group.members) == ["b"]
+
+    def test_who_does_not_give_up_in_time_is_removed(self) -> None:
+        box = Box()
+        mine = pairs(box.beat("a"))
+        box.beat("b")
+        box.beat("a", 1, topic_partitions=owned(mine))
+        box.advance(9_000)
+        box.beat("a", 1, topic_partitions=owned(mine))
+        box.advance(2_000)
+        assert list(box.group.members) == ["b"]
+        refused(ErrorCode.UNKNOWN_MEMBER_ID, box, "a", epoch=1)
+
+    def test_a_static_member_comes_back_to_what_it_had(self) -> None:
+        box = Box()
+        box.beat("a", instance_id="i")
+        box.beat("b")
+        mine = pairs(box.beat("a", 1, topic_partitions=owned(box.group.current_of("a").assigned), instance_id="i"))
+        box.beat("a", 1, topic_partitions=owned(mine), instance_id="i")
+        refused(ErrorCode.UNRELEASED_INSTANCE_ID, box, "a2", instance_id="i")
+        epoch = box.group.group_epoch.value
+        assert box.beat("a", -2, instance_id="i").member_epoch == -2
+        assert pairs(box.beat("a2", instance_id="i")) == mine
+        assert box.group.group_epoch.value == epoch, "no rebalance"
+        refused(ErrorCode.FENCED_INSTANCE_ID, box, "a", epoch=2, instance_id="i")
+        box.restart()
+        assert box.group.static_members == {"i": "a2"}
+
+
+class TestWithOthers:
+    def test_commits_and_fetches_need_the_members_epoch(self) -> None:
+        box = Box()
+        box.beat("a")
+
+        def commit(member_id: str, epoch: int, version: int = 9) -> Any:
+            partition = OffsetCommitRequestPartition(partition_index=0, committed_offset=5)
+            request = OffsetCommitRequest(
+                group_id="g",
+                member_id=member_id,
+                generation_id_or_member_epoch=epoch,
+                topics=[OffsetCommitRequestTopic(name="ta", partitions=[partition])],
+            )
+            return box.apply(box.machine.commits.commit(request, version, box.now))
+
+        assert commit("a", 1).topics[0].partitions[0].error_code == 0
+        for member_id, epoch, version, code in [
+            ("a", 0, 9, ErrorCode.STALE_MEMBER_EPOCH),
+            ("a", 0, 8, ErrorCode.UNSUPPORTED_VERSION),
+            ("b", 1, 9, ErrorCode.UNKNOWN_MEMBER_ID),
+            ("", -1, 9, ErrorCode.UNKNOWN_MEMBER_ID),
+        ]:
+            with pytest.raises(ApiError) as raised:
+                commit(member_id, epoch, version)
+            assert raised.value.code is code
+        with pytest.raises(ApiError) as raised:
+            box.machine.commits.fetch(OffsetFetchRequestGroup(group_id="g", member_id="a", member_epoch=3), False)
+        assert raised.value.code is ErrorCode.STALE_MEMBER_EPOCH
+        box.beat("a", -1)
+        assert commit("", -1).topics[0].partitions[0].error_code == 0
+
+    def test_a_consumer_group_is_seen_listed_and_deleted(self) -> None:
+        box = Box()
+        box.beat("a")
+        described = box.apply(box.machine.describe_consumers(["g", "none"]))
+        assert [each.error_code for each in described] == [ErrorCode.NONE, ErrorCode.GROUP_ID_NOT_FOUND]
+        assert described[0].members[0].assignment.topic_partitions[0].topic_name == "ta"
+        listed = box.apply(box.machine.list_groups(["STABLE"], ["Consumer"]))
+        assert [(each.group_id, each.group_type, each.group_state) for each in listed] == [("g", "consumer", "Stable")]
+        assert box.apply(box.machine.list_groups([], ["classic"])) == []
+        assert box.apply(box.machine.commits.delete_groups(["g"]))[0].error_code == ErrorCode.NON_EMPTY_GROUP
+        box.beat("a", -1)
+        assert box.apply(box.machine.commits.delete_groups(["g"]))[0].error_code == 0
+        assert box.machine.consumers.find("g") is None
+        box.restart()
+        assert box.machine.consumers.find("g") is None
+
+    def test_an_empty_group_of_the_other_protocol_makes_room(self) -> None:
+        box = Box()
+        box.beat("a")
+        assert not box.apply(box.machine.make_room_for_classic("g"))
+        box.beat("a", -1)
+        assert box.apply(box.machine.make_room_for_classic("g"))
+        box.machine.groups.get_or_create("g")
+        box.beat("a")
+        assert box.group.members
+
+    def test_an_empty_group_expires(self) -> None:
+        box = Box()
+        box.beat("a")
+        box.beat("a", -1)
+        box.advance(601_000)
+        assert box.machine.consumers.find("g") is None
+
+
+class Client:
+    """A consumer as the KIP has it: it owns what it was told to, until it has given it up and said so."""
+
+    def __init__(self, box: Box, member_id: str) -> None:
+        self.box = box
+        self.member_id = member_id
+        self.epoch = 0
+        self.owned: Partitions = frozenset()
+        self.told: Partitions = frozenset()
+        self.unsure = False  # an answer was lost: it says everything of itself, and so is told everything
+
+    def settle(self, *, lose_answer: bool = False) -> None:
+        """One heartbeat that says what it owns, and the acts that its answer asks for."""
+        fields: dict[str, Any] = {"topic_partitions": owned(self.owned)}
+        if self.unsure:
+            fields |= {"rebalance_timeout_ms": 10_000, "subscribed_topic_names": ["ta"]}
+        self.unsure = lose_answer
+        try:
+            answer = self.box.beat(self.member_id, self.epoch, **fields)
+        except ApiError as error:
+            assert error.code in (ErrorCode.FENCED_MEMBER_EPOCH, ErrorCode.UNKNOWN_MEMBER_ID), error
+            self.epoch, self.owned = 0, frozenset()
+            if lose_answer:
+                return
+            answer = self.box.beat(self.member_id)
+        if lose_answer:
+            return
+        self.epoch = answer.member_epoch
+        if answer.assignment is not None:
+            self.told = pairs(answer)
+        self.owned = self.told
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_at_most_one_owner_whatever_is_lost(seed: int) -> None:
+    """Members that come, fall silent, return and lose answers, topics that grow, restarts from the log."""
+    rng = random.Random(seed)
+    box = Box(view(ta=5, tb=3))
+    clients: dict[str, Client] = {}
+    version = 1
+    for _ in range(150):
+        act = rng.random()
+        if act < 0.12 and len(clients) < 6:
+            name = f"m{rng.randrange(9)}"
+            clients.setdefault(name, Client(box, name))
+        elif act < 0.17 and clients:
+            gone = clients.pop(rng.choice(sorted(clients)))
+            if gone.epoch > 0 and rng.random() < 0.5 and gone.member_id in box.group.members:
+                box.beat(gone.member_id, -1)
+            elif gone.epoch > 0:
+                box.advance(46_000)  # its session is over; so are those of the others, who find out
+                for client in clients.values():
+                    client.epoch, client.owned, client.told = 0, frozenset(), frozenset()
+        elif act < 0.22:
+            version += 1
+            box.topics = view(version, ta=5 + version % 3, tb=3)
+        elif act < 0.27:
+            box.restart()
+        elif clients:
+            client = clients[rng.choice(sorted(clients))]
+            client.settle(lose_answer=rng.random() < 0.2)
+            box.advance(rng.randrange(100))
+        taken = [pair for client in clients.values() for pair in client.owned]
+        assert len(taken) == len(set(taken)), "two clients own one partition"
+    for ghost in [each for each in box.group.members if each not in clients]:
+        box.beat(ghost, -1)  # it left before it knew that it had joined
+    for _ in range(12):
+        for client in clients.values():
+            client.settle()
+    if clients:
+        assert box.group.state is ConsumerGroupState.STABLE
+        assert {pair[1] for client in clients.values() for pair in client.owned} == set(range(5 + version % 3))
+
+
+def test_the_log_says_all() -> None:
+    box = Box(view(ta=4, tb=2))
+    first, second = Client(box, "a"), Client(box, "b")
+    for _ in range(4):
+        first.settle()
+        second.settle()
+    before = box.apply(box.machine.describe_consumers(["g"]))
+    box.restart()
+    assert box.apply(box.machine.describe_consumers(["g"])) == before
+    assert first.box.beat("a", first.epoch).member_epoch == first.epoch, "its epoch is known"
