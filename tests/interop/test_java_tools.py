@@ -92,6 +92,17 @@ def test_consumer_groups(broker: Node | ApacheKafka) -> None:
     assert "console-group" not in tool(broker, "consumer.group.ConsumerGroupCommand", "--list").split()
 
 
+def test_a_consumer_of_the_newer_protocol(broker: Node | ApacheKafka) -> None:
+    newer = ("--command-property", "group.protocol=consumer")
+    reading = ("--topic", TOPIC, "--from-beginning", "--max-messages", 100, "--group", "newer-group", *newer)
+    tool(broker, "consumer.ConsoleConsumer", *reading)
+    listed = tool(broker, "consumer.group.ConsumerGroupCommand", "--list", "--type", "consumer")
+    assert "newer-group" in listed.split()
+    described = tool(broker, "consumer.group.ConsumerGroupCommand", "--describe", "--group", "newer-group")
+    assert sum(line.split()[1:2] == [TOPIC] for line in described.splitlines()) == PARTITIONS, described
+    tool(broker, "consumer.group.ConsumerGroupCommand", "--delete", "--group", "newer-group")
+
+
 def test_verifiable_producer_and_consumer(broker: Node | ApacheKafka) -> None:
     create_topic(broker.bootstrap, "verifiable", 2)
     produced = tool(broker, "VerifiableProducer", "--topic", "verifiable", "--max-messages", 500, "--acks", -1)
