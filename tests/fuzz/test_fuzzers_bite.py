@@ -85,7 +85,7 @@ BUGS: tuple[tuple[str, Any, str, Callable[..., Any]], ...] = (
     ("damaged_metadata", metadata_log, "_read_synced", lambda data: None),
     ("properties", listeners, "parse_natural", lambda text, limit: int(text)),
     ("small_texts", cluster, "parse_natural", lambda text, limit: int(text)),
-    ("produced", recovery, "_replay_batch", forget_producers),
+    ("produced", recovery, "replay_batch", forget_producers),
     ("spark_decode", decode.Decoder, "_decode_group", decode_rows_late),
     ("dump_log", log_files, "read_records", read_records_unchecked),
 )
