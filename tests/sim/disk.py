@@ -207,6 +207,8 @@ class SimDisk:
                 raise FileNotFoundError(errno.ENOENT, "No such file", str(path))
             if path.parent not in self._dirs:
                 raise FileNotFoundError(errno.ENOENT, "No such directory", str(path.parent))
+            if self.faults.capacity_bytes < UNLIMITED_BYTES and self.used_bytes() >= self.faults.capacity_bytes:
+                raise OSError(errno.ENOSPC, "simulated full disk", str(path))
             inode = Inode(modified_ms=self._now_ms())
             self._change_name(NameChange(path, inode))
         return SimFile(self, path, inode, read_only=read_only)

@@ -8,6 +8,7 @@ same way. Nothing here performs IO; this module must not import anything of the 
 from __future__ import annotations
 
 import asyncio
+import errno
 import ssl
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -163,6 +164,11 @@ class Disk(Protocol):
             bytes_per_second: the pace; the simulator, where answers are given inline, knows none.
         """
         ...
+
+
+def is_disk_full(error: OSError) -> bool:
+    """Whether there is only no space (or quota) left: nothing is lost, and the same may succeed later."""
+    return error.errno in (errno.ENOSPC, errno.EDQUOT)
 
 
 def read_file(disk: Disk, path: Path) -> bytes:

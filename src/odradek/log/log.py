@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from odradek.common.errors import ApiError, ErrorCode, StorageError
+from odradek.common.ports import is_disk_full
 from odradek.log.checkpoints import LEADER_EPOCHS, PARTITION_METADATA, TopicPartition, write_lines
 from odradek.log.config import LogConfig
 from odradek.log.files import FileCache, make_durable
@@ -27,7 +28,7 @@ from odradek.log.reading import ReadableLog
 from odradek.log.recovery import LoadedLog, forget_snapshots, load_directory, load_producers, snapshot_offsets
 from odradek.log.replicated import in_portions, read_replicated
 from odradek.log.retention import Deletable, count_deletable
-from odradek.log.segment import Segment, rename_deleted, segment_path
+from odradek.log.segment import Segment, no_space, rename_deleted, segment_path
 from odradek.log.transactions import note_batch
 from odradek.record.batch import BatchHeader, patch_base_offset, patch_leader_epoch, stamp_log_append_time
 
@@ -83,6 +84,7 @@ class Log(ReadableLog):
         self.on_cleaned_cut: Callable[[], None] = lambda: None
         self.cut_count = 0
         self._unsynced_snapshots: list[Path] = []
+        self._epochs_are_written = True
         self.last_flush_ms = 0
         self.is_new = False  # whoever made the directory says so: its name is not durable before the first flush
 
@@ -243,36 +245,54 @@ class Log(ReadableLog):
 
     def _append(self, chunks: Sequence[MutableBatch], headers: Sequence[BatchHeader], now_ms: int) -> None:
         size = sum(header.size_bytes for header in headers)
-        if self._must_roll(size, headers, now_ms):
-            self.roll(now_ms)
-        segment = self._segments[-1]
-        position = segment.write(chunks, self.directory.parent)
+        try:
+            self._assign_epochs(headers)
+            if self._must_roll(size, headers, now_ms):
+                self.roll(now_ms)
+            segment = self._segments[-1]
+            position = segment.write(chunks, self.directory.parent)
+        except ApiError:
+            if self.epochs.truncate_from_end(self.log_end_offset + 1):
+                self._epochs_are_written = False  # they speak of batches that did not come
+            raise
         # Before anything else may fail: an offset that is on disk is never given again (KAFKA-7866).
         self.log_end_offset = headers[-1].last_offset + 1
         for chunk, header in zip(chunks, headers, strict=True):
             segment.index_batch(header, position, self.config.index_interval_bytes)
             position += header.size_bytes
-            if header.partition_leader_epoch > self.epochs.latest_epoch:
-                self.assign_epoch(header.partition_leader_epoch, header.base_offset)
             if header.producer_id >= 0:
                 note_batch(self.producers, segment, chunk, header, self.last_stable_offset)
             else:
                 self.producers.map_end_offset = header.last_offset + 1
+
+    def _assign_epochs(self, headers: Sequence[BatchHeader]) -> None:
+        """Note the epochs that begin with these batches, before they are written."""
+        for header in headers:
+            if header.partition_leader_epoch > self.epochs.latest_epoch:
+                self.assign_epoch(header.partition_leader_epoch, header.base_offset)
+        if not self._epochs_are_written:
+            self._write_epochs()
+            if not self._epochs_are_written:
+                raise no_space(self.log_dir)
 
     def epoch_of(self, offset: int) -> int:
         """The leader epoch under which the record at `offset` was written; -1 where unknown."""
         return self.epochs.epoch_for_offset(offset)
 
     def assign_epoch(self, leader_epoch: int, start_offset: int) -> None:
-        """A leader's epoch begins here; durable on return, because truncation is decided by it."""
+        """A leader's epoch begins here. Truncation is decided by it, so it is durable on return, or, where there is no
+        space, before anything is appended."""
         if self.epochs.assign(leader_epoch, start_offset):
             self._write_epochs()
 
     def _write_epochs(self) -> None:
+        self._epochs_are_written = False
         try:
             write_lines(self._files.disk, self.directory / LEADER_EPOCHS, self.epochs.lines())
+            self._epochs_are_written = True
         except OSError as error:
-            raise StorageError(self.log_dir, f"{self.directory / LEADER_EPOCHS}: {error}") from error
+            if not is_disk_full(error):
+                raise StorageError(self.log_dir, f"{self.directory / LEADER_EPOCHS}: {error}") from error
 
     # -- rolling ------------------------------------------------------------------------------------------------
 
@@ -290,18 +310,25 @@ class Log(ReadableLog):
         return age > config.roll_ms - int(self._jitter * min(config.segment_jitter_ms, config.roll_ms))
 
     def roll(self, now_ms: int) -> None:
-        """Begin a new active segment at the log's end, and keep the producers' state beside it."""
+        """Begin a new active segment at the log's end, and keep the producers' state beside it.
+
+        Raises:
+            ApiError: KAFKA_STORAGE_ERROR, no space; the log is as before. StorageError.
+        """
         active = self._segments[-1]
         if active.size_bytes == 0 and active.base_offset == self.log_end_offset:
             return
         try:
-            active.seal()
+            active.note_newest()
             active.flush_indexes()
             self._take_snapshot()
             segment = Segment(self._files, self.directory, self.log_end_offset, created_ms=now_ms)
             segment.open(create=True)
         except OSError as error:
+            if is_disk_full(error):
+                raise no_space(self.log_dir) from None
             raise StorageError(self.log_dir, f"{self.directory}: {error}") from error
+        active.seal()
         self._segments.append(segment)
         self._bases.append(segment.base_offset)
 
@@ -312,6 +339,9 @@ class Log(ReadableLog):
         file = disk.open(path, create=True)
         try:
             file.write_at(0, [self.producers.snapshot()])
+        except OSError:
+            disk.remove(path)
+            raise
         finally:
             file.close()
         self._unsynced_snapshots.append(path)
@@ -327,11 +357,16 @@ class Log(ReadableLog):
         """
         end = self.log_end_offset
         disk, directory = self._files.disk, self.directory
-        dirty = [segment for segment in self._segments if self._end_of(segment) > self.recovery_point]
+        dirty = [
+            segment
+            for segment in self._segments
+            if segment.has_unsynced_cut or self._end_of(segment) > self.recovery_point
+        ]
         snapshots, self._unsynced_snapshots = self._unsynced_snapshots, []
         try:
             for segment in dirty:
-                segment.flush_indexes()
+                self._unless_full(segment.flush_indexes)
+                segment.has_unsynced_cut = False
             held = [self._files.get(segment.path) for segment in dirty]
             snapshots += [segment.transactions.path for segment in dirty if segment.transactions.take_unsynced()]
         except OSError as error:
@@ -350,6 +385,13 @@ class Log(ReadableLog):
                 raise StorageError(directory.parent, f"{directory}: {error}") from error
 
         return end, work
+
+    def _unless_full(self, step: Callable[[], None]) -> None:
+        try:
+            step()
+        except OSError as error:
+            if not is_disk_full(error):
+                raise
 
     def finish_flush(self, end_offset: int) -> None:
         """The work of `begin_flush` is done: all below is durable."""
@@ -527,9 +569,10 @@ class Log(ReadableLog):
         if clean:
             try:
                 self._segments[-1].load_indexes()
-                self._take_snapshot()
+                # Without space for them the next start reads more of the log, and no more.
+                self._unless_full(self._take_snapshot)
                 for segment in self._segments:
-                    segment.flush_indexes()
+                    self._unless_full(segment.flush_indexes)
             except OSError as error:
                 raise StorageError(self.log_dir, f"{self.directory}: {error}") from error
             self.flush()

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from uuid import UUID
 
 from odradek.common.errors import StorageError
-from odradek.common.ports import Clock, Disk, read_file, write_file_durably
+from odradek.common.ports import Clock, Disk, is_disk_full, read_file, write_file_durably
 from odradek.log.checkpoints import (
     HIGH_WATERMARK,
     LOG_START,
@@ -32,7 +32,7 @@ from odradek.log.compaction.offsets import CleanedOffsets
 from odradek.log.config import LogConfig
 from odradek.log.files import FileCache
 from odradek.log.log import Log
-from odradek.log.segment import FULL_DISK
+from odradek.log.segment import no_space
 
 if TYPE_CHECKING:
     from random import Random
@@ -266,6 +266,7 @@ class LogManager:
         in `log_dir`, or in the directory that has the fewest.
 
         Raises:
+            ApiError: KAFKA_STORAGE_ERROR, no space for it; nothing is left of the try.
             StorageError: the directory cannot be written, or none works.
         """
         loaded = self.logs.get((topic, partition_id))
@@ -280,10 +281,16 @@ class LogManager:
         try:
             self.disk.make_dirs(directory)
             write_topic_id(self.disk, directory, topic_id)
-        except OSError as error:
+            fresh = LogDir(chosen, clean_shutdown=True)
+            log = self._open_log(fresh, directory, (topic, partition_id), config)
+        except (OSError, StorageError) as error:
+            cause = error if isinstance(error, OSError) else error.__cause__
+            if isinstance(cause, OSError) and is_disk_full(cause):
+                self.disk.remove_tree(directory)
+                raise no_space(chosen) from None
+            if isinstance(error, StorageError):
+                raise
             raise StorageError(chosen, f"{directory}: {error}") from error
-        fresh = LogDir(chosen, clean_shutdown=True)
-        log = self._open_log(fresh, directory, (topic, partition_id), config)
         log.is_new = True
         self.topic_ids[topic, partition_id] = topic_id
         return log
@@ -295,7 +302,8 @@ class LogManager:
             try:
                 write_topic_id(self.disk, log.directory, topic_id)
             except OSError as error:
-                raise StorageError(log.log_dir, f"{log.directory}: {error}") from error
+                if not is_disk_full(error):
+                    raise StorageError(log.log_dir, f"{log.directory}: {error}") from error
             self.topic_ids[log.topic_partition] = topic_id
         return log
 
@@ -334,7 +342,11 @@ class LogManager:
             log.close(clean=False)
             self.disk.rename(log.directory, target)
         except OSError as error:
-            raise StorageError(log.log_dir, f"{log.directory}: {error}") from error
+            if not is_disk_full(error):
+                raise StorageError(log.log_dir, f"{log.directory}: {error}") from error
+            # A longer name may need space that only a removal brings.
+            self.disk.remove_tree(log.directory)
+            return True
         self._renamed_in[log.log_dir] = None
         self._doomed.append((self._clock.monotonic_ms() + log.config.file_delete_delay_ms, target))
         return True
@@ -450,7 +462,7 @@ class LogManager:
                     write_offsets(disk, path / LOG_START, start)
                     write_offsets(disk, path / HIGH_WATERMARK, watermark)
                 except OSError as error:
-                    if error.errno not in FULL_DISK:
+                    if not is_disk_full(error):
                         raise StorageError(path, f"checkpoints: {error}") from error
 
         return work

@@ -6,7 +6,6 @@ Positions are bytes in the file. Reading never copies: `locate` finds batches by
 
 from __future__ import annotations
 
-import errno
 import struct
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -14,7 +13,7 @@ from pathlib import Path
 from typing import NoReturn
 
 from odradek.common.errors import ApiError, ErrorCode, StorageError
-from odradek.common.ports import Buffer, Disk, File
+from odradek.common.ports import Buffer, Disk, File, is_disk_full
 from odradek.log.files import FileCache, FileSlice, SharedFile
 from odradek.log.index import CorruptIndexError, OffsetIndex, TimeIndex, TransactionIndex
 from odradek.record.batch import HEADER_BYTES, LOG_OVERHEAD_BYTES, MAGIC, BatchHeader, crc_is_valid, read_size
@@ -25,7 +24,6 @@ SCAN_BYTES = 4096 + HEADER_BYTES
 RECOVERY_READ_BYTES = 1 << 20
 # Kafka's default of index.interval.bytes, for an index that is made anew where its topic's settings are not at hand.
 INDEX_INTERVAL_BYTES = 4096
-FULL_DISK = (errno.ENOSPC, errno.EDQUOT)
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +64,11 @@ def read_headers(
         position += size
 
 
+def no_space(log_dir: Path) -> ApiError:
+    """The answer while a disk is full: clients try again."""
+    return ApiError(ErrorCode.KAFKA_STORAGE_ERROR, f"No space left on the device of {log_dir}")
+
+
 def segment_path(directory: Path, base_offset: int, suffix: str) -> Path:
     """`<directory>/00000000000000000042.log` and the like."""
     return directory / f"{base_offset:020d}{suffix}"
@@ -97,6 +100,7 @@ class Segment:
         self.transactions_damaged = False
         self._newest_is_known = False  # though the indexes may have been let go
         self.is_dropped = False  # retention let it go: its name may soon be another file's
+        self.has_unsynced_cut = False  # bytes of a write that did not fit: on disk until the next sync
         self.is_sealed = False  # no more batches come: the indexes may be let go, and read again
 
     # -- opening ------------------------------------------------------------------------------------------------
@@ -147,7 +151,12 @@ class Segment:
         """Let the indexes go, as they are in their files; raises OSError."""
         if not (self._indexes_loaded and self.is_sealed):
             return
-        self.flush_indexes()
+        try:
+            self.flush_indexes()
+        except OSError as error:
+            if is_disk_full(error):
+                return  # they stay in memory, for want of a better place
+            raise
         self.offsets, self.times = self.offsets.unloaded(), self.times.unloaded()
         self.transactions = self.transactions.unloaded()
         self._indexes_loaded = False
@@ -221,15 +230,14 @@ class Segment:
         return position
 
     def _undo_write(self, position: int, error: OSError, log_dir: Path) -> NoReturn:
-        if error.errno in FULL_DISK:
+        if is_disk_full(error):
             try:
-                file = self._files.get(self.path).file
-                file.truncate(position)
-                # Were this segment rolled now, nothing would sync it again, and a loss of power bring the bytes back.
-                file.sync()
+                self._files.get(self.path).file.truncate(position)
             except OSError as second:
                 raise StorageError(log_dir, f"{self.path}: {second}") from error
-            raise ApiError(ErrorCode.KAFKA_STORAGE_ERROR, f"No space left on the device of {log_dir}") from None
+            # A loss of power may bring the bytes back, also when this segment is closed: the next flush must know.
+            self.has_unsynced_cut = True
+            raise no_space(log_dir) from None
         raise StorageError(log_dir, f"{self.path}: {error}") from error
 
     def index_batch(self, header: BatchHeader, position: int, index_interval_bytes: int) -> None:
@@ -261,11 +269,14 @@ class Segment:
         return last_offset - self.base_offset > MAX_RELATIVE_OFFSET
 
     def seal(self) -> None:
-        """No more batches come: note the newest timestamp, as Kafka does when it rolls."""
-        self.load_indexes()
-        self.times.maybe_append(self.max_timestamp_ms, self.max_timestamp_offset)
+        """No more batches come."""
         self.is_sealed = True
         self._loaded()
+
+    def note_newest(self) -> None:
+        """Put the newest timestamp into the time index, as Kafka does when it rolls."""
+        self.load_indexes()
+        self.times.maybe_append(self.max_timestamp_ms, self.max_timestamp_offset)
 
     def flush_indexes(self, *, sync: bool = False) -> None:
         """Write index entries that are only in memory; raises OSError.

@@ -20,7 +20,7 @@ from uuid import UUID
 
 from odradek.common.errors import ApiError, ConfigError, ErrorCode, StorageError
 from odradek.common.log_lines import get_logger
-from odradek.common.ports import Clock, Disk
+from odradek.common.ports import Clock, Disk, is_disk_full
 from odradek.metadata.features import record_version
 from odradek.metadata.publisher import MetadataPublisher
 from odradek.protocol.declare import Message as WireMessage
@@ -484,8 +484,14 @@ class RaftDriver:
         backoff_ms = self._config.retry_backoff_ms
         while True:
             self._leader_news.clear()
+            go_on = False
             try:
                 go_on = await self._follower.round()
+            except ApiError as error:
+                if error.code is not ErrorCode.KAFKA_STORAGE_ERROR:
+                    self._fail(error)
+                    return
+                _log.warning("what the leader sent must wait for space", error=error)
             except Exception as error:
                 self._fail(error)
                 return
@@ -547,6 +553,12 @@ class RaftDriver:
     async def _snapshot(self) -> None:
         try:
             await self.write_snapshot()
+        except OSError as error:
+            if not is_disk_full(error):
+                self._fail(error)
+                return
+            # The log holds what would have been in it; after as many bytes again it is tried anew.
+            _log.warning("no space for a snapshot of the metadata", error=error)
         except Exception as error:
             self._fail(error)
 

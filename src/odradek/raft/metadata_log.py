@@ -20,8 +20,8 @@ from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 
-from odradek.common.errors import StorageError
-from odradek.common.ports import Disk, File, read_file, write_file_durably
+from odradek.common.errors import ApiError, ErrorCode, StorageError
+from odradek.common.ports import Disk, File, is_disk_full, read_file, write_file_durably
 from odradek.raft.batches import DecodedBatch, decode_batches
 from odradek.record.batch import HEADER_BYTES, MAGIC, BatchHeader, crc_is_valid
 from odradek.record.reader import read_batches
@@ -95,6 +95,7 @@ class MetadataLog:
         """Write batches that continue the log; returns the new end offset (exclusive).
 
         Raises:
+            ApiError: KAFKA_STORAGE_ERROR, the disk is full; the log is as before, and a later append may fit.
             StorageError: the disk failed, now or before.
         """
         if self._failed is not None:
@@ -105,6 +106,12 @@ class MetadataLog:
         try:
             file.write_at(position, batches)
         except OSError as error:
+            if is_disk_full(error):
+                self._take_back(file, position)
+                self._unsynced.add(segment_offset)
+                raise ApiError(
+                    ErrorCode.KAFKA_STORAGE_ERROR, f"No space left on the device of {self.directory}"
+                ) from None
             raise self._fail(error) from error
         for batch in batches:
             header = BatchHeader.read(batch)
@@ -113,6 +120,12 @@ class MetadataLog:
             position += header.size_bytes
         self._unsynced.add(segment_offset)
         return self.log_end_offset
+
+    def _take_back(self, file: File, position: int) -> None:
+        try:
+            file.truncate(position)
+        except OSError as error:
+            raise self._fail(error) from error
 
     def begin_flush(self) -> Callable[[], None]:
         """Say, on the loop, what to make durable: all that was appended so far. The returned work blocks: run it off
@@ -144,7 +157,8 @@ class MetadataLog:
         try:
             self._synced_file.write_at(0, [_synced_text(offset)])
         except OSError as error:
-            raise self._fail(error) from error
+            if not is_disk_full(error):  # it may be older than the truth
+                raise self._fail(error) from error
 
     def read(self, offset: int, max_bytes: int, *, upper_offset: int | None = None) -> bytes:
         """Whole batches from the one that holds `offset` on, at least one, below `upper_offset` (exclusive)."""
@@ -199,7 +213,11 @@ class MetadataLog:
         """Begin a new segment at the log's end, unless the active one is empty."""
         end_offset = self.log_end_offset
         if end_offset not in self._files:
-            self._create_segment(end_offset)
+            try:
+                self._create_segment(end_offset)
+            except OSError as error:
+                if not is_disk_full(error):  # the active one goes on
+                    raise
 
     def delete_before(self, offset: int) -> int:
         """Remove segments that lie wholly below `offset` (exclusive); returns how many."""
@@ -236,7 +254,12 @@ class MetadataLog:
         for place in self._places:
             starts.setdefault(place.leader_epoch, place.base_offset)
         lines = ["0", str(len(starts)), *(f"{epoch} {start}" for epoch, start in starts.items())]
-        write_file_durably(self._disk, self.directory / "leader-epoch-checkpoint", ("\n".join(lines) + "\n").encode())
+        text = "\n".join(lines) + "\n"
+        try:
+            write_file_durably(self._disk, self.directory / "leader-epoch-checkpoint", text.encode())
+        except OSError as error:
+            if not is_disk_full(error):  # it may be older than the truth
+                raise
 
     def close(self) -> None:
         """Close all files; flush before, where it matters."""

@@ -114,6 +114,9 @@ def write_snapshot(disk: Disk, directory: Path, snapshot_id: SnapshotId, data: b
     try:
         file.write_at(0, [data])
         file.sync()
+    except OSError:
+        disk.remove(directory / (snapshot_id.file_name + ".part"))
+        raise
     finally:
         file.close()
     _name_partial(disk, directory, snapshot_id)

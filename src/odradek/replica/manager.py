@@ -68,6 +68,8 @@ class ReplicaManager:
         self._flusher = Flusher(log_manager.disk, self.storage_failed)
         self._partitions: dict[tuple[str, int], Partition] = {}
         self._offline: set[tuple[str, int]] = set()
+        # Partitions whose directory there was no space for.
+        self._unplaced: dict[tuple[str, int], None] = {}
 
     def __iter__(self) -> Iterator[Partition]:
         return iter(tuple(self._partitions.values()))
@@ -97,6 +99,8 @@ class ReplicaManager:
             return found
         if (topic, partition_id) in self._offline:
             raise ApiError(ErrorCode.KAFKA_STORAGE_ERROR, f"the log directory of {topic}-{partition_id} is offline")
+        if (topic, partition_id) in self._unplaced:
+            raise ApiError(ErrorCode.KAFKA_STORAGE_ERROR, f"no space left on the device for {topic}-{partition_id}")
         if image.partition(topic, partition_id) is None:
             raise ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no partition {topic}-{partition_id}")
         raise ApiError(
@@ -129,6 +133,7 @@ class ReplicaManager:
         key = (topic.name, partition_id)
         partition = self._partitions.get(key)
         if self.broker_id not in wanted.replicas:
+            self._unplaced.pop(key, None)
             if partition is not None:
                 self._remove(topic.name, partition_id, topic.topic_id)
             return
@@ -153,10 +158,15 @@ class ReplicaManager:
                     may_be_in_sync=self._may_be_in_sync,
                 )
                 self._partitions[key] = partition
+                self._unplaced.pop(key, None)
             before = (partition.leader_id, partition.leader_epoch)
             partition.update(wanted, now_ms=self._monotonic_ms())
             if before != (partition.leader_id, partition.leader_epoch):
                 self._assign(partition)
+        except ApiError as error:
+            if key not in self._unplaced:
+                _log.warning("a partition waits for space", topic=topic.name, partition=partition_id, error=error)
+            self._unplaced[key] = None
         except StorageError as error:
             self._offline.add(key)
             self.storage_failed(error)
@@ -178,11 +188,24 @@ class ReplicaManager:
         broker = self._image.brokers.get(broker_id)
         return broker is not None and broker.active and broker_epoch in (-1, broker.broker_epoch)
 
+    def place_again(self) -> None:
+        """Try once more to make the logs that there was no space for; the first that fails ends it."""
+        image = self._image
+        for name, partition_id in tuple(self._unplaced):
+            topic, wanted = image.topics_by_name.get(name), image.partition(name, partition_id)
+            if topic is None or wanted is None:
+                del self._unplaced[name, partition_id]
+                continue
+            self._follow(topic, partition_id, wanted, image)
+            if (name, partition_id) in self._unplaced:
+                return
+
     def _remove(self, topic: str, partition_id: int, topic_id: UUID) -> None:
         partition = self._partitions.get((topic, partition_id))
         if partition is not None and partition.topic_id != topic_id:
             return
         self._offline.discard((topic, partition_id))
+        self._unplaced.pop((topic, partition_id), None)
         if partition is not None:
             del self._partitions[topic, partition_id]
             self._close(partition)

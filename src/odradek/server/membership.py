@@ -28,7 +28,12 @@ RETRY_MS = 100
 # A broker that asked to stop asks again so often, until the controller has moved its leaders.
 LEAVE_POLL_MS = 20
 LEAVE_TIMEOUT_MS = 10_000
-_RETRIED = {ErrorCode.NOT_CONTROLLER, ErrorCode.DUPLICATE_BROKER_REGISTRATION, ErrorCode.REQUEST_TIMED_OUT}
+_RETRIED = {
+    ErrorCode.NOT_CONTROLLER,
+    ErrorCode.DUPLICATE_BROKER_REGISTRATION,
+    ErrorCode.REQUEST_TIMED_OUT,
+    ErrorCode.KAFKA_STORAGE_ERROR,  # the controller's disk is full
+}
 _log = get_logger("server.membership")
 
 

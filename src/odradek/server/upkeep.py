@@ -173,6 +173,7 @@ class Upkeep:
 
     async def _remove(self) -> None:
         await self._disk.off_loop(self._log_manager.take_removals())
+        self._replicas.place_again()
 
     async def _close_idle(self) -> None:
         closed = self._dispatcher.close_idle(self._clock.monotonic_ms())

@@ -1,0 +1,167 @@
+"""A full disk, for real: producers are told, readers read on, and when space is back all goes on without a restart."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from odradek.common.errors import ErrorCode
+from odradek.protocol.apis import ApiKey
+from odradek.protocol.messages.create_topics_request import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
+from odradek.record.batch import crc_is_valid
+from odradek.record.reader import read_batches
+from tests.support.api_calls import Calls, batch, bytes_of, name_of, values_in
+from tests.support.file_system import Ballast, small_tmpfs
+from tests.support.node import Node
+
+MIB = 1 << 20
+FULL = ErrorCode.KAFKA_STORAGE_ERROR
+
+
+@pytest.fixture
+def small(tmp_path: Path) -> Iterator[tuple[Node, Ballast]]:
+    """A node all of whose files lie on a file system of 16 MB."""
+    with small_tmpfs(tmp_path / "disk", 16 * MIB) as mounted:
+        node = Node(
+            tmp_path / "node",
+            {
+                "log.dirs": mounted / "data",
+                "log.retention.check.interval.ms": 500,
+                "log.flush.offset.checkpoint.interval.ms": 200,
+                "log.index.interval.bytes": 100,
+                "metadata.log.max.record.bytes.between.snapshots": 500,
+            },
+        )
+        with node:
+            yield node, Ballast(mounted)
+
+
+def until(what: Callable[[], Any], seconds: float = 20.0) -> Any:
+    """Wait until `what` is true, and return it."""
+    deadline = time.monotonic() + seconds
+    while not (found := what()):
+        assert time.monotonic() < deadline, "it did not come true"
+        time.sleep(0.05)
+    return found
+
+
+def create(calls: Calls, name: str, **configs: object) -> int:
+    """Ask for a topic; returns the error code."""
+    settings = [CreatableTopicConfig(name=key.replace("_", "."), value=str(value)) for key, value in configs.items()]
+    request = CreateTopicsRequest(
+        topics=[CreatableTopic(name=name, num_partitions=1, replication_factor=1, configs=settings)], timeout_ms=5000
+    )
+    code: int = calls.ask(ApiKey.CREATE_TOPICS, 5, request).topics[0].error_code
+    return code
+
+
+def read_all(calls: Calls, topic: str) -> list[bytes | None]:
+    """Every value; each batch's checksum is looked at."""
+    found: list[bytes | None] = []
+    end = calls.list_end(topic)
+    offset = 0
+    while offset < end:
+        data = bytes_of(calls.read(topic, offset, max_bytes=MIB).records)
+        for position, header in read_batches(data):
+            assert crc_is_valid(memoryview(data)[position : position + header.size_bytes], header)
+            assert header.base_offset >= offset, "in order, once"
+            offset = header.last_offset + 1
+        found += values_in(data)
+    return found
+
+
+@pytest.mark.parametrize(("value_bytes", "count"), [(3000, 20), (250_000, 8)], ids=["one segment", "at a roll"])
+def test_producers_are_told_readers_go_on_and_so_does_all_when_space_is_back(
+    small: tuple[Node, Ballast], value_bytes: int, count: int
+) -> None:
+    node, ballast = small
+    with Calls(node.port) as calls:
+        topic = calls.create_topic(segment_bytes=MIB)
+        producer_id = calls.producer()
+        kept: list[bytes | None] = []
+
+        def produce() -> int:
+            value = b"%06d" % len(kept) + bytes(value_bytes)
+            data = batch(value, producer_id=producer_id, producer_epoch=0, sequence=len(kept))
+            answer = calls.produce(topic, data)
+            if not answer.error_code:
+                assert answer.base_offset == len(kept)
+                kept.append(value)
+            return int(answer.error_code)
+
+        for _ in range(count):
+            assert produce() == 0
+        for leave_bytes in (0, 10 * value_bytes // 4):
+            ballast.fill(leave_bytes=leave_bytes)
+            refused = 0
+            while refused < 30:
+                code = produce()
+                assert code in (0, FULL), name_of(code)
+                refused += code == FULL
+                time.sleep(0.01)
+            assert read_all(calls, topic) == kept, "reads go on"
+            time.sleep(1)  # checkpoints, retention and flushes have their turn without space
+            assert read_all(calls, topic) == kept
+            ballast.release()
+            until(lambda: produce() == 0)
+            for _ in range(count - 1):
+                assert produce() == 0
+            assert read_all(calls, topic) == kept
+    node.kill()
+    node.start()
+    with Calls(node.port) as calls:
+        calls.wait_for_leaders(topic, 1)
+        assert read_all(calls, topic) == kept, "no torn log"
+    assert node.log_text().count("Traceback") == 0
+    assert "offline" not in node.log_text()
+
+
+def test_changes_of_metadata_are_answered_with_an_error_and_work_when_asked_again(small: tuple[Node, Ballast]) -> None:
+    node, ballast = small
+    with Calls(node.port) as calls:
+        created = []
+        assert create(calls, "before") == 0
+        created.append("before")
+        ballast.fill()
+        failures = 0
+        for number in range(60):
+            code = create(calls, f"t{number}")
+            assert code in (0, FULL), name_of(code)
+            if code == 0:
+                created.append(f"t{number}")
+            failures += code == FULL
+        assert failures > 10
+        ballast.release()
+        until(lambda: create(calls, "after") == 0)
+        created.append("after")
+        for name in created:
+            # A topic that the metadata took, though there was no space for its log, gets it by itself.
+            until(lambda name=name: calls.produce(name, batch(b"x")).error_code == 0)  # type: ignore[misc]
+    node.kill()
+    node.start()
+    with Calls(node.port) as calls:
+        for name in created:
+            calls.wait_for_leaders(name, 1)
+            assert read_all(calls, name) == [b"x"] * len(read_all(calls, name)) != []
+    assert node.log_text().count("Traceback") == 0
+
+
+def test_a_full_disk_at_the_stop_and_at_the_start_loses_nothing(small: tuple[Node, Ballast]) -> None:
+    node, ballast = small
+    with Calls(node.port) as calls:
+        topic = calls.create_topic()
+        values = [bytes([number]) * 3000 for number in range(20)]
+        for value in values:
+            assert not calls.produce(topic, batch(value)).error_code
+        ballast.fill()
+    node.stop()
+    ballast.release()
+    node.start()
+    with Calls(node.port) as calls:
+        calls.wait_for_leaders(topic, 1)
+        assert read_all(calls, topic) == values
+    assert node.log_text().count("Traceback") == 0

@@ -1,0 +1,66 @@
+"""File systems of a test's own, which can be filled, broken and shut down. They need root and Linux."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+
+def run(*command: object) -> str:
+    """Run a system command; raises CalledProcessError."""
+    done = subprocess.run([str(word) for word in command], check=True, capture_output=True, text=True, timeout=60)
+    return done.stdout.strip()
+
+
+def skip_unless_root(*tools: str) -> None:
+    """Skip the test, saying why, where the machine does not let us make file systems."""
+    if not hasattr(os, "geteuid") or os.geteuid() != 0:
+        pytest.skip("only root can mount a file system")
+    for tool in ("mount", "umount", *tools):
+        if shutil.which(tool) is None:
+            pytest.skip(f"{tool} is not installed")
+
+
+class Ballast:
+    """A file that takes all the space there is, until it is let go."""
+
+    def __init__(self, directory: Path) -> None:
+        self._path = directory / "ballast"
+
+    def fill(self, *, leave_bytes: int = 0) -> None:
+        """Leave so much of the file system free; with 0, not a byte."""
+        stat = os.statvfs(self._path.parent)
+        size = stat.f_bavail * stat.f_frsize - leave_bytes
+        with self._path.open("ab", buffering=0) as file:
+            if size > 0:
+                os.posix_fallocate(file.fileno(), file.tell(), size)
+            while not leave_bytes:
+                try:
+                    file.write(bytes(512))
+                except OSError:
+                    return
+
+    def release(self) -> None:
+        """Space is back."""
+        self._path.unlink(missing_ok=True)
+
+
+@contextmanager
+def small_tmpfs(directory: Path, size_bytes: int) -> Iterator[Path]:
+    """A file system in memory of so many bytes, mounted at `directory`."""
+    skip_unless_root()
+    directory.mkdir(parents=True, exist_ok=True)
+    try:
+        run("mount", "-t", "tmpfs", "-o", f"size={size_bytes}", "tmpfs", directory)
+    except subprocess.CalledProcessError as error:
+        pytest.skip(f"tmpfs cannot be mounted here: {error.stderr.strip()}")
+    try:
+        yield directory
+    finally:
+        run("umount", "-l", directory)
