@@ -14,14 +14,14 @@ from typing import TYPE_CHECKING, Any
 
 from odradek.common.errors import ApiError, ErrorCode, OdradekError, StorageError
 from odradek.common.log_lines import get_logger
-from odradek.common.ports import Clock, Disk, Worker, WorkerError
+from odradek.common.ports import Clock, Disk, Worker, WorkerError, is_disk_full
 from odradek.log.checkpoints import TopicPartition
 from odradek.log.compaction.cleaning import CleanedGroup, CleaningPlan, Learned, start_cleaning
 from odradek.log.compaction.config import CleanerConfig
 from odradek.log.compaction.output import CLEANED
 from odradek.log.compaction.plan import Dirtiness, active_is_overdue, examine, make_plan
 from odradek.log.compaction.swap import swap_in
-from odradek.log.segment import FULL_DISK, Segment
+from odradek.log.segment import Segment
 
 if TYPE_CHECKING:
     from odradek.log.log import Log
@@ -139,7 +139,7 @@ class Cleaner:
         except OSError as error:
             if not self._is_current(log):
                 return True
-            if error.errno in FULL_DISK:
+            if is_disk_full(error):
                 return self._full(log)
             raise StorageError(log.log_dir, f"{log.directory}: {error}") from error
         finally:

@@ -12,9 +12,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from odradek.common.errors import StorageError
-from odradek.common.ports import Disk
+from odradek.common.ports import Disk, is_disk_full
 from odradek.log.checkpoints import CLEANED, CorruptCheckpointError, TopicPartition, read_offsets, write_offsets
-from odradek.log.segment import FULL_DISK
 
 if TYPE_CHECKING:
     from odradek.log.log import Log
@@ -55,7 +54,7 @@ class CleanedOffsets:
             try:
                 write_offsets(self._disk, log_dir / CLEANED, offsets)
             except OSError as error:
-                if error.errno not in FULL_DISK:
+                if not is_disk_full(error):
                     raise StorageError(log_dir, f"{log_dir / CLEANED}: {error}") from error
                 return
             self._written[log_dir] = offsets
