@@ -8,24 +8,16 @@ It is the whole node over real sockets and real files, in a directory that goes 
 
 from __future__ import annotations
 
-import asyncio
 import shutil
 import tempfile
-import threading
-from collections.abc import Coroutine, Mapping
+from collections.abc import Mapping
 from pathlib import Path
-from random import SystemRandom
 from types import TracebackType
-from typing import Any
 
 from odradek.common.metrics import Family
-from odradek.common.node_settings import load_node_settings
-from odradek.common.real_io import RealClock, RealDisk, RealNetwork
-from odradek.server.broker import Broker
-from odradek.server.format import ensure_formatted
-from odradek.server.options import honoured_settings
+from odradek.testing.faults import Wires
+from odradek.testing.node_thread import START_TIMEOUT_S, NodeThread
 
-START_TIMEOUT_S = 60.0
 # A test wants small internal topics and no waiting for a group's first members.
 DEFAULTS: Mapping[str, str] = {
     "listeners": "PLAINTEXT://127.0.0.1:0,CONTROLLER://127.0.0.1:0",
@@ -47,15 +39,13 @@ class EmbeddedBroker:
         self._settings = {**DEFAULTS, **{key: str(value) for key, value in (settings or {}).items()}}
         self._own_directory = directory is None
         self._directory = directory
-        self._thread: threading.Thread | None = None
-        self._loop: asyncio.AbstractEventLoop | None = None
-        self._broker: Broker | None = None
+        self._node: NodeThread | None = None
 
     @property
     def bootstrap_servers(self) -> str:
         """What clients take as bootstrap.servers: `host:port`."""
-        assert self._broker is not None, "the broker does not run"
-        return self._broker.bootstrap_address()
+        assert self._node is not None, "the broker does not run"
+        return self._node.broker.bootstrap_address()
 
     @property
     def directory(self) -> Path:
@@ -65,8 +55,8 @@ class EmbeddedBroker:
 
     def metric_families(self) -> list[Family]:
         """All metrics of the node, as of now; those by API and by log only with `odradek.metrics.listener`."""
-        assert self._broker is not None, "the broker does not run"
-        return self._broker.services.metrics.families()
+        assert self._node is not None, "the broker does not run"
+        return self._node.broker.services.metrics.families()
 
     def start(self) -> EmbeddedBroker:
         """Start and return when clients are served.
@@ -74,28 +64,28 @@ class EmbeddedBroker:
         Raises:
             ConfigError, StorageError, OSError: as a node refuses to start.
         """
-        assert self._thread is None, "the broker runs already"
+        assert self._node is None, "the broker runs already"
         if self._directory is None:
             self._directory = Path(tempfile.mkdtemp(prefix="odradek-"))
-        loop = asyncio.new_event_loop()
-        self._loop = loop
-        self._thread = threading.Thread(target=loop.run_forever, name="odradek-broker", daemon=True)
-        self._thread.start()
+        overrides = [f"{key}={value}" for key, value in {"log.dirs": self._directory, **self._settings}.items()]
+        node = NodeThread(1, Wires())
         try:
-            self._call(self._start(self._directory))
+            node.begin(None, overrides).result(START_TIMEOUT_S)
         except BaseException:
-            self._end()
+            node.end()
+            self._remove_directory()
             raise
+        self._node = node
         return self
 
     def stop(self) -> None:
         """Stop cleanly; a temporary directory is removed. Raises StorageError."""
-        broker, self._broker = self._broker, None
+        node, self._node = self._node, None
         try:
-            if broker is not None:
-                self._call(broker.stop())
+            if node is not None:
+                node.stop()
         finally:
-            self._end()
+            self._remove_directory()
 
     def restart(self) -> None:
         """Stop and start over the same files; the port may be another one unless `listeners` names it."""
@@ -114,28 +104,7 @@ class EmbeddedBroker:
     ) -> None:
         self.stop()
 
-    async def _start(self, directory: Path) -> None:
-        self._disk = RealDisk()
-        overrides = [f"{key}={value}" for key, value in {"log.dirs": directory, **self._settings}.items()]
-        settings = load_node_settings(self._disk, None, overrides, environment={}, honoured=honoured_settings())
-        clock, random = RealClock(), SystemRandom()
-        ensure_formatted(self._disk, settings, random=random, now_ms=clock.now_ms())
-        broker = Broker(settings, clock=clock, disk=self._disk, network=RealNetwork(), random=random)
-        await broker.start()
-        self._broker = broker
-
-    def _call(self, step: Coroutine[Any, Any, None]) -> None:
-        assert self._loop is not None
-        asyncio.run_coroutine_threadsafe(step, self._loop).result(START_TIMEOUT_S)
-
-    def _end(self) -> None:
-        loop, thread = self._loop, self._thread
-        self._loop = self._thread = None
-        if loop is not None and thread is not None:
-            loop.call_soon_threadsafe(loop.stop)
-            thread.join(START_TIMEOUT_S)
-            self._disk.close()
-            loop.close()
+    def _remove_directory(self) -> None:
         if self._own_directory and self._directory is not None:
             shutil.rmtree(self._directory, ignore_errors=True)
             self._directory = None

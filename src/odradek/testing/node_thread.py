@@ -1,0 +1,116 @@
+"""One node on a thread of its own, inside the process of a test."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable, Coroutine, Sequence
+from concurrent.futures import Future
+from pathlib import Path
+from random import SystemRandom
+from typing import Any, TypeVar
+
+from odradek.common.node_settings import load_node_settings
+from odradek.server.broker import Broker
+from odradek.server.format import ensure_formatted
+from odradek.server.options import honoured_settings
+from odradek.testing.faults import CutNetwork, SkewedClock, SlowDisk, Wires
+
+START_TIMEOUT_S = 60.0
+T = TypeVar("T")
+
+
+class NodeThread:
+    """A node from its start to its end; a restart is another `NodeThread` over the same files.
+
+    Concurrency: all methods are for the test's thread.
+    """
+
+    def __init__(self, node_id: int, wires: Wires) -> None:
+        self.clock = SkewedClock()
+        self.disk = SlowDisk()
+        self.network = CutNetwork(node_id, wires)
+        self._broker: Broker | None = None
+        self._awake = threading.Event()
+        self._awake.set()
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, name=f"odradek-node-{node_id}", daemon=True)
+        self._thread.start()
+
+    @property
+    def broker(self) -> Broker:
+        """The node itself; what is not on its loop may only read."""
+        assert self._broker is not None, "the node does not run"
+        return self._broker
+
+    @property
+    def paused(self) -> bool:
+        return not self._awake.is_set()
+
+    def begin(self, config: Path | None, overrides: Sequence[str] = ()) -> Future[None]:
+        """Start the node, formatted where it is new; the future ends when it serves.
+
+        The future fails with ConfigError, StorageError, OSError, as a node refuses to start.
+        """
+        return asyncio.run_coroutine_threadsafe(self._start(config, overrides), self._loop)
+
+    def stop(self, *, hurry: bool = False) -> None:
+        """Stop cleanly and end the thread; with `hurry` nobody is waited for. Raises StorageError."""
+        self.resume()
+        broker, self._broker = self._broker, None
+        try:
+            if broker is not None:
+                if hurry:
+                    self._loop.call_soon_threadsafe(broker.membership.hurry)
+                self.call(broker.stop())
+        finally:
+            self.end()
+
+    def kill(self) -> None:
+        """End as kill -9 does, as far as others can see: all connections at once, and not a word to the cluster."""
+        broker, self._broker = self._broker, None
+        self.resume()
+        if broker is not None:
+            self.call(self._die(broker))
+        self.end()
+
+    def pause(self) -> None:
+        """Stand still: the node's loop does nothing, its sockets stay open."""
+        self._awake.clear()
+        self._loop.call_soon_threadsafe(self._awake.wait)
+
+    def resume(self) -> None:
+        """Go on after a pause."""
+        self._awake.set()
+
+    def on_loop(self, work: Callable[[], None]) -> None:
+        """Run something on the node's loop, soon."""
+        self._loop.call_soon_threadsafe(work)
+
+    def call(self, step: Coroutine[Any, Any, T]) -> T:
+        """Run a coroutine on the node's loop and wait for it."""
+        return asyncio.run_coroutine_threadsafe(step, self._loop).result(START_TIMEOUT_S)
+
+    def end(self) -> None:
+        """End the thread; the node must have been stopped or never started."""
+        if self._loop.is_closed():
+            return
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join(START_TIMEOUT_S)
+        self.disk.close()
+        self._loop.close()
+
+    async def _start(self, config: Path | None, overrides: Sequence[str]) -> None:
+        settings = load_node_settings(self.disk, config, overrides, environment={}, honoured=honoured_settings())
+        random = SystemRandom()
+        if config is None:
+            ensure_formatted(self.disk, settings, random=random, now_ms=self.clock.now_ms())
+        broker = Broker(settings, clock=self.clock, disk=self.disk, network=self.network, random=random)
+        await broker.start()
+        self._broker = broker
+
+    async def _die(self, broker: Broker) -> None:
+        self.network.die()
+        for connection in broker.dispatcher.connections:
+            connection.close()
+        await broker.stop(clean=False)
