@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import shutil
+import struct
 import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -64,3 +66,51 @@ def small_tmpfs(directory: Path, size_bytes: int) -> Iterator[Path]:
         yield directory
     finally:
         run("umount", "-l", directory)
+
+
+# _IOR('X', 125, __u32), of ext4 and XFS alike; the flag says that not even the journal is written.
+_GOING_DOWN = 0x8004587D
+_WITHOUT_JOURNAL = 2
+
+
+class LoopDisk:
+    """An ext4 file system in a file, which can lose its power while it is written to.
+
+    What was not synced is gone then, as after a real loss of power, and every access fails with EIO until it is
+    mounted again.
+    """
+
+    def __init__(self, image: Path, mount_point: Path, size_bytes: int) -> None:
+        skip_unless_root("mkfs.ext4", "losetup")
+        self._image = image
+        self.path = mount_point
+        image.parent.mkdir(parents=True, exist_ok=True)
+        with image.open("wb") as file:
+            file.truncate(size_bytes)
+        mount_point.mkdir(parents=True, exist_ok=True)
+        run("mkfs.ext4", "-q", "-F", image)
+
+    def mount(self) -> LoopDisk:
+        try:
+            run("mount", "-o", "loop", self._image, self.path)
+        except subprocess.CalledProcessError as error:
+            pytest.skip(f"an ext4 image cannot be mounted here: {error.stderr.strip()}")
+        return self
+
+    def lose_power(self) -> None:
+        descriptor = os.open(self.path, os.O_RDONLY)
+        try:
+            fcntl.ioctl(descriptor, _GOING_DOWN, struct.pack("I", _WITHOUT_JOURNAL))
+        except OSError as error:
+            pytest.skip(f"this kernel cannot shut ext4 down: {error}")
+        finally:
+            os.close(descriptor)
+
+    def unmount(self) -> None:
+        run("umount", self.path)
+
+    def __enter__(self) -> LoopDisk:
+        return self.mount()
+
+    def __exit__(self, *_: object) -> None:
+        run("umount", "-l", self.path)

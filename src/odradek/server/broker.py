@@ -459,8 +459,10 @@ class Broker:
         return [each.directory_id for each in self.log_manager.directories if each.cordoned]
 
     def _storage_failed(self, log_dir: Path) -> None:
-        if not self.log_manager.online_dirs() or log_dir == Path(self.settings.metadata_log_dir):
-            self._failed(StorageError(log_dir, "no log directory is left, or it holds the metadata log"))
+        holds_metadata = log_dir == Path(self.settings.metadata_log_dir)
+        if holds_metadata or not self.log_manager.online_dirs():
+            what = "the directory of the metadata log" if holds_metadata else "the last log directory"
+            self._failed(StorageError(log_dir, f"{what} failed: {self.log_manager.dirs[log_dir].error}"))
 
     def _failed(self, error: BaseException) -> None:
         if not self.failure.done():

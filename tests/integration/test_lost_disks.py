@@ -1,0 +1,147 @@
+"""Disks that fail and machines that lose power, for real: a file system that is shut down while it is written to."""
+
+from __future__ import annotations
+
+import threading
+import time
+from pathlib import Path
+
+from odradek.common.errors import ErrorCode
+from odradek.protocol.apis import ApiKey
+from odradek.protocol.messages.describe_log_dirs_request import DescribeLogDirsRequest
+from odradek.record.batch import crc_is_valid
+from odradek.record.reader import read_batches
+from tests.support.api_calls import Calls, batch, bytes_of, name_of, values_in
+from tests.support.file_system import LoopDisk
+from tests.support.node import Node
+
+MIB = 1 << 20
+ROUNDS = 3
+
+
+def read_all(calls: Calls, topic: str) -> list[bytes | None]:
+    """Every value up to the high watermark; each batch's checksum is looked at."""
+    found: list[bytes | None] = []
+    end, offset = calls.list_end(topic), 0
+    while offset < end:
+        data = bytes_of(calls.read(topic, offset, max_bytes=MIB).records)
+        for position, header in read_batches(data):
+            assert crc_is_valid(memoryview(data)[position : position + header.size_bytes], header)
+            assert header.base_offset == offset, "in order, once"
+            offset = header.last_offset + 1
+        found += values_in(data)
+    return found
+
+
+class Load(threading.Thread):
+    """One producer per topic that goes on until its node or its disk is gone; `acknowledged` is what it was told."""
+
+    def __init__(self, port: int, topic: str, partition: int = 0) -> None:
+        super().__init__()
+        self._port, self._topic, self._partition = port, topic, partition
+        self.acknowledged: list[bytes] = []
+        self.refusals: list[str] = []
+
+    def run(self) -> None:
+        try:
+            with Calls(self._port) as calls:
+                for number in range(1_000_000):
+                    value = b"%08d" % number + bytes(number * 37 % 3000)
+                    answer = calls.produce(self._topic, batch(value), partition=self._partition)
+                    if answer.error_code:
+                        self.refusals.append(name_of(answer.error_code))
+                        return
+                    self.acknowledged.append(value)
+        except OSError:
+            return
+
+
+def test_what_was_acknowledged_as_durable_survives_a_loss_of_power(tmp_path: Path) -> None:
+    with (
+        LoopDisk(tmp_path / "image", tmp_path / "disk", 128 * MIB) as disk,
+        Node(tmp_path / "node", {"log.dirs": disk.path / "data", "log.index.interval.bytes": 500}) as node,
+    ):
+        for number in range(ROUNDS):
+            with Calls(node.port) as calls:
+                synced = calls.create_topic(flush_messages=1, segment_bytes=MIB)
+                cached = calls.create_topic()
+            loads = [Load(node.port, synced), Load(node.port, cached)]
+            for load in loads:
+                load.start()
+            time.sleep(0.5 + 0.3 * number)
+            disk.lose_power()
+            _ended_by_itself(node)
+            for load in loads:
+                load.join(20)
+                assert not load.is_alive()
+            disk.unmount()
+            disk.mount()
+            node.start()
+            with Calls(node.port) as calls:
+                for topic, load in zip((synced, cached), loads, strict=True):
+                    calls.wait_for_leaders(topic, 1)
+                    found = read_all(calls, topic)
+                    both = min(len(found), len(load.acknowledged))
+                    assert found[:both] == load.acknowledged[:both], topic
+                    assert topic == cached or both == len(load.acknowledged) > 10, "synced, so it is there"
+        node.kill()
+        assert "Traceback" not in node.log_text()
+
+
+def _ended_by_itself(node: Node) -> int:
+    assert node.process is not None
+    code = node.process.wait(20)
+    node.process = None
+    return code
+
+
+def test_a_node_whose_only_disk_fails_stops_and_says_why(tmp_path: Path) -> None:
+    with (
+        LoopDisk(tmp_path / "image", tmp_path / "disk", 64 * MIB) as disk,
+        Node(tmp_path / "node", {"log.dirs": disk.path / "data"}) as node,
+    ):
+        with Calls(node.port) as calls:
+            topic = calls.create_topic()
+        load = Load(node.port, topic)
+        load.start()
+        time.sleep(0.3)
+        disk.lose_power()
+        assert _ended_by_itself(node) == 1
+        load.join(20)
+        lines = [line for line in node.log_text().splitlines() if "the node cannot go on" in line]
+        assert len(lines) == 1 and str(disk.path) in lines[0]
+        assert "Traceback" not in node.log_text()
+
+
+def test_one_of_two_directories_fails_and_the_other_is_served(tmp_path: Path) -> None:
+    with LoopDisk(tmp_path / "image", tmp_path / "disk", 64 * MIB) as disk:
+        good, bad = tmp_path / "good", disk.path / "data"
+        with Node(tmp_path / "node", {"log.dirs": f"{good},{bad}"}) as node, Calls(node.port) as calls:
+            topic = calls.create_topic(4)
+            loads = [Load(node.port, topic, partition) for partition in range(4)]
+            for load in loads:
+                load.start()
+            time.sleep(0.3)
+            on_bad = {int(path.name.rpartition("-")[2]) for path in bad.glob(f"{topic}-*")}
+            assert len(on_bad) == 2, "partitions lie where there are fewest"
+            disk.lose_power()
+            for partition in on_bad:
+                loads[partition].join(20)
+                assert loads[partition].refusals[0] in ("KAFKA_STORAGE_ERROR", "NOT_LEADER_OR_FOLLOWER")
+            kept = [load for number, load in enumerate(loads) if number not in on_bad]
+            before = [len(load.acknowledged) for load in kept]
+            time.sleep(0.5)
+            assert all(len(load.acknowledged) > count for load, count in zip(kept, before, strict=True))
+            answer = calls.ask(ApiKey.DESCRIBE_LOG_DIRS, 4, DescribeLogDirsRequest(topics=None))
+            assert {result.log_dir: result.error_code for result in answer.results} == {
+                str(good): 0,
+                str(bad): ErrorCode.KAFKA_STORAGE_ERROR,
+            }
+            for partition in on_bad:
+                refused = calls.produce(topic, batch(b"no"), partition=partition).error_code
+                assert refused in (ErrorCode.KAFKA_STORAGE_ERROR, ErrorCode.NOT_LEADER_OR_FOLLOWER), name_of(refused)
+            assert node.process is not None and node.process.poll() is None
+            node.kill()
+            for load in loads:
+                load.join(20)
+        assert "Traceback" not in node.log_text()
