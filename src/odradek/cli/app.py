@@ -25,6 +25,8 @@ COMMANDS = {
     "groups": ("groups", "List, describe, delete and reset consumer groups."),
     "configs": ("configs", "Describe and alter settings of topics, brokers and groups."),
     "cluster": ("cluster", "Show the cluster: id, brokers, features, quorum."),
+    "partitions": ("partitions", "Plan and move replicas, and elect leaders."),
+    "drain": ("drain", "Take work away from a broker before it stops."),
     "dump-log": ("dump_log", "Print log segments, indexes and snapshots, ours or Kafka's."),
     "random-uuid": ("random_uuid", "Print an id for a new cluster."),
 }

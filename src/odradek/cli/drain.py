@@ -1,0 +1,165 @@
+"""`odradek drain`: take a broker's work away before its machine goes, without an error at any client."""
+
+from __future__ import annotations
+
+import time
+from datetime import datetime
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from odradek.cli.connect import DEFAULT_BOOTSTRAP, BootstrapOption, CommandConfigOption, administer, target
+from odradek.cli.errors import FAILED, NOT_FOUND, USAGE, CliError
+from odradek.cli.output import JsonOption, note, print_json
+
+if TYPE_CHECKING:
+    from odradek.cli.partition_moves import View
+    from odradek.client.cluster import Cluster
+
+app = typer.Typer(add_completion=False, no_args_is_help=True)
+
+UNKNOWN_TIME = -1
+POLL_S = 0.1
+
+
+def parse_until(text: str | None, now_s: float) -> int:
+    """Milliseconds since 1970 of `90s`, `15m`, `2h` from now, or of a time as 2026-11-21T15:00; -1 without one.
+
+    Raises:
+        CliError: neither, or a time that has passed.
+    """
+    if text is None:
+        return UNKNOWN_TIME
+    units = {"s": 1, "m": 60, "h": 3600, "d": 86400}
+    if text[:-1].isascii() and text[:-1].isdigit() and text[-1] in units:
+        return int((now_s + int(text[:-1]) * units[text[-1]]) * 1000)
+    try:
+        when = datetime.fromisoformat(text).timestamp()
+    except ValueError:
+        raise CliError(f"--until {text}: write 15m, 2h, or a time as 2026-11-21T15:00", code=USAGE) from None
+    if when <= now_s:
+        raise CliError(f"--until {text}: this time has passed", code=USAGE)
+    return int(when * 1000)
+
+
+@app.command()
+def drain(
+    broker: Annotated[int, typer.Argument(help="The broker's id.", min=0)],
+    until: Annotated[
+        str | None, typer.Option("--until", help="When it is expected back: 15m, 2h, or a time. Plans wait for it.")
+    ] = None,
+    stop: Annotated[bool, typer.Option("--stop", help="Then stop it: its process ends in good order.")] = False,
+    end: Annotated[bool, typer.Option("--end", help="It stays after all: it may lead again.")] = False,
+    force: Annotated[
+        bool,
+        typer.Option("--force", help="Also where partitions fall below min.insync.replicas, or lose all replicas."),
+    ] = False,
+    timeout: Annotated[int, typer.Option("--timeout", help="Seconds to wait for leaders to move.", min=1)] = 60,
+    bootstrap_server: BootstrapOption = DEFAULT_BOOTSTRAP,
+    command_config: CommandConfigOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Move leaders away from a broker, give it nothing new, and say what its absence means.
+
+    Nothing is copied: its replicas stay where they are, and catch up when it is back. The drain ends when it has
+    stopped and started again.
+    """
+    if end and (stop or until):
+        raise CliError("--end goes with neither --stop nor --until", code=USAGE)
+    until_ms = parse_until(until, time.time())
+    where = target(bootstrap_server, command_config)
+    if end:
+        administer(where, lambda cluster: _set(cluster, broker, None, stop=False))
+        if as_json:
+            print_json({"broker": broker, "draining": False})
+        else:
+            typer.echo(f"Broker {broker} may lead again: `odradek partitions elect --all` gives it its leaders back.")
+        return
+
+    async def work(cluster: Cluster) -> dict[str, Any]:
+        return await _drain(cluster, broker, until_ms, stop=stop, force=force, timeout_s=timeout)
+
+    told = administer(where, work)
+    if as_json:
+        print_json(told)
+    elif stop:
+        typer.echo(f"Broker {broker} leads nothing and stops.")
+    else:
+        typer.echo(
+            f"Broker {broker} leads {told['leads']} partitions. Stop it, or end this with `drain {broker} --end`."
+        )
+    for line in told["warnings"]:
+        note(line)
+
+
+async def _drain(
+    cluster: Cluster, broker: int, until_ms: int, *, stop: bool, force: bool, timeout_s: int
+) -> dict[str, Any]:
+    from odradek.cli.partition_moves import look
+
+    view = await look(cluster)
+    if broker not in view.racks:
+        raise CliError(f"the cluster has no broker {broker}; `odradek cluster brokers` shows them", code=NOT_FOUND)
+    warnings = await _absence(cluster, view, broker)
+    if warnings and not force:
+        listed = "".join(f"\n  {line}" for line in warnings)
+        raise CliError(
+            f"nothing was done; without broker {broker} (--force drains it all the same):{listed}", code=FAILED
+        )
+    await _set(cluster, broker, until_ms, stop=stop)
+    leads = await _wait_until_it_leads_nothing_else(cluster, view, broker, timeout_s)
+    return {"broker": broker, "draining": True, "until_ms": until_ms, "leads": leads, "warnings": warnings}
+
+
+async def _absence(cluster: Cluster, view: View, broker: int) -> list[str]:
+    """What a broker's absence means, a line for each partition that suffers."""
+    from odradek.cli.partition_moves import min_isr_of
+
+    held = {key: partition for key, partition in view.partitions.items() if broker in partition.isr_nodes}
+    needed = await min_isr_of(cluster, (topic for topic, _ in held)) if held else {}
+    lines = []
+    for (topic, number), partition in sorted(held.items()):
+        left = [each for each in partition.isr_nodes if each != broker]
+        if not left:
+            lines.append(f"{topic}-{number} has no other replica in sync: nobody can read or write it")
+        elif len(left) < min(needed[topic], len(partition.replica_nodes)):
+            lines.append(
+                f"{topic}-{number} has {len(left)} in sync of min.insync.replicas={needed[topic]}: acks=all is refused"
+            )
+    return lines
+
+
+async def _set(cluster: Cluster, broker: int, until_ms: int | None, *, stop: bool) -> None:
+    from odradek.cli.partition_moves import DRAIN_KEY, DRAIN_STOP_KEY
+    from odradek.client.admin import ConfigOperation, ResourceType, alter_configs
+
+    if until_ms is None:
+        changes: list[tuple[str, ConfigOperation, str | None]] = [
+            (DRAIN_KEY, ConfigOperation.DELETE, None),
+            (DRAIN_STOP_KEY, ConfigOperation.DELETE, None),
+        ]
+    else:
+        changes = [(DRAIN_KEY, ConfigOperation.SET, str(until_ms))]
+        if stop:
+            changes.append((DRAIN_STOP_KEY, ConfigOperation.SET, "true"))
+    await alter_configs(cluster, ResourceType.BROKER, str(broker), changes)
+
+
+async def _wait_until_it_leads_nothing_else(cluster: Cluster, view: View, broker: int, timeout_s: int) -> int:
+    """Wait until it leads only what nobody else can; returns how much that is."""
+    import asyncio
+
+    deadline = time.monotonic() + timeout_s
+    while True:
+        led = [
+            partition
+            for topic in (await cluster.metadata()).topics
+            for partition in topic.partitions
+            if partition.leader_id == broker
+        ]
+        movable = [each for each in led if set(each.isr_nodes) - {broker} - view.resting]
+        if not movable:
+            return len(led)
+        if time.monotonic() > deadline:
+            raise CliError(f"broker {broker} still leads {len(movable)} partitions that others could lead", code=FAILED)
+        await asyncio.sleep(POLL_S)

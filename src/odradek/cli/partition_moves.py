@@ -1,0 +1,215 @@
+"""What `partitions` and `drain` ask of a cluster: where all lies, whether a plan can be, how far it is."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from odradek.cli.errors import CliError
+from odradek.cli.partition_plan import Assignment, Replicas, TopicPartition
+from odradek.client.admin import ConfigOperation, ResourceType, alter_configs, describe_cluster, describe_configs
+from odradek.client.cluster import Cluster
+from odradek.client.reassignment import moves_under_way, replica_sizes
+from odradek.common.errors import ApiError
+from odradek.protocol.messages.metadata_response import MetadataResponsePartition
+
+LEADER_RATE = "leader.replication.throttled.rate"
+FOLLOWER_RATE = "follower.replication.throttled.rate"
+LEADER_REPLICAS = "leader.replication.throttled.replicas"
+FOLLOWER_REPLICAS = "follower.replication.throttled.replicas"
+# The broker's settings by which it drains, and then stops; see docs/adr/0006-drain.md.
+DRAIN_KEY = "odradek.drain.until.ms"
+DRAIN_STOP_KEY = "odradek.drain.stop"
+# Source of a value in DescribeConfigs: set for this broker while it runs.
+DYNAMIC_BROKER_CONFIG = 2
+MIN_ISR = "min.insync.replicas"
+
+
+@dataclass
+class View:
+    """Where everything lies.
+
+    Attributes:
+        racks: of all registered brokers; resting: those that are away or drain.
+        weights: the largest replica's bytes of each partition, where they were asked for.
+    """
+
+    racks: dict[int, str | None]
+    resting: set[int]
+    partitions: dict[TopicPartition, MetadataResponsePartition]
+    weights: dict[TopicPartition, int] = field(default_factory=dict)
+
+    @property
+    def assignment(self) -> dict[TopicPartition, Replicas]:
+        return {key: tuple(partition.replica_nodes) for key, partition in self.partitions.items()}
+
+
+async def look(cluster: Cluster, *, topic: str | None = None, sizes: bool = False) -> View:
+    """Where everything lies now.
+
+    Args:
+        topic: only topics whose whole name this regular expression matches.
+    Raises:
+        CliError: no regular expression; ApiError.
+    """
+    try:
+        pattern = re.compile(topic) if topic is not None else None
+    except re.error as error:
+        raise CliError(f"--topic {topic}: {error}", code=2) from None
+    described = await describe_cluster(cluster, fenced=True)
+    racks = {broker.broker_id: broker.rack for broker in described.brokers}
+    resting = {broker.broker_id for broker in described.brokers if broker.is_fenced}
+    awake = sorted(racks.keys() - resting)
+    for broker in awake:
+        (described_broker,) = await describe_configs(cluster, ResourceType.BROKER, [str(broker)])
+        if any(entry.name == DRAIN_KEY for entry in described_broker.configs):
+            resting.add(broker)
+    partitions = {
+        (found.name or "", partition.partition_index): partition
+        for found in (await cluster.metadata()).topics
+        if pattern is None or pattern.fullmatch(found.name or "")
+        for partition in found.partitions
+    }
+    if not partitions and pattern is not None:
+        raise CliError(f"no topic matches {topic}; `odradek topics list` shows them", code=4)
+    view = View(racks, resting, partitions)
+    if sizes:
+        for (key, _), size in (await replica_sizes(cluster, awake)).items():
+            view.weights[key] = max(view.weights.get(key, 0), size)
+    return view
+
+
+async def min_isr_of(cluster: Cluster, topics: Iterable[str]) -> dict[str, int]:
+    """min.insync.replicas of topics, defaults included. Raises ApiError."""
+    found = {}
+    for result in await describe_configs(cluster, ResourceType.TOPIC, sorted(set(topics))):
+        values = {entry.name: entry.value for entry in result.configs}
+        found[result.resource_name] = int(values.get(MIN_ISR) or 1)
+    return found
+
+
+async def check_plan(cluster: Cluster, view: View, wanted: Assignment) -> list[str]:
+    """A line for each reason why a plan cannot be: what is not there, and too few replicas for min.insync.replicas."""
+    problems = []
+    known = {key: replicas for key, replicas in wanted.items() if key in view.partitions}
+    for topic, number in sorted(wanted.keys() - known.keys()):
+        problems.append(f"{topic}-{number} does not exist")
+    needed = await min_isr_of(cluster, (topic for topic, _ in known)) if known else {}
+    for (topic, number), replicas in sorted(known.items()):
+        strangers = [broker for broker in replicas if broker not in view.racks]
+        if strangers:
+            problems.append(f"{topic}-{number}: the cluster has no broker {', '.join(map(str, strangers))}")
+        if len(replicas) < needed[topic]:
+            problems.append(
+                f"{topic}-{number}: {len(replicas)} replicas are fewer than min.insync.replicas of the topic, "
+                f"{needed[topic]}: producers with acks=all would be refused"
+            )
+    return problems
+
+
+async def progress(cluster: Cluster, asked: Mapping[TopicPartition, Replicas | None]) -> list[dict[str, Any]]:
+    """A row for each partition: where it is, whether it moves, and how much its new replicas have copied.
+
+    Args:
+        asked: what each shall become; None where that is not known, so that a partition that does not move is done.
+    """
+    if not asked:
+        return []
+    moves = await moves_under_way(cluster, asked)
+    topics = {topic for topic, _ in asked}
+    there = {
+        (found.name or "", partition.partition_index): partition
+        for found in (await cluster.metadata(sorted(topics))).topics
+        for partition in found.partitions
+    }
+    holders = {broker for key in moves for broker in there[key].replica_nodes if key in there}
+    sizes = await replica_sizes(cluster, sorted(holders & cluster.brokers.keys()), moves) if moves else {}
+    rows = []
+    for key in sorted(asked):
+        partition = there.get(key)
+        if partition is None:
+            rows.append(_row(key, "missing", MetadataResponsePartition(), (), ()))
+            continue
+        move = moves.get(key)
+        wanted = asked[key]
+        state = "moving" if move else "done" if wanted in (None, tuple(partition.replica_nodes)) else "differs"
+        row = _row(key, state, partition, move.adding if move else (), move.removing if move else ())
+        total = sizes.get((key, partition.leader_id), 0)
+        for broker in row["adding"]:
+            row["total_bytes"] += total
+            row["copied_bytes"] += min(sizes.get((key, broker), 0), total)
+        rows.append(row)
+    return rows
+
+
+def _row(
+    key: TopicPartition, state: str, partition: MetadataResponsePartition, adding: Replicas, removing: Replicas
+) -> dict[str, Any]:
+    return {
+        "topic": key[0],
+        "partition": key[1],
+        "state": state,
+        "leader": partition.leader_id,
+        "replicas": list(partition.replica_nodes),
+        "adding": list(adding),
+        "removing": list(removing),
+        "isr": list(partition.isr_nodes),
+        "copied_bytes": 0,
+        "total_bytes": 0,
+    }
+
+
+async def throttle_moves(cluster: Cluster, view: View, changes: Assignment, rate: int) -> None:
+    """Limit what these moves copy: at the replicas that are there as leaders, at the new ones as followers (KIP-73)."""
+    touched: set[int] = set()
+    by_topic: dict[str, tuple[list[str], list[str]]] = {}
+    for (topic, number), replicas in sorted(changes.items()):
+        present = view.assignment[topic, number]
+        leading, following = by_topic.setdefault(topic, ([], []))
+        leading += [f"{number}:{broker}" for broker in present]
+        following += [f"{number}:{broker}" for broker in replicas if broker not in present]
+        touched |= {*present, *replicas}
+    for broker in sorted(touched):
+        text = str(rate)
+        changes_of_broker = [(key, ConfigOperation.SET, text) for key in (LEADER_RATE, FOLLOWER_RATE)]
+        await alter_configs(cluster, ResourceType.BROKER, str(broker), changes_of_broker)
+    for topic, (leading, following) in by_topic.items():
+        await alter_configs(
+            cluster,
+            ResourceType.TOPIC,
+            topic,
+            [
+                (LEADER_REPLICAS, ConfigOperation.SET, ",".join(leading)),
+                (FOLLOWER_REPLICAS, ConfigOperation.SET, ",".join(following)),
+            ],
+        )
+
+
+async def end_throttle(cluster: Cluster, keys: Iterable[TopicPartition]) -> None:
+    """Take the limits of moves away, from these topics and from all brokers that are there; none set is no error."""
+    topics = sorted({topic for topic, _ in keys})
+    for result in await describe_configs(cluster, ResourceType.TOPIC, topics) if topics else ():
+        present = {entry.name: entry.value for entry in result.configs}
+        gone = [key for key in (LEADER_REPLICAS, FOLLOWER_REPLICAS) if present.get(key)]
+        if gone:
+            await _delete(cluster, ResourceType.TOPIC, result.resource_name, gone)
+    if await moves_under_way(cluster):
+        return  # others may be limited still
+    for broker in sorted(cluster.brokers):
+        (described,) = await describe_configs(cluster, ResourceType.BROKER, [str(broker)])
+        gone = [
+            entry.name
+            for entry in described.configs
+            if entry.name in (LEADER_RATE, FOLLOWER_RATE) and entry.config_source == DYNAMIC_BROKER_CONFIG
+        ]
+        if gone:
+            await _delete(cluster, ResourceType.BROKER, str(broker), gone)
+
+
+async def _delete(cluster: Cluster, kind: ResourceType, name: str, keys: list[str]) -> None:
+    try:
+        await alter_configs(cluster, kind, name, [(key, ConfigOperation.DELETE, None) for key in keys])
+    except ApiError as error:
+        raise CliError(f"the throttle of {name} was not ended: {error.message}") from None

@@ -1,0 +1,358 @@
+"""`odradek partitions`: where replicas lie and who leads: plan, move, follow, call off, elect."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from odradek.cli.connect import DEFAULT_BOOTSTRAP, BootstrapOption, CommandConfigOption, administer, target
+from odradek.cli.errors import NOT_FOUND, USAGE, CliError
+from odradek.cli.output import JsonOption, note, print_json, print_table
+from odradek.cli.partition_plan import Assignment, PlanError, Replicas, TopicPartition, from_json, plan, to_json
+
+if TYPE_CHECKING:
+    from odradek.cli.partition_moves import View
+    from odradek.client.cluster import Cluster
+    from odradek.common.errors import ApiError
+
+app = typer.Typer(add_completion=False, no_args_is_help=True, help="Move replicas and leaders between brokers.")
+
+PlanOption = Annotated[
+    Path | None, typer.Option("--plan", help="A reassignment in Kafka's JSON format; - is standard input.")
+]
+PartitionOption = Annotated[
+    list[str] | None, typer.Option("--partition", help="A partition, as orders-0; may be given often.")
+]
+TopicOption = Annotated[
+    str | None, typer.Option("--topic", help="A name, or a regular expression that must match the whole name.")
+]
+YesOption = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
+
+
+def parse_brokers(text: str, option: str) -> list[int]:
+    """`1,2,3`. Raises CliError."""
+    try:
+        found = [int(part) for part in text.split(",") if part.strip()]
+    except ValueError:
+        raise CliError(f"{option} {text}: give ids of brokers, as 1,2,3", code=USAGE) from None
+    if len(set(found)) < len(found):
+        raise CliError(f"{option} {text}: a broker is named twice", code=USAGE)
+    return found
+
+
+def parse_partitions(texts: Sequence[str] | None) -> list[TopicPartition]:
+    """`topic-0` each. Raises CliError."""
+    found = []
+    for text in texts or ():
+        topic, dash, number = text.rpartition("-")
+        if not dash or not topic or not number.isascii() or not number.isdigit():
+            raise CliError(f"--partition {text}: write topic and number, as orders-0", code=USAGE)
+        found.append((topic, int(number)))
+    return found
+
+
+def read_plan(path: Path) -> dict[TopicPartition, Replicas]:
+    """A plan from a file or standard input. Raises CliError."""
+    try:
+        text = sys.stdin.read() if str(path) == "-" else path.read_text(encoding="utf-8")
+        return from_json(text)
+    except OSError as error:
+        raise CliError(f"{path}: {error.strerror or error}; name a file that can be read", code=USAGE) from None
+    except (PlanError, UnicodeDecodeError) as error:
+        raise CliError(f"{path}: {error}", code=USAGE) from None
+
+
+@app.command("plan")
+def make_plan(
+    topic: TopicOption = None,
+    brokers: Annotated[str, typer.Option("--brokers", help="Who may hold replicas; else all brokers.")] = "",
+    without: Annotated[str, typer.Option("--without", help="Who shall hold none, as before a removal.")] = "",
+    by_bytes: Annotated[bool, typer.Option("--by-bytes", help="Spread bytes instead of numbers of replicas.")] = False,
+    out: Annotated[Path | None, typer.Option("--out", help="Write the plan to this file, for `move --plan`.")] = None,
+    rollback: Annotated[
+        Path | None, typer.Option("--rollback", help="Write what is there to this file, for the way back.")
+    ] = None,
+    bootstrap_server: BootstrapOption = DEFAULT_BOOTSTRAP,
+    command_config: CommandConfigOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Show how replicas and leaders could be spread evenly over brokers and racks. Changes nothing."""
+    only, leave = parse_brokers(brokers, "--brokers"), parse_brokers(without, "--without")
+
+    async def work(cluster: Cluster) -> tuple[View, dict[TopicPartition, Replicas]]:
+        from odradek.cli.partition_moves import look
+
+        view = await look(cluster, topic=topic, sizes=by_bytes)
+        for broker in [*only, *leave]:
+            if broker not in view.racks and not any(broker in held for held in view.assignment.values()):
+                raise CliError(
+                    f"the cluster has no broker {broker}; `odradek cluster brokers` shows them", code=NOT_FOUND
+                )
+        racks = {id_: rack for id_, rack in view.racks.items() if (not only or id_ in only) and id_ not in leave}
+        try:
+            return view, plan(racks, view.assignment, view.weights, view.resting)
+        except PlanError as error:
+            raise CliError(str(error)) from None
+
+    view, changes = administer(target(bootstrap_server, command_config), work)
+    if out is not None:
+        out.write_text(json.dumps(to_json(changes), indent=1) + "\n", encoding="utf-8")
+    if rollback is not None:
+        there = {key: view.assignment[key] for key in changes}
+        rollback.write_text(json.dumps(to_json(there), indent=1) + "\n", encoding="utf-8")
+    if as_json:
+        print_json(to_json(changes))
+        return
+    if not changes:
+        typer.echo("Replicas and leaders are spread as evenly as they can be.")
+        return
+    print_changes(view.assignment, changes)
+    typer.echo("")
+    print_spread(view, {**view.assignment, **changes})
+    if out is not None:
+        note(f"Run it: odradek partitions move --plan {out}")
+
+
+def print_changes(present: Assignment, changes: Assignment) -> None:
+    """A line for each partition: from where, to where, how many replicas are copied."""
+    print_table(
+        ("TOPIC", "PARTITION", "REPLICAS", "PLANNED", "COPIES"),
+        [
+            (topic, number, _ids(present[topic, number]), _ids(replicas), len({*replicas} - {*present[topic, number]}))
+            for (topic, number), replicas in sorted(changes.items())
+        ],
+    )
+
+
+def print_spread(view: View, planned: Assignment) -> None:
+    """A line for each broker: what it holds and leads, before and after."""
+    rows = []
+    for broker in sorted({*view.racks, *(each for held in view.assignment.values() for each in held)}):
+        row: list[object] = [broker, view.racks.get(broker) or "-"]
+        for assignment in (view.assignment, planned):
+            row.append(sum(broker in replicas for replicas in assignment.values()))
+            row.append(sum(broker == replicas[0] for replicas in assignment.values()))
+        rows.append(row)
+    print_table(("BROKER", "RACK", "REPLICAS", "LEADERS", "REPLICAS-PLANNED", "LEADERS-PLANNED"), rows)
+
+
+def _ids(replicas: Sequence[int]) -> str:
+    return ",".join(map(str, replicas)) or "-"
+
+
+@app.command("move")
+def move(
+    plan_file: PlanOption = None,
+    to: Annotated[
+        list[str] | None, typer.Option("--to", help="One partition's replicas, as orders-0=1,2; may be given often.")
+    ] = None,
+    throttle: Annotated[
+        int | None, typer.Option("--throttle", help="Copy at most so many bytes a second at each broker.", min=1)
+    ] = None,
+    wait: Annotated[bool, typer.Option("--wait", help="Show progress until all have moved.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only check, and show what would move.")] = False,
+    yes: YesOption = False,
+    bootstrap_server: BootstrapOption = DEFAULT_BOOTSTRAP,
+    command_config: CommandConfigOption = None,
+) -> None:
+    """Give partitions other replicas. All of a plan is checked before anything is moved."""
+    wanted = dict(read_plan(plan_file)) if plan_file is not None else {}
+    for text in to or ():
+        where, equals, listed = text.partition("=")
+        ((key),) = parse_partitions([where])
+        if not equals or not parse_brokers(listed, "--to"):
+            raise CliError(f"--to {text}: write partition=brokers, as orders-0=1,2", code=USAGE)
+        wanted[key] = tuple(parse_brokers(listed, "--to"))
+    if not wanted:
+        raise CliError("name a --plan or partitions with --to", code=USAGE)
+    where_to = target(bootstrap_server, command_config)
+
+    async def check(cluster: Cluster) -> View:
+        from odradek.cli.partition_moves import check_plan, look
+
+        view = await look(cluster)
+        problems = await check_plan(cluster, view, wanted)
+        if problems:
+            listed = "".join(f"\n  {problem}" for problem in problems)
+            raise CliError(f"nothing was moved, because the plan cannot be:{listed}")
+        return view
+
+    view = administer(where_to, check)
+    changes = {key: replicas for key, replicas in wanted.items() if replicas != view.assignment[key]}
+    if not changes:
+        typer.echo("All of it is so already.")
+        return
+    print_changes(view.assignment, changes)
+    if dry_run:
+        return
+    confirm(f"Move {len(changes)} partitions?", yes)
+
+    async def begin(cluster: Cluster) -> dict[TopicPartition, ApiError | None]:
+        from odradek.cli.partition_moves import throttle_moves
+        from odradek.client.reassignment import move_replicas
+
+        if throttle is not None:
+            await throttle_moves(cluster, view, changes, throttle)
+        return await move_replicas(cluster, changes)
+
+    refused(administer(where_to, begin))
+    typer.echo(f"{len(changes)} partitions move; `odradek partitions status` shows how far they are.")
+    if wait:
+        _follow(bootstrap_server, command_config, changes)
+
+
+def confirm(question: str, yes: bool) -> None:
+    """Ask a person; a program must say --yes. Raises CliError, typer.Abort."""
+    if yes:
+        return
+    if not sys.stdin.isatty():
+        raise CliError(f"{question} Pass --yes to do so without being asked", code=USAGE)
+    typer.confirm(question, abort=True)
+
+
+def refused(results: Mapping[TopicPartition, ApiError | None]) -> None:
+    """Raises CliError with a line for each partition that was refused."""
+    found = [f"\n  {key[0]}-{key[1]}: {error.code.name}: {error.message}" for key, error in results.items() if error]
+    if found:
+        raise CliError(f"{len(found)} of {len(results)} partitions were refused:{''.join(found)}")
+
+
+def _follow(bootstrap_server: str, command_config: Path | None, wanted: Assignment) -> None:
+    async def work(cluster: Cluster) -> None:
+        import asyncio
+
+        from odradek.cli.partition_moves import end_throttle, progress
+
+        while True:
+            rows = await progress(cluster, wanted)
+            left = [row for row in rows if row["state"] == "moving"]
+            if not left:
+                await end_throttle(cluster, wanted)
+                break
+            copied, total = (sum(row[key] for row in left) for key in ("copied_bytes", "total_bytes"))
+            note(
+                f"{len(wanted) - len(left)} of {len(wanted)} moved; {copied:,} of {total:,} bytes of the others copied"
+            )
+            await asyncio.sleep(1)
+
+    administer(target(bootstrap_server, command_config), work)
+    typer.echo("All have moved.")
+
+
+@app.command("status")
+def status(
+    plan_file: PlanOption = None,
+    partition: PartitionOption = None,
+    bootstrap_server: BootstrapOption = DEFAULT_BOOTSTRAP,
+    command_config: CommandConfigOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Show what moves and how far it is; with a plan, which of it is done. Ends throttling once a plan is done."""
+    named = parse_partitions(partition)
+    wanted = read_plan(plan_file) if plan_file is not None else None
+
+    async def work(cluster: Cluster) -> list[dict[str, Any]]:
+        from odradek.cli.partition_moves import end_throttle, progress
+        from odradek.client.reassignment import moves_under_way
+
+        asked: dict[TopicPartition, Replicas | None] = {**(wanted or {}), **dict.fromkeys(named)}
+        if wanted is None and not named:
+            asked = dict.fromkeys(await moves_under_way(cluster))
+        rows = await progress(cluster, asked)
+        if wanted is not None and all(row["state"] == "done" for row in rows):
+            await end_throttle(cluster, wanted)
+        return rows
+
+    rows = administer(target(bootstrap_server, command_config), work)
+    if as_json:
+        print_json(rows)
+    elif not rows:
+        typer.echo("Nothing moves.")
+    else:
+        headings = ("topic", "partition", "state", "leader", "replicas", "adding", "removing", "isr")
+        print_table(
+            [*(heading.upper() for heading in headings), "COPIED"],
+            [[*(_cell(row[heading]) for heading in headings), _share(row)] for row in rows],
+        )
+
+
+def _cell(value: Any) -> Any:
+    return _ids(value) if isinstance(value, list) else value
+
+
+def _share(row: Mapping[str, Any]) -> str:
+    return f"{100 * row['copied_bytes'] // row['total_bytes']}%" if row["total_bytes"] else "-"
+
+
+@app.command("cancel")
+def cancel(
+    plan_file: PlanOption = None,
+    partition: PartitionOption = None,
+    everything: Annotated[bool, typer.Option("--all", help="All that moves.")] = False,
+    bootstrap_server: BootstrapOption = DEFAULT_BOOTSTRAP,
+    command_config: CommandConfigOption = None,
+) -> None:
+    """End moves: partitions keep the replicas that they had."""
+    named = [*parse_partitions(partition), *(read_plan(plan_file) if plan_file is not None else ())]
+    if bool(named) == everything:
+        raise CliError("name a --plan, a --partition, or --all", code=USAGE)
+
+    async def work(cluster: Cluster) -> dict[TopicPartition, ApiError | None]:
+        from odradek.cli.partition_moves import end_throttle
+        from odradek.client.reassignment import move_replicas, moves_under_way
+
+        asked = dict.fromkeys(await moves_under_way(cluster) if everything else named)
+        results = await move_replicas(cluster, asked) if asked else {}
+        await end_throttle(cluster, asked)
+        return results
+
+    results = administer(target(bootstrap_server, command_config), work)
+    refused(results)
+    typer.echo(f"{len(results)} moves were called off." if results else "Nothing moves.")
+
+
+@app.command("elect")
+def elect(
+    partition: PartitionOption = None,
+    everything: Annotated[bool, typer.Option("--all", help="All partitions.")] = False,
+    unclean: Annotated[
+        bool, typer.Option("--unclean", help="Where nobody in sync is left, take who lives: records may be lost.")
+    ] = False,
+    yes: YesOption = False,
+    bootstrap_server: BootstrapOption = DEFAULT_BOOTSTRAP,
+    command_config: CommandConfigOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Let preferred leaders lead again, or elect where nobody leads."""
+    named = parse_partitions(partition)
+    if bool(named) == everything:
+        raise CliError("name a --partition, or --all", code=USAGE)
+    if unclean:
+        confirm("Records may be lost. Elect all the same?", yes)
+
+    async def work(cluster: Cluster) -> dict[TopicPartition, ApiError | None]:
+        from odradek.client.reassignment import PREFERRED, UNCLEAN, elect_leaders
+
+        return await elect_leaders(cluster, UNCLEAN if unclean else PREFERRED, None if everything else named)
+
+    results = administer(target(bootstrap_server, command_config), work)
+    needless = {key for key, error in results.items() if error and error.code.name == "ELECTION_NOT_NEEDED"}
+    elected = sorted(key for key, error in results.items() if not error)
+    if as_json:
+        print_json(
+            [
+                {"topic": key[0], "partition": key[1], "error": error.code.name if error else None}
+                for key, error in sorted(results.items())
+            ]
+        )
+    else:
+        for topic, number in elected:
+            typer.echo(f"{topic}-{number} has a new leader.")
+        if not elected:
+            typer.echo("No leader has changed.")
+    refused({key: error for key, error in results.items() if key not in needless})

@@ -1,0 +1,187 @@
+"""Moving replicas and leaders, as an administrator asks for it (KIP-455, KIP-460).
+
+Functions over a `Cluster`, as in `client.admin`: a request is sent again while the controller is being elected.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from odradek.client.cluster import Cluster, check
+from odradek.common.errors import ApiError, ErrorCode
+from odradek.protocol.messages import alter_partition_reassignments_request as alter_request
+from odradek.protocol.messages import elect_leaders_request as elect_request
+from odradek.protocol.messages import list_partition_reassignments_request as list_request
+from odradek.protocol.messages.alter_partition_reassignments_response import AlterPartitionReassignmentsResponse
+from odradek.protocol.messages.describe_log_dirs_request import DescribableLogDirTopic, DescribeLogDirsRequest
+from odradek.protocol.messages.describe_log_dirs_response import DescribeLogDirsResponse
+from odradek.protocol.messages.elect_leaders_response import ElectLeadersResponse
+from odradek.protocol.messages.list_partition_reassignments_response import ListPartitionReassignmentsResponse
+from odradek.protocol.messages.unregister_broker_request import UnregisterBrokerRequest
+from odradek.protocol.messages.unregister_broker_response import UnregisterBrokerResponse
+
+TopicPartition = tuple[str, int]
+PREFERRED, UNCLEAN = 0, 1
+
+
+@dataclass(frozen=True, slots=True)
+class Move:
+    """A partition on its way: all replicas of both sides, those that come and those that go."""
+
+    replicas: tuple[int, ...]
+    adding: tuple[int, ...]
+    removing: tuple[int, ...]
+
+
+def _by_topic(keys: Iterable[TopicPartition]) -> dict[str, list[int]]:
+    topics: dict[str, list[int]] = {}
+    for topic, number in sorted(keys):
+        topics.setdefault(topic, []).append(number)
+    return topics
+
+
+def _refusal(code: int, what: str, message: str | None) -> ApiError | None:
+    try:
+        check(code, what, message)
+    except ApiError as error:
+        return error
+    return None
+
+
+async def move_replicas(
+    cluster: Cluster, wanted: Mapping[TopicPartition, Sequence[int] | None], *, keep_factor: bool = False
+) -> dict[TopicPartition, ApiError | None]:
+    """Begin moves, or end those whose replicas are None; returns why each partition was refused, or None.
+
+    Args:
+        keep_factor: refuse what changes a replication factor; an older cluster cannot be asked for that (KIP-860).
+    Raises:
+        ApiError: the whole was refused.
+    """
+    request = alter_request.AlterPartitionReassignmentsRequest(
+        timeout_ms=cluster.timeout_ms,
+        allow_replication_factor_change=not keep_factor,
+        topics=[
+            alter_request.ReassignableTopic(
+                name=topic,
+                partitions=[
+                    alter_request.ReassignablePartition(partition_index=number, replicas=_listed(wanted[topic, number]))
+                    for number in numbers
+                ],
+            )
+            for topic, numbers in _by_topic(wanted).items()
+        ],
+    )
+
+    async def attempt() -> AlterPartitionReassignmentsResponse:
+        answer = await cluster.request(request, AlterPartitionReassignmentsResponse)
+        check(answer.error_code, "reassignment", answer.error_message)
+        return answer
+
+    response = await cluster.retried(attempt)
+    return {
+        (topic.name, result.partition_index): _refusal(
+            result.error_code, f"{topic.name}-{result.partition_index}", result.error_message
+        )
+        for topic in response.responses
+        for result in topic.partitions
+    }
+
+
+def _listed(replicas: Sequence[int] | None) -> list[int] | None:
+    return None if replicas is None else list(replicas)
+
+
+async def moves_under_way(
+    cluster: Cluster, asked: Collection[TopicPartition] | None = None
+) -> dict[TopicPartition, Move]:
+    """What moves, of these partitions or (None) of all. Raises ApiError."""
+    request = list_request.ListPartitionReassignmentsRequest(timeout_ms=cluster.timeout_ms)
+    if asked is not None:
+        request.topics = [
+            list_request.ListPartitionReassignmentsTopics(name=topic, partition_indexes=numbers)
+            for topic, numbers in _by_topic(asked).items()
+        ]
+
+    async def attempt() -> ListPartitionReassignmentsResponse:
+        answer = await cluster.request(request, ListPartitionReassignmentsResponse)
+        check(answer.error_code, "reassignments", answer.error_message)
+        return answer
+
+    response = await cluster.retried(attempt)
+    return {
+        (topic.name, move.partition_index): Move(
+            tuple(move.replicas), tuple(move.adding_replicas), tuple(move.removing_replicas)
+        )
+        for topic in response.topics
+        for move in topic.partitions
+    }
+
+
+async def elect_leaders(
+    cluster: Cluster, kind: int, asked: Collection[TopicPartition] | None = None
+) -> dict[TopicPartition, ApiError | None]:
+    """Elect preferred leaders, or any that live. Of all partitions where none are named: then only changes are told.
+
+    Raises:
+        ApiError: the whole was refused.
+    """
+    request = elect_request.ElectLeadersRequest(election_type=kind, timeout_ms=cluster.timeout_ms)
+    request.topic_partitions = None
+    if asked is not None:
+        request.topic_partitions = [
+            elect_request.TopicPartitions(topic=topic, partitions=numbers)
+            for topic, numbers in _by_topic(asked).items()
+        ]
+
+    async def attempt() -> ElectLeadersResponse:
+        answer = await cluster.request(request, ElectLeadersResponse)
+        check(answer.error_code, "election")
+        return answer
+
+    response = await cluster.retried(attempt)
+    return {
+        (topic.topic, result.partition_id): _refusal(
+            result.error_code, f"{topic.topic}-{result.partition_id}", result.error_message
+        )
+        for topic in response.replica_election_results
+        for result in topic.partition_result
+    }
+
+
+async def replica_sizes(
+    cluster: Cluster, brokers: Iterable[int], asked: Collection[TopicPartition] | None = None
+) -> dict[tuple[TopicPartition, int], int]:
+    """Bytes of each replica by partition and broker; directories that are offline tell nothing.
+
+    Raises:
+        ApiError, UnreachableError, RequestTimeoutError: a broker does not answer.
+    """
+    request = DescribeLogDirsRequest(topics=None)
+    if asked is not None:
+        request.topics = [
+            DescribableLogDirTopic(topic=topic, partitions=numbers) for topic, numbers in _by_topic(asked).items()
+        ]
+    sizes: dict[tuple[TopicPartition, int], int] = {}
+    for broker in brokers:
+        response = await cluster.request(request, DescribeLogDirsResponse, node_id=broker)
+        for directory in response.results:
+            if directory.error_code == ErrorCode.KAFKA_STORAGE_ERROR:
+                continue
+            check(directory.error_code, directory.log_dir)
+            for topic in directory.topics:
+                for partition in topic.partitions:
+                    if not partition.is_future_key:
+                        sizes[(topic.name, partition.partition_index), broker] = partition.partition_size
+    return sizes
+
+
+async def unregister_broker(cluster: Cluster, broker_id: int) -> None:
+    """Make the cluster forget a broker that will not come back. Raises ApiError."""
+
+    async def attempt() -> None:
+        answer = await cluster.request(UnregisterBrokerRequest(broker_id=broker_id), UnregisterBrokerResponse)
+        check(answer.error_code, f"broker {broker_id}", answer.error_message)
+
+    await cluster.retried(attempt)
