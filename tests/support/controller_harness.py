@@ -8,11 +8,11 @@ from dataclasses import replace
 from typing import Any
 from uuid import UUID
 
+from odradek.common.broker_settings import DRAIN_KEY
 from odradek.common.errors import ConfigError
 from odradek.common.resource_settings import BrokerLayers, ConfigEntry, ConfigSource, ConfigType
 from odradek.controller.config import ControllerConfig
 from odradek.controller.machine import ControllerMachine
-from odradek.controller.state import DRAIN_KEY
 from odradek.metadata.features import supported_features
 from odradek.metadata.model import PartitionImage
 from odradek.protocol.messages.broker_heartbeat_request import BrokerHeartbeatRequest

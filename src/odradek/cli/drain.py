@@ -130,8 +130,8 @@ async def _absence(cluster: Cluster, view: View, broker: int) -> list[str]:
 
 
 async def _set(cluster: Cluster, broker: int, until_ms: int | None, *, stop: bool) -> None:
-    from odradek.cli.partition_moves import DRAIN_KEY, DRAIN_STOP_KEY
     from odradek.client.admin import ConfigOperation, ResourceType, alter_configs
+    from odradek.common.broker_settings import DRAIN_KEY, DRAIN_STOP_KEY
 
     if until_ms is None:
         changes: list[tuple[str, ConfigOperation, str | None]] = [

@@ -12,6 +12,7 @@ from odradek.cli.partition_plan import Assignment, Replicas, TopicPartition
 from odradek.client.admin import ConfigOperation, ResourceType, alter_configs, describe_cluster, describe_configs
 from odradek.client.cluster import Cluster
 from odradek.client.reassignment import moves_under_way, replica_sizes
+from odradek.common.broker_settings import DRAIN_KEY
 from odradek.common.errors import ApiError
 from odradek.protocol.messages.metadata_response import MetadataResponsePartition
 
@@ -19,9 +20,6 @@ LEADER_RATE = "leader.replication.throttled.rate"
 FOLLOWER_RATE = "follower.replication.throttled.rate"
 LEADER_REPLICAS = "leader.replication.throttled.replicas"
 FOLLOWER_REPLICAS = "follower.replication.throttled.replicas"
-# The broker's settings by which it drains, and then stops; see docs/adr/0006-drain.md.
-DRAIN_KEY = "odradek.drain.until.ms"
-DRAIN_STOP_KEY = "odradek.drain.stop"
 # Source of a value in DescribeConfigs: set for this broker while it runs.
 DYNAMIC_BROKER_CONFIG = 2
 MIN_ISR = "min.insync.replicas"

@@ -23,6 +23,10 @@ T = TypeVar("T")
 
 # The one setting that Kafka has no name for: where metrics are served, as host:port.
 METRICS_LISTENER = "odradek.metrics.listener"
+# Dynamic settings of one broker while it hands over its work: the wall-clock time (ms) at which it is expected back, or
+# -1; and "true" where it shall stop then. Both end with its next start. See docs/adr/0006-drain.md.
+DRAIN_KEY = "odradek.drain.until.ms"
+DRAIN_STOP_KEY = "odradek.drain.stop"
 # Families of keys that Kafka takes without listing each: per listener, per provider, per plugin.
 _PREFIXES = ("listener.name.", "config.providers.", "metrics.jmx.", "ssl.", "sasl.", "rlmm.config.", "rsm.config.")
 # Keys of old clusters that Kafka 4 ignores quietly, because so many files still have them.

@@ -12,10 +12,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from odradek.common.broker_settings import DRAIN_KEY, DRAIN_STOP_KEY
 from odradek.common.errors import ApiError, ErrorCode
 from odradek.controller.config import ControllerConfig
 from odradek.controller.partitions import Partitions
-from odradek.controller.state import DRAIN_KEY, ControllerState
+from odradek.controller.state import ControllerState
 from odradek.metadata.features import CORDONED_LOG_DIRS, DIRECTORY_ASSIGNMENT, METADATA_VERSION, supported_features
 from odradek.metadata.model import BrokerImage, ResourceType
 from odradek.protocol.messages.allocate_producer_ids_request import AllocateProducerIdsRequest
@@ -124,12 +125,21 @@ class Brokers:
             # It may lack what its predecessor had not flushed, unless that one left word of a clean stop (KIP-966).
             unclean = self._state.elr_enabled and request.previous_broker_epoch != old.broker_epoch
             records.extend(self._partitions.broker_leaves(request.broker_id, unclean_shutdown=unclean))
-            if self._state.draining(request.broker_id):
-                records.append(_end_of_drain(request.broker_id))
+            records.extend(self._end_of_drain(request.broker_id))
         elif old is not None and record.log_dirs:
             lost = set(old.directories) - set(request.log_dirs)
             records.extend(self._partitions.directories_leave(request.broker_id, lost))
         return Result(records, BrokerRegistrationResponse(broker_epoch=record.broker_epoch))
+
+    def _end_of_drain(self, broker_id: int) -> list[ConfigRecord]:
+        """A broker that drained has stopped, and is back."""
+        kind, name = int(ResourceType.BROKER), str(broker_id)
+        present = self._state.configs.get((kind, name), {})
+        return [
+            ConfigRecord(resource_type=kind, resource_name=name, name=key, value=None)
+            for key in (DRAIN_KEY, DRAIN_STOP_KEY)
+            if key in present
+        ]
 
     def _check_registration(self, request: BrokerRegistrationRequest) -> None:
         if request.cluster_id != self._cluster_id:
@@ -340,12 +350,6 @@ def _same_disks(old: BrokerImage, request: BrokerRegistrationRequest) -> bool:
     Without this a killed broker that starts at once waits for its own session to expire, 9 s by default.
     """
     return bool(old.directories) and set(old.directories) <= set(request.log_dirs)
-
-
-def _end_of_drain(broker_id: int) -> ConfigRecord:
-    return ConfigRecord(
-        resource_type=int(ResourceType.BROKER), resource_name=str(broker_id), name=DRAIN_KEY, value=None
-    )
 
 
 def _registration_change(broker: BrokerImage, **fields: Any) -> BrokerRegistrationChangeRecord:

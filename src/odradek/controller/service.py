@@ -12,13 +12,13 @@ import contextlib
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
+from odradek.common.broker_settings import DRAIN_KEY
 from odradek.common.errors import ApiError, ErrorCode, OdradekError
 from odradek.common.ports import Clock
 from odradek.controller.config import ControllerConfig
 from odradek.controller.configs import ConfigSchema
 from odradek.controller.controllers import register_controller
 from odradek.controller.machine import ControllerMachine
-from odradek.controller.state import DRAIN_KEY
 from odradek.protocol.messages.allocate_producer_ids_request import AllocateProducerIdsRequest
 from odradek.protocol.messages.allocate_producer_ids_response import AllocateProducerIdsResponse
 from odradek.protocol.messages.alter_configs_request import AlterConfigsRequest

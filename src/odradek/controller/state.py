@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 from uuid import UUID
 
+from odradek.common.broker_settings import DRAIN_KEY
 from odradek.metadata.features import DEFAULT_METADATA_VERSION, ELR_VERSION, METADATA_VERSION
 from odradek.metadata.model import (
     BrokerImage,
@@ -38,10 +39,6 @@ class TopicEntry:
 
 
 PartitionKey = tuple[UUID, int]
-
-# A broker's own dynamic setting, not one of Kafka's: present while the broker hands over its work before a stop. Its
-# value is the wall-clock time (ms) at which it is expected back, or -1. See docs/adr/0006-drain.md.
-DRAIN_KEY = "odradek.drain.until.ms"
 
 
 class ControllerState:

@@ -58,6 +58,7 @@ from odradek.server.controller_gateway import ChannelConfig, ControllerGateway
 from odradek.server.controller_registration import ControllerRegistration, controller_registration_request
 from odradek.server.directory_assignments import DirectoryAssignments
 from odradek.server.dispatch import Dispatcher, make_routes
+from odradek.server.drain import asked_to_stop
 from odradek.server.fetch_sessions import FetchSessionCache, FetchSessionConfig
 from odradek.server.format import Storage, check_storage, format_missing, random_id
 from odradek.server.forwarding import AutoCreateConfig, TopicCreator
@@ -105,6 +106,8 @@ class Broker:
         self._listeners: list[Listener] = []
         self._unlock_metadata: Callable[[], None] = lambda: None
         self._started: list[str] = []
+        # Set where a drain asks this node to stop; whoever runs it watches this, as it watches signals.
+        self.told_to_stop = asyncio.Event()
         self.failure: asyncio.Future[BaseException] = asyncio.get_running_loop().create_future()
         self.specs = listener_specs(settings)
         check_served(self.specs)
@@ -438,6 +441,8 @@ class Broker:
             self.controller.update_config(current.build(ControllerConfig))
         self.dispatcher.change_limits(current.build(ConnectionConfig))
         self._cordon(current)
+        if asked_to_stop(image, self.settings.node_id, self.membership.broker_epoch):
+            self.told_to_stop.set()
         self.upkeep.change_config(current.build(UpkeepConfig))
         self.replication.change_settings(current)
         self.cleaner.config = current.build(CleanerConfig)

@@ -12,10 +12,11 @@ from random import SystemRandom
 from typing import Any, cast
 
 from odradek.common.broker_settings import BrokerSettings
-from odradek.common.errors import StorageError
+from odradek.common.errors import OdradekError, StorageError
 from odradek.common.log_lines import get_logger, write_log_lines
 from odradek.common.real_io import RealClock, RealDisk, RealNetwork
 from odradek.server.broker import Broker
+from odradek.server.drain import drain
 
 _log = get_logger("server.broker")
 
@@ -69,10 +70,15 @@ async def _serve(settings: BrokerSettings) -> int:
         await broker.start()
         started.append(broker)
         _announce(broker, clock.monotonic_ms() - began_ms)
-        stopping = loop.create_task(told_to_stop.wait())
-        waits: set[asyncio.Future[Any]] = {stopping, broker.failure}
+        told_to_drain = asyncio.Event()
+        loop.add_signal_handler(signal.SIGUSR1, told_to_drain.set)
+        tasks = [loop.create_task(step) for step in (told_to_stop.wait(), broker.told_to_stop.wait())]
+        draining = loop.create_task(_drain_when_told(broker, told_to_drain))
+        waits: set[asyncio.Future[Any]] = {*tasks, broker.failure}
         await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
-        stopping.cancel()
+        for task in (*tasks, draining):
+            task.cancel()
+        await asyncio.gather(*tasks, draining, return_exceptions=True)
         failure = broker.failure.result() if broker.failure.done() else None
         if failure is not None:
             _log.error("the node cannot go on", error=failure)
@@ -84,6 +90,18 @@ async def _serve(settings: BrokerSettings) -> int:
         return 1
     finally:
         disk.close()
+
+
+async def _drain_when_told(broker: Broker, told: asyncio.Event) -> None:
+    """SIGUSR1 says that this machine goes soon, as a spot machine's notice does: others take over before SIGTERM."""
+    while True:
+        await told.wait()
+        told.clear()
+        try:
+            await drain(broker.gateway, broker.settings.node_id)
+            _log.info("draining", node_id=broker.settings.node_id)
+        except OdradekError as error:
+            _log.error("the cluster was not told that this broker drains", error=error)
 
 
 def _raise_descriptor_limit() -> None:

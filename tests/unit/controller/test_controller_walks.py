@@ -12,8 +12,8 @@ from uuid import UUID
 
 import pytest
 
+from odradek.common.broker_settings import DRAIN_KEY
 from odradek.common.errors import ApiError, ErrorCode
-from odradek.controller.state import DRAIN_KEY
 from odradek.metadata.model import PartitionImage
 from odradek.protocol.messages import alter_partition_reassignments_request as moves
 from odradek.protocol.messages import alter_partition_request as alter

@@ -1,0 +1,215 @@
+"""Replicas and leaders move between real brokers, by the commands that people use."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from odradek.cli import errors
+from odradek.testing.processes import ProcessCluster
+from tests.support.cli import Ran, odradek
+from tests.support.clients import produce_all, read_all
+
+pytestmark = pytest.mark.timeout(180)
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ProcessCluster]:
+    """Four brokers on two racks; the first three are the quorum, so that the fourth may come and go."""
+    directory = tmp_path_factory.mktemp("cluster")
+    with ProcessCluster(directory, brokers=4, racks=["a", "b"]) as running:
+        yield running
+
+
+def run(cluster: ProcessCluster, *arguments: object, code: int | None = 0) -> Ran:
+    return odradek(cluster.bootstrap_servers, *arguments, code=code)
+
+
+def create(cluster: ProcessCluster, topic: str, assignment: str, *config: str) -> None:
+    options = [word for each in config for word in ("--config", each)]
+    run(cluster, "topics", "create", "--topic", topic, "--replica-assignment", assignment, *options)
+
+
+def partitions(cluster: ProcessCluster, topic: str) -> dict[int, dict[str, Any]]:
+    (shown,) = run(cluster, "topics", "describe", "--topic", topic, "--json").json
+    return {each["partition"]: each for each in shown["partitions"]}
+
+
+def eventually(condition: Callable[[], object], what: str) -> None:
+    deadline = time.monotonic() + 60
+    while not condition():
+        assert time.monotonic() < deadline, f"never: {what}"
+        time.sleep(0.05)
+
+
+def values(cluster: ProcessCluster, topic: str, count: int) -> list[bytes]:
+    return sorted(message.value() or b"" for message in read_all(cluster.bootstrap_servers, topic, count))
+
+
+def write(cluster: ProcessCluster, topic: str, start: int, count: int) -> list[bytes]:
+    written = [b"%05d" % number for number in range(start, start + count)]
+    produce_all(cluster.bootstrap_servers, topic, [(value, value) for value in written], acks="all")
+    return written
+
+
+def directories(cluster: ProcessCluster, topic: str) -> dict[str, set[int]]:
+    """Which brokers have a directory of each partition."""
+    found: dict[str, set[int]] = {}
+    for node in cluster.brokers:
+        for path in node.plan.data_dir.glob(f"{topic}-[0-9]"):
+            found.setdefault(path.name, set()).add(node.node_id)
+    return found
+
+
+def test_a_plan_is_made_shown_and_run(cluster: ProcessCluster, tmp_path: Path) -> None:
+    create(cluster, "planned", "1:2,2:1,1:2,2:1")
+    written = write(cluster, "planned", 0, 200)
+    plan_file, back = tmp_path / "plan.json", tmp_path / "back.json"
+    shown = run(cluster, "partitions", "plan", "--topic", "planned", "--out", plan_file, "--rollback", back).out
+    assert "REPLICAS-PLANNED" in shown and "planned" in shown
+    plan = json.loads(plan_file.read_text())
+    held = [broker for entry in plan["partitions"] for broker in entry["replicas"]]
+    assert {3, 4} <= set(held) and all(entry["log_dirs"] for entry in plan["partitions"])
+    assert run(cluster, "partitions", "move", "--plan", plan_file, code=errors.USAGE).err.count("--yes") == 1
+    assert "COPIES" in run(cluster, "partitions", "move", "--plan", plan_file, "--dry-run").out
+    assert partitions(cluster, "planned")[0]["replicas"] == [1, 2], "nothing has moved yet"
+    run(cluster, "partitions", "move", "--plan", plan_file, "--yes", "--wait")
+    now = partitions(cluster, "planned")
+    for entry in plan["partitions"]:
+        assert now[entry["partition"]]["replicas"] == entry["replicas"]
+        assert sorted(now[entry["partition"]]["isr"]) == sorted(entry["replicas"])
+    assert values(cluster, "planned", 4) == written
+    assert {row["state"] for row in run(cluster, "partitions", "status", "--plan", plan_file, "--json").json} == {
+        "done"
+    }
+    wanted = {f"planned-{number}": set(each["replicas"]) for number, each in now.items()}
+    eventually(lambda: directories(cluster, "planned") == wanted, "replicas that left are gone from the disks")
+    run(cluster, "partitions", "elect", "--all")
+    assert "evenly" in run(cluster, "partitions", "plan", "--topic", "planned").out
+    run(cluster, "partitions", "move", "--plan", back, "--yes", "--wait")
+    assert all(set(each["replicas"]) == {1, 2} for each in partitions(cluster, "planned").values())
+    assert values(cluster, "planned", 4) == written
+
+
+def test_a_move_that_cannot_end_is_seen_and_called_off(cluster: ProcessCluster) -> None:
+    create(cluster, "stuck", "1:2")
+    written = write(cluster, "stuck", 0, 50)
+    cluster[4].kill()
+    try:
+        run(cluster, "partitions", "move", "--to", "stuck-0=4,1", "--yes")
+        (row,) = run(cluster, "partitions", "status", "--json").json
+        assert (row["topic"], row["state"], row["adding"], row["removing"]) == ("stuck", "moving", [4], [2])
+        assert "moving" in run(cluster, "partitions", "status", "--partition", "stuck-0").out
+        written += write(cluster, "stuck", 50, 50)
+        run(cluster, "partitions", "cancel", "--partition", "stuck-0")
+        assert partitions(cluster, "stuck")[0]["replicas"] == [1, 2]
+        assert "Nothing moves" in run(cluster, "partitions", "status").out
+        again = run(cluster, "partitions", "cancel", "--partition", "stuck-0", code=errors.FAILED)
+        assert "NO_REASSIGNMENT_IN_PROGRESS" in again.err
+        assert values(cluster, "stuck", 1) == written
+    finally:
+        cluster[4].start()
+
+
+def test_plans_that_cannot_be_move_nothing(cluster: ProcessCluster, tmp_path: Path) -> None:
+    create(cluster, "kept", "1:2,2:3", "min.insync.replicas=2")
+    before = partitions(cluster, "kept")
+    plan = {
+        "version": 1,
+        "partitions": [
+            {"topic": "kept", "partition": 0, "replicas": [3, 4]},
+            {"topic": "kept", "partition": 1, "replicas": [2, 77]},
+            {"topic": "kept", "partition": 9, "replicas": [2, 3]},
+            {"topic": "no-such", "partition": 0, "replicas": [2, 3]},
+        ],
+    }
+    path = tmp_path / "plan.json"
+    path.write_text(json.dumps(plan))
+    told = run(cluster, "partitions", "move", "--plan", path, "--yes", code=errors.FAILED).err
+    assert "no broker 77" in told and "kept-9 does not exist" in told and "no-such-0 does not exist" in told
+    few = run(cluster, "partitions", "move", "--to", "kept-0=1", "--yes", code=errors.FAILED).err
+    assert "min.insync.replicas" in few
+    for wrong in ("kept=1", "kept-0", "kept-0=", "kept-0=x", "kept-0=1,1"):
+        run(cluster, "partitions", "move", "--to", wrong, "--yes", code=errors.USAGE)
+    path.write_text("[]")
+    run(cluster, "partitions", "move", "--plan", path, "--yes", code=errors.USAGE)
+    run(cluster, "partitions", "move", "--plan", tmp_path / "missing.json", code=errors.USAGE)
+    run(cluster, "partitions", "move", code=errors.USAGE)
+    run(cluster, "partitions", "plan", "--without", 77, code=errors.NOT_FOUND)
+    run(cluster, "partitions", "plan", "--without", "x", code=errors.USAGE)
+    run(cluster, "partitions", "plan", "--topic", "(", code=errors.USAGE)
+    run(cluster, "partitions", "cancel", code=errors.USAGE)
+    run(cluster, "partitions", "elect", "--partition", "kept", code=errors.USAGE)
+    assert partitions(cluster, "kept") == before
+
+
+def test_leaders_return_when_they_are_asked_for(cluster: ProcessCluster) -> None:
+    create(cluster, "led", "4:1,1:4")
+    cluster[4].stop()
+    eventually(lambda: partitions(cluster, "led")[0]["leader"] == 1, "another leads")
+    cluster[4].start()
+    eventually(lambda: sorted(partitions(cluster, "led")[0]["isr"]) == [1, 4], "it is in sync again")
+    assert partitions(cluster, "led")[0]["leader"] == 1
+    assert "led-0 has a new leader" in run(cluster, "partitions", "elect", "--partition", "led-0").out
+    assert partitions(cluster, "led")[0]["leader"] == 4
+    assert "No leader has changed" in run(cluster, "partitions", "elect", "--partition", "led-0").out
+    unknown = run(cluster, "partitions", "elect", "--partition", "led-7", code=errors.FAILED)
+    assert "UNKNOWN_TOPIC_OR_PARTITION" in unknown.err
+
+
+def test_a_drained_broker_leads_nothing_and_stops_when_it_is_asked_to(cluster: ProcessCluster) -> None:
+    create(cluster, "drained", "4:1,1:4,4:2")
+    written = write(cluster, "drained", 0, 60)
+    run(cluster, "drain", 4, "--until", "15m")
+    assert all(each["leader"] != 4 and 4 in each["isr"] + [4] for each in partitions(cluster, "drained").values())
+    written += write(cluster, "drained", 60, 60)
+    run(cluster, "partitions", "elect", "--partition", "drained-0", code=errors.FAILED)
+    planned = run(cluster, "partitions", "plan", "--topic", "drained", "--json").json["partitions"]
+    assert all((4 in entry["replicas"]) == (entry["partition"] in (0, 1, 2)) for entry in planned)
+    run(cluster, "drain", 4, "--end")
+    run(cluster, "partitions", "elect", "--all")
+    assert partitions(cluster, "drained")[0]["leader"] == 4
+    process = cluster[4].process
+    assert process is not None
+    run(cluster, "drain", 4, "--stop")
+    assert process.wait(timeout=30) == 0
+    written += write(cluster, "drained", 120, 60)
+    cluster[4].process = None
+    cluster[4].start()
+    eventually(lambda: 4 in partitions(cluster, "drained")[0]["isr"], "it is in sync again")
+    run(cluster, "partitions", "elect", "--partition", "drained-0")
+    assert partitions(cluster, "drained")[0]["leader"] == 4, "whoever comes back is not drained"
+    assert values(cluster, "drained", 3) == written
+
+
+def test_a_notice_by_signal_drains(cluster: ProcessCluster) -> None:
+    create(cluster, "noticed", "4:1")
+    os.kill(cluster[4].pid, signal.SIGUSR1)
+    eventually(lambda: partitions(cluster, "noticed")[0]["leader"] == 1, "others lead")
+    assert sorted(partitions(cluster, "noticed")[0]["isr"]) == [1, 4]
+    run(cluster, "drain", 4, "--end")
+
+
+def test_a_drain_says_what_it_would_break(cluster: ProcessCluster) -> None:
+    create(cluster, "alone", "4")
+    create(cluster, "pair", "4:1", "min.insync.replicas=2")
+    told = run(cluster, "drain", 4, code=errors.FAILED).err
+    assert "alone-0 has no other replica in sync" in told and "pair-0 has 1 in sync of min.insync.replicas=2" in told
+    assert partitions(cluster, "pair")[0]["leader"] == 4, "nothing was done"
+    done = run(cluster, "drain", 4, "--force", "--json").json
+    assert (done["draining"], done["leads"], len(done["warnings"])) == (True, 1, 2)
+    assert partitions(cluster, "pair")[0]["leader"] == 1 and partitions(cluster, "alone")[0]["leader"] == 4
+    run(cluster, "drain", 4, "--end", "--json")
+    run(cluster, "drain", 77, code=errors.NOT_FOUND)
+    run(cluster, "drain", 4, "--until", "yesterday", code=errors.USAGE)
+    run(cluster, "drain", 4, "--until", "2001-01-01T00:00", code=errors.USAGE)
+    run(cluster, "drain", 4, "--end", "--stop", code=errors.USAGE)
+    for topic in ("alone", "pair"):
+        run(cluster, "topics", "delete", "--topic", topic)
