@@ -10,7 +10,7 @@ import asyncio
 import random
 import socket
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 from uuid import UUID
@@ -31,6 +31,8 @@ from odradek.raft.config import RaftConfig
 from odradek.raft.driver import RaftDriver
 from odradek.raft.metadata_log import DIRECTORY
 from odradek.raft.peers import QuorumPeers
+from odradek.raft.snapshot import SnapshotId, encode_snapshot, write_snapshot
+from odradek.raft.voter_history import record_of
 from odradek.raft.voters import Leader, ReplicaKey, Voter, VoterSet
 from odradek.server.connection import Connection
 from odradek.server.context import BrokerServices
@@ -115,13 +117,18 @@ class Replica:
         )
         self.service.attach(self.driver)
         routes = {"controller": make_routes(HANDLERS, "controller")}
-        nothing: Any = None
-        services = BrokerServices(
-            node_id=self.key.node_id, cluster_id=self._cluster_id, settings=nothing, setting_rules=nothing, clock=clock,
-            metrics=Metrics(), publisher=self.publisher, log_manager=nothing, replicas=nothing, fetch_sessions=nothing,
-            producer_ids=nothing, controller=self.service, quorum=self.driver, coordinator=nothing,
-            topic_creator=nothing, routes=routes,
-        )  # fmt: skip
+        parts: dict[str, Any] = dict.fromkeys(each.name for each in fields(BrokerServices))
+        parts |= {
+            "node_id": self.key.node_id,
+            "cluster_id": self._cluster_id,
+            "clock": clock,
+            "metrics": Metrics(),
+            "publisher": self.publisher,
+            "controller": self.service,
+            "quorum": self.driver,
+            "routes": routes,
+        }
+        services = BrokerServices(**parts)  # the quorum's handlers use no more of a node
         limits = ConnectionConfig()
         connections = Connections(limits)
         connections.change_limits(limits)
@@ -180,7 +187,7 @@ class Replica:
 
 
 class Quorum:
-    """Voters 1 to `count`, and observers from 101 on."""
+    """Voters 1 to `count` of a static quorum, and observers from 101 on."""
 
     def __init__(self, root: Path, count: int = 3, **raft: Any) -> None:
         self.root = root
@@ -236,6 +243,38 @@ class Quorum:
     async def converged(self, value: str, name: str = "g") -> None:
         """Return when all running replicas have published `value`."""
         await until(lambda: all(replica.get(name) == value for replica in self.running))
+
+
+class DynamicQuorum(Quorum):
+    """Voters 1 to `count` as `storage format --initial-controllers` leaves them; more may join and leave (KIP-853)."""
+
+    def __init__(self, root: Path, count: int = 3, **raft: Any) -> None:
+        super().__init__(root, count, **raft)
+        self.voters = VoterSet(
+            Voter(ReplicaKey(number, UUID(int=number)), voter.endpoints)
+            for number, voter in zip(self.replicas, self.voters, strict=True)
+        )
+        data = encode_snapshot(
+            [], metadata_version=30, leader_epoch=0, now_ms=1, kraft_version=1, voters=record_of(self.voters)
+        )
+        disk = RealDisk()
+        self.replicas = {}
+        for number, port in enumerate(self.ports, start=1):
+            replica = self._replica(ReplicaKey(number, UUID(int=number)), port)
+            disk.make_dirs(replica.directory)
+            write_snapshot(disk, replica.directory, SnapshotId(0, 0), data)
+        disk.close()
+
+    def _replica(self, key: ReplicaKey, port: int, **options: Any) -> Replica:
+        bootstrap = [("127.0.0.1", each) for each in self.ports]
+        replica = Replica(self.root, key, port, VoterSet(), bootstrap=bootstrap, **{**self.raft, **options})
+        self.replicas[key.node_id] = replica
+        return replica
+
+    async def controller(self, number: int, directory: int | None = None, port: int = 0, **options: Any) -> Replica:
+        """Start a controller that is no voter yet; `directory` is that of its disk."""
+        key = ReplicaKey(number, UUID(int=number if directory is None else directory))
+        return await self._replica(key, port or free_ports(1)[0], **options).start()
 
 
 async def until(condition: Callable[[], Any], timeout_s: float = 20) -> Any:

@@ -19,6 +19,8 @@ from odradek.controller.config import ControllerConfig
 from odradek.controller.configs import ConfigSchema
 from odradek.controller.controllers import register_controller
 from odradek.controller.machine import ControllerMachine
+from odradek.protocol.messages.add_raft_voter_request import AddRaftVoterRequest
+from odradek.protocol.messages.add_raft_voter_response import AddRaftVoterResponse
 from odradek.protocol.messages.allocate_producer_ids_request import AllocateProducerIdsRequest
 from odradek.protocol.messages.allocate_producer_ids_response import AllocateProducerIdsResponse
 from odradek.protocol.messages.alter_configs_request import AlterConfigsRequest
@@ -48,6 +50,8 @@ from odradek.protocol.messages.incremental_alter_configs_request import Incremen
 from odradek.protocol.messages.incremental_alter_configs_response import IncrementalAlterConfigsResponse
 from odradek.protocol.messages.list_partition_reassignments_request import ListPartitionReassignmentsRequest
 from odradek.protocol.messages.list_partition_reassignments_response import ListPartitionReassignmentsResponse
+from odradek.protocol.messages.remove_raft_voter_request import RemoveRaftVoterRequest
+from odradek.protocol.messages.remove_raft_voter_response import RemoveRaftVoterResponse
 from odradek.protocol.messages.unregister_broker_request import UnregisterBrokerRequest
 from odradek.protocol.messages.unregister_broker_response import UnregisterBrokerResponse
 from odradek.protocol.messages.update_features_request import UpdateFeaturesRequest
@@ -315,6 +319,23 @@ class ControllerService:
     def unheard_brokers(self) -> list[tuple[int, int]]:
         """Brokers that serve and have sent no heartbeat to this reign: (id, epoch)."""
         return [] if self._machine is None else self._machine.brokers.unheard()
+
+    async def add_raft_voter(
+        self, request: AddRaftVoterRequest, context: RequestSource | None = None
+    ) -> AddRaftVoterResponse:
+        """See `VoterChanges.add`."""
+        return await self._quorum().changes.add(request)
+
+    async def remove_raft_voter(
+        self, request: RemoveRaftVoterRequest, context: RequestSource | None = None
+    ) -> RemoveRaftVoterResponse:
+        """See `VoterChanges.remove`."""
+        return await self._quorum().changes.remove(request)
+
+    def _quorum(self) -> RaftDriver:
+        if self._driver is None:
+            raise ApiError(ErrorCode.NOT_CONTROLLER)
+        return self._driver
 
     async def unregister_broker(
         self, request: UnregisterBrokerRequest, context: RequestSource | None = None

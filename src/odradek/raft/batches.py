@@ -10,8 +10,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from odradek.common.errors import ApiError, ProtocolError
+from odradek.common.errors import ApiError, ErrorCode, ProtocolError
 from odradek.common.ports import Buffer
+from odradek.metadata.features import record_version
 from odradek.protocol.codec import decode, encode
 from odradek.protocol.declare import Message
 from odradek.protocol.messages.k_raft_version_record import KRaftVersionRecord
@@ -19,7 +20,7 @@ from odradek.protocol.messages.leader_change_message import LeaderChangeMessage
 from odradek.protocol.messages.snapshot_footer_record import SnapshotFooterRecord
 from odradek.protocol.messages.snapshot_header_record import SnapshotHeaderRecord
 from odradek.protocol.messages.voters_record import VotersRecord
-from odradek.protocol.record_types import decode_metadata_record
+from odradek.protocol.record_types import decode_metadata_record, encode_metadata_record
 from odradek.record.batch import MAGIC, BatchHeader, crc_is_valid
 from odradek.record.builder import build_batch
 from odradek.record.reader import read_batches, read_records
@@ -32,6 +33,7 @@ CONTROL_TYPES: dict[int, type[Message]] = {
     5: KRaftVersionRecord,
     6: VotersRecord,
 }
+Prepared = tuple[Sequence[Any], Sequence[bytes], bool]
 # Kafka's limit for one batch of the metadata log.
 MAX_BATCH_BYTES = 8 * 1024 * 1024
 _CONTROL_KEYS = {cls: (0).to_bytes(2, "big") + number.to_bytes(2, "big") for number, cls in CONTROL_TYPES.items()}
@@ -76,8 +78,25 @@ def control_batch(messages: Sequence[Message], *, base_offset: int, leader_epoch
     return bytes(build_batch(records, base_offset=base_offset, leader_epoch=leader_epoch, control=True))
 
 
+def prepare(records: Sequence[Any], *, atomic: bool, metadata_version: int) -> Prepared:
+    """One operation's records, the same encoded, and whether they must lie in one batch.
+
+    Args:
+        metadata_version: finalized before; a record among these that finalizes another counts for all of them.
+    Raises:
+        ApiError: MESSAGE_TOO_LARGE for an atomic operation above 8 MiB.
+    """
+    for record in records:
+        if type(record).__name__ == "FeatureLevelRecord" and record.name == "metadata.version":
+            metadata_version = record.feature_level
+    values = [encode_metadata_record(record, record_version(record, metadata_version)) for record in records]
+    if atomic and sum(map(len, values)) + 16 * len(values) > MAX_BATCH_BYTES:
+        raise ApiError(ErrorCode.MESSAGE_TOO_LARGE, "one request changes more metadata than fits into one batch")
+    return records, values, atomic
+
+
 def pack(
-    groups: Sequence[tuple[Sequence[Any], Sequence[bytes], bool]], *, base_offset: int, leader_epoch: int, now_ms: int
+    groups: Sequence[Prepared], *, base_offset: int, leader_epoch: int, now_ms: int
 ) -> tuple[list[bytes], list[tuple[int, Any]]]:
     """Operations' records as batches, several operations to a batch, those of an atomic one never in two.
 

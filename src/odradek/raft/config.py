@@ -51,6 +51,11 @@ class RaftConfig:
         unit="bytes",
         doc="How many bytes of a snapshot a replica asks for at once.",
     )
+    auto_join: bool = option(
+        "controller.quorum.auto.join.enable",
+        default=False,
+        doc="Whether a controller of a dynamic quorum that is no voter asks to become one.",
+    )
     segment_bytes: int = option(
         "metadata.log.segment.bytes",
         default=1 << 30,

@@ -16,12 +16,10 @@ import contextlib
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-from uuid import UUID
 
 from odradek.common.errors import ApiError, ConfigError, ErrorCode, StorageError
 from odradek.common.log_lines import get_logger
 from odradek.common.ports import Clock, Disk, is_disk_full
-from odradek.metadata.features import record_version
 from odradek.metadata.publisher import MetadataPublisher
 from odradek.protocol.declare import Message as WireMessage
 from odradek.protocol.messages.begin_quorum_epoch_request import BeginQuorumEpochRequest
@@ -33,12 +31,9 @@ from odradek.protocol.messages.fetch_request import FetchRequest
 from odradek.protocol.messages.fetch_response import FetchResponse
 from odradek.protocol.messages.fetch_snapshot_request import FetchSnapshotRequest
 from odradek.protocol.messages.fetch_snapshot_response import FetchSnapshotResponse
-from odradek.protocol.messages.leader_change_message import LeaderChangeMessage
-from odradek.protocol.messages.leader_change_message import Voter as ChangeVoter
 from odradek.protocol.messages.vote_request import VoteRequest
 from odradek.protocol.messages.vote_response import VoteResponse
-from odradek.protocol.record_types import encode_metadata_record
-from odradek.raft.batches import MAX_BATCH_BYTES, control_batch, pack
+from odradek.raft.batches import Prepared, control_batch, pack, prepare
 from odradek.raft.config import RaftConfig
 from odradek.raft.follower import Follower
 from odradek.raft.metadata_log import MetadataLog
@@ -55,6 +50,7 @@ from odradek.raft.service import MAX_BACKOFF_MS, Courier
 from odradek.raft.serving import QuorumServing
 from odradek.raft.snapshot import SnapshotId
 from odradek.raft.storage import QuorumStorage
+from odradek.raft.voter_changes import VoterChanges
 from odradek.raft.voters import Endpoint, Leader, ReplicaKey, VoterSet
 
 if TYPE_CHECKING:
@@ -62,9 +58,9 @@ if TYPE_CHECKING:
 
 # How long a stopping leader waits for the voters to hear of it.
 RESIGN_TIMEOUT_MS = 1000
+# How often a replica looks whether it should ask for something.
+WISH_MS = 500
 _log = get_logger("raft.driver")
-
-Prepared = tuple[Sequence[Any], Sequence[bytes], bool]
 
 
 class RaftDriver:
@@ -131,6 +127,7 @@ class RaftDriver:
         self._serving: QuorumServing
         self._follower: Follower
         self._courier: Courier
+        self.changes: VoterChanges
         self._waiters: list[tuple[int, asyncio.Future[None]]] = []
         self._tasks: list[asyncio.Task[None]] = []
         self._init_signals()
@@ -200,11 +197,22 @@ class RaftDriver:
             obey=self.obey,
             on_failed=self._fail,
         )
+        self.changes = VoterChanges(
+            self,
+            self.node,
+            self.storage,
+            clock=self._clock,
+            cluster_id=self._cluster_id,
+            listener_name=self._listener_name,
+            endpoints=self._endpoints,
+            auto_join=self._config.auto_join,
+            timeout_ms=self._config.request_timeout_ms,
+        )
         loop = asyncio.get_running_loop()
         self._idle.set()
         self._tasks = [loop.create_task(self._sync()), loop.create_task(self._tick())]
         if self._peers is not None:
-            self._tasks.append(loop.create_task(self._follow()))
+            self._tasks += [loop.create_task(self._follow()), loop.create_task(self._wish())]
         self.obey(self.node.start(now_ms))
 
     async def stop(self) -> None:
@@ -268,19 +276,8 @@ class RaftDriver:
         return self.node.high_watermark
 
     def prepare(self, records: Sequence[Any], *, atomic: bool) -> Prepared:
-        """Encode one operation's records at the finalized metadata.version.
-
-        Raises:
-            ApiError: MESSAGE_TOO_LARGE for an atomic operation above 8 MiB.
-        """
-        level = self._publisher.image.metadata_version
-        for record in records:
-            if type(record).__name__ == "FeatureLevelRecord" and record.name == "metadata.version":
-                level = record.feature_level
-        values = [encode_metadata_record(record, record_version(record, level)) for record in records]
-        if atomic and sum(map(len, values)) + 16 * len(values) > MAX_BATCH_BYTES:
-            raise ApiError(ErrorCode.MESSAGE_TOO_LARGE, "one request changes more metadata than fits into one batch")
-        return records, values, atomic
+        """Encode one operation's records at the finalized metadata.version; raises as `batches.prepare`."""
+        return prepare(records, atomic=atomic, metadata_version=self._publisher.image.metadata_version)
 
     def append(self, groups: Sequence[Prepared]) -> int:
         """Write operations' records, several to a batch, those of an atomic one never in two; see `MachineLog`."""
@@ -311,6 +308,14 @@ class RaftDriver:
         self._waiters.append((end_offset, future))
         await future
 
+    async def wait_committed_within(self, end_offset: int, timeout_ms: int) -> None:
+        """As `wait_committed`; raises ApiError REQUEST_TIMED_OUT after `timeout_ms`, and it may be committed yet."""
+        try:
+            async with asyncio.timeout(timeout_ms / 1000):
+                await self.wait_committed(end_offset)
+        except TimeoutError:
+            raise ApiError(ErrorCode.REQUEST_TIMED_OUT, f"not committed within {timeout_ms} ms") from None
+
     async def read_all(self) -> AsyncIterator[Sequence[tuple[int, Any]]]:
         """The newest snapshot's records, then those of the log behind it up to its present end."""
         for records in self.storage.slices():
@@ -327,10 +332,7 @@ class RaftDriver:
     def begin_quorum_epoch(self, request: BeginQuorumEpochRequest) -> BeginQuorumEpochResponse:
         """Answer BeginQuorumEpoch. Raises StorageError."""
         ready, answer = self._serving.begin_quorum_epoch(request, self._clock.monotonic_ms())
-        believed = [part for topic in answer.topics for part in topic.partitions if not part.error_code]
-        for endpoint in request.leader_endpoints if believed else ():
-            if endpoint.name == self._listener_name:
-                self._follower.learned = (self.node.leader_id, (endpoint.host, endpoint.port))
+        self._follower.take_claim(request, answer)
         self.obey(ready)
         return answer
 
@@ -389,7 +391,7 @@ class RaftDriver:
             self._fail_waiters(ApiError(ErrorCode.NOT_CONTROLLER, "this node leads no more"))
             self._on_resigned()
         if ready.elected:
-            self._write_change()
+            self.append_control(self.storage.first_records(self._me.node_id, self.node.granting))
         for node_id, message in ready.messages:
             if not isinstance(message, VoteAnswered):  # those are the answers of requests
                 self._courier.post(node_id, message)
@@ -399,23 +401,6 @@ class RaftDriver:
         now_ms = self._clock.monotonic_ms()
         if now_ms + self.node.wait_ms(now_ms) < self._planned_ms:
             self._poke.set()
-
-    def _write_change(self) -> None:
-        """The first batch of an epoch: who leads it."""
-        dynamic = self.storage.history.kraft_version > 0
-        voters = [
-            ChangeVoter(
-                voter_id=voter.key.node_id, voter_directory_id=voter.key.directory_id if dynamic else UUID(int=0)
-            )
-            for voter in self.node.voters
-        ]
-        change = LeaderChangeMessage(
-            version=1 if dynamic else 0,
-            leader_id=self._me.node_id,
-            voters=voters,
-            granting_voters=[voter for voter in voters if voter.voter_id in self.node.granting],
-        )
-        self.append_control([change, *self.storage.first_quorum_records()])
 
     def append_control(self, records: Sequence[WireMessage]) -> int:
         """Write control records as this node's, in one batch; returns the end offset. Raises StorageError."""
@@ -455,6 +440,11 @@ class RaftDriver:
         if high_watermark > self._told_high_watermark:
             self._told_high_watermark = high_watermark
             self._signal_news()
+        removed = self.leads and not self.node.is_voter and self.storage.history.voters_offset < high_watermark
+        if removed:  # what removed this leader is committed: its reign ends (KIP-853)
+            ready = Ready()
+            self.node.resign(self._clock.monotonic_ms(), ready)
+            self.obey(ready)
 
     def _signal_news(self) -> None:
         """Wake the replicas whose Fetch waits."""
@@ -503,6 +493,24 @@ class RaftDriver:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(pause_ms / 1000):
                     await self._leader_news.wait()
+
+    async def _wish(self) -> None:
+        """Ask the leader now and then for what this replica lacks: to be a voter, or to be known where it is."""
+        while True:
+            await asyncio.sleep(WISH_MS / 1000)
+            try:
+                await self.changes.ask_leader()
+            except Exception as error:
+                self._fail(error)
+                return
+
+    async def pause(self, pause_ms: int) -> None:
+        """Let time pass."""
+        await asyncio.sleep(pause_ms / 1000)
+
+    async def send(self, endpoint: Endpoint, request: WireMessage, response: Any, min_version: int) -> Any:
+        """Send a request whoever leads; as `QuorumPeers.send`."""
+        return await self._courier.send(endpoint, request, response, min_version)
 
     async def _sync(self) -> None:
         """Group commit: one fsync for all that was appended while the one before ran. Old files go between two."""

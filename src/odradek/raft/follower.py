@@ -15,6 +15,8 @@ from odradek.common.errors import OdradekError, ProtocolError
 from odradek.common.log_lines import get_logger
 from odradek.common.ports import Clock, Disk
 from odradek.protocol.declare import Message
+from odradek.protocol.messages.begin_quorum_epoch_request import BeginQuorumEpochRequest
+from odradek.protocol.messages.begin_quorum_epoch_response import BeginQuorumEpochResponse
 from odradek.protocol.messages.fetch_response import FetchResponse
 from odradek.protocol.messages.fetch_snapshot_response import FetchSnapshotResponse
 from odradek.raft import wire
@@ -122,6 +124,13 @@ class Follower:
             self.learned = (known.leader_id, endpoint)
         if known.leader_epoch >= 0:
             self._host.obey(self._node.leader_named(known.leader_id, known.leader_epoch, self._clock.monotonic_ms()))
+
+    def take_claim(self, request: BeginQuorumEpochRequest, answer: BeginQuorumEpochResponse) -> None:
+        """Take where a leader says it is, where it is believed to lead."""
+        believed = [part.leader_id for topic in answer.topics for part in topic.partitions if not part.error_code]
+        for endpoint in request.leader_endpoints if believed else ():
+            if endpoint.name == self._listener_name:
+                self.learned = (believed[0], (endpoint.host, endpoint.port))
 
     # -- one round --------------------------------------------------------------------------------------------------
 

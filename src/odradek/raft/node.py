@@ -295,6 +295,8 @@ class RaftNode:
     def voters_changed(self, voters: VoterSet, now_ms: int) -> None:
         """Go by another voter set, committed or not (KIP-853): from the moment it is in the log."""
         self.voters = voters
+        if not self.is_voter and self.role in (Role.PROSPECTIVE, Role.CANDIDATE, Role.RESIGNED):
+            self._become(Role.UNATTACHED, now_ms)
         if self.role is Role.LEADER:
             for voter in voters:
                 self.replicas.setdefault(self._known_key(voter.key), ReplicaState(last_fetch_ms=now_ms))
@@ -319,7 +321,7 @@ class RaftNode:
             ended = EpochEnded(self.me.node_id, self.leader_epoch, tuple(node_id for _, node_id in ranked))
             self._send_to_others(ended, ready)
             ready.lost_leadership = True
-            self._become(Role.RESIGNED, now_ms)
+            self._become(Role.RESIGNED if self.is_voter else Role.UNATTACHED, now_ms)
 
     def _become(self, role: Role, now_ms: int) -> None:
         self.role = role

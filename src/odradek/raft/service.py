@@ -102,9 +102,7 @@ class Courier:
     async def ask(self, endpoint: Endpoint, request: WireMessage, response: Any, min_version: int) -> Any:
         """Send a request; LeaderChangedError where the leader changes first, else as `QuorumPeers.send`."""
         assert self._peers is not None
-        sending = self._peers.send(
-            endpoint, request, response, timeout_ms=self._config.request_timeout_ms, min_version=min_version
-        )
+        sending = self.send(endpoint, request, response, min_version)
         self._asking = task = asyncio.get_running_loop().create_task(sending)
         try:
             await asyncio.wait([task])
@@ -117,6 +115,12 @@ class Courier:
         if task.cancelled():
             raise LeaderChangedError("the leader changed")
         return task.result()
+
+    async def send(self, endpoint: Endpoint, request: WireMessage, response: Any, min_version: int) -> Any:
+        """Send a request; raises as `QuorumPeers.send`."""
+        assert self._peers is not None
+        timeout_ms = self._config.request_timeout_ms
+        return await self._peers.send(endpoint, request, response, timeout_ms=timeout_ms, min_version=min_version)
 
     def post(self, node_id: int, message: Message) -> None:
         """Send a message of the node to a voter; a newer one of its kind takes the place of an older one."""

@@ -8,7 +8,7 @@ truncated was never published: that is asserted. Source: KIP-595, KIP-630, KIP-8
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,6 +18,8 @@ from odradek.common.ports import Disk
 from odradek.metadata.publisher import MetadataPublisher
 from odradek.protocol.declare import Message
 from odradek.protocol.messages.k_raft_version_record import KRaftVersionRecord
+from odradek.protocol.messages.leader_change_message import LeaderChangeMessage
+from odradek.protocol.messages.leader_change_message import Voter as ChangeVoter
 from odradek.raft.batches import DecodedBatch, decode_batches
 from odradek.raft.config import RaftConfig
 from odradek.raft.metadata_log import MetadataLog
@@ -33,7 +35,7 @@ from odradek.raft.snapshot import (
     write_snapshot,
 )
 from odradek.raft.voter_history import VoterHistory, record_of
-from odradek.raft.voters import VoterSet
+from odradek.raft.voters import ZERO_DIRECTORY, VoterSet
 from odradek.record.reader import read_batches
 
 RECORDS_PER_SLICE = 1000
@@ -356,6 +358,23 @@ class QuorumStorage:
         due = self.bytes_since_snapshot >= self._config.snapshot_bytes or 0 < interval_ms <= ms_since_snapshot
         newest = self.snapshots[-1].end_offset if self.snapshots else 0
         return due and self._publisher.image.offset + 1 > newest
+
+    def first_records(self, leader_id: int, granting: Collection[int]) -> list[Message]:
+        """What the first batch of an epoch says: who leads it, by whose votes; and once, who the voters are."""
+        dynamic = self.history.kraft_version > 0
+        voters = [
+            ChangeVoter(
+                voter_id=voter.key.node_id, voter_directory_id=voter.key.directory_id if dynamic else ZERO_DIRECTORY
+            )
+            for voter in self.history.voters
+        ]
+        change = LeaderChangeMessage(
+            version=1 if dynamic else 0,
+            leader_id=leader_id,
+            voters=voters,
+            granting_voters=[voter for voter in voters if voter.voter_id in granting],
+        )
+        return [change, *self.first_quorum_records()]
 
     def first_quorum_records(self) -> list[Message]:
         """What the first leader of a dynamic quorum must write into the log, for replicas that begin with nothing: its

@@ -23,6 +23,8 @@ from odradek.common.ports import Clock
 from odradek.controller.service import ControllerService
 from odradek.protocol.declare import Message
 from odradek.protocol.messages import describe_quorum_request
+from odradek.protocol.messages.add_raft_voter_request import AddRaftVoterRequest
+from odradek.protocol.messages.add_raft_voter_response import AddRaftVoterResponse
 from odradek.protocol.messages.allocate_producer_ids_request import AllocateProducerIdsRequest
 from odradek.protocol.messages.allocate_producer_ids_response import AllocateProducerIdsResponse
 from odradek.protocol.messages.alter_configs_request import AlterConfigsRequest
@@ -53,6 +55,8 @@ from odradek.protocol.messages.incremental_alter_configs_request import Incremen
 from odradek.protocol.messages.incremental_alter_configs_response import IncrementalAlterConfigsResponse
 from odradek.protocol.messages.list_partition_reassignments_request import ListPartitionReassignmentsRequest
 from odradek.protocol.messages.list_partition_reassignments_response import ListPartitionReassignmentsResponse
+from odradek.protocol.messages.remove_raft_voter_request import RemoveRaftVoterRequest
+from odradek.protocol.messages.remove_raft_voter_response import RemoveRaftVoterResponse
 from odradek.protocol.messages.unregister_broker_request import UnregisterBrokerRequest
 from odradek.protocol.messages.unregister_broker_response import UnregisterBrokerResponse
 from odradek.protocol.messages.update_features_request import UpdateFeaturesRequest
@@ -289,6 +293,27 @@ class ControllerGateway:
         """See `ControllerService.update_features`."""
         return await self._ask(
             request, UpdateFeaturesResponse, context, lambda service: service.update_features(request, context)
+        )
+
+    async def add_raft_voter(
+        self, request: AddRaftVoterRequest, context: RequestContext | None = None
+    ) -> AddRaftVoterResponse:
+        """See `VoterChanges.add`."""
+        timeout_ms = max(FORWARDING_TIMEOUT_MS, request.timeout_ms)
+        return await self._ask(
+            request,
+            AddRaftVoterResponse,
+            context,
+            lambda service: service.add_raft_voter(request, context),
+            timeout_ms=timeout_ms,
+        )
+
+    async def remove_raft_voter(
+        self, request: RemoveRaftVoterRequest, context: RequestContext | None = None
+    ) -> RemoveRaftVoterResponse:
+        """See `VoterChanges.remove`."""
+        return await self._ask(
+            request, RemoveRaftVoterResponse, context, lambda service: service.remove_raft_voter(request, context)
         )
 
     async def unregister_broker(

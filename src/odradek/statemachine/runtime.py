@@ -297,8 +297,8 @@ class Runtime(Generic[RecordT]):
         self._turn_scheduled = False
         if self._state is not State.ACTIVE:
             return
-        assert self._log.end_offset == self._end_offset, "somebody else wrote to a machine's log"
         base_offset = self._log.end_offset
+        self._pass_over(base_offset)
         group: list[_Parked] = []
         prepared: list[Any] = []
         try:
@@ -322,6 +322,13 @@ class Runtime(Generic[RecordT]):
             self._appended.set()
         if self._queue:
             self._schedule_turn()
+
+    def _pass_over(self, end_offset: int) -> None:
+        """The log may hold records of its own between a machine's, which change nothing here: the quorum's voters."""
+        assert end_offset >= self._end_offset, "a machine's log was cut"
+        if end_offset > self._end_offset:
+            self._timeline.mark(end_offset)
+            self._end_offset = end_offset
 
     def _run_queued(self, base_offset: int, group: list[_Parked], prepared: list[Any]) -> int:
         self._next_offset = base_offset

@@ -9,6 +9,7 @@ from __future__ import annotations
 from odradek.protocol.apis import ApiKey
 from odradek.server.dispatch import Handler
 from odradek.server.handlers import (
+    add_raft_voter,
     allocate_producer_ids,
     alter_configs,
     alter_partition,
@@ -55,9 +56,11 @@ from odradek.server.handlers import (
     offset_fetch,
     offset_for_leader_epoch,
     produce,
+    remove_raft_voter,
     sync_group,
     unregister_broker,
     update_features,
+    update_raft_voter,
     vote,
 )
 
@@ -116,4 +119,7 @@ HANDLERS: tuple[Handler, ...] = (
     Handler(ApiKey.CONSUMER_GROUP_HEARTBEAT, consumer_group_heartbeat.handle, 0, 1, _BROKER),
     Handler(ApiKey.CONSUMER_GROUP_DESCRIBE, consumer_group_describe.handle, 0, 1, _BROKER),
     Handler(ApiKey.DESCRIBE_TOPIC_PARTITIONS, describe_topic_partitions.handle, 0, 0, _BROKER),
+    Handler(ApiKey.ADD_RAFT_VOTER, add_raft_voter.handle, 0, 1, _BOTH, overlapping=True),
+    Handler(ApiKey.REMOVE_RAFT_VOTER, remove_raft_voter.handle, 0, 0, _BOTH, overlapping=True),
+    Handler(ApiKey.UPDATE_RAFT_VOTER, update_raft_voter.handle, 0, 0, _CONTROLLER, overlapping=True),
 )

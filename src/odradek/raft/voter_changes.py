@@ -1,0 +1,270 @@
+"""Adding, removing and moving voters of a dynamic quorum, one at a time (KIP-853), and joining by oneself (KIP-1186).
+
+A change is a VotersRecord in the log. It counts from the moment that it is written, for the majority that commits it
+too, so a second one must wait until the first is committed; and none is made before the leader has committed something
+of its own epoch. A new voter must have caught up before, or it would cost the quorum a majority.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Protocol
+
+from odradek.client.connection import RequestTimeoutError, UnreachableError, UnsupportedRequestError
+from odradek.common.errors import ApiError, ErrorCode, ProtocolError
+from odradek.common.log_lines import get_logger
+from odradek.common.ports import Clock
+from odradek.protocol.declare import Message
+from odradek.protocol.messages import add_raft_voter_request, update_raft_voter_request
+from odradek.protocol.messages.add_raft_voter_request import AddRaftVoterRequest
+from odradek.protocol.messages.add_raft_voter_response import AddRaftVoterResponse
+from odradek.protocol.messages.remove_raft_voter_request import RemoveRaftVoterRequest
+from odradek.protocol.messages.remove_raft_voter_response import RemoveRaftVoterResponse
+from odradek.protocol.messages.update_raft_voter_request import UpdateRaftVoterRequest
+from odradek.protocol.messages.update_raft_voter_response import CurrentLeader, UpdateRaftVoterResponse
+from odradek.raft.node import RaftNode, Role
+from odradek.raft.storage import QuorumStorage
+from odradek.raft.voter_history import record_of
+from odradek.raft.voters import ZERO_DIRECTORY, Endpoint, Leader, ReplicaKey, Voter, VoterSet
+
+# The one version of the quorum in which its voters may change.
+DYNAMIC = 1
+# How long a replica may have been behind for the last time, before it counts as not caught up.
+CAUGHT_UP_MS = 3_600_000
+_ASK_AGAIN_MS = 100
+_log = get_logger("raft.voters")
+
+
+class Host(Protocol):
+    """What a change of voters needs of the driver."""
+
+    @property
+    def leads(self) -> bool: ...
+
+    def leader(self) -> Leader | None: ...
+
+    def append_control(self, records: Sequence[Message]) -> int:
+        """Write control records; returns the end offset."""
+        ...
+
+    async def wait_committed_within(self, end_offset: int, timeout_ms: int) -> None:
+        """Raises ApiError REQUEST_TIMED_OUT, or NOT_CONTROLLER where this node stops leading first."""
+        ...
+
+    async def pause(self, pause_ms: int) -> None: ...
+
+    async def send(self, endpoint: Endpoint, request: Message, response: Any, min_version: int) -> Any: ...
+
+
+class VoterChanges:
+    """The voters, as the leader changes them and as a replica asks for it."""
+
+    def __init__(
+        self,
+        host: Host,
+        node: RaftNode,
+        storage: QuorumStorage,
+        *,
+        clock: Clock,
+        cluster_id: str,
+        listener_name: str,
+        endpoints: Mapping[str, Endpoint],
+        auto_join: bool,
+        timeout_ms: int,
+    ) -> None:
+        """
+        Args:
+            endpoints: this node's own.
+            auto_join: whether it asks to become a voter where it is none.
+            timeout_ms: how long a change may take whose request does not say.
+        """
+        self._timeout_ms = timeout_ms
+        self._host = host
+        self._node = node
+        self._storage = storage
+        self._clock = clock
+        self._cluster_id = cluster_id
+        self._listener_name = listener_name
+        self._endpoints = endpoints
+        self._auto_join = auto_join
+
+    # -- as the leader ----------------------------------------------------------------------------------------------
+
+    async def add(self, request: AddRaftVoterRequest) -> AddRaftVoterResponse:
+        """Make a replica that has caught up a voter.
+
+        Raises:
+            ApiError: INCONSISTENT_CLUSTER_ID, NOT_LEADER_OR_FOLLOWER, UNSUPPORTED_VERSION (a static quorum),
+                DUPLICATE_VOTER, INVALID_REQUEST, REQUEST_TIMED_OUT (not caught up, not committed, or another change
+                is under way).
+        """
+        began_ms = self._clock.monotonic_ms()
+        endpoints = {each.name: (each.host, each.port) for each in request.listeners}
+        key = ReplicaKey(request.voter_id, request.voter_directory_id)
+        if key.node_id < 0 or key.directory_id == ZERO_DIRECTORY or self._listener_name not in endpoints:
+            needed = f"an id, a directory id and an endpoint of listener {self._listener_name}"
+            raise ApiError(ErrorCode.INVALID_REQUEST, f"a voter needs {needed}")
+        while True:
+            self._check_changeable(request.cluster_id)
+            if self._node.voters.get(key.node_id) is not None:
+                raise ApiError(ErrorCode.DUPLICATE_VOTER, f"node {key.node_id} is a voter already")
+            if not self._is_pending() and self._has_caught_up(key):
+                break
+            if self._clock.monotonic_ms() - began_ms >= request.timeout_ms:
+                reason = "another change is not committed" if self._is_pending() else "it has not caught up"
+                raise ApiError(ErrorCode.REQUEST_TIMED_OUT, f"node {key.node_id} is no voter yet: {reason}")
+            await self._host.pause(_ASK_AGAIN_MS)
+        end_offset = self._write(VoterSet([*self._node.voters, Voter(key, endpoints)]))
+        _log.info("voter added", voter_id=key.node_id, voters=str(self._node.voters.node_ids))
+        if request.ack_when_committed:
+            left_ms = request.timeout_ms - (self._clock.monotonic_ms() - began_ms)
+            await self._committed(end_offset, max(1, left_ms))
+        return AddRaftVoterResponse()
+
+    async def remove(self, request: RemoveRaftVoterRequest) -> RemoveRaftVoterResponse:
+        """Make a voter an observer; a leader that is removed so gives up leading once that is committed.
+
+        Raises:
+            ApiError: as `add`, and VOTER_NOT_FOUND; INVALID_REQUEST for the last voter.
+        """
+        self._check_changeable(request.cluster_id)
+        self._check_nothing_pending()
+        key = ReplicaKey(request.voter_id, request.voter_directory_id)
+        voter = self._node.voters.get(key.node_id)
+        if voter is None or voter.key != key:
+            raise ApiError(ErrorCode.VOTER_NOT_FOUND, f"there is no voter {key.node_id} with this directory id")
+        if len(self._node.voters) == 1:
+            raise ApiError(ErrorCode.INVALID_REQUEST, "the last voter cannot be removed")
+        end_offset = self._write(VoterSet(other for other in self._node.voters if other is not voter))
+        _log.info("voter removed", voter_id=key.node_id, voters=str(self._node.voters.node_ids))
+        await self._committed(end_offset, self._timeout_ms)
+        return RemoveRaftVoterResponse()
+
+    async def update(self, request: UpdateRaftVoterRequest) -> UpdateRaftVoterResponse:
+        """Take a voter's new endpoints. Raises ApiError as `remove`; FENCED_ and UNKNOWN_LEADER_EPOCH."""
+        self._check_changeable(request.cluster_id)
+        if request.current_leader_epoch != self._node.leader_epoch:
+            older = request.current_leader_epoch < self._node.leader_epoch
+            raise ApiError(ErrorCode.FENCED_LEADER_EPOCH if older else ErrorCode.UNKNOWN_LEADER_EPOCH)
+        self._check_nothing_pending()
+        key = ReplicaKey(request.voter_id, request.voter_directory_id)
+        known = self._node.voters.get(key.node_id)
+        if known is None or known.key != key:
+            raise ApiError(ErrorCode.VOTER_NOT_FOUND, f"there is no voter {key.node_id} with this directory id")
+        endpoints = {each.name: (each.host, each.port) for each in request.listeners}
+        feature = request.k_raft_version_feature
+        if self._listener_name not in endpoints or not (
+            feature.min_supported_version <= DYNAMIC <= feature.max_supported_version
+        ):
+            raise ApiError(ErrorCode.INVALID_REQUEST, "the voter could not be reached, or knows no dynamic quorum")
+        moved = Voter(key, endpoints, feature.min_supported_version, feature.max_supported_version)
+        if moved != known:
+            end_offset = self._write(VoterSet([*(v for v in self._node.voters if v is not known), moved]))
+            _log.info("voter moved", voter_id=key.node_id, endpoint=str(endpoints[self._listener_name]))
+            await self._committed(end_offset, self._timeout_ms)
+        return UpdateRaftVoterResponse(current_leader=self._current_leader())
+
+    def _current_leader(self) -> CurrentLeader:
+        leader = self._host.leader()
+        host, port = leader.endpoint if leader is not None and leader.endpoint is not None else ("", 0)
+        leader_id = leader.node_id if leader is not None else -1
+        return CurrentLeader(leader_id=leader_id, leader_epoch=self._node.leader_epoch, host=host, port=port)
+
+    def _check_changeable(self, cluster_id: str | None) -> None:
+        if cluster_id is not None and cluster_id != self._cluster_id:
+            raise ApiError(ErrorCode.INCONSISTENT_CLUSTER_ID)
+        if not self._host.leads:
+            raise ApiError(ErrorCode.NOT_LEADER_OR_FOLLOWER, "this node does not lead the quorum")
+        if self._storage.history.kraft_version < DYNAMIC:
+            raise ApiError(ErrorCode.UNSUPPORTED_VERSION, "the quorum is static: its voters are in a setting")
+
+    def _check_nothing_pending(self) -> None:
+        if self._is_pending():
+            raise ApiError(ErrorCode.REQUEST_TIMED_OUT, "another change of voters is not committed yet")
+
+    def _is_pending(self) -> bool:
+        """Whether the newest voter set, or the begin of this leader's epoch, is not committed."""
+        high_watermark = self._node.high_watermark
+        return self._storage.history.voters_offset >= high_watermark or (
+            high_watermark <= self._node.epoch_start_offset
+        )
+
+    def _has_caught_up(self, key: ReplicaKey) -> bool:
+        known = self._node.replicas.get(key)
+        if known is None or known.last_caught_up_ms < 0:
+            return False
+        return self._clock.monotonic_ms() - known.last_caught_up_ms < CAUGHT_UP_MS
+
+    def _write(self, voters: VoterSet) -> int:
+        return self._host.append_control([record_of(voters)])
+
+    async def _committed(self, end_offset: int, timeout_ms: int) -> None:
+        try:
+            await self._host.wait_committed_within(end_offset, timeout_ms)
+        except ApiError as error:
+            if error.code is not ErrorCode.NOT_CONTROLLER:
+                raise
+            raise ApiError(ErrorCode.NOT_LEADER_OR_FOLLOWER, "this node leads no more; the change may count") from None
+
+    # -- as a replica -----------------------------------------------------------------------------------------------
+
+    def wish(self) -> Message | None:
+        """What a follower of a dynamic quorum asks of its leader: to be a voter, or to be found at another address."""
+        node, voters = self._node, self._node.voters
+        if node.role is not Role.FOLLOWER or not self._endpoints or self._storage.history.kraft_version < DYNAMIC:
+            return None
+        known = voters.get(node.me.node_id)
+        if known is not None and known.key == node.me:
+            return None if known.endpoints == self._endpoints else self._update()
+        if not self._auto_join or node.high_watermark < self._storage.log.log_end_offset:
+            return None
+        if known is not None:
+            # The voter that this node was before its disk was lost; only then may it be one with the disk it has.
+            return RemoveRaftVoterRequest(
+                cluster_id=self._cluster_id, voter_id=known.key.node_id, voter_directory_id=known.key.directory_id
+            )
+        return AddRaftVoterRequest(
+            cluster_id=self._cluster_id,
+            timeout_ms=1000,
+            voter_id=node.me.node_id,
+            voter_directory_id=node.me.directory_id,
+            listeners=[
+                add_raft_voter_request.Listener(name=name, host=host, port=port)
+                for name, (host, port) in self._endpoints.items()
+            ],
+            ack_when_committed=False,
+        )
+
+    def _update(self) -> UpdateRaftVoterRequest:
+        return UpdateRaftVoterRequest(
+            cluster_id=self._cluster_id,
+            current_leader_epoch=self._node.leader_epoch,
+            voter_id=self._node.me.node_id,
+            voter_directory_id=self._node.me.directory_id,
+            listeners=[
+                update_raft_voter_request.Listener(name=name, host=host, port=port)
+                for name, (host, port) in self._endpoints.items()
+            ],
+            k_raft_version_feature=update_raft_voter_request.KRaftVersionFeature(
+                min_supported_version=0, max_supported_version=DYNAMIC
+            ),
+        )
+
+    async def ask_leader(self) -> None:
+        """Tell the leader this replica's wish, where it has one; what it refuses is asked again later."""
+        request, leader = self.wish(), self._host.leader()
+        if request is None or leader is None or leader.endpoint is None:
+            return
+        responses: dict[type[Message], Any] = {
+            AddRaftVoterRequest: AddRaftVoterResponse,
+            RemoveRaftVoterRequest: RemoveRaftVoterResponse,
+            UpdateRaftVoterRequest: UpdateRaftVoterResponse,
+        }
+        min_version = 1 if isinstance(request, AddRaftVoterRequest) else 0
+        try:
+            answer = await self._host.send(leader.endpoint, request, responses[type(request)], min_version)
+        except (UnreachableError, RequestTimeoutError, UnsupportedRequestError, ProtocolError) as error:
+            _log.debug("the leader did not take a wish", wish=type(request).__name__, error=error)
+        else:
+            if answer.error_code:
+                _log.info("the leader refuses", wish=type(request).__name__, code=ErrorCode(answer.error_code).name)

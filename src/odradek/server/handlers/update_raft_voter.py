@@ -1,0 +1,20 @@
+"""UpdateRaftVoter: key 82, version 0, on controller listeners. A voter tells where it can be reached now (KIP-853).
+
+Behaviour: see `VoterChanges.update`. Voters ask it of the leader by themselves when the voter set has other endpoints
+of them than their own.
+"""
+
+from __future__ import annotations
+
+from odradek.protocol.messages.update_raft_voter_request import UpdateRaftVoterRequest
+from odradek.protocol.messages.update_raft_voter_response import UpdateRaftVoterResponse
+from odradek.server.context import RequestContext
+from odradek.server.handlers.shared import code_of
+
+
+async def handle(context: RequestContext, request: UpdateRaftVoterRequest) -> UpdateRaftVoterResponse:
+    """Take it, or say why not and who leads."""
+    try:
+        return await context.broker.quorum.changes.update(request)
+    except Exception as error:
+        return UpdateRaftVoterResponse(error_code=code_of(error)[0])
