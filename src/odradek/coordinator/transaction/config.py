@@ -1,0 +1,59 @@
+"""Settings of the transaction coordinator, by Kafka's names."""
+
+from __future__ import annotations
+
+from odradek.common.config import config, option
+
+
+@config
+class TransactionConfig:
+    """Transactional ids, and the topic that keeps them."""
+
+    max_timeout_ms: int = option(
+        "transaction.max.timeout.ms",
+        default=900_000,
+        unit="ms",
+        doc="The longest transaction time-out that a producer may ask for.",
+    )
+    id_expiration_ms: int = option(
+        "transactional.id.expiration.ms",
+        default=604_800_000,
+        unit="ms",
+        doc="Forget a transactional id without an open transaction that was not used for so long.",
+    )
+    abort_check_interval_ms: int = option(
+        "transaction.abort.timed.out.transaction.cleanup.interval.ms",
+        default=10_000,
+        unit="ms",
+        doc="How often transactions that have timed out are looked for, and aborted.",
+    )
+    expiry_check_interval_ms: int = option(
+        "transaction.remove.expired.transaction.cleanup.interval.ms",
+        default=3_600_000,
+        unit="ms",
+        doc="How often expired transactional ids are looked for.",
+    )
+    topic_num_partitions: int = option(
+        "transaction.state.log.num.partitions",
+        default=50,
+        unit="count",
+        doc="Partitions of the transaction topic when it is created.",
+    )
+    topic_replication_factor: int = option(
+        "transaction.state.log.replication.factor",
+        default=3,
+        unit="count",
+        doc="Replicas of the transaction topic when it is created.",
+    )
+    topic_min_isr: int = option(
+        "transaction.state.log.min.isr",
+        default=2,
+        unit="count",
+        doc="min.insync.replicas of the transaction topic when it is created.",
+    )
+    topic_segment_bytes: int = option(
+        "transaction.state.log.segment.bytes",
+        default=104_857_600,
+        unit="bytes",
+        doc="Segment size of the transaction topic.",
+    )

@@ -1,0 +1,129 @@
+"""Markers on their way: to every partition of a transaction that ends, again and again until all have it.
+
+Nothing is left out because a partition is not there *yet*: a broker that was killed and is back has its coordinators
+before it has all its partitions, and Apache Kafka 4.3.1, which takes a partition that it does not know for one that was
+deleted, lets transactions hang then. A partition counts as gone only where the cluster's metadata, as current as this
+broker's registration, has no such partition.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable
+
+from odradek.common.errors import ErrorCode, OdradekError
+from odradek.common.log_lines import get_logger
+from odradek.coordinator.transaction.machine import Ended
+from odradek.coordinator.transaction.metadata import TopicPartition
+from odradek.metadata.image import MetadataImage
+from odradek.protocol.messages.write_txn_markers_request import (
+    WritableTxnMarker,
+    WritableTxnMarkerTopic,
+    WriteTxnMarkersRequest,
+)
+from odradek.protocol.messages.write_txn_markers_response import WriteTxnMarkersResponse
+
+_log = get_logger("coordinator.transaction.markers")
+
+# Between two attempts: the first comes soon, since the usual cause is a leader that has just changed.
+FIRST_PAUSE_S = 0.02
+LAST_PAUSE_S = 1.0
+
+# Sends markers to a broker, this one among them; raises OdradekError where there is no answer.
+SendMarkers = Callable[[int, WriteTxnMarkersRequest], Awaitable[WriteTxnMarkersResponse]]
+
+
+class CoordinatorFencedError(OdradekError):
+    """A partition has seen markers of a later coordinator: this one is no longer in charge."""
+
+
+class MarkerDriver:
+    """Brings the markers of ended transactions to their partitions."""
+
+    def __init__(
+        self, *, image: Callable[[], MetadataImage], image_is_current: Callable[[], bool], send: SendMarkers
+    ) -> None:
+        """
+        Args:
+            image_is_current: whether what the image lacks does not exist; False while a broker catches up.
+        """
+        self._image = image
+        self._image_is_current = image_is_current
+        self._send = send
+
+    async def deliver(self, ended: Ended, coordinator_epoch: int) -> None:
+        """Return when every partition of the transaction has its marker, or is gone.
+
+        Raises:
+            CoordinatorFencedError: another coordinator is in charge and will deliver.
+        """
+        left = set(ended.metadata.partitions)
+        pause_s = FIRST_PAUSE_S
+        while left:
+            by_leader = self._by_leader(left)
+            answers = [
+                self._deliver_to(leader, ended, coordinator_epoch, partitions)
+                for leader, partitions in sorted(by_leader.items())
+            ]
+            for done in await asyncio.gather(*answers):
+                left -= done
+            if left:
+                await asyncio.sleep(pause_s)
+                pause_s = min(LAST_PAUSE_S, 2 * pause_s)
+
+    def _by_leader(self, left: set[TopicPartition]) -> dict[int, list[TopicPartition]]:
+        """The partitions that have a leader; those that are gone are taken out of `left`."""
+        image = self._image()
+        by_leader: dict[int, list[TopicPartition]] = {}
+        for topic, partition_id in sorted(left):
+            partition = image.partition(topic, partition_id)
+            if partition is None:
+                if self._image_is_current():
+                    left.discard((topic, partition_id))
+            elif partition.leader >= 0:
+                by_leader.setdefault(partition.leader, []).append((topic, partition_id))
+        return by_leader
+
+    async def _deliver_to(
+        self, leader: int, ended: Ended, coordinator_epoch: int, partitions: list[TopicPartition]
+    ) -> set[TopicPartition]:
+        """The partitions that need nothing more."""
+        request = WriteTxnMarkersRequest(markers=[_marker(ended, coordinator_epoch, partitions)])
+        try:
+            response = await self._send(leader, request)
+        except OdradekError as error:
+            _log.debug("markers not delivered", broker=leader, error=error)
+            return set()
+        done: set[TopicPartition] = set()
+        for marker in response.markers:
+            for topic in marker.topics:
+                for answer in topic.partitions:
+                    if self._is_settled(ended, topic.name, answer.partition_index, answer.error_code):
+                        done.add((topic.name, answer.partition_index))
+        return done
+
+    def _is_settled(self, ended: Ended, topic: str, partition_id: int, code: int) -> bool:
+        if code == ErrorCode.NONE:
+            return True
+        where = f"{topic}-{partition_id}"
+        if code == ErrorCode.TRANSACTION_COORDINATOR_FENCED:
+            raise CoordinatorFencedError(f"{where} has seen a later coordinator of {ended.transactional_id}")
+        if code == ErrorCode.INVALID_PRODUCER_EPOCH:
+            # The partition is at a later epoch, which nobody is given before this transaction has ended there.
+            _log.warning("a marker came too late", partition=where, transactional_id=ended.transactional_id)
+            return True
+        return False
+
+
+def _marker(ended: Ended, coordinator_epoch: int, partitions: Iterable[TopicPartition]) -> WritableTxnMarker:
+    topics: dict[str, list[int]] = {}
+    for topic, partition_id in partitions:
+        topics.setdefault(topic, []).append(partition_id)
+    return WritableTxnMarker(
+        producer_id=ended.metadata.producer_id,
+        producer_epoch=ended.metadata.producer_epoch,
+        transaction_result=ended.committed,
+        topics=[WritableTxnMarkerTopic(name=name, partition_indexes=numbers) for name, numbers in topics.items()],
+        coordinator_epoch=coordinator_epoch,
+        transaction_version=ended.metadata.version,
+    )

@@ -1,0 +1,125 @@
+"""What the coordinator knows of one transactional id, and the values that follow on it. Nothing here decides.
+
+Epochs. Transactions of version 2 (KIP-890) bump the producer's epoch with every end, so that nothing of an earlier
+transaction can touch a later one: in a Prepare state `producer_epoch` is already the bumped one, which the markers
+bear. An epoch of 32767 is never given to a client; it is left to the marker that ends the producer's last transaction.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from odradek.coordinator.transaction.state import ENDING, TransactionState
+
+NO_PRODUCER_ID = -1
+NO_PRODUCER_EPOCH = -1
+# As `last_producer_epoch`: the producer before was shut out, and nothing that it sends again is answered.
+FENCED_EPOCH = -2
+MAX_EPOCH = 2**15 - 1
+# The last epoch that a client is given.
+LAST_CLIENT_EPOCH = MAX_EPOCH - 1
+
+TopicPartition = tuple[str, int]
+
+
+@dataclass(frozen=True, slots=True)
+class TransactionMetadata:
+    """One transactional id; times are wall-clock milliseconds.
+
+    Attributes:
+        previous_producer_id: the one before the id was replaced; a client may still name it when it tries again.
+        next_producer_id: given out once the present end is complete, where the epochs of the present id are used up.
+        last_producer_epoch: from which the present epoch was bumped by the client's own request (KIP-360), or
+            FENCED_EPOCH; not stored, NO_PRODUCER_EPOCH where it is not known.
+        version: of the transaction: 2 where its end bumps the epoch (KIP-890), else 0.
+    """
+
+    producer_id: int
+    producer_epoch: int
+    timeout_ms: int
+    state: TransactionState = TransactionState.EMPTY
+    partitions: frozenset[TopicPartition] = frozenset()
+    previous_producer_id: int = NO_PRODUCER_ID
+    next_producer_id: int = NO_PRODUCER_ID
+    last_producer_epoch: int = NO_PRODUCER_EPOCH
+    start_ms: int = -1
+    last_update_ms: int = -1
+    version: int = 0
+
+    @property
+    def is_exhausted(self) -> bool:
+        """Whether no further epoch of this producer id may be given to a client."""
+        return self.producer_epoch >= LAST_CLIENT_EPOCH
+
+    @property
+    def is_ending(self) -> bool:
+        return self.state in ENDING
+
+    @property
+    def next_identity(self) -> tuple[int, int]:
+        """(producer id, epoch) that the client goes on with once the present end is complete."""
+        if self.next_producer_id != NO_PRODUCER_ID:
+            return self.next_producer_id, 0
+        return self.producer_id, self.producer_epoch
+
+    def initialized(
+        self, *, epoch: int, last_epoch: int, timeout_ms: int, now_ms: int, producer_id: int | None = None
+    ) -> TransactionMetadata:
+        """Ready for a first transaction, under another producer id where one is given."""
+        rotated = producer_id is not None
+        return TransactionMetadata(
+            producer_id=self.producer_id if producer_id is None else producer_id,
+            producer_epoch=epoch,
+            timeout_ms=timeout_ms,
+            previous_producer_id=self.producer_id if rotated else self.previous_producer_id,
+            last_producer_epoch=last_epoch,
+            last_update_ms=now_ms,
+            version=self.version,
+        )
+
+    def ongoing(self, added: frozenset[TopicPartition], *, version: int, now_ms: int) -> TransactionMetadata:
+        """With more partitions; begins a transaction where none is open."""
+        begun = self.state is TransactionState.ONGOING
+        return replace(
+            self,
+            state=TransactionState.ONGOING,
+            partitions=self.partitions | added if begun else added,
+            start_ms=self.start_ms if begun else now_ms,
+            last_update_ms=now_ms,
+            next_producer_id=NO_PRODUCER_ID,
+            version=version,
+        )
+
+    def ending(
+        self, *, commit: bool, epoch: int, last_epoch: int, version: int, now_ms: int, next_producer_id: int = -1
+    ) -> TransactionMetadata:
+        """Its end is decided: markers of `epoch` follow."""
+        open_partitions = self.partitions if self.state is TransactionState.ONGOING else frozenset()
+        return replace(
+            self,
+            state=TransactionState.PREPARE_COMMIT if commit else TransactionState.PREPARE_ABORT,
+            producer_epoch=epoch,
+            last_producer_epoch=last_epoch,
+            partitions=open_partitions,
+            next_producer_id=next_producer_id,
+            start_ms=self.start_ms if self.state is TransactionState.ONGOING else now_ms,
+            last_update_ms=now_ms,
+            version=version,
+        )
+
+    def completed(self, now_ms: int) -> TransactionMetadata:
+        """Every partition has its marker."""
+        committed = self.state is TransactionState.PREPARE_COMMIT
+        producer_id, epoch = self.next_identity
+        rotated = producer_id != self.producer_id
+        return replace(
+            self,
+            state=TransactionState.COMPLETE_COMMIT if committed else TransactionState.COMPLETE_ABORT,
+            producer_id=producer_id,
+            producer_epoch=epoch,
+            previous_producer_id=self.producer_id if rotated else self.previous_producer_id,
+            next_producer_id=NO_PRODUCER_ID,
+            last_producer_epoch=NO_PRODUCER_EPOCH if rotated else self.last_producer_epoch,
+            partitions=frozenset(),
+            last_update_ms=now_ms,
+        )

@@ -1,0 +1,308 @@
+"""The transaction coordinator of this broker: one shard for each partition of __transaction_state that it leads.
+
+    request -> shard of the transactional id -> runtime.run(machine operation) -> answer
+                                                    `- a transaction ends -> markers -> the Complete record
+
+What may end a transaction runs in a task of its shard, not of the connection that asked: once its record is committed
+the markers are due, whether or not the client still waits.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from typing import Any, TypeVar
+
+from odradek.common.errors import ApiError, ErrorCode, OdradekError
+from odradek.common.log_lines import get_logger
+from odradek.common.ports import Clock
+from odradek.coordinator.service import CreateTopic, ShardHost, StateTopic, answer_code
+from odradek.coordinator.transaction.config import TransactionConfig
+from odradek.coordinator.transaction.driver import CoordinatorFencedError, MarkerDriver
+from odradek.coordinator.transaction.machine import (
+    Ended,
+    Identity,
+    Outcome,
+    ProducerIdNeededError,
+    Request,
+    TransactionMachine,
+)
+from odradek.coordinator.transaction.metadata import TopicPartition
+from odradek.coordinator.transaction.queries import describe_transaction, list_transactions
+from odradek.coordinator.transaction.records import TRANSACTION_TOPIC, TransactionRecord
+from odradek.metadata.image import MetadataImage
+from odradek.protocol.messages import describe_transactions_response as described
+from odradek.protocol.messages import list_transactions_response as listed
+from odradek.statemachine.machine import Result
+from odradek.statemachine.runtime import MachineLog, Runtime
+from odradek.statemachine.timeline import Timeline
+
+_log = get_logger("coordinator.transaction")
+
+T = TypeVar("T")
+Operation = Callable[[], Result[TransactionRecord, Outcome[T]]]
+MakeLog = Callable[[int, int], MachineLog[TransactionRecord, Any]]
+NewProducerId = Callable[[], Awaitable[int]]
+
+
+class TransactionShard:
+    """One partition's machine during one reign, and the markers that it owes."""
+
+    def __init__(
+        self,
+        config: TransactionConfig,
+        clock: Clock,
+        partition_id: int,
+        leader_epoch: int,
+        make_log: MakeLog,
+        markers: MarkerDriver,
+    ) -> None:
+        self.partition_id = partition_id
+        self._leader_epoch = leader_epoch
+        self._config = config
+        self._clock = clock
+        self._markers = markers
+        timeline = Timeline()
+        self.machine = TransactionMachine(timeline)
+        self.runtime: Runtime[TransactionRecord] = Runtime(
+            self.machine, make_log(partition_id, leader_epoch), timeline, on_failed=self._on_failed
+        )
+        self._tasks: dict[asyncio.Task[Any], None] = {}
+
+    @property
+    def leader_epoch(self) -> int:
+        return self._leader_epoch
+
+    def start(self) -> None:
+        """Begin to load."""
+        self._spawn(self._load())
+
+    async def _load(self) -> None:
+        try:
+            count = await self.runtime.load()
+        except OdradekError:
+            return  # `_on_failed` has told why
+        if not self.runtime.active:
+            return
+        level = _log.info if count else _log.debug
+        level("transactions loaded", partition=self.partition_id, records=count)
+        await self._apply(self.machine.unfinished)
+        config = self._config
+        self._spawn(self._every(config.abort_check_interval_ms, self._abort_timed_out))
+        self._spawn(self._every(config.expiry_check_interval_ms, self._expire))
+
+    def _abort_timed_out(self) -> Result[TransactionRecord, Outcome[None]]:
+        return self.machine.abort_timed_out(self._clock.now_ms())
+
+    def _expire(self) -> Result[TransactionRecord, Outcome[None]]:
+        return self.machine.expire(self._clock.now_ms(), self._config.id_expiration_ms)
+
+    async def _every(self, interval_ms: int, operation: Operation[None]) -> None:
+        while self.runtime.active:
+            await asyncio.sleep(interval_ms / 1000)
+            await self._apply(operation)
+
+    # ---- running operations
+
+    async def read(self, operation: Operation[T]) -> T:
+        """Run an operation that ends no transaction. Raises ApiError."""
+        try:
+            outcome = await self.runtime.run(operation)
+        except OdradekError as error:
+            raise ApiError(answer_code(error), str(error)) from error
+        assert not outcome.ended
+        return outcome.response
+
+    async def run(self, operation: Operation[T]) -> T:
+        """Run an operation that may end transactions; what it decides happens, also where the caller goes away.
+
+        Raises:
+            ApiError: what the operation raised or has for an error.
+            ProducerIdNeededError: the operation needs one.
+        """
+        task = self._spawn(self._decide(operation))
+        outcome = await asyncio.shield(task)
+        if outcome.error:
+            raise ApiError(outcome.error)
+        return outcome.response
+
+    async def _decide(self, operation: Operation[T]) -> Outcome[T]:
+        try:
+            outcome = await self.runtime.run(operation)
+        except OdradekError as error:
+            raise ApiError(answer_code(error), str(error)) from error
+        for ended in outcome.ended:
+            self._spawn(self._finish(ended))
+        return outcome
+
+    async def _apply(self, operation: Operation[Any]) -> None:
+        try:
+            await self._decide(operation)
+        except OdradekError as error:
+            _log.debug("not done", partition=self.partition_id, error=error)
+
+    async def _finish(self, ended: Ended) -> None:
+        """Write the markers, then the record that says so."""
+        try:
+            await self._markers.deliver(ended, self._leader_epoch)
+            await self.runtime.run(lambda: self.machine.complete(ended, self._clock.now_ms()))
+        except CoordinatorFencedError as error:
+            _log.warning("another coordinator is in charge", partition=self.partition_id, error=error)
+        except OdradekError as error:
+            # Whoever leads next finds the end decided, and delivers what is missing.
+            if self.runtime.active:
+                _log.warning("a transaction is not complete yet", transactional_id=ended.transactional_id, error=error)
+                await asyncio.sleep(1)
+                self._spawn(self._finish(ended))
+        except Exception as error:
+            _log.bug("the end of a transaction failed", error, transactional_id=ended.transactional_id)
+
+    def _spawn(self, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks[task] = None
+        task.add_done_callback(self._ended)
+        return task
+
+    def _ended(self, task: asyncio.Task[Any]) -> None:
+        self._tasks.pop(task, None)
+        if not task.cancelled():
+            task.exception()  # its caller may have gone away; it is told nowhere else
+
+    # ---- the end
+
+    def _on_failed(self, error: BaseException) -> None:
+        _log.error("a coordinator's reign ended", partition=self.partition_id, error=error)
+        self._cancel()
+
+    def _cancel(self) -> None:
+        for task in list(self._tasks):
+            if task is not asyncio.current_task():
+                task.cancel()
+
+    def resign(self) -> None:
+        """Stop at once: everyone who waits looks for the coordinator again."""
+        self.runtime.unload()
+
+    async def close(self) -> None:
+        """Resign, and wait for the shard's tasks."""
+        self.resign()
+        await self.runtime.close()
+        self._cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+
+class TransactionCoordinator(ShardHost[TransactionShard]):
+    """Finds the shard of each transactional id, and gives its machine what it cannot wait for."""
+
+    def __init__(
+        self,
+        config: TransactionConfig,
+        *,
+        node_id: int,
+        clock: Clock,
+        make_log: MakeLog,
+        image: Callable[[], MetadataImage],
+        create_topic: CreateTopic,
+        new_producer_id: NewProducerId,
+        markers: MarkerDriver,
+    ) -> None:
+        """
+        Args:
+            make_log: gives the machine log of (partition id, leader epoch) of __transaction_state.
+            new_producer_id: an id that nobody had before; raises ApiError.
+        """
+        self.config = config
+        self._clock = clock
+        self._new_producer_id = new_producer_id
+        configs = {
+            "cleanup.policy": "compact",
+            "compression.type": "uncompressed",
+            "unclean.leader.election.enable": "false",
+            "min.insync.replicas": str(config.topic_min_isr),
+            "segment.bytes": str(config.topic_segment_bytes),
+        }
+        super().__init__(
+            StateTopic(TRANSACTION_TOPIC, config.topic_num_partitions, config.topic_replication_factor, configs),
+            node_id=node_id,
+            image=image,
+            create_topic=create_topic,
+            make_shard=lambda number, epoch: TransactionShard(config, clock, number, epoch, make_log, markers),
+        )
+
+    async def init_producer_id(self, transactional_id: str, timeout_ms: int, expected: Identity | None) -> Identity:
+        """Make the caller the only producer of its transactional id; `expected` as the machine takes it.
+
+        Raises:
+            ApiError: INVALID_TRANSACTION_TIMEOUT, CONCURRENT_TRANSACTIONS, PRODUCER_FENCED; coordinator errors.
+        """
+        if not 0 < timeout_ms <= self.config.max_timeout_ms:
+            raise ApiError(ErrorCode.INVALID_TRANSACTION_TIMEOUT, f"{timeout_ms} ms")
+        shard = self.shard(transactional_id)
+        return await self._with_fresh_id(
+            shard,
+            lambda fresh: shard.machine.init_producer_id(
+                transactional_id, timeout_ms, expected, fresh_producer_id=fresh, now_ms=self._clock.now_ms()
+            ),
+        )
+
+    async def end(self, request: Request, *, commit: bool) -> Identity:
+        """Decide the end of a transaction; returns whom the producer goes on as. Raises ApiError as the machine."""
+        shard = self.shard(request.transactional_id)
+        return await self._with_fresh_id(
+            shard,
+            lambda fresh: shard.machine.end(
+                request, commit=commit, fresh_producer_id=fresh, now_ms=self._clock.now_ms()
+            ),
+        )
+
+    async def _with_fresh_id(
+        self, shard: TransactionShard, operation: Callable[[int | None], Result[TransactionRecord, Outcome[Identity]]]
+    ) -> Identity:
+        try:
+            return await shard.run(lambda: operation(None))
+        except ProducerIdNeededError:
+            fresh = await self._new_producer_id()
+            return await shard.run(lambda: operation(fresh))
+
+    async def add_partitions(self, request: Request, partitions: Sequence[TopicPartition]) -> None:
+        """Make partitions part of the producer's transaction. Raises ApiError as the machine."""
+        shard = self.shard(request.transactional_id)
+        added = frozenset(partitions)
+        await shard.read(lambda: shard.machine.add_partitions(request, added, self._clock.now_ms()))
+
+    async def verify_partitions(
+        self, request: Request, partitions: Sequence[TopicPartition]
+    ) -> frozenset[TopicPartition]:
+        """Which of the partitions are part of the producer's open transaction. Raises ApiError as the machine."""
+        shard = self.shard(request.transactional_id)
+        return await shard.read(lambda: shard.machine.verify_partitions(request, partitions))
+
+    async def list_transactions(
+        self, states: Sequence[str], producer_ids: Sequence[int], duration_ms: int
+    ) -> list[listed.TransactionState]:
+        """The transactional ids that this broker keeps. Raises ApiError(COORDINATOR_LOAD_IN_PROGRESS)."""
+        found: list[listed.TransactionState] = []
+        for _, shard in sorted(self.shards.items()):
+            found += await self._query(
+                shard,
+                lambda machine: list_transactions(
+                    machine.ids,
+                    states=states,
+                    producer_ids=producer_ids,
+                    duration_ms=duration_ms,
+                    now_ms=self._clock.now_ms(),
+                ),
+            )
+        return found
+
+    async def describe(self, transactional_id: str) -> described.TransactionState:
+        """One transactional id; an error is its own."""
+        try:
+            return await self._query(
+                self.shard(transactional_id), lambda machine: describe_transaction(machine.ids, transactional_id)
+            )
+        except ApiError as error:
+            return described.TransactionState(transactional_id=transactional_id, error_code=error.code)
+
+    async def _query(self, shard: TransactionShard, look: Callable[[TransactionMachine], T]) -> T:
+        return await shard.read(lambda: Result([], Outcome(look(shard.machine))))
