@@ -312,11 +312,6 @@ class TestProducers:
         assert name_of(answer.error_code) == expected
         assert answer.producer_epoch == (0 if expected == "NONE" else -1)
 
-    @only_ours  # until there are transactions
-    def test_a_transactional_id_is_refused_for_good(self, calls: Calls) -> None:
-        request = InitProducerIdRequest(transactional_id="t", transaction_timeout_ms=60_000)
-        assert name_of(calls.ask(ApiKey.INIT_PRODUCER_ID, 4, request).error_code) == "INVALID_REQUEST"
-
     @only_ours
     def test_ids_are_not_given_again_after_a_kill(self, own_node: Node) -> None:
         with Calls(own_node.port) as calls:

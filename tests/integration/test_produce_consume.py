@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import random
-import time
 
 import pytest
 from confluent_kafka import KafkaError, KafkaException, Producer
@@ -165,14 +164,3 @@ async def test_aiokafka_writes_and_reads(node: Node, codec: str | None) -> None:
     ):
         found = [await consumer.getone() for _ in sent]
     assert [(each.key, each.value, list(each.headers)) for each in found] == OTHER_CLIENT_RECORDS
-
-
-@pytest.mark.only_ours
-def test_a_transactional_producer_is_refused_at_once(node: Node) -> None:
-    kafka = pytest.importorskip("kafka")
-    producer = kafka.KafkaProducer(bootstrap_servers=node.bootstrap, transactional_id="x")
-    started = time.monotonic()
-    with pytest.raises(kafka.errors.KafkaError, match="InvalidRequest"):
-        producer.init_transactions()
-    assert time.monotonic() - started < 10, "it waited for what this broker does not have"
-    producer.close()

@@ -41,6 +41,7 @@ class Node:
             "controller.quorum.voters": f"1@127.0.0.1:{self.controller_port}",
             "log.dirs": self.data_dir,
             "offsets.topic.num.partitions": 4,
+            "transaction.state.log.num.partitions": 4,
             "group.initial.rebalance.delay.ms": 0,
         } | (overrides or {})
         self.process: subprocess.Popen[bytes] | None = None

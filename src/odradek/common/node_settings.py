@@ -21,6 +21,8 @@ ZERO_CONFIG: Mapping[str, str] = {
     "listeners": "PLAINTEXT://127.0.0.1:9092,CONTROLLER://127.0.0.1:9093",
     "log.dirs": "./odradek-data",
     "offsets.topic.replication.factor": "1",
+    "transaction.state.log.replication.factor": "1",
+    "transaction.state.log.min.isr": "1",
 }
 MAX_FILE_BYTES = 16 * 1024 * 1024
 

@@ -29,13 +29,15 @@ from odradek.controller.service import ControllerService
 from odradek.coordinator.batches import RecordCodec
 from odradek.coordinator.consumer_group.config import ConsumerGroupConfig
 from odradek.coordinator.group.config import GroupConfig
-from odradek.coordinator.group.records import GROUP_RECORDS
+from odradek.coordinator.group.records import GROUP_RECORDS, OFFSETS_TOPIC
 from odradek.coordinator.group.service import GroupCoordinator
 from odradek.coordinator.log import PartitionMachineLog
+from odradek.coordinator.transaction.records import TRANSACTION_RECORDS
 from odradek.log.compaction.cleaner import Cleaner
 from odradek.log.compaction.config import CleanerConfig
 from odradek.log.config import LogConfig
 from odradek.log.manager import LogManager
+from odradek.log.producer_state import ProducerState
 from odradek.metadata.delta import MetadataDelta
 from odradek.metadata.features import supported_features
 from odradek.metadata.image import MetadataImage
@@ -69,9 +71,9 @@ from odradek.server.liveness import BrokerLiveness
 from odradek.server.membership import Membership, MembershipConfig
 from odradek.server.metrics_page import MetricsConnection, node_families
 from odradek.server.options import CONFIG_CLASSES
-from odradek.server.producer_ids import ProducerIdBlocks
 from odradek.server.quorum_settings import controller_endpoints, quorum_bootstrap, quorum_voters
 from odradek.server.replication import Replication
+from odradek.server.transactions import Transactions
 from odradek.server.upkeep import Upkeep, UpkeepConfig
 
 RecordT = TypeVar("RecordT")
@@ -161,6 +163,7 @@ class Broker:
         self.publisher.subscribe(self.replicas.on_metadata)
         self.publisher.subscribe(self.directory_assignments.on_metadata)
         self.publisher.subscribe(self.coordinator.on_metadata)
+        self.publisher.subscribe(self.transactions.coordinator.on_metadata)
         self._remove_strays()
         self._started.append("logs")
         self.services.producer_ids.broker_epoch = self.membership.broker_epoch
@@ -265,7 +268,24 @@ class Broker:
             image=lambda: self.publisher.image,
             create_topic=self.topic_creator.create_with,
             consumer_config=settings.build(ConsumerGroupConfig),
+            producers_of=self._offset_producers,
         )
+        self.transactions = Transactions(
+            settings,
+            clock=clock,
+            network=self._network,
+            image=lambda: self.publisher.image,
+            image_is_current=lambda: "logs" in self._started,
+            replicas=self.replicas,
+            groups=self.coordinator,
+            controller=self.gateway,
+            make_log=lambda number, epoch: self._coordinator_log(TRANSACTION_RECORDS, number, epoch),
+            create_topic=self.topic_creator.create_with,
+        )
+
+    def _offset_producers(self, partition_id: int) -> ProducerState | None:
+        partition = self.replicas.partition(OFFSETS_TOPIC, partition_id)
+        return None if partition is None else partition.log.producers
 
     def _build_doors(self, storage: Storage) -> None:
         """What connections and handlers share, the session with the controller, and the jobs around it all."""
@@ -284,10 +304,13 @@ class Broker:
             cleaner=self.cleaner,
             replicas=self.replicas,
             fetch_sessions=FetchSessionCache(settings.build(FetchSessionConfig), self._random, clock.monotonic_ms),
-            producer_ids=ProducerIdBlocks(self.gateway, settings.node_id),
+            producer_ids=self.transactions.producer_ids,
             controller=self.gateway,
             quorum=self.raft,
             coordinator=self.coordinator,
+            transactions=self.transactions.coordinator,
+            verifier=self.transactions.verifier,
+            markers=self.transactions.markers,
             liveness=self.liveness,
             topic_creator=self.topic_creator,
             routes=routes,
@@ -446,6 +469,7 @@ class Broker:
         self.upkeep.change_config(current.build(UpkeepConfig))
         self.replication.change_settings(current)
         self.cleaner.config = current.build(CleanerConfig)
+        self.transactions.change_settings(current)
 
     def _offline_dirs(self) -> list[UUID]:
         return [each.directory_id for each in self.log_manager.directories if each.offline]
@@ -503,9 +527,8 @@ class Broker:
             steps += [self.cleaning.stop, self.upkeep.stop]
         steps.append(self.dispatcher.close)
         if "logs" in started:
-            producer_ids = self.services.producer_ids
             steps.append(self.directory_assignments.stop)
-            steps += [self.coordinator.close, self.replicas.close, self.topic_creator.close, producer_ids.close]
+            steps += [self.transactions.close, self.coordinator.close, self.replicas.close, self.topic_creator.close]
         steps += [self.controller_registration.stop, self.gateway.close]
         if self.liveness is not None:
             steps.append(self.liveness.stop)

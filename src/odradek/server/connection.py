@@ -73,6 +73,7 @@ class Connection(asyncio.BufferedProtocol):
         "last_active_ms",
         "listener",
         "local_address",
+        "number",
         "on_lost",
         "peer_host",
         "peer_port",
@@ -82,6 +83,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def __init__(self, dispatcher: Dispatcher, listener: ListenerSpec) -> None:
         self._dispatcher = dispatcher
+        self.number = next(dispatcher.connection_numbers)  # rises with time: of two, the earlier has the smaller
         self.listener = listener
         self.principal = ANONYMOUS
         self.software = ""

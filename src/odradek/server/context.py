@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from odradek.common.broker_settings import BrokerSettings
     from odradek.common.metrics import Metrics
     from odradek.common.resource_settings import SettingRules
+    from odradek.coordinator.transaction.service import TransactionCoordinator
     from odradek.log.compaction.cleaner import Cleaner
     from odradek.log.manager import LogManager
     from odradek.protocol.messages.request_header import RequestHeader
@@ -28,7 +29,9 @@ if TYPE_CHECKING:
     from odradek.server.fetch_sessions import FetchSessionCache
     from odradek.server.forwarding import TopicCreator
     from odradek.server.liveness import BrokerLiveness
+    from odradek.server.marker_writer import MarkerWriter
     from odradek.server.producer_ids import ProducerIdBlocks
+    from odradek.server.verification import TransactionVerifier
 
 ANONYMOUS = "User:ANONYMOUS"
 
@@ -45,6 +48,9 @@ class BrokerServices:
         quorum: this node's replica of the metadata log; answers the quorum's APIs.
         coordinator: what answers the group APIs (`coordinator.group.service.GroupCoordinator`).
         liveness: notices brokers that die; None where this node is no controller.
+        transactions: what answers the transaction APIs.
+        verifier: asks, for this broker's partitions, whether transactions include them.
+        markers: writes the ends of transactions into this broker's partitions.
         topic_creator: makes topics that were asked for without being there.
         routes: the handlers, by kind of listener and API key.
     """
@@ -65,6 +71,9 @@ class BrokerServices:
     quorum: RaftDriver
     coordinator: Any
     liveness: BrokerLiveness | None
+    transactions: TransactionCoordinator
+    verifier: TransactionVerifier
+    markers: MarkerWriter
     topic_creator: TopicCreator
     routes: dict[str, dict[int, Route]]
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import socket
-from collections.abc import Callable, Coroutine, Iterable
+from collections.abc import Callable, Coroutine, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -126,6 +127,7 @@ class Dispatcher:
     # Ordered, as all that is walked over: the same run must take the same way.
     tasks: dict[asyncio.Task[Any], None] = field(default_factory=dict)
     open_scopes: set[str] = field(default_factory=set)
+    connection_numbers: Iterator[int] = field(default_factory=itertools.count)
 
     def open_doors(self, scope: str) -> None:
         """Serve requests on one kind of listener; those that came earlier have waited."""

@@ -6,6 +6,7 @@ from odradek.common.broker_settings import honoured_keys
 from odradek.controller.config import ControllerConfig
 from odradek.coordinator.consumer_group.config import ConsumerGroupConfig
 from odradek.coordinator.group.config import GroupConfig
+from odradek.coordinator.transaction.config import TransactionConfig
 from odradek.log.compaction.config import CleanerConfig
 from odradek.log.config import LogConfig
 from odradek.raft.config import RaftConfig
@@ -16,6 +17,7 @@ from odradek.server.forwarding import AutoCreateConfig
 from odradek.server.listeners import ConnectionConfig
 from odradek.server.membership import MembershipConfig
 from odradek.server.upkeep import UpkeepConfig
+from odradek.server.verification import VerificationConfig
 
 # A test holds this list complete.
 CONFIG_CLASSES: tuple[type, ...] = (
@@ -32,7 +34,9 @@ CONFIG_CLASSES: tuple[type, ...] = (
     MembershipConfig,
     RaftConfig,
     ReplicaConfig,
+    TransactionConfig,
     UpkeepConfig,
+    VerificationConfig,
 )
 
 

@@ -1,4 +1,4 @@
-"""OffsetCommit, OffsetFetch, OffsetDelete, DeleteGroups and expiry: validate, build records, return.
+"""OffsetCommit, TxnOffsetCommit, OffsetFetch, OffsetDelete, DeleteGroups and expiry: validate, build records, return.
 
 Source: Kafka OffsetMetadataManager; KIP-211 (retention starts when a group becomes empty), KIP-496 (OffsetDelete).
 """
@@ -10,7 +10,7 @@ from typing import Any
 from uuid import UUID
 
 from odradek.common.errors import ApiError, ErrorCode
-from odradek.coordinator.consumer_group.access import check_commit, check_fetch
+from odradek.coordinator.consumer_group.access import MEMBER_EPOCH_VERSION, check_commit, check_fetch
 from odradek.coordinator.consumer_group.records import group_tombstones
 from odradek.coordinator.consumer_group.registry import ConsumerGroups
 from odradek.coordinator.consumer_group.state import ConsumerGroup
@@ -19,9 +19,16 @@ from odradek.coordinator.group.group import ClassicGroup, Moment
 from odradek.coordinator.group.offsets import CommittedOffset, OffsetStore
 from odradek.coordinator.group.outcome import Outcome
 from odradek.coordinator.group.rebalance import Rebalance, Records
-from odradek.coordinator.group.records import CoordinatorRecord, OffsetRecord, group_tombstone, offset_tombstone
+from odradek.coordinator.group.records import (
+    CoordinatorRecord,
+    OffsetRecord,
+    TransactionEndRecord,
+    group_tombstone,
+    offset_tombstone,
+)
 from odradek.coordinator.group.registry import GroupRegistry
 from odradek.coordinator.group.state import GroupState
+from odradek.log.producer_state import ProducerState, Verification
 from odradek.protocol.messages.delete_groups_response import DeletableGroupResult
 from odradek.protocol.messages.offset_commit_key import OffsetCommitKey
 from odradek.protocol.messages.offset_commit_request import OffsetCommitRequest, OffsetCommitRequestPartition
@@ -42,6 +49,15 @@ from odradek.protocol.messages.offset_fetch_response import (
     OffsetFetchResponseGroup,
     OffsetFetchResponsePartitions,
     OffsetFetchResponseTopics,
+)
+from odradek.protocol.messages.txn_offset_commit_request import (
+    TxnOffsetCommitRequest,
+    TxnOffsetCommitRequestPartition,
+)
+from odradek.protocol.messages.txn_offset_commit_response import (
+    TxnOffsetCommitResponse,
+    TxnOffsetCommitResponsePartition,
+    TxnOffsetCommitResponseTopic,
 )
 from odradek.statemachine.machine import Result
 
@@ -89,10 +105,8 @@ class Commits:
             answer = OffsetCommitResponseTopic(name=topic.name, topic_id=topic.topic_id)
             response.topics.append(answer)
             for partition in topic.partitions:
-                error = ErrorCode.NONE
-                if len(partition.committed_metadata or "") > self._config.offset_metadata_max_bytes:
-                    error = ErrorCode.OFFSET_METADATA_TOO_LARGE
-                else:
+                error = self._check_metadata(partition.committed_metadata)
+                if not error:
                     key = OffsetCommitKey(group=request.group_id, topic=topic.name, partition=partition.partition_index)
                     records.append(OffsetRecord(key, _value(partition, topic.topic_id, now.wall_ms, expire_ms)))
                 answer.partitions.append(
@@ -118,6 +132,100 @@ class Commits:
         member = group.members.get(request.member_id)
         if member is not None:
             self._rebalance.renew_session(group, member, now)
+
+    def _check_metadata(self, metadata: str | None) -> ErrorCode:
+        too_large = len(metadata or "") > self._config.offset_metadata_max_bytes
+        return ErrorCode.OFFSET_METADATA_TOO_LARGE if too_large else ErrorCode.NONE
+
+    # ---- TxnOffsetCommit
+
+    def commit_in_transaction(
+        self,
+        request: TxnOffsetCommitRequest,
+        producers: ProducerState,
+        verification: Verification | None,
+        now: Moment,
+    ) -> Result[CoordinatorRecord, Outcome[TxnOffsetCommitResponse]]:
+        """Store offsets that count once the producer's transaction is committed.
+
+        Args:
+            producers: of the partition that keeps the group.
+            verification: under which the coordinator of the transaction was asked; None where it is open here.
+        Raises:
+            ApiError: ILLEGAL_GENERATION, UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID, INVALID_PRODUCER_EPOCH,
+                INVALID_TXN_STATE. Per partition: OFFSET_METADATA_TOO_LARGE.
+        """
+        producer_id, epoch = request.producer_id, request.producer_epoch
+        self._check_transactional_committer(request, now)
+        known = producers.producers.get(producer_id)
+        if known is not None and epoch < known.producer_epoch:
+            raise ApiError(ErrorCode.INVALID_PRODUCER_EPOCH, f"producer {producer_id} is at {known.producer_epoch}")
+        if self._offsets.open_epoch(producer_id) != epoch and not producers.is_verified(producer_id, verification):
+            raise ApiError(ErrorCode.INVALID_TXN_STATE, f"the transaction of producer {producer_id} is not open here")
+        records: Records = []
+        response = TxnOffsetCommitResponse()
+        for topic in request.topics:
+            answer = TxnOffsetCommitResponseTopic(name=topic.name, topic_id=topic.topic_id)
+            response.topics.append(answer)
+            for partition in topic.partitions:
+                error = self._check_metadata(partition.committed_metadata)
+                if not error:
+                    key = OffsetCommitKey(group=request.group_id, topic=topic.name, partition=partition.partition_index)
+                    value = _value(partition, topic.topic_id, now.wall_ms, -1)
+                    records.append(OffsetRecord(key, value, producer_id, epoch))
+                answer.partitions.append(
+                    TxnOffsetCommitResponsePartition(partition_index=partition.partition_index, error_code=error)
+                )
+        return Result(records, Outcome(response))
+
+    def _check_transactional_committer(self, request: TxnOffsetCommitRequest, now: Moment) -> None:
+        """As for a commit; but producers of older clients do not say for which member they commit (KIP-447), and one
+        may commit during a rebalance: what it has read is in its transaction already."""
+        epoch = request.generation_id_or_member_epoch
+        consumers = self._consumers.find(request.group_id)
+        if consumers is not None:
+            try:
+                check_commit(consumers, request.member_id, epoch, MEMBER_EPOCH_VERSION)
+            except ApiError as error:
+                if error.code is ErrorCode.STALE_MEMBER_EPOCH:  # which no producer knows
+                    raise ApiError(ErrorCode.ILLEGAL_GENERATION, error.message) from None
+                raise
+            return
+        group = self._groups.find(request.group_id)
+        if group is None:
+            if epoch >= 0:
+                raise ApiError(ErrorCode.ILLEGAL_GENERATION, f"Group {request.group_id} not found.")
+            return
+        if epoch < 0 and group.is_in(GroupState.EMPTY):
+            return
+        if epoch >= 0 or request.member_id or request.group_instance_id is not None:
+            group.check_member(request.member_id, request.group_instance_id)
+            if epoch != group.generation_id:
+                raise ApiError(ErrorCode.ILLEGAL_GENERATION, f"the group is at generation {group.generation_id}")
+        member = group.members.get(request.member_id)
+        if member is not None:
+            self._rebalance.renew_session(group, member, now)
+
+    def end_transaction(
+        self, end: TransactionEndRecord, transaction_version: int, producers: ProducerState
+    ) -> Result[CoordinatorRecord, Outcome[bool]]:
+        """Write a marker, unless it is there: offsets that were held back count, or are dropped.
+
+        Raises:
+            ApiError: INVALID_PRODUCER_EPOCH, TRANSACTION_COORDINATOR_FENCED.
+        """
+        producers.forget_verification(end.producer_id)
+        # What was committed in this turn of the loop is in the state already, and not yet in the log.
+        open_epoch = self._offsets.open_epoch(end.producer_id)
+        if open_epoch is not None and (
+            end.producer_epoch < open_epoch or (end.producer_epoch == open_epoch and transaction_version >= 2)
+        ):
+            raise ApiError(ErrorCode.INVALID_PRODUCER_EPOCH, f"a marker of epoch {end.producer_epoch} is stale")
+        due = producers.must_write_marker(
+            end.producer_id, end.producer_epoch, end.coordinator_epoch, transaction_version
+        )
+        must = due or open_epoch is not None
+        return Result([end] if must else [], Outcome(must))
 
     def _check_commit(self, group: ClassicGroup, request: OffsetCommitRequest) -> None:
         generation_id = request.generation_id_or_member_epoch
@@ -313,7 +421,12 @@ class Commits:
         return now_ms - since_ms >= self._config.offsets_retention_minutes * 60_000
 
 
-def _value(partition: OffsetCommitRequestPartition, topic_id: UUID, now_ms: int, expire_ms: int) -> OffsetCommitValue:
+def _value(
+    partition: OffsetCommitRequestPartition | TxnOffsetCommitRequestPartition,
+    topic_id: UUID,
+    now_ms: int,
+    expire_ms: int,
+) -> OffsetCommitValue:
     return OffsetCommitValue(
         offset=partition.committed_offset,
         leader_epoch=partition.committed_leader_epoch,

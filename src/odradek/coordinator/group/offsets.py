@@ -40,6 +40,7 @@ class OffsetStore:
         self._timeline = timeline
         self._groups: TimelineDict[str, TimelineDict[OffsetKey, CommittedOffset]] = TimelineDict(timeline)
         self._pending: TimelineDict[int, TimelineDict[PendingKey, CommittedOffset]] = TimelineDict(timeline)
+        self._epochs: TimelineDict[int, int] = TimelineDict(timeline)
         # How many open transactions hold each offset back: a fetch must not walk all producers.
         self._unstable: TimelineDict[PendingKey, int] = TimelineDict(timeline)
 
@@ -60,6 +61,10 @@ class OffsetStore:
     def is_unstable(self, group_id: str, topic: str, partition_id: int) -> bool:
         """Whether an open transaction holds a newer offset back."""
         return bool(self._unstable) and (group_id, topic, partition_id) in self._unstable
+
+    def open_epoch(self, producer_id: int) -> int | None:
+        """The epoch of a producer's transaction that holds offsets back here; None where there is none."""
+        return self._epochs.get(producer_id)
 
     def pending_of_group(self, group_id: str) -> list[OffsetKey]:
         """The partitions of a group for which a transaction holds an offset back."""
@@ -84,6 +89,7 @@ class OffsetStore:
         pending = self._pending.get(record.producer_id)
         if pending is None:
             pending = self._pending[record.producer_id] = TimelineDict(self._timeline)
+        self._epochs[record.producer_id] = record.producer_epoch
         if key not in pending:
             self._unstable[key] = self._unstable.get(key, 0) + 1
         pending[key] = committed
@@ -115,6 +121,7 @@ class OffsetStore:
             return
         if not pending:
             del self._pending[producer_id]
+            del self._epochs[producer_id]
         holders = self._unstable[key] - 1
         if holders:
             self._unstable[key] = holders

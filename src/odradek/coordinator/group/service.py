@@ -26,8 +26,9 @@ from odradek.coordinator.group.machine import GroupMachine
 from odradek.coordinator.group.membership import Caller
 from odradek.coordinator.group.outcome import Outcome, PendingWrite
 from odradek.coordinator.group.queries import describe_groups
-from odradek.coordinator.group.records import OFFSETS_TOPIC, CoordinatorRecord
+from odradek.coordinator.group.records import OFFSETS_TOPIC, CoordinatorRecord, TransactionEndRecord
 from odradek.coordinator.service import CreateTopic, ShardHost, StateTopic, answer_code
+from odradek.log.producer_state import NOT_REQUIRED, ProducerState, Verification
 from odradek.metadata.delta import MetadataDelta
 from odradek.metadata.features import GROUP_VERSION
 from odradek.metadata.image import MetadataImage
@@ -52,8 +53,10 @@ from odradek.protocol.messages.offset_fetch_request import OffsetFetchRequestGro
 from odradek.protocol.messages.offset_fetch_response import OffsetFetchResponseGroup
 from odradek.protocol.messages.sync_group_request import SyncGroupRequest
 from odradek.protocol.messages.sync_group_response import SyncGroupResponse
+from odradek.protocol.messages.txn_offset_commit_request import TxnOffsetCommitRequest
+from odradek.protocol.messages.txn_offset_commit_response import TxnOffsetCommitResponse
 from odradek.statemachine.machine import Result
-from odradek.statemachine.runtime import MachineLog, Runtime
+from odradek.statemachine.runtime import MachineLog, Runtime, State
 from odradek.statemachine.timeline import Timeline
 
 _log = get_logger("coordinator.group")
@@ -125,6 +128,12 @@ class Shard:
             self.spawn(self._apply(lambda: self.machine.commits.drop_topics(topics)))
 
     # ---- running operations
+
+    def check_active(self) -> None:
+        """Raises ApiError: COORDINATOR_LOAD_IN_PROGRESS, NOT_COORDINATOR."""
+        if not self.runtime.active:
+            loading = self.runtime.state in (State.NEW, State.LOADING)
+            raise ApiError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS if loading else ErrorCode.NOT_COORDINATOR)
 
     async def run(self, operation: Operation[T]) -> T:
         """Run an operation that answers at once and completes nobody else. Raises ApiError."""
@@ -258,10 +267,12 @@ class GroupCoordinator(ShardHost[Shard]):
         image: Callable[[], MetadataImage],
         create_topic: CreateTopic,
         consumer_config: ConsumerGroupConfig | None = None,
+        producers_of: Callable[[int], ProducerState | None] = lambda partition_id: None,
     ) -> None:
         """
         Args:
             make_log: gives the machine log of (partition id, leader epoch) of __consumer_offsets.
+            producers_of: what the log of a partition of __consumer_offsets remembers of producers.
             image: the cluster as this broker knows it at the time of the call.
             create_topic: how __consumer_offsets is made when the first group asks for its coordinator.
         """
@@ -271,6 +282,7 @@ class GroupCoordinator(ShardHost[Shard]):
         self._current_image = image
         self._topics = TopicsView()
         self._topics_of: tuple[object, object] | None = None
+        self._producers_of = producers_of
         configs = {
             "cleanup.policy": "compact",
             "compression.type": "producer",
@@ -409,6 +421,54 @@ class GroupCoordinator(ShardHost[Shard]):
         """OffsetCommit 2-10, for topics and partitions that exist. Raises ApiError for the whole request."""
         shard = self.shard(request.group_id)
         return await self._run(shard, lambda: shard.machine.commits.commit(request, api_version, shard.now()))
+
+    async def txn_offset_commit(
+        self, request: TxnOffsetCommitRequest, verify: Callable[[int], Awaitable[ErrorCode]] | None
+    ) -> TxnOffsetCommitResponse:
+        """TxnOffsetCommit 0-5, for topics and partitions that exist.
+
+        Args:
+            verify: asks whether the producer's transaction includes a partition of __consumer_offsets, where it is not
+                open there; None where transactions are not verified.
+        Raises:
+            ApiError: for the whole request.
+        """
+        _check_group_id(request.group_id)
+        shard = self.shard(request.group_id)
+        producers = self._producers(shard.partition_id)
+        verification: Verification | None = NOT_REQUIRED
+        if verify is not None:
+            verification = None
+            shard.check_active()
+            if shard.machine.offsets.open_epoch(request.producer_id) != request.producer_epoch:
+                verification = producers.begin_verification(request.producer_id)
+                code = await verify(shard.partition_id)
+                if code:
+                    raise ApiError(code, f"producer {request.producer_id} has no such transaction open")
+        return await self._run(
+            shard,
+            lambda: shard.machine.commits.commit_in_transaction(request, producers, verification, shard.now()),
+        )
+
+    async def end_transaction(self, partition_id: int, end: TransactionEndRecord, transaction_version: int) -> None:
+        """Write a marker into a partition of __consumer_offsets, unless it is there; returns when it is committed.
+
+        Raises:
+            ApiError: NOT_LEADER_OR_FOLLOWER (COORDINATOR_LOAD_IN_PROGRESS where the partition is still loaded),
+                INVALID_PRODUCER_EPOCH, TRANSACTION_COORDINATOR_FENCED.
+        """
+        shard = self.shards.get(partition_id)
+        if shard is None:
+            raise ApiError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"{OFFSETS_TOPIC}-{partition_id} is led elsewhere")
+        shard.check_active()
+        producers = self._producers(partition_id)
+        await self._run(shard, lambda: shard.machine.commits.end_transaction(end, transaction_version, producers))
+
+    def _producers(self, partition_id: int) -> ProducerState:
+        producers = self._producers_of(partition_id)
+        if producers is None:
+            raise ApiError(ErrorCode.NOT_COORDINATOR, f"{OFFSETS_TOPIC}-{partition_id} is not here")
+        return producers
 
     async def offset_fetch(self, group: OffsetFetchRequestGroup, require_stable: bool) -> OffsetFetchResponseGroup:
         """One group of an OffsetFetch 1-10; an error is that group's."""

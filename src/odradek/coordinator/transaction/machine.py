@@ -68,12 +68,18 @@ class Outcome(Generic[ResponseT]):
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """Who asks for what transactional id; `version` is that of the transaction, 2 where every end bumps the epoch."""
+    """Who asks for what transactional id.
+
+    Attributes:
+        version: of the transaction, 2 where every end bumps the epoch.
+        connection: the number of the client's connection, rising with time; None where the epoch tells early from late.
+    """
 
     transactional_id: str
     producer_id: int
     producer_epoch: int
     version: int = 0
+    connection: int | None = None
 
 
 class TransactionMachine:
@@ -83,11 +89,13 @@ class TransactionMachine:
         self.ids: TimelineDict[str, TransactionMetadata] = TimelineDict(timeline)
         # The ids whose transaction may time out: most are at rest.
         self._ongoing: TimelineSet[str] = TimelineSet(timeline)
+        self._connections: dict[str, int] = {}
 
     def replay(self, record: TransactionRecord, offset: int) -> None:
         """Apply one record of the log."""
         if record.metadata is None:
             self.ids.pop(record.transactional_id, None)
+            self._connections.pop(record.transactional_id, None)
             self._ongoing.discard(record.transactional_id)
             return
         self.ids[record.transactional_id] = record.metadata
@@ -100,12 +108,27 @@ class TransactionMachine:
         """The service runs `unfinished` as its first operation."""
 
     def on_unloaded(self) -> None:
-        """There is no soft state."""
+        self._connections.clear()
 
     def unfinished(self) -> Result[TransactionRecord, Outcome[None]]:
         """Transactions whose markers may be missing: all that were ending when the coordinator went."""
         ended = [Ended(each, metadata) for each, metadata in self.ids.items() if metadata.is_ending]
         return Result([], Outcome(None, ended))
+
+    def _check_connection(self, request: Request) -> None:
+        """Refuse what came late over a connection that its client has given up.
+
+        In transactions of version 0 one epoch serves many, so a commit or an abort that a dead connection held back
+        looks like one of the transaction that is open by then (KAFKA-17754). But a client has one connection at a time
+        to its coordinator: what it sent over an earlier one is not meant any more.
+        """
+        if request.connection is None:
+            return
+        if request.connection < self._connections.get(request.transactional_id, -1):
+            raise ApiError(
+                ErrorCode.INVALID_TXN_STATE, f"{request.transactional_id} has gone on over a later connection"
+            )
+        self._connections[request.transactional_id] = request.connection
 
     # ---- InitProducerId
 
@@ -117,16 +140,30 @@ class TransactionMachine:
         *,
         fresh_producer_id: int | None,
         now_ms: int,
+        connection: int = -1,
     ) -> Result[TransactionRecord, Outcome[Identity]]:
         """Make the caller the only producer of its transactional id, and end what another has left open.
 
         Args:
             expected: (producer id, epoch) where the producer goes on after an error of its own (KIP-360).
             fresh_producer_id: an id that nobody has, where the caller has one at hand.
+            connection: as in `Request`; earlier ones count for nothing from now on, this one does again.
         Raises:
             ApiError: CONCURRENT_TRANSACTIONS (come again), PRODUCER_FENCED.
             ProducerIdNeededError: run it again with one.
         """
+        result = self._initialized(transactional_id, timeout_ms, expected, fresh_producer_id, now_ms)
+        self._connections[transactional_id] = connection
+        return result
+
+    def _initialized(
+        self,
+        transactional_id: str,
+        timeout_ms: int,
+        expected: Identity | None,
+        fresh_producer_id: int | None,
+        now_ms: int,
+    ) -> Result[TransactionRecord, Outcome[Identity]]:
         present = self.ids.get(transactional_id)
         if present is None:
             producer_id = _needed(fresh_producer_id)
@@ -217,6 +254,7 @@ class TransactionMachine:
             raise _fenced(request, present)
         if present.is_ending:
             raise ApiError(ErrorCode.CONCURRENT_TRANSACTIONS, f"{request.transactional_id}: the last one is ending")
+        self._check_connection(request)
         return present
 
     # ---- EndTxn
@@ -246,6 +284,7 @@ class TransactionMachine:
             raise _fenced(request, present)
         if present.producer_epoch > LAST_CLIENT_EPOCH and not present.is_ending:
             raise _fenced(request, present)  # what is left to markers is given to nobody
+        self._check_connection(request)
         if present.state is TransactionState.ONGOING:
             return self._end_ongoing(request, present, commit, fresh_producer_id, now_ms)
         if present.is_ending:

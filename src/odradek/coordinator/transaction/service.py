@@ -229,8 +229,10 @@ class TransactionCoordinator(ShardHost[TransactionShard]):
             make_shard=lambda number, epoch: TransactionShard(config, clock, number, epoch, make_log, markers),
         )
 
-    async def init_producer_id(self, transactional_id: str, timeout_ms: int, expected: Identity | None) -> Identity:
-        """Make the caller the only producer of its transactional id; `expected` as the machine takes it.
+    async def init_producer_id(
+        self, transactional_id: str, timeout_ms: int, expected: Identity | None, *, connection: int = -1
+    ) -> Identity:
+        """Make the caller the only producer of its transactional id; `expected`, `connection` as the machine has them.
 
         Raises:
             ApiError: INVALID_TRANSACTION_TIMEOUT, CONCURRENT_TRANSACTIONS, PRODUCER_FENCED; coordinator errors.
@@ -241,7 +243,12 @@ class TransactionCoordinator(ShardHost[TransactionShard]):
         return await self._with_fresh_id(
             shard,
             lambda fresh: shard.machine.init_producer_id(
-                transactional_id, timeout_ms, expected, fresh_producer_id=fresh, now_ms=self._clock.now_ms()
+                transactional_id,
+                timeout_ms,
+                expected,
+                fresh_producer_id=fresh,
+                now_ms=self._clock.now_ms(),
+                connection=connection,
             ),
         )
 

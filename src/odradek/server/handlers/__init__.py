@@ -9,6 +9,8 @@ from __future__ import annotations
 from odradek.protocol.apis import ApiKey
 from odradek.server.dispatch import Handler
 from odradek.server.handlers import (
+    add_offsets_to_txn,
+    add_partitions_to_txn,
     add_raft_voter,
     allocate_producer_ids,
     alter_configs,
@@ -34,8 +36,10 @@ from odradek.server.handlers import (
     describe_producers,
     describe_quorum,
     describe_topic_partitions,
+    describe_transactions,
     elect_leaders,
     end_quorum_epoch,
+    end_txn,
     envelope,
     fetch,
     fetch_metadata,
@@ -50,6 +54,7 @@ from odradek.server.handlers import (
     list_groups,
     list_offsets,
     list_partition_reassignments,
+    list_transactions,
     metadata,
     offset_commit,
     offset_delete,
@@ -58,10 +63,12 @@ from odradek.server.handlers import (
     produce,
     remove_raft_voter,
     sync_group,
+    txn_offset_commit,
     unregister_broker,
     update_features,
     update_raft_voter,
     vote,
+    write_txn_markers,
 )
 
 _BROKER = frozenset({"broker"})
@@ -88,6 +95,11 @@ HANDLERS: tuple[Handler, ...] = (
     Handler(ApiKey.DELETE_TOPICS, delete_topics.handle, 1, 6, _BOTH),
     Handler(ApiKey.DELETE_RECORDS, delete_records.handle, 0, 2, _BROKER),
     Handler(ApiKey.INIT_PRODUCER_ID, init_producer_id.handle, 0, 5, _BROKER),
+    Handler(ApiKey.ADD_PARTITIONS_TO_TXN, add_partitions_to_txn.handle, 0, 5, _BROKER),
+    Handler(ApiKey.ADD_OFFSETS_TO_TXN, add_offsets_to_txn.handle, 0, 4, _BROKER),
+    Handler(ApiKey.END_TXN, end_txn.handle, 0, 5, _BROKER),
+    Handler(ApiKey.WRITE_TXN_MARKERS, write_txn_markers.handle, 1, 2, _BROKER),
+    Handler(ApiKey.TXN_OFFSET_COMMIT, txn_offset_commit.handle, 0, 5, _BROKER),
     Handler(ApiKey.OFFSET_FOR_LEADER_EPOCH, offset_for_leader_epoch.handle, 2, 4, _BROKER),
     Handler(ApiKey.DESCRIBE_CONFIGS, describe_configs.handle, 1, 4, _BOTH),
     Handler(ApiKey.ALTER_CONFIGS, alter_configs.handle, 0, 2, _BOTH),
@@ -114,6 +126,8 @@ HANDLERS: tuple[Handler, ...] = (
     Handler(ApiKey.BROKER_HEARTBEAT, broker_heartbeat.handle, 0, 2, _CONTROLLER, overlapping=True),
     Handler(ApiKey.ALLOCATE_PRODUCER_IDS, allocate_producer_ids.handle, 0, 0, _CONTROLLER, overlapping=True),
     Handler(ApiKey.CONTROLLER_REGISTRATION, controller_registration.handle, 0, 0, _CONTROLLER, overlapping=True),
+    Handler(ApiKey.DESCRIBE_TRANSACTIONS, describe_transactions.handle, 0, 0, _BROKER),
+    Handler(ApiKey.LIST_TRANSACTIONS, list_transactions.handle, 0, 1, _BROKER),
     Handler(ApiKey.LIST_CONFIG_RESOURCES, list_config_resources.handle, 0, 1, _BROKER),
     Handler(ApiKey.ASSIGN_REPLICAS_TO_DIRS, assign_replicas_to_dirs.handle, 0, 0, _CONTROLLER),
     Handler(ApiKey.CONSUMER_GROUP_HEARTBEAT, consumer_group_heartbeat.handle, 0, 1, _BROKER),

@@ -1,14 +1,14 @@
 """FindCoordinator: API key 10, versions 0-6.
 
-Behaviour: names the broker that leads the partition of __consumer_offsets that keeps a group, at the address of the
-listener that the request came in on. The first question for a group creates the topic.
+Behaviour: names the broker that leads the partition of __consumer_offsets that keeps a group, or of __transaction_state
+that keeps a transactional id, at the address of the listener that the request came in on. The first question creates
+the topic.
 
 Version notes:
 - 1: key type (0 group, 1 transaction), error message. 3: flexible. 4: many keys at once (KIP-699).
 - 5: may answer TRANSACTION_ABORTABLE. 6: key type 2, share groups (KIP-932).
 
-Not done: coordinators of transactions and share groups. Both answer INVALID_REQUEST, which no client tries again:
-COORDINATOR_NOT_AVAILABLE would let init_transactions() wait for something that this broker does not have.
+Not done: coordinators of share groups. They answer INVALID_REQUEST, which no client tries again.
 """
 
 from __future__ import annotations
@@ -40,11 +40,10 @@ async def handle(context: RequestContext, request: FindCoordinatorRequest) -> Fi
 
 async def _find(context: RequestContext, key_type: int, key: str) -> Coordinator:
     try:
-        if key_type == TRANSACTION:
-            raise ApiError(ErrorCode.INVALID_REQUEST, "transactions are not offered yet")
-        if key_type != GROUP:
+        if key_type not in (GROUP, TRANSACTION):
             raise ApiError(ErrorCode.INVALID_REQUEST, f"no coordinator of type {key_type}")
-        node_id, endpoint = await context.broker.coordinator.find_coordinator(key, context.listener_name)
+        host_of = context.broker.transactions if key_type == TRANSACTION else context.broker.coordinator
+        node_id, endpoint = await host_of.find_coordinator(key, context.listener_name)
     except ApiError as error:
         return Coordinator(
             key=key, node_id=-1, host="", port=-1, error_code=error.code, error_message=error.message or None

@@ -1,13 +1,13 @@
 """InitProducerId: key 22, versions 0-5.
 
-Behaviour: gives an idempotent producer a fresh id with epoch 0, from the broker's block.
+Behaviour: an idempotent producer gets a fresh id with epoch 0, from the broker's block. A transactional one gets the id
+of its transactional id with a new epoch: every producer before it is fenced, and what they left open is aborted first
+(CONCURRENT_TRANSACTIONS: come again).
 
 Versions: 2 flexible; 3 a producer may name its id and epoch to have the epoch bumped (KIP-360): an idempotent one gets
-a new id instead, as Kafka does; 4 PRODUCER_FENCED; 5 TRANSACTION_ABORTABLE.
+a new id instead, as Kafka does; 4 PRODUCER_FENCED instead of INVALID_PRODUCER_EPOCH; 5 TRANSACTION_ABORTABLE.
 
-Not done: a transactional id. It is refused with INVALID_REQUEST, which no client tries again: COORDINATOR_NOT_AVAILABLE
-would let init_transactions() wait for something that this broker does not have. Version 6 (two-phase commit) is not
-stable yet.
+Not done: version 6, two-phase commit (KIP-939), which is not stable yet.
 """
 
 from __future__ import annotations
@@ -16,17 +16,31 @@ from odradek.common.errors import ApiError, ErrorCode
 from odradek.protocol.messages.init_producer_id_request import InitProducerIdRequest
 from odradek.protocol.messages.init_producer_id_response import InitProducerIdResponse
 from odradek.server.context import RequestContext
+from odradek.server.handlers.shared import fenced_code
+
+FIRST_FENCED_VERSION = 4
 
 
 async def handle(context: RequestContext, request: InitProducerIdRequest) -> InitProducerIdResponse:
-    """A producer id that nobody had before."""
-    if request.transactional_id is not None:
-        code = ErrorCode.INVALID_REQUEST
-        return InitProducerIdResponse(error_code=code, producer_id=-1, producer_epoch=-1)
-    if (request.producer_id == -1) != (request.producer_epoch == -1):
-        return InitProducerIdResponse(error_code=ErrorCode.INVALID_REQUEST, producer_id=-1, producer_epoch=-1)
+    """A producer id and an epoch that nobody else has."""
     try:
-        producer_id = await context.broker.producer_ids.next_id()
+        producer_id, epoch = await _identity(context, request)
     except ApiError as error:
-        return InitProducerIdResponse(error_code=error.code, producer_id=-1, producer_epoch=-1)
-    return InitProducerIdResponse(producer_id=producer_id, producer_epoch=0)
+        code = fenced_code(error.code, context.api_version, FIRST_FENCED_VERSION)
+        return InitProducerIdResponse(error_code=code, producer_id=-1, producer_epoch=-1)
+    return InitProducerIdResponse(producer_id=producer_id, producer_epoch=epoch)
+
+
+async def _identity(context: RequestContext, request: InitProducerIdRequest) -> tuple[int, int]:
+    transactional_id = request.transactional_id
+    if (request.producer_id == -1) != (request.producer_epoch == -1):
+        raise ApiError(ErrorCode.INVALID_REQUEST, "a producer id and its epoch go together")
+    if transactional_id is None:
+        return await context.broker.producer_ids.next_id(), 0
+    if not transactional_id:
+        raise ApiError(ErrorCode.INVALID_REQUEST, "the transactional id must not be empty")
+    expected = None if request.producer_id == -1 else (request.producer_id, request.producer_epoch)
+    identity: tuple[int, int] = await context.broker.transactions.init_producer_id(
+        transactional_id, request.transaction_timeout_ms, expected, connection=context.connection.number
+    )
+    return identity

@@ -11,17 +11,19 @@ Versions: 3 format v2 only; 7 zstd (KIP-110); 8 record errors (KIP-467); 9 flexi
 NOT_LEADER_OR_FOLLOWER (KIP-951); 12 partitions join a transaction by this request (KIP-890); 13 topic ids (KIP-516).
 0-2 are offered and then refused: librdkafka before 2.15 takes their absence for missing compression (KAFKA-18659).
 
-Not done: transactions (a transactional batch gets INVALID_TXN_STATE: no transaction was begun).
+Transactions: the first batch of a transaction in a partition is written once the transaction's coordinator has said
+that the partition is part of it; from version 12 on the question makes it so. Until then the connection waits.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine, Mapping
 from typing import TYPE_CHECKING, Any
 
 from odradek.common.errors import ApiError, ErrorCode, OdradekError, StorageError
 from odradek.common.log_lines import get_logger
+from odradek.log.producer_state import NOT_REQUIRED, Verification
 from odradek.protocol.messages.produce_request import ProduceRequest
 from odradek.protocol.messages.produce_response import (
     BatchIndexAndErrorMessage,
@@ -35,6 +37,7 @@ from odradek.record.batch import HEADER_BYTES, BatchHeader
 from odradek.record.recompression import recompress
 from odradek.record.validation import InvalidRecordsError, is_long_walk, validate_produced
 from odradek.server.handlers.shared import ADMIN_CLIENT_ID, INTERNAL_TOPICS, leader_hint
+from odradek.server.verification import RETRIABLE
 
 if TYPE_CHECKING:
     from odradek.metadata.image import MetadataImage
@@ -42,18 +45,37 @@ if TYPE_CHECKING:
     from odradek.server.context import RequestContext
 
 _log = get_logger("server.produce")
+# What a transactional batch is appended under, or why it may not be.
+Check = Verification | ApiError | None
+Verified = Mapping[tuple[str, int], Check]
+_NAMELESS = ApiError(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, "a transaction needs a transactional id")
+_FIRST_ABORTABLE = 11
+_FIRST_ADDING = 12
 _FIRST_WITH_TOPIC_IDS = 13
 Waiting = tuple[PartitionProduceResponse, "Partition", "asyncio.Future[None]"]
 Refuse = Callable[[PartitionProduceResponse, ApiError | StorageError], None]
 
 
-def handle(context: RequestContext, request: ProduceRequest) -> ProduceResponse | asyncio.Future[Any] | None:
+def handle(
+    context: RequestContext, request: ProduceRequest
+) -> ProduceResponse | asyncio.Future[Any] | Coroutine[Any, Any, Any] | None:
     """Append everything now; return the response, None for acks=0, or a future where replicas are waited for."""
+    if request.transactional_id is not None:
+        unverified = _unverified(context, request)
+        if unverified:
+            return _verify_and_append(context, request, unverified)
+    return _append_all(context, request, {})
+
+
+def _append_all(
+    context: RequestContext, request: ProduceRequest, verified: Verified
+) -> ProduceResponse | asyncio.Future[Any] | None:
     acks = request.acks
     response = ProduceResponse()
     waiting: list[Waiting] = []
     image = context.broker.image
     failed = False
+    unless_verified = _NAMELESS if request.transactional_id is None else None
     for topic in request.topic_data:
         name = topic.name
         unknown = ErrorCode.NONE
@@ -74,7 +96,8 @@ def handle(context: RequestContext, request: ProduceRequest) -> ProduceResponse 
                     raise ApiError(unknown)
                 _check_request(context, request, name)
                 partition = context.broker.replicas.find(name, wanted.index, image)
-                _append(context, partition, wanted.records, answer, acks, waiting, refuse)
+                check = verified.get((name, wanted.index), unless_verified)
+                _append(context, partition, wanted.records, answer, acks, waiting, refuse, check)
             except (ApiError, StorageError) as error:
                 failed = True
                 refuse(answer, error)
@@ -93,8 +116,6 @@ def handle(context: RequestContext, request: ProduceRequest) -> ProduceResponse 
 def _check_request(context: RequestContext, request: ProduceRequest, name: str) -> None:
     if request.acks not in (-1, 0, 1):
         raise ApiError(ErrorCode.INVALID_REQUIRED_ACKS, f"acks={request.acks} must be -1, 0 or 1")
-    if request.transactional_id is not None:
-        raise ApiError(ErrorCode.INVALID_TXN_STATE, "this broker has no transactions yet")
     if name in INTERNAL_TOPICS and context.client_id != ADMIN_CLIENT_ID:
         raise ApiError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"{name} is internal: clients may not write to it")
 
@@ -107,6 +128,7 @@ def _append(
     acks: int,
     waiting: list[Waiting],
     refuse: Refuse,
+    check: Check,
 ) -> None:
     """Check and append one batch, now or, where it must be prepared off the loop first, when its turn comes."""
     if records is None or not len(records):
@@ -127,11 +149,13 @@ def _append(
         if acks:
             waiting.append((answer, partition, ended))
         lines.run(
-            partition, prepare, lambda *prepared: _in_turn(context, partition, prepared, answer, acks, ended, refuse)
+            partition,
+            prepare,
+            lambda *prepared: _in_turn(context, partition, prepared, answer, acks, ended, refuse, check),
         )
         return
     header = validate_produced(records, rules, now_ms=now_ms, api_version=version)
-    wait = _write(context, partition, records, header, answer, acks)
+    wait = _write(context, partition, records, header, answer, acks, check)
     if wait is not None:
         waiting.append((answer, partition, wait))
 
@@ -148,12 +172,17 @@ def _write(
     header: BatchHeader,
     answer: PartitionProduceResponse,
     acks: int,
+    check: Check,
 ) -> asyncio.Future[None] | None:
     """Append a checked batch; returns what its acknowledgement waits for."""
-    if header.attributes & 0x10:
-        raise ApiError(ErrorCode.INVALID_TXN_STATE, "this broker has no transactions yet")
+    if isinstance(check, ApiError):
+        if header.attributes & 0x10:
+            if check.code is ErrorCode.NOT_ENOUGH_REPLICAS:
+                partition.log.producers.refused((header,))
+            raise ApiError(check.code, check.message)
+        check = None
     now_ms = context.broker.clock.now_ms()
-    info = partition.append_as_leader((records,), (header,), required_acks=acks, now_ms=now_ms)
+    info = partition.append_as_leader((records,), (header,), required_acks=acks, now_ms=now_ms, verification=check)
     context.broker.metrics.produced(len(records), header.record_count)
     answer.base_offset = info.base_offset
     answer.log_append_time_ms = info.log_append_time_ms
@@ -172,6 +201,7 @@ def _in_turn(
     acks: int,
     ended: asyncio.Future[None],
     refuse: Refuse,
+    check: Check,
 ) -> None:
     """A prepared batch's turn: `ended` ends when it is acknowledged or refused."""
     batch, failure = prepared
@@ -180,7 +210,7 @@ def _in_turn(
         if failure is not None:
             raise failure
         assert batch is not None
-        wait = _write(context, partition, *batch, answer, acks)
+        wait = _write(context, partition, *batch, answer, acks, check)
     except (ApiError, StorageError) as error:
         refuse(answer, error)
         if not acks:
@@ -201,6 +231,63 @@ def _in_turn(
 
 def _lose_connection(context: RequestContext) -> None:
     context.connection.close_because("a record sent with acks=0 was refused")
+
+
+# -- transactions ---------------------------------------------------------------------------------------------------
+
+
+def _unverified(context: RequestContext, request: ProduceRequest) -> list[tuple[Partition, BatchHeader]]:
+    """The partitions whose log knows of no open transaction that the batch belongs to, with the batches' headers."""
+    found = []
+    image, by_id = context.broker.image, context.api_version >= _FIRST_WITH_TOPIC_IDS
+    for topic in request.topic_data:
+        known = image.topics_by_id.get(topic.topic_id) if by_id else image.topic(topic.name)
+        for wanted in topic.partition_data if known is not None else ():
+            partition = context.broker.replicas.partition(known.name, wanted.index) if known is not None else None
+            records = wanted.records
+            if partition is None or not isinstance(records, bytes | bytearray | memoryview):
+                continue
+            if not partition.is_leader or len(records) < HEADER_BYTES:
+                continue
+            header = BatchHeader.read(records)
+            is_open = partition.log.producers.has_open_transaction(header.producer_id, header.producer_epoch)
+            if header.is_transactional and not is_open:
+                found.append((partition, header))
+    return found
+
+
+async def _verify_and_append(
+    context: RequestContext, request: ProduceRequest, unverified: list[tuple[Partition, BatchHeader]]
+) -> ProduceResponse | None:
+    """Ask the coordinator, then append as ever. A marker that comes meanwhile makes the answer worthless."""
+    verifier, version = context.broker.verifier, context.api_version
+    add = version >= _FIRST_ADDING
+    verified: dict[tuple[str, int], Verification | ApiError] = {}
+    asked: dict[tuple[int, int], list[tuple[str, int]]] = {}
+    for partition, header in unverified:
+        key = (partition.topic, partition.partition_id)
+        if not add and not verifier.config.enable:
+            verified[key] = NOT_REQUIRED
+            continue
+        verified[key] = partition.log.producers.begin_verification(header.producer_id)
+        asked.setdefault((header.producer_id, header.producer_epoch), []).append(key)
+    for (producer_id, epoch), keys in asked.items():
+        codes = await verifier.ask(request.transactional_id or "", producer_id, epoch, keys, add=add)
+        for key, code in codes.items():
+            if code:
+                verified[key] = _verification_error(code, version)
+    outcome = _append_all(context, request, verified)
+    return await outcome if isinstance(outcome, asyncio.Future) else outcome
+
+
+def _verification_error(code: ErrorCode, version: int) -> ApiError:
+    """What a producer's client of that version acts on rightly."""
+    if code in RETRIABLE:
+        # Clients of all ages send the batch again after this one, and need not ask for the partition's leader.
+        return ApiError(ErrorCode.NOT_ENOUGH_REPLICAS, f"the transaction could not be verified: {code.name}")
+    if code is ErrorCode.TRANSACTION_ABORTABLE and version < _FIRST_ABORTABLE:
+        code = ErrorCode.INVALID_TXN_STATE
+    return ApiError(code, "the partition is not part of an open transaction of this producer")
 
 
 def _refuse(

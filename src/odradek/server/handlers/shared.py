@@ -66,3 +66,10 @@ def code_of(error: BaseException) -> tuple[ErrorCode, str | None]:
     if isinstance(error, ApiError):
         return error.code, error.message or None
     raise error
+
+
+def fenced_code(code: ErrorCode, api_version: int, first_version: int) -> ErrorCode:
+    """What a version says of a fenced producer: PRODUCER_FENCED is known from `first_version` on (KIP-588)."""
+    if code is ErrorCode.PRODUCER_FENCED and api_version < first_version:
+        return ErrorCode.INVALID_PRODUCER_EPOCH
+    return code

@@ -1,0 +1,106 @@
+"""AddPartitionsToTxn: key 24, versions 0-5.
+
+Behaviour: makes partitions part of a producer's transaction, all of them or none. From version 4 on it is what brokers
+send: several transactions at once, each to be added to or only verified (KIP-890).
+
+Versions: 2 PRODUCER_FENCED instead of INVALID_PRODUCER_EPOCH; 3 flexible; 4 batched; 5 TRANSACTION_ABORTABLE, where
+before INVALID_TXN_STATE says that a partition is not part of the transaction.
+"""
+
+from __future__ import annotations
+
+from odradek.common.errors import ApiError, ErrorCode
+from odradek.coordinator.transaction.machine import BUMPS_EPOCH, Request
+from odradek.coordinator.transaction.metadata import TopicPartition
+from odradek.protocol.messages.add_partitions_to_txn_request import (
+    AddPartitionsToTxnRequest,
+    AddPartitionsToTxnTopic,
+    AddPartitionsToTxnTransaction,
+)
+from odradek.protocol.messages.add_partitions_to_txn_response import (
+    AddPartitionsToTxnPartitionResult,
+    AddPartitionsToTxnResponse,
+    AddPartitionsToTxnResult,
+    AddPartitionsToTxnTopicResult,
+)
+from odradek.server.context import RequestContext
+from odradek.server.handlers.shared import METADATA_TOPIC, fenced_code
+from odradek.server.verification import Codes, add_or_verify
+
+FIRST_FENCED_VERSION = 2
+BATCH_VERSION = 4
+ABORTABLE_VERSION = 5
+
+
+async def handle(context: RequestContext, request: AddPartitionsToTxnRequest) -> AddPartitionsToTxnResponse:
+    """Add for one producer, or add and verify for each of many."""
+    if context.api_version < BATCH_VERSION:
+        asked = AddPartitionsToTxnTransaction(
+            transactional_id=request.v3_and_below_transactional_id,
+            producer_id=request.v3_and_below_producer_id,
+            producer_epoch=request.v3_and_below_producer_epoch,
+            topics=request.v3_and_below_topics,
+        )
+        codes = await _answer(context, asked)
+        return AddPartitionsToTxnResponse(results_by_topic_v3_and_below=_results(asked.topics, codes))
+    response = AddPartitionsToTxnResponse()
+    for transaction in request.transactions:
+        codes = await _answer(context, transaction)
+        response.results_by_transaction.append(
+            AddPartitionsToTxnResult(
+                transactional_id=transaction.transactional_id, topic_results=_results(transaction.topics, codes)
+            )
+        )
+    return response
+
+
+async def _answer(context: RequestContext, asked: AddPartitionsToTxnTransaction) -> Codes:
+    image = context.broker.image
+    partitions: list[TopicPartition] = [(topic.name, number) for topic in asked.topics for number in topic.partitions]
+    unknown = [
+        (topic, number)
+        for topic, number in partitions
+        if topic == METADATA_TOPIC or image.partition(topic, number) is None
+    ]
+    if unknown:
+        codes = dict.fromkeys(partitions, ErrorCode.OPERATION_NOT_ATTEMPTED)
+        codes.update(dict.fromkeys(unknown, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION))
+        return codes
+    batched = context.api_version >= BATCH_VERSION
+    try:
+        if not asked.transactional_id:
+            raise ApiError(ErrorCode.INVALID_REQUEST, "the transactional id must not be empty")
+        request = Request(
+            asked.transactional_id,
+            asked.producer_id,
+            asked.producer_epoch,
+            BUMPS_EPOCH if batched else 0,
+            connection=None if batched else context.connection.number,
+        )
+        codes = await add_or_verify(
+            context.broker.transactions, request, partitions, verify_only=batched and asked.verify_only
+        )
+    except ApiError as error:
+        codes = dict.fromkeys(partitions, error.code)
+    return {key: _code(code, context.api_version) for key, code in codes.items()}
+
+
+def _code(code: ErrorCode, api_version: int) -> ErrorCode:
+    if code is ErrorCode.TRANSACTION_ABORTABLE and api_version < ABORTABLE_VERSION:
+        return ErrorCode.INVALID_TXN_STATE
+    return fenced_code(code, api_version, FIRST_FENCED_VERSION)
+
+
+def _results(topics: list[AddPartitionsToTxnTopic], codes: Codes) -> list[AddPartitionsToTxnTopicResult]:
+    return [
+        AddPartitionsToTxnTopicResult(
+            name=topic.name,
+            results_by_partition=[
+                AddPartitionsToTxnPartitionResult(
+                    partition_index=number, partition_error_code=codes[topic.name, number]
+                )
+                for number in topic.partitions
+            ],
+        )
+        for topic in topics
+    ]

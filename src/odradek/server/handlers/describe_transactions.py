@@ -1,0 +1,19 @@
+"""DescribeTransactions: key 65, version 0. State, producer, age and partitions of transactional ids (KIP-664)."""
+
+from __future__ import annotations
+
+from odradek.common.errors import ErrorCode
+from odradek.protocol.messages.describe_transactions_request import DescribeTransactionsRequest
+from odradek.protocol.messages.describe_transactions_response import DescribeTransactionsResponse, TransactionState
+from odradek.server.context import RequestContext
+
+
+async def handle(context: RequestContext, request: DescribeTransactionsRequest) -> DescribeTransactionsResponse:
+    """Each id once, in the order asked for."""
+    response = DescribeTransactionsResponse()
+    for transactional_id in dict.fromkeys(request.transactional_ids):
+        if not transactional_id:
+            response.transaction_states.append(TransactionState(error_code=ErrorCode.INVALID_REQUEST))
+            continue
+        response.transaction_states.append(await context.broker.transactions.describe(transactional_id))
+    return response

@@ -1,0 +1,39 @@
+"""EndTxn: key 26, versions 0-5.
+
+Behaviour: commits or aborts a producer's transaction; answered when the decision is committed, while the markers are on
+their way to the partitions. The same request again gets the same answer.
+
+Versions: 2 PRODUCER_FENCED instead of INVALID_PRODUCER_EPOCH; 3 flexible; 4 TRANSACTION_ABORTABLE; 5 the epoch is
+bumped by every end, and the answer says under which producer id and epoch to go on (KIP-890).
+"""
+
+from __future__ import annotations
+
+from odradek.common.errors import ApiError, ErrorCode
+from odradek.coordinator.transaction.machine import BUMPS_EPOCH, Request
+from odradek.protocol.messages.end_txn_request import EndTxnRequest
+from odradek.protocol.messages.end_txn_response import EndTxnResponse
+from odradek.server.context import RequestContext
+from odradek.server.handlers.shared import fenced_code
+
+FIRST_FENCED_VERSION = 2
+BUMPING_VERSION = 5
+
+
+async def handle(context: RequestContext, asked: EndTxnRequest) -> EndTxnResponse:
+    """Decide the end of the transaction."""
+    bumps = context.api_version >= BUMPING_VERSION
+    try:
+        if not asked.transactional_id:
+            raise ApiError(ErrorCode.INVALID_REQUEST, "the transactional id must not be empty")
+        request = Request(
+            asked.transactional_id,
+            asked.producer_id,
+            asked.producer_epoch,
+            BUMPS_EPOCH if bumps else 0,
+            connection=None if bumps else context.connection.number,
+        )
+        producer_id, epoch = await context.broker.transactions.end(request, commit=asked.committed)
+    except ApiError as error:
+        return EndTxnResponse(error_code=fenced_code(error.code, context.api_version, FIRST_FENCED_VERSION))
+    return EndTxnResponse(producer_id=producer_id, producer_epoch=epoch) if bumps else EndTxnResponse()

@@ -1,0 +1,28 @@
+"""ListTransactions: key 66, versions 0-1.
+
+Behaviour: the transactional ids whose coordinator this broker is, by state, producer and age (KIP-664).
+
+Versions: 1 a filter by how long the transaction is open (KIP-994).
+
+Not done: version 2, a pattern of transactional ids (KIP-1152): it needs regular expressions that run in linear time.
+"""
+
+from __future__ import annotations
+
+from odradek.common.errors import ApiError
+from odradek.coordinator.transaction.state import BY_LABEL
+from odradek.protocol.messages.list_transactions_request import ListTransactionsRequest
+from odradek.protocol.messages.list_transactions_response import ListTransactionsResponse
+from odradek.server.context import RequestContext
+
+
+async def handle(context: RequestContext, request: ListTransactionsRequest) -> ListTransactionsResponse:
+    """The ids that pass all filters; states that do not exist are named, and match nothing."""
+    try:
+        found = await context.broker.transactions.list_transactions(
+            request.state_filters, request.producer_id_filters, request.duration_filter
+        )
+    except ApiError as error:
+        return ListTransactionsResponse(error_code=error.code)
+    unknown = [state for state in request.state_filters if state not in BY_LABEL]
+    return ListTransactionsResponse(unknown_state_filters=unknown, transaction_states=found)

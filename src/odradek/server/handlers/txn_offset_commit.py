@@ -1,0 +1,98 @@
+"""TxnOffsetCommit: key 28, versions 0-5.
+
+Behaviour: offsets that take effect with the producer's transaction: they lie in __consumer_offsets at once, and count
+when its marker says so. Topics and partitions that do not exist are refused one by one.
+
+Versions: 2 leader epoch (KIP-320); 3 flexible, member and generation (KIP-447); 4 TRANSACTION_ABORTABLE; 5 the group's
+partition joins the transaction by this request (KIP-890). Version 6, topics by id, is not stable yet.
+"""
+
+from __future__ import annotations
+
+from odradek.common.errors import ApiError, ErrorCode
+from odradek.coordinator.group.records import OFFSETS_TOPIC
+from odradek.metadata.image import MetadataImage
+from odradek.protocol.messages.txn_offset_commit_request import TxnOffsetCommitRequest, TxnOffsetCommitRequestTopic
+from odradek.protocol.messages.txn_offset_commit_response import (
+    TxnOffsetCommitResponse,
+    TxnOffsetCommitResponsePartition,
+    TxnOffsetCommitResponseTopic,
+)
+from odradek.server.context import RequestContext
+from odradek.server.verification import RETRIABLE
+
+ABORTABLE_VERSION = 4
+ADDING_VERSION = 5
+
+
+async def handle(context: RequestContext, request: TxnOffsetCommitRequest) -> TxnOffsetCommitResponse:
+    """Commit what exists, and merge the answers in the order of the request."""
+    image = context.broker.image
+    codes: dict[tuple[str, int], int] = {}
+    asked = request.topics
+    existing = [_existing(image, topic, codes) for topic in asked]
+    request.topics = [topic for topic in existing if topic.partitions]
+    if request.topics:
+        try:
+            committed = await _commit(context, request)
+            for answer in committed.topics:
+                codes.update({(answer.name, each.partition_index): each.error_code for each in answer.partitions})
+        except ApiError as error:
+            code = _code(error.code, context.api_version)
+            for topic in request.topics:
+                codes.update({(topic.name, each.partition_index): code for each in topic.partitions})
+    return TxnOffsetCommitResponse(
+        topics=[
+            TxnOffsetCommitResponseTopic(
+                name=topic.name,
+                partitions=[
+                    TxnOffsetCommitResponsePartition(
+                        partition_index=each.partition_index, error_code=codes[topic.name, each.partition_index]
+                    )
+                    for each in topic.partitions
+                ],
+            )
+            for topic in asked
+        ]
+    )
+
+
+def _existing(
+    image: MetadataImage, asked: TxnOffsetCommitRequestTopic, codes: dict[tuple[str, int], int]
+) -> TxnOffsetCommitRequestTopic:
+    topic = image.topic(asked.name)
+    found = TxnOffsetCommitRequestTopic(name=asked.name)
+    for each in asked.partitions:
+        if topic is not None and each.partition_index in topic.partitions:
+            found.topic_id = topic.topic_id
+            found.partitions.append(each)
+        else:
+            codes[asked.name, each.partition_index] = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    return found
+
+
+async def _commit(context: RequestContext, request: TxnOffsetCommitRequest) -> TxnOffsetCommitResponse:
+    verifier = context.broker.verifier
+    add = context.api_version >= ADDING_VERSION
+
+    async def verify(partition_id: int) -> ErrorCode:
+        key = (OFFSETS_TOPIC, partition_id)
+        codes = await verifier.ask(
+            request.transactional_id, request.producer_id, request.producer_epoch, [key], add=add
+        )
+        return codes[key]
+
+    needed = add or verifier.config.enable
+    committed: TxnOffsetCommitResponse = await context.broker.coordinator.txn_offset_commit(
+        request, verify if needed else None
+    )
+    return committed
+
+
+def _code(code: ErrorCode, api_version: int) -> ErrorCode:
+    if code is ErrorCode.TRANSACTION_ABORTABLE and api_version < ABORTABLE_VERSION:
+        return ErrorCode.INVALID_TXN_STATE
+    if code in RETRIABLE and code not in (ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_NOT_AVAILABLE):
+        # Clients of all ages ask again after this one, and need not look for the group's coordinator.
+        return ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+    return code

@@ -1,0 +1,95 @@
+"""Transaction markers into the partitions that this broker leads: once into each, however often they are sent.
+
+A marker that is in a partition already is not written again, but it is answered only when what is there is committed.
+Markers of __consumer_offsets go through the group coordinator, which alone writes to that topic.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+from odradek.common.errors import ApiError, ErrorCode, StorageError
+from odradek.common.log_lines import get_logger
+from odradek.common.ports import Clock
+from odradek.coordinator.group.records import OFFSETS_TOPIC, TransactionEndRecord
+from odradek.coordinator.group.service import GroupCoordinator
+from odradek.metadata.image import MetadataImage
+from odradek.protocol.messages.write_txn_markers_request import WritableTxnMarker, WriteTxnMarkersRequest
+from odradek.protocol.messages.write_txn_markers_response import (
+    WritableTxnMarkerPartitionResult,
+    WritableTxnMarkerResult,
+    WritableTxnMarkerTopicResult,
+    WriteTxnMarkersResponse,
+)
+from odradek.record.batch import BatchHeader
+from odradek.record.control import transaction_marker
+from odradek.replica.manager import ReplicaManager
+
+_log = get_logger("server.markers")
+ALL_IN_SYNC = -1
+
+
+class MarkerWriter:
+    """Writes the markers of one WriteTxnMarkers request."""
+
+    def __init__(
+        self, replicas: ReplicaManager, groups: GroupCoordinator, clock: Clock, image: Callable[[], MetadataImage]
+    ) -> None:
+        self._replicas = replicas
+        self._groups = groups
+        self._clock = clock
+        self._image = image
+
+    async def write(self, request: WriteTxnMarkersRequest) -> WriteTxnMarkersResponse:
+        """Write what is not there yet; returns when all of it is committed, an error for each partition of its own."""
+        response = WriteTxnMarkersResponse()
+        waits = []
+        for marker in request.markers:
+            result = WritableTxnMarkerResult(producer_id=marker.producer_id)
+            response.markers.append(result)
+            for topic in marker.topics:
+                answers = [WritableTxnMarkerPartitionResult(partition_index=each) for each in topic.partition_indexes]
+                result.topics.append(WritableTxnMarkerTopicResult(name=topic.name, partitions=answers))
+                waits += [self._write_one(marker, topic.name, answer) for answer in answers]
+        await asyncio.gather(*waits)
+        return response
+
+    async def _write_one(self, marker: WritableTxnMarker, topic: str, answer: WritableTxnMarkerPartitionResult) -> None:
+        try:
+            if topic == OFFSETS_TOPIC:
+                await self._groups.end_transaction(answer.partition_index, _end_of(marker), marker.transaction_version)
+            else:
+                await self._append(marker, topic, answer.partition_index)
+        except ApiError as error:
+            answer.error_code = error.code
+        except StorageError as error:
+            self._replicas.storage_failed(error)
+            answer.error_code = ErrorCode.KAFKA_STORAGE_ERROR
+
+    async def _append(self, marker: WritableTxnMarker, topic: str, partition_id: int) -> None:
+        partition = self._replicas.find(topic, partition_id, self._image())
+        partition.check_leader()
+        producers = partition.log.producers
+        producers.forget_verification(marker.producer_id)
+        if producers.must_write_marker(
+            marker.producer_id, marker.producer_epoch, marker.coordinator_epoch, marker.transaction_version
+        ):
+            now_ms = self._clock.now_ms()
+            batch = transaction_marker(
+                commit=marker.transaction_result,
+                producer_id=marker.producer_id,
+                producer_epoch=marker.producer_epoch,
+                coordinator_epoch=marker.coordinator_epoch,
+                timestamp_ms=now_ms,
+            )
+            partition.append_as_leader([batch], [BatchHeader.read(batch)], required_acks=ALL_IN_SYNC, now_ms=now_ms)
+        wait = partition.wait_replicated(partition.log.log_end_offset)
+        if wait is not None:
+            await wait
+
+
+def _end_of(marker: WritableTxnMarker) -> TransactionEndRecord:
+    return TransactionEndRecord(
+        marker.producer_id, marker.transaction_result, marker.producer_epoch, marker.coordinator_epoch
+    )
