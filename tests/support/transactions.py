@@ -67,13 +67,11 @@ class TransactionalProducer(Calls):
         key = (topic, partition)
         at = self.sequences.get(key, 0) if sequence is None else sequence
         data = batch(*values, producer_id=self.producer_id, producer_epoch=self.epoch, sequence=at, transactional=True)
-        answer = self.produce(
-            topic,
-            data,
-            partition=partition,
-            version=12 if self.version == 2 else 11,
-            transactional_id=self.transactional_id,
-        )
+        version = 12 if self.version == 2 else 11
+        name = self.transactional_id
+        answer = self.produce(topic, data, partition=partition, version=version, transactional_id=name)
+        while name_of(answer.error_code) == "NOT_ENOUGH_REPLICAS":  # the transaction before is still being ended
+            answer = self.produce(topic, data, partition=partition, version=version, transactional_id=name)
         if not answer.error_code:
             self.sequences[key] = at + len(values)
         return name_of(answer.error_code)
