@@ -1,4 +1,4 @@
-"""What a broker has for transactions: their coordinator, who writes markers, and who asks other brokers' coordinators."""
+"""What a broker has for transactions: a coordinator, who writes markers, and who asks other brokers' coordinators."""
 
 from __future__ import annotations
 
