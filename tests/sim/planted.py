@@ -92,7 +92,8 @@ ONE_NODE = (
     Bug(
         "acknowledged before the append",
         "server.handlers.produce:_write",
-        "info = partition.append_as_leader((records,), (header,), required_acks=acks, now_ms=now_ms, verification=check)",
+        "info = partition.append_as_leader("
+        "(records,), (header,), required_acks=acks, now_ms=now_ms, verification=check)",
         "from odradek.log.log import AppendInfo\n"
         "end = partition.log.log_end_offset\n"
         "info = AppendInfo(end, end + header.last_offset_delta)\n"
