@@ -159,6 +159,7 @@ def move(
     yes: YesOption = False,
     bootstrap_server: BootstrapOption = DEFAULT_BOOTSTRAP,
     command_config: CommandConfigOption = None,
+    as_json: JsonOption = False,
 ) -> None:
     """Give partitions other replicas. All of a plan is checked before anything is moved."""
     wanted = dict(read_plan(plan_file)) if plan_file is not None else {}
@@ -184,11 +185,13 @@ def move(
 
     view = administer(where_to, check)
     changes = {key: replicas for key, replicas in wanted.items() if replicas != view.assignment[key]}
-    if not changes:
+    if as_json:
+        print_json(to_json(changes))
+    elif changes:
+        print_changes(view.assignment, changes)
+    else:
         typer.echo("All of it is so already.")
-        return
-    print_changes(view.assignment, changes)
-    if dry_run:
+    if dry_run or not changes:
         return
     confirm(f"Move {len(changes)} partitions?", yes)
 
@@ -201,7 +204,7 @@ def move(
         return await move_replicas(cluster, changes)
 
     refused(administer(where_to, begin))
-    typer.echo(f"{len(changes)} partitions move; `odradek partitions status` shows how far they are.")
+    note(f"{len(changes)} partitions move; `odradek partitions status` shows how far they are.")
     if wait:
         _follow(bootstrap_server, command_config, changes)
 
@@ -213,6 +216,16 @@ def confirm(question: str, yes: bool) -> None:
     if not sys.stdin.isatty():
         raise CliError(f"{question} Pass --yes to do so without being asked", code=USAGE)
     typer.confirm(question, abort=True)
+
+
+def print_results(results: Mapping[TopicPartition, ApiError | None]) -> None:
+    """One entry for each partition, with the error that it was refused with."""
+    print_json(
+        [
+            {"topic": key[0], "partition": key[1], "error": error.code.name if error else None}
+            for key, error in sorted(results.items(), key=lambda each: each[0])
+        ]
+    )
 
 
 def refused(results: Mapping[TopicPartition, ApiError | None]) -> None:
@@ -241,7 +254,7 @@ def _follow(bootstrap_server: str, command_config: Path | None, wanted: Assignme
             await asyncio.sleep(1)
 
     administer(target(bootstrap_server, command_config), work)
-    typer.echo("All have moved.")
+    note("All have moved.")
 
 
 @app.command("status")
@@ -296,6 +309,7 @@ def cancel(
     everything: Annotated[bool, typer.Option("--all", help="All that moves.")] = False,
     bootstrap_server: BootstrapOption = DEFAULT_BOOTSTRAP,
     command_config: CommandConfigOption = None,
+    as_json: JsonOption = False,
 ) -> None:
     """End moves: partitions keep the replicas that they had."""
     named = [*parse_partitions(partition), *(read_plan(plan_file) if plan_file is not None else ())]
@@ -312,8 +326,11 @@ def cancel(
         return results
 
     results = administer(target(bootstrap_server, command_config), work)
+    if as_json:
+        print_results(results)
     refused(results)
-    typer.echo(f"{len(results)} moves were called off." if results else "Nothing moves.")
+    if not as_json:
+        typer.echo(f"{len(results)} moves were called off." if results else "Nothing moves.")
 
 
 @app.command("elect")
@@ -344,12 +361,7 @@ def elect(
     needless = {key for key, error in results.items() if error and error.code.name == "ELECTION_NOT_NEEDED"}
     elected = sorted(key for key, error in results.items() if not error)
     if as_json:
-        print_json(
-            [
-                {"topic": key[0], "partition": key[1], "error": error.code.name if error else None}
-                for key, error in sorted(results.items())
-            ]
-        )
+        print_results(results)
     else:
         for topic, number in elected:
             typer.echo(f"{topic}-{number} has a new leader.")
