@@ -95,7 +95,7 @@ class RealFile:
 class RealDisk:
     """This machine's file systems."""
 
-    def __init__(self, *, workers: int = 4) -> None:
+    def __init__(self, *, workers: int = 8) -> None:
         self._executor = ThreadPoolExecutor(max_workers=workers, thread_name_prefix="odradek-disk")
 
     def open(self, path: Path, *, create: bool = False, read_only: bool = False) -> File:

@@ -8,7 +8,6 @@ blocking work, so that the owner runs it off the loop; nothing here starts a tas
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -24,13 +23,13 @@ from odradek.log.checkpoints import (
     CorruptCheckpointError,
     TopicPartition,
     read_offsets,
-    read_topic_id,
     write_offsets,
     write_topic_id,
 )
 from odradek.log.compaction.offsets import CleanedOffsets
 from odradek.log.config import LogConfig
 from odradek.log.files import FileCache
+from odradek.log.loading import FoundLog, LogLoader
 from odradek.log.log import Log
 from odradek.log.segment import no_space
 
@@ -39,9 +38,6 @@ if TYPE_CHECKING:
 
 CLEAN_SHUTDOWN = ".kafka_cleanshutdown"
 LOCK = ".lock"
-METADATA_TOPIC = "__cluster_metadata"
-_PARTITION_DIR = re.compile(r"^(?P<topic>[A-Za-z0-9._-]+)-(?P<partition>\d+)$")
-_DELETED_DIR = re.compile(r"^.+\.[0-9a-f]{32}-delete$")
 MAX_NAME_BYTES = 255
 NO_DIRECTORY = UUID(int=0)
 
@@ -122,26 +118,59 @@ class LogManager:
             except OSError as error:
                 raise StorageError(log_dir.path, f"the log directory cannot be used: {error.strerror}") from None
 
-    def load(self, overrides: Callable[[str], Mapping[str, str]] = lambda topic: {}) -> int:
-        """Load every log that lies in the directories; blocks, so run it off the loop before serving.
+    def begin_load(self, overrides: Callable[[str], Mapping[str, str]] = lambda topic: {}) -> LogLoader:
+        """Find what lies in the directories; blocks, so run it off the loop before serving.
+
+        Open all with the loader's `open_some`, then hand it to `finish_load`.
 
         Args:
             overrides: a topic's own settings by its name.
+        """
+        loader = LogLoader(
+            self.disk,
+            self.base_config,
+            overrides,
+            now_ms=self._clock.now_ms(),
+            jitter=self._random.random,
+            remove_later=self._remove_later,
+        )
+        for log_dir in self.dirs.values():
+            try:
+                self._open_dir(log_dir)
+                loader.list_dir(log_dir, self.notes)
+            except OSError as error:
+                loader.failures[log_dir.path] = str(error)
+        return loader
+
+    def finish_load(self, loader: LogLoader) -> int:
+        """Take over the logs that were opened, on the loop.
+
         Returns:
-            How many logs were loaded. `notes` has a line for each thing that was put right.
+            How many. `notes` has a line for each thing that was put right.
         Raises:
             StorageError: no directory is left that works.
         """
-        for log_dir in self.dirs.values():
-            try:
-                self._load_dir(log_dir, overrides)
-            except (OSError, StorageError) as error:
-                self.take_offline(log_dir.path, str(error))
+        for path, reason in loader.failures.items():
+            self.take_offline(path, reason)
+        self._doomed += [(self._clock.monotonic_ms(), path) for path in loader.doomed]
+        for found in loader.found.values():
+            self.notes += found.notes
+            if found.log is not None and not found.log_dir.error:
+                found.log.share_files(self.files)
+                self._take(found.log, found.topic_id)
         if all(log_dir.error for log_dir in self.dirs.values()):
             raise StorageError(next(iter(self.dirs)), "no log directory works: " + next(iter(self.dirs.values())).error)
         return len(self.logs)
 
-    def _load_dir(self, log_dir: LogDir, overrides: Callable[[str], Mapping[str, str]]) -> None:
+    def load(self, overrides: Callable[[str], Mapping[str, str]] = lambda topic: {}) -> int:
+        """All of `begin_load` to `finish_load` at once; blocks. For tools and tests."""
+        loader = self.begin_load(overrides)
+        for path in self.dirs:
+            while loader.open_some(path, self.files):
+                pass
+        return self.finish_load(loader)
+
+    def _open_dir(self, log_dir: LogDir) -> None:
         path = log_dir.path
         marker = path / CLEAN_SHUTDOWN
         log_dir.clean_shutdown = self.disk.exists(marker)
@@ -153,22 +182,6 @@ class LogManager:
         # From here on the directory changes, so a crash finds it unclean, in the middle of recovery too.
         self.disk.remove(marker)
         self.disk.sync_dir(path)
-        for name in self.disk.list_dir(path):
-            directory = path / name
-            if not self.disk.is_dir(directory):
-                continue
-            if _DELETED_DIR.match(name):
-                self._doomed.append((self._clock.monotonic_ms(), directory))
-                continue
-            match = _PARTITION_DIR.match(name)
-            if match is None or match["topic"] == METADATA_TOPIC:
-                continue
-            topic_partition = (match["topic"], int(match["partition"]))
-            if topic_partition in self.logs:
-                self.notes.append(f"{directory}: also in {self.logs[topic_partition].log_dir}; this copy is left alone")
-                continue
-            config = LogConfig.from_overrides(self.base_config, overrides(match["topic"]))
-            self._open_log(log_dir, directory, topic_partition, config)
 
     def read_clean_epochs(self) -> None:
         """Look which broker epochs stopped cleanly, before `load` takes the markers away."""
@@ -197,33 +210,12 @@ class LogManager:
             self.notes.append(f"{error}; its offsets are taken from the logs")
             return {}
 
-    def _open_log(self, log_dir: LogDir, directory: Path, topic_partition: TopicPartition, config: LogConfig) -> Log:
-        try:
-            topic_id = read_topic_id(self.disk, directory)
-        except CorruptCheckpointError as error:
-            self.notes.append(f"{error}; the metadata log tells it")
-            topic_id = None
-        log = Log.open(
-            self.files,
-            directory,
-            topic_partition,
-            config,
-            now_ms=self._clock.now_ms(),
-            clean_shutdown=log_dir.clean_shutdown,
-            recovery_point=log_dir.checkpointed_recovery.get(topic_partition, 0),
-            log_start_offset=log_dir.checkpointed_start.get(topic_partition, 0),
-            jitter=self._random.random(),
-            remove_later=self._remove_later,
-            notes=self.notes,
-        )
-        log.update_high_watermark(log_dir.checkpointed_watermark.get(topic_partition, 0))
-        # A crash may have come between making the directory and the first flush.
-        log.is_new = not log_dir.clean_shutdown
+    def _take(self, log: Log, topic_id: UUID | None) -> None:
+        key = log.topic_partition
         self._cleaned.restore(log)
-        log.on_cleaned_cut = lambda: self._cleaned.forget(topic_partition, log.log_dir, self.logs.values())
-        self.logs[topic_partition] = log
-        self.topic_ids[topic_partition] = topic_id
-        return log
+        log.on_cleaned_cut = lambda: self._cleaned.forget(key, log.log_dir, self.logs.values())
+        self.logs[key] = log
+        self.topic_ids[key] = topic_id
 
     # -- logs ---------------------------------------------------------------------------------------------------
 
@@ -281,8 +273,10 @@ class LogManager:
         try:
             self.disk.make_dirs(directory)
             write_topic_id(self.disk, directory, topic_id)
-            fresh = LogDir(chosen, clean_shutdown=True)
-            log = self._open_log(fresh, directory, (topic, partition_id), config)
+            found = FoundLog(
+                LogDir(chosen, clean_shutdown=True), directory, (topic, partition_id), config, self._random.random()
+            )
+            log = found.open(self.disk, self.files, self._clock.now_ms(), self._remove_later)
         except (OSError, StorageError) as error:
             cause = error if isinstance(error, OSError) else error.__cause__
             if isinstance(cause, OSError) and is_disk_full(cause):
@@ -292,7 +286,8 @@ class LogManager:
                 raise
             raise StorageError(chosen, f"{directory}: {error}") from error
         log.is_new = True
-        self.topic_ids[topic, partition_id] = topic_id
+        self.notes += found.notes
+        self._take(log, topic_id)
         return log
 
     def _adopt(self, log: Log, topic_id: UUID, overrides: Mapping[str, str]) -> Log:

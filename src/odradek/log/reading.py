@@ -47,6 +47,12 @@ class ReadableLog:
         self.log_start_offset = loaded.log_start_offset
         self.log_end_offset = loaded.log_end_offset
 
+    def share_files(self, files: FileCache) -> None:
+        """Open files of these from now on: a log that another thread opened comes to the loop."""
+        self._files = files
+        for segment in self._segments:
+            segment.share_files(files)
+
     @property
     def log_dir(self) -> Path:
         return self.directory.parent

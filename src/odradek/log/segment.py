@@ -147,6 +147,12 @@ class Segment:
         if self.is_sealed:
             self._files.keep_indexes(self.path, self._unload_indexes)
 
+    def share_files(self, files: FileCache) -> None:
+        """Open files of these from now on."""
+        self._files = files
+        if self._indexes_loaded:
+            self._loaded()
+
     def _unload_indexes(self) -> None:
         """Let the indexes go, as they are in their files; raises OSError."""
         if not (self._indexes_loaded and self.is_sealed):

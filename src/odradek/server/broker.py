@@ -36,6 +36,7 @@ from odradek.coordinator.transaction.records import TRANSACTION_RECORDS
 from odradek.log.compaction.cleaner import Cleaner
 from odradek.log.compaction.config import CleanerConfig
 from odradek.log.config import LogConfig
+from odradek.log.loading import RecoveryConfig
 from odradek.log.manager import LogManager
 from odradek.log.producer_state import ProducerState
 from odradek.metadata.delta import MetadataDelta
@@ -68,6 +69,7 @@ from odradek.server.handlers import HANDLERS
 from odradek.server.handlers.describe_configs import dynamic_layers
 from odradek.server.listeners import ConnectionConfig, Connections, check_served, listener_specs
 from odradek.server.liveness import BrokerLiveness
+from odradek.server.log_loading import load_logs
 from odradek.server.membership import Membership, MembershipConfig
 from odradek.server.metrics_page import MetricsConnection, node_families
 from odradek.server.options import CONFIG_CLASSES
@@ -358,11 +360,7 @@ class Broker:
         manager = self.log_manager
         # The base settings may have been changed at run time; logs are loaded under what counts now.
         manager.base_config = self._current_settings(image).build(LogConfig)
-        count = await self._disk.off_loop(lambda: manager.load(lambda topic: image.topic_config(topic)))
-        for line in manager.notes:
-            _log.warning("log recovery", note=line)
-        manager.notes.clear()
-        _log.debug("logs loaded", count=count)
+        await load_logs(self._disk, manager, self.settings.build(RecoveryConfig), image.topic_config)
 
     def _remove_strays(self) -> None:
         """What lies here of topics that were deleted while this broker was away. Nothing goes that cannot be told."""

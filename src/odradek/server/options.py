@@ -9,6 +9,7 @@ from odradek.coordinator.group.config import GroupConfig
 from odradek.coordinator.transaction.config import TransactionConfig
 from odradek.log.compaction.config import CleanerConfig
 from odradek.log.config import LogConfig
+from odradek.log.loading import RecoveryConfig
 from odradek.raft.config import RaftConfig
 from odradek.replica.config import FetcherConfig, ReplicaConfig
 from odradek.server.controller_gateway import ChannelConfig
@@ -33,6 +34,7 @@ CONFIG_CLASSES: tuple[type, ...] = (
     LogConfig,
     MembershipConfig,
     RaftConfig,
+    RecoveryConfig,
     ReplicaConfig,
     TransactionConfig,
     UpkeepConfig,

@@ -1,0 +1,167 @@
+"""Loading all logs of a broker at its start, several at once.
+
+First every directory is listed and its checkpoints are read; then its logs are opened, and recovered where the last
+stop was not clean, in steps that several threads take from one list; last, on the loop, what was opened is handed over.
+Threads share nothing but that list: each has open files of its own.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import deque
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+from uuid import UUID
+
+from odradek.common.config import config, option
+from odradek.common.errors import StorageError
+from odradek.common.ports import Disk
+from odradek.log.checkpoints import CorruptCheckpointError, TopicPartition, read_topic_id
+from odradek.log.config import LogConfig
+from odradek.log.files import FileCache
+from odradek.log.log import Log, RemoveLater
+
+if TYPE_CHECKING:
+    from odradek.log.manager import LogDir
+
+METADATA_TOPIC = "__cluster_metadata"
+PARTITION_DIR = re.compile(r"^(?P<topic>[A-Za-z0-9._-]+)-(?P<partition>\d+)$")
+DELETED_DIR = re.compile(r"^.+\.[0-9a-f]{32}-delete$")
+FILES_PER_THREAD = 8
+# Handing work to a thread takes about as long as opening one empty log.
+LOGS_PER_STEP = 8
+
+
+@config
+class RecoveryConfig:
+    """How a start goes about its logs."""
+
+    threads_per_dir: int = option(
+        "num.recovery.threads.per.data.dir",
+        default=2,
+        unit="count",
+        doc="How many threads open, and after a crash recover, the logs of one directory.",
+    )
+
+
+@dataclass(slots=True)
+class FoundLog:
+    """A partition's directory, and what came of opening it."""
+
+    log_dir: LogDir
+    directory: Path
+    topic_partition: TopicPartition
+    config: LogConfig
+    jitter: float
+    notes: list[str] = field(default_factory=list)
+    log: Log | None = None
+    topic_id: UUID | None = None
+
+    def open(self, disk: Disk, files: FileCache, now_ms: int, remove_later: RemoveLater) -> Log:
+        """Load it, and recover it where its directory was not closed in good order; blocks. Raises StorageError."""
+        log_dir, key = self.log_dir, self.topic_partition
+        try:
+            self.topic_id = read_topic_id(disk, self.directory)
+        except CorruptCheckpointError as error:
+            self.notes.append(f"{error}; the metadata log tells it")
+        except OSError as error:
+            raise StorageError(log_dir.path, f"{self.directory}: {error}") from error
+        self.log = Log.open(
+            files,
+            self.directory,
+            key,
+            self.config,
+            now_ms=now_ms,
+            clean_shutdown=log_dir.clean_shutdown,
+            recovery_point=log_dir.checkpointed_recovery.get(key, 0),
+            log_start_offset=log_dir.checkpointed_start.get(key, 0),
+            jitter=self.jitter,
+            remove_later=remove_later,
+            notes=self.notes,
+        )
+        self.log.update_high_watermark(log_dir.checkpointed_watermark.get(key, 0))
+        # A crash may have come between making the directory and the first flush.
+        self.log.is_new = not log_dir.clean_shutdown
+        return self.log
+
+
+class LogLoader:
+    """The logs of one start. `total` is how many there are, `opened` how many are done."""
+
+    def __init__(
+        self,
+        disk: Disk,
+        base_config: LogConfig,
+        overrides: Callable[[str], Mapping[str, str]],
+        *,
+        now_ms: int,
+        jitter: Callable[[], float],
+        remove_later: RemoveLater,
+    ) -> None:
+        """
+        Args:
+            overrides: a topic's own settings by its name.
+            jitter: draws each log's share of segment.jitter.ms.
+        """
+        self._disk = disk
+        self._base_config = base_config
+        self._overrides = overrides
+        self._now_ms = now_ms
+        self._jitter = jitter
+        self._remove_later = remove_later
+        self._waiting: dict[Path, deque[FoundLog]] = {}
+        self.found: dict[TopicPartition, FoundLog] = {}
+        self.doomed: list[Path] = []
+        self.failures: dict[Path, str] = {}
+        self.opened = 0
+
+    @property
+    def total(self) -> int:
+        return len(self.found)
+
+    def list_dir(self, log_dir: LogDir, notes: list[str]) -> None:
+        """Find the logs of a directory; blocks, raises OSError."""
+        waiting: deque[FoundLog] = deque()
+        for name in self._disk.list_dir(log_dir.path):
+            directory = log_dir.path / name
+            match = PARTITION_DIR.match(name)
+            is_deleted = DELETED_DIR.match(name) is not None
+            if not (match or is_deleted) or not self._disk.is_dir(directory):
+                continue
+            if is_deleted:
+                self.doomed.append(directory)
+                continue
+            assert match is not None
+            if match["topic"] == METADATA_TOPIC:
+                continue
+            key = (match["topic"], int(match["partition"]))
+            if key in self.found:
+                notes.append(f"{directory}: also in {self.found[key].log_dir.path}; this copy is left alone")
+                continue
+            config = LogConfig.from_overrides(self._base_config, self._overrides(match["topic"]))
+            waiting.append(FoundLog(log_dir, directory, key, config, self._jitter()))
+            self.found[key] = waiting[-1]
+        self._waiting[log_dir.path] = waiting
+
+    def open_some(self, log_dir: Path, files: FileCache) -> bool:
+        """Open the next few logs of a directory; blocks; several threads may do so, each with its own `files`.
+
+        Returns:
+            Whether there may be more. A directory that fails has no more.
+        """
+        waiting = self._waiting.get(log_dir, deque())
+        for _ in range(LOGS_PER_STEP):
+            try:
+                found = waiting.popleft()
+            except IndexError:
+                return False
+            try:
+                found.open(self._disk, files, self._now_ms, self._remove_later)
+            except StorageError as error:
+                self.failures[log_dir] = str(error)
+                waiting.clear()
+                return False
+            self.opened += 1
+        return True

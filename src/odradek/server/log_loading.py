@@ -1,0 +1,54 @@
+"""The start's way through all logs: several threads for each directory, and a line each second that says how far."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+from odradek.common.log_lines import get_logger
+from odradek.common.ports import Disk
+from odradek.log.files import FileCache
+from odradek.log.loading import FILES_PER_THREAD, LogLoader, RecoveryConfig
+from odradek.log.manager import LogManager
+
+PROGRESS_S = 1.0
+_log = get_logger("server.logs")
+
+
+async def load_logs(
+    disk: Disk, manager: LogManager, config: RecoveryConfig, overrides: Callable[[str], Mapping[str, str]]
+) -> int:
+    """Load all logs of a broker, off the loop; returns how many there are.
+
+    Args:
+        overrides: a topic's own settings by its name.
+    Raises:
+        StorageError: no log directory works.
+    """
+    loader = await disk.off_loop(lambda: manager.begin_load(overrides))
+    threads = [path for path in manager.dirs for _ in range(max(1, config.threads_per_dir))]
+    progress = asyncio.get_running_loop().create_task(_tell(loader))
+    try:
+        await asyncio.gather(*(_open_all(disk, loader, path) for path in threads))
+    finally:
+        progress.cancel()
+        await asyncio.gather(progress, return_exceptions=True)
+    count = manager.finish_load(loader)
+    for line in manager.notes:
+        _log.warning("log recovery", note=line)
+    manager.notes.clear()
+    _log.debug("logs loaded", count=count)
+    return count
+
+
+async def _open_all(disk: Disk, loader: LogLoader, log_dir: Path) -> None:
+    files = FileCache(disk, capacity=FILES_PER_THREAD)
+    while await disk.off_loop(lambda: loader.open_some(log_dir, files)):
+        pass
+
+
+async def _tell(loader: LogLoader) -> None:
+    while True:
+        await asyncio.sleep(PROGRESS_S)
+        _log.info(f"recovered {loader.opened:,} of {loader.total:,} logs")
