@@ -1,0 +1,122 @@
+"""Apache Kafka's tools that move replicas and leaders, against a cluster of ours."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from odradek.testing.processes import ProcessCluster
+from tests.support.apache_kafka import require_kafka, run_tool
+from tests.support.cli import odradek
+from tests.support.clients import produce_all, read_all
+
+pytestmark = [pytest.mark.interop, pytest.mark.java, pytest.mark.timeout(300)]
+
+REASSIGN = "org.apache.kafka.tools.reassign.ReassignPartitionsCommand"
+ELECT = "org.apache.kafka.tools.LeaderElectionCommand"
+CLUSTER = "org.apache.kafka.tools.ClusterTool"
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ProcessCluster]:
+    require_kafka()
+    with ProcessCluster(tmp_path_factory.mktemp("cluster"), brokers=4, racks=["a", "b"]) as running:
+        yield running
+
+
+def tool(cluster: ProcessCluster, main: str, *arguments: object) -> str:
+    return run_tool(main, ["--bootstrap-server", cluster.bootstrap_servers, *arguments]).stdout
+
+
+def partitions(cluster: ProcessCluster, topic: str) -> dict[int, dict[str, Any]]:
+    (shown,) = odradek(cluster.bootstrap_servers, "topics", "describe", "--topic", topic, "--json").json
+    return {each["partition"]: each for each in shown["partitions"]}
+
+
+def create(cluster: ProcessCluster, topic: str, assignment: str) -> None:
+    odradek(cluster.bootstrap_servers, "topics", "create", "--topic", topic, "--replica-assignment", assignment)
+
+
+def eventually(condition: Callable[[], object], what: str) -> None:
+    deadline = time.monotonic() + 60
+    while not condition():
+        assert time.monotonic() < deadline, f"never: {what}"
+        time.sleep(0.2)
+
+
+def test_kafka_reassign_partitions(cluster: ProcessCluster, tmp_path: Path) -> None:
+    create(cluster, "moved", "1:2,2:1")
+    produce_all(cluster.bootstrap_servers, "moved", [(b"%d" % number, b"v") for number in range(100)], acks="all")
+    topics = tmp_path / "topics.json"
+    topics.write_text(json.dumps({"version": 1, "topics": [{"topic": "moved"}]}))
+    generated = tool(cluster, REASSIGN, "--generate", "--topics-to-move-json-file", topics, "--broker-list", "3,4")
+    proposal = generated.strip().splitlines()[-1]
+    assert {broker for entry in json.loads(proposal)["partitions"] for broker in entry["replicas"]} == {3, 4}
+    plan = tmp_path / "plan.json"
+    plan.write_text(proposal)
+    begun = tool(cluster, REASSIGN, "--execute", "--reassignment-json-file", plan, "--throttle", 50_000_000)
+    assert "Successfully started partition reassignments for moved-0,moved-1" in begun
+
+    def verified() -> bool:
+        told = tool(cluster, REASSIGN, "--verify", "--reassignment-json-file", plan)
+        return all(f"Reassignment of partition moved-{number} is completed." in told for number in range(2))
+
+    eventually(verified, "both partitions have moved")
+    assert all(
+        sorted(each["replicas"]) == sorted(each["isr"]) == [3, 4] for each in partitions(cluster, "moved").values()
+    )
+    assert len(read_all(cluster.bootstrap_servers, "moved", 2)) == 100
+    # What our planner wrote, their tool runs.
+    ours = tmp_path / "ours.json"
+    odradek(cluster.bootstrap_servers, "partitions", "plan", "--topic", "moved", "--brokers", "1,2", "--out", ours)
+    tool(cluster, REASSIGN, "--execute", "--reassignment-json-file", ours)
+    eventually(lambda: all(set(each["replicas"]) == {1, 2} for each in partitions(cluster, "moved").values()), "back")
+    assert "No partition reassignments found." in tool(cluster, REASSIGN, "--list")
+
+
+def test_a_move_is_listed_and_cancelled(cluster: ProcessCluster, tmp_path: Path) -> None:
+    create(cluster, "stuck", "1:2")
+    cluster[4].kill()
+    try:
+        plan = tmp_path / "plan.json"
+        plan.write_text(
+            json.dumps({"version": 1, "partitions": [{"topic": "stuck", "partition": 0, "replicas": [4, 1]}]})
+        )
+        odradek(cluster.bootstrap_servers, "partitions", "move", "--plan", plan, "--yes")
+        listed = tool(cluster, REASSIGN, "--list")
+        assert "stuck-0: replicas: 4,1,2. adding: 4. removing: 2." in listed
+        cancelled = tool(cluster, REASSIGN, "--cancel", "--reassignment-json-file", plan, "--preserve-throttles")
+        assert "Successfully cancelled partition reassignment for: stuck-0" in cancelled
+        assert partitions(cluster, "stuck")[0]["replicas"] == [1, 2]
+    finally:
+        cluster[4].start()
+
+
+def test_kafka_leader_election(cluster: ProcessCluster) -> None:
+    create(cluster, "led", "4:1")
+    cluster[4].stop()
+    cluster[4].start()
+    eventually(lambda: sorted(partitions(cluster, "led")[0]["isr"]) == [1, 4], "in sync again")
+    one = ("--topic", "led", "--partition", 0)
+    told = tool(cluster, ELECT, "--election-type", "preferred", *one)
+    assert "Successfully completed leader election (PREFERRED) for partitions led-0" in told
+    assert partitions(cluster, "led")[0]["leader"] == 4
+    told = tool(cluster, ELECT, "--election-type", "preferred", *one)
+    assert "Valid replica already elected for partitions led-0" in told
+    tool(cluster, ELECT, "--election-type", "preferred", "--all-topic-partitions")
+    told = tool(cluster, ELECT, "--election-type", "unclean", *one)
+    assert "Valid replica already elected for partitions led-0" in told
+
+
+def test_kafka_cluster_unregister(cluster: ProcessCluster) -> None:
+    create(cluster, "left", "4:1")
+    cluster[4].stop()
+    told = run_tool(CLUSTER, ["unregister", "--bootstrap-server", cluster.bootstrap_servers, "--id", 4]).stdout
+    assert "Broker 4 is no longer registered." in told
+    cluster[4].start()
+    eventually(lambda: sorted(partitions(cluster, "left")[0]["isr"]) == [1, 4], "it registers anew, and catches up")
