@@ -27,18 +27,19 @@ def run(settings: BrokerSettings) -> int:
     for line in settings.warnings:
         _log.warning("configuration", note=line)
     try:
-        with asyncio.Runner(loop_factory=_loop_factory()) as runner:
+        with asyncio.Runner(loop_factory=new_event_loop) as runner:
             return runner.run(_serve(settings))
     except KeyboardInterrupt:
         return 0
 
 
-def _loop_factory() -> type[asyncio.AbstractEventLoop] | None:
+def new_event_loop() -> asyncio.AbstractEventLoop:
+    """uvloop's where it is installed, else asyncio's own."""
     try:
         import uvloop
     except ImportError:
-        return None
-    return cast("type[asyncio.AbstractEventLoop]", uvloop.new_event_loop)
+        return asyncio.new_event_loop()
+    return cast("asyncio.AbstractEventLoop", uvloop.new_event_loop())
 
 
 async def _serve(settings: BrokerSettings) -> int:

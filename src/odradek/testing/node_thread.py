@@ -14,9 +14,11 @@ from odradek.common.node_settings import load_node_settings
 from odradek.server.broker import Broker
 from odradek.server.format import ensure_formatted
 from odradek.server.options import honoured_settings
+from odradek.server.process import new_event_loop
 from odradek.testing.faults import CutNetwork, SkewedClock, SlowDisk, Wires
 
 START_TIMEOUT_S = 60.0
+LAST_TURNS = 5
 T = TypeVar("T")
 
 
@@ -33,7 +35,7 @@ class NodeThread:
         self._broker: Broker | None = None
         self._awake = threading.Event()
         self._awake.set()
-        self._loop = asyncio.new_event_loop()
+        self._loop = new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name=f"odradek-node-{node_id}", daemon=True)
         self._thread.start()
 
@@ -62,7 +64,7 @@ class NodeThread:
             if broker is not None:
                 if hurry:
                     self._loop.call_soon_threadsafe(broker.membership.hurry)
-                self.call(broker.stop())
+                self.call(self._stop(broker, clean=True))
         finally:
             self.end()
 
@@ -113,4 +115,12 @@ class NodeThread:
         self.network.die()
         for connection in broker.dispatcher.connections:
             connection.close()
-        await broker.stop(clean=False)
+        await self._stop(broker, clean=False)
+
+    async def _stop(self, broker: Broker, *, clean: bool) -> None:
+        await broker.stop(clean=clean)
+        # What was accepted in the last moment becomes a connection a turn or two later, and ends another one later.
+        for _ in range(LAST_TURNS):
+            await asyncio.sleep(0)
+            for connection in broker.dispatcher.connections:
+                connection.close()
