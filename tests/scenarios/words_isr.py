@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from odradek.replica.isr import FollowerState, effective_min_in_sync, high_watermark, may_join, out_of_sync
+from odradek.replica import isr
+from odradek.replica.isr import FollowerState, effective_min_in_sync
 from tests.scenarios.script import Command, ScriptError
 
 LEADER = 1
@@ -55,7 +56,7 @@ class IsrWords:
         )
         yield from self._advance()
         if number not in self.isr:
-            allowed = may_join(follower, leader_epoch_start=self.epoch_start, high_watermark=self.watermark)
+            allowed = isr.may_join(follower, leader_epoch_start=self.epoch_start, high_watermark=self.watermark)
             yield f"{number} {'may join' if allowed else 'may not join yet'}"
 
     def do_isr(self, command: Command) -> Iterator[str]:
@@ -67,7 +68,7 @@ class IsrWords:
         yield from self._advance()
 
     def do_shrink(self, command: Command) -> Iterator[str]:
-        late = out_of_sync(
+        late = isr.out_of_sync(
             isr=self.isr,
             leader_id=LEADER,
             leader_end_offset=self.end,
@@ -78,7 +79,7 @@ class IsrWords:
         yield f"out of sync: {', '.join(map(str, sorted(late))) or 'nobody'}"
 
     def _advance(self) -> Iterator[str]:
-        self.watermark = high_watermark(
+        self.watermark = isr.high_watermark(
             current=self.watermark,
             leader_id=LEADER,
             leader_end_offset=self.end,
