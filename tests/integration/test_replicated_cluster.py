@@ -1,0 +1,198 @@
+"""Three nodes in processes of their own, under kill -9 and SIGSTOP: what was acknowledged is there, in order, once."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from odradek.testing.processes import NodeProcess, ProcessCluster
+
+TOPIC = "kept"
+PATIENCE_S = 60.0
+
+
+@pytest.fixture
+def cluster(tmp_path: Path) -> Iterator[ProcessCluster]:
+    made = ProcessCluster(tmp_path, brokers=3, settings={"offsets.topic.num.partitions": 1})
+    try:
+        made.start()
+        admin = AdminClient({"bootstrap.servers": made.bootstrap_servers})
+        configs = {"min.insync.replicas": "2"}
+        admin.create_topics([NewTopic(TOPIC, 1, 3, config=configs)])[TOPIC].result(30)
+        yield made
+    finally:
+        made.kill()
+
+
+def until(holds: Callable[[], Any], what: str) -> Any:
+    """Wait for something to become true; returns it."""
+    deadline = time.monotonic() + PATIENCE_S
+    while not (found := holds()):
+        assert time.monotonic() < deadline, f"never: {what}"
+        time.sleep(0.05)
+    return found
+
+
+def standing(cluster: ProcessCluster) -> tuple[int, list[int]]:
+    """(leader, in-sync replicas) as the nodes that run tell it; (-1, []) while none can."""
+    running = ",".join(node.bootstrap for node in cluster.brokers if node.running and not node.paused)
+    admin = AdminClient({"bootstrap.servers": running, "log_level": 0})
+    try:
+        found = admin.list_topics(TOPIC, timeout=5).topics[TOPIC].partitions[0]
+    except Exception:
+        return -1, []
+    return found.leader, sorted(found.isrs)
+
+
+def in_sync(cluster: ProcessCluster, *node_ids: int) -> None:
+    until(lambda: standing(cluster)[1] == sorted(node_ids), f"{node_ids} are in sync")
+
+
+def log_bytes(node: NodeProcess) -> bytes:
+    directory = node.plan.data_dir / f"{TOPIC}-0"
+    return b"".join(path.read_bytes() for path in sorted(directory.glob("*.log")))
+
+
+def all_alike(cluster: ProcessCluster) -> None:
+    """The replicas have the same bytes, once they had time to."""
+    in_sync(cluster, 1, 2, 3)
+    until(lambda: len({log_bytes(node) for node in cluster.brokers}) == 1, "all have the same bytes")
+
+
+class Load:
+    """An idempotent producer that waits for all in-sync replicas."""
+
+    def __init__(self, cluster: ProcessCluster) -> None:
+        self.acknowledged: list[bytes] = []
+        self.errors: list[str] = []
+        self.count = 0
+        self._producer = Producer(
+            {
+                "bootstrap.servers": cluster.bootstrap_servers,
+                "enable.idempotence": True,
+                "linger.ms": 5,
+                "topic.metadata.refresh.interval.ms": 500,
+                "log_level": 0,
+            }
+        )
+
+    def write(self, seconds: float) -> None:
+        end = time.monotonic() + seconds
+        while time.monotonic() < end:
+            self._producer.produce(TOPIC, b"%d" % self.count, partition=0, on_delivery=self._delivered)
+            self.count += 1
+            self._producer.poll(0.002)
+
+    def flush(self) -> None:
+        assert self._producer.flush(PATIENCE_S) == 0, "some were never answered"
+        assert not self.errors, self.errors[:3]
+        assert len(self.acknowledged) == self.count
+
+    def _delivered(self, error: Any, message: Any) -> None:
+        if error is not None:
+            self.errors.append(str(error))
+        else:
+            self.acknowledged.append(message.value())
+
+
+def everything(cluster: ProcessCluster) -> list[bytes]:
+    """All values, as a consumer reads them."""
+    consumer = Consumer({"bootstrap.servers": cluster.bootstrap_servers, "group.id": "reader", "log_level": 0})
+    try:
+        end = until(lambda: _end_of(consumer), "the end offset is known")
+        consumer.assign([TopicPartition(TOPIC, 0, 0)])
+        values: list[bytes] = []
+        deadline = time.monotonic() + PATIENCE_S
+        while len(values) < end:
+            assert time.monotonic() < deadline, f"{len(values)} of {end} records came"
+            values += [message.value() for message in consumer.consume(1000, 1.0) if message.error() is None]
+        return values
+    finally:
+        consumer.close()
+
+
+def _end_of(consumer: Consumer) -> int:
+    try:
+        return int(consumer.get_watermark_offsets(TopicPartition(TOPIC, 0), timeout=5)[1])
+    except Exception:
+        return 0
+
+
+def test_leaders_are_killed_under_load(cluster: ProcessCluster) -> None:
+    load = Load(cluster)
+    load.write(1)
+    for _ in range(2):
+        leader, _ = standing(cluster)
+        cluster[leader].kill()
+        load.write(2)
+        until(lambda gone=leader: standing(cluster)[0] not in (-1, gone), "another one leads")  # type: ignore[misc]
+        cluster[leader].start()
+        load.write(1)
+        in_sync(cluster, 1, 2, 3)
+    load.flush()
+    assert everything(cluster) == [b"%d" % number for number in range(load.count)]
+    all_alike(cluster)
+
+
+def test_all_are_killed_at_once(cluster: ProcessCluster) -> None:
+    load = Load(cluster)
+    load.write(1)
+    in_sync(cluster, 1, 2, 3)
+    cluster.kill()
+    for node in cluster.brokers:
+        node.launch()
+    for node in cluster.brokers:
+        node.await_ready()
+    load.write(1)
+    load.flush()
+    assert everything(cluster) == [b"%d" % number for number in range(load.count)]
+    all_alike(cluster)
+
+
+def test_what_only_a_dead_leader_had_is_cut(cluster: ProcessCluster) -> None:
+    load = Load(cluster)
+    load.write(0.5)
+    load.flush()
+    in_sync(cluster, 1, 2, 3)
+    leader, _ = standing(cluster)
+    others = [node for node in cluster.brokers if node.node_id != leader]
+    for node in others:
+        node.pause()
+    alone = Producer({"bootstrap.servers": cluster[leader].bootstrap, "acks": 1, "linger.ms": 0, "log_level": 0})
+    for number in range(20):
+        alone.produce(TOPIC, b"alone %d" % number, partition=0)
+    assert alone.flush(20) == 0
+    tail = log_bytes(cluster[leader])
+    assert b"alone 19" in tail
+    cluster[leader].kill()
+    for node in others:
+        node.resume()
+    until(lambda: standing(cluster)[0] not in (-1, leader), "another one leads")
+    load.write(1)
+    load.flush()
+    cluster[leader].start()
+    all_alike(cluster)
+    assert b"alone" not in log_bytes(cluster[leader])
+    assert "follower's log is cut" in cluster[leader].log_text()
+    assert everything(cluster) == [b"%d" % number for number in range(load.count)]
+
+
+def test_a_leader_that_was_stopped_comes_back_as_a_follower(cluster: ProcessCluster) -> None:
+    load = Load(cluster)
+    load.write(0.5)
+    in_sync(cluster, 1, 2, 3)
+    zombie, _ = standing(cluster)
+    cluster[zombie].pause()
+    until(lambda: standing(cluster)[0] not in (-1, zombie), "another one leads")
+    load.write(1)
+    cluster[zombie].resume()
+    load.write(0.5)
+    load.flush()
+    all_alike(cluster)
+    assert everything(cluster) == [b"%d" % number for number in range(load.count)]
