@@ -12,6 +12,7 @@ from tests.scenarios.words_controller import ControllerWords
 from tests.scenarios.words_group import GroupWords
 from tests.scenarios.words_isr import IsrWords
 from tests.scenarios.words_raft import RaftWords
+from tests.scenarios.words_txn import TxnWords
 
 FOLDER = Path(__file__).parent
 WORDS: dict[str, Callable[[], Words]] = {
@@ -19,6 +20,7 @@ WORDS: dict[str, Callable[[], Words]] = {
     "isr": IsrWords,
     "controller": ControllerWords,
     "group": GroupWords,
+    "txn": TxnWords,
 }
 FILES = sorted(FOLDER.glob("*.txt"))
 HINT = "If this is what it should be: .venv/bin/python -m tests.scenarios --rewrite, and look at the difference"

@@ -40,9 +40,7 @@ def copy(bootstrap: str, source: str, target: str, name: str) -> None:
         consumer.close()
 
 
-def _copy_portion(
-    consumer: Consumer, producer: Producer, target: str, messages: list[Message], *, abort: bool
-) -> None:
+def _copy_portion(consumer: Consumer, producer: Producer, target: str, messages: list[Message], *, abort: bool) -> None:
     first: dict[tuple[str, int], int] = {}
     following: dict[tuple[str, int], int] = {}
     for message in messages:

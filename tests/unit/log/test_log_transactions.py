@@ -1,0 +1,176 @@
+"""Transactions in one log: verified batches, markers that are due, and an index that survives what happens to files."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from odradek.common.errors import ApiError
+from odradek.log.log import Log
+from odradek.log.producer_state import ProducerState, Verification
+from odradek.record.control import transaction_marker
+from tests.support.batches import NOW_MS, batch, header_of
+from tests.unit.log.test_log import Home, append
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Home:
+    return Home(tmp_path)
+
+
+def marker(producer_id: int = 5, epoch: int = 0, *, commit: bool = False, coordinator_epoch: int = 0) -> bytes:
+    return transaction_marker(
+        commit=commit,
+        producer_id=producer_id,
+        producer_epoch=epoch,
+        coordinator_epoch=coordinator_epoch,
+        timestamp_ms=NOW_MS,
+    )
+
+
+def sent(sequence: int = 0, *, epoch: int = 0, transactional: bool = True) -> bytes:
+    return batch(b"v", producer_id=5, producer_epoch=epoch, sequence=sequence, transactional=transactional)
+
+
+def refusal(log: Log, data: bytes, verification: Verification | None = None) -> str:
+    try:
+        log.append_as_leader([data], [header_of(data)], leader_epoch=0, now_ms=NOW_MS, verification=verification)
+    except ApiError as error:
+        return error.code.name
+    log.update_high_watermark(log.log_end_offset)
+    return "NONE"
+
+
+def due(producers: ProducerState, epoch: int, *, coordinator_epoch: int = 0, version: int = 0) -> str:
+    try:
+        return str(producers.must_write_marker(5, epoch, coordinator_epoch, version))
+    except ApiError as error:
+        return error.code.name
+
+
+def test_only_a_verified_batch_opens_a_transaction(home: Home) -> None:
+    log = home.open()
+    assert refusal(log, sent()) == "INVALID_TXN_STATE"
+    assert refusal(log, sent(), Verification()) == "INVALID_TXN_STATE"
+    verification = log.producers.begin_verification(5)
+    assert log.producers.begin_verification(5) is verification, "those who ask at the same time share it"
+    assert refusal(log, sent(), verification) == "NONE"
+    assert refusal(log, sent(1)) == "NONE", "it is open"
+    assert refusal(log, sent(2, transactional=False)) == "INVALID_TXN_STATE"
+
+
+@pytest.mark.parametrize("commit", [True, False])
+def test_a_marker_makes_what_was_verified_before_it_worthless(home: Home, commit: bool) -> None:
+    log = home.open()
+    verification = log.producers.begin_verification(5)
+    append(log, marker(commit=commit))
+    assert refusal(log, sent(), verification) == "INVALID_TXN_STATE"
+    assert log.last_stable_offset == log.log_end_offset
+
+
+def test_a_batch_behind_one_that_could_not_be_verified_waits_for_it(home: Home) -> None:
+    log = home.open()
+    log.producers.refused([header_of(sent(0))])
+    assert refusal(log, sent(1), log.producers.begin_verification(5)) == "OUT_OF_ORDER_SEQUENCE_NUMBER"
+    assert refusal(log, sent(0), log.producers.begin_verification(5)) == "NONE"
+    assert refusal(log, sent(1)) == "NONE"
+
+
+def test_the_first_batch_of_an_epoch_that_a_marker_brought_begins_anew(home: Home) -> None:
+    log = home.open()
+    append(log, sent(), marker(epoch=1, commit=True))
+    verification = log.producers.begin_verification(5)
+    assert refusal(log, sent(1, epoch=1), verification) == "OUT_OF_ORDER_SEQUENCE_NUMBER"
+    assert refusal(log, sent(1, epoch=0), verification) == "INVALID_PRODUCER_EPOCH"
+    assert refusal(log, sent(0, epoch=1), verification) == "NONE"
+
+
+def test_markers_of_older_transactions(home: Home) -> None:
+    log = home.open()
+    producers = log.producers
+    assert due(producers, 3) == "True", "it fences a producer that never wrote here"
+    append(log, sent(epoch=3))
+    assert due(producers, 2) == "INVALID_PRODUCER_EPOCH"
+    assert due(producers, 3) == "True"
+    append(log, marker(epoch=3, coordinator_epoch=7))
+    assert due(producers, 3, coordinator_epoch=7) == "False"
+    assert due(producers, 3, coordinator_epoch=6) == "TRANSACTION_COORDINATOR_FENCED"
+    assert due(producers, 3, coordinator_epoch=8) == "True", "a later coordinator fences the one before"
+    assert due(producers, 4, coordinator_epoch=7) == "True"
+
+
+def test_a_marker_of_a_newer_transaction_ends_what_has_an_older_epoch_alone(home: Home) -> None:
+    log = home.open()
+    producers = log.producers
+    append(log, sent(epoch=3))
+    assert due(producers, 3, version=2) == "INVALID_PRODUCER_EPOCH", "the transaction that is open comes after it"
+    assert due(producers, 4, version=2) == "True"
+    append(log, marker(epoch=4, commit=True))
+    assert due(producers, 4, version=2) == due(producers, 4, coordinator_epoch=9, version=2) == "False"
+    append(log, sent(epoch=4))
+    assert due(producers, 4, version=2) == "INVALID_PRODUCER_EPOCH"
+
+
+def test_snapshots_keep_open_transactions(home: Home) -> None:
+    log = home.open()
+    append(log, batch(b"plain"), sent(epoch=2))
+    state = ProducerState.from_snapshot(log.producers.snapshot(), log.log_end_offset)
+    assert state.has_open_transaction(5, 2) and not state.has_open_transaction(5, 1)
+    assert state.first_unstable_offset(log.log_end_offset) == 1
+
+
+def test_the_stable_offset_does_not_lie_before_the_start(home: Home) -> None:
+    log = home.open()
+    append(log, sent(), batch(b"a"), batch(b"b"))
+    assert log.last_stable_offset == 0
+    log.advance_log_start(2)
+    assert log.last_stable_offset == 2
+
+
+def test_a_kill_loses_no_aborted_transaction(home: Home) -> None:
+    """Entries of the index lie in memory until a flush; the log has all that is needed to make them again."""
+    log = home.open(segment_bytes=500)
+    for number in range(10):
+        append(log, sent(number), marker(), batch(b"beside"))
+    expected = log.aborted_transactions(0, log.log_end_offset)
+    assert len(expected) == 10 and len(log.segment_starts) > 2
+    for _ in range(2):
+        log = home.open(segment_bytes=500)
+        log.update_high_watermark(log.log_end_offset)
+        assert [entry[:3] for entry in log.aborted_transactions(0, 99)] == [entry[:3] for entry in expected]
+        assert log.last_stable_offset == log.log_end_offset
+
+
+def test_a_power_loss_takes_index_entries_that_the_log_still_has(home: Home) -> None:
+    log = home.open()
+    append(log, sent(), marker())
+    log.close()
+    (home.directory / "00000000000000000000.txnindex").unlink()
+    log = home.open(recovery_point=0)
+    assert [entry[:3] for entry in log.aborted_transactions(0, 2)] == [(5, 0, 1)]
+
+
+@pytest.mark.parametrize("damage", [b"\x00" * 33, b"\xff" * 34])
+def test_a_damaged_index_is_made_anew_from_the_whole_log(home: Home, damage: bytes) -> None:
+    log = home.open(segment_bytes=250)
+    append(log, sent(0))
+    append(log, batch(b"x" * 150))
+    append(log, marker())
+    append(log, sent(1), marker(commit=True))
+    expected = log.aborted_transactions(0, 99)
+    assert [entry[:3] for entry in expected] == [(5, 0, 2)] and len(log.segment_starts) > 1
+    log.close()
+    (index,) = home.directory.glob("*.txnindex")
+    index.write_bytes(damage)
+    log = home.open(clean=True, segment_bytes=250)
+    assert [entry[:3] for entry in log.aborted_transactions(0, 99)] == [(5, 0, 2)]
+
+
+def test_old_verifications_are_forgotten(home: Home) -> None:
+    producers = home.open().producers
+    verification = producers.begin_verification(5)
+    for _ in range(2):
+        assert producers.is_verified(5, verification)
+        producers.expire(0, 1000)
+    assert not producers.is_verified(5, verification)
