@@ -26,8 +26,8 @@ SET, DELETE = 0, 1
 
 
 def image_of(broker: EmbeddedBroker) -> MetadataImage:
-    assert broker._broker is not None
-    return broker._broker.publisher.image
+    assert broker._node is not None
+    return broker._node.broker.publisher.image
 
 
 def eventually(condition: Callable[[], bool]) -> None:
@@ -44,8 +44,8 @@ def partitions(broker: EmbeddedBroker, topic: str) -> dict[int, PartitionImage]:
 
 
 def ids_of(broker: EmbeddedBroker) -> dict[str, UUID]:
-    assert broker._broker is not None
-    return {each.path.name: each.directory_id for each in broker._broker.log_manager.directories}
+    assert broker._node is not None
+    return {each.path.name: each.directory_id for each in broker._node.broker.log_manager.directories}
 
 
 def create(broker: EmbeddedBroker, topic: str, count: int) -> str:

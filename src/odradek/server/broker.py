@@ -164,6 +164,7 @@ class Broker:
         await self._load_logs()
         self.publisher.subscribe(self.replicas.on_metadata)
         self.publisher.subscribe(self.directory_assignments.on_metadata)
+        self.publisher.subscribe(self.membership.on_metadata)
         self.publisher.subscribe(self.coordinator.on_metadata)
         self.publisher.subscribe(self.transactions.coordinator.on_metadata)
         self._remove_strays()
@@ -462,6 +463,7 @@ class Broker:
             self.controller.update_config(current.build(ControllerConfig))
         self.dispatcher.change_limits(current.build(ConnectionConfig))
         self._cordon(current)
+        self.membership.beat_soon()
         if asked_to_stop(image, self.settings.node_id, self.membership.broker_epoch):
             self.told_to_stop.set()
         self.upkeep.change_config(current.build(UpkeepConfig))
@@ -486,6 +488,7 @@ class Broker:
         return [each.directory_id for each in self.log_manager.directories if each.cordoned]
 
     def _storage_failed(self, log_dir: Path) -> None:
+        self.membership.beat_soon()
         holds_metadata = log_dir == Path(self.settings.metadata_log_dir)
         if holds_metadata or not self.log_manager.online_dirs():
             what = "the directory of the metadata log" if holds_metadata else "the last log directory"

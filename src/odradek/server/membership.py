@@ -8,6 +8,7 @@ nothing. It beats every broker.heartbeat.interval.ms; before it stops it asks th
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 from uuid import UUID
@@ -22,6 +23,8 @@ from odradek.protocol.messages.broker_registration_request import BrokerRegistra
 from odradek.server.forwarding import wait_until_seen
 
 if TYPE_CHECKING:
+    from odradek.metadata.delta import MetadataDelta
+    from odradek.metadata.image import MetadataImage
     from odradek.server.controller_gateway import ControllerGateway
 
 RETRY_MS = 100
@@ -87,6 +90,7 @@ class Membership:
         self._offline_dirs = offline_dirs
         self._cordoned_dirs = cordoned_dirs
         self._told_cordoned = False
+        self._early = asyncio.Event()
         self._on_failed = on_failed
         self._beating: asyncio.Task[None] | None = None
         self._in_a_hurry = asyncio.Event()
@@ -162,6 +166,16 @@ class Membership:
             await asyncio.gather(self._beating, return_exceptions=True)
             self._beating = None
 
+    def beat_soon(self) -> None:
+        """There is news for the controller that others wait for, as a directory that failed."""
+        self._early.set()
+
+    def on_metadata(self, delta: MetadataDelta, image: MetadataImage) -> None:
+        """Another broker stops: it waits until all who serve have told that they know (see `Brokers.heartbeat`)."""
+        changed = (image.brokers.get(broker_id) for broker_id in delta.changed_brokers if broker_id != self._broker_id)
+        if any(broker is not None and broker.in_controlled_shutdown and not broker.fenced for broker in changed):
+            self._early.set()
+
     async def _register(self, registration: BrokerRegistrationRequest) -> int:
         while True:
             try:
@@ -175,7 +189,10 @@ class Membership:
 
     async def _keep_beating(self) -> None:
         while True:
-            await asyncio.sleep(self._config.heartbeat_interval_ms / 1000)
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(self._config.heartbeat_interval_ms / 1000):
+                    await self._early.wait()
+            self._early.clear()
             try:
                 await self._beat()
             except OdradekError as error:

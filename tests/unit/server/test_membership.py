@@ -30,6 +30,7 @@ class Member:
         self.broker_id = broker_id
         self.failures: list[BaseException] = []
         self.offline: list[UUID] = []
+        self.cordoned: list[UUID] = []
         self.metadata_offset: int | None = None
         self.membership = Membership(
             config,
@@ -39,6 +40,7 @@ class Member:
                 node.publisher.image.offset if self.metadata_offset is None else self.metadata_offset
             ),
             offline_dirs=lambda: self.offline,
+            cordoned_dirs=lambda: self.cordoned,
             on_failed=self.failures.append,
         )
 
@@ -96,6 +98,32 @@ async def test_leaving_may_be_without_a_word(node: QuorumNode) -> None:
     await member.join()
     await member.membership.leave()
     assert not member.is_fenced, "the controller finds out by the missing heartbeats"
+
+
+async def test_a_broker_that_stops_waits_for_those_who_serve_and_they_answer_at_once(node: QuorumNode) -> None:
+    rare = replace(QUICK, heartbeat_interval_ms=60_000)
+    leaving, staying = Member(node, rare, 1), Member(node, rare, 2)
+    await leaving.join()
+    await staying.join()
+    request = CreateTopicsRequest(topics=[wanted("t", 2, 2)])
+    assert not (await node.service.create_topics(request)).topics[0].error_code
+    gone = asyncio.ensure_future(leaving.membership.leave())
+    done, _ = await asyncio.wait([gone], timeout=0.3)
+    assert not done, "nobody knows yet who leads"
+    node.publisher.subscribe(staying.membership.on_metadata)
+    await asyncio.wait_for(gone, 5)
+    assert leaving.is_fenced
+    await staying.membership.leave()
+
+
+async def test_news_is_told_before_the_next_heartbeat_is_due(node: QuorumNode) -> None:
+    member = Member(node, replace(QUICK, heartbeat_interval_ms=60_000))
+    await member.join()
+    directory = node.publisher.image.brokers[1].directories[0]
+    member.cordoned.append(directory)
+    member.membership.beat_soon()
+    await settle(lambda: len(node.publisher.image.brokers[1].cordoned_directories) == 1)
+    await member.membership.leave()
 
 
 async def test_an_incarnation_takes_over_from_the_one_before(node: QuorumNode) -> None:

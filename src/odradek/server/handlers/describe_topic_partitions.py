@@ -18,7 +18,7 @@ from odradek.protocol.messages.describe_topic_partitions_response import (
     DescribeTopicPartitionsResponsePartition,
     DescribeTopicPartitionsResponseTopic,
 )
-from odradek.server.handlers.metadata import is_online
+from odradek.server.handlers.metadata import holds_online, is_online
 from odradek.server.handlers.shared import INTERNAL_TOPICS, TOPIC_OPERATIONS, is_legal_topic_name
 
 if TYPE_CHECKING:
@@ -87,5 +87,5 @@ def _partition(
         isr_nodes=list(partition.isr),
         eligible_leader_replicas=list(partition.elr),
         last_known_elr=list(partition.last_known_elr),
-        offline_replicas=[replica for replica in partition.replicas if not is_online(image, replica)],
+        offline_replicas=[replica for replica in partition.replicas if not holds_online(image, partition, replica)],
     )

@@ -174,8 +174,13 @@ def _partition(
         leader_epoch=partition.leader_epoch,
         replica_nodes=list(partition.replicas),
         isr_nodes=list(partition.isr),
-        offline_replicas=[replica for replica in partition.replicas if not is_online(image, replica)],
+        offline_replicas=[replica for replica in partition.replicas if not holds_online(image, partition, replica)],
     )
+
+
+def holds_online(image: MetadataImage, partition: PartitionImage, broker_id: int) -> bool:
+    """Whether a replica's broker is there, and its directory too (KIP-112, KIP-858)."""
+    return is_online(image, broker_id) and image.brokers[broker_id].has_online(partition.directory(broker_id))
 
 
 def is_online(image: MetadataImage, broker_id: int) -> bool:
