@@ -11,7 +11,7 @@ from odradek.cli.errors import CliError
 from odradek.cli.partition_plan import Assignment, Replicas, TopicPartition
 from odradek.client.admin import ConfigOperation, ResourceType, alter_configs, describe_cluster, describe_configs
 from odradek.client.cluster import Cluster
-from odradek.client.reassignment import moves_under_way, replica_sizes
+from odradek.client.reassignment import GONE, moves_under_way, replica_sizes
 from odradek.common.broker_settings import DRAIN_KEY
 from odradek.common.errors import ApiError
 from odradek.protocol.messages.metadata_response import MetadataResponsePartition
@@ -61,9 +61,13 @@ async def look(cluster: Cluster, *, topic: str | None = None, sizes: bool = Fals
     resting = {broker.broker_id for broker in described.brokers if broker.is_fenced}
     awake = sorted(racks.keys() - resting)
     for broker in awake:
-        (described_broker,) = await describe_configs(cluster, ResourceType.BROKER, [str(broker)])
-        if any(entry.name == DRAIN_KEY for entry in described_broker.configs):
-            resting.add(broker)
+        try:
+            (found,) = await describe_configs(cluster, ResourceType.BROKER, [str(broker)])
+        except GONE:
+            resting.add(broker)  # the controller has not noticed yet
+        else:
+            if any(entry.name == DRAIN_KEY for entry in found.configs):
+                resting.add(broker)
     partitions = {
         (found.name or "", partition.partition_index): partition
         for found in (await cluster.metadata()).topics
@@ -196,7 +200,10 @@ async def end_throttle(cluster: Cluster, keys: Iterable[TopicPartition]) -> None
     if await moves_under_way(cluster):
         return  # others may be limited still
     for broker in sorted(cluster.brokers):
-        (described,) = await describe_configs(cluster, ResourceType.BROKER, [str(broker)])
+        try:
+            (described,) = await describe_configs(cluster, ResourceType.BROKER, [str(broker)])
+        except GONE:
+            continue
         gone = [
             entry.name
             for entry in described.configs

@@ -51,6 +51,10 @@ def parse_bootstrap(text: str) -> list[tuple[str, int]]:
     return addresses
 
 
+class BrokerGoneError(ApiError):
+    """BROKER_NOT_AVAILABLE: the cluster does not tell where this broker is."""
+
+
 class Cluster:
     """Connections to the brokers of one cluster. Use it as `async with`."""
 
@@ -111,13 +115,13 @@ class Cluster:
         """A connection to one broker.
 
         Raises:
-            ApiError: BROKER_NOT_AVAILABLE where the cluster has no such broker.
+            BrokerGoneError: the cluster has no such broker, or it is fenced.
             UnreachableError, RequestTimeoutError.
         """
         if node_id not in self.brokers:
             await self.metadata([])
         if node_id not in self.brokers:
-            raise ApiError(ErrorCode.BROKER_NOT_AVAILABLE, f"the cluster has no broker {node_id}")
+            raise BrokerGoneError(ErrorCode.BROKER_NOT_AVAILABLE, f"the cluster has no broker {node_id}")
         return await self._connection(self.brokers[node_id])
 
     @property

@@ -8,7 +8,8 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from odradek.client.cluster import Cluster, check
+from odradek.client.cluster import BrokerGoneError, Cluster, check
+from odradek.client.connection import RequestTimeoutError, UnreachableError
 from odradek.common.errors import ApiError, ErrorCode
 from odradek.protocol.messages import alter_partition_reassignments_request as alter_request
 from odradek.protocol.messages import elect_leaders_request as elect_request
@@ -23,6 +24,8 @@ from odradek.protocol.messages.unregister_broker_response import UnregisterBroke
 
 TopicPartition = tuple[str, int]
 PREFERRED, UNCLEAN = 0, 1
+# What becomes of a request to one broker that is not there.
+GONE = (BrokerGoneError, UnreachableError, RequestTimeoutError)
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,10 +156,10 @@ async def elect_leaders(
 async def replica_sizes(
     cluster: Cluster, brokers: Iterable[int], asked: Collection[TopicPartition] | None = None
 ) -> dict[tuple[TopicPartition, int], int]:
-    """Bytes of each replica by partition and broker; directories that are offline tell nothing.
+    """Bytes of each replica by partition and broker; brokers and directories that are offline tell nothing.
 
     Raises:
-        ApiError, UnreachableError, RequestTimeoutError: a broker does not answer.
+        ApiError: a directory cannot be described.
     """
     request = DescribeLogDirsRequest(topics=None)
     if asked is not None:
@@ -165,7 +168,10 @@ async def replica_sizes(
         ]
     sizes: dict[tuple[TopicPartition, int], int] = {}
     for broker in brokers:
-        response = await cluster.request(request, DescribeLogDirsResponse, node_id=broker)
+        try:
+            response = await cluster.request(request, DescribeLogDirsResponse, node_id=broker)
+        except GONE:
+            continue
         for directory in response.results:
             if directory.error_code == ErrorCode.KAFKA_STORAGE_ERROR:
                 continue

@@ -172,7 +172,9 @@ class Membership:
 
     def on_metadata(self, delta: MetadataDelta, image: MetadataImage) -> None:
         """Another broker stops: it waits until all who serve have told that they know (see `Brokers.heartbeat`)."""
-        changed = (image.brokers.get(broker_id) for broker_id in delta.changed_brokers if broker_id != self._broker_id)
+        changed = (
+            image.brokers.get(broker_id) for broker_id in sorted(delta.changed_brokers) if broker_id != self._broker_id
+        )
         if any(broker is not None and broker.in_controlled_shutdown and not broker.fenced for broker in changed):
             self._early.set()
 
