@@ -18,6 +18,7 @@ from odradek.common.errors import OdradekError
 # name → (module below odradek.cli, one line of help)
 COMMANDS = {
     "broker": ("broker", "Run a node in the foreground."),
+    "up": ("up", "Start a cluster on this machine, and play with failures."),
     "storage": ("storage", "Format and inspect the directories of a node."),
     "topics": ("topics", "Create, list, describe, alter and delete topics."),
     "produce": ("produce", "Write records from standard input or a file."),

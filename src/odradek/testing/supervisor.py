@@ -1,0 +1,197 @@
+"""A cluster of processes that is looked after, and a door through which another process may ask for failures.
+
+`up.json` in the cluster's directory says where the door is, and holds the word that opens it; only its owner reads it.
+One request and one answer, a line of JSON each, for every connection.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import secrets
+import socket
+import time
+from collections import deque
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from odradek.common.errors import OdradekError
+from odradek.testing.layout import HOST
+from odradek.testing.processes import NodeFailedError, NodeProcess, ProcessCluster
+
+STATE_FILE = "up.json"
+ANSWER_TIMEOUT_S = 120.0
+MAX_REQUEST_BYTES = 4096
+EVENTS_KEPT = 8
+
+
+class NoClusterError(OdradekError):
+    """Nobody looks after a cluster in this directory."""
+
+
+class RefusedActionError(OdradekError):
+    """The cluster runs, and the action makes no sense as it is."""
+
+
+class Supervisor:
+    """Starts a cluster, notices nodes that end, and does what comes through the door."""
+
+    def __init__(self, cluster: ProcessCluster, directory: Path, told: Callable[[str], None]) -> None:
+        """`told` gets a line for each event."""
+        self.cluster = cluster
+        self.events: deque[str] = deque(maxlen=EVENTS_KEPT)
+        self._directory = directory
+        self._told = told
+        self._token = secrets.token_hex(16)
+        self._door: socket.socket | None = None
+        self._expected: dict[int, bool] = dict.fromkeys(cluster.nodes, False)
+
+    def start(self) -> None:
+        """Start all nodes and open the door. Raises NodeFailedError, and OSError where the door cannot be opened."""
+        self.cluster.start()
+        self._expected = dict.fromkeys(self.cluster.nodes, True)
+        self._door = socket.create_server((HOST, 0))
+        state = {"port": self._door.getsockname()[1], "token": self._token, "pid": os.getpid()}
+        path = self._directory / STATE_FILE
+        path.unlink(missing_ok=True)
+        fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+        try:
+            os.write(fd, json.dumps(state).encode())
+        finally:
+            os.close(fd)
+
+    def stop(self) -> None:
+        """Close the door and stop all nodes cleanly. Raises NodeFailedError."""
+        if self._door is not None:
+            self._door.close()
+            (self._directory / STATE_FILE).unlink(missing_ok=True)
+        self._expected = dict.fromkeys(self.cluster.nodes, False)
+        self.cluster.stop()
+
+    def wait(self, timeout_s: float) -> None:
+        """Serve who comes within that time, and look whether all nodes live."""
+        assert self._door is not None, "start() comes first"
+        self._door.settimeout(timeout_s)
+        try:
+            connection, _ = self._door.accept()
+        except TimeoutError:
+            pass
+        else:
+            with connection, contextlib.suppress(OSError):
+                connection.settimeout(1.0)
+                answer = self._answer(connection.makefile("rb").readline(MAX_REQUEST_BYTES))
+                connection.sendall(json.dumps(answer).encode() + b"\n")
+        for node_id, node in self.cluster.nodes.items():
+            if self._expected[node_id] and not node.running:
+                self._expected[node_id] = False
+                last = node.log_text().rstrip().rpartition("\n")[2]
+                self._tell(f"node {node_id} ended by itself: {last}")
+
+    def describe(self) -> list[dict[str, Any]]:
+        """The nodes as they are now."""
+        return [
+            {
+                "node": node.node_id,
+                "roles": ",".join(node.plan.roles),
+                "rack": node.plan.rack or None,
+                "address": node.bootstrap if node.plan.port else f"{HOST}:{node.plan.controller_port}",
+                "state": _state(node),
+                "pid": node.pid if node.running else None,
+                "memory_bytes": _memory_bytes(node),
+            }
+            for node in self.cluster.nodes.values()
+        ]
+
+    def act(self, action: str, node_id: int) -> str:
+        """Do something to a node; returns what was done.
+
+        Raises:
+            RefusedActionError: there is no such node or action, or the node is not in a state for it.
+            NodeFailedError: the node did not start or stop.
+        """
+        node = self.cluster.nodes.get(node_id)
+        if node is None:
+            raise RefusedActionError(
+                f"there is no node {node_id}; the nodes are {', '.join(map(str, self.cluster.nodes))}"
+            )
+        if action != "restart" and not node.running:
+            raise RefusedActionError(f"node {node_id} does not run; start it with `odradek up restart {node_id}`")
+        if action == "kill":
+            self._expected[node_id] = False
+            node.kill()
+            done = f"node {node_id} was killed with -9"
+        elif action == "pause":
+            node.pause()
+            done = f"node {node_id} stands still"
+        elif action == "resume":
+            node.resume()
+            done = f"node {node_id} goes on"
+        elif action == "restart":
+            self._expected[node_id] = False
+            began = time.monotonic()
+            node.restart()
+            self._expected[node_id] = True
+            done = f"node {node_id} serves again after {time.monotonic() - began:.1f} s"
+        else:
+            raise RefusedActionError(f"there is no action {action}")
+        self._tell(done)
+        return done
+
+    def _answer(self, line: bytes) -> Mapping[str, Any]:
+        try:
+            asked = json.loads(line)
+            token, action, node_id = str(asked["token"]), str(asked["action"]), int(asked["node"])
+        except (ValueError, KeyError, TypeError):
+            return {"error": "the request cannot be read"}
+        if not secrets.compare_digest(token, self._token):
+            return {"error": "the word is wrong"}
+        if action == "status":
+            return {"nodes": self.describe()}
+        try:
+            return {"done": self.act(action, node_id)}
+        except (RefusedActionError, NodeFailedError) as error:
+            return {"error": str(error)}
+
+    def _tell(self, event: str) -> None:
+        self.events.append(f"{time.strftime('%H:%M:%S')} {event}")
+        self._told(event)
+
+
+def ask(directory: Path, action: str, node_id: int = -1) -> dict[str, Any]:
+    """Ask whoever looks after the cluster in this directory.
+
+    Raises:
+        NoClusterError: nobody does.
+        RefusedActionError: what was asked was not done; the text says why.
+    """
+    try:
+        state = json.loads((directory / STATE_FILE).read_text())
+        with socket.create_connection((HOST, int(state["port"])), timeout=5.0) as door:
+            door.settimeout(ANSWER_TIMEOUT_S)
+            request = {"token": state["token"], "action": action, "node": node_id}
+            door.sendall(json.dumps(request).encode() + b"\n")
+            answer: dict[str, Any] = json.loads(door.makefile("rb").readline())
+    except (OSError, ValueError, KeyError):
+        raise NoClusterError(f"no cluster runs in {directory}; start one with `odradek up`") from None
+    if "error" in answer:
+        raise RefusedActionError(str(answer["error"]))
+    return answer
+
+
+def _state(node: NodeProcess) -> str:
+    if not node.running:
+        return "down"
+    return "paused" if node.paused else "up"
+
+
+def _memory_bytes(node: NodeProcess) -> int | None:
+    """Resident memory, where the system tells it."""
+    if not node.running:
+        return None
+    try:
+        pages = int(Path(f"/proc/{node.pid}/statm").read_text().split()[1])
+    except (OSError, IndexError, ValueError):
+        return None
+    return pages * os.sysconf("SC_PAGE_SIZE")

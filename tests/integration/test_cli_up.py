@@ -1,0 +1,170 @@
+"""`odradek up`: a cluster of processes on this machine, and failures from another terminal."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import stat
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from odradek.cli.app import run
+from odradek.testing.supervisor import STATE_FILE, RefusedActionError, ask
+from tests.support.cli import Ran
+from tests.support.clients import produce_all, read_all
+from tests.support.cluster import until
+
+
+class Up:
+    """A running `odradek up`."""
+
+    def __init__(self, data: Path, *arguments: str) -> None:
+        self.data = data
+        self.output = data.parent / "up.out"
+        with self.output.open("wb") as output:
+            self.process = subprocess.Popen(
+                [sys.executable, "-m", "odradek", "up", "--data", str(data), "--port", "0", *arguments],
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                stdin=subprocess.DEVNULL,
+            )
+
+    @property
+    def text(self) -> str:
+        return self.output.read_text()
+
+    @property
+    def bootstrap(self) -> str:
+        line = next(line for line in self.text.splitlines() if "ready at" in line)
+        return line.rpartition(" ")[2]
+
+    def await_ready(self) -> None:
+        until(lambda: "ready at" in self.text or self.process.poll() is not None, timeout_s=60)
+        assert self.process.poll() is None, self.text
+
+    def do(self, *words: object, code: int = 0) -> Ran:
+        """A command from another terminal."""
+        done = subprocess.run(
+            [sys.executable, "-m", "odradek", "up", *map(str, words), "--data", str(self.data)],
+            capture_output=True,
+            text=True,
+            timeout=120,
+        )
+        assert done.returncode == code, done.stdout + done.stderr
+        return Ran(done.returncode, done.stdout, done.stderr)
+
+    def states(self) -> dict[int, str]:
+        return {node["node"]: node["state"] for node in self.do("status", "--json").json}
+
+    def pids(self) -> list[int]:
+        return [node["pid"] for node in self.do("status", "--json").json if node["pid"]]
+
+    def interrupt(self) -> int:
+        """Ctrl-C; returns the exit code."""
+        self.process.send_signal(signal.SIGINT)
+        return self.process.wait(timeout=60)
+
+
+@pytest.fixture(scope="module")
+def up(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Up]:
+    running = Up(tmp_path_factory.mktemp("up") / "cluster", "-n", "3", "--racks", "a,b,c")
+    try:
+        running.await_ready()
+        yield running
+    finally:
+        if running.process.poll() is None:
+            running.interrupt()
+
+
+def test_three_nodes_are_up_each_on_its_rack(up: Up) -> None:
+    nodes = up.do("status", "--json").json
+    assert [(node["node"], node["rack"], node["state"]) for node in nodes] == [
+        (1, "a", "up"),
+        (2, "b", "up"),
+        (3, "c", "up"),
+    ]
+    assert all(node["memory_bytes"] > 1_000_000 for node in nodes)
+    table = up.do("status").rows
+    assert table[0][:3] == ["NODE", "ROLES", "RACK"] and len(table) == 4
+
+
+def test_a_killed_node_is_missed_by_nobody_and_comes_back(up: Up) -> None:
+    pairs: list[tuple[bytes | None, bytes | None]] = [(None, f"{number}".encode()) for number in range(100)]
+    produce_all(up.bootstrap, "made-by-itself", pairs, acks="all")
+    assert up.do("kill", 2).out == "node 2 was killed with -9\n"
+    assert up.states() == {1: "up", 2: "down", 3: "up"}
+    assert len(read_all(up.bootstrap, "made-by-itself")) == 100
+    assert "serves again" in up.do("restart", 2).out
+    assert up.states()[2] == "up"
+    assert "node 2 was killed with -9" in up.text
+
+
+def test_a_node_stands_still_and_goes_on(up: Up) -> None:
+    up.do("pause", 3)
+    assert up.states()[3] == "paused"
+    up.do("resume", 3)
+    assert up.states()[3] == "up"
+
+
+def test_a_node_that_dies_by_itself_is_told_of(up: Up) -> None:
+    (pid,) = [node["pid"] for node in up.do("status", "--json").json if node["node"] == 1]
+    os.kill(pid, signal.SIGKILL)
+    until(lambda: "node 1 ended by itself" in up.text)
+    assert up.states()[1] == "down"
+    up.do("restart", 1)
+
+
+def test_what_cannot_be_done_is_one_line(up: Up) -> None:
+    assert "there is no node 9" in up.do("kill", 9, code=1).err
+    up.do("kill", 3)
+    refused = up.do("kill", 3, code=1)
+    assert refused.err.count("\n") == 1 and "odradek up restart 3" in refused.err
+    up.do("restart", 3)
+
+
+def test_only_the_owner_may_play(up: Up) -> None:
+    state = up.data / STATE_FILE
+    assert stat.S_IMODE(state.stat().st_mode) == 0o600
+    text = state.read_text()
+    state.write_text(json.dumps(json.loads(text) | {"token": "guessed"}))
+    try:
+        with pytest.raises(RefusedActionError, match="the word is wrong"):
+            ask(up.data, "kill", 1)
+    finally:
+        state.write_text(text)
+    assert up.states()[1] == "up"
+
+
+def test_ctrl_c_stops_all_and_another_start_finds_the_data(tmp_path: Path) -> None:
+    first = Up(tmp_path / "cluster", "-n", "1")
+    first.await_ready()
+    produce_all(first.bootstrap, "kept", [(None, b"here")])
+    pids = first.pids()
+    assert first.interrupt() == 0
+    assert first.text.endswith("stopped\n")
+    for pid in pids:
+        with pytest.raises(ProcessLookupError):
+            os.kill(pid, 0)
+    assert "no cluster runs" in first.do("status", code=1).err
+    again = Up(tmp_path / "cluster", "-n", "1")
+    again.await_ready()
+    try:
+        assert [message.value() for message in read_all(again.bootstrap, "kept")] == [b"here"]
+    finally:
+        again.process.send_signal(signal.SIGTERM)
+        assert again.process.wait(timeout=60) == 0
+
+
+def test_what_is_wrong_is_told_before_anything_starts(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    data = ["--data", str(tmp_path / "cluster"), "--port", "0"]
+    assert run(["up", "-n", "0", *data]) == 2
+    assert run(["up", "--controllers", "2", *data]) == 5
+    assert run(["up", "--override", "num.partitions=many", *data]) == 5
+    assert run(["up", "kill", "2", "--data", str(tmp_path)]) == 1
+    printed = capsys.readouterr().err
+    assert "odd number" in printed and "num.partitions" in printed and "Traceback" not in printed
