@@ -7,7 +7,7 @@ JAVA   := . tools/java.sh
 ARGS   ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-slow check format docs generate golden bench interop sim sim-bugs sim-coverage fuzz lock clean
+.PHONY: help setup demo test test-slow check format docs generate golden bench interop sim sim-nightly sim-bugs sim-coverage fuzz lock clean
 
 help: ## Print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -54,8 +54,11 @@ bench: $(STAMP) ## Compare with Apache Kafka on this machine (needs Maven; ARGS=
 interop: $(STAMP) ## The suites of librdkafka and kafka-python, and foreign clients, in full
 	@$(JAVA) && $(PYTHON) -m pytest -m interop tests/interop $(ARGS)
 
-sim: $(STAMP) ## Simulated worlds: SEEDS=200 of them, or SEED=17 with its timeline, SHRINK=1 leaves out what it does not need
-	@PYTHONHASHSEED=0 $(PYTHON) -m tests.sim $(if $(SEED),--seed $(SEED) $(if $(SHRINK),--shrink),--seeds $(or $(SEEDS),200) --first $(or $(FIRST),1))
+sim: $(STAMP) ## Simulated worlds: SEEDS=200 of each, or WORLD=cluster SEED=17 with its timeline, SHRINK=1 leaves out what it does not need
+	@PYTHONHASHSEED=0 $(PYTHON) -m tests.sim $(if $(WORLD),--world $(WORLD)) $(if $(SEED),--seed $(SEED) $(if $(SHRINK),--shrink),--seeds $(or $(SEEDS),200) --first $(or $(FIRST),1))
+
+sim-nightly: $(STAMP) ## 10,000 seeds of each simulated world, FIRST=1 (some hours)
+	@PYTHONHASHSEED=0 $(PYTHON) -m tests.sim $(if $(WORLD),--world $(WORLD)) --seeds $(or $(SEEDS),10000) --first $(or $(FIRST),1)
 
 sim-bugs: $(STAMP) ## Seeds that each planted bug survives, into docs/simulation.md (half an hour)
 	@PYTHONHASHSEED=0 $(PYTHON) -m tests.sim.bugs

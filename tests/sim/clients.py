@@ -101,7 +101,7 @@ class Client:
         self.cluster = Cluster(
             self.network,
             self.clock,
-            [(machine, PORT) for machine in world.machines],
+            [(machine.name, PORT) for machine in world.machines.values() if machine.is_broker],
             client_id=name,
             timeout_ms=TIMEOUT_MS,
         )
@@ -142,11 +142,14 @@ class Producer(Client):
         partitions: list[tuple[str, int]],
         idempotent: bool,
         values: Iterable[int],
+        acks: tuple[int, ...] = (1, -1),
     ) -> None:
+        """`acks` are what a plain producer asks for, one of them for each batch; an idempotent one asks for -1."""
         super().__init__(world, name, process, recorder)
         self._partitions = partitions
         self._idempotent = idempotent
         self._values = iter(values)
+        self._acks = acks
         self._producer = (-1, -1)
         self._sequences: dict[tuple[str, int], int] = {}
         self.stopping = False
@@ -197,7 +200,7 @@ class Producer(Client):
         """Send a batch without a sequence; returns whether it was acknowledged. Raises OdradekError."""
         connection = await self.leader_of(topic, partition)
         operation = self._operation(topic, partition, values)
-        request = self._request(topic, partition, self._encode(values, -1), self.random.choice((1, -1)))
+        request = self._request(topic, partition, self._encode(values, -1), self.random.choice(self._acks))
         try:
             answer = await connection_answer(connection, request)
         except OdradekError:

@@ -225,9 +225,10 @@ def main() -> int:
     finder = MarkedFinder()
     sys.meta_path.insert(0, finder)
     logging.disable(logging.CRITICAL)
-    from tests.sim.__main__ import sweep
+    from tests.sim.__main__ import WORLDS, sweep
 
-    sweep(range(1, arguments.seeds + 1))
+    for kind in WORLDS.values():
+        sweep(kind, range(1, arguments.seeds + 1))
     modules = all_branches(finder.found)
     for module in modules:
         if module.places:

@@ -38,14 +38,32 @@ class EscapedTheBoxError(AssertionError):
 class HostQueue:
     """The callbacks and tasks of one host."""
 
-    __slots__ = ("name", "paused", "ready", "tasks")
+    __slots__ = ("crashed", "name", "paused", "ready", "tasks")
 
     def __init__(self, name: str) -> None:
         self.name = name
+        self.crashed = False
         self.ready: deque[asyncio.Handle] = deque()
         # Insertion-ordered, because what walks over tasks must do so in the same order in every run.
         self.tasks: dict[asyncio.Task[Any], None] = {}
         self.paused = False
+
+
+class SimFuture(asyncio.Future[Any]):
+    """A future that knows whose it is: of what a crashed host waited for, nobody retrieves an error any more."""
+
+    __slots__ = ("owner",)
+
+    def __init__(self, loop: SimLoop, owner: HostQueue) -> None:
+        super().__init__(loop=loop)
+        self.owner = owner
+
+
+class SimTask(asyncio.Task[Any]):
+    """The same for a task."""
+
+    __slots__ = ("owner",)
+    owner: HostQueue
 
 
 class SimLoop(asyncio.BaseEventLoop):
@@ -111,6 +129,7 @@ class SimLoop(asyncio.BaseEventLoop):
         for task in queue.tasks:
             task._log_destroy_pending = False  # type: ignore[attr-defined]
         queue.ready.clear()
+        queue.crashed = True
         # A coroutine that is collected is closed, which would run its finally blocks: so it is kept.
         self._graveyard.append(queue)
         self._timers = [entry for entry in self._timers if self._owner(entry[2]) != host]
@@ -135,13 +154,16 @@ class SimLoop(asyncio.BaseEventLoop):
     def _make_task(
         self, loop: asyncio.AbstractEventLoop, coroutine: Coroutine[Any, Any, Any], **options: Any
     ) -> asyncio.Task[Any]:
-        task: asyncio.Task[Any] = asyncio.Task(coroutine, loop=loop, **options)
+        task = SimTask(coroutine, loop=loop, **options)
         context: contextvars.Context | None = options.get("context")
         host = context.get(current_host, WORLD) if context is not None else current_host.get()
-        owner = self._host(host)
+        owner = task.owner = self._host(host)
         owner.tasks[task] = None
         task.add_done_callback(lambda done: owner.tasks.pop(done, None))
         return task
+
+    def create_future(self) -> asyncio.Future[Any]:
+        return SimFuture(self, self._host(current_host.get()))
 
     # -- asyncio's contract -------------------------------------------------------------------------------------
 
@@ -212,6 +234,9 @@ class SimLoop(asyncio.BaseEventLoop):
         """There is no selector to wake."""
 
     def _on_exception(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+        future = context.get("future")
+        if isinstance(future, SimFuture | SimTask) and future.owner.crashed:
+            return
         self.failures.append(context.get("exception") or AssertionError(context["message"]))
 
     # -- the lid ------------------------------------------------------------------------------------------------
@@ -260,10 +285,6 @@ class SimLoop(asyncio.BaseEventLoop):
         for queue in self._hosts.values():
             for task in queue.tasks:
                 task._log_destroy_pending = False  # type: ignore[attr-defined]
-        self._hosts.clear()
-        self._timers.clear()
-        self._graveyard.clear()
-        self._ready.clear()  # type: ignore[attr-defined]
         self.close()
         # A finally block that asks asyncio for its loop is refused, as after `asyncio.run`: it would get a new one,
         # which nobody closes.
@@ -272,6 +293,10 @@ class SimLoop(asyncio.BaseEventLoop):
         try:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")
+                self._hosts.clear()
+                self._timers.clear()
+                self._graveyard.clear()
+                self._ready.clear()  # type: ignore[attr-defined]
                 gc.collect()
         finally:
             sys.unraisablehook = hook

@@ -7,6 +7,7 @@ import itertools
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from random import Random
+from typing import ClassVar
 
 from odradek.client.cluster import check
 from odradek.common.errors import OdradekError
@@ -48,6 +49,7 @@ class Report:
         trace: equal for equal seeds.
     """
 
+    world: str
     seed: int
     problems: list[str]
     trace: int
@@ -65,8 +67,10 @@ class Report:
 class Admin(Client):
     """Creates topics and changes settings, and remembers what it was told has happened."""
 
-    def __init__(self, world: World, name: str, process: int, recorder: Recorder) -> None:
+    def __init__(self, world: World, name: str, process: int, recorder: Recorder, *, copies: int = 1) -> None:
+        """`copies` is the replication factor of what it creates."""
         super().__init__(world, name, process, recorder)
+        self._copies = copies
         self.created: list[str] = []
         self.retention_ms: int | None = None
         self.stopping = False
@@ -75,7 +79,7 @@ class Admin(Client):
         """Create a topic. Raises OdradekError; TOPIC_ALREADY_EXISTS counts as done."""
         settings = [create_topics_request.CreatableTopicConfig(name=key, value=value) for key, value in configs.items()]
         topic = create_topics_request.CreatableTopic(
-            name=name, num_partitions=partitions, replication_factor=1, configs=settings
+            name=name, num_partitions=partitions, replication_factor=self._copies, configs=settings
         )
         request = create_topics_request.CreateTopicsRequest(topics=[topic], timeout_ms=2000)
         response = await self.cluster.request(request, CreateTopicsResponse)
@@ -127,7 +131,13 @@ class Admin(Client):
 
 
 class OneNode:
-    """One run."""
+    """One run. Worlds of more nodes build on it: see `cluster`."""
+
+    world_name = "node"
+    copies = 1
+    acks = (1, -1)
+    # What groups commit is judged too, so the offsets topic must be as durable as the judged one.
+    durable_settings: ClassVar[dict[str, str]] = {"log.flush.interval.messages": "1"}
 
     def __init__(self, world: World) -> None:
         self.world = world
@@ -138,9 +148,10 @@ class OneNode:
     async def run(self) -> None:
         """Everything from the first start to the last read; problems are in the recorder."""
         world = self.world
-        machine = world.add_machine("node-1", 1)
-        machine.start()
-        admin = Admin(world, "admin", 0, self.recorder)
+        self.add_machines()
+        for machine in world.machines.values():
+            machine.start()
+        admin = Admin(world, "admin", 0, self.recorder, copies=self.copies)
         # Clocks jump by days here, and a record from the future would be refused, rightly.
         configs = {"message.timestamp.after.max.ms": str(2**63 - 1)}
         if world.swarm.loses_power:
@@ -157,6 +168,7 @@ class OneNode:
                 partitions=partitions,
                 idempotent=self.idempotent,
                 values=values,
+                acks=self.acks,
             )
             for number in (1, 2)
         ]
@@ -166,7 +178,7 @@ class OneNode:
         ]
         committer = Committer(world, "committer", 5, self.recorder, readers[0])
         clients: list[Producer | Reader | Admin | Committer] = [*writers, *readers, admin, committer]
-        if world.swarm.loses_power:
+        if world.swarm.loses_power and self.copies == 1:
             clients.append(await self._loose_writer(admin))
         members = self._members()
         tasks = [world.loop.spawn(client.name, client.run(), name=client.name) for client in clients]
@@ -184,15 +196,36 @@ class OneNode:
                 await finish(world, living, await auditor.end_offsets())
                 await asyncio.gather(*(belonging[member] for member in living))
                 await self._check_wake_up(auditor, writers[0])
+                await self.converge()
         except TimeoutError:
             waiting = [client.name for client, task in zip(clients, tasks, strict=True) if not task.done()]
             waiting += [member.name for member in living if not belonging[member].done()]
+            waiting += self.unfinished()
             self.recorder.problems.append(f"no progress {PROGRESS_S:g} s after the faults ended; waiting: {waiting}")
         for client in [*clients, *members]:
             self.recorder.problems += [f"{client.name}: {text}" for text in client.network.violations()]
         watching.cancel()
         await asyncio.gather(watching, return_exceptions=True)
         self._verdict()
+
+    def add_machines(self) -> None:
+        """Put the nodes into the world; they are not started here."""
+        self.world.add_machine("node-1", 1)
+
+    def make_watch(self) -> Watch:
+        """What looks at the nodes while they run."""
+        return Watch(self.world, self.recorder)
+
+    async def converge(self) -> None:
+        """Return once all nodes agree; one node does."""
+
+    def unfinished(self) -> list[str]:
+        """What `converge` still waits for."""
+        return []
+
+    def check_logs(self) -> list[str]:
+        """What is wrong with the logs on the disks when everything is over."""
+        return [problem for machine in self.world.machines.values() for problem in check_disk(machine)]
 
     def _members(self) -> list[Member]:
         members: list[Member] = []
@@ -236,7 +269,7 @@ class OneNode:
         )
 
     async def _watch(self) -> None:
-        watch = Watch(self.world, self.recorder)
+        watch = self.make_watch()
         while True:
             await asyncio.sleep(WATCH_EVERY_S)
             watch.look()
@@ -263,7 +296,11 @@ class OneNode:
     async def _check_wake_up(self, reader: Reader, writer: Producer) -> None:
         """A long poll at the end of everything is answered as soon as a record comes."""
         loop = self.world.loop
-        topic, partition = next(iter(reader.positions))
+        topic, partition = first_of_all = next(iter(reader.positions))
+        offset = reader.positions[first_of_all]
+        # Alone with one partition, so that a poll waits where the record comes.
+        reader = Reader(self.world, "sleeper", 10, self.recorder, partitions=[first_of_all], sessions=False)
+        reader.positions[first_of_all] = offset
         for _ in range(WAKE_UP_TRIES):
             poll = asyncio.ensure_future(reader.poll(max_wait_ms=WAKE_UP_WAIT_MS))
             try:
@@ -290,24 +327,27 @@ class OneNode:
         findings = judge(self.recorder.history, rules)
         if findings:
             self.recorder.problems.append(first(findings))
-        for machine in self.world.machines.values():
-            self.recorder.problems += check_disk(machine)
+        self.recorder.problems += self.check_logs()
 
 
 def run_seed(
-    seed: int, *, without: frozenset[str] = frozenset(), on_event: Callable[[str], None] | None = None
+    seed: int,
+    *,
+    kind: type[OneNode] = OneNode,
+    without: frozenset[str] = frozenset(),
+    on_event: Callable[[str], None] | None = None,
 ) -> Report:
     """Run one seed in a new world.
 
     Args:
+        kind: of world.
         without: kinds of faults to leave out, see `faults.shrinkable`.
         on_event: gets the timeline.
     """
     swarm = faults.draw(Random(seed ^ 0x5EED), without)
-    # What groups commit is judged too, so the offsets topic must be as durable as the judged one.
-    settings = {"log.flush.interval.messages": "1"} if swarm.loses_power else {}
+    settings = kind.durable_settings if swarm.loses_power else {}
     world = World(seed, swarm, settings=settings, on_event=on_event)
-    scenario = OneNode(world)
+    scenario = kind(world)
     problems = scenario.recorder.problems
     try:
         world.loop.run_world(scenario.run(), limit_s=LIMIT_S)
@@ -318,6 +358,7 @@ def run_seed(
         problems.append(f"{type(error).__name__}: {error}")
     problems += [f"{type(failure).__name__}: {failure}" for failure in world.loop.failures]
     report = Report(
+        kind.world_name,
         seed,
         list(problems),
         world.loop.trace,
@@ -327,5 +368,7 @@ def run_seed(
         swarm.describe(),
         faults.shrinkable(swarm),
     )
+    # What clients hold keeps dropped processes alive: they must go before the world collects what is left of it.
+    del scenario, problems
     world.dispose()
     return report

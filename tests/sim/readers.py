@@ -43,6 +43,22 @@ def values_of(data: bytes, from_offset: int) -> tuple[list[tuple[int, int]], int
     return found, next_offset, ""
 
 
+class Link:
+    """A connection to one leader, and the fetch session over it."""
+
+    def __init__(self, node_id: int, connection: Connection, sessions: bool) -> None:
+        self.node_id = node_id
+        self.connection = connection
+        self.session = (0, -1)
+        self.told: dict[tuple[str, int], int] = {}
+        self.reset(sessions)
+
+    def reset(self, sessions: bool) -> None:
+        """Begin a new session, or none."""
+        self.session = (0, 0 if sessions else -1)
+        self.told.clear()
+
+
 class Reader(Client):
     """Reads all partitions of some topics from the beginning, each record once."""
 
@@ -59,9 +75,9 @@ class Reader(Client):
         super().__init__(world, name, process, recorder)
         self.positions = dict.fromkeys(partitions, 0)
         self._sessions = sessions
-        self._session = (0, -1)
-        self._told: dict[tuple[str, int], int] = {}
-        self._connection: Connection | None = None
+        self._leaders: dict[tuple[str, int], int] = {}
+        self._links: dict[int, Link] = {}
+        self._turn = 0
         self._first_poll = True
         self.stopping = False
 
@@ -75,34 +91,53 @@ class Reader(Client):
                 await asyncio.sleep(RETRY_S)
 
     async def poll(self, max_wait_ms: int | None = None) -> int:
-        """One Fetch of all partitions; returns the number of records. Raises OdradekError."""
-        if self._connection is None or not self._connection.is_open:
-            self._forget_connection()
-            self._connection = await self.leader_of(*next(iter(self.positions)))
+        """One Fetch of all partitions that one broker leads, another broker each time; returns the number of records.
+
+        Raises:
+            OdradekError: the connection is lost, or there is no leader.
+        """
+        link = await self._next_link()
         wait_ms = self.random.choice((0, 50, 500)) if max_wait_ms is None else max_wait_ms
         invoked = self.recorder.invoke()
-        response = await self.ask(self._connection, self._request(wait_ms), FetchResponse, FETCH_VERSION)
+        request = self._request(link, wait_ms)
+        response = await self.ask(link.connection, request, FetchResponse, FETCH_VERSION)
         if response.error_code:
-            self._session = (0, -1 if not self._sessions else 0)
-            self._told.clear()
+            link.reset(self._sessions)
             raise ApiError(ErrorCode(response.error_code))
         if self._sessions and response.session_id:
-            session_id, epoch = self._session
-            self._session = (response.session_id, 1 if session_id != response.session_id else epoch + 1)
+            session_id, epoch = link.session
+            link.session = (response.session_id, 1 if session_id != response.session_id else epoch + 1)
         return self._take(response, invoked)
 
-    def _forget_connection(self) -> None:
-        if self._connection is not None:
-            self._connection.close()
-        self._connection = None
-        self._session = (0, 0 if self._sessions else -1)
-        self._told.clear()
+    async def _next_link(self) -> Link:
+        if any(key not in self._leaders for key in self.positions):
+            await self._find_leaders()
+        node_ids = list(dict.fromkeys(self._leaders[key] for key in self.positions))
+        self._turn += 1
+        node_id = node_ids[self._turn % len(node_ids)]
+        link = self._links.get(node_id)
+        if link is None or not link.connection.is_open:
+            link = self._links[node_id] = Link(node_id, await self.cluster.connection_to(node_id), self._sessions)
+        return link
 
-    def _request(self, wait_ms: int) -> fetch_request.FetchRequest:
+    async def _find_leaders(self) -> None:
+        for topic in dict.fromkeys(topic for topic, _ in self.positions):
+            for each in (await self.cluster.topic(topic)).partitions:
+                if (topic, each.partition_index) in self.positions:
+                    check(each.error_code, f"{topic}-{each.partition_index}")
+                    self._leaders[topic, each.partition_index] = each.leader_id
+
+    def _forget_connection(self) -> None:
+        for link in self._links.values():
+            link.connection.close()
+        self._links.clear()
+        self._leaders.clear()
+
+    def _request(self, link: Link, wait_ms: int) -> fetch_request.FetchRequest:
         topics: dict[str, fetch_request.FetchTopic] = {}
         for (topic, partition), offset in self.positions.items():
-            if self._told.get((topic, partition)) == offset:
-                continue  # the session knows it
+            if self._leaders[topic, partition] != link.node_id or link.told.get((topic, partition)) == offset:
+                continue  # another's, or the session knows it
             asked = fetch_request.FetchPartition(
                 partition=partition,
                 fetch_offset=offset,
@@ -112,14 +147,14 @@ class Reader(Client):
             )
             topics.setdefault(topic, fetch_request.FetchTopic(topic=topic)).partitions.append(asked)
             if self._sessions:
-                self._told[topic, partition] = offset
+                link.told[topic, partition] = offset
         return fetch_request.FetchRequest(
             max_wait_ms=wait_ms,
             min_bytes=1,
             max_bytes=self.random.choice((1, 1000, 1 << 20)),
             isolation_level=self.random.randint(0, 1),
-            session_id=self._session[0],
-            session_epoch=self._session[1],
+            session_id=link.session[0],
+            session_epoch=link.session[1],
             topics=list(topics.values()),
         )
 
@@ -133,6 +168,7 @@ class Reader(Client):
                 if answer.error_code == ErrorCode.OFFSET_OUT_OF_RANGE:
                     self.problem(f"{name}: offset {self.positions[key]} was there and is gone")
                 if answer.error_code:
+                    self._leaders.pop(key, None)
                     continue
                 records: Any = answer.records
                 data = b"" if records is None else bytes(records)
@@ -154,10 +190,19 @@ class Reader(Client):
 
     async def end_offsets(self) -> dict[tuple[str, int], int]:
         """ListOffsets(latest) of every partition, into the history too. Raises OdradekError."""
-        connection = await self.leader_of(*next(iter(self.positions)))
+        await self._find_leaders()
+        ends: dict[tuple[str, int], int] = {}
+        for node_id in dict.fromkeys(self._leaders[key] for key in self.positions):
+            ends.update(await self._end_offsets_at(node_id))
+        return ends
+
+    async def _end_offsets_at(self, node_id: int) -> dict[tuple[str, int], int]:
+        connection = await self.cluster.connection_to(node_id)
         invoked = self.recorder.invoke()
         topics: dict[str, list_offsets_request.ListOffsetsTopic] = {}
         for topic, partition in self.positions:
+            if self._leaders[topic, partition] != node_id:
+                continue
             entry = topics.setdefault(topic, list_offsets_request.ListOffsetsTopic(name=topic))
             entry.partitions.append(
                 list_offsets_request.ListOffsetsPartition(

@@ -45,15 +45,24 @@ SETTINGS = {
 class Machine:
     """One host: a disk, a wall clock, and at most one process of the broker."""
 
-    def __init__(self, world: World, name: str, node_id: int) -> None:
+    def __init__(self, world: World, name: str, node_id: int, settings: dict[str, str]) -> None:
+        """`settings` are of this node alone, above those of the world."""
         self.world = world
         self.name = name
         self.node_id = node_id
+        self.settings = settings
         self.clock = SimClock(world.loop)
         self.disk = SimDisk(Random(world.random.getrandbits(64)), world.swarm.disk, self.clock.now_ms)
+        # The node, once it serves clients; `process` also while it starts.
         self.broker: Broker | None = None
+        self.process: Broker | None = None
         self.starts = 0
         self.running = False
+
+    @property
+    def is_broker(self) -> bool:
+        """Whether clients may ask it; a controller has no door for them."""
+        return "broker" in self.settings.get("process.roles", "broker")
 
     def start(self) -> None:
         """Start the broker's process; it starts again by itself where it ends for a disk that fails."""
@@ -69,7 +78,7 @@ class Machine:
                 self.disk.lose_power()
             return
         self.running = False
-        self.broker = None
+        self.broker = self.process = None
         self.world.loop.crash(self.name)
         self.world.wires.host_died(self.name)
         if power:
@@ -86,13 +95,16 @@ class Machine:
             "log.dirs": "/data",
             **SETTINGS,
             **world.settings,
+            **self.settings,
         }
         random = Random(world.random.getrandbits(64))
         try:
             settings = load_node_settings(
                 self.disk, None, [f"{key}={value}" for key, value in overrides.items()], environment={}
             )
-            ensure_formatted(self.disk, settings, random=random, now_ms=self.clock.now_ms())
+            ensure_formatted(
+                self.disk, settings, random=random, now_ms=self.clock.now_ms(), cluster_id=world.cluster_id
+            )
             broker = Broker(
                 settings,
                 clock=self.clock,
@@ -101,6 +113,7 @@ class Machine:
                 random=random,
                 hostname=self.name,
             )
+            self.process = broker
             await broker.start()
             self.broker = broker
             world.tell(f"{self.name} is ready")
@@ -135,6 +148,8 @@ class World:
         self.machines: dict[str, Machine] = {}
         self.counts: dict[str, int] = {}
         self.healing = False
+        # Machines that are formatted get it; None draws one.
+        self.cluster_id: str | None = None
         self._on_event = on_event
         self._began_s = self.loop.time()
 
@@ -152,9 +167,9 @@ class World:
     def count(self, kind: str) -> None:
         self.counts[kind] = self.counts.get(kind, 0) + 1
 
-    def add_machine(self, name: str, node_id: int) -> Machine:
+    def add_machine(self, name: str, node_id: int, settings: dict[str, str] | None = None) -> Machine:
         """A new machine with an empty disk; its broker is not started."""
-        machine = self.machines[name] = Machine(self, name, node_id)
+        machine = self.machines[name] = Machine(self, name, node_id, settings or {})
         return machine
 
     def ended_by_itself(self, machine: Machine, failure: BaseException) -> None:
@@ -292,4 +307,7 @@ class World:
         """Let go of everything."""
         for machine in self.machines.values():
             machine.kill()
+        # Disks and wires know who waits for them, and so hold what was dropped.
+        self.machines.clear()
+        self.wires.transports.clear()
         self.loop.dispose()

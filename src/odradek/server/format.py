@@ -223,16 +223,21 @@ def format_storage(
     return lines or ["All of the log directories are already formatted."]
 
 
-def ensure_formatted(disk: Disk, settings: BrokerSettings, *, random: Random, now_ms: int) -> bool:
+def ensure_formatted(
+    disk: Disk, settings: BrokerSettings, *, random: Random, now_ms: int, cluster_id: str | None = None
+) -> bool:
     """Format a node that was started with nothing given, where it is new; whether it was.
 
+    Args:
+        cluster_id: of the cluster that it belongs to; None draws one, for a cluster of its own.
     Raises:
         ConfigError: as `format_storage`.
     """
     if any(read_meta_properties(disk, directory) for directory in storage_directories(settings)):
         return False
     options = FormatOptions(standalone=not settings.values["controller.quorum.voters"])
-    format_storage(disk, settings, uuid_text(random_id(random)), options, random=random, now_ms=now_ms)
+    cluster_id = uuid_text(random_id(random)) if cluster_id is None else cluster_id
+    format_storage(disk, settings, cluster_id, options, random=random, now_ms=now_ms)
     return True
 
 

@@ -224,7 +224,11 @@ def _in_turn(
         error = None if done.cancelled() else done.exception()
         if ended.done():
             return
-        ended.set_exception(error) if error is not None else ended.set_result(None)
+        if error is None:
+            ended.set_result(None)
+            return
+        ended.set_exception(error)
+        ended.exception()  # seen: whoever waited for it may be gone, with its connection
 
     wait.add_done_callback(pass_on)
 

@@ -1,0 +1,88 @@
+"""The world of many nodes: a quorum of controllers, brokers with three copies of everything, and the same clients.
+
+What one node promises must hold here while nodes are killed, paused, cut off from each other one way or both, and lose
+power; and what only many nodes can break is watched: see `cluster_invariants`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import ClassVar
+
+from tests.sim.cluster_invariants import ClusterWatch, different_logs, unconverged
+from tests.sim.invariants import Watch
+from tests.sim.one_node import OneNode
+from tests.sim.world import PORT, World
+
+COPIES = 3
+MIN_IN_SYNC = 2
+# How often a seed has controllers of their own beside its brokers.
+SEPARATE_CONTROLLERS = 0.25
+FIRST_CONTROLLER = 101
+LOOK_EVERY_S = 0.2
+CLUSTER_ID = "a-cluster-in-the-box--"
+SETTINGS = {
+    "offsets.topic.replication.factor": str(COPIES),
+    "transaction.state.log.replication.factor": str(COPIES),
+    "min.insync.replicas": str(MIN_IN_SYNC),
+    "replica.lag.time.max.ms": "2000",
+    "replica.fetch.wait.max.ms": "200",
+}
+
+
+class ManyNodes(OneNode):
+    """One run of a cluster."""
+
+    world_name = "cluster"
+    copies = COPIES
+    # Of what one copy acknowledged, the others may know nothing.
+    acks = (-1,)
+    durable_settings: ClassVar[dict[str, str]] = {"log.flush.interval.messages": "1"}
+
+    def __init__(self, world: World) -> None:
+        super().__init__(world)
+        world.settings = {**SETTINGS, **world.settings}
+        world.cluster_id = CLUSTER_ID
+        self._watching: ClusterWatch | None = None
+
+    def add_machines(self) -> None:
+        """Three nodes that are both, or three brokers and three controllers."""
+        numbers = range(1, COPIES + 1)
+        if self.random.random() < SEPARATE_CONTROLLERS:
+            controllers = [FIRST_CONTROLLER + number for number in range(COPIES)]
+            voters = ",".join(f"{node_id}@node-{node_id}:{PORT + 1}" for node_id in controllers)
+            for node_id in controllers:
+                self._add(node_id, voters, "controller", f"CONTROLLER://node-{node_id}:{PORT + 1}")
+            for node_id in numbers:
+                self._add(node_id, voters, "broker", f"PLAINTEXT://node-{node_id}:{PORT}")
+            return
+        voters = ",".join(f"{node_id}@node-{node_id}:{PORT + 1}" for node_id in numbers)
+        for node_id in numbers:
+            listeners = f"PLAINTEXT://node-{node_id}:{PORT},CONTROLLER://node-{node_id}:{PORT + 1}"
+            self._add(node_id, voters, "broker,controller", listeners)
+
+    def _add(self, node_id: int, voters: str, roles: str, listeners: str) -> None:
+        settings = {
+            "process.roles": roles,
+            "listeners": listeners,
+            "controller.quorum.voters": voters,
+            "controller.listener.names": "CONTROLLER",
+        }
+        self.world.add_machine(f"node-{node_id}", node_id, settings)
+
+    def make_watch(self) -> Watch:
+        self._watching = ClusterWatch(self.world, self.recorder)
+        return self._watching
+
+    async def converge(self) -> None:
+        """All nodes know the same metadata, and every partition has all its copies in sync."""
+        while True:
+            if not self.unfinished():
+                return
+            await asyncio.sleep(LOOK_EVERY_S)
+
+    def unfinished(self) -> list[str]:
+        return unconverged(self.world)
+
+    def check_logs(self) -> list[str]:
+        return super().check_logs() + different_logs(self.world)

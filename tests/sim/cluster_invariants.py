@@ -1,0 +1,163 @@
+"""What must hold between nodes: one leader in an epoch, nothing committed lost by elections, equal logs, one metadata.
+
+Looked at from outside: the simulation sees the state of every process at one moment, which no node can.
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from odradek.record.batch import BatchHeader
+from odradek.record.reader import read_batches, read_records
+from odradek.replica.partition import Partition
+from odradek.server.broker import Broker
+from tests.sim.clients import Recorder
+from tests.sim.invariants import Watch
+from tests.sim.world import Machine, World
+
+METADATA_LOG = "__cluster_metadata-0"
+COMPACTED = ("__consumer_offsets-", "__transaction_state-")
+_SEGMENT = re.compile(r"^/data/(?P<log>[\w.-]+-\d+)/(?P<base>\d{20})\.log$")
+
+
+class ClusterWatch(Watch):
+    """Looks at all nodes at one moment."""
+
+    def __init__(self, world: World, recorder: Recorder) -> None:
+        super().__init__(world, recorder)
+        self._leaders: dict[tuple[str, str, int], str] = {}
+        self._quorum_leaders: dict[int, str] = {}
+        self._newest_epochs: dict[str, int] = {}
+        # Partition -> the furthest watermark that any leader had.
+        self._committed: dict[str, int] = {}
+        self._metadata_committed = 0
+
+    def look(self) -> None:
+        super().look()
+        for machine in self._world.machines.values():
+            if machine.running and machine.process is not None and hasattr(machine.process, "raft"):
+                self._look_at_quorum(machine, machine.process)
+        for machine in self._world.machines.values():
+            if machine.running and machine.broker is not None and machine.is_broker:
+                for partition in machine.broker.replicas:
+                    if partition.is_leader:
+                        self._look_at_leader(machine, partition)
+
+    def _look_at_quorum(self, machine: Machine, broker: Broker) -> None:
+        raft = broker.raft
+        if not hasattr(raft, "node") or not raft.leads:
+            return
+        leader = self._quorum_leaders.setdefault(raft.leader_epoch, machine.name)
+        if leader != machine.name:
+            self._wrong(machine, f"leads the quorum in epoch {raft.leader_epoch}, and so does {leader}")
+        if raft.leader_epoch == max(self._quorum_leaders):
+            if raft.end_offset < self._metadata_committed:
+                text = f"leads the quorum with {raft.end_offset} records, {self._metadata_committed} were committed"
+                self._wrong(machine, text)
+            self._metadata_committed = max(self._metadata_committed, raft.committed_offset)
+
+    def _look_at_leader(self, machine: Machine, partition: Partition) -> None:
+        name, epoch = partition.name, partition.leader_epoch
+        leader = self._leaders.setdefault((name, str(partition.topic_id), epoch), machine.name)
+        if leader != machine.name:
+            self._wrong(machine, f"leads {name} in epoch {epoch}, and so does {leader}")
+        newest = self._newest_epochs[name] = max(self._newest_epochs.get(name, -1), epoch)
+        if epoch < newest:
+            return  # it has not heard yet that its reign is over
+        committed = self._committed.get(name, 0)
+        if partition.log.log_end_offset < committed:
+            end = partition.log.log_end_offset
+            self._wrong(machine, f"leads {name} in epoch {epoch} with records up to {end}, {committed} was committed")
+        self._committed[name] = max(committed, partition.log.high_watermark)
+
+
+def unconverged(world: World) -> list[str]:
+    """Where nodes still differ, or copies are not in sync."""
+    waiting = []
+    images = {}
+    for machine in world.machines.values():
+        if machine.broker is None:
+            waiting.append(f"{machine.name} is not up")
+            continue
+        images[machine.name] = machine.broker.publisher.image
+    offsets = {name: image.offset for name, image in images.items()}
+    if len(dict.fromkeys(offsets.values())) > 1:
+        waiting.append(f"metadata offsets {offsets}")
+    for image in list(images.values())[:1]:
+        for topic in image.topics_by_id.values():
+            for number, partition in topic.partitions.items():
+                if len(partition.isr) < len(partition.replicas):
+                    waiting.append(f"{topic.name}-{number}: in sync are {partition.isr} of {partition.replicas}")
+    return waiting
+
+
+def different_logs(world: World) -> list[str]:
+    """Where copies differ below their watermark, and where nodes differ in what the metadata says."""
+    problems = []
+    machines = [machine for machine in world.machines.values() if machine.broker is not None]
+    images = {machine.name: list(machine.broker.publisher.image.records()) for machine in machines if machine.broker}
+    for name, records in images.items():
+        first = next(iter(images))
+        if records != images[first]:
+            problems.append(f"the metadata of {name} and of {first} differ")
+    logs = {machine.name: batches_on(machine) for machine in machines}
+    for name in dict.fromkeys(name for log in logs.values() for name in log):
+        copies = {machine: log[name] for machine, log in logs.items() if name in log}
+        if name.startswith(COMPACTED):
+            problems += _compare_records(name, copies)
+        else:
+            problems += _compare(name, copies, machines)
+    return problems
+
+
+def _compare_records(log: str, copies: dict[str, dict[int, bytes]]) -> list[str]:
+    """Where two copies of a compacted log hold different records at one offset: each is cleaned at its own time."""
+    found: dict[int, tuple[str, bytes | None, bytes | None]] = {}
+    problems = []
+    for name, batches in copies.items():
+        for batch in batches.values():
+            for record in read_records(batch, BatchHeader.read(batch)):
+                first, key, value = found.setdefault(record.offset, (name, record.key, record.value))
+                if (key, value) != (record.key, record.value):
+                    problems.append(f"{log}: {first} and {name} hold different records at offset {record.offset}")
+    return problems[:1]
+
+
+def _compare(log: str, copies: dict[str, dict[int, bytes]], machines: list[Machine]) -> list[str]:
+    """What batches two copies hold at one offset, as far as all know it to be committed."""
+    marks = [mark for machine in machines if (mark := _watermark(machine, log)) is not None]
+    watermark = min(marks, default=0)
+    (first, reference), *others = copies.items()
+    problems = []
+    for name, batches in others:
+        # Copies may begin at different places, where retention or a snapshot has cut them.
+        begin = max(min(reference, default=0), min(batches, default=0))
+        for offset in sorted(reference.keys() | batches.keys()):
+            if begin <= offset < watermark and reference.get(offset) != batches.get(offset):
+                problems.append(f"{log}: {first} and {name} differ at offset {offset}, below the watermark {watermark}")
+                break
+    return problems
+
+
+def _watermark(machine: Machine, log: str) -> int | None:
+    assert machine.broker is not None
+    if log == METADATA_LOG:
+        return machine.broker.raft.committed_offset
+    for partition in machine.broker.replicas if machine.is_broker else ():
+        if partition.name == log:
+            mark: int = partition.log.high_watermark
+            return mark
+    return None
+
+
+def batches_on(machine: Machine) -> dict[str, dict[int, bytes]]:
+    """Log -> base offset -> the batch, from the segments as readers of the disk see them."""
+    found: dict[str, dict[int, bytes]] = {}
+    for path, data in sorted(machine.disk.snapshot().items()):
+        match = _SEGMENT.match(str(Path(path)))
+        if match is not None:
+            batches = found.setdefault(match["log"], {})
+            for position, header in read_batches(data):
+                batches[header.base_offset] = data[position : position + header.size_bytes]
+    return found
