@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from confluent_kafka import Consumer, Producer, TopicPartition
-from confluent_kafka.admin import AdminClient, NewTopic
+from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, NewTopic
 
 from odradek.testing.processes import NodeProcess, ProcessCluster
 
@@ -181,6 +181,37 @@ def test_what_only_a_dead_leader_had_is_cut(cluster: ProcessCluster) -> None:
     assert b"alone" not in log_bytes(cluster[leader])
     assert "follower's log is cut" in cluster[leader].log_text()
     assert everything(cluster) == [b"%d" % number for number in range(load.count)]
+
+
+def test_a_throttle_set_at_run_time_holds_back_who_lags(cluster: ProcessCluster) -> None:
+    load = Load(cluster)
+    load.write(0.5)
+    in_sync(cluster, 1, 2, 3)
+    leader, _ = standing(cluster)
+    admin = AdminClient({"bootstrap.servers": cluster.bootstrap_servers})
+    rate, replicas = "leader.replication.throttled.rate", "leader.replication.throttled.replicas"
+
+    def change(kind: ConfigResource.Type, name: str, key: str, value: str | None) -> None:
+        how = AlterConfigOpType.DELETE if value is None else AlterConfigOpType.SET
+        entry = ConfigEntry(key, value, incremental_operation=how)
+        resource = ConfigResource(kind, name, incremental_configs=[entry])
+        admin.incremental_alter_configs([resource])[resource].result(30)
+
+    lagging = next(node for node in cluster.brokers if node.node_id != leader)
+    lagging.kill()
+    until(lambda: lagging.node_id not in standing(cluster)[1], "it is out of sync")
+    with pytest.raises(KafkaException):
+        change(ConfigResource.Type.BROKER, str(leader), rate, "-1")
+    change(ConfigResource.Type.BROKER, str(leader), rate, "0")
+    change(ConfigResource.Type.TOPIC, TOPIC, replicas, f"0:{leader}")
+    load.write(1)
+    lagging.start()
+    load.write(2)
+    load.flush()
+    assert lagging.node_id not in standing(cluster)[1]
+    assert len(log_bytes(lagging)) < len(log_bytes(cluster[leader]))
+    change(ConfigResource.Type.BROKER, str(leader), rate, None)
+    all_alike(cluster)
 
 
 def test_a_leader_that_was_stopped_comes_back_as_a_follower(cluster: ProcessCluster) -> None:

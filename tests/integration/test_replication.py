@@ -13,11 +13,12 @@ from odradek.client.connection import Connection
 from odradek.common.errors import ApiError, ErrorCode
 from odradek.protocol.messages.fetch_request import FetchPartition, FetchRequest, FetchTopic, ReplicaState
 from odradek.protocol.messages.fetch_response import FetchResponse, PartitionData
+from odradek.quota.replication import Throttled
 from odradek.record.builder import build_batch
 from odradek.record.record import Record
 from odradek.replica import following
 from odradek.replica.metrics import replication_families
-from tests.support.replica_nodes import ReplicaCluster, eventually
+from tests.support.replica_nodes import ReplicaCluster, ReplicaNode, eventually
 
 
 @pytest.fixture
@@ -385,3 +386,36 @@ async def test_a_producer_that_waits_in_vain_is_explained_in_the_log(
     assert metrics["odradek_isr_shrinks"].samples[0].value == 1
     lag = metrics["odradek_follower_lag_records"].samples[0]
     assert (lag.value, dict(lag.labels)["broker"]) == (1, "2")
+
+
+@pytest.mark.parametrize("role", ["leader", "follower"])
+async def test_a_throttled_replica_that_lags_gets_its_share_and_one_in_sync_all(
+    cluster: ReplicaCluster, role: str
+) -> None:
+    await cluster.add(1, 2, 3)
+    cluster.create([1, 2, 3])
+    leader, lagging = cluster.nodes[1], cluster.nodes[3]
+    leader.append(b"seen by all")
+    await caught_up(cluster, 1, 2, 3)
+    await lagging.stop()
+    cluster.fence(3)
+    cluster.publish()
+    leader.append(b"missed")
+
+    def throttle(node: ReplicaNode) -> None:
+        bucket = node.replicas.leader_quota if role == "leader" else node.replication.fetchers.quota
+        node.partition().throttled = Throttled(as_leader=role == "leader", as_follower=role == "follower")
+        bucket.change_rate(0, node.clock.monotonic_ms())
+
+    throttle(leader)
+    throttle(cluster.nodes[2])
+    await lagging.start(before_fetching=throttle)
+    leader.append(b"missed, too")
+    await caught_up(cluster, 1, 2)
+    await asyncio.sleep(0.5)  # many rounds of fetching
+    assert (lagging.log().log_end_offset, leader.partition().isr) == (1, (1, 2))
+    for node in (leader, lagging):
+        for bucket in (node.replicas.leader_quota, node.replication.fetchers.quota):
+            bucket.change_rate(1_000_000, node.clock.monotonic_ms())
+    await caught_up(cluster, 1, 2, 3)
+    await eventually(lambda: set(leader.partition().isr) == {1, 2, 3}, "3 is in sync")

@@ -73,7 +73,7 @@ class ReplicaNode:
         )
         self.failed: list[Path] = []
 
-    async def start(self) -> None:
+    async def start(self, before_fetching: Callable[[ReplicaNode], None] = lambda node: None) -> None:
         """Load what lies in the directory, listen, register, and follow the metadata."""
         self.clock, self.disk, self.network = RealClock(), RealDisk(workers=1), RealNetwork()
         self.logs = LogManager(self.disk, self.clock, [self.directory], LogConfig(), Random(self.node_id))
@@ -102,6 +102,7 @@ class ReplicaNode:
         self.running = True
         self.broker_epoch = self.cluster.register(self)
         self.cluster.publish()
+        before_fetching(self)
         self.replication.start()
 
     async def _listen(self) -> None:

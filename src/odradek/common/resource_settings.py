@@ -196,6 +196,11 @@ class SettingRules:
             entries.append(self._entry(row, synonyms, read_only=row.mode is UpdateMode.READ_ONLY))
         for key in sorted({*self._settings.explicit, *layers.broker} - table(Scope.BROKER).keys()):
             dynamic = key in layers.broker
+            only_dynamic = setting(Scope.BROKER, key)
+            if only_dynamic is not None and dynamic:
+                own = _own_layer(only_dynamic, layers.broker, ConfigSource.DYNAMIC_BROKER_CONFIG)
+                entries.append(self._entry(only_dynamic, own, read_only=False))
+                continue
             source = ConfigSource.DYNAMIC_BROKER_CONFIG if dynamic else ConfigSource.STATIC_BROKER_CONFIG
             synonym = (ConfigSynonym(key, None, source),)
             entries.append(ConfigEntry(key, None, source, not dynamic, True, ConfigType.UNKNOWN, synonym, ""))

@@ -157,9 +157,17 @@ def table(scope: Scope) -> dict[str, Setting]:
     return settings
 
 
+# What Kafka takes for brokers at run time alone: no file may hold them, and none of its tables does.
+DYNAMIC_ONLY = {
+    name: Setting(Scope.BROKER, name, "long", UpdateMode.CLUSTER_WIDE, str(2**63 - 1), False, "[0,...]")
+    for name in ("leader.replication.throttled.rate", "follower.replication.throttled.rate")
+}
+
+
 def setting(scope: Scope, name: str) -> Setting | None:
     """One row, or None where Kafka has no such setting."""
-    return table(scope).get(name)
+    found = table(scope).get(name)
+    return DYNAMIC_ONLY.get(name) if found is None and scope is Scope.BROKER else found
 
 
 def format_value(value: Any) -> str | None:

@@ -18,6 +18,7 @@ from odradek.common.log_lines import get_logger
 from odradek.protocol.api_key import ApiKey
 from odradek.protocol.messages.fetch_response import FetchResponse
 from odradek.protocol.messages.list_offsets_response import ListOffsetsResponse
+from odradek.quota.token_bucket import TokenBucket
 from odradek.replica.fetcher import EARLIEST_LOCAL, LATEST, Fetcher, Followed
 
 if TYPE_CHECKING:
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
 # Fetch names topics by id, and the life of the broker that asks; no leader that knows our metadata is older.
 FIRST_VERSION = 15
 CONNECT_TIMEOUT_S = 5.0
+MAX_QUOTA_PAUSE_MS = 1_000
 _log = get_logger("replica.fetch")
 
 # (host, port) of a broker by its id, None where it is not known or fenced off.
@@ -66,6 +68,7 @@ class ReplicaFetchers:
         self._tasks: dict[tuple[int, int], _FetchTask] = {}
         self._homes: dict[PartitionKey, tuple[int, int]] = {}
         self._closing = False
+        self.quota = TokenBucket()
         self.appended_bytes = 0
         self.failed_count = 0
 
@@ -154,6 +157,7 @@ class _FetchTask:
         self.fetcher = fetcher
         self._wake = asyncio.Event()
         self._connection: Connection | None = None
+        self._held_back: list[PartitionKey] = []
         self.task = asyncio.get_running_loop().create_task(self._run())
 
     def assigned(self) -> None:
@@ -204,6 +208,8 @@ class _FetchTask:
                 answers += [answer for answer in (self._ask(connection),) if answer is not None]
             for answer in answers:
                 await self._take(answer)
+        elif self._held_back:
+            await self._until_quota()
 
     async def _connected(self) -> Connection:
         if self._connection is None or not self._connection.is_open:
@@ -217,7 +223,9 @@ class _FetchTask:
         version = connection.version_for(ApiKey.FETCH)
         if version < FIRST_VERSION:
             raise OdradekError(f"broker {self._leader_id} knows Fetch only up to version {version}")
-        request = self.fetcher.next_request(owner.clock.monotonic_ms(), broker_epoch=owner.broker_epoch())
+        now_ms = owner.clock.monotonic_ms()
+        self._held_back = self.fetcher.throttled() if owner.quota.is_exhausted(now_ms) else []
+        request = self.fetcher.next_request(now_ms, broker_epoch=owner.broker_epoch(), held_back=self._held_back)
         if request is None:
             return None
         answer = connection.send(request, version)
@@ -243,6 +251,7 @@ class _FetchTask:
         clock = owner.clock
         consumed = self.fetcher.received(response, now_ms=clock.monotonic_ms(), wall_ms=clock.now_ms())
         owner.appended_bytes += consumed.appended_bytes
+        owner.quota.spend(consumed.throttled_bytes, clock.monotonic_ms())
         owner.storage_failed(consumed.failures)
         for partition in self.fetcher.flushing():
             self._wake_when_durable(partition)
@@ -277,6 +286,15 @@ class _FetchTask:
             )
         now_ms = self._owner.clock.monotonic_ms()
         self._owner.storage_failed(self.fetcher.found(lost, answers[0], answers[1], now_ms=now_ms))
+
+    async def _until_quota(self) -> None:
+        """All that is followed here is throttled, and the rate is used up; a changed rate is noticed in a second."""
+        owner = self._owner
+        ready_ms = owner.quota.ready_in_ms(owner.clock.monotonic_ms())
+        pause_ms = MAX_QUOTA_PAUSE_MS if ready_ms is None else min(MAX_QUOTA_PAUSE_MS, ready_ms)
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(pause_ms / 1000):
+                await self._wake.wait()
 
     async def _pause(self) -> None:
         """Until something is assigned, a log is durable, or a back-off is over."""

@@ -55,7 +55,8 @@ class Followed:
     """One partition under one leader epoch.
 
     `asked_offset` is what the leader's session holds, -1 where it holds nothing of this assignment; `first_request` is
-    the number of the request that named it first: answers to earlier ones speak of an earlier assignment.
+    the number of the request that named it first: answers to earlier ones speak of an earlier assignment. `lag` counts
+    records up to the leader's watermark, None before the first answer.
     """
 
     partition: Partition
@@ -64,15 +65,17 @@ class Followed:
     retry_at_ms: int = 0
     asked_offset: int = -1
     first_request: int = -1
+    lag: int | None = None
     reason: str = ""
     failure_count: int = 0
 
 
 @dataclass(slots=True)
 class Consumed:
-    """What came of an answer; `failures` are disks that failed."""
+    """What came of an answer; `throttled_bytes` are those of throttled replicas, `failures` are disks that failed."""
 
     appended_bytes: int = 0
+    throttled_bytes: int = 0
     failures: list[StorageError] = field(default_factory=list)
 
 
@@ -190,6 +193,10 @@ class Fetcher:
         times = (each.retry_at_ms for each in self._paused.values() if each.state is State.BACKING_OFF)
         return min(times, default=None)
 
+    def throttled(self) -> list[PartitionKey]:
+        """Throttled replicas that lag: those that a quota may hold back. Who is in sync stays in sync."""
+        return [key for key, each in self._followed.items() if each.partition.throttled.as_follower and each.lag != 0]
+
     def flushing(self) -> list[Partition]:
         """Partitions whose log must be durable before they are fetched on."""
         return [each.partition for each in self._paused.values() if each.state is State.FLUSHING]
@@ -217,7 +224,9 @@ class Fetcher:
                 if followed is None or followed.first_request > number or not self._counts(followed):
                     continue
                 try:
-                    consumed.appended_bytes += self._take(key, followed, data, now_ms=now_ms, wall_ms=wall_ms)
+                    size_bytes = self._take(key, followed, data, now_ms=now_ms, wall_ms=wall_ms)
+                    consumed.appended_bytes += size_bytes
+                    consumed.throttled_bytes += size_bytes if followed.partition.throttled.as_follower else 0
                 except StorageError as error:
                     self.leave(key)
                     consumed.failures.append(error)
@@ -265,6 +274,7 @@ class Fetcher:
         elif partition.flush_is_due:
             self._to(key, followed, State.FLUSHING)
         followed.reason, followed.failure_count = "", 0
+        followed.lag = max(0, data.high_watermark - partition.log.log_end_offset)
         return len(records or b"")
 
     def _refused(self, key: PartitionKey, followed: Followed, error_code: int, now_ms: int) -> None:

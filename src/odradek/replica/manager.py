@@ -17,6 +17,8 @@ from odradek.common.log_lines import get_logger
 from odradek.log.config import LogConfig
 from odradek.metadata.image import MetadataImage
 from odradek.metadata.model import NO_LEADER, ResourceType
+from odradek.quota.replication import throttled
+from odradek.quota.token_bucket import TokenBucket
 from odradek.replica.flusher import Flusher
 from odradek.replica.in_sync import IsrCounts
 from odradek.replica.partition import Partition
@@ -62,6 +64,7 @@ class ReplicaManager:
         self._monotonic_ms = monotonic_ms
         self.selector = selector
         self.isr_counts = IsrCounts()
+        self.leader_quota = TokenBucket()
         self._image = MetadataImage()
         self._fetchers: ReplicaFetchers | None = None
         self._isr: IsrService | None = None
@@ -157,6 +160,7 @@ class ReplicaManager:
                     isr_counts=self.isr_counts,
                     may_be_in_sync=self._may_be_in_sync,
                 )
+                partition.throttled = throttled(image.topic_config(topic.name), partition_id, self.broker_id)
                 self._partitions[key] = partition
                 self._unplaced.pop(key, None)
             before = (partition.leader_id, partition.leader_epoch)
@@ -216,6 +220,7 @@ class ReplicaManager:
 
     def _reconfigure(self, partition: Partition, image: MetadataImage) -> None:
         overrides = image.topic_config(partition.topic)
+        partition.throttled = throttled(overrides, partition.partition_id, self.broker_id)
         config = LogConfig.from_overrides(self._log_manager.base_config, overrides)
         self._log_manager.update_config((partition.topic, partition.partition_id), config)
         partition.config_changed()

@@ -19,6 +19,7 @@ from odradek.common.log_lines import get_logger
 from odradek.log.config import NEVER
 from odradek.log.producer_state import NOT_REQUIRED, Verification
 from odradek.metadata.model import NO_LEADER, PartitionImage
+from odradek.quota.replication import NOT_THROTTLED
 from odradek.replica.in_sync import InSync, IsrChange, IsrCounts, Outcome
 from odradek.replica.isr import effective_min_in_sync, high_watermark
 from odradek.replica.selector import Candidate, Selector
@@ -81,6 +82,7 @@ class Partition:
         "partition_id",
         "replicated",
         "rules",
+        "throttled",
         "topic",
         "topic_id",
     )
@@ -114,6 +116,7 @@ class Partition:
         self.rules: BatchRules = log.config.batch_rules()
         self.codec: int | None = log.config.codec
         self.broker_id = broker_id
+        self.throttled = NOT_THROTTLED
         self.min_in_sync_replicas: int = log.config.min_insync_replicas
         self.leader_id = NO_LEADER
         self.leader_epoch = -1

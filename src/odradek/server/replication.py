@@ -10,6 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from odradek.quota.replication import FOLLOWER_RATE, LEADER_RATE
+from odradek.quota.token_bucket import UNLIMITED
 from odradek.replica.config import FetcherConfig, ReplicaConfig
 from odradek.replica.fetch_driver import ReplicaFetchers
 from odradek.replica.isr_service import IsrService, SendAlterPartition
@@ -42,6 +44,7 @@ class Replication:
             send_alter_partition: to the active controller.
         """
         self._replicas = replicas
+        self._clock = clock
         self._publisher = publisher
         self._listener_name = settings.inter_broker_listener_name
         self.fetchers = ReplicaFetchers(
@@ -75,6 +78,10 @@ class Replication:
     def change_settings(self, settings: BrokerSettings) -> None:
         """Go by settings that were changed at run time."""
         self.fetchers.change_config(settings.build(FetcherConfig))
+        now_ms = self._clock.monotonic_ms()
+        for key, bucket in ((LEADER_RATE, self._replicas.leader_quota), (FOLLOWER_RATE, self.fetchers.quota)):
+            rate = settings.values.get(key)
+            bucket.change_rate(rate if isinstance(rate, int) else UNLIMITED, now_ms)
 
     def _address_of(self, broker_id: int) -> tuple[str, int] | None:
         broker = self._publisher.image.brokers.get(broker_id)

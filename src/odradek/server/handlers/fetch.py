@@ -163,13 +163,14 @@ class _Fetch:
                 partition = self._partition(asked)
                 if counts:
                     self._count(partition, asked)
-                limit = min(asked.max_bytes, left)
+                throttled = self._is_throttled(partition)
+                limit = 0 if throttled else min(asked.max_bytes, left)
                 if self._sent_elsewhere(partition, asked, answer):
                     continue
                 read = partition.read(
                     asked.fetch_offset,
                     max_bytes=limit,
-                    at_least_one=not self.size_bytes,
+                    at_least_one=not self.size_bytes and not throttled,
                     replica_id=self._replica_id,
                     isolation_level=request.isolation_level,
                     last_fetched_epoch=asked.last_fetched_epoch,
@@ -181,6 +182,9 @@ class _Fetch:
             if self._tells_marks and read.high_watermark > asked.told_high_watermark:
                 self.failed = True
             self.size_bytes += read.size_bytes
+            if self._replica_id >= 0 and partition.throttled.as_leader:
+                replicas = context.broker.replicas
+                replicas.leader_quota.spend(read.size_bytes, context.broker.clock.monotonic_ms())
             left = max(0, left - read.size_bytes)
             self._fill(answer, read)
 
@@ -227,6 +231,13 @@ class _Fetch:
             last_fetched_epoch=asked.last_fetched_epoch,
             current_leader_epoch=asked.current_leader_epoch,
         )
+
+    def _is_throttled(self, partition: Partition) -> bool:
+        """Whether a follower gets nothing of it for now (KIP-73). Who is in sync is not held back: it would fall."""
+        if self._replica_id < 0 or not partition.throttled.as_leader or self._replica_id in partition.isr:
+            return False
+        broker = self._context.broker
+        return broker.replicas.leader_quota.is_exhausted(broker.clock.monotonic_ms())
 
     def _sent_elsewhere(self, partition: Partition, asked: Asked, answer: PartitionData) -> bool:
         """Whether a consumer is told to read from a replica in its own rack (KIP-392)."""

@@ -1,0 +1,67 @@
+"""A rate in bytes per second, kept by a bucket that may be overdrawn.
+
+Pure: time is an argument. What passes is not known before it has passed (an answer is as large as the disk makes it),
+so bytes are taken off afterwards, and whoever wants more waits until the debt is paid. Over any time longer than the
+burst, no more than the rate and one overdraft passes. Kafka bounds replication (KIP-73) by samples of a window instead.
+"""
+
+from __future__ import annotations
+
+UNLIMITED = 2**63 - 1
+
+
+class TokenBucket:
+    """Tokens are bytes."""
+
+    __slots__ = ("_at_ms", "_burst_s", "_tokens", "rate_per_s")
+
+    def __init__(self, rate_per_s: int = UNLIMITED, *, burst_s: float = 1.0) -> None:
+        """
+        Args:
+            rate_per_s: bytes per second; UNLIMITED never runs dry, 0 lets nothing through.
+            burst_s: how many seconds' worth may be saved up.
+        """
+        self.rate_per_s = rate_per_s
+        self._burst_s = burst_s
+        self._tokens = 0.0 if self.is_unlimited else rate_per_s * burst_s
+        self._at_ms: int | None = None
+
+    @property
+    def is_unlimited(self) -> bool:
+        return self.rate_per_s >= UNLIMITED
+
+    def change_rate(self, rate_per_s: int, now_ms: int) -> None:
+        """Go by another rate from now on; debts stay."""
+        if rate_per_s != self.rate_per_s:
+            was_unlimited = self.is_unlimited
+            self._refill(now_ms)
+            self.rate_per_s = rate_per_s
+            room = 0.0 if self.is_unlimited else rate_per_s * self._burst_s
+            self._tokens = room if was_unlimited else min(self._tokens, room)
+
+    def spend(self, size_bytes: int, now_ms: int) -> None:
+        """So much has passed."""
+        if not self.is_unlimited:
+            self._refill(now_ms)
+            self._tokens -= size_bytes
+
+    def is_exhausted(self, now_ms: int) -> bool:
+        """Whether the next must wait."""
+        if self.is_unlimited:
+            return False
+        self._refill(now_ms)
+        return self._tokens <= 0
+
+    def ready_in_ms(self, now_ms: int) -> int | None:
+        """How long the next must wait; 0 where it need not, None where it would wait for ever."""
+        if not self.is_exhausted(now_ms):
+            return 0
+        if self.rate_per_s <= 0:
+            return None
+        return int(-self._tokens * 1000 / self.rate_per_s) + 1
+
+    def _refill(self, now_ms: int) -> None:
+        if self._at_ms is not None and not self.is_unlimited:
+            gained = self.rate_per_s * max(0, now_ms - self._at_ms) / 1000
+            self._tokens = min(self._tokens + gained, self.rate_per_s * self._burst_s)
+        self._at_ms = now_ms
