@@ -11,10 +11,10 @@ from pathlib import Path
 from random import Random
 
 from odradek.common.ports import Disk
+from odradek.log.compaction import swap
 from odradek.log.compaction.cleaning import Cleaning
 from odradek.log.compaction.config import CleanerConfig
 from odradek.log.compaction.plan import examine, make_plan
-from odradek.log.compaction.swap import swap_in
 from odradek.log.config import LogConfig
 from odradek.log.files import FileCache
 from odradek.log.log import Log
@@ -201,7 +201,7 @@ class Story:
         for number, count in enumerate(learned.groups):
             if cleaning.clean(number).is_changed:
                 old = segments[first : first + count]
-                assert log.replace_segments(old, lambda old=old: swap_in(log._files, DIRECTORY, old))  # type: ignore[misc]
+                assert log.replace_segments(old, lambda old=old: swap.swap_in(log._files, DIRECTORY, old))  # type: ignore[misc]
             first += count
         log.cleaned_offset = learned.end_offset
         return True
@@ -232,6 +232,32 @@ class Story:
         self._check_keys(kept, end)
         self._check_markers(end)
         self._check_producers()
+
+    def check_restarted(self, end_offset: int) -> None:
+        """What a start finds after a cleaning was interrupted anywhere: nothing that counts is lost or changed.
+
+        Args:
+            end_offset: of the log, before.
+        """
+        log = self.log
+        assert log.log_end_offset == end_offset, f"the log ends at {log.log_end_offset}, not {end_offset}"
+        leftovers = [name for name in self.disk.list_dir(DIRECTORY) if name.endswith((".cleaned", ".swap", ".deleted"))]
+        assert not leftovers, f"{leftovers} are left"
+        kept = kept_records(log)
+        by_offset = {each.offset: each for each in self.written}
+        for offset, record in kept.items():
+            assert (record.key, record.value) == (by_offset[offset].key, by_offset[offset].value)
+        active = log.segments[-1].base_offset
+        for each in self.written:
+            assert each.offset < active or each.offset in kept, f"offset {each.offset} of the active segment is gone"
+        self.check_view()
+        self._check_producers()
+
+    def check_gone(self, offsets: Sequence[int]) -> None:
+        """Records that nothing holds back any more are not there."""
+        kept = kept_records(self.log)
+        left = [offset for offset in offsets if offset in kept]
+        assert not left, f"offsets {left} stay for ever"
 
     def _check_keys(self, kept: dict[int, Record], end: int) -> None:
         last = self.last_of_keys(end)

@@ -1,0 +1,90 @@
+"""The tests of compaction find every bug that is planted."""
+
+from __future__ import annotations
+
+from random import Random
+
+import pytest
+
+from odradek.common.errors import OdradekError
+from tests.sim.planted import Bug
+from tests.support.compaction_bugs import AT_DEATH, IN_PEACE
+from tests.support.compaction_story import CODECS, RETENTION_MS, Story
+from tests.unit.log.test_compaction import play
+from tests.unit.log.test_compaction_crashes import ABORTING, crash_at
+
+STORIES = 400
+
+
+def random_steps(random: Random) -> list[tuple]:  # type: ignore[type-arg]
+    steps: list[tuple] = []  # type: ignore[type-arg]
+    for _ in range(random.randint(5, 50)):
+        pairs = [
+            (random.choice([b"a", b"b", b"c"]), random.choice([None, b"1", b"2"])) for _ in range(random.randint(1, 4))
+        ]
+        kind = random.random()
+        if kind < 0.3:
+            steps.append(("append", pairs, random.choice(CODECS), random.choice([-1, 7])))
+        elif kind < 0.45:
+            steps.append(("transact", pairs, random.choice(CODECS), random.choice([8, 9])))
+        elif kind < 0.55:
+            steps.append(("end", random.random() < 0.5, random.choice([8, 9])))
+        elif kind < 0.75:
+            steps.append(("roll",))
+        elif kind < 0.85:
+            steps.append(("wait", random.choice([1, RETENTION_MS // 2, RETENTION_MS])))
+        else:
+            steps.append(("clean",))
+    return steps
+
+
+def one_story(seed: int) -> None:
+    random = Random(seed)
+    story = Story(table_bytes=random.choice([300, 1 << 20]), segment_bytes=random.choice([2000, 1 << 20]))
+    play(story, random_steps(random))
+    for producer_id in (8, 9):
+        story.end_transaction(producer_id, commit=True)
+    for _ in range(4):
+        story.append([(b"z", b"1")])
+        story.roll()
+        while story.clean():
+            story.check()
+            story.check_view()
+        story.now_ms += RETENTION_MS
+    # By now every tombstone that was kept has been there for as long as it must.
+    last = story.last_of_keys(story.log.cleaned_offset)
+    story.check_gone([each.offset for each in last.values() if each.value is None])
+
+
+def ids(bugs: tuple[Bug, ...]) -> list[str]:
+    return [bug.name.replace(" ", "-") for bug in bugs]
+
+
+def test_no_story_fails_without_a_bug() -> None:
+    for seed in range(40):
+        one_story(seed)
+
+
+@pytest.mark.parametrize("bug", IN_PEACE, ids=ids(IN_PEACE))
+def test_random_logs_find_a_planted_bug(bug: Bug) -> None:
+    with bug.planted():
+        for seed in range(STORIES):
+            try:
+                one_story(seed)
+            except (AssertionError, OdradekError):
+                return
+    pytest.fail(f"{bug.name}: {STORIES} stories did not find it")
+
+
+@pytest.mark.parametrize("bug", AT_DEATH, ids=ids(AT_DEATH))
+def test_deaths_find_a_planted_bug(bug: Bug) -> None:
+    with bug.planted():
+        for seed in (0, ABORTING, 1, ABORTING + 1, ABORTING + 2):
+            for change in range(1, 60):
+                for power in (False, True):
+                    try:
+                        if not crash_at(seed, change, power=power):
+                            break
+                    except (AssertionError, OdradekError, OSError):
+                        return
+    pytest.fail(f"{bug.name}: no death found it")
