@@ -39,8 +39,8 @@ IN_PEACE = (
     ),
     Bug(
         "timestamps count from the wrong time",
-        _BATCHES + "_rewrite",
-        "stamp = zigzag(delta + shift)",
+        "log.compaction.keys:keep_live_from",
+        "stamp = zigzag(delta + shift_ms)",
         "stamp = zigzag(delta)",
         "records with a horizon are read with a timestamp that lies ahead",
     ),

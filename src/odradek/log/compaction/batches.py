@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from odradek.log.compaction.keys import DEAD, TOMBSTONE, KeyTable, record_span
+from odradek.log.compaction.keys import DEAD, TOMBSTONE, KeyTable, keep_live, keep_live_from
 from odradek.log.compaction.transactions import AbortedData, OpenTransactions
 from odradek.record.batch import (
     HEADER_BYTES,
@@ -27,7 +27,6 @@ from odradek.record.batch import (
 from odradek.record.compression import compress
 from odradek.record.control import ControlType, control_type
 from odradek.record.reader import read_records, records_bytes
-from odradek.record.varint import read_zigzag, zigzag
 
 Batch = bytes | bytearray
 NO_TIMESTAMP = -1
@@ -157,23 +156,10 @@ class BatchCleaner:
     def _rewrite(self, header: BatchHeader, batch: bytes, marks: Batch, horizon_ms: int | None) -> bytearray:
         """The batch without its dead records; with a horizon, all timestamp deltas count from it."""
         data, position, _ = _payload(header, batch)
-        pieces: list[bytes] = []
-        newest = None
-        shift = 0 if horizon_ms is None else header.base_timestamp - horizon_ms
-        for mark in marks:
-            start = position
-            body, position = record_span(data, start)
-            if mark == DEAD:
-                continue
-            delta, rest = read_zigzag(data, body + 1)
-            newest = delta if newest is None else max(newest, delta)
-            if horizon_ms is None:
-                pieces.append(data[start:position])
-            else:
-                stamp = zigzag(delta + shift)
-                pieces += (zigzag(position - rest + len(stamp) + 1), data[body : body + 1], stamp, data[rest:position])
-        assert newest is not None, "a batch that keeps nothing is not rewritten"
-        payload = b"".join(pieces)
+        if horizon_ms is None:
+            payload, newest = keep_live(data, position, marks)
+        else:
+            payload, newest = keep_live_from(data, position, marks, header.base_timestamp - horizon_ms)
         packed = compress(header.compression, payload) if header.compression else payload
         attributes = header.attributes if horizon_ms is None else with_delete_horizon(header.attributes)
         # With LogAppendTime the header's time is every record's, whichever of them stay.

@@ -10,7 +10,7 @@ Keys are held as they are, not as digests: two keys are never taken for one, and
 from __future__ import annotations
 
 from odradek.common.errors import ApiError, ErrorCode
-from odradek.record.varint import read_zigzag
+from odradek.record.varint import read_zigzag, zigzag
 
 # Marks of records.
 LIVE = 0
@@ -70,7 +70,12 @@ class KeyTable:
                 size = data[position]
                 position += 1
                 if size >= 0x80:
-                    size, position = _longer(data, position, size)
+                    more = data[position]
+                    if more < 0x80:  # two bytes, as of most records
+                        size += (more - 1) << 7
+                        position += 1
+                    else:
+                        size, position = _longer(data, position, size)
                 following = position + (size >> 1)
                 position += 1
                 while data[position] >= 0x80:
@@ -116,7 +121,12 @@ class KeyTable:
                 size = data[position]
                 position += 1
                 if size >= 0x80:
-                    size, position = _longer(data, position, size)
+                    more = data[position]
+                    if more < 0x80:  # two bytes, as of most records
+                        size += (more - 1) << 7
+                        position += 1
+                    else:
+                        size, position = _longer(data, position, size)
                 following = position + (size >> 1)
                 position += 1
                 while data[position] >= 0x80:
@@ -162,10 +172,56 @@ def _longer(data: bytes, position: int, byte: int) -> tuple[int, int]:
             raise _malformed(0)
 
 
-def record_span(data: bytes, position: int) -> tuple[int, int]:
-    """(where a record's body begins, where the record ends) for the record at `position`."""
-    length, body = read_zigzag(data, position)
-    return body, body + length
+def keep_live(data: bytes, position: int, marks: bytes | bytearray) -> tuple[bytes, int]:
+    """(the records that are not dead, one behind the other, the largest timestamp delta among them).
+
+    Args:
+        data: holds the batch's records, decompressed, from `position` on.
+        marks: of each record; one at least is not dead.
+    """
+    pieces: list[bytes] = []
+    newest = -(2**63)
+    begun = -1  # where a run of records began that all stay
+    for mark in marks:
+        start = position
+        size = data[position]
+        position += 1
+        if size >= 0x80:
+            size, position = _longer(data, position, size)
+        following = position + (size >> 1)
+        if mark == DEAD:
+            if begun >= 0:
+                pieces.append(data[begun:start])
+                begun = -1
+        else:
+            if begun < 0:
+                begun = start
+            delta, position = data[position + 1], position + 2
+            if delta >= 0x80:
+                delta, position = _longer(data, position, delta)
+            delta = (delta >> 1) ^ -(delta & 1)
+            if delta > newest:
+                newest = delta
+        position = following
+    if begun >= 0:
+        pieces.append(data[begun:position])
+    return b"".join(pieces), newest
+
+
+def keep_live_from(data: bytes, position: int, marks: bytes | bytearray, shift_ms: int) -> tuple[bytes, int]:
+    """As `keep_live`, and all timestamp deltas changed by `shift_ms`; the largest delta is that of before."""
+    pieces: list[bytes] = []
+    newest = -(2**63)
+    for mark in marks:
+        length, body = read_zigzag(data, position)
+        position = body + length
+        if mark == DEAD:
+            continue
+        delta, rest = read_zigzag(data, body + 1)
+        newest = max(newest, delta)
+        stamp = zigzag(delta + shift_ms)
+        pieces += (zigzag(position - rest + len(stamp) + 1), data[body : body + 1], stamp, data[rest:position])
+    return b"".join(pieces), newest
 
 
 def _malformed(number: int) -> ApiError:
