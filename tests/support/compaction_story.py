@@ -83,10 +83,13 @@ def kept_records(log: Log) -> dict[int, Record]:
 class Story:
     """The log, its disk and its model."""
 
-    def __init__(self, disk: Disk | None = None, *, table_bytes: int = 1 << 20, **config: object) -> None:
+    def __init__(
+        self, disk: Disk | None = None, *, table_bytes: int = 1 << 20, directory: Path = DIRECTORY, **config: object
+    ) -> None:
         self.now_ms = START_MS
+        self.directory = directory
         self.disk = disk or SimDisk(Random(0), DiskFaults(), lambda: self.now_ms)
-        self.disk.make_dirs(DIRECTORY)
+        self.disk.make_dirs(self.directory)
         self.config = LogConfig(
             cleanup_policy=("compact",),
             delete_retention_ms=RETENTION_MS,
@@ -104,7 +107,7 @@ class Story:
         notes: list[str] = []
         log = Log.open(
             FileCache(self.disk),
-            DIRECTORY,
+            self.directory,
             ("topic", 0),
             self.config,
             now_ms=self.now_ms,
@@ -201,7 +204,7 @@ class Story:
         for number, count in enumerate(learned.groups):
             if cleaning.clean(number).is_changed:
                 old = segments[first : first + count]
-                assert log.replace_segments(old, lambda old=old: swap.swap_in(log._files, DIRECTORY, old))  # type: ignore[misc]
+                assert log.replace_segments(old, lambda old=old: swap.swap_in(log._files, self.directory, old))  # type: ignore[misc]
             first += count
         log.cleaned_offset = learned.end_offset
         return True
@@ -241,7 +244,9 @@ class Story:
         """
         log = self.log
         assert log.log_end_offset == end_offset, f"the log ends at {log.log_end_offset}, not {end_offset}"
-        leftovers = [name for name in self.disk.list_dir(DIRECTORY) if name.endswith((".cleaned", ".swap", ".deleted"))]
+        leftovers = [
+            name for name in self.disk.list_dir(self.directory) if name.endswith((".cleaned", ".swap", ".deleted"))
+        ]
         assert not leftovers, f"{leftovers} are left"
         kept = kept_records(log)
         by_offset = {each.offset: each for each in self.written}
@@ -291,9 +296,9 @@ class Story:
 
     def _check_producers(self) -> None:
         """A start that has lost all snapshots knows the same last sequences, out of the batches alone."""
-        for name in self.disk.list_dir(DIRECTORY):
+        for name in self.disk.list_dir(self.directory):
             if name.endswith(".snapshot"):
-                self.disk.remove(DIRECTORY / name)
+                self.disk.remove(self.directory / name)
         again = self.open(recovery_point=self.log.recovery_point)
         for producer_id, entry in self.log.producers.producers.items():
             if entry.batches:

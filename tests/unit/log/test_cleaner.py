@@ -264,3 +264,12 @@ async def test_what_is_not_durable_is_not_cleaned(shop: Shop) -> None:
     shop.fill(log)
     log.recovery_point = 0
     assert not await shop.cleaner.clean_dirtiest()
+
+
+async def test_two_threads_may_note_cleaned_offsets_at_once(shop: Shop) -> None:
+    log = shop.create()
+    for offset in range(1, 60):
+        log.cleaned_offset = offset
+        works = [shop.manager.cleaned_work(log.log_dir) for _ in range(3)]
+        await asyncio.gather(*(shop.disk.off_loop(work) for work in works))
+        assert read_offsets(shop.disk, shop.directory / CLEANED) == {("t", 0): offset}

@@ -145,11 +145,23 @@ class Cleaner:
         finally:
             del self.running[key]
         self._has_no_space = False
+        self._done(log, dirtiness, self._clock.monotonic_ms() - begun_ms)
+        return True
+
+    def _done(self, log: Log, dirtiness: Dirtiness, took_ms: int) -> None:
         counts = self.counts
         counts.cleanings += 1
-        counts.last_ms = self._clock.monotonic_ms() - begun_ms
-        counts.longest_ms = max(counts.longest_ms, counts.last_ms)
-        return True
+        counts.last_ms = took_ms
+        counts.longest_ms = max(counts.longest_ms, took_ms)
+        _log.info(
+            "compacted",
+            log=log.directory.name,
+            first_dirty_offset=dirtiness.first_dirty_offset,
+            end_offset=log.cleaned_offset,
+            bytes_before=dirtiness.clean_bytes + dirtiness.dirty_bytes,
+            bytes_after=sum(each.size_bytes for each in log.segments if each.base_offset < log.cleaned_offset),
+            took_ms=took_ms,
+        )
 
     def _failed(self, log: Log, error: Exception) -> bool:
         if not self._is_current(log):

@@ -25,6 +25,8 @@ class CleanedOffsets:
     def __init__(self, disk: Disk) -> None:
         self._disk = disk
         self._written: dict[Path, dict[TopicPartition, int]] = {}
+        self._wanted: dict[Path, dict[TopicPartition, int]] = {}
+        self._writing: dict[Path, object] = {}
 
     def load(self, log_dir: Path, notes: list[str]) -> None:
         """Read a directory's file; one that is damaged means that its logs are cleaned again. Raises OSError."""
@@ -47,19 +49,24 @@ class CleanedOffsets:
         """
         offsets = {log.topic_partition: log.cleaned_offset for log in logs if log.log_dir == log_dir}
         offsets = {key: offset for key, offset in offsets.items() if offset > 0}
+        self._wanted[log_dir] = offsets
         if offsets == self._written.get(log_dir, {}):
             return None
+        return lambda: self._write(log_dir)
 
-        def write() -> None:
-            try:
-                write_offsets(self._disk, log_dir / CLEANED, offsets)
-            except OSError as error:
-                if not is_disk_full(error):
-                    raise StorageError(log_dir, f"{log_dir / CLEANED}: {error}") from error
-                return
-            self._written[log_dir] = offsets
-
-        return write
+    def _write(self, log_dir: Path) -> None:
+        token = object()
+        if self._writing.setdefault(log_dir, token) is not token:
+            return  # another thread is at it, and looks again when it is done
+        try:
+            while (wanted := self._wanted[log_dir]) != self._written.get(log_dir, {}):
+                write_offsets(self._disk, log_dir / CLEANED, wanted)
+                self._written[log_dir] = wanted
+        except OSError as error:
+            if not is_disk_full(error):
+                raise StorageError(log_dir, f"{log_dir / CLEANED}: {error}") from error
+        finally:
+            del self._writing[log_dir]
 
     def forget(self, key: TopicPartition, log_dir: Path, logs: Iterable[Log]) -> None:
         """Let the file not name a log that is gone, or that was cut, beyond where it is now; blocks where it does.
@@ -72,5 +79,5 @@ class CleanedOffsets:
         write = self.work(log_dir, logs)
         if write is not None:
             write()
-            if self.work(log_dir, logs) is not None:
+            if log_dir not in self._writing and self._written[log_dir] != self._wanted[log_dir]:
                 raise StorageError(log_dir, f"no space to write {log_dir / CLEANED}")

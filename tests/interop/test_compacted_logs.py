@@ -1,0 +1,162 @@
+"""Logs that we compacted, under Apache Kafka: its dumper reads every file, its broker serves and compacts them on."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from random import Random
+
+import pytest
+from confluent_kafka import Consumer, TopicPartition
+
+from odradek.common.real_io import RealDisk
+from tests.interop.test_one_directory import Ours
+from tests.support.apache_kafka import ApacheKafka, require_kafka, run_tool
+from tests.support.clients import create_topic, produce_all, read_all
+from tests.support.compaction_story import CODECS, RETENTION_MS, Story, kept_batches, kept_records
+
+TOPIC, GROUP = "kept-last", "many-commits"
+KEYS = 20
+
+
+@pytest.fixture
+def story(tmp_path: Path) -> Iterator[Story]:
+    disk = RealDisk(workers=1)
+    random = Random(3)
+    story = Story(disk, directory=tmp_path / "topic-0", segment_bytes=2000, table_bytes=3000)
+    for step in range(120):
+        pairs = [
+            (b"key-%d" % random.randrange(8), random.choice([None, b"value-%d" % step]))
+            for _ in range(random.randint(1, 6))
+        ]
+        kind = random.random()
+        if kind < 0.5:
+            story.append(pairs, codec=random.choice(CODECS), producer_id=random.choice([-1, 7]))
+        elif kind < 0.8:
+            story.in_transaction(random.choice([8, 9]), pairs, random.choice(CODECS))
+        else:
+            story.end_transaction(random.choice([8, 9]), commit=random.random() < 0.5)
+        if step % 30 == 29:
+            story.roll()
+            story.clean()
+            story.now_ms += RETENTION_MS // 2
+    story.log.close()
+    yield story
+    disk.close()
+
+
+def dumped(paths: list[Path], *arguments: str) -> str:
+    files = ",".join(map(str, paths))
+    return run_tool("org.apache.kafka.tools.DumpLogSegments", ["--files", files, *arguments]).stdout
+
+
+def test_kafkas_dumper_reads_every_file_of_a_compacted_log(story: Story) -> None:
+    require_kafka()
+    files = sorted(story.directory.iterdir())
+    logs = [path for path in files if path.suffix == ".log"]
+    assert len(logs) > 1
+    text = dumped(logs, "--print-data-log", "--deep-iteration")
+    assert "isvalid: false" not in text
+    records = re.findall(r"^\| offset: (\d+) .*? key: (\S+)(?: payload: (\S*))?$", text, re.MULTILINE)
+    ours = kept_records(story.log)
+    assert [(int(offset), key, value) for offset, key, value in records] == [
+        (record.offset, (record.key or b"").decode(), (record.value or b"").decode()) for record in ours.values()
+    ]
+    batches = re.findall(r"^baseOffset: (\d+) lastOffset: (\d+) count: (\d+) .*? producerId: (-?\d+) ", text, re.M)
+    headers = [header for header, _ in kept_batches(story.log)]
+    assert [tuple(map(int, each)) for each in batches] == [
+        (header.base_offset, header.last_offset, header.record_count, header.producer_id) for header in headers
+    ]
+    assert any(header.record_count == 0 for header in headers), "batches were emptied"
+    horizons = re.findall(r"deleteHorizonMs: OptionalLong\[(\d+)\]", text)
+    assert [int(each) for each in horizons] == [
+        header.base_timestamp for header in headers if header.has_delete_horizon
+    ]
+    assert horizons, "tombstones wait for their time"
+    rest = [path for path in files if path.suffix in (".index", ".timeindex", ".txnindex", ".snapshot")]
+    problems = re.findall(r"(?i)mismatch.*|found timestamp.*|exception.*", dumped(rest, "--index-sanity-check"))
+    assert not problems
+    assert not re.findall(r"(?i)mismatch.*|exception.*", dumped(rest))
+
+
+def write(bootstrap: str, who: bytes, rounds: int) -> None:
+    for number in range(rounds):
+        codec = CODECS[number % len(CODECS)]
+        records = [(b"key-%d" % key, b"%s-%d-%d" % (who, number, key)) for key in range(KEYS)]
+        produce_all(bootstrap, TOPIC, records, compression_type=codec, enable_idempotence=True)
+        time.sleep(0.25)  # segment.ms=200
+
+
+def expected(who: bytes, rounds: int) -> dict[bytes, bytes]:
+    return {b"key-%d" % key: b"%s-%d-%d" % (who, rounds - 1, key) for key in range(KEYS)}
+
+
+def latest(bootstrap: str) -> tuple[dict[bytes | None, bytes | None], int]:
+    """(the last value of each key, how many records there are)."""
+    messages = read_all(bootstrap, TOPIC)
+    return {message.key(): message.value() for message in messages}, len(messages)
+
+
+def until_compacted(bootstrap: str, at_most: int) -> None:
+    deadline = time.monotonic() + 60
+    while (count := latest(bootstrap)[1]) > at_most:
+        assert time.monotonic() < deadline, f"{count} records are left, not {at_most}"
+        time.sleep(0.5)
+
+
+def commit(bootstrap: str, count: int) -> None:
+    consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": GROUP})
+    for number in range(1, count + 1):
+        if number == count:
+            time.sleep(0.5)  # the last one begins a segment, and those before may be cleaned
+        consumer.commit(offsets=[TopicPartition(TOPIC, 0, number)], asynchronous=False)
+    consumer.close()
+
+
+def committed(bootstrap: str) -> int:
+    consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": GROUP})
+    (found,) = consumer.committed([TopicPartition(TOPIC, 0)], timeout=30)
+    consumer.close()
+    return int(found.offset)
+
+
+def offsets_bytes(kafka: ApacheKafka) -> int:
+    return sum(path.stat().st_size for path in kafka.data_dir.glob("__consumer_offsets-*/*.log"))
+
+
+def test_kafka_goes_on_with_what_we_compacted_and_we_with_what_it_did(tmp_path: Path) -> None:
+    require_kafka()
+    settings = {
+        "log.cleaner.backoff.ms": 200,
+        "log.cleaner.min.cleanable.ratio": 0.01,
+        "log.roll.ms": 200,
+        "log.segment.delete.delay.ms": 0,
+    }
+    kafka = ApacheKafka(tmp_path / "node", settings)
+    kafka.format()
+    with Ours(kafka):
+        create_topic(kafka.bootstrap, TOPIC, cleanup_policy="compact", segment_ms=200)
+        write(kafka.bootstrap, b"ours", 8)
+        until_compacted(kafka.bootstrap, 3 * KEYS)
+        before = latest(kafka.bootstrap)
+        assert before[0] == expected(b"ours", 8)
+        commit(kafka.bootstrap, 300)
+        deadline = time.monotonic() + 30
+        while (size := offsets_bytes(kafka)) > 9000:
+            assert time.monotonic() < deadline, f"__consumer_offsets takes {size} bytes"
+            time.sleep(0.2)
+        assert committed(kafka.bootstrap) == 300
+    with kafka:
+        assert latest(kafka.bootstrap)[0] == expected(b"ours", 8)
+        assert committed(kafka.bootstrap) == 300
+        write(kafka.bootstrap, b"kafka", 6)
+        until_compacted(kafka.bootstrap, 3 * KEYS)
+        commit(kafka.bootstrap, 60)
+    with Ours(kafka):
+        assert latest(kafka.bootstrap)[0] == expected(b"kafka", 6)
+        assert committed(kafka.bootstrap) == 60
+        write(kafka.bootstrap, b"again", 6)
+        until_compacted(kafka.bootstrap, 3 * KEYS)
+        assert latest(kafka.bootstrap)[0] == expected(b"again", 6)
