@@ -15,15 +15,18 @@ from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, NewTopic
 
 from odradek.common.real_io import RealDisk
-from odradek.protocol.apis import ApiKey
+from odradek.metadata.model import ResourceType
+from odradek.protocol.apis import API, ApiKey
 from odradek.protocol.messages import describe_quorum_request as quorum_request
 from odradek.protocol.messages.api_versions_request import ApiVersionsRequest
 from odradek.protocol.messages.describe_cluster_request import DescribeClusterRequest
+from odradek.protocol.messages.describe_configs_request import DescribeConfigsRequest, DescribeConfigsResource
 from odradek.server.format import META_FILE
 from odradek.server.handlers import HANDLERS
+from odradek.server.handlers.envelope import FORWARDED
 from odradek.testing.layout import format_cluster, plan_cluster
 from odradek.testing.processes import NodeFailedError, NodeProcess
-from tests.support.api_calls import Calls, fresh_name
+from tests.support.api_calls import Calls, error_codes, fresh_name, name_of
 from tests.support.clients import admin, produce_all, read_all
 from tests.support.cluster import CONTROLLERS, Cluster, metadata, topic_at, until
 
@@ -159,6 +162,26 @@ class TestRolesOfTheirOwn:
         for broker in separate.brokers:
             produce_all(broker.bootstrap, name, pairs(20), enable_idempotence=True)
         assert len(read_all(separate.bootstrap_servers, name, 2)) == 40
+
+    @pytest.mark.parametrize("api_key", sorted(FORWARDED & {handler.api_key for handler in HANDLERS}))
+    def test_every_forwarded_request_is_answered_by_the_controller(self, separate: Cluster, api_key: ApiKey) -> None:
+        """An empty request of every version, by way of a broker that is no controller: refused or not, but decided."""
+        spec = API[api_key]
+        (handler,) = [each for each in HANDLERS if each.api_key == api_key]
+        with Calls(separate[2].plan.port) as calls:
+            for version in range(handler.min_version, handler.max_version + 1):
+                answer = calls.ask(api_key, version, spec.request())
+                names = {name_of(code) for code in error_codes(answer)}
+                assert names.isdisjoint({"UNKNOWN_SERVER_ERROR", "NOT_CONTROLLER"}), (version, answer)
+
+    def test_a_controller_describes_its_own_settings(self, separate: Cluster) -> None:
+        resource = DescribeConfigsResource(
+            resource_type=ResourceType.BROKER, resource_name=str(CONTROLLER), configuration_keys=["process.roles"]
+        )
+        with Calls(separate[CONTROLLER].plan.controller_port) as calls:
+            answer = calls.ask(ApiKey.DESCRIBE_CONFIGS, 4, DescribeConfigsRequest(resources=[resource]))
+        (result,) = answer.results
+        assert [(each.name, each.value) for each in result.configs] == [("process.roles", "controller")]
 
     def test_a_refusal_of_the_controller_reaches_the_client(self, separate: Cluster) -> None:
         with pytest.raises(KafkaException, match="INVALID_REPLICATION_FACTOR"):

@@ -16,7 +16,13 @@ from odradek.common.config import OptionSpec
 from odradek.common.config_providers import Sources, resolve_variables
 from odradek.common.errors import ConfigError
 from odradek.common.listeners import WILDCARDS, ListenerAddress, parse_address, parse_listeners, parse_protocol_map
-from odradek.common.setting_rules import READ_BY_THE_NODE, WITHOUT_MEANING, check_quorum, check_relations
+from odradek.common.setting_rules import (
+    READ_BY_THE_NODE,
+    WITHOUT_MEANING,
+    check_quorum,
+    check_relations,
+    quorum_warnings,
+)
 from odradek.common.setting_table import Scope, Setting, Value, broker_synonyms, setting, table
 
 T = TypeVar("T")
@@ -187,6 +193,7 @@ def resolve(
             problems.append(f"{key} is missing: a node needs one")
     if "node.id" not in given and "broker.id" in given:
         values["node.id"] = values["broker.id"]
+    warnings += quorum_warnings(values)
     listeners, advertised, more = _check_listeners(given, values)
     problems += more + _check_together(given, values)
     if problems:

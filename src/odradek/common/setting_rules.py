@@ -130,6 +130,15 @@ def check_quorum(values: Mapping[str, Value]) -> list[str]:
     return problems
 
 
+def quorum_warnings(values: Mapping[str, Value]) -> list[str]:
+    """What a quorum may be and better were not."""
+    voters = len(cast("list[str]", values["controller.quorum.voters"] or []))
+    if voters and voters % 2 == 0:
+        fewer = voters - 1
+        return [f"controller.quorum.voters: {voters} voters survive no more failures than {fewer}; take an odd number"]
+    return []
+
+
 def _compare(
     low: str, high: str, given: Mapping[str, str], values: Mapping[str, Value], *, strictly: bool
 ) -> list[str]:

@@ -106,6 +106,40 @@ def test_silence_fences_and_takes_leadership_and_a_beat_gives_it_back() -> None:
     assert (back.leader, back.isr, back.elr, back.leader_recovery_state) == (1, (1,), (), 0)
 
 
+def test_a_dead_broker_is_fenced_within_its_session_unless_it_is_back_already() -> None:
+    harness = Harness(broker_session_timeout_ms=100)
+    harness.brokers(1, 2)
+    harness.topic("t", [1, 2])
+    dead = harness.state.brokers[1].broker_epoch
+    harness.do(harness.machine.brokers.fence_dead(1, dead))
+    assert harness.state.brokers[1].fenced
+    assert (harness.partition("t").leader, harness.partition("t").isr) == (2, (2,))
+    written = len(harness.log)
+    harness.do(harness.machine.brokers.fence_dead(1, dead))
+    assert len(harness.log) == written, "it is fenced once"
+    harness.register(1, 5)
+    harness.beat(1)
+    with pytest.raises(ApiError) as caught:
+        harness.machine.brokers.fence_dead(1, dead)
+    assert caught.value.code is ErrorCode.STALE_BROKER_EPOCH
+    with pytest.raises(ApiError) as caught:
+        harness.machine.brokers.fence_dead(9, 0)
+    assert caught.value.code is ErrorCode.BROKER_ID_NOT_REGISTERED
+
+
+def test_a_new_reign_knows_whom_it_has_not_heard_yet() -> None:
+    harness = Harness()
+    harness.brokers(1, 2, 3)
+    brokers = harness.machine.brokers
+    brokers.begin_sessions(harness.now_ms)
+    epochs = {broker_id: harness.state.brokers[broker_id].broker_epoch for broker_id in (1, 2, 3)}
+    assert brokers.unheard() == list(epochs.items())
+    harness.beat(2)
+    assert brokers.unheard() == [(1, epochs[1]), (3, epochs[3])]
+    harness.do(brokers.fence_dead(3, epochs[3]))
+    assert brokers.unheard() == [(1, epochs[1])]
+
+
 def test_without_eligible_leader_replicas_the_last_in_sync_replica_stays_in_the_set() -> None:
     harness = Harness(broker_session_timeout_ms=100)
     harness.state.features.pop("eligible.leader.replicas.version")
