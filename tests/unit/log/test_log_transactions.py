@@ -10,6 +10,7 @@ from odradek.common.errors import ApiError
 from odradek.log.log import Log
 from odradek.log.producer_state import ProducerState, Verification
 from odradek.record.control import transaction_marker
+from tests.sim.planted_transactions import transaction_bug
 from tests.support.batches import NOW_MS, batch, header_of
 from tests.unit.log.test_log import Home, append
 
@@ -174,3 +175,8 @@ def test_old_verifications_are_forgotten(home: Home) -> None:
         assert producers.is_verified(5, verification)
         producers.expire(0, 1000)
     assert not producers.is_verified(5, verification)
+
+
+def test_a_late_batch_that_opens_a_transaction_is_noticed(home: Home) -> None:
+    with transaction_bug("late batch opens a transaction").planted(), pytest.raises(AssertionError):
+        test_a_marker_makes_what_was_verified_before_it_worthless(home, True)

@@ -1,0 +1,404 @@
+"""Transactional clients in the box: writers of both generations, some fighting over one id, and a committed reader."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable
+from typing import Any
+
+from odradek.client.cluster import check
+from odradek.client.connection import Connection
+from odradek.common.errors import ApiError, ErrorCode, OdradekError
+from odradek.protocol.messages import (
+    add_offsets_to_txn_request,
+    add_partitions_to_txn_request,
+    offset_fetch_request,
+    txn_offset_commit_request,
+)
+from odradek.protocol.messages import fetch_request as fetch
+from odradek.protocol.messages import produce_request as produce
+from odradek.protocol.messages.add_offsets_to_txn_response import AddOffsetsToTxnResponse
+from odradek.protocol.messages.add_partitions_to_txn_response import AddPartitionsToTxnResponse
+from odradek.protocol.messages.end_txn_request import EndTxnRequest
+from odradek.protocol.messages.end_txn_response import EndTxnResponse
+from odradek.protocol.messages.fetch_response import FetchResponse, PartitionData
+from odradek.protocol.messages.find_coordinator_request import FindCoordinatorRequest
+from odradek.protocol.messages.find_coordinator_response import FindCoordinatorResponse
+from odradek.protocol.messages.init_producer_id_request import InitProducerIdRequest
+from odradek.protocol.messages.init_producer_id_response import InitProducerIdResponse
+from odradek.protocol.messages.offset_fetch_response import OffsetFetchResponse
+from odradek.protocol.messages.produce_response import ProduceResponse
+from odradek.protocol.messages.txn_offset_commit_response import TxnOffsetCommitResponse
+from odradek.record.builder import build_batch
+from odradek.record.control import ControlType, control_type
+from odradek.record.reader import read_batches, read_records
+from odradek.record.record import Record
+from tests.sim.clients import RETRY_S, TIMEOUT_MS, Client, Recorder, only_partition
+from tests.sim.history import Operation, Outcome, Poll, Send
+from tests.sim.readers import Reader
+from tests.sim.world import World
+
+TRANSACTION_TIMEOUT_MS = 4_000
+ABORTS = 0.25
+COMMITS_OFFSETS = 0.5
+# How often a batch is sent again before the transaction is given up.
+ATTEMPTS = 4
+# The end of a reign of this producer: it must begin anew. Whatever it had open is, or will be, aborted.
+LOST = frozenset(
+    {
+        ErrorCode.PRODUCER_FENCED,
+        ErrorCode.INVALID_PRODUCER_EPOCH,
+        ErrorCode.INVALID_PRODUCER_ID_MAPPING,
+        ErrorCode.INVALID_TXN_STATE,
+        ErrorCode.TRANSACTION_ABORTABLE,
+    }
+)
+
+
+class Ledger:
+    """What all writers together know of their values, for readers to be held against."""
+
+    def __init__(self) -> None:
+        # Values whose commit was asked for; none else may be read.
+        self.committing: set[int] = set()
+        # Producers of the older protocol, which end many transactions under one epoch.
+        self.old_producers: set[int] = set()
+
+
+class TransactionalWriter(Client):
+    """Writes unique values in transactions, and numbers them by a group's offset.
+
+    Args:
+        version: 2 speaks as clients since Kafka 4.0 do (KIP-890), 0 as those before.
+        fights: others use the same transactional id: being fenced is no surprise.
+    """
+
+    def __init__(
+        self,
+        world: World,
+        name: str,
+        process: int,
+        recorder: Recorder,
+        *,
+        topic: str,
+        partitions: int,
+        transactional_id: str,
+        version: int,
+        fights: bool,
+        values: Iterable[int],
+        ledger: Ledger,
+    ) -> None:
+        super().__init__(world, name, process, recorder)
+        self._topic, self._partitions = topic, partitions
+        self._id, self._version, self._fights = transactional_id, version, fights
+        self._values = iter(values)
+        self._ledger = ledger
+        self._group = f"group-of-{name}"
+        self._identity = (-1, -1)
+        self._sequences: dict[int, int] = {}
+        self._number = 0
+        self._committed_number = -1
+        self.stopping = False
+
+    async def run(self) -> None:
+        """Transact until `stopping`; every transaction that was begun has an end that is known."""
+        while not self.stopping:
+            try:
+                if self._identity[0] < 0:
+                    await self._init()
+                await self._transact()
+            except OdradekError as error:
+                if isinstance(error, ApiError) and error.code in LOST:
+                    self._identity = (-1, -1)
+                await asyncio.sleep(RETRY_S)
+            await asyncio.sleep(self.random.choice((0.0, 0.02, 0.2)))
+
+    # -- the transaction --------------------------------------------------------------------------------------------
+
+    async def _transact(self) -> None:
+        self._number += 1
+        number, with_offset = self._number, not self._fights and self.random.random() < COMMITS_OFFSETS
+        operation = Operation(self.process, Outcome.INFO, [], invoked=self.recorder.invoke(), transactional=True)
+        commit = self.random.random() >= ABORTS
+        lost = False
+        try:
+            for _ in range(self.random.randint(1, 4)):
+                await self._write(operation, self.random.randrange(self._partitions))
+            if with_offset:
+                await self._commit_offset(number)
+                await self._check_offset(stable=False)
+        except OdradekError as error:
+            commit = False
+            lost = isinstance(error, ApiError) and error.code in LOST
+        values = [step.value for step in operation.steps if isinstance(step, Send)]
+        if not values and not with_offset:
+            return
+        if commit:
+            self._ledger.committing.update(values)
+        outcome = Outcome.FAIL if lost and not commit else await self._end(commit)
+        operation.outcome = outcome
+        self.recorder.complete(operation)
+        if with_offset and outcome is Outcome.OK:
+            self._committed_number = number
+        if not self._fights and outcome is not Outcome.INFO:
+            await self._check_offset(stable=True)
+        if not commit or outcome is not Outcome.OK:
+            # What of it was stored is not known: the next transaction begins with sequences of its own.
+            self._identity = (-1, -1)
+        elif self._version == 0 and self.random.random() < 0.2:
+            await self._write_late()
+
+    async def _write(self, operation: Operation, partition: int) -> None:
+        """One batch, again until its fate is known. Raises OdradekError."""
+        if self._version == 0:
+            await self._add_partition(partition)
+        values = [next(self._values) for _ in range(self.random.choice((1, 1, 2, 5)))]
+        operation.steps += [Send(f"{self._topic}-{partition}", value) for value in values]
+        sequence = self._sequences.get(partition, 0)
+        request = self._produce_request(partition, values, sequence)
+        for attempt in range(ATTEMPTS):
+            try:
+                await self._produce(partition, request)
+                break
+            except OdradekError as error:
+                if (isinstance(error, ApiError) and error.code in LOST) or attempt == ATTEMPTS - 1:
+                    raise
+                await asyncio.sleep(RETRY_S)
+        self._sequences[partition] = sequence + len(values)
+
+    def _produce_request(self, partition: int, values: list[int], sequence: int) -> produce.ProduceRequest:
+        now_ms = self.clock.now_ms()
+        records = build_batch(
+            [Record(None, str(value).encode(), timestamp_ms=now_ms) for value in values],
+            producer_id=self._identity[0],
+            producer_epoch=self._identity[1],
+            base_sequence=sequence,
+            transactional=True,
+        )
+        data = produce.PartitionProduceData(index=partition, records=records)
+        return produce.ProduceRequest(
+            transactional_id=self._id,
+            acks=-1,
+            timeout_ms=TIMEOUT_MS,
+            topic_data=[produce.TopicProduceData(name=self._topic, partition_data=[data])],
+        )
+
+    async def _produce(self, partition: int, request: produce.ProduceRequest) -> None:
+        connection = await self.leader_of(self._topic, partition)
+        version = 12 if self._version == 2 else 11
+        try:
+            answer = only_partition(await self.ask(connection, request, ProduceResponse, version))
+        except OdradekError:
+            connection.close()
+            raise
+        if answer.error_code != ErrorCode.DUPLICATE_SEQUENCE_NUMBER:
+            check(answer.error_code, f"{self._topic}-{partition}")
+
+    async def _write_late(self) -> None:
+        """A batch behind the end of its transaction, as a dead connection would bring it: it must open nothing."""
+        partition = self.random.randrange(self._partitions)
+        values = [next(self._values)]
+        request = self._produce_request(partition, values, self._sequences.get(partition, 0))
+        try:
+            await self._produce(partition, request)
+        except OdradekError:
+            return
+        self.problem(f"a batch behind the end of its transaction was stored in {self._topic}-{partition}")
+
+    async def _end(self, commit: bool) -> Outcome:
+        """EndTxn, again until it is answered; OK and FAIL are certain."""
+        asked = False
+        while True:
+            try:
+                connection = await self._coordinator(self._id, 1)
+                request = EndTxnRequest(
+                    transactional_id=self._id,
+                    producer_id=self._identity[0],
+                    producer_epoch=self._identity[1],
+                    committed=commit,
+                )
+                asked_before, asked = asked, True
+                answer = await self._answer(connection, request, EndTxnResponse, 5 if self._version == 2 else 3)
+                check(answer.error_code, self._id)
+            except OdradekError as error:
+                code = error.code if isinstance(error, ApiError) else None
+                if code in LOST:
+                    self._identity = (-1, -1)
+                    return Outcome.INFO if commit and asked_before else Outcome.FAIL
+                await asyncio.sleep(RETRY_S)
+                continue
+            if self._version == 2:
+                self._moved_on((answer.producer_id, answer.producer_epoch))
+            return Outcome.OK if commit else Outcome.FAIL
+
+    def _moved_on(self, identity: tuple[int, int]) -> None:
+        producer_id, epoch = self._identity
+        if identity != (producer_id, epoch + 1) and not (identity[0] != producer_id and identity[1] == 0):
+            self.problem(f"producer {producer_id} at epoch {epoch} goes on as {identity}")
+        self._identity = identity
+        self._sequences.clear()
+
+    # -- the coordinators -------------------------------------------------------------------------------------------
+
+    async def _coordinator(self, key: str, key_type: int) -> Connection:
+        request = FindCoordinatorRequest(key_type=key_type, coordinator_keys=[key])
+        found = (await self.cluster.request(request, FindCoordinatorResponse)).coordinators[0]
+        check(found.error_code, key)
+        return await self.cluster.connection_to(found.node_id)
+
+    async def _answer(self, connection: Connection, request: Any, response: Any, version: int) -> Any:
+        """An unknown fate must not take effect behind what follows: the connection ends first."""
+        try:
+            return await self.ask(connection, request, response, version)
+        except OdradekError:
+            connection.close()
+            raise
+
+    async def _init(self) -> None:
+        request = InitProducerIdRequest(
+            transactional_id=self._id, transaction_timeout_ms=TRANSACTION_TIMEOUT_MS, producer_id=-1, producer_epoch=-1
+        )
+        answer = await self._answer(await self._coordinator(self._id, 1), request, InitProducerIdResponse, 4)
+        check(answer.error_code, self._id)
+        self._identity = (answer.producer_id, answer.producer_epoch)
+        if self._version == 0:
+            self._ledger.old_producers.add(answer.producer_id)
+        self._sequences.clear()
+
+    async def _add_partition(self, partition: int) -> None:
+        request = add_partitions_to_txn_request.AddPartitionsToTxnRequest(
+            v3_and_below_transactional_id=self._id,
+            v3_and_below_producer_id=self._identity[0],
+            v3_and_below_producer_epoch=self._identity[1],
+            v3_and_below_topics=[
+                add_partitions_to_txn_request.AddPartitionsToTxnTopic(name=self._topic, partitions=[partition])
+            ],
+        )
+        for _ in range(10 * ATTEMPTS):
+            connection = await self._coordinator(self._id, 1)
+            answer = await self._answer(connection, request, AddPartitionsToTxnResponse, 3)
+            code = answer.results_by_topic_v3_and_below[0].results_by_partition[0].partition_error_code
+            if code != ErrorCode.CONCURRENT_TRANSACTIONS:
+                break
+            await asyncio.sleep(RETRY_S)
+        check(code, f"{self._topic}-{partition}")
+
+    async def _commit_offset(self, number: int) -> None:
+        if self._version == 0:
+            adding = add_offsets_to_txn_request.AddOffsetsToTxnRequest(
+                transactional_id=self._id,
+                producer_id=self._identity[0],
+                producer_epoch=self._identity[1],
+                group_id=self._group,
+            )
+            added = await self._answer(await self._coordinator(self._id, 1), adding, AddOffsetsToTxnResponse, 3)
+            check(added.error_code, self._id)
+        wanted = txn_offset_commit_request.TxnOffsetCommitRequestPartition(
+            partition_index=0, committed_offset=number, committed_metadata=None
+        )
+        request = txn_offset_commit_request.TxnOffsetCommitRequest(
+            transactional_id=self._id,
+            group_id=self._group,
+            producer_id=self._identity[0],
+            producer_epoch=self._identity[1],
+            topics=[txn_offset_commit_request.TxnOffsetCommitRequestTopic(name=self._topic, partitions=[wanted])],
+        )
+        connection = await self._coordinator(self._group, 0)
+        version = 5 if self._version == 2 else 3
+        answer = await self._answer(connection, request, TxnOffsetCommitResponse, version)
+        check(answer.topics[0].partitions[0].error_code, self._group)
+
+    async def _check_offset(self, *, stable: bool) -> None:
+        """The offset of the last transaction that was committed, and of no other. Raises OdradekError."""
+        request = offset_fetch_request.OffsetFetchRequest(
+            group_id=self._group,
+            topics=[offset_fetch_request.OffsetFetchRequestTopic(name=self._topic, partition_indexes=[0])],
+            require_stable=stable,
+        )
+        for _ in range(10 * ATTEMPTS):
+            connection = await self._coordinator(self._group, 0)
+            response = await self.ask(connection, request, OffsetFetchResponse, 7)
+            check(response.error_code, self._group)
+            answer = response.topics[0].partitions[0]
+            if answer.error_code != ErrorCode.UNSTABLE_OFFSET_COMMIT:
+                break
+            await asyncio.sleep(RETRY_S)
+        check(answer.error_code, self._group)
+        # Between the commit's answer and its marker the offset before is still the one that counts.
+        if answer.committed_offset != self._committed_number and (stable or answer.committed_offset >= self._number):
+            self.problem(
+                f"offset {answer.committed_offset} is committed, not {self._committed_number}"
+                f"{'' if stable else ', in the middle of a transaction'}"
+            )
+
+
+class CommittedReader(Reader):
+    """Reads what is committed, as clients do: markers and records of aborted transactions are dropped."""
+
+    def __init__(
+        self, world: World, name: str, process: int, recorder: Recorder, *, topic: str, partitions: int, ledger: Ledger
+    ) -> None:
+        keys = [(topic, number) for number in range(partitions)]
+        super().__init__(world, name, process, recorder, partitions=keys, sessions=False)
+        self._ledger = ledger
+        self._dropping: dict[tuple[str, int], set[int]] = {key: set() for key in keys}
+        self._stable = dict.fromkeys(keys, 0)
+        self._markers: dict[tuple[str, int], set[tuple[int, int]]] = {key: set() for key in keys}
+
+    def _request(self, wait_ms: int) -> fetch.FetchRequest:
+        request = super()._request(wait_ms)
+        request.isolation_level = 1
+        return request
+
+    def _take(self, response: FetchResponse, invoked: int) -> int:
+        steps: list[Any] = []
+        count = 0
+        for topic in response.responses:
+            for answer in topic.partitions:
+                if answer.error_code:
+                    continue
+                found = self._committed(topic.topic, answer)
+                if found:
+                    steps.append(Poll(f"{topic.topic}-{answer.partition_index}", found))
+                    count += len(found)
+        if steps:
+            self.recorder.complete(
+                Operation(self.process, Outcome.OK, steps, invoked=invoked, assigns=self._first_poll)
+            )
+            self._first_poll = False
+        return count
+
+    def _committed(self, topic: str, answer: PartitionData) -> list[tuple[int, int]]:
+        key = (topic, answer.partition_index)
+        name = f"{topic}-{answer.partition_index}"
+        if answer.last_stable_offset < self._stable[key]:
+            self.problem(f"{name}: stable up to {self._stable[key]}, then only to {answer.last_stable_offset}")
+        self._stable[key] = answer.last_stable_offset
+        raw: Any = answer.records
+        data = b"" if raw is None else bytes(raw)
+        aborted = sorted((each.first_offset, each.producer_id) for each in answer.aborted_transactions or ())
+        dropping, found = self._dropping[key], []
+        for position, header in read_batches(data):
+            if header.last_offset < self.positions[key]:
+                continue
+            if header.last_offset >= answer.last_stable_offset:
+                self.problem(f"{name}: offset {header.last_offset} was given, stable is {answer.last_stable_offset}")
+            while aborted and aborted[0][0] <= header.last_offset:
+                dropping.add(aborted.pop(0)[1])
+            records = read_records(data[position : position + header.size_bytes], header)
+            if header.is_control:
+                self._marker(key, name, header.producer_id, header.producer_epoch, control_type(records[0]))
+            elif header.producer_id not in dropping:
+                found += [(each.offset, int(each.value or b"-1")) for each in records]
+            self.positions[key] = header.last_offset + 1
+        for _, value in found:
+            if value not in self._ledger.committing:
+                self.problem(f"{name}: {value} was read, and nobody asked for its commit")
+        return found
+
+    def _marker(self, key: tuple[str, int], name: str, producer_id: int, epoch: int, kind: ControlType | None) -> None:
+        if kind is ControlType.ABORT:
+            self._dropping[key].discard(producer_id)
+        if (producer_id, epoch) in self._markers[key] and producer_id not in self._ledger.old_producers:
+            self.problem(f"{name}: producer {producer_id} has two markers of epoch {epoch}")
+        self._markers[key].add((producer_id, epoch))

@@ -1,0 +1,164 @@
+"""The world of transactions: one node, writers of both generations, two that fight over an id, a committed reader.
+
+python -m tests.sim.transactional --seeds 50 [--first 1]     or --seed 17 with its timeline
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import itertools
+import logging
+import sys
+from collections.abc import Callable
+from random import Random
+
+from odradek.common.errors import OdradekError
+from tests.sim import faults
+from tests.sim.clients import RETRY_S, Recorder
+from tests.sim.copiers import CommittedReader, Ledger, TransactionalWriter
+from tests.sim.history import Rules, first, judge
+from tests.sim.invariants import check_disk
+from tests.sim.one_node import LIMIT_S, PROGRESS_S, Admin, Report
+from tests.sim.world import World
+
+TOPIC = "paid"
+PARTITIONS = 2
+TROUBLE_S = (5.0, 15.0)
+DRAIN_S = 60.0
+SETTINGS = {
+    "transaction.abort.timed.out.transaction.cleanup.interval.ms": "500",
+    "transaction.state.log.num.partitions": "2",
+    "offsets.topic.num.partitions": "2",
+}
+
+
+class TransactionalNode:
+    """One run."""
+
+    def __init__(self, world: World) -> None:
+        self.world = world
+        self.recorder = Recorder()
+        self.random = Random(world.random.getrandbits(64))
+
+    async def run(self) -> None:
+        """Everything from the first start to the last read; problems are in the recorder."""
+        world, ledger = self.world, Ledger()
+        world.add_machine("node-1", 1).start()
+        admin = Admin(world, "admin", 0, self.recorder)
+        configs = {"message.timestamp.after.max.ms": str(2**63 - 1)}
+        if world.swarm.loses_power:
+            configs["flush.messages"] = "1"
+        await admin.create_surely(TOPIC, PARTITIONS, configs)
+        writers = self._writers(ledger)
+        reader = CommittedReader(world, "reader", 9, self.recorder, topic=TOPIC, partitions=PARTITIONS, ledger=ledger)
+        clients = [*writers, reader]
+        tasks = [world.loop.spawn(client.name, client.run(), name=client.name) for client in clients]
+        await world.make_trouble(self.random.uniform(*TROUBLE_S))
+        world.heal()
+        for client in clients:
+            client.stopping = True
+        try:
+            async with asyncio.timeout(PROGRESS_S):
+                await asyncio.gather(*tasks)
+                await self._drain(reader)
+        except TimeoutError:
+            waiting = [client.name for client, task in zip(clients, tasks, strict=True) if not task.done()]
+            positions = {f"{topic}-{number}": at for (topic, number), at in reader.positions.items()}
+            self.recorder.problems.append(
+                f"no progress {PROGRESS_S:g} s after the faults ended; waiting: {waiting}; read up to {positions}"
+            )
+        for client in clients:
+            self.recorder.problems += [f"{client.name}: {text}" for text in client.network.violations()]
+        self._verdict()
+
+    def _writers(self, ledger: Ledger) -> list[TransactionalWriter]:
+        values = itertools.count(1)
+        fighting = self.random.choice((0, 2))
+        roles = [("new", 2, False), ("old", 0, False), ("left", fighting, True), ("right", fighting, True)]
+        return [
+            TransactionalWriter(
+                self.world,
+                name,
+                number,
+                self.recorder,
+                topic=TOPIC,
+                partitions=PARTITIONS,
+                transactional_id="contested" if fights else name,
+                version=version,
+                fights=fights,
+                values=values,
+                ledger=ledger,
+            )
+            for number, (name, version, fights) in enumerate(roles, 1)
+        ]
+
+    async def _drain(self, reader: CommittedReader) -> None:
+        """Read to the end of everything: a transaction that hangs keeps the reader from it."""
+        while True:
+            try:
+                ends = await reader.end_offsets()
+                while any(reader.positions[key] < end for key, end in ends.items()):
+                    await reader.poll(max_wait_ms=100)
+                return
+            except OdradekError:
+                await asyncio.sleep(RETRY_S)
+
+    def _verdict(self) -> None:
+        rules = Rules(idempotent=True, read_committed=True, assigned=True, drained=True)
+        findings = judge(self.recorder.history, rules)
+        if findings:
+            self.recorder.problems.append(first(findings))
+        for machine in self.world.machines.values():
+            self.recorder.problems += check_disk(machine)
+
+
+def run_seed(seed: int, *, on_event: Callable[[str], None] | None = None) -> Report:
+    """Run one seed in a new world."""
+    swarm = faults.draw(Random(seed ^ 0x7A51), frozenset())
+    settings = SETTINGS | ({"log.flush.interval.messages": "1"} if swarm.loses_power else {})
+    world = World(seed, swarm, settings=settings, on_event=on_event)
+    scenario = TransactionalNode(world)
+    problems = scenario.recorder.problems
+    try:
+        world.loop.run_world(scenario.run(), limit_s=LIMIT_S)
+    except TimeoutError:
+        problems.append(f"the run did not end within {LIMIT_S:g} simulated seconds")
+    except AssertionError as error:
+        problems.append(f"{type(error).__name__}: {error}")
+    problems += [f"{type(failure).__name__}: {failure}" for failure in world.loop.failures]
+    report = Report(
+        seed,
+        list(problems),
+        world.loop.trace,
+        world.elapsed_s,
+        len(scenario.recorder.history),
+        world.injected(),
+        swarm.describe(),
+        faults.shrinkable(swarm),
+    )
+    world.dispose()
+    return report
+
+
+def main() -> int:
+    """Run seeds; 1 where one of them finds something."""
+    parser = argparse.ArgumentParser(description="Simulated worlds of transactions.")
+    parser.add_argument("--seeds", type=int, default=20)
+    parser.add_argument("--first", type=int, default=1)
+    parser.add_argument("--seed", type=int, help="this one alone, with its timeline")
+    arguments = parser.parse_args()
+    logging.disable(logging.CRITICAL)
+    seeds = range(arguments.first, arguments.first + arguments.seeds)
+    failed = 0
+    for seed in [arguments.seed] if arguments.seed is not None else seeds:
+        report = run_seed(seed, on_event=print if arguments.seed is not None else None)
+        if report.failed:
+            failed += 1
+            print(f"seed {seed} ({report.swarm}): {report.problems[0]}", flush=True)
+    print(f"{failed} seeds failed")
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

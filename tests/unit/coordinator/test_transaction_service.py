@@ -1,0 +1,259 @@
+"""The transaction coordinator's service over a log in memory: when markers leave, and until when they are sent."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from typing import Any
+from uuid import UUID
+
+import pytest
+
+from odradek.client.connection import UnreachableError
+from odradek.common.errors import ApiError, ErrorCode
+from odradek.common.real_io import RealClock
+from odradek.coordinator.batches import decode_batches, encode_batches
+from odradek.coordinator.transaction.config import TransactionConfig
+from odradek.coordinator.transaction.driver import MarkerDriver
+from odradek.coordinator.transaction.machine import Request
+from odradek.coordinator.transaction.records import TRANSACTION_RECORDS, TRANSACTION_TOPIC, TransactionRecord
+from odradek.coordinator.transaction.service import TransactionCoordinator
+from odradek.metadata.image import MetadataImage
+from odradek.metadata.model import PartitionImage, TopicImage
+from odradek.protocol.messages.write_txn_markers_request import WriteTxnMarkersRequest
+from odradek.protocol.messages.write_txn_markers_response import (
+    WritableTxnMarkerPartitionResult,
+    WritableTxnMarkerResult,
+    WritableTxnMarkerTopicResult,
+    WriteTxnMarkersResponse,
+)
+from tests.sim.planted_transactions import transaction_bug
+
+Records = Sequence[tuple[int, TransactionRecord]]
+
+
+class MemoryLog:
+    """A machine log that keeps its batches' bytes, and can hold their commit back."""
+
+    def __init__(self) -> None:
+        self.batches: list[bytes] = []
+        self.end_offset = 0
+        self.committed = asyncio.Event()
+        self.committed.set()
+
+    @property
+    def committed_offset(self) -> int:
+        return self.end_offset if self.committed.is_set() else 0
+
+    def prepare(self, records: Sequence[TransactionRecord], *, atomic: bool) -> list[bytes]:
+        return encode_batches(TRANSACTION_RECORDS, records, atomic=atomic, max_batch_bytes=100_000, now_ms=1)
+
+    def append(self, groups: Sequence[list[bytes]]) -> int:
+        for batch in (batch for group in groups for batch in group):
+            self.batches.append(batch)
+            self.end_offset += decode_batches(TRANSACTION_RECORDS, batch)[1]
+        return self.end_offset
+
+    async def wait_committed(self, end_offset: int) -> None:
+        await self.committed.wait()
+
+    async def read_all(self) -> AsyncIterator[Records]:
+        base_offset = 0
+        for batch in self.batches:
+            records, count = decode_batches(TRANSACTION_RECORDS, batch)
+            yield [(base_offset + offset, record) for offset, record in records]
+            base_offset += count
+
+
+def image_of(leaders: Mapping[int, int]) -> MetadataImage:
+    """A cluster with the transaction topic led by broker 1, and partitions of `t` by partition id -> leader."""
+    state = PartitionImage((1,), (1,), 1, 0, 0)
+    topics = {
+        TRANSACTION_TOPIC: TopicImage(TRANSACTION_TOPIC, UUID(int=9), {0: state}),
+        "t": TopicImage(
+            "t", UUID(int=8), {n: PartitionImage((1,), (1,), leader, 0, 0) for n, leader in leaders.items()}
+        ),
+    }
+    return MetadataImage(
+        offset=1, topics_by_name=topics, topics_by_id={each.topic_id: each for each in topics.values()}, brokers={}
+    )
+
+
+class Node:
+    """One coordinator; `sent` are the markers that brokers were given, `answers` what they say, NONE by default."""
+
+    def __init__(self, log: MemoryLog | None = None) -> None:
+        self.log = log or MemoryLog()
+        self.image = image_of({0: 1, 1: 2})
+        self.current = True
+        self.sent: list[tuple[int, int, int, bool]] = []
+        self.answers: list[ErrorCode | Exception] = []
+        ids = iter(range(1000, 2000))
+
+        async def new_id() -> int:
+            return next(ids)
+
+        async def create_topic(name: str, count: int, factor: int, configs: Mapping[str, str]) -> None:
+            raise ApiError(ErrorCode.TOPIC_ALREADY_EXISTS)
+
+        driver = MarkerDriver(image=lambda: self.image, image_is_current=lambda: self.current, send=self.send)
+        self.service = TransactionCoordinator(
+            TransactionConfig(),
+            node_id=1,
+            clock=RealClock(),
+            make_log=lambda partition_id, epoch: self.log,
+            image=lambda: self.image,
+            create_topic=create_topic,
+            new_producer_id=new_id,
+            markers=driver,
+        )
+        self.service.on_elected(0, 7)
+
+    async def send(self, broker_id: int, request: WriteTxnMarkersRequest) -> WriteTxnMarkersResponse:
+        answer = self.answers.pop(0) if self.answers else ErrorCode.NONE
+        if isinstance(answer, Exception):
+            raise answer
+        (marker,) = request.markers
+        result = WritableTxnMarkerResult(producer_id=marker.producer_id)
+        for topic in marker.topics:
+            parts = [
+                WritableTxnMarkerPartitionResult(partition_index=number, error_code=answer)
+                for number in topic.partition_indexes
+            ]
+            result.topics.append(WritableTxnMarkerTopicResult(name=topic.name, partitions=parts))
+            if not answer:
+                assert marker.coordinator_epoch == 7
+                self.sent += [
+                    (broker_id, number, marker.producer_epoch, marker.transaction_result)
+                    for number in topic.partition_indexes
+                ]
+        return WriteTxnMarkersResponse(markers=[result])
+
+    async def begin(self) -> Request:
+        producer_id, epoch = await self.service.init_producer_id("x", 60_000, None)
+        request = Request("x", producer_id, epoch, 2)
+        await self.service.add_partitions(request, [("t", 0), ("t", 1)])
+        return request
+
+    def state(self) -> str:
+        return self.service.shards[0].machine.ids["x"].state.label
+
+    async def wait_until(self, done: Callable[[], bool]) -> None:
+        async with asyncio.timeout(10):
+            while not done():  # noqa: ASYNC110
+                await asyncio.sleep(0.005)
+
+
+@pytest.fixture
+async def node() -> AsyncIterator[Node]:
+    made = Node()
+    await made.wait_until(lambda: made.service.shards[0].runtime.active)
+    yield made
+    made.log.committed.set()
+    await made.service.close()
+
+
+async def check_that_markers_wait_for_the_decision(node: Node) -> None:
+    request = await node.begin()
+    node.log.committed.clear()
+    ending = asyncio.ensure_future(node.service.end(request, commit=True))
+    for _ in range(20):
+        await asyncio.sleep(0)
+    early = list(node.sent)
+    node.log.committed.set()
+    await ending
+    assert not early, "a marker left before its decision was committed"
+    await node.wait_until(lambda: node.state() == "CompleteCommit")
+    assert sorted(node.sent) == [(1, 0, 1, True), (2, 1, 1, True)]
+
+
+async def test_no_marker_leaves_before_its_decision_is_committed(node: Node) -> None:
+    await check_that_markers_wait_for_the_decision(node)
+
+
+async def test_a_marker_that_leaves_early_is_noticed(node: Node) -> None:
+    with (
+        transaction_bug("marker before its decision is durable").planted(),
+        pytest.raises(AssertionError, match="left"),
+    ):
+        await check_that_markers_wait_for_the_decision(node)
+
+
+async def check_that_markers_are_sent_until_they_are_taken(node: Node) -> None:
+    request = await node.begin()
+    node.answers = [
+        ErrorCode.NOT_LEADER_OR_FOLLOWER,
+        UnreachableError("nobody there"),
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+        ErrorCode.NOT_ENOUGH_REPLICAS,
+    ]
+    await node.service.end(request, commit=False)
+    await node.wait_until(lambda: node.state() == "CompleteAbort")
+    assert sorted(node.sent) == [(1, 0, 1, False), (2, 1, 1, False)], "every partition once"
+
+
+async def test_markers_are_sent_until_they_are_taken(node: Node) -> None:
+    await check_that_markers_are_sent_until_they_are_taken(node)
+
+
+async def test_a_marker_that_is_given_up_is_noticed(node: Node) -> None:
+    bug = transaction_bug("failed marker not sent again")
+    with bug.planted(), pytest.raises(AssertionError, match="every"):
+        await check_that_markers_are_sent_until_they_are_taken(node)
+
+
+async def test_a_partition_that_is_not_known_yet_is_waited_for(node: Node) -> None:
+    """Apache Kafka 4.3.1 takes it for one that was deleted, after a kill, and its transaction hangs."""
+    request = await node.begin()
+    node.current, node.image = False, image_of({0: 1})
+    await node.service.end(request, commit=True)
+    await node.wait_until(lambda: len(node.sent) == 1)
+    await asyncio.sleep(0.1)
+    assert node.state() == "PrepareCommit"
+    node.image = image_of({0: 1, 1: -1})
+    await asyncio.sleep(0.1)
+    assert node.state() == "PrepareCommit", "it has no leader"
+    node.image = image_of({0: 1, 1: 3})
+    await node.wait_until(lambda: node.state() == "CompleteCommit")
+    assert sorted(node.sent) == [(1, 0, 1, True), (3, 1, 1, True)]
+
+
+async def test_a_partition_that_was_deleted_is_owed_nothing(node: Node) -> None:
+    request = await node.begin()
+    node.image = image_of({0: 1})
+    await node.service.end(request, commit=True)
+    await node.wait_until(lambda: node.state() == "CompleteCommit")
+    assert node.sent == [(1, 0, 1, True)]
+
+
+async def test_the_next_reign_goes_on_with_what_was_decided(node: Node) -> None:
+    request = await node.begin()
+    node.answers = [ErrorCode.NOT_LEADER_OR_FOLLOWER] * 1000
+    await node.service.end(request, commit=True)
+    node.service.on_resigned(0)
+    with pytest.raises(ApiError, match="elsewhere"):
+        await node.service.end(request, commit=True)
+    after = Node(node.log)
+    await after.wait_until(lambda: len(after.sent) == 2 and after.state() == "CompleteCommit")
+    assert await after.service.end(request, commit=True) == (request.producer_id, 1)
+    await after.service.close()
+
+
+async def test_a_coordinator_that_was_replaced_completes_nothing(node: Node) -> None:
+    request = await node.begin()
+    node.answers = [ErrorCode.TRANSACTION_COORDINATOR_FENCED] * 2
+    await node.service.end(request, commit=True)
+    await asyncio.sleep(0.1)
+    assert (node.state(), node.sent) == ("PrepareCommit", [])
+
+
+async def test_an_end_happens_though_its_client_goes_away(node: Node) -> None:
+    request = await node.begin()
+    node.log.committed.clear()
+    ending: asyncio.Future[Any] = asyncio.ensure_future(node.service.end(request, commit=True))
+    await asyncio.sleep(0.01)
+    ending.cancel()
+    node.log.committed.set()
+    await node.wait_until(lambda: node.state() == "CompleteCommit")
+    assert len(node.sent) == 2
