@@ -18,6 +18,7 @@ from odradek.record.builder import build_batch
 from odradek.record.record import Record
 from odradek.replica import following
 from odradek.replica.metrics import replication_families
+from tests.support.batches import batch, header_of
 from tests.support.replica_nodes import ReplicaCluster, ReplicaNode, eventually
 
 
@@ -419,3 +420,22 @@ async def test_a_throttled_replica_that_lags_gets_its_share_and_one_in_sync_all(
             bucket.change_rate(1_000_000, node.clock.monotonic_ms())
     await caught_up(cluster, 1, 2, 3)
     await eventually(lambda: set(leader.partition().isr) == {1, 2, 3}, "3 is in sync")
+
+
+async def test_what_is_assigned_during_a_long_poll_does_not_wait_for_its_end(cluster: ReplicaCluster) -> None:
+    await cluster.add(1, 2, **{"replica.fetch.wait.max.ms": "29000"})
+    cluster.create([1, 2])
+    leader = cluster.nodes[1]
+    leader.append(b"a")
+    await eventually(lambda: leader.log().high_watermark == 1)
+    cluster.harness.topic("u", [1, 2])
+    # The follower hears of it first, is refused, and asks again and again while its long poll goes on.
+    cluster.publish(2)
+    await asyncio.sleep(0.2)
+    cluster.publish()
+    partition = leader.replicas.partition("u", 0)
+    assert partition is not None
+    data = bytearray(batch(b"b"))
+    partition.append_as_leader([data], [header_of(bytes(data))], required_acks=-1, now_ms=leader.clock.now_ms())
+    await eventually(lambda: partition.log.high_watermark == 1, "the new partition is replicated")
+    assert leader.replicas.parked_fetch_count == 1

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from odradek.client.connection import Connection, RequestTimeoutError, connect
@@ -201,23 +202,23 @@ class _FetchTask:
         connection = await self._connected()
         if fetcher.has_lost:
             await self._find_lost(connection)
-        answers = [answer for answer in (self._ask(connection),) if answer is not None]
-        if answers:
-            await self._until_answered_or_woken(answers[0])
-            if fetcher.may_ask_twice and not answers[0].done():
-                answers += [answer for answer in (self._ask(connection),) if answer is not None]
-            for answer in answers:
-                await self._take(answer)
-        elif self._held_back:
+        waiting = deque(self._ask(connection))
+        if not waiting and self._held_back:
             await self._until_quota()
+        while waiting:
+            await self._until_answered_or_woken(waiting[0])
+            if waiting[0].done():
+                self._take(waiting.popleft().result())
+            if waiting and fetcher.has_work(clock.monotonic_ms()) and fetcher.may_ask_twice:
+                waiting += self._ask(connection)
 
     async def _connected(self) -> Connection:
         if self._connection is None or not self._connection.is_open:
             self._connection = await self._owner.connect_to(self._leader_id)
         return self._connection
 
-    def _ask(self, connection: Connection) -> asyncio.Future[Message] | None:
-        """Send what is to be asked now; None where that is nothing."""
+    def _ask(self, connection: Connection) -> list[asyncio.Future[Message]]:
+        """Send what is to be asked now, if anything is; returns the answer to come."""
         owner = self._owner
         self._wake.clear()
         version = connection.version_for(ApiKey.FETCH)
@@ -227,10 +228,10 @@ class _FetchTask:
         self._held_back = self.fetcher.throttled() if owner.quota.is_exhausted(now_ms) else []
         request = self.fetcher.next_request(now_ms, broker_epoch=owner.broker_epoch(), held_back=self._held_back)
         if request is None:
-            return None
+            return []
         answer = connection.send(request, version)
         answer.add_done_callback(self._ended)
-        return answer
+        return [answer]
 
     def _ended(self, future: asyncio.Future[Any]) -> None:
         """An answer came or never will, a log is durable or gone: look on. Errors are told to whoever awaits it."""
@@ -239,14 +240,21 @@ class _FetchTask:
         self._wake.set()
 
     async def _until_answered_or_woken(self, answer: asyncio.Future[Message]) -> None:
-        if not answer.done():
-            async with self._time_limit():
+        """Until an answer is there, something is assigned, or a back-off is over."""
+        if answer.done():
+            return
+        limit_s = self._owner.config.socket_timeout_ms / 1000
+        retry_s = self._until_retry_s()
+        try:
+            async with asyncio.timeout(limit_s if retry_s is None else min(retry_s, limit_s)):
                 await self._wake.wait()
+        except TimeoutError:
+            if retry_s is None or retry_s >= limit_s:
+                raise RequestTimeoutError(f"broker {self._leader_id} does not answer") from None
+        self._wake.clear()
 
-    async def _take(self, answer: asyncio.Future[Message]) -> None:
+    def _take(self, response: Message) -> None:
         owner = self._owner
-        async with self._time_limit():
-            response = await answer
         assert isinstance(response, FetchResponse)
         clock = owner.clock
         consumed = self.fetcher.received(response, now_ms=clock.monotonic_ms(), wall_ms=clock.now_ms())
@@ -255,14 +263,6 @@ class _FetchTask:
         owner.storage_failed(consumed.failures)
         for partition in self.fetcher.flushing():
             self._wake_when_durable(partition)
-
-    @contextlib.asynccontextmanager
-    async def _time_limit(self) -> AsyncIterator[None]:
-        try:
-            async with asyncio.timeout(self._owner.config.socket_timeout_ms / 1000):
-                yield
-        except TimeoutError:
-            raise RequestTimeoutError(f"broker {self._leader_id} does not answer") from None
 
     def _wake_when_durable(self, partition: Partition) -> None:
         durable = partition.wait_durable(partition.log.log_end_offset)
@@ -298,11 +298,13 @@ class _FetchTask:
 
     async def _pause(self) -> None:
         """Until something is assigned, a log is durable, or a back-off is over."""
-        retry_at_ms = self.fetcher.retry_at_ms()
-        pause_s = None if retry_at_ms is None else max(0, retry_at_ms - self._owner.clock.monotonic_ms()) / 1000
         with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(pause_s):
+            async with asyncio.timeout(self._until_retry_s()):
                 await self._wake.wait()
+
+    def _until_retry_s(self) -> float | None:
+        retry_at_ms = self.fetcher.retry_at_ms()
+        return None if retry_at_ms is None else max(0, retry_at_ms - self._owner.clock.monotonic_ms()) / 1000
 
 
 def _fetcher_number(key: PartitionKey, count: int) -> int:

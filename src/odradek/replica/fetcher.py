@@ -54,9 +54,9 @@ class State(Enum):
 class Followed:
     """One partition under one leader epoch.
 
-    `asked_offset` is what the leader's session holds, -1 where it holds nothing of this assignment; `first_request` is
-    the number of the request that named it first: answers to earlier ones speak of an earlier assignment. `lag` counts
-    records up to the leader's watermark, None before the first answer.
+    `asked_offset` is what the leader's session holds, -1 where it holds nothing of this assignment; `asked_in` is the
+    number of the request that named it last: answers to earlier ones speak of something else. `lag` counts records up
+    to the leader's watermark, None before the first answer.
     """
 
     partition: Partition
@@ -64,7 +64,7 @@ class Followed:
     state: State = State.FETCHING
     retry_at_ms: int = 0
     asked_offset: int = -1
-    first_request: int = -1
+    asked_in: int = -1
     lag: int | None = None
     reason: str = ""
     failure_count: int = 0
@@ -90,6 +90,7 @@ class Fetcher:
         # Not FETCHING, and to be asked for anew: of thousands, few are looked at for one request.
         self._paused: dict[PartitionKey, Followed] = {}
         self._dirty: dict[PartitionKey, None] = {}
+        self._held_back: set[PartitionKey] = set()
         self._failure_count = 0
         self._request_count = self._answer_count = 0
 
@@ -130,7 +131,8 @@ class Fetcher:
         """
         self._wake(now_ms)
         config, skipped = self.config, set(held_back)
-        self._dirty.update(dict.fromkeys(skipped))
+        self._dirty.update(dict.fromkeys(sorted(self._held_back | skipped)))
+        self._held_back = skipped
         candidates = list(self._followed) if self._session.is_full_next else list(self._dirty)
         named, gone = [], []
         for key in candidates:
@@ -139,8 +141,9 @@ class Fetcher:
                 named.append((key, self._ask(key, followed)))
             else:
                 gone.append(key)
-        self._dirty = dict.fromkeys(skipped)
-        nothing = len(self._paused) == len(self._followed)
+        self._dirty.clear()
+        held_back_count = sum(key in self._followed and key not in self._paused for key in skipped)
+        nothing = len(self._paused) + held_back_count == len(self._followed)
         if nothing and (self._session.is_full_next or not gone):
             return None
         request = FetchRequest(
@@ -171,8 +174,7 @@ class Fetcher:
     def _ask(self, key: PartitionKey, followed: Followed) -> FetchPartition:
         log = followed.partition.log
         followed.asked_offset = log.log_end_offset
-        if followed.first_request < 0:
-            followed.first_request = self._request_count
+        followed.asked_in = self._request_count
         return FetchPartition(
             partition=key[1],
             current_leader_epoch=followed.leader_epoch,
@@ -221,7 +223,7 @@ class Fetcher:
             for data in topic.partitions:
                 key = (topic.topic_id, data.partition_index)
                 followed = self._followed.get(key)
-                if followed is None or followed.first_request > number or not self._counts(followed):
+                if followed is None or followed.asked_in > number or not self._counts(followed):
                     continue
                 try:
                     size_bytes = self._take(key, followed, data, now_ms=now_ms, wall_ms=wall_ms)

@@ -330,6 +330,13 @@ def test_what_a_quota_holds_back_is_left_out_and_comes_back(tmp_path: Path) -> N
         assert request is not None and forgotten(request) == [1]
         node.answer()
         assert positions(node.asked()) == {1: 0}
+        node.answer()
+        everything = [(TOPIC_ID, 0), (TOPIC_ID, 1)]
+        request = node.ask(held_back=everything)
+        assert request is not None and sorted(forgotten(request)) == [0, 1]
+        node.answer(session_id=0)
+        assert node.ask(held_back=everything) is None
+        assert positions(node.asked()) == {0: 0, 1: 0}
 
 
 def test_only_one_request_may_overtake(tmp_path: Path) -> None:

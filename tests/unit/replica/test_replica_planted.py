@@ -187,7 +187,7 @@ BUGS: tuple[tuple[Catcher, Bug], ...] = (
         Bug(
             "an answer to an earlier assignment counts",
             "replica.fetcher:Fetcher.received",
-            "followed.first_request > number",
+            "followed.asked_in > number",
             "False",
             "what an old leader's answer says is taken for the new one's",
         ),

@@ -57,7 +57,7 @@ _FIRST_WITH_LEADERS = 12
 # Long polls over all connections; beyond it a Fetch is answered at once with what there is.
 MAX_PARKED = 50_000
 # No reason to answer before max_wait_ms where other partitions are waited for: a reader of a topic that was just
-# deleted would ask again and again.
+# deleted would ask again and again. A follower pauses by itself, and may have heard of a new topic before us.
 _NOT_THERE = (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID)
 _HINTED = (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH)
 
@@ -277,7 +277,7 @@ class _Fetch:
         answer.records = RecordsChunks(read.chunks, read.size_bytes) if read.size_bytes else b""
 
     def _fail(self, answer: PartitionData, error: ApiError | StorageError) -> None:
-        if isinstance(error, StorageError) or error.code not in _NOT_THERE:
+        if isinstance(error, StorageError) or error.code not in _NOT_THERE or self._replica_id >= 0:
             self.failed = True
         answer.high_watermark = answer.last_stable_offset = answer.log_start_offset = -1
         answer.records = b""
