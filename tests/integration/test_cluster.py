@@ -7,6 +7,7 @@ import signal
 import threading
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from uuid import UUID
 
@@ -29,6 +30,7 @@ from odradek.testing.processes import NodeFailedError, NodeProcess
 from tests.support.api_calls import Calls, error_codes, fresh_name, name_of
 from tests.support.clients import admin, produce_all, read_all
 from tests.support.cluster import CONTROLLERS, Cluster, metadata, topic_at, until
+from tests.support.node import free_port
 
 CONTROLLER = 1001
 # The session of a silent broker; far above what a dead one may take to be noticed.
@@ -238,6 +240,25 @@ class TestRolesOfTheirOwn:
         separate[2].start()
         until(lambda: {each.leader_id for each in topic_at(separate[1], name).partitions} == {1, 2})
         assert len(read_all(separate.bootstrap_servers, name, 4)) == 40
+
+    def test_a_broker_that_comes_back_under_another_address_is_found(self, separate: Cluster) -> None:
+        name = fresh_name()
+        create(admin(separate.bootstrap_servers), name, 2, 2)
+        produce_all(separate.bootstrap_servers, name, pairs(20), acks="all")
+        separate[2].stop()
+        text, port = separate[2].plan.config.read_text(), free_port()
+        separate[2].plan.config.write_text(text.replace(str(separate[2].plan.port), str(port)))
+        moved = NodeProcess(replace(separate[2].plan, port=port))
+        try:
+            moved.start()
+            until(lambda: port in {each.port for each in metadata(separate[1], name).brokers})
+            until(lambda: all(len(each.isr_nodes) == 2 for each in topic_at(moved, name).partitions))
+            produce_all(separate[1].bootstrap, name, pairs(20), acks="all")
+            assert len(read_all(separate[1].bootstrap, name, 2)) == 40
+        finally:
+            moved.stop()
+            separate[2].plan.config.write_text(text)
+            separate[2].start()
 
     def test_the_controller_is_killed_and_started_again(self, separate: Cluster) -> None:
         name, later = fresh_name(), fresh_name()
