@@ -78,6 +78,7 @@ from odradek.protocol.messages.update_features_request import UpdateFeaturesRequ
 from odradek.server.handlers import HANDLERS
 from tests.support.api_calls import Calls, batch, error_codes, fetch_topic, fresh_name, name_of
 from tests.support.node import Node
+from tests.support.strange_requests import ON_THE_BROKERS_LISTENER, ON_THE_CONTROLLERS_LISTENER
 from tests.support.wire import Wire
 
 TOPIC = 2  # ConfigResource.Type
@@ -355,7 +356,10 @@ def advertised(port: int) -> dict[int, tuple[int, int]]:
 
 
 def test_this_file_has_a_request_for_every_row_of_the_table() -> None:
-    assert set(REQUESTS) == {handler.api_key for handler in HANDLERS if "broker" in handler.listeners}
+    asked = {*REQUESTS, *ON_THE_BROKERS_LISTENER}
+    assert asked == {handler.api_key for handler in HANDLERS if "broker" in handler.listeners}
+    asked = {*REQUESTS, *ON_THE_BROKERS_LISTENER, *ON_THE_CONTROLLERS_LISTENER}
+    assert asked == {handler.api_key for handler in HANDLERS}
 
 
 @pytest.mark.parametrize("api_key", REQUESTS, ids=lambda key: key.name)
@@ -384,7 +388,7 @@ def test_the_controller_listener_advertises_its_own(node: Node) -> None:
     theirs = {handler.api_key for handler in HANDLERS if "controller" in handler.listeners}
     assert set(advertised(node.controller_port)) == theirs
     with Wire(node.controller_port) as wire:
-        wire.send(ApiKey.FETCH, 12, FetchRequest())
+        wire.send(ApiKey.PRODUCE, 9, ProduceRequest())
         assert wire.is_closed_by_peer(), "an API of the other listener is not served"
 
 
