@@ -277,6 +277,9 @@ class SimDisk:
 
         return release
 
+    def write_back(self) -> None:
+        """What is written back is not certain before it is synced."""
+
     async def off_loop(self, work: Callable[[], T]) -> T:
         """Blocking work takes simulated time, before and after it touches the disk, so that others run meanwhile."""
         low, high = self.faults.sync_ms

@@ -151,6 +151,10 @@ class Disk(Protocol):
         """Take an exclusive lock file for this process; returns the release. Raises BlockingIOError if it is taken."""
         ...
 
+    def write_back(self) -> None:
+        """Write what is dirty, of everything at once: a hint that makes many syncs cheap. Blocks, promises nothing."""
+        ...
+
     async def off_loop(self, work: Callable[[], T]) -> T:
         """Run blocking work without stopping the event loop; the simulator runs it inline, on simulated time."""
         ...
@@ -171,6 +175,15 @@ def is_disk_full(error: OSError) -> bool:
     return error.errno in (errno.ENOSPC, errno.EDQUOT)
 
 
+def unless_full(step: Callable[[], None]) -> None:
+    """Take a step that can be left out while there is no space; raises OSError for anything else."""
+    try:
+        step()
+    except OSError as error:
+        if not is_disk_full(error):
+            raise
+
+
 def read_file(disk: Disk, path: Path) -> bytes:
     """All bytes of a small file (checkpoints, snapshots of state). Raises FileNotFoundError."""
     file = disk.open(path, read_only=True)
@@ -180,12 +193,13 @@ def read_file(disk: Disk, path: Path) -> bytes:
         file.close()
 
 
-def write_file_durably(disk: Disk, path: Path, data: Buffer) -> None:
+def write_file_durably(disk: Disk, path: Path, data: Buffer, *, through: str = ".tmp") -> None:
     """Replace a small file so that after a crash it holds all of the old bytes or all of the new ones.
 
-    Order: write beside it, fsync, rename, fsync the directory. Blocks; call it off the loop, or before serving.
+    Order: write beside it (`through` is that file's suffix), fsync, rename, fsync the directory. Blocks; call it off
+    the loop, or before serving.
     """
-    temporary = path.with_name(path.name + ".tmp")
+    temporary = path.with_name(path.name + through)
     disk.remove(temporary)
     file = disk.open(temporary, create=True)
     try:

@@ -117,7 +117,8 @@ class RealDisk:
         return path.stat().st_mtime_ns // 1_000_000
 
     def list_dir(self, path: Path) -> list[str]:
-        return sorted(entry.name for entry in path.iterdir())
+        # iterdir makes a Path of each name, which at a start with thousands of logs is half of the time.
+        return sorted(os.listdir(path))  # noqa: PTH208
 
     def make_dirs(self, path: Path) -> None:
         path.mkdir(parents=True, exist_ok=True)
@@ -151,6 +152,9 @@ class RealDisk:
             os.close(fd)
             raise
         return lambda: os.close(fd)
+
+    def write_back(self) -> None:
+        os.sync()
 
     async def off_loop(self, work: Callable[[], T]) -> T:
         future = asyncio.get_running_loop().run_in_executor(self._executor, work)

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from uuid import UUID
 
-from odradek.common.ports import Disk, read_file, write_file_durably
+from odradek.common.ports import Disk, is_disk_full, read_file, write_file_durably
 
 TopicPartition = tuple[str, int]
 
@@ -45,11 +45,22 @@ def read_lines(disk: Disk, path: Path) -> list[str]:
     return entries
 
 
-def write_lines(disk: Disk, path: Path, lines: Iterable[str]) -> None:
-    """Replace a checkpoint; blocks until it is durable."""
+def write_lines(disk: Disk, path: Path, lines: Iterable[str], *, through: str = ".tmp") -> None:
+    """Replace a checkpoint through a file with that suffix; blocks until it is durable."""
     entries = list(lines)
     text = "\n".join([_VERSION, str(len(entries)), *entries]) + "\n"
-    write_file_durably(disk, path, text.encode())
+    write_file_durably(disk, path, text.encode(), through=through)
+
+
+def write_lines_if_space(disk: Disk, path: Path, lines: Iterable[str]) -> bool:
+    """The same off the loop, through a file of its own; returns False where there is no space. Raises OSError."""
+    try:
+        write_lines(disk, path, lines, through=".flushed.tmp")
+    except OSError as error:
+        if not is_disk_full(error):
+            raise
+        return False
+    return True
 
 
 def read_offsets(disk: Disk, path: Path) -> dict[TopicPartition, int]:

@@ -18,16 +18,21 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from odradek.common.errors import ApiError, ErrorCode, StorageError
-from odradek.common.ports import is_disk_full
-from odradek.log.checkpoints import LEADER_EPOCHS, PARTITION_METADATA, TopicPartition, write_lines
+from odradek.common.ports import is_disk_full, unless_full
+from odradek.log.checkpoints import (
+    LEADER_EPOCHS,
+    PARTITION_METADATA,
+    TopicPartition,
+    write_lines,
+    write_lines_if_space,
+)
 from odradek.log.config import LogConfig
 from odradek.log.files import FileCache, make_durable
-from odradek.log.index import INDEX_ENTRY_BYTES
 from odradek.log.producer_state import NOT_REQUIRED, ProducerEntry, ProducerState, Verification
 from odradek.log.reading import ReadableLog
 from odradek.log.recovery import LoadedLog, forget_snapshots, load_directory, load_producers, snapshot_offsets
 from odradek.log.replicated import in_portions, read_replicated
-from odradek.log.retention import Deletable, count_deletable
+from odradek.log.retention import Deletable, count_deletable, must_roll
 from odradek.log.segment import Segment, no_space, rename_deleted, segment_path
 from odradek.log.transactions import note_batch
 from odradek.record.batch import BatchHeader, patch_base_offset, patch_leader_epoch, stamp_log_append_time
@@ -85,6 +90,9 @@ class Log(ReadableLog):
         self.cut_count = 0
         self._unsynced_snapshots: list[Path] = []
         self._epochs_are_written = True
+        self._epochs_failed = False  # the flush under way found no space for them
+        self._was_cut = False  # since the last flush
+        self._was_cut_before_flush = False
         self.last_flush_ms = 0
         self.is_new = False  # whoever made the directory says so: its name is not durable before the first flush
 
@@ -247,7 +255,7 @@ class Log(ReadableLog):
         size = sum(header.size_bytes for header in headers)
         try:
             self._assign_epochs(headers)
-            if self._must_roll(size, headers, now_ms):
+            if must_roll(self._segments[-1], size, headers, self.config, jitter=self._jitter, now_ms=now_ms):
                 self.roll(now_ms)
             segment = self._segments[-1]
             position = segment.write(chunks, self.directory.parent)
@@ -270,7 +278,7 @@ class Log(ReadableLog):
         for header in headers:
             if header.partition_leader_epoch > self.epochs.latest_epoch:
                 self.assign_epoch(header.partition_leader_epoch, header.base_offset)
-        if not self._epochs_are_written:
+        if self._was_cut and not self._epochs_are_written:
             self._write_epochs()
             if not self._epochs_are_written:
                 raise no_space(self.log_dir)
@@ -280,10 +288,13 @@ class Log(ReadableLog):
         return self.epochs.epoch_for_offset(offset)
 
     def assign_epoch(self, leader_epoch: int, start_offset: int) -> None:
-        """A leader's epoch begins here. Truncation is decided by it, so it is durable on return, or, where there is no
-        space, before anything is appended."""
+        """A leader's epoch begins here. Truncation is decided by it: it is durable before the recovery point passes its
+        records, which recovery reads epochs from. Where the log was cut, the recovery point of the last checkpoint may
+        lie behind its end; then it is durable on return, or, for want of space, before anything is appended."""
         if self.epochs.assign(leader_epoch, start_offset):
-            self._write_epochs()
+            self._epochs_are_written = False
+            if self._was_cut:
+                self._write_epochs()
 
     def _write_epochs(self) -> None:
         self._epochs_are_written = False
@@ -295,19 +306,6 @@ class Log(ReadableLog):
                 raise StorageError(self.log_dir, f"{self.directory / LEADER_EPOCHS}: {error}") from error
 
     # -- rolling ------------------------------------------------------------------------------------------------
-
-    def _must_roll(self, size: int, headers: Sequence[BatchHeader], now_ms: int) -> bool:
-        segment, config = self._segments[-1], self.config
-        if segment.size_bytes == 0:
-            return segment.would_overflow(headers[-1].last_offset)
-        if segment.size_bytes + size > config.segment_bytes or segment.would_overflow(headers[-1].last_offset):
-            return True
-        if segment.index_bytes + INDEX_ENTRY_BYTES > config.segment_index_bytes:
-            return True
-        first = segment.first_timestamp_ms()
-        newest = max(headers[-1].max_timestamp, headers[0].max_timestamp)
-        age = newest - first if first is not None and first >= 0 else now_ms - segment.created_ms
-        return age > config.roll_ms - int(self._jitter * min(config.segment_jitter_ms, config.roll_ms))
 
     def roll(self, now_ms: int) -> None:
         """Begin a new active segment at the log's end, and keep the producers' state beside it.
@@ -365,7 +363,7 @@ class Log(ReadableLog):
         snapshots, self._unsynced_snapshots = self._unsynced_snapshots, []
         try:
             for segment in dirty:
-                self._unless_full(segment.flush_indexes)
+                unless_full(segment.flush_indexes)
                 segment.has_unsynced_cut = False
             held = [self._files.get(segment.path) for segment in dirty]
             snapshots += [segment.transactions.path for segment in dirty if segment.transactions.take_unsynced()]
@@ -377,24 +375,32 @@ class Log(ReadableLog):
         # Nobody looks at a closed segment's batches again to make its indexes anew.
         snapshots += [path for segment in dirty if segment.is_sealed for path in segment.paths()[1:]]
         self.is_new = False
+        epochs = None if self._epochs_are_written else self.epochs.lines()
+        self._epochs_are_written = True
+        self._was_cut_before_flush, self._was_cut = self._was_cut, False
 
         def work() -> None:
             try:
                 make_durable(disk, held, snapshots, directories)
+                if epochs is not None:
+                    self._epochs_failed = not write_lines_if_space(disk, directory / LEADER_EPOCHS, epochs)
             except OSError as error:
                 raise StorageError(directory.parent, f"{directory}: {error}") from error
 
         return end, work
 
-    def _unless_full(self, step: Callable[[], None]) -> None:
-        try:
-            step()
-        except OSError as error:
-            if not is_disk_full(error):
-                raise
-
     def finish_flush(self, end_offset: int) -> None:
-        """The work of `begin_flush` is done: all below is durable."""
+        """The work of `begin_flush` is done: all below is durable, unless there was no space to say under which epochs.
+
+        Raises:
+            StorageError: the disk failed.
+        """
+        if self._was_cut:
+            self._write_epochs()  # what was written meanwhile is older than the cut
+        if self._epochs_failed:
+            self._epochs_failed = self._epochs_are_written = False
+            self._was_cut |= self._was_cut_before_flush
+            return
         self.recovery_point = max(self.recovery_point, min(end_offset, self.log_end_offset))
 
     def flush(self) -> None:
@@ -453,6 +459,7 @@ class Log(ReadableLog):
             raise StorageError(self.log_dir, f"{self.directory}: {error}") from error
 
     def _after_cut(self) -> None:
+        self._was_cut = True
         end = self.log_end_offset
         self.recovery_point = min(self.recovery_point, end)
         self.cut_count += 1
@@ -569,10 +576,13 @@ class Log(ReadableLog):
         if clean:
             try:
                 self._segments[-1].load_indexes()
-                # Without space for them the next start reads more of the log, and no more.
-                self._unless_full(self._take_snapshot)
+                # Without space for them the next start reads more of the log, and no more: the same after a loss of
+                # power, so that this snapshot is not synced.
+                if self.log_end_offset > self._bases[0]:
+                    unless_full(self._take_snapshot)
+                    self._unsynced_snapshots[-1:] = []
                 for segment in self._segments:
-                    self._unless_full(segment.flush_indexes)
+                    unless_full(segment.flush_indexes)
             except OSError as error:
                 raise StorageError(self.log_dir, f"{self.directory}: {error}") from error
             self.flush()

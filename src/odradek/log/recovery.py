@@ -99,8 +99,8 @@ def load_directory(
         segments = [Segment(files, directory, log_start_offset, created_ms=now_ms)]
         segments[0].open(create=True)
         end = log_start_offset
-    epochs = _load_epochs(disk, directory, segments, log_start_offset, end, notes)
     verified_from = end if clean_shutdown else min(recovery_point, end)
+    epochs = _load_epochs(disk, directory, segments, log_start_offset, end, notes, known_to=verified_from)
     producers = load_producers(disk, directory, segments, end, notes, indexed_to=verified_from)
     recovered = end if clean_shutdown else min(recovery_point, end)
     if end - recovered >= flush_messages:
@@ -193,9 +193,13 @@ def _verify(segment: Segment, index_interval_bytes: int, following: int | None) 
 
 
 def _load_epochs(
-    disk: Disk, directory: Path, segments: list[Segment], start: int, end: int, notes: list[str]
+    disk: Disk, directory: Path, segments: list[Segment], start: int, end: int, notes: list[str], *, known_to: int
 ) -> EpochCache:
-    """The checkpoint, or, where it is missing or damaged, the epochs that the batches themselves tell."""
+    """The checkpoint, or, where it is missing or damaged, the epochs that the batches themselves tell.
+
+    Args:
+        known_to: the checkpoint knows every epoch that begins below (exclusive); what follows is read from the log.
+    """
     try:
         epochs = EpochCache.from_lines(read_lines(disk, directory / LEADER_EPOCHS))
     except CorruptCheckpointError as error:
@@ -203,11 +207,14 @@ def _load_epochs(
         epochs = EpochCache()
     epochs.truncate_from_end(end)
     epochs.truncate_from_start(start)
-    if epochs.latest_epoch < 0 or segments[-1].size_bytes:
-        whole = not epochs.entries()
-        for segment in segments if whole else segments[-1:]:
-            for _, header in segment.headers(0 if whole else segment.offsets.last_position()):
-                epochs.assign(header.partition_leader_epoch, header.base_offset)
+    begin = known_to if epochs.entries() else segments[0].base_offset
+    for number, segment in enumerate(segments):
+        last = number + 1 == len(segments)
+        if not last and segments[number + 1].base_offset <= begin:
+            continue
+        found = segment.locate(begin) if begin < end else None
+        for _, header in segment.headers(found[0]) if found is not None else ():
+            epochs.assign(header.partition_leader_epoch, header.base_offset)
     return epochs
 
 

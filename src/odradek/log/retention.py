@@ -1,4 +1,4 @@
-"""Which segments may go: decided by records' own timestamps, by size, and by the log's start.
+"""When a segment ends, and which segments may go: decided by records' own timestamps, by size, and by the log's start.
 
 Only whole segments from the front go, and only below the high watermark. Ages are those of records, so a wall clock
 that jumped back deletes nothing.
@@ -10,7 +10,30 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from odradek.log.config import LogConfig
+from odradek.log.index import INDEX_ENTRY_BYTES
 from odradek.log.segment import Segment
+from odradek.record.batch import BatchHeader
+
+
+def must_roll(
+    segment: Segment, size_bytes: int, headers: Sequence[BatchHeader], config: LogConfig, *, jitter: float, now_ms: int
+) -> bool:
+    """Whether these batches begin a new segment; ages are those of records where the segment has any.
+
+    Args:
+        size_bytes: of all the batches.
+        jitter: the log's share of segment.jitter.ms, 0 to 1.
+    """
+    if segment.size_bytes == 0:
+        return segment.would_overflow(headers[-1].last_offset)
+    if segment.size_bytes + size_bytes > config.segment_bytes or segment.would_overflow(headers[-1].last_offset):
+        return True
+    if segment.index_bytes + INDEX_ENTRY_BYTES > config.segment_index_bytes:
+        return True
+    first = segment.first_timestamp_ms()
+    newest = max(headers[-1].max_timestamp, headers[0].max_timestamp)
+    age = newest - first if first is not None and first >= 0 else now_ms - segment.created_ms
+    return age > config.roll_ms - int(jitter * min(config.segment_jitter_ms, config.roll_ms))
 
 
 class Deletable(NamedTuple):

@@ -54,6 +54,8 @@ class Flusher:
                 await self._disk.off_loop(work)
                 log.finish_flush(end_offset)
                 partition.flushed()
+                if log.recovery_point < min(end_offset, log.log_end_offset):
+                    break  # no space to note it; the next append asks again
         except StorageError as error:
             self._on_failed(error)
 

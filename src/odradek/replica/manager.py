@@ -7,7 +7,9 @@ answers KAFKA_STORAGE_ERROR; the others are served.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Iterator
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING
 from uuid import UUID
@@ -32,6 +34,8 @@ if TYPE_CHECKING:
     from odradek.replica.fetch_driver import ReplicaFetchers
     from odradek.replica.isr_service import IsrService
 
+# Logs that one change of the metadata, or one turn of the loop after it, makes.
+MADE_AT_ONCE = 4
 _log = get_logger("replica.manager")
 
 
@@ -73,6 +77,9 @@ class ReplicaManager:
         self._offline: set[tuple[str, int]] = set()
         # Partitions whose directory there was no space for.
         self._unplaced: dict[tuple[str, int], None] = {}
+        # Partitions that are made when they are asked for, or soon: making one takes a millisecond or two.
+        self._deferred: dict[tuple[str, int], None] = {}
+        self._made_count = 0
 
     def __iter__(self) -> Iterator[Partition]:
         return iter(tuple(self._partitions.values()))
@@ -88,6 +95,8 @@ class ReplicaManager:
 
     def partition(self, topic: str, partition_id: int) -> Partition | None:
         """A partition that lies here, whether led or followed."""
+        if (topic, partition_id) in self._deferred:
+            self._make((topic, partition_id))
         return self._partitions.get((topic, partition_id))
 
     def find(self, topic: str, partition_id: int, image: MetadataImage) -> Partition:
@@ -98,6 +107,8 @@ class ReplicaManager:
             others.
         """
         found = self._partitions.get((topic, partition_id))
+        if found is None and (topic, partition_id) in self._deferred:
+            found = self.partition(topic, partition_id)
         if found is not None:
             return found
         if (topic, partition_id) in self._offline:
@@ -113,6 +124,7 @@ class ReplicaManager:
     def on_metadata(self, delta: MetadataDelta, image: MetadataImage) -> None:
         """Follow a change of the cluster's metadata."""
         self._image = image
+        self._made_count = 0
         for topic in delta.deleted_topics.values():
             for partition_id in topic.partitions:
                 self._remove(topic.name, partition_id, topic.topic_id)
@@ -137,6 +149,7 @@ class ReplicaManager:
         partition = self._partitions.get(key)
         if self.broker_id not in wanted.replicas:
             self._unplaced.pop(key, None)
+            self._deferred.pop(key, None)
             if partition is not None:
                 self._remove(topic.name, partition_id, topic.topic_id)
             return
@@ -147,6 +160,8 @@ class ReplicaManager:
             return
         try:
             if partition is None:
+                if self._may_wait(key):
+                    return
                 log = self._log_manager.create(topic.name, partition_id, topic.topic_id, image.topic_config(topic.name))
                 partition = Partition(
                     topic.name,
@@ -192,6 +207,32 @@ class ReplicaManager:
         broker = self._image.brokers.get(broker_id)
         return broker is not None and broker.active and broker_epoch in (-1, broker.broker_epoch)
 
+    def _may_wait(self, key: tuple[str, int]) -> bool:
+        """Whether a log that must be made is left for later: a request that makes thousands keeps nobody waiting."""
+        # With several directories it must be known at once in which one it lies.
+        if self._log_manager.get(key) is not None or len(self._log_manager.dirs) > 1:
+            return False
+        self._made_count += 1
+        if self._made_count <= MADE_AT_ONCE:
+            return False
+        if not self._deferred:
+            asyncio.get_running_loop().call_soon(self._make_some)
+        self._deferred[key] = None
+        return True
+
+    def _make_some(self) -> None:
+        for key in tuple(islice(self._deferred, MADE_AT_ONCE)):
+            self._make(key)
+        if self._deferred:
+            asyncio.get_running_loop().call_soon(self._make_some)
+
+    def _make(self, key: tuple[str, int]) -> None:
+        del self._deferred[key]
+        self._made_count = 0
+        topic, wanted = self._image.topics_by_name.get(key[0]), self._image.partition(*key)
+        if topic is not None and wanted is not None:
+            self._follow(topic, key[1], wanted, self._image)
+
     def place_again(self) -> None:
         """Try once more to make the logs that there was no space for; the first that fails ends it."""
         image = self._image
@@ -210,6 +251,7 @@ class ReplicaManager:
             return
         self._offline.discard((topic, partition_id))
         self._unplaced.pop((topic, partition_id), None)
+        self._deferred.pop((topic, partition_id), None)
         if partition is not None:
             del self._partitions[topic, partition_id]
             self._close(partition)
@@ -248,5 +290,6 @@ class ReplicaManager:
         for partition in self:
             partition.close()
         self._partitions.clear()
+        self._deferred.clear()
         await self.preparations.close()
         await self._flusher.close()

@@ -69,7 +69,7 @@ from odradek.server.handlers import HANDLERS
 from odradek.server.handlers.describe_configs import dynamic_layers
 from odradek.server.listeners import ConnectionConfig, Connections, check_served, listener_specs
 from odradek.server.liveness import BrokerLiveness
-from odradek.server.log_loading import load_logs
+from odradek.server.log_loading import close_logs, load_logs
 from odradek.server.membership import Membership, MembershipConfig
 from odradek.server.metrics_page import MetricsConnection, node_families
 from odradek.server.options import CONFIG_CLASSES
@@ -551,8 +551,7 @@ class Broker:
             raise failure
 
     async def _close_logs(self) -> None:
-        epoch = self.membership.broker_epoch
-        await self._disk.off_loop(lambda: self.log_manager.close(broker_epoch=epoch))
+        await close_logs(self._disk, self.log_manager, broker_epoch=self.membership.broker_epoch)
 
     async def _unlock_logs(self) -> None:
         self.log_manager.unlock()

@@ -1,4 +1,4 @@
-"""The start's way through all logs: several threads for each directory, and a line each second that says how far."""
+"""The start's and the stop's way through all logs: several threads, and a line each second that says how far."""
 
 from __future__ import annotations
 
@@ -40,6 +40,13 @@ async def load_logs(
     manager.notes.clear()
     _log.debug("logs loaded", count=count)
     return count
+
+
+async def close_logs(disk: Disk, manager: LogManager, *, broker_epoch: int) -> None:
+    """Make all logs durable and mark the stop as clean. Raises StorageError."""
+    parts = await disk.off_loop(manager.begin_close)
+    await asyncio.gather(*(disk.off_loop(part) for part in parts))
+    await disk.off_loop(lambda: manager.close(broker_epoch=broker_epoch))
 
 
 async def _open_all(disk: Disk, loader: LogLoader, log_dir: Path) -> None:
