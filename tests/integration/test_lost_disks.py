@@ -42,6 +42,12 @@ class Load(threading.Thread):
         self.acknowledged: list[bytes] = []
         self.refusals: list[str] = []
 
+    def wait_for(self, count: int) -> None:
+        """Return when so many batches are acknowledged."""
+        deadline = time.monotonic() + 30
+        while len(self.acknowledged) < count and time.monotonic() < deadline:
+            time.sleep(0.005)
+
     def run(self) -> None:
         try:
             with Calls(self._port) as calls:
@@ -68,7 +74,7 @@ def test_what_was_acknowledged_as_durable_survives_a_loss_of_power(tmp_path: Pat
             loads = [Load(node.port, synced), Load(node.port, cached)]
             for load in loads:
                 load.start()
-            time.sleep(0.5 + 0.3 * number)
+            loads[0].wait_for(12 + 20 * number)
             disk.lose_power()
             _ended_by_itself(node)
             for load in loads:
