@@ -24,6 +24,7 @@ COMMANDS = {
     "produce": ("produce", "Write records from standard input or a file."),
     "consume": ("consume", "Read records to standard output."),
     "groups": ("groups", "List, describe, delete and reset consumer groups."),
+    "transactions": ("transactions", "List and describe transactions; find and end those that hang."),
     "configs": ("configs", "Describe and alter settings of topics, brokers and groups."),
     "cluster": ("cluster", "Show the cluster: id, brokers, features, quorum."),
     "partitions": ("partitions", "Plan and move replicas, and elect leaders."),

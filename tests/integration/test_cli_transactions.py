@@ -1,0 +1,85 @@
+"""`odradek transactions` against a node, with an open transaction and one that hangs."""
+
+from __future__ import annotations
+
+import pytest
+
+from odradek.cli import errors
+from tests.support.api_calls import Calls
+from tests.support.cli import odradek
+from tests.support.exactly_once import committed_values
+from tests.support.node import Node
+from tests.support.transactions import TransactionalProducer
+
+
+@pytest.fixture
+def topic(node: Node) -> str:
+    with Calls(node.port) as calls:
+        return calls.create_topic(2)
+
+
+def test_list_and_describe(node: Node, topic: str) -> None:
+    with TransactionalProducer(node.port) as producer:
+        producer.init()
+        producer.write(topic, b"x", partition=1)
+        name = producer.transactional_id
+        listed = odradek(node.bootstrap, "transactions", "list", "--state", "Ongoing", "--json").json
+        mine = {"transactional_id": name, "coordinator": 1, "producer_id": producer.producer_id, "state": "Ongoing"}
+        assert mine in listed
+        rows = odradek(node.bootstrap, "transactions", "list", "--producer-id", producer.producer_id).rows
+        assert rows[1] == [name, "1", str(producer.producer_id), "Ongoing"]
+        assert odradek(node.bootstrap, "transactions", "list", "--longer-than-ms", 10**9, "--json").json == []
+        described = odradek(node.bootstrap, "transactions", "describe", "--transactional-id", name, "--json").json
+        assert described["partitions"] == [f"{topic}-1"] and described["timeout_ms"] == 60_000
+        assert described["started_ms"] > 0
+        text = odradek(node.bootstrap, "transactions", "describe", "--transactional-id", name).out
+        assert f"partitions: {topic}-1" in text and "state: Ongoing" in text
+        producer.commit()
+    missing = odradek(
+        node.bootstrap, "transactions", "describe", "--transactional-id", "no-such-id", code=errors.FAILED
+    )
+    assert "no-such-id" in missing.err
+    unknown = odradek(node.bootstrap, "transactions", "list", "--state", "Nonsense", code=errors.FAILED)
+    assert "Nonsense" in unknown.err
+
+
+def find(node: Node, topic: str, *options: object) -> list[dict[str, object]]:
+    found: list[dict[str, object]] = odradek(
+        node.bootstrap, "transactions", "find-hanging", "--topic", topic, "--json", *options
+    ).json
+    return found
+
+
+def test_a_transaction_that_hangs_is_found_and_ended(own_node: Node) -> None:
+    """Where nothing is verified, a batch of an older client that comes late opens a transaction that nobody ends."""
+    own_node.stop()
+    own_node.overrides["transaction.partition.verification.enable"] = "false"
+    own_node.start()
+    node, at_once = own_node, ("--max-transaction-timeout", 0)
+    with Calls(node.port) as calls, TransactionalProducer(node.port, version=0) as producer:
+        topic = calls.create_topic(2)
+        producer.init()
+        producer.add(topic, 0)
+        producer.write(topic, b"aborted")
+        assert find(node, topic, *at_once) == [], "its coordinator knows it"
+        assert producer.abort() == producer.abort() == "NONE"
+        assert producer.write(topic, b"late") == "NONE"
+        assert find(node, topic) == [], "it may be younger than a transaction may be"
+        assert find(node, topic, "--partition", 1, *at_once) == []
+        (found,) = find(node, topic, *at_once)
+        assert (found["partition"], found["start_offset"]) == (0, 2)
+        printed = odradek(node.bootstrap, "transactions", "find-hanging", "--topic", topic, *at_once)
+        assert printed.rows[1][:2] == [topic, "0"] and "abort" in printed.err
+        options = ("--topic", topic, "--partition", 0, "--start-offset")
+        wrong = odradek(node.bootstrap, "transactions", "abort", *options, 77, code=errors.FAILED)
+        assert "no transaction is open" in wrong.err
+        odradek(node.bootstrap, "transactions", "abort", *options, found["start_offset"])
+        assert find(node, topic, *at_once) == []
+        assert committed_values(node.bootstrap, topic, 2) == {0: [], 1: []}
+
+
+def test_bad_use(node: Node) -> None:
+    assert (
+        "needs --topic"
+        in odradek(node.bootstrap, "transactions", "find-hanging", "--partition", 1, code=errors.USAGE).err
+    )
