@@ -68,6 +68,7 @@ class ReplicaFetchers:
         self._on_storage_failed = on_storage_failed
         self._tasks: dict[tuple[int, int], _FetchTask] = {}
         self._homes: dict[PartitionKey, tuple[int, int]] = {}
+        self._ending: dict[asyncio.Task[None], None] = {}
         self._closing = False
         self.quota = TokenBucket()
         self.appended_bytes = 0
@@ -103,7 +104,7 @@ class ReplicaFetchers:
         task.fetcher.leave(key)
         if not len(task.fetcher):
             del self._tasks[home]
-            task.cancel()
+            self._end(task)
 
     def change_config(self, config: FetcherConfig) -> None:
         """Go by other settings; num.replica.fetchers spreads the partitions anew."""
@@ -122,8 +123,13 @@ class ReplicaFetchers:
         tasks, self._tasks = list(self._tasks.values()), {}
         self._homes.clear()
         for task in tasks:
-            task.cancel()
-        await asyncio.gather(*(task.task for task in tasks), return_exceptions=True)
+            self._end(task)
+        await asyncio.gather(*self._ending, return_exceptions=True)
+
+    def _end(self, ended: _FetchTask) -> None:
+        self._ending[ended.task] = None
+        ended.task.add_done_callback(self._ending.pop)
+        ended.task.cancel()
 
     async def connect_to(self, leader_id: int) -> Connection:
         """A connection to a leader. Raises OdradekError where it is not reached."""
@@ -164,9 +170,6 @@ class _FetchTask:
     def assigned(self) -> None:
         """There is something new to ask for."""
         self._wake.set()
-
-    def cancel(self) -> None:
-        self.task.cancel()
 
     async def _run(self) -> None:
         try:
