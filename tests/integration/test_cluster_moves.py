@@ -118,6 +118,19 @@ def test_a_move_that_cannot_end_is_seen_and_called_off(cluster: ProcessCluster) 
         cluster[4].start()
 
 
+def test_what_moved_away_while_a_broker_was_down_is_gone_from_its_disk(cluster: ProcessCluster) -> None:
+    create(cluster, "away", "4:1,1:4")
+    written = write(cluster, "away", 0, 60)
+    cluster[4].kill()
+    try:
+        run(cluster, "partitions", "move", "--to", "away-0=2,1", "--to", "away-1=1,2", "--yes", "--wait")
+    finally:
+        cluster[4].start()
+    wanted = {"away-0": {1, 2}, "away-1": {1, 2}}
+    eventually(lambda: directories(cluster, "away") == wanted, "the broker finds that others hold it")
+    assert values(cluster, "away", 2) == written
+
+
 def test_plans_that_cannot_be_move_nothing(cluster: ProcessCluster, tmp_path: Path) -> None:
     create(cluster, "kept", "1:2,2:3", "min.insync.replicas=2")
     before = partitions(cluster, "kept")

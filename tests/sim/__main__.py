@@ -12,9 +12,10 @@ import sys
 import time
 
 from tests.sim.cluster import ManyNodes
+from tests.sim.movers import MovingHouse
 from tests.sim.one_node import OneNode, Report, run_seed
 
-WORLDS: dict[str, type[OneNode]] = {world.world_name: world for world in (OneNode, ManyNodes)}
+WORLDS: dict[str, type[OneNode]] = {world.world_name: world for world in (OneNode, ManyNodes, MovingHouse)}
 
 
 def main() -> int:

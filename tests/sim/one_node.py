@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from random import Random
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from odradek.client.cluster import check
 from odradek.common.errors import OdradekError
@@ -180,6 +180,7 @@ class OneNode:
         clients: list[Producer | Reader | Admin | Committer] = [*writers, *readers, admin, committer]
         if world.swarm.loses_power and self.copies == 1:
             clients.append(await self._loose_writer(admin))
+        clients += self.more_clients()
         members = self._members()
         tasks = [world.loop.spawn(client.name, client.run(), name=client.name) for client in clients]
         belonging = {member: world.loop.spawn(member.name, member.run(), name=member.name) for member in members}
@@ -211,6 +212,10 @@ class OneNode:
     def add_machines(self) -> None:
         """Put the nodes into the world; they are not started here."""
         self.world.add_machine("node-1", 1)
+
+    def more_clients(self) -> Sequence[Any]:
+        """Clients of a world of its own, with `name`, `network`, `run` and `stopping` as the others."""
+        return ()
 
     def make_watch(self) -> Watch:
         """What looks at the nodes while they run."""

@@ -364,17 +364,24 @@ class Broker:
         await load_logs(self._disk, manager, self.settings.build(RecoveryConfig), image.topic_config)
 
     def _remove_strays(self) -> None:
-        """What lies here of topics that were deleted while this broker was away. Nothing goes that cannot be told."""
+        """What lies here of deleted topics and of partitions that others hold since this broker was away.
+
+        Nothing goes that cannot be told.
+        """
         image = self.publisher.image
         for key, topic_id in list(self.log_manager.topic_ids.items()):
             if self.replicas.partition(*key) is not None:
                 continue
-            if topic_id is None or topic_id in image.topics_by_id:
+            topic = image.topics_by_id.get(topic_id) if topic_id is not None else None
+            if topic_id is None or (topic is not None and key[1] not in topic.partitions):
                 _log.warning(
                     "a log that belongs to no partition of this broker is left alone", log=f"{key[0]}-{key[1]}"
                 )
                 continue
-            _log.info("log of a deleted topic removed", log=f"{key[0]}-{key[1]}", topic_id=topic_id)
+            if topic is not None and self.settings.node_id in topic.partitions[key[1]].replicas:
+                continue  # its directory is offline
+            what = "deleted topic" if topic is None else "partition that lies elsewhere"
+            _log.info(f"log of a {what} removed", log=f"{key[0]}-{key[1]}", topic_id=topic_id)
             self.log_manager.delete(key)
 
     async def _listen(self) -> None:

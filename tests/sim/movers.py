@@ -1,0 +1,86 @@
+"""The world in which partitions move house: five brokers, and somebody who moves replicas and leaders all the time.
+
+The promises are those of many nodes. Beside them, every move ends once the faults have ended.
+"""
+
+from __future__ import annotations
+
+import asyncio
+
+from odradek.client.admin import ConfigOperation, ResourceType, alter_configs
+from odradek.client.reassignment import PREFERRED, elect_leaders, move_replicas, moves_under_way
+from odradek.common.broker_settings import DRAIN_KEY
+from odradek.common.errors import OdradekError
+from tests.sim.clients import RETRY_S, Client, Recorder
+from tests.sim.cluster import COPIES, MIN_IN_SYNC, ManyNodes
+from tests.sim.one_node import PARTITIONS, TOPIC
+from tests.sim.world import PORT, World
+
+BROKERS = (1, 2, 3, 4, 5)
+
+
+class Mover(Client):
+    """Gives partitions other replicas, takes it back, asks for elections, and drains brokers."""
+
+    def __init__(self, world: World, name: str, process: int, recorder: Recorder) -> None:
+        super().__init__(world, name, process, recorder)
+        self.stopping = False
+        self.begun = 0
+        self._drained: dict[int, None] = {}
+
+    async def run(self) -> None:
+        """Act at random until told to stop; then end all drains, and wait until nothing moves any more."""
+        while not self.stopping:
+            try:
+                await self._act()
+            except OdradekError:
+                await asyncio.sleep(RETRY_S)
+            await asyncio.sleep(self.random.uniform(0.05, 2.5))
+        while True:
+            try:
+                for broker in tuple(self._drained):
+                    await self._drain(broker, end=True)
+                if not await moves_under_way(self.cluster):
+                    return
+            except OdradekError:
+                pass  # the next round asks again
+            await asyncio.sleep(RETRY_S)
+
+    async def _act(self) -> None:
+        key = (TOPIC, self.random.randrange(PARTITIONS))
+        what = self.random.random()
+        if what < 0.55:
+            count = self.random.choice((MIN_IN_SYNC, COPIES, COPIES, COPIES + 1))
+            results = await move_replicas(self.cluster, {key: self.random.sample(BROKERS, count)})
+            self.begun += results[key] is None
+        elif what < 0.65:
+            await move_replicas(self.cluster, {key: None})
+        elif what < 0.85:
+            await elect_leaders(self.cluster, PREFERRED, [key])
+        elif self._drained:
+            await self._drain(next(iter(self._drained)), end=True)
+        else:
+            await self._drain(self.random.choice(BROKERS), end=False)
+
+    async def _drain(self, broker: int, *, end: bool) -> None:
+        self._drained[broker] = None
+        change = (DRAIN_KEY, ConfigOperation.DELETE, None) if end else (DRAIN_KEY, ConfigOperation.SET, "-1")
+        await alter_configs(self.cluster, ResourceType.BROKER, str(broker), [change])
+        if end:
+            del self._drained[broker]
+
+
+class MovingHouse(ManyNodes):
+    """One run of a cluster whose partitions move."""
+
+    world_name = "moving"
+
+    def add_machines(self) -> None:
+        """Three nodes as in the cluster, and brokers beside them that hold nothing until somebody moves in."""
+        super().add_machines()
+        voters = next(iter(self.world.machines.values())).settings["controller.quorum.voters"]
+        for node_id in BROKERS[COPIES:]:
+            self._add(node_id, voters, "broker", f"PLAINTEXT://node-{node_id}:{PORT}")
+
+    def more_clients(self) -> list[Mover]:
+        return [Mover(self.world, "mover", 7, self.recorder)]
