@@ -461,6 +461,12 @@ class TestFromOutside:
         assert listed(producer_id_filters=[each.producer_id]) == listed(duration_filter=0) == mine
         assert listed(state_filters=["Empty"]) == listed(producer_id_filters=[1 << 40]) == []
         assert listed(duration_filter=1 << 40) == listed(state_filters=["Nonsense"]) == []
+        pattern = each.transactional_id[:-1] + "."
+        assert listed(2, transactional_id_pattern=pattern) == listed(2, transactional_id_pattern=None) == mine
+        assert listed(2, transactional_id_pattern="txn") == []
+        for bad in ("(", "(a{1000}){1000}"):
+            refused = calls.ask(ApiKey.LIST_TRANSACTIONS, 2, ListTransactionsRequest(transactional_id_pattern=bad))
+            assert name_of(refused.error_code) == "INVALID_REGULAR_EXPRESSION"
         unknown = calls.ask(ApiKey.LIST_TRANSACTIONS, 1, ListTransactionsRequest(state_filters=["Nonsense"]))
         assert unknown.unknown_state_filters == ["Nonsense"]
         request = DescribeTransactionsRequest(transactional_ids=[each.transactional_id, "no-such-id", ""])

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
-from odradek.common.errors import ErrorCode
+import re2
+
+from odradek.common.errors import ApiError, ErrorCode
 from odradek.coordinator.transaction.metadata import TransactionMetadata
 from odradek.coordinator.transaction.state import BY_LABEL, TransactionState
 from odradek.protocol.messages import describe_transactions_response as described
@@ -12,6 +14,26 @@ from odradek.protocol.messages import list_transactions_response as listed
 
 # Of the open transaction where there is none.
 NO_START_MS = -1
+# RE2's own bound on the memory of one expression; the default is 8 MiB.
+MAX_PROGRAM_BYTES = 1 << 20
+
+
+def matcher(pattern: str | None) -> Callable[[str], bool]:
+    """Whether a whole transactional id matches; all do where there is no pattern.
+
+    Raises:
+        ApiError: INVALID_REGULAR_EXPRESSION.
+    """
+    if not pattern:
+        return lambda transactional_id: True
+    options = re2.Options()
+    options.log_errors = False
+    options.max_mem = MAX_PROGRAM_BYTES
+    try:
+        compiled = re2.compile(pattern, options=options)
+    except re2.error:
+        raise ApiError(ErrorCode.INVALID_REGULAR_EXPRESSION, f"`{pattern}` is no regular expression") from None
+    return lambda transactional_id: compiled.fullmatch(transactional_id) is not None
 
 
 def list_transactions(
@@ -21,6 +43,7 @@ def list_transactions(
     producer_ids: Sequence[int],
     duration_ms: int,
     now_ms: int,
+    matches: Callable[[str], bool] = lambda transactional_id: True,
 ) -> list[listed.TransactionState]:
     """Transactional ids in one of the states, of one of the producers (all, where a filter is empty), whose present
     transaction is open for at least so long (-1: no matter)."""
@@ -31,6 +54,8 @@ def list_transactions(
     found = []
     for transactional_id, each in ids.items():
         if (wanted and each.state not in wanted) or (producers and each.producer_id not in producers):
+            continue
+        if not matches(transactional_id):
             continue
         if duration_ms >= 0 and (each.start_ms < 0 or now_ms - each.start_ms < duration_ms):
             continue

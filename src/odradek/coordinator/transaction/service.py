@@ -28,7 +28,7 @@ from odradek.coordinator.transaction.machine import (
     TransactionMachine,
 )
 from odradek.coordinator.transaction.metadata import TopicPartition
-from odradek.coordinator.transaction.queries import describe_transaction, list_transactions
+from odradek.coordinator.transaction.queries import describe_transaction, list_transactions, matcher
 from odradek.coordinator.transaction.records import TRANSACTION_TOPIC, TransactionRecord
 from odradek.metadata.image import MetadataImage
 from odradek.protocol.messages import describe_transactions_response as described
@@ -285,9 +285,14 @@ class TransactionCoordinator(ShardHost[TransactionShard]):
         return await shard.read(lambda: shard.machine.verify_partitions(request, partitions))
 
     async def list_transactions(
-        self, states: Sequence[str], producer_ids: Sequence[int], duration_ms: int
+        self, states: Sequence[str], producer_ids: Sequence[int], duration_ms: int, pattern: str | None
     ) -> list[listed.TransactionState]:
-        """The transactional ids that this broker keeps. Raises ApiError(COORDINATOR_LOAD_IN_PROGRESS)."""
+        """The transactional ids that this broker keeps, and that the whole pattern matches where one is given.
+
+        Raises:
+            ApiError: INVALID_REGULAR_EXPRESSION, COORDINATOR_LOAD_IN_PROGRESS.
+        """
+        matches = matcher(pattern)
         found: list[listed.TransactionState] = []
         for _, shard in sorted(self.shards.items()):
             found += await self._query(
@@ -298,6 +303,7 @@ class TransactionCoordinator(ShardHost[TransactionShard]):
                     producer_ids=producer_ids,
                     duration_ms=duration_ms,
                     now_ms=self._clock.now_ms(),
+                    matches=matches,
                 ),
             )
         return found

@@ -127,7 +127,7 @@ HANDLERS: tuple[Handler, ...] = (
     Handler(ApiKey.ALLOCATE_PRODUCER_IDS, allocate_producer_ids.handle, 0, 0, _CONTROLLER, overlapping=True),
     Handler(ApiKey.CONTROLLER_REGISTRATION, controller_registration.handle, 0, 0, _CONTROLLER, overlapping=True),
     Handler(ApiKey.DESCRIBE_TRANSACTIONS, describe_transactions.handle, 0, 0, _BROKER),
-    Handler(ApiKey.LIST_TRANSACTIONS, list_transactions.handle, 0, 1, _BROKER),
+    Handler(ApiKey.LIST_TRANSACTIONS, list_transactions.handle, 0, 2, _BROKER),
     Handler(ApiKey.LIST_CONFIG_RESOURCES, list_config_resources.handle, 0, 1, _BROKER),
     Handler(ApiKey.ASSIGN_REPLICAS_TO_DIRS, assign_replicas_to_dirs.handle, 0, 0, _CONTROLLER),
     Handler(ApiKey.CONSUMER_GROUP_HEARTBEAT, consumer_group_heartbeat.handle, 0, 1, _BROKER),

@@ -1,10 +1,9 @@
-"""ListTransactions: key 66, versions 0-1.
+"""ListTransactions: key 66, versions 0-2.
 
 Behaviour: the transactional ids whose coordinator this broker is, by state, producer and age (KIP-664).
 
-Versions: 1 a filter by how long the transaction is open (KIP-994).
-
-Not done: version 2, a pattern of transactional ids (KIP-1152): it needs regular expressions that run in linear time.
+Versions: 1 a filter by how long the transaction is open (KIP-994); 2 a pattern that the whole transactional id must
+match, in RE2's syntax and in linear time (KIP-1152).
 """
 
 from __future__ import annotations
@@ -20,7 +19,10 @@ async def handle(context: RequestContext, request: ListTransactionsRequest) -> L
     """The ids that pass all filters; states that do not exist are named, and match nothing."""
     try:
         found = await context.broker.transactions.list_transactions(
-            request.state_filters, request.producer_id_filters, request.duration_filter
+            request.state_filters,
+            request.producer_id_filters,
+            request.duration_filter,
+            request.transactional_id_pattern,
         )
     except ApiError as error:
         return ListTransactionsResponse(error_code=error.code)
