@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import itertools
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 from random import Random
 
 import pytest
+from confluent_kafka.admin import AdminClient, NewTopic
 
+from odradek.testing.processes import ProcessCluster
 from tests.support.clients import create_topic
 from tests.support.exactly_once import committed_values, fill_source
 from tests.support.node import Node
@@ -18,31 +22,31 @@ PARTITIONS = 3
 COPIERS = 2
 
 
-def start_copier(folder: Path, node: Node, number: int) -> subprocess.Popen[bytes]:
+def start_copier(folder: Path, bootstrap: str, number: int) -> subprocess.Popen[bytes]:
     with (folder / f"copier-{number}.log").open("ab") as out:
-        command = [sys.executable, "-m", "tests.support.copier", node.bootstrap, "source", "copy", f"copier-{number}"]
+        command = [sys.executable, "-m", "tests.support.copier", bootstrap, "source", "copy", f"copier-{number}"]
         return subprocess.Popen(command, stdout=out, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL)
 
 
-def copy_under_kills(node: Node, folder: Path, *, records: int, kills: int, seed: int) -> None:
+def copy_under_kills(
+    bootstrap: str, folder: Path, kill_a_node: Callable[[], None], *, records: int, kills: int, seed: int
+) -> None:
+    """Copy `source` into `copy`, which are there; nodes and copiers are killed in turn."""
     random = Random(seed)
-    create_topic(node.bootstrap, "source", PARTITIONS)
-    create_topic(node.bootstrap, "copy", PARTITIONS)
-    expected = fill_source(node.bootstrap, "source", PARTITIONS, records)
-    copiers = [start_copier(folder, node, number) for number in range(COPIERS)]
+    expected = fill_source(bootstrap, "source", PARTITIONS, records)
+    copiers = [start_copier(folder, bootstrap, number) for number in range(COPIERS)]
     try:
         for number in range(kills):
             time.sleep(random.uniform(0.5, 2.0))
             if number % 2:
-                node.kill()
-                node.start()
+                kill_a_node()
             else:
                 victim = random.randrange(COPIERS)
                 copiers[victim].kill()
                 copiers[victim].wait()
-                copiers[victim] = start_copier(folder, node, victim)
+                copiers[victim] = start_copier(folder, bootstrap, victim)
         deadline = time.monotonic() + 60 + records / 500
-        while (found := committed_values(node.bootstrap, "copy", PARTITIONS)) != expected:
+        while (found := committed_values(bootstrap, "copy", PARTITIONS)) != expected:
             for number in range(PARTITIONS):
                 assert found[number] == expected[number][: len(found[number])], f"partition {number}"
             copied = sum(map(len, found.values()))
@@ -54,11 +58,42 @@ def copy_under_kills(node: Node, folder: Path, *, records: int, kills: int, seed
             copier.wait()
 
 
+def copy_on_one_node(node: Node, folder: Path, *, records: int, kills: int, seed: int) -> None:
+    for topic in ("source", "copy"):
+        create_topic(node.bootstrap, topic, PARTITIONS)
+
+    def kill_the_node() -> None:
+        node.kill()
+        node.start()
+
+    copy_under_kills(node.bootstrap, folder, kill_the_node, records=records, kills=kills, seed=seed)
+
+
 def test_a_copy_equals_its_source(own_node: Node, tmp_path: Path) -> None:
-    copy_under_kills(own_node, tmp_path, records=10_000, kills=6, seed=1)
+    copy_on_one_node(own_node, tmp_path, records=10_000, kills=6, seed=1)
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(900)
 def test_a_large_copy_equals_its_source(own_node: Node, tmp_path: Path) -> None:
-    copy_under_kills(own_node, tmp_path, records=100_000, kills=40, seed=2)
+    copy_on_one_node(own_node, tmp_path, records=100_000, kills=40, seed=2)
+
+
+@pytest.mark.timeout(300)
+def test_a_copy_over_three_brokers_equals_its_source(tmp_path: Path) -> None:
+    """Coordinators, leaders and the partitions of one transaction lie on different brokers, each killed in its turn."""
+    settings = {"offsets.topic.num.partitions": 3, "transaction.state.log.num.partitions": 3}
+    with ProcessCluster(tmp_path / "cluster", brokers=3, settings=settings) as cluster:
+        admin = AdminClient({"bootstrap.servers": cluster.bootstrap_servers})
+        topics = [NewTopic(name, PARTITIONS, 3, config={"min.insync.replicas": "2"}) for name in ("source", "copy")]
+        for created in admin.create_topics(topics).values():
+            created.result(30)
+        victims = itertools.cycle(cluster.brokers)
+
+        def kill_a_broker() -> None:
+            victim = next(victims)
+            victim.kill()
+            time.sleep(1)
+            victim.start()
+
+        copy_under_kills(cluster.bootstrap_servers, tmp_path, kill_a_broker, records=5_000, kills=6, seed=3)
