@@ -267,15 +267,21 @@ def missing(topic: str) -> CliError:
 
 
 async def _described(cluster: Cluster, topics: Sequence[MetadataResponseTopic]) -> list[dict[str, Any]]:
+    from odradek.cli.compaction import ask_states
     from odradek.client.admin import ResourceType, describe_configs
     from odradek.raft.quorum_state import uuid_text
 
     own: dict[str, dict[str, str | None]] = {}
+    compacted: list[MetadataResponseTopic] = []
     if topics:
         for result in await describe_configs(cluster, ResourceType.TOPIC, [each.name or "" for each in topics]):
             own[result.resource_name] = {
                 entry.name: entry.value for entry in result.configs if entry.config_source == DYNAMIC_TOPIC
             }
+            policy = next((entry.value or "" for entry in result.configs if entry.name == "cleanup.policy"), "")
+            if "compact" in policy:
+                compacted += [each for each in topics if each.name == result.resource_name]
+    states = await ask_states(cluster, compacted)
     return [
         {
             "topic": each.name,
@@ -285,7 +291,8 @@ async def _described(cluster: Cluster, topics: Sequence[MetadataResponseTopic]) 
             "replication_factor": len(each.partitions[0].replica_nodes) if each.partitions else 0,
             "configs": own.get(each.name or "", {}),
             "partitions": [
-                _partition(one) for one in sorted(each.partitions, key=lambda partition: partition.partition_index)
+                _partition(one) | states.get((each.name or "", one.partition_index), {})
+                for one in sorted(each.partitions, key=lambda partition: partition.partition_index)
             ],
         }
         for each in topics
@@ -308,6 +315,8 @@ def _partition(partition: MetadataResponsePartition) -> dict[str, Any]:
 
 
 def _print_topics(topics: list[dict[str, Any]], *, heads: bool, partitions: bool) -> None:
+    from odradek.cli.compaction import compaction_text
+
     rows = []
     for each in topics:
         configs = ",".join(f"{key}={value}" for key, value in sorted(each["configs"].items())) or "-"
@@ -318,8 +327,9 @@ def _print_topics(topics: list[dict[str, Any]], *, heads: bool, partitions: bool
     if heads and partitions:
         typer.echo("")
     if partitions:
+        dirty = any("compaction" in one for each in topics for one in each["partitions"])
         print_table(
-            ["TOPIC", "PARTITION", "LEADER", "REPLICAS", "ISR", "OFFLINE"],
+            ["TOPIC", "PARTITION", "LEADER", "REPLICAS", "ISR", "OFFLINE", *(["COMPACTION"] if dirty else [])],
             [
                 [
                     each["topic"],
@@ -328,6 +338,7 @@ def _print_topics(topics: list[dict[str, Any]], *, heads: bool, partitions: bool
                     _ids(one["replicas"]),
                     _ids(one["isr"]),
                     _ids(one["offline_replicas"]) or "-",
+                    *([compaction_text(one.get("compaction"))] if dirty else []),
                 ]
                 for each in topics
                 for one in each["partitions"]

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from odradek.common.errors import ApiError, ErrorCode, OdradekError, StorageError
@@ -21,6 +21,7 @@ from odradek.log.compaction.config import CleanerConfig
 from odradek.log.compaction.output import CLEANED
 from odradek.log.compaction.plan import Dirtiness, active_is_overdue, examine, make_plan
 from odradek.log.compaction.swap import swap_in
+from odradek.log.compaction.told import CompactionState
 from odradek.log.segment import Segment
 
 if TYPE_CHECKING:
@@ -85,6 +86,14 @@ class Cleaner:
         """Why a log is left alone, "" where it is not."""
         found = self.uncleanable.get(log.topic_partition)
         return found[1] if found is not None and found[0] is log else ""
+
+    def state(self, log: Log) -> CompactionState:
+        """What is told of a log that is compacted. Raises StorageError."""
+        progress = self.running.get(log.topic_partition)
+        state = CompactionState.of(log.cleaned_offset, self.examine(log) if progress is None else progress.dirtiness)
+        if progress is not None:
+            return replace(state, running=True, groups_done=progress.groups_done, groups=progress.groups)
+        return replace(state, uncleanable=bool(self.reason_uncleanable(log)))
 
     def dirtiest(self) -> tuple[Log, Dirtiness] | None:
         """The log that is dirtiest among those that are due. Raises StorageError."""

@@ -5,6 +5,8 @@ told with KAFKA_STORAGE_ERROR.
 
 Versions: 2 flexible; 3 a top-level error; 4 bytes of the volume (KIP-827); 5 cordoned directories (KIP-1066).
 
+Beyond Kafka: a partition that is compacted tells how dirty it is, in a tagged field that other clients pass over.
+
 Not done: replicas that are being moved between directories (none are).
 """
 
@@ -23,6 +25,8 @@ from odradek.protocol.messages.describe_log_dirs_response import (
 
 if TYPE_CHECKING:
     from odradek.server.context import RequestContext
+
+FIRST_FLEXIBLE = 2
 
 
 def handle(context: RequestContext, request: DescribeLogDirsRequest) -> DescribeLogDirsResponse:
@@ -43,11 +47,12 @@ def handle(context: RequestContext, request: DescribeLogDirsRequest) -> Describe
             if wanted is None or (topic, partition_id) in wanted:
                 entry = topics.setdefault(topic, DescribeLogDirsTopic(name=topic))
                 lag = max(0, log.high_watermark - log.log_end_offset)
-                entry.partitions.append(
-                    DescribeLogDirsPartition(
-                        partition_index=partition_id, partition_size=log.size_bytes, offset_lag=lag
-                    )
+                told = DescribeLogDirsPartition(
+                    partition_index=partition_id, partition_size=log.size_bytes, offset_lag=lag
                 )
+                if log.config.compacted and context.api_version >= FIRST_FLEXIBLE:
+                    told.unknown_tagged_fields = (broker.cleaner.state(log).tagged(),)
+                entry.partitions.append(told)
         usage = broker.log_manager.disk.usage(directory.path)
         results.append(
             DescribeLogDirsResult(

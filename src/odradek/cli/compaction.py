@@ -1,0 +1,66 @@
+"""How far topics are compacted, asked of the leaders of their partitions."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from odradek.common.errors import OdradekError
+
+if TYPE_CHECKING:
+    from odradek.client.cluster import Cluster
+    from odradek.protocol.messages.metadata_response import MetadataResponseTopic
+
+
+async def ask_states(
+    cluster: Cluster, topics: Sequence[MetadataResponseTopic]
+) -> dict[tuple[str, int], dict[str, Any]]:
+    """By partition, what its leader tells; nothing of leaders that cannot be asked, or that are not of this project."""
+    from odradek.log.compaction.told import read_tagged
+    from odradek.protocol.messages.describe_log_dirs_request import DescribableLogDirTopic, DescribeLogDirsRequest
+    from odradek.protocol.messages.describe_log_dirs_response import DescribeLogDirsResponse
+
+    led: dict[int, dict[str, list[int]]] = {}
+    for topic in topics:
+        for partition in topic.partitions:
+            if partition.leader_id >= 0:
+                led.setdefault(partition.leader_id, {}).setdefault(topic.name or "", []).append(
+                    partition.partition_index
+                )
+    found: dict[tuple[str, int], dict[str, Any]] = {}
+    for broker_id, wanted in sorted(led.items()):
+        request = DescribeLogDirsRequest(
+            topics=[DescribableLogDirTopic(topic=name, partitions=numbers) for name, numbers in wanted.items()]
+        )
+        try:
+            response = await cluster.request(request, DescribeLogDirsResponse, node_id=broker_id)
+        except OdradekError:
+            continue  # what is described is the topic; a broker that may not be asked leaves a column empty
+        for directory in response.results:
+            for told in directory.topics:
+                for one in told.partitions:
+                    state = read_tagged(one.unknown_tagged_fields)
+                    if state is not None:
+                        found[told.name, one.partition_index] = {
+                            "compaction": {
+                                "cleaned_offset": state.cleaned_offset,
+                                "clean_bytes": state.clean_bytes,
+                                "dirty_bytes": state.dirty_bytes,
+                                "dirty_ratio": round(state.dirty_ratio, 4),
+                                "running": state.running,
+                                "groups_done": state.groups_done,
+                                "groups": state.groups,
+                                "uncleanable": state.uncleanable,
+                            }
+                        }
+    return found
+
+
+def compaction_text(state: dict[str, Any] | None) -> str:
+    """One cell of a table."""
+    if state is None:
+        return "-"
+    text = f"to {state['cleaned_offset']}, {state['dirty_ratio']:.0%} dirty"
+    if state["uncleanable"]:
+        return f"{text}, cannot be cleaned"
+    return f"{text}, {state['groups_done']} of {state['groups']} done" if state["running"] else text

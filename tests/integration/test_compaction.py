@@ -1,0 +1,130 @@
+"""Compacted topics on a real node: what clients read, what a group committed, over kill -9 and restarts."""
+
+from __future__ import annotations
+
+import time
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from confluent_kafka import Consumer, TopicPartition
+
+from tests.support.cli import odradek
+from tests.support.clients import create_topic, produce_all, read_all
+from tests.support.node import Node, free_port
+
+GROUP = "committers"
+
+
+@pytest.fixture
+def node(tmp_path: Path) -> Iterator[Node]:
+    metrics = free_port()
+    settings = {
+        "log.cleaner.backoff.ms": 100,
+        "log.cleaner.min.cleanable.ratio": 0.01,
+        "log.roll.ms": 200,
+        "log.segment.delete.delay.ms": 0,
+        "odradek.metrics.listener": f"127.0.0.1:{metrics}",
+    }
+    with Node(tmp_path, settings) as node:
+        node.metrics_port = metrics  # type: ignore[attr-defined]
+        yield node
+
+
+def latest(node: Node, topic: str) -> dict[bytes | None, bytes | None]:
+    return {message.key(): message.value() for message in read_all(node.bootstrap, topic)}
+
+
+def wait_until(what: str, holds: object, timeout_s: float = 40.0) -> None:
+    deadline = time.monotonic() + timeout_s
+    while not holds():  # type: ignore[operator]
+        assert time.monotonic() < deadline, what
+        time.sleep(0.1)
+
+
+def committed(node: Node, topic: str) -> dict[int, int]:
+    consumer = Consumer({"bootstrap.servers": node.bootstrap, "group.id": GROUP})
+    found = consumer.committed([TopicPartition(topic, number) for number in range(2)], timeout=30)
+    consumer.close()
+    return {each.partition: each.offset for each in found}
+
+
+def offsets_bytes(node: Node) -> int:
+    return sum(path.stat().st_size for path in node.data_dir.glob("__consumer_offsets-*/*.log"))
+
+
+def cleaned_marks(node: Node) -> str:
+    path = node.data_dir / "cleaner-offset-checkpoint"
+    return path.read_text() if path.exists() else ""
+
+
+def test_keys_keep_their_last_value_over_kills(node: Node) -> None:
+    create_topic(node.bootstrap, "kept", cleanup_policy="compact")
+    for number in range(6):
+        records = [(b"key-%d" % key, b"%d-%d" % (number, key)) for key in range(10)]
+        produce_all(node.bootstrap, "kept", records, enable_idempotence=True, compression_type="lz4")
+        time.sleep(0.25)
+        if number in (2, 4):
+            node.kill()
+            node.start()
+    expected = {b"key-%d" % key: b"5-%d" % key for key in range(10)}
+    assert latest(node, "kept") == expected
+    # The last round lies in the active segment, and the round before it may not be closed for long.
+    wait_until("the log was not compacted", lambda: len(read_all(node.bootstrap, "kept")) <= 20)
+    assert latest(node, "kept") == expected
+    node.kill()
+    node.start()
+    assert latest(node, "kept") == expected
+    (shown,) = odradek(node.bootstrap, "topics", "describe", "--topic", "kept", "--json").json
+    state = shown["partitions"][0]["compaction"]
+    assert state["cleaned_offset"] > 0
+    assert not state["uncleanable"]
+    rows = odradek(node.bootstrap, "topics", "describe", "--topic", "kept").rows
+    assert rows[3][-1] == "COMPACTION"
+    assert "dirty" in " ".join(rows[4])
+    page = urllib.request.urlopen(f"http://127.0.0.1:{node.metrics_port}/metrics", timeout=10)  # type: ignore[attr-defined]
+    text = page.read().decode()
+    assert 'odradek_log_dirty_ratio{partition="0",topic="kept"}' in text
+    assert "odradek_cleaner_uncleanable_logs 0.0" in text
+
+
+def test_a_record_without_a_key_is_refused(node: Node) -> None:
+    create_topic(node.bootstrap, "keyed", cleanup_policy="compact")
+    with pytest.raises(AssertionError, match=r"INVALID_RECORD|Broker failed to validate record"):
+        produce_all(node.bootstrap, "keyed", [(None, b"value")])
+
+
+def test_committed_offsets_survive_compaction_restarts_and_kills(node: Node) -> None:
+    create_topic(node.bootstrap, "read", 2)
+    consumer = Consumer({"bootstrap.servers": node.bootstrap, "group.id": GROUP})
+    for number in range(1, 301):
+        if number % 100 == 0:
+            time.sleep(0.3)  # a segment ends
+        consumer.commit(offsets=[TopicPartition("read", number % 2, number)], asynchronous=False)
+    consumer.close()
+    expected = {0: 300, 1: 299}
+    assert committed(node, "read") == expected
+    full = offsets_bytes(node)
+    wait_until(f"__consumer_offsets keeps its {full} bytes", lambda: offsets_bytes(node) < full / 2)
+    wait_until("no offset was noted", lambda: "__consumer_offsets" in cleaned_marks(node))
+    assert committed(node, "read") == expected
+    node.kill()
+    node.start()
+    assert committed(node, "read") == expected
+    node.stop()
+    node.start()
+    assert committed(node, "read") == expected
+
+
+def test_compact_and_delete_follow_a_policy_that_changes(node: Node) -> None:
+    create_topic(node.bootstrap, "both", cleanup_policy="delete")
+    for number in range(4):
+        produce_all(node.bootstrap, "both", [(b"a", b"%d" % number), (b"b", b"%d" % number)])
+        time.sleep(0.25)
+    time.sleep(0.5)
+    assert len(read_all(node.bootstrap, "both")) == 8, "nothing is compacted that did not ask for it"
+    change = "cleanup.policy=[compact,delete]"
+    odradek(node.bootstrap, "configs", "alter", "--topic", "both", "--add-config", change)
+    wait_until("the policy changed nothing", lambda: len(read_all(node.bootstrap, "both")) <= 4)
+    assert latest(node, "both") == {b"a": b"3", b"b": b"3"}
