@@ -12,10 +12,12 @@ import sys
 import time
 
 from tests.sim.cluster import ManyNodes
+from tests.sim.compacted import CompactedNode
 from tests.sim.movers import MovingHouse
 from tests.sim.one_node import OneNode, Report, run_seed
 
-WORLDS: dict[str, type[OneNode]] = {world.world_name: world for world in (OneNode, ManyNodes, MovingHouse)}
+KINDS = (OneNode, ManyNodes, MovingHouse, CompactedNode)
+WORLDS: dict[str, type[OneNode]] = {world.world_name: world for world in KINDS}
 
 
 def main() -> int:

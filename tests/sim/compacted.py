@@ -1,0 +1,166 @@
+"""The world of one node with a compacted topic: whatever happens while it is cleaned, each key reads as it was left.
+
+One idempotent writer owns all keys, and sends until it is told that all is stored; so what a key must read as in the
+end is known exactly. Every few hundred milliseconds the log rolls and is cleaned, and machines die meanwhile.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+from collections.abc import Iterable
+
+from odradek.common.errors import ApiError, ErrorCode, OdradekError
+from odradek.protocol.messages import fetch_request
+from odradek.protocol.messages.fetch_response import FetchResponse
+from odradek.record.builder import build_batch
+from odradek.record.reader import read_batches, read_records
+from odradek.record.record import Record
+from tests.sim.clients import CODECS, RETRY_S, Producer, Recorder
+from tests.sim.history import Operation, Outcome, Send
+from tests.sim.one_node import PROGRESS_S, Admin, OneNode
+from tests.sim.readers import FETCH_VERSION
+from tests.sim.world import World
+
+COMPACTED = "compacted"
+KEYS = 5
+TROUBLE_S = (8.0, 16.0)
+# A value that can be divided by this is a tombstone.
+TOMBSTONES = 7
+
+
+class KeyWriter(Producer):
+    """Writes rising numbers under a few keys, and remembers where each lies."""
+
+    def __init__(self, world: World, values: Iterable[int]) -> None:
+        super().__init__(
+            world, "key-writer", 1, Recorder(), partitions=[(COMPACTED, 0)], idempotent=True, values=values
+        )
+        self.last: dict[bytes, int] = {}
+        self.offsets: dict[int, int] = {}
+
+    def _encode(self, values: list[int], sequence: int) -> bytes:
+        records = []
+        for value in values:
+            key = b"key-%d" % (value * 31 % KEYS)
+            self.last[key] = value
+            text = None if value % TOMBSTONES == 0 else b"%d" % value
+            headers = (("number", b"%d" % value),)
+            records.append(Record(key, text, headers, self.clock.now_ms()))
+        return build_batch(
+            records,
+            compression=self.random.choice(CODECS),
+            producer_id=self._producer[0],
+            producer_epoch=self._producer[1],
+            base_sequence=sequence,
+        )
+
+    def _finish(self, operation: Operation, error_code: int, base_offset: int) -> None:
+        super()._finish(operation, error_code, base_offset)
+        if operation.outcome is Outcome.OK and base_offset >= 0:
+            for index, step in enumerate(operation.steps):
+                assert isinstance(step, Send)
+                self.offsets[step.value] = base_offset + index
+
+    async def read(self) -> list[Record]:
+        """Every record from the log's start to its end. Raises OdradekError."""
+        found: list[Record] = []
+        connection = await self.leader_of(COMPACTED, 0)
+        offset = 0
+        while True:
+            asked = fetch_request.FetchPartition(
+                partition=0, fetch_offset=offset, partition_max_bytes=100_000, current_leader_epoch=-1
+            )
+            topic = fetch_request.FetchTopic(topic=COMPACTED, partitions=[asked])
+            request = fetch_request.FetchRequest(
+                max_wait_ms=0, min_bytes=1, max_bytes=1 << 20, session_epoch=-1, topics=[topic]
+            )
+            response = await self.ask(connection, request, FetchResponse, FETCH_VERSION)
+            answer = response.responses[0].partitions[0]
+            if answer.error_code:
+                raise ApiError(ErrorCode(answer.error_code))
+            data = b"" if answer.records is None else bytes(answer.records)
+            before = offset
+            for position, header in read_batches(data):
+                batch = data[position : position + header.size_bytes]
+                found += [record for record in read_records(batch, header) if record.offset >= offset]
+                offset = header.last_offset + 1
+            if offset == before:
+                return found
+
+    def judge(self, records: list[Record]) -> None:
+        """Each key reads as it was left, and nothing moved."""
+        final: dict[bytes, Record] = {}
+        highest = -1
+        for record in records:
+            assert record.key is not None
+            number = int(record.headers[0][1] or b"")
+            if record.offset <= highest:
+                self.problem(f"offset {record.offset} follows {highest}")
+            highest = record.offset
+            if self.offsets.get(number, record.offset) != record.offset:
+                self.problem(f"{number} was stored at {self.offsets[number]}, and is read at {record.offset}")
+            final[record.key] = record
+        for key, number in self.last.items():
+            found = final.get(key)
+            value = None if found is None else found.value
+            if number % TOMBSTONES == 0:
+                if value is not None:
+                    self.problem(f"{key!r} was deleted, and reads as {value!r}")
+            elif value != b"%d" % number:
+                self.problem(f"{key!r} was left as {number}, and reads as {value!r}")
+
+
+class CompactedNode(OneNode):
+    """One run."""
+
+    world_name = "compacted"
+
+    def add_machines(self) -> None:
+        settings = {"log.cleaner.backoff.ms": "200", "log.flush.offset.checkpoint.interval.ms": "500"}
+        self.world.add_machine("node-1", 1, settings)
+
+    async def run(self) -> None:
+        """Everything from the first start to the last read; problems are in the recorder."""
+        world = self.world
+        self.add_machines()
+        for machine in world.machines.values():
+            machine.start()
+        admin = Admin(world, "admin", 0, self.recorder, copies=1)
+        configs = {
+            "cleanup.policy": "compact",
+            "segment.ms": "300",
+            "min.cleanable.dirty.ratio": "0.01",
+            "delete.retention.ms": self.random.choice(("0", "2000")),
+            "file.delete.delay.ms": "100",
+            "message.timestamp.after.max.ms": str(2**63 - 1),
+        }
+        if world.swarm.loses_power:
+            configs["flush.messages"] = "1"
+        await admin.create_surely(COMPACTED, 1, configs)
+        writer = KeyWriter(world, itertools.count(1))
+        task = world.loop.spawn(writer.name, writer.run(), name=writer.name)
+        await world.make_trouble(self.random.uniform(*TROUBLE_S))
+        world.heal()
+        writer.stopping = True
+        try:
+            async with asyncio.timeout(PROGRESS_S):
+                await task
+                for _ in range(2):  # the second time after more cleanings in peace
+                    writer.judge(await self._read_surely(writer))
+                    await asyncio.sleep(2)
+        except TimeoutError:
+            self.recorder.problems.append(f"no progress {PROGRESS_S:g} s after the faults ended")
+        self.recorder.problems += writer.recorder.problems
+        self.recorder.history += writer.recorder.history
+        for machine in world.machines.values():
+            if machine.broker is not None:
+                uncleanable = [reason for _, reason in machine.broker.cleaner.uncleanable.values()]
+                self.recorder.problems += [f"{machine.name} left a log alone: {reason}" for reason in uncleanable]
+
+    async def _read_surely(self, writer: KeyWriter) -> list[Record]:
+        while True:
+            try:
+                return await writer.read()
+            except OdradekError:
+                await asyncio.sleep(RETRY_S)

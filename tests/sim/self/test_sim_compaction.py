@@ -1,0 +1,30 @@
+"""The world with a compacted topic: green as it is, and not with bugs that only a real run can show."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.sim.compacted import CompactedNode
+from tests.sim.one_node import run_seed
+from tests.sim.planted import Bug
+from tests.support.compaction_bugs import AT_DEATH, IN_PEACE
+
+SEEDS = range(1, 21)
+BUGS = [
+    bug for bug in (*IN_PEACE, *AT_DEATH) if bug.name in ("last value lost", "offset changed", "swap without fsync")
+]
+
+
+def test_keys_read_as_they_were_left() -> None:
+    for seed in SEEDS:
+        assert not run_seed(seed, kind=CompactedNode).problems, f"python -m tests.sim --world compacted --seed {seed}"
+
+
+def test_a_seed_is_the_same_run_again() -> None:
+    assert run_seed(3, kind=CompactedNode).trace == run_seed(3, kind=CompactedNode).trace
+
+
+@pytest.mark.parametrize("bug", BUGS, ids=lambda bug: bug.name.replace(" ", "-"))
+def test_a_planted_bug_is_found(bug: Bug) -> None:
+    with bug.planted():
+        assert any(run_seed(seed, kind=CompactedNode).problems for seed in range(1, 81)), bug.meaning
