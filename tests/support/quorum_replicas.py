@@ -18,6 +18,7 @@ from uuid import UUID
 from odradek.client.connection import Connection as ClientConnection
 from odradek.client.connection import connect
 from odradek.common.metrics import Metrics
+from odradek.common.ports import Clock, Disk, Network
 from odradek.common.real_io import RealClock, RealDisk, RealNetwork
 from odradek.controller.config import ControllerConfig
 from odradek.controller.service import ControllerService
@@ -42,6 +43,7 @@ from odradek.server.listeners import ConnectionConfig, Connections, ListenerSpec
 from tests.support.controller_harness import CLUSTER, Schema
 
 LISTENER = "CONTROLLER"
+PATIENCE_S = 20.0
 # Short time-outs, so that elections take a tenth of the usual time.
 FAST = {"election_timeout_ms": 200, "fetch_timeout_ms": 400, "request_timeout_ms": 400, "election_backoff_max_ms": 100}
 
@@ -54,6 +56,99 @@ def free_ports(count: int) -> list[int]:
     for each in sockets:
         each.close()
     return ports
+
+
+class Parts:
+    """What of a node the quorum needs, over any clock, disk and network: replica, controller, the listener's doors."""
+
+    def __init__(
+        self,
+        directory: Path,
+        key: ReplicaKey,
+        address: tuple[str, int],
+        voters: VoterSet,
+        *,
+        clock: Clock,
+        disk: Disk,
+        network: Network,
+        chance: random.Random,
+        bootstrap: Sequence[tuple[str, int]],
+        cluster_id: str,
+        is_controller: bool,
+        publisher: MetadataPublisher,
+        raft: dict[str, Any],
+        on_failed: Callable[[BaseException], None],
+        on_elected: Callable[[int], None] = lambda leader_epoch: None,
+        on_leader_change: Callable[[Leader | None], None] = lambda leader: None,
+    ) -> None:
+        self.address = address
+        self.network = network
+        self.is_controller = is_controller
+        self.service = ControllerService(
+            clock, chance, ControllerConfig(), Schema(), cluster_id=cluster_id, on_failed=on_failed
+        )
+
+        def elected(leader_epoch: int) -> None:
+            on_elected(leader_epoch)
+            self.service.elected(leader_epoch)
+
+        self.driver = RaftDriver(
+            disk,
+            clock,
+            chance,
+            directory,
+            me=key,
+            voters=voters,
+            cluster_id=cluster_id,
+            config=replace(RaftConfig(), **raft),
+            publisher=publisher,
+            peers=QuorumPeers(network, key.node_id),
+            bootstrap=bootstrap,
+            listener_name=LISTENER,
+            endpoints={LISTENER: address} if is_controller else {},
+            on_elected=elected,
+            on_resigned=self.service.resigned,
+            on_leader_change=on_leader_change,
+            on_failed=on_failed,
+        )
+        self.service.attach(self.driver)
+        routes = {"controller": make_routes(HANDLERS, "controller")}
+        parts: dict[str, Any] = dict.fromkeys(each.name for each in fields(BrokerServices))
+        parts |= {
+            "node_id": key.node_id,
+            "cluster_id": cluster_id,
+            "clock": clock,
+            "metrics": Metrics(),
+            "publisher": publisher,
+            "controller": self.service,
+            "quorum": self.driver,
+            "routes": routes,
+        }
+        services = BrokerServices(**parts)  # the quorum's handlers use no more of a node
+        limits = ConnectionConfig()
+        connections = Connections(limits)
+        connections.change_limits(limits)
+        self.dispatcher = Dispatcher(services, limits, connections, routes)
+        self.dispatcher.open_doors("controller")
+
+    async def start(self) -> None:
+        """Open the log, then the listener."""
+        await self.driver.start()
+        if self.is_controller:
+            host, port = self.address
+            spec = ListenerSpec(LISTENER, host, port, scope="controller")
+            self.listener = await self.network.listen(lambda: Connection(self.dispatcher, spec), host, port)
+
+    def close_listener(self) -> None:
+        if self.is_controller:
+            self.listener.close()
+
+    async def stop(self) -> None:
+        """Stop in good order."""
+        self.close_listener()
+        await self.service.stop()
+        await self.driver.stop()
+        await self.dispatcher.close()
 
 
 class Replica:
@@ -84,90 +179,56 @@ class Replica:
         self._is_controller = is_controller
         self._raft = {**FAST, **raft}
 
+    @property
+    def driver(self) -> RaftDriver:
+        return self.parts.driver
+
+    @property
+    def service(self) -> ControllerService:
+        return self.parts.service
+
     async def start(self) -> Replica:
         self.disk = RealDisk()
-        clock = RealClock()
         self.publisher = MetadataPublisher(self._cluster_id)
-        self.service = ControllerService(
-            clock,
-            random.Random(self.key.node_id),
-            ControllerConfig(),
-            Schema(),
-            cluster_id=self._cluster_id,
-            on_failed=self.failures.append,
-        )
-        self.driver = RaftDriver(
-            self.disk,
-            clock,
-            random.Random(100 + self.key.node_id),
+        self.parts = Parts(
             self.directory,
-            me=self.key,
-            voters=self._voters,
-            cluster_id=self._cluster_id,
-            config=replace(RaftConfig(), **self._raft),
-            publisher=self.publisher,
-            peers=QuorumPeers(RealNetwork(), self.key.node_id),
+            self.key,
+            ("127.0.0.1", self.port),
+            self._voters,
+            clock=RealClock(),
+            disk=self.disk,
+            network=RealNetwork(),
+            chance=random.Random(100 + self.key.node_id),
             bootstrap=self._bootstrap,
-            listener_name=LISTENER,
-            endpoints={LISTENER: ("127.0.0.1", self.port)} if self._is_controller else {},
-            on_elected=self.service.elected,
-            on_resigned=self.service.resigned,
-            on_leader_change=self.leaders.append,
+            cluster_id=self._cluster_id,
+            is_controller=self._is_controller,
+            publisher=self.publisher,
+            raft=self._raft,
             on_failed=self.failures.append,
+            on_leader_change=self.leaders.append,
         )
-        self.service.attach(self.driver)
-        routes = {"controller": make_routes(HANDLERS, "controller")}
-        parts: dict[str, Any] = dict.fromkeys(each.name for each in fields(BrokerServices))
-        parts |= {
-            "node_id": self.key.node_id,
-            "cluster_id": self._cluster_id,
-            "clock": clock,
-            "metrics": Metrics(),
-            "publisher": self.publisher,
-            "controller": self.service,
-            "quorum": self.driver,
-            "routes": routes,
-        }
-        services = BrokerServices(**parts)  # the quorum's handlers use no more of a node
-        limits = ConnectionConfig()
-        connections = Connections(limits)
-        connections.change_limits(limits)
-        self.dispatcher = Dispatcher(services, limits, connections, routes)
-        self.dispatcher.open_doors("controller")
-        await self.driver.start()
-        if self._is_controller:
-            spec = ListenerSpec(LISTENER, "127.0.0.1", self.port, scope="controller")
-            self._listener = await RealNetwork().listen(
-                lambda: Connection(self.dispatcher, spec), "127.0.0.1", self.port
-            )
+        await self.parts.start()
         self.running = True
         return self
 
     async def stop(self) -> None:
         """Stop in good order."""
-        await self._close_doors(lambda: self.driver.stop())
+        self.running = False
+        await self.parts.stop()
+        self.disk.close()
 
     async def kill(self) -> None:
         """End as kill -9 ends a process."""
-        await self._close_doors(self._drop)
-
-    async def _close_doors(self, end: Callable[[], Any]) -> None:
         self.running = False
-        if self._is_controller:
-            self._listener.close()
-        if end == self._drop:
-            await self.dispatcher.close()
+        self.parts.close_listener()
+        await self.parts.dispatcher.close()
         await self.service.stop()
-        await end()
-        await self.dispatcher.close()
-        self.disk.close()
-
-    async def _drop(self) -> None:
         for task in self.driver._tasks:
             task.cancel()
         await asyncio.gather(*self.driver._tasks, return_exceptions=True)
         await self.driver._courier.close()
         self.driver.log.close()
+        self.disk.close()
 
     async def set(self, value: str, name: str = "g") -> int:
         """Write one record of metadata through this node's controller; returns the error code."""
@@ -277,9 +338,9 @@ class DynamicQuorum(Quorum):
         return await self._replica(key, port or free_ports(1)[0], **options).start()
 
 
-async def until(condition: Callable[[], Any], timeout_s: float = 20) -> Any:
+async def until(condition: Callable[[], Any], timeout_s: float | None = None) -> Any:
     """Wait for a condition and return what it gave."""
-    async with asyncio.timeout(timeout_s):
+    async with asyncio.timeout(PATIENCE_S if timeout_s is None else timeout_s):
         while not (found := condition()):  # noqa: ASYNC110 - what is waited for has no event
             await asyncio.sleep(0.005)
         return found

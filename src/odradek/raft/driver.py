@@ -194,6 +194,7 @@ class RaftDriver:
             listener_name=self._listener_name,
             endpoints=self._endpoints,
             hear=self._follower.hear,
+            learn=self._follower.learn,
             obey=self.obey,
             on_failed=self._fail,
         )

@@ -117,11 +117,15 @@ class Follower:
         self._next_candidate = (self._next_candidate + 1) % len(candidates)
         return candidates[self._next_candidate - 1]
 
-    def hear(self, known: wire.Known) -> None:
-        """Take what an answer says of the leader."""
+    def learn(self, known: wire.Known) -> None:
+        """Take where the leader is."""
         endpoint = known.endpoints.get(known.leader_id)
         if endpoint is not None and known.leader_epoch >= self._node.leader_epoch:
             self.learned = (known.leader_id, endpoint)
+
+    def hear(self, known: wire.Known) -> None:
+        """Take what an answer says of the leader."""
+        self.learn(known)
         if known.leader_epoch >= 0:
             self._host.obey(self._node.leader_named(known.leader_id, known.leader_epoch, self._clock.monotonic_ms()))
 
@@ -165,6 +169,7 @@ class Follower:
         before = (node.leader_id, node.leader_epoch)
         self.hear(fetched.known)
         if fetched.known.error:
+            self._check_denial(endpoint, fetched.known)
             self._complain(endpoint, wire.error_name(fetched.known.error), expected=fetched.known.leader_id != NO_NODE)
             return (node.leader_id, node.leader_epoch) != before and node.leader_id != NO_NODE
         if not self._follows(leader_epoch):
@@ -177,6 +182,14 @@ class Follower:
             self._complain(endpoint, str(error), expected=False)
             return False
         return True
+
+    def _check_denial(self, endpoint: Endpoint, known: wire.Known) -> None:
+        """Who is taken for the leader may say itself that it leads this epoch no more: then nobody does."""
+        leader = self._host.leader()
+        asked_leader = leader is not None and leader.endpoint == endpoint
+        if asked_leader and known.leader_id == NO_NODE and known.leader_epoch == self._node.leader_epoch:
+            self._node.leader_gone(self._clock.monotonic_ms())
+            self._host.obey(Ready())
 
     def _follows(self, leader_epoch: int) -> bool:
         """Whether this node still follows the leader that it asked; an await may have changed that."""

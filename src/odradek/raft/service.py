@@ -55,6 +55,7 @@ class Courier:
         listener_name: str,
         endpoints: Mapping[str, Endpoint],
         hear: Callable[[wire.Known], None],
+        learn: Callable[[wire.Known], None],
         obey: Callable[[Ready], None],
         on_failed: Callable[[BaseException], None],
     ) -> None:
@@ -62,7 +63,8 @@ class Courier:
         Args:
             peers: None where this node is alone; then nothing is sent.
             endpoints: this node's own, which a leader tells the voters.
-            hear: told what answers say of the leader; obey: carries out what an answer makes the node decide.
+            hear, learn: told what answers say of the leader, or only of where it is.
+            obey: carries out what an answer makes the node decide.
         """
         self._peers = peers
         self._node = node
@@ -73,6 +75,7 @@ class Courier:
         self._listener_name = listener_name
         self._endpoints = endpoints
         self._hear = hear
+        self._learn = learn
         self._obey = obey
         self._on_failed = on_failed
         self._asking: asyncio.Task[Any] | None = None
@@ -191,8 +194,11 @@ class Courier:
     def _take_answer(self, node_id: int, message: Message, known: wire.Known, granted: bool) -> None:
         if known.error:
             _log.info("a voter refuses", voter=node_id, what=type(message).__name__, code=wire.error_name(known.error))
-        self._hear(known)
-        if isinstance(message, VoteAsked):
+        if not isinstance(message, VoteAsked):
+            self._hear(known)
+        else:
+            # Whom a voter takes for the leader counts where it denies its vote, which the node decides.
+            self._learn(known)
             # An answer that does not know the present epoch was given in it all the same, unless it says another.
             epoch = known.leader_epoch if known.leader_epoch >= 0 else message.leader_epoch
             answer = VoteAnswered(node_id, epoch, known.leader_id, granted, message.pre_vote)

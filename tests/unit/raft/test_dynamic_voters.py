@@ -215,3 +215,19 @@ async def test_a_static_quorum_and_a_last_voter_refuse(tmp_path: Path) -> None:
         leader = await quorum.leader()
         assert await remove(quorum, leader) == ErrorCode.INVALID_REQUEST
         assert leader.driver.leads
+
+
+async def test_a_second_change_waits_for_the_first(tmp_path: Path) -> None:
+    async with DynamicQuorum(tmp_path) as quorum:
+        leader = await quorum.leader()
+        await leader.set("1")
+        one, other = (replica for replica in quorum.running if replica is not leader)
+        await one.kill()
+        await other.kill()
+        codes = []
+        for replica in (one, other):
+            with pytest.raises(ApiError) as refused:
+                await leader.driver.changes.remove(removing(replica))
+            codes.append(refused.value.code)
+        assert ErrorCode.REQUEST_TIMED_OUT in codes or ErrorCode.NOT_LEADER_OR_FOLLOWER in codes
+        assert len(voters(leader)) == 2  # the second one was not even written

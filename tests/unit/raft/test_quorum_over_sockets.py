@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 
 import pytest
@@ -82,3 +83,39 @@ async def test_a_replica_with_an_empty_disk_fetches_the_snapshot(tmp_path: Path)
         await observer.start()
         await quorum.converged(last, "g19")
         assert not observer.failures
+
+
+async def diverge(tmp_path: Path) -> None:
+    """A leader writes what nobody fetches, and dies; another leads meanwhile; the first returns."""
+    async with Quorum(tmp_path) as quorum:
+        first = await quorum.leader()
+        await first.set("1")
+        await quorum.converged("1")
+        others = [replica for replica in quorum.running if replica is not first]
+        for replica in others:
+            await replica.kill()
+        before = first.driver.end_offset
+        lost = [asyncio.ensure_future(first.set(f"lost-{number}", "lost")) for number in range(5)]
+        await until(lambda: first.driver.end_offset >= before + 5 and first.driver._idle.is_set())
+        await first.kill()
+        assert all(isinstance(each, ApiError) for each in await asyncio.gather(*lost, return_exceptions=True))
+        for replica in others:
+            await replica.start()
+        second = await quorum.leader()
+        await second.set("2")
+        await first.start()
+        await quorum.converged("2")
+        assert {replica.get("lost") for replica in quorum.running} == {None}
+        ends = {replica.driver.end_offset for replica in quorum.running}
+        assert len(ends) == 1
+        logs = {replica.driver.log.read(0, 1 << 20) for replica in quorum.running}
+        assert len(logs) == 1
+        await first.kill()
+        await first.start()  # a log that was cut in good order is no damaged log
+        await second.set("3")
+        await quorum.converged("3")
+        assert not any(replica.failures for replica in quorum.running)
+
+
+async def test_records_that_were_never_committed_are_cut(tmp_path: Path) -> None:
+    await diverge(tmp_path)

@@ -1,0 +1,306 @@
+"""A quorum in the box: real raft drivers and controllers on simulated machines, a writer, the faults of a seed.
+
+Judged: one leader in an epoch; what two replicas published at an offset is the same; what was acknowledged is there
+when all is healed; everything works again soon after; no replica gives up, as no disk fails here.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from random import Random
+from typing import Any
+from uuid import UUID
+
+from odradek.client.connection import connect
+from odradek.common.errors import ErrorCode, OdradekError
+from odradek.metadata.publisher import MetadataPublisher
+from odradek.protocol.messages import incremental_alter_configs_request as configs
+from odradek.protocol.messages.add_raft_voter_request import AddRaftVoterRequest, Listener
+from odradek.protocol.messages.add_raft_voter_response import AddRaftVoterResponse
+from odradek.protocol.messages.incremental_alter_configs_response import IncrementalAlterConfigsResponse
+from odradek.protocol.messages.remove_raft_voter_request import RemoveRaftVoterRequest
+from odradek.protocol.messages.remove_raft_voter_response import RemoveRaftVoterResponse
+from odradek.raft.metadata_log import DIRECTORY
+from odradek.raft.snapshot import SnapshotId, encode_snapshot, write_snapshot
+from odradek.raft.voter_history import record_of
+from odradek.raft.voters import ReplicaKey, Voter, VoterSet
+from tests.sim import faults
+from tests.sim.network import SimNetwork
+from tests.sim.world import Machine, World
+from tests.support.controller_harness import CLUSTER
+from tests.support.quorum_replicas import LISTENER, Parts
+
+PORT = 9093
+TROUBLE_S = (8.0, 20.0)
+PROGRESS_S = 40.0
+LIMIT_S = 200.0
+GROUP = 32
+RAFT = {"snapshot_bytes": 2000, "retention_bytes": 5000, "fetch_snapshot_max_bytes": 700, "snapshot_interval_ms": 0}
+KINDS = ("crash", "power", "pause", "cut", "clock", "stop")
+
+
+class Judge:
+    """What all replicas together may not do."""
+
+    def __init__(self) -> None:
+        self.problems: list[str] = []
+        self.leaders: dict[int, str] = {}
+        self.published: dict[int, str] = {}
+
+    def elected(self, name: str, leader_epoch: int) -> None:
+        other = self.leaders.setdefault(leader_epoch, name)
+        if other != name:
+            self.problems.append(f"{other} and {name} both lead epoch {leader_epoch}")
+
+    def committed(self, name: str, records: Sequence[tuple[int, Any]], leader_epoch: int) -> None:
+        for offset, record in records:
+            text = f"epoch {leader_epoch}: {record}"
+            other = self.published.setdefault(offset, text)
+            if other != text:
+                self.problems.append(f"{name} published at {offset} {text}; before that was {other}")
+
+
+class JudgedPublisher(MetadataPublisher):
+    """Tells the judge what is published."""
+
+    def __init__(self, judge: Judge, name: str) -> None:
+        super().__init__(CLUSTER)
+        self._judge = judge
+        self._name = name
+
+    def committed(self, records: Sequence[tuple[int, Any]], leader_epoch: int) -> None:
+        self._judge.committed(self._name, records, leader_epoch)
+        super().committed(records, leader_epoch)
+
+
+class QuorumMachine(Machine):
+    """A machine whose process is a replica with its controller."""
+
+    world: QuorumWorld
+
+    @property
+    def directory(self) -> Path:
+        return Path("/data") / DIRECTORY
+
+    @property
+    def key(self) -> ReplicaKey:
+        return ReplicaKey(self.node_id, UUID(int=self.node_id))
+
+    async def _process(self) -> None:
+        world = self.world
+        failed: asyncio.Future[BaseException] = asyncio.get_running_loop().create_future()
+
+        def on_failed(error: BaseException) -> None:
+            if not failed.done():
+                failed.set_result(error)
+
+        publisher = JudgedPublisher(world.judge, self.name)
+        parts = Parts(
+            self.directory,
+            self.key,
+            (self.name, PORT),
+            VoterSet() if world.dynamic else world.voters,
+            clock=self.clock,
+            disk=self.disk,
+            network=SimNetwork(world.wires, self.name),
+            chance=Random(world.random.getrandbits(64)),
+            bootstrap=[(f"node-{number}", PORT) for number in (1, 2, 3)],
+            cluster_id=CLUSTER,
+            is_controller=self.node_id <= world.controllers,
+            publisher=publisher,
+            raft={**RAFT, "auto_join": self.node_id == world.controllers},
+            on_failed=on_failed,
+            on_elected=lambda leader_epoch: world.judge.elected(self.name, leader_epoch),
+        )
+        try:
+            await parts.start()
+            self.broker = parts  # type: ignore[assignment]
+            world.tell(f"{self.name} is ready")
+            failure = await failed
+        except (OdradekError, OSError) as error:
+            failure = error
+        world.judge.problems.append(f"{self.name} gave up: {type(failure).__name__}: {failure}")
+        world.ended_by_itself(self, failure)
+
+    @property
+    def parts(self) -> Parts | None:
+        return self.broker  # type: ignore[return-value]
+
+
+class QuorumWorld(World):
+    """Machines 1 to 3 are the first voters; the fourth is an observer, or a controller that may become a voter."""
+
+    def __init__(self, seed: int, swarm: faults.Swarm, on_event: Callable[[str], None] | None = None) -> None:
+        super().__init__(seed, swarm, on_event=on_event)
+        self.judge = Judge()
+        self.dynamic = self.random.random() < 0.5
+        self.controllers = 5 if self.dynamic else 3
+        keys = [ReplicaKey(number, UUID(int=number if self.dynamic else 0)) for number in (1, 2, 3)]
+        self.voters = VoterSet(Voter(key, {LISTENER: (f"node-{key.node_id}", PORT)}) for key in keys)
+
+    def build(self) -> None:
+        """Make the machines, formatted, and start them."""
+        data = encode_snapshot(
+            [], metadata_version=30, leader_epoch=0, now_ms=1, kraft_version=1, voters=record_of(self.voters)
+        )
+        for number in range(1, 6 if self.dynamic else 5):
+            machine = self.machines[f"node-{number}"] = QuorumMachine(self, f"node-{number}", number)
+            if self.dynamic and number <= 3:
+                machine.disk.make_dirs(machine.directory)
+                machine.disk.sync_dir(machine.directory.parent)
+                write_snapshot(machine.disk, machine.directory, SnapshotId(0, 0), data)
+            machine.start()
+
+
+class QuorumRun:
+    """One run: a writer, perhaps someone who changes voters, faults, and the verdict."""
+
+    def __init__(self, world: QuorumWorld) -> None:
+        self.world = world
+        self.random = Random(world.random.getrandbits(64))
+        self.network = SimNetwork(world.wires, "writer")
+        self.acknowledged: dict[str, str] = {}
+        self.stopping = False
+
+    async def run(self) -> None:
+        """From the first start to the verdict; problems are the judge's."""
+        world = self.world
+        world.build()
+        tasks = [world.loop.spawn("writer", self._write(), name="writer")]
+        if world.dynamic:
+            tasks.append(world.loop.spawn("writer", self._change_voters(), name="voters"))
+        await world.make_trouble(self.random.uniform(*TROUBLE_S))
+        world.heal()
+        self.stopping = True
+        try:
+            async with asyncio.timeout(PROGRESS_S):
+                await asyncio.gather(*tasks)
+                while not await self._write_once("last", "1"):  # noqa: ASYNC110 - others decide, and tell nobody
+                    await asyncio.sleep(0.05)
+                while (missing := self._missing()) is None or missing:  # noqa: ASYNC110
+                    await asyncio.sleep(0.05)
+        except TimeoutError:
+            world.judge.problems.append(f"no progress {PROGRESS_S:g} s after the faults ended: {self._missing()}")
+
+    def _missing(self) -> list[str] | None:
+        """What a replica lacks of what was acknowledged; None where one does not run."""
+        missing = []
+        for machine in self.world.machines.values():
+            assert isinstance(machine, QuorumMachine)
+            if machine.parts is None:
+                return None
+            image = machine.parts.dispatcher.services.publisher.image
+            for group, value in self.acknowledged.items():
+                if image.config(GROUP, group).get("x") != value:
+                    missing.append(f"{machine.name} lacks {group}={value}")
+                    break
+        return missing
+
+    async def _write(self) -> None:
+        for number in itertools.count(1):
+            if self.stopping:
+                return
+            if await self._write_once(f"g{number}", str(number)):
+                await asyncio.sleep(self.random.uniform(0.0, 0.1))
+            else:
+                await asyncio.sleep(self.random.uniform(0.02, 0.2))
+
+    async def _write_once(self, group: str, value: str) -> bool:
+        entry = configs.AlterableConfig(name="x", config_operation=0, value=value)
+        resource = configs.AlterConfigsResource(resource_type=GROUP, resource_name=group, configs=[entry])
+        request = configs.IncrementalAlterConfigsRequest(resources=[resource])
+        for answer in await self._ask_all(request, IncrementalAlterConfigsResponse):
+            if answer.responses and answer.responses[0].error_code == ErrorCode.NONE:
+                self.acknowledged[group] = value
+                return True
+        return False
+
+    async def _ask_all(self, request: Any, response: Any) -> list[Any]:
+        """The answers of the controllers, one after the other, in a random order, up to the first good one."""
+        answers: list[Any] = []
+        numbers = self.random.sample(range(1, self.world.controllers + 1), self.world.controllers)
+        for number in numbers:
+            try:
+                connection = await connect(self.network, f"node-{number}", PORT, client_id="w", timeout_s=1)
+            except OdradekError:
+                continue
+            try:
+                answer = await connection.request(request, response, timeout_s=2)
+            except OdradekError:
+                continue
+            finally:
+                connection.close()
+            answers.append(answer)
+            codes = [answer.error_code] if hasattr(answer, "error_code") else [answer.responses[0].error_code]
+            if codes == [ErrorCode.NONE]:
+                break
+        return answers
+
+    async def _change_voters(self) -> None:
+        """Add and remove voters; what is refused is refused."""
+        while not self.stopping:
+            await asyncio.sleep(self.random.uniform(0.3, 3.0))
+            number = self.random.randrange(1, self.world.controllers + 1)
+            key = ReplicaKey(number, UUID(int=number))
+            if self.random.random() < 0.6:
+                where = Listener(name=LISTENER, host=f"node-{number}", port=PORT)
+                request: Any = AddRaftVoterRequest(
+                    cluster_id=CLUSTER, timeout_ms=1500, voter_id=number, voter_directory_id=key.directory_id,
+                    listeners=[where],
+                )  # fmt: skip
+                await self._ask_all(request, AddRaftVoterResponse)
+            else:
+                request = RemoveRaftVoterRequest(
+                    cluster_id=CLUSTER, voter_id=number, voter_directory_id=key.directory_id
+                )
+                await self._ask_all(request, RemoveRaftVoterResponse)
+
+
+@dataclass
+class QuorumReport:
+    """What one run came to."""
+
+    seed: int
+    problems: list[str]
+    trace: int
+    simulated_s: float
+    operations: int
+    leaders: int
+    faults: dict[str, int]
+
+
+def draw(random: Random) -> faults.Swarm:
+    """The faults of a seed: no disk fails, and none is full."""
+    swarm = faults.draw(random)
+    swarm.disk.write_error = swarm.disk.sync_error = 0.0
+    swarm.every_s["full"] = 0.0
+    return swarm
+
+
+def run_quorum_seed(seed: int, *, on_event: Callable[[str], None] | None = None) -> QuorumReport:
+    """Run one seed in a new world; `on_event` gets the timeline."""
+    world = QuorumWorld(seed, draw(Random(seed ^ 0x0D12)), on_event)
+    scenario = QuorumRun(world)
+    problems = world.judge.problems
+    try:
+        world.loop.run_world(scenario.run(), limit_s=LIMIT_S)
+    except TimeoutError:
+        problems.append(f"the run did not end within {LIMIT_S:g} simulated seconds")
+    except AssertionError as error:
+        problems.append(f"{type(error).__name__}: {error}")
+    problems += [f"{type(failure).__name__}: {failure}" for failure in world.loop.failures]
+    report = QuorumReport(
+        seed,
+        list(problems),
+        world.loop.trace,
+        world.elapsed_s,
+        len(scenario.acknowledged),
+        len(world.judge.leaders),
+        world.injected(),
+    )
+    world.dispose()
+    return report
