@@ -118,6 +118,31 @@ def test_a_move_that_cannot_end_is_seen_and_called_off(cluster: ProcessCluster) 
         cluster[4].start()
 
 
+def test_a_throttled_move_is_seen_on_its_way_and_the_throttle_ends_with_it(
+    cluster: ProcessCluster, tmp_path: Path
+) -> None:
+    create(cluster, "slow", "1:2")
+    values_of = [(b"%d" % number, os.urandom(50_000)) for number in range(80)]
+    produce_all(cluster.bootstrap_servers, "slow", values_of, acks="all")
+    plan = tmp_path / "plan.json"
+    plan.write_text(json.dumps({"version": 1, "partitions": [{"topic": "slow", "partition": 0, "replicas": [3, 1]}]}))
+    run(cluster, "partitions", "move", "--plan", plan, "--yes", "--throttle", 1_000_000)
+    seen = []
+
+    def moved() -> bool:
+        (row,) = run(cluster, "partitions", "status", "--plan", plan, "--json").json
+        seen.append((row["copied_bytes"], row["total_bytes"]))
+        return bool(row["state"] == "done")
+
+    (topic,) = run(cluster, "topics", "describe", "--topic", "slow", "--json").json
+    assert topic["configs"]["follower.replication.throttled.replicas"] == "0:3"
+    eventually(moved, "it has moved")
+    assert any(0 < copied < total for copied, total in seen), f"it was seen half way: {seen}"
+    (topic,) = run(cluster, "topics", "describe", "--topic", "slow", "--json").json
+    assert topic["configs"] == {}, "the throttle has ended"
+    assert partitions(cluster, "slow")[0]["replicas"] == [3, 1]
+
+
 def test_what_moved_away_while_a_broker_was_down_is_gone_from_its_disk(cluster: ProcessCluster) -> None:
     create(cluster, "away", "4:1,1:4")
     written = write(cluster, "away", 0, 60)

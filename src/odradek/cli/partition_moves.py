@@ -15,11 +15,8 @@ from odradek.client.reassignment import GONE, moves_under_way, replica_sizes
 from odradek.common.broker_settings import DRAIN_KEY
 from odradek.common.errors import ApiError
 from odradek.protocol.messages.metadata_response import MetadataResponsePartition
+from odradek.quota.replication import FOLLOWER_RATE, FOLLOWER_REPLICAS, LEADER_RATE, LEADER_REPLICAS
 
-LEADER_RATE = "leader.replication.throttled.rate"
-FOLLOWER_RATE = "follower.replication.throttled.rate"
-LEADER_REPLICAS = "leader.replication.throttled.replicas"
-FOLLOWER_REPLICAS = "follower.replication.throttled.replicas"
 # Source of a value in DescribeConfigs: set for this broker while it runs.
 DYNAMIC_BROKER_CONFIG = 2
 MIN_ISR = "min.insync.replicas"
