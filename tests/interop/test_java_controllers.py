@@ -1,0 +1,79 @@
+"""Apache Kafka's tools that talk to controllers directly (KIP-919), and through brokers that are none."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+import pytest
+
+from odradek.testing.processes import ProcessCluster
+from tests.support.apache_kafka import require_kafka, run_tool
+
+pytestmark = [pytest.mark.interop, pytest.mark.java, pytest.mark.timeout(300)]
+
+QUORUM = "org.apache.kafka.tools.MetadataQuorumCommand"
+FEATURES = "org.apache.kafka.tools.FeatureCommand"
+CLUSTER = "org.apache.kafka.tools.ClusterTool"
+CONFIGS = "kafka.admin.ConfigCommand"
+CONTROLLER = 1001
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ProcessCluster]:
+    require_kafka()
+    with ProcessCluster(tmp_path_factory.mktemp("cluster"), brokers=2, controllers=1) as running:
+        yield running
+
+
+def at_controller(cluster: ProcessCluster, main: str, *arguments: object) -> str:
+    address = f"127.0.0.1:{cluster[CONTROLLER].plan.controller_port}"
+    return run_tool(main, _with(main, "--bootstrap-controller", address, arguments)).stdout
+
+
+def at_broker(cluster: ProcessCluster, main: str, *arguments: object) -> str:
+    return run_tool(main, _with(main, "--bootstrap-server", cluster[2].bootstrap, arguments)).stdout
+
+
+def _with(main: str, flag: str, address: str, arguments: tuple[object, ...]) -> list[object]:
+    """kafka-cluster wants its command first, the other tools their bootstrap."""
+    return [*arguments, flag, address] if main == CLUSTER else [flag, address, *arguments]
+
+
+def test_the_quorum_is_the_same_seen_from_both_sides(cluster: ProcessCluster) -> None:
+    for ask in (at_controller, at_broker):
+        status = ask(cluster, QUORUM, "describe", "--status")
+        assert cluster.cluster_id in status and re.search(rf"LeaderId:\s+{CONTROLLER}\b", status)
+        rows = [line.split() for line in ask(cluster, QUORUM, "describe", "--replication").splitlines()[1:]]
+        assert {(row[0], row[-1]) for row in rows if row} == {
+            (str(CONTROLLER), "Leader"),
+            ("1", "Observer"),
+            ("2", "Observer"),
+        }
+
+
+def test_features(cluster: ProcessCluster) -> None:
+    assert at_controller(cluster, FEATURES, "describe") == at_broker(cluster, FEATURES, "describe")
+
+
+def test_the_cluster_id_and_the_endpoints(cluster: ProcessCluster) -> None:
+    assert cluster.cluster_id in at_controller(cluster, CLUSTER, "cluster-id")
+    endpoints = at_controller(cluster, CLUSTER, "list-endpoints")
+    assert str(cluster[CONTROLLER].plan.controller_port) in endpoints
+
+
+def test_settings_are_changed_at_the_controller_and_hold_at_brokers(cluster: ProcessCluster) -> None:
+    of_brokers = ("--entity-type", "brokers", "--entity-default")
+    at_controller(cluster, CONFIGS, "--alter", *of_brokers, "--add-config", "log.retention.ms=777000")
+    assert "log.retention.ms=777000" in at_broker(cluster, CONFIGS, "--describe", *of_brokers)
+
+
+def test_a_broker_that_is_gone_for_good_is_unregistered(cluster: ProcessCluster) -> None:
+    cluster[1].stop()
+    try:
+        at_controller(cluster, CLUSTER, "unregister", "--id", 1)
+        assert str(cluster[1].plan.port) not in at_broker(
+            cluster, CLUSTER, "list-endpoints", "--include-fenced-brokers"
+        )
+    finally:
+        cluster[1].start()
