@@ -263,6 +263,7 @@ class TestRolesOfTheirOwn:
     def test_the_controller_is_killed_and_started_again(self, separate: Cluster) -> None:
         name, later = fresh_name(), fresh_name()
         create(admin(separate.bootstrap_servers), name, 2)
+        until(lambda: all(topic_at(broker, name) is not None for broker in separate.brokers))
         separate[CONTROLLER].kill()
         produce_all(separate.bootstrap_servers, name, pairs(20), acks="all")
         separate[CONTROLLER].start()
