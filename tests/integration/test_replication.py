@@ -85,6 +85,8 @@ async def test_a_follower_that_comes_back_fetches_what_it_missed_and_rejoins(clu
     await eventually(lambda: leader.partition().isr == (1, 2), "2 is in sync again")
     assert cluster.image().isr == (1, 2)
     assert follower.replication.fetchers.appended_bytes < 1000
+    metrics = {family.name: family for family in replication_families(follower.replicas)}
+    assert 0 < metrics["odradek_replica_fetched_bytes"].samples[0].value < 1000
     assert follower.file_bytes() == leader.file_bytes()
 
 
@@ -385,6 +387,7 @@ async def test_a_producer_that_waits_in_vain_is_explained_in_the_log(
     assert metrics["odradek_partitions_under_min_isr"].samples[0].value == 1
     assert metrics["odradek_partitions_under_replicated"].samples[0].value == 1
     assert metrics["odradek_isr_shrinks"].samples[0].value == 1
+    assert metrics["odradek_replica_fetch_failures"].samples[0].value == 0
     lag = metrics["odradek_follower_lag_records"].samples[0]
     assert (lag.value, dict(lag.labels)["broker"]) == (1, "2")
 

@@ -93,6 +93,11 @@ class ReplicaManager:
         for partition in self:
             self._assign(partition)
 
+    @property
+    def fetchers(self) -> ReplicaFetchers | None:
+        """What fetches for followers here; None before this broker is registered."""
+        return self._fetchers
+
     def partition(self, topic: str, partition_id: int) -> Partition | None:
         """A partition that lies here, whether led or followed."""
         if (topic, partition_id) in self._deferred:

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 def replication_families(replicas: ReplicaManager) -> Iterator[Family]:
-    """What leaders here know of their followers."""
+    """What leaders here know of their followers, and what followers here have fetched."""
     leading = [partition for partition in replicas if partition.is_leader]
     lags = tuple(
         Sample(
@@ -40,3 +40,14 @@ def replication_families(replicas: ReplicaManager) -> Iterator[Family]:
         "odradek_isr_expansions", "In-sync sets of partitions led here that won members.", counts.expansions
     )
     yield Family("odradek_follower_lag_records", "gauge", "Records that a follower has not fetched.", lags)
+    fetchers = replicas.fetchers
+    yield Family.counter(
+        "odradek_replica_fetched_bytes",
+        "Bytes of record batches fetched from leaders.",
+        0 if fetchers is None else fetchers.appended_bytes,
+    )
+    yield Family.counter(
+        "odradek_replica_fetch_failures",
+        "Times that a leader could not be reached, or did not answer.",
+        0 if fetchers is None else fetchers.failed_count,
+    )
