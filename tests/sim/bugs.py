@@ -22,8 +22,10 @@ from multiprocessing import get_context
 from pathlib import Path
 from types import FrameType
 
-from tests.sim.one_node import run_seed
+from tests.sim.cluster import ManyNodes
+from tests.sim.one_node import OneNode, run_seed
 from tests.sim.planted import ONE_NODE, Bug
+from tests.sim.planted_cluster import MANY_NODES
 
 SEEDS = 1000
 # A seed takes about a third of a second: a run that takes this long in real time hangs.
@@ -32,6 +34,7 @@ HANG_S = 60
 EASY_SEEDS = 40
 DOCUMENT = Path(__file__).resolve().parents[2] / "docs" / "simulation.md"
 KNOWN = Path(__file__).with_name("planted_seeds.json")
+ALL_BUGS = (*ONE_NODE, *MANY_NODES)
 BEGIN, END = "<!-- planted bugs: begin -->", "<!-- planted bugs: end -->"
 
 
@@ -66,11 +69,16 @@ def at_most(seconds: int) -> Iterator[None]:
         signal.signal(signal.SIGALRM, before)
 
 
-def problem_of(seed: int) -> str:
-    """The first thing that a seed finds wrong; empty where it finds nothing."""
+def world_of(bug: Bug) -> type[OneNode]:
+    """The world that a bug is hunted in."""
+    return ManyNodes if bug in MANY_NODES else OneNode
+
+
+def problem_of(seed: int, kind: type[OneNode] = OneNode) -> str:
+    """The first thing that a seed of a world finds wrong; empty where it finds nothing."""
     try:
         with at_most(HANG_S):
-            report = run_seed(seed)
+            report = run_seed(seed, kind=kind)
     except HangError as error:
         return str(error)
     return report.problems[0].splitlines()[0] if report.problems else ""
@@ -81,7 +89,7 @@ def measure(bug: Bug, tried: int, seeds: int) -> Measure:
     began = time.perf_counter()
     with bug.planted():
         for seed in range(tried + 1, seeds + 1):
-            problem = problem_of(seed)
+            problem = problem_of(seed, world_of(bug))
             if problem:
                 return Measure(bug, seed, seed, time.perf_counter() - began, problem)
     return Measure(bug, None, max(tried, seeds), time.perf_counter() - began, "")
@@ -94,10 +102,12 @@ def silence() -> None:
 
 def table(measures: list[Measure]) -> str:
     """The table of docs/simulation.md."""
-    lines = ["| Planted bug | What it does | Seeds until caught |", "| --- | --- | ---: |"]
+    lines = ["| Planted bug | World | What it does | Seeds until caught |", "| --- | --- | --- | ---: |"]
     for each in measures:
-        seeds = f"{each.seeds}" if each.seeds is not None else f"more than {each.tried}; a scenario catches it"
-        lines.append(f"| {each.bug.name} | {each.bug.meaning} | {seeds} |")
+        seeds = f"{each.seeds}" if each.seeds is not None else f"more than {each.tried}"
+        if each.seeds is None and each.bug in ONE_NODE:
+            seeds += "; a scenario catches it"
+        lines.append(f"| {each.bug.name} | {world_of(each.bug).world_name} | {each.bug.meaning} | {seeds} |")
     return "\n".join(lines)
 
 
@@ -108,7 +118,7 @@ def known_seeds() -> dict[str, tuple[int | None, int]]:
 
 def write_results(measures: dict[str, Measure]) -> None:
     """Keep what is known now, in the order of the switchboard."""
-    ordered = [measures[bug.name] for bug in ONE_NODE if bug.name in measures]
+    ordered = [measures[bug.name] for bug in ALL_BUGS if bug.name in measures]
     known = {each.bug.name: {"caught": each.seeds, "tried": each.tried} for each in ordered}
     KNOWN.write_text(json.dumps(known, indent=2) + "\n")
     write_table(table(ordered))
@@ -133,11 +143,11 @@ def main() -> int:
     measures: dict[str, Measure] = {}
     tried: dict[str, int] = {}
     if arguments.survivors:
-        for bug in ONE_NODE:
+        for bug in ALL_BUGS:
             caught, tried[bug.name] = known_seeds().get(bug.name, (None, 0))
             measures[bug.name] = Measure(bug, caught, tried[bug.name], 0.0, "")
     bugs = [
-        bug for bug in ONE_NODE if arguments.only in bug.name and getattr(measures.get(bug.name), "seeds", None) is None
+        bug for bug in ALL_BUGS if arguments.only in bug.name and getattr(measures.get(bug.name), "seeds", None) is None
     ]
     with ProcessPoolExecutor(arguments.jobs, get_context("spawn"), initializer=silence) as pool:
         for each in as_completed(pool.submit(measure, bug, tried.get(bug.name, 0), arguments.seeds) for bug in bugs):

@@ -3,10 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+from pathlib import Path
+from random import Random
 from typing import Any
+from uuid import UUID
 
 from odradek.client.connection import Connection
-from odradek.common.errors import ErrorCode, OdradekError
+from odradek.common.errors import ErrorCode, OdradekError, StorageError
+from odradek.coordinator.group.records import GROUP_RECORDS
+from odradek.coordinator.log import PartitionMachineLog
+from odradek.log.config import LogConfig
+from odradek.log.files import FileCache
+from odradek.log.log import Log
+from odradek.metadata.model import PartitionImage
 from odradek.protocol.messages.heartbeat_request import HeartbeatRequest
 from odradek.protocol.messages.heartbeat_response import HeartbeatResponse
 from odradek.protocol.messages.join_group_request import JoinGroupRequest, JoinGroupRequestProtocol
@@ -19,8 +28,14 @@ from odradek.protocol.messages.offset_commit_request import (
 from odradek.protocol.messages.offset_commit_response import OffsetCommitResponse
 from odradek.protocol.messages.sync_group_request import SyncGroupRequest, SyncGroupRequestAssignment
 from odradek.protocol.messages.sync_group_response import SyncGroupResponse
+from odradek.record.builder import build_batch
+from odradek.record.record import Record
+from odradek.replica.partition import Partition
 from tests.sim import faults
 from tests.sim.clients import RETRY_S, Client, Recorder
+from tests.sim.clock import SimClock
+from tests.sim.disk import DiskFaults, SimDisk
+from tests.sim.loop import SimLoop
 from tests.sim.one_node import TOPIC, Admin
 from tests.sim.readers import OFFSET_COMMIT_VERSION
 from tests.sim.world import World
@@ -124,3 +139,31 @@ def a_member_of_an_earlier_generation_is_refused() -> None:
         world.loop.run_world(scenario(), limit_s=60)
     finally:
         world.dispose()
+
+
+def a_coordinator_that_cannot_write_gives_its_disk_up() -> None:
+    """One that stayed the leader would refuse its groups for ever, and nobody else would take them."""
+    disk = SimDisk(Random(0), DiskFaults(), lambda: 0)
+    home = Path("/data/__consumer_offsets-0")
+    disk.make_dirs(home)
+    log = Log.open(FileCache(disk), home, ("__consumer_offsets", 0), LogConfig(), now_ms=0, recovery_point=0)
+    partition = Partition("__consumer_offsets", 0, UUID(int=1), log, broker_id=1)
+    partition.update(PartitionImage(replicas=(1,), isr=(1,), leader=1, leader_epoch=0, partition_epoch=0))
+    told: list[StorageError] = []
+    machine_log = PartitionMachineLog(
+        partition,
+        0,
+        SimClock(SimLoop(Random(0))),
+        GROUP_RECORDS,
+        max_batch_bytes=10_000,
+        on_storage_error=told.append,
+    )
+    batch = build_batch([Record(b"key", b"value", timestamp_ms=0)])
+    machine_log.append([[batch]])
+    disk.faults = DiskFaults(write_error=1.0)
+    try:
+        machine_log.append([[batch]])
+    except StorageError as error:
+        assert told == [error]
+    else:
+        raise AssertionError("a write that failed was not told")

@@ -14,16 +14,23 @@ import asyncio
 import contextvars
 import gc
 import heapq
+import socket
+import subprocess
 import sys
+import threading
+import traceback
 import warnings
 import zlib
 from asyncio import events
 from collections import deque
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterator
+from contextlib import contextmanager
 from random import Random
 from typing import Any, NoReturn
 
 WORLD = "world"
+# Of the stack of whoever reached out of the box.
+STACK_LINES = 12
 current_host: contextvars.ContextVar[str] = contextvars.ContextVar("simulated host", default=WORLD)
 
 
@@ -242,7 +249,33 @@ class SimLoop(asyncio.BaseEventLoop):
     # -- the lid ------------------------------------------------------------------------------------------------
 
     def _escaped(self, what: str) -> NoReturn:
-        raise EscapedTheBoxError(f"{what} inside the simulation: take the port (Clock, Disk, Network) instead")
+        """Fail here, and at the end of the run too: what reached out may catch everything."""
+        stack = "".join(traceback.format_stack(sys._getframe(1), limit=STACK_LINES))
+        text = f"{what} inside the simulation: take the port (Clock, Disk, Network) instead\n{stack}"
+        error = EscapedTheBoxError(text)
+        self.failures.append(error)
+        raise error
+
+    @contextmanager
+    def _lid(self) -> Iterator[None]:
+        """While the world runs, nobody may start a thread or process, or make a socket, without the loop either."""
+
+        def forbidden(what: str) -> Callable[..., NoReturn]:
+            return lambda *args, **options: self._escaped(what)
+
+        doors = [
+            (threading.Thread, "start", "a thread"),
+            (socket.socket, "__init__", "a socket"),
+            (subprocess.Popen, "__init__", "a process"),
+        ]
+        kept = [getattr(owner, name) for owner, name, _ in doors]
+        for owner, name, what in doors:
+            setattr(owner, name, forbidden(what))
+        try:
+            yield
+        finally:
+            for (owner, name, _), original in zip(doors, kept, strict=True):
+                setattr(owner, name, original)
 
     def run_in_executor(self, executor: Any, func: Callable[..., Any], *args: Any) -> Any:
         self._escaped(f"a thread for {func!r}")
@@ -274,7 +307,8 @@ class SimLoop(asyncio.BaseEventLoop):
 
         before = events._get_running_loop()
         assert before is None, "a simulation cannot run inside another loop"
-        return self.run_until_complete(self.spawn(WORLD, bounded(), name="scenario"))
+        with self._lid():
+            return self.run_until_complete(self.spawn(WORLD, bounded(), name="scenario"))
 
     def dispose(self) -> None:
         """Let go of everything at the end of a run. The hosts' ports must be dead by now.

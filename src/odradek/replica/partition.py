@@ -238,9 +238,12 @@ class Partition:
             StorageError: the log's directory must go offline.
         """
         if not self.is_leader:
+            self.log.producers.refused(headers)
             raise ApiError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"broker {self.broker_id} does not lead {self.name}")
         if required_acks == -1 and len(self.isr) < self.min_in_sync_replicas and self.too_few_in_sync():
             self.tell_too_few(ErrorCode.NOT_ENOUGH_REPLICAS)
+            # What was sent behind it may come when a replica is back, and must not be taken for the producer's first.
+            self.log.producers.refused(headers)
             raise ApiError(
                 ErrorCode.NOT_ENOUGH_REPLICAS,
                 f"{self.name} has {len(self.isr)} in-sync replicas, min.insync.replicas is {self.min_in_sync_replicas}",

@@ -24,9 +24,12 @@ from odradek.raft.metadata_log import MetadataLog
 from odradek.record.batch import BatchHeader
 from odradek.record.builder import build_batch
 from odradek.record.record import Record
-from tests.sim.bugs import EASY_SEEDS, known_seeds
+from tests.sim.bugs import ALL_BUGS, EASY_SEEDS, known_seeds
 from tests.sim.disk import DiskFaults, SimDisk
-from tests.sim.group_scenarios import a_member_of_an_earlier_generation_is_refused
+from tests.sim.group_scenarios import (
+    a_coordinator_that_cannot_write_gives_its_disk_up,
+    a_member_of_an_earlier_generation_is_refused,
+)
 from tests.sim.planted import ONE_NODE
 
 HOME = Path("/data")
@@ -259,6 +262,7 @@ SCENARIOS: dict[Callable[[], None], tuple[str, ...]] = {
     a_cut_takes_no_more_than_what_is_torn: ("cut one batch short",),
     a_cut_stays_cut_after_a_loss_of_power: ("cut not synced", "cut leaves the torn bytes"),
     torn_metadata_is_cut: ("metadata log not checked",),
+    a_coordinator_that_cannot_write_gives_its_disk_up: ("a coordinator that cannot write stays",),
     a_member_of_an_earlier_generation_is_refused: (
         "generation of a commit not checked",
         "generation of a heartbeat not checked",
@@ -275,12 +279,16 @@ def test_scenario_holds(scenario: Callable[[], None]) -> None:
 
 @pytest.mark.parametrize(("scenario", "name"), CAUGHT, ids=[name.replace(" ", "-") for _, name in CAUGHT])
 def test_scenario_catches_a_planted_bug(scenario: Callable[[], None], name: str) -> None:
-    bug = next(bug for bug in ONE_NODE if bug.name == name)
+    bug = next(bug for bug in ALL_BUGS if bug.name == name)
     with bug.planted(), contextlib.suppress(AssertionError, StorageError, OSError):
         scenario()
         raise RuntimeError(f"{bug.name} is not caught")
 
 
 def test_bugs_that_seeds_do_not_catch_soon_have_a_scenario() -> None:
-    survivors = [name for name, (caught, _) in known_seeds().items() if caught is None or caught > EASY_SEEDS]
+    survivors = [
+        bug.name
+        for bug in ONE_NODE
+        if (caught := known_seeds().get(bug.name, (None, 0))[0]) is None or caught > EASY_SEEDS
+    ]
     assert not [name for name in survivors if name not in [caught for _, caught in CAUGHT]]

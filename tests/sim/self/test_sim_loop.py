@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import gc
+import socket
+import subprocess
 import threading
 from random import Random
 
@@ -145,10 +148,36 @@ def test_real_threads_and_sockets_fail_at_once() -> None:
     async def takes_a_thread() -> None:
         await asyncio.to_thread(threading.get_ident)
 
-    async def takes_a_socket() -> None:
+    async def takes_a_connection() -> None:
         await asyncio.open_connection("127.0.0.1", 9)
 
-    for escape in (takes_a_thread, takes_a_socket):
-        with pytest.raises(EscapedTheBoxError):
+    async def starts_a_thread() -> None:
+        threading.Thread(target=print).start()
+
+    async def makes_a_socket() -> None:
+        socket.socket()
+
+    def run_something() -> None:
+        subprocess.Popen(["true"])
+
+    async def starts_a_process() -> None:
+        run_something()
+
+    for escape in (takes_a_thread, takes_a_connection, starts_a_thread, makes_a_socket, starts_a_process):
+        with pytest.raises(EscapedTheBoxError, match=escape.__name__):
             loop.run_world(escape(), limit_s=10)
+    loop.dispose()
+    socket.socket().close()
+
+
+def test_who_reaches_out_and_catches_everything_fails_all_the_same() -> None:
+    loop = new_loop()
+
+    async def hides_it() -> None:
+        with contextlib.suppress(Exception):
+            threading.Thread(target=print).start()
+
+    loop.run_world(hides_it(), limit_s=10)
+    (failure,) = loop.failures
+    assert "hides_it" in str(failure)
     loop.dispose()

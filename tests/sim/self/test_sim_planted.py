@@ -9,13 +9,14 @@ import pytest
 from odradek.log import files
 from odradek.log.log import Log
 from odradek.replica.partition import Partition
-from tests.sim.bugs import EASY_SEEDS, known_seeds, problem_of
+from tests.sim.bugs import ALL_BUGS, EASY_SEEDS, known_seeds, problem_of, world_of
 from tests.sim.planted import ONE_NODE, Bug
+from tests.sim.planted_cluster import MANY_NODES
 
 KNOWN = known_seeds()
 # The seed that once caught a bug may be another run after a change of the product: then it must be one of these.
 OTHER_SEEDS = range(1, 6 * EASY_SEEDS)
-BY_SEED = [bug for bug in ONE_NODE if (KNOWN.get(bug.name, (None, 0))[0] or EASY_SEEDS + 1) <= EASY_SEEDS]
+BY_SEED = [bug for bug in ALL_BUGS if (KNOWN.get(bug.name, (None, 0))[0] or EASY_SEEDS + 1) <= EASY_SEEDS]
 
 
 @pytest.mark.parametrize("bug", BY_SEED, ids=lambda bug: bug.name.replace(" ", "-"))
@@ -23,17 +24,18 @@ def test_a_planted_bug_is_caught(bug: Bug) -> None:
     known, _ = KNOWN[bug.name]
     assert known is not None
     with bug.planted():
-        assert any(problem_of(seed) for seed in itertools.chain([known], OTHER_SEEDS)), bug.meaning
+        assert any(problem_of(seed, world_of(bug)) for seed in itertools.chain([known], OTHER_SEEDS)), bug.meaning
 
 
 def test_every_bug_was_measured() -> None:
-    assert list(KNOWN) == [bug.name for bug in ONE_NODE]
+    assert list(KNOWN) == [bug.name for bug in ALL_BUGS]
     assert len(ONE_NODE) >= 15
+    assert len(MANY_NODES) >= 15
 
 
 def test_a_bug_is_gone_when_its_block_ends() -> None:
     append, due, make_durable = Log._append, Partition.flush_is_due, files.make_durable
-    for bug in ONE_NODE:
+    for bug in ALL_BUGS:
         with bug.planted():
             pass
     assert (Log._append, Partition.flush_is_due, files.make_durable) == (append, due, make_durable)

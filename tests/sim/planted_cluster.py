@@ -1,0 +1,172 @@
+"""Bugs to plant in what several nodes do: the quorum, replication, and the controller's decisions about leaders."""
+
+from __future__ import annotations
+
+from tests.sim.planted import Bug
+
+MANY_NODES = (
+    # The quorum.
+    Bug(
+        "two votes in one epoch",
+        "raft.node:RaftNode._vote_asked",
+        "free = self.state.voted is None or self.state.voted == asked.candidate",
+        "free = True",
+        "a controller votes for whoever asks, and two may lead",
+    ),
+    Bug(
+        "votes are not stored",
+        "raft.storage:QuorumStorage.store_state",
+        "store_state(\n        self._disk,",
+        "(lambda *args, **more: None)(self._disk,",
+        "a controller that starts again has forgotten its vote and its epoch",
+    ),
+    Bug(
+        "votes for a shorter log",
+        "raft.node:RaftNode._vote_asked",
+        "and asked.log_end >= self._log_end()",
+        "and True",
+        "a controller leads that does not have all that was committed",
+    ),
+    Bug(
+        "metadata committed by its leader alone",
+        "raft.node:RaftNode._advance",
+        "majority_end = ends[self.voters.majority - 1]",
+        "majority_end = ends[0]",
+        "what one controller has counts as committed",
+    ),
+    Bug(
+        "metadata told to be there before it is",
+        "raft.follower:Follower._take",
+        "self._host.written(storage.append_fetched(fetched.records, leader_epoch))\n        await self._host.durable()",
+        "self._host.written(storage.append_fetched(fetched.records, leader_epoch))",
+        "a controller counts for the majority with records that are not on its disk",
+    ),
+    Bug(
+        "metadata appended behind another history",
+        "raft.serving:QuorumServing.fetch",
+        "obstacle = self._storage.check_fetch(asked.fetch_offset, asked.last_fetched_epoch)",
+        "inside = log.log_start_offset <= asked.fetch_offset <= log.log_end_offset\n"
+        "obstacle = None if inside else self._storage.check_fetch(asked.fetch_offset, asked.last_fetched_epoch)",
+        "a controller keeps records of an epoch that its leader never had",
+    ),
+    Bug(
+        "a leader without a majority stays",
+        "raft.node:RaftNode._majority_heard_ms",
+        "return heard[self.voters.majority - 1] if len(heard) >= self.voters.majority else now_ms",
+        "return now_ms",
+        "a controller that is cut off goes on as the active one",
+    ),
+    # Replication.
+    Bug(
+        "watermark of the leader alone",
+        "replica.isr:high_watermark",
+        "for replica_id in maximal_isr:",
+        "for replica_id in ():",
+        "acks=all is answered before a follower has the record",
+    ),
+    Bug(
+        "watermark below min.insync.replicas",
+        "replica.isr:high_watermark",
+        "if len(isr) < min_in_sync_replicas:",
+        "if False:",
+        "with too few in sync records count as committed, and who left before may be elected",
+    ),
+    Bug(
+        "shrink counts before it is decided",
+        "replica.in_sync:InSync.maximal_isr",
+        "if self.pending is None:",
+        "if self.pending is not None:\n    return self.pending.isr\nif True:",
+        "a leader that is cut off goes on without the followers that it cannot remove",
+    ),
+    Bug(
+        "anybody joins the in-sync set",
+        "replica.isr:may_join",
+        "return follower.log_end_offset >= max(high_watermark, leader_epoch_start)",
+        "return True",
+        "a follower that lacks committed records may be elected",
+    ),
+    Bug(
+        "divergence is not looked for",
+        "replica.partition:Partition.read",
+        "read.diverging = self.diverges(fetch_offset, last_fetched_epoch)",
+        "read.diverging = None",
+        "a follower keeps an old leader's records below those of the new one",
+    ),
+    Bug(
+        "cut to the watermark",
+        "replica.partition:Partition.update",
+        "if led and (not self.is_leader or began):",
+        "if not began and self.log.log_end_offset > self.log.high_watermark and image.leader_epoch != old_epoch:\n"
+        "    self.log.truncate_to(self.log.high_watermark)\n"
+        "if led and (not self.is_leader or began):",
+        "a follower drops what it has acknowledged and does not know to be committed (KIP-101)",
+    ),
+    Bug(
+        "an answer of an earlier reign is appended",
+        "replica.fetcher:Fetcher._counts",
+        "and followed.asked_offset == partition.log.log_end_offset",
+        "and True",
+        "an answer that is late is appended behind what came since",
+    ),
+    Bug(
+        "fetches of an old epoch are counted",
+        "replica.partition:Partition.check_epoch",
+        "if current_leader_epoch >= 0 and current_leader_epoch != self.leader_epoch:",
+        "if False:",
+        "a follower that has not heard of the new reign moves its watermark",
+    ),
+    Bug(
+        "a follower is asked for what is not durable",
+        "replica.partition:Partition.flush_is_due",
+        "return self._flush_messages < NEVER and self.log.unflushed_count >= self._flush_messages",
+        "return (\n"
+        "    self.is_leader\n"
+        "    and self._flush_messages < NEVER\n"
+        "    and self.log.unflushed_count >= self._flush_messages\n"
+        ")",
+        "a follower acknowledges before its fsync",
+    ),
+    # The controller.
+    Bug(
+        "anybody is elected",
+        "controller.election:_elect",
+        "for group in (plan.isr, plan.elr):",
+        "for group in (plan.isr, plan.elr, plan.replicas):",
+        "a replica leads that was not in sync",
+    ),
+    Bug(
+        "in-sync sets are taken from old leaders",
+        "controller.partitions:Partitions._check_alter",
+        "if data.leader_epoch < partition.leader_epoch:",
+        "if False:",
+        "a leader that was replaced says who is in sync",
+    ),
+    Bug(
+        "in-sync sets overtake each other",
+        "controller.partitions:Partitions._check_alter",
+        "if data.partition_epoch < partition.partition_epoch:",
+        "if False:",
+        "a change that was decided on older facts is carried out",
+    ),
+    Bug(
+        "fenced brokers join in-sync sets",
+        "controller.partitions:Partitions._check_eligible",
+        "if broker is None or not broker.active:",
+        "if broker is None:",
+        "a broker that is dead counts as in sync",
+    ),
+    Bug(
+        "eligible replicas are those that left in good time",
+        "controller.election:_find_eligible",
+        "if not rules.elr_enabled or _enough(plan, rules):",
+        "if not rules.elr_enabled:",
+        "a replica that fell out while there were enough others may be elected",
+    ),
+    Bug(
+        "a leader's epoch does not rise",
+        "metadata.model:changed_partition",
+        "leader, leader_epoch = record.leader, leader_epoch + 1",
+        "leader, leader_epoch = record.leader, leader_epoch + 0",
+        "nobody can tell one reign from the next",
+    ),
+)
