@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
+from urllib.request import urlopen
 
 import pytest
 from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
@@ -101,9 +103,10 @@ class Load:
             self.acknowledged.append(message.value())
 
 
-def everything(cluster: ProcessCluster) -> list[bytes]:
-    """All values, as a consumer reads them."""
-    consumer = Consumer({"bootstrap.servers": cluster.bootstrap_servers, "group.id": "reader", "log_level": 0})
+def everything(cluster: ProcessCluster, **config: str) -> list[bytes]:
+    """All values, as a consumer reads them; `config` is more of its configuration."""
+    own = {"bootstrap.servers": cluster.bootstrap_servers, "group.id": "reader", "log_level": 0}
+    consumer = Consumer({**own, "enable.auto.commit": False, **config})
     try:
         end = until(lambda: _end_of(consumer), "the end offset is known")
         consumer.assign([TopicPartition(TOPIC, 0, 0)])
@@ -229,3 +232,29 @@ def test_a_leader_that_was_stopped_comes_back_as_a_follower(cluster: ProcessClus
     load.flush()
     all_alike(cluster)
     assert everything(cluster) == [b"%d" % number for number in range(load.count)]
+
+
+def test_a_consumer_reads_from_the_replica_in_its_rack(tmp_path: Path) -> None:
+    settings = {"replica.selector.class": "RackAwareReplicaSelector", "odradek.metrics.listener": "127.0.0.1:0"}
+    with ProcessCluster(tmp_path, brokers=3, racks=["a", "b", "c"], settings=settings) as cluster:
+        admin = AdminClient({"bootstrap.servers": cluster.bootstrap_servers})
+        admin.create_topics([NewTopic(TOPIC, 1, 3)])[TOPIC].result(30)
+        leader, _ = until(lambda: (found := standing(cluster))[0] != -1 and found, "somebody leads")
+        near = next(node for node in cluster.brokers if node.node_id != leader)
+        load = Load(cluster)
+        load.write(0.5)
+        load.flush()
+        in_sync(cluster, 1, 2, 3)
+        before = given_to_readers(near)
+        assert everything(cluster, **{"client.rack": near.plan.rack}) == [b"%d" % n for n in range(load.count)]
+        assert given_to_readers(near) - before >= load.count
+
+
+def given_to_readers(node: NodeProcess) -> float:
+    """Bytes of records that a broker has given to consumers and followers."""
+    found = re.findall(r"metrics are served address=(\S+)", node.log_text())
+    with urlopen(f"http://{found[-1]}/metrics", timeout=10) as page:
+        text = page.read().decode()
+    match = re.search(r"^odradek_fetched_bytes_total (\S+)$", text, re.MULTILINE)
+    assert match is not None, text
+    return float(match[1])
