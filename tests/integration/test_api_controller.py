@@ -100,7 +100,7 @@ class TestBrokers:
         assert name_of(answer.error_code) == "DUPLICATE_BROKER_REGISTRATION"
 
     @pytest.mark.parametrize(
-        ("broker_id", "broker_epoch", "error"), [(1, 0, "STALE_BROKER_EPOCH"), (77, 0, "BROKER_ID_NOT_REGISTERED")]
+        ("broker_id", "broker_epoch", "error"), [(1, 0, "STALE_BROKER_EPOCH"), (77, 0, "STALE_BROKER_EPOCH")]
     )
     def test_strangers_are_not_heard(self, controller: Calls, broker_id: int, broker_epoch: int, error: str) -> None:
         request = BrokerHeartbeatRequest(broker_id=broker_id, broker_epoch=broker_epoch)

@@ -86,4 +86,4 @@ def test_directories_are_told_to_the_controller_only_and_by_who_is_registered(no
         assert name_of(answer.error_code) == "STALE_BROKER_EPOCH"
         request.broker_id = 9
         answer = controller.ask(ApiKey.ASSIGN_REPLICAS_TO_DIRS, 0, request)
-        assert name_of(answer.error_code) == "BROKER_ID_NOT_REGISTERED"
+        assert name_of(answer.error_code) == "STALE_BROKER_EPOCH"

@@ -192,7 +192,7 @@ class Brokers:
         Args:
             next_offset: of the first record that this writes.
         Raises:
-            ApiError: BROKER_ID_NOT_REGISTERED, STALE_BROKER_EPOCH; INVALID_REQUEST: cordoned directories not its own.
+            ApiError: STALE_BROKER_EPOCH; INVALID_REQUEST: cordoned directories not its own.
         """
         broker = self.check_epoch(request.broker_id, request.broker_epoch)
         heard = self.heard.get(broker.broker_id)
@@ -256,13 +256,11 @@ class Brokers:
         """The registration of a broker that says it is of this epoch.
 
         Raises:
-            ApiError: BROKER_ID_NOT_REGISTERED, STALE_BROKER_EPOCH.
+            ApiError: STALE_BROKER_EPOCH; it is not registered, or in another epoch (as Kafka tells either).
         """
         broker = self._state.brokers.get(broker_id)
         if broker is None:
-            raise ApiError(
-                ErrorCode.BROKER_ID_NOT_REGISTERED, f"No broker registration found for broker id {broker_id}"
-            )
+            raise ApiError(ErrorCode.STALE_BROKER_EPOCH, f"No broker registration found for broker id {broker_id}")
         if broker.broker_epoch != broker_epoch:
             raise ApiError(
                 ErrorCode.STALE_BROKER_EPOCH,
@@ -283,7 +281,7 @@ class Brokers:
         """Fence a broker without waiting for its session to run out.
 
         Raises:
-            ApiError: BROKER_ID_NOT_REGISTERED, STALE_BROKER_EPOCH: it is back already.
+            ApiError: STALE_BROKER_EPOCH: it is back already.
         """
         broker = self.check_epoch(broker_id, broker_epoch)
         return Result([] if broker.fenced else self.fence(broker), None, atomic=False)
@@ -329,7 +327,7 @@ class Brokers:
         """Give a broker a block of producer ids that nobody else gets (KIP-730).
 
         Raises:
-            ApiError: BROKER_ID_NOT_REGISTERED, STALE_BROKER_EPOCH; UNKNOWN_SERVER_ERROR when ids run out.
+            ApiError: STALE_BROKER_EPOCH; UNKNOWN_SERVER_ERROR when ids run out.
         """
         self.check_epoch(request.broker_id, request.broker_epoch)
         start = self._state.next_producer_id.value

@@ -32,7 +32,7 @@ class Directories:
         """A broker tells where its replicas lie. Each partition succeeds or fails on its own.
 
         Raises:
-            ApiError: UNSUPPORTED_VERSION below metadata.version 3.7-IV2, BROKER_ID_NOT_REGISTERED, STALE_BROKER_EPOCH.
+            ApiError: UNSUPPORTED_VERSION below metadata.version 3.7-IV2, STALE_BROKER_EPOCH.
         """
         if self._state.metadata_version < DIRECTORY_ASSIGNMENT:
             raise ApiError(ErrorCode.UNSUPPORTED_VERSION, "directories are not assigned in this metadata.version")

@@ -82,7 +82,7 @@ def test_heartbeats_of_strangers_and_of_the_past() -> None:
     harness = Harness()
     harness.brokers(1)
     for broker_id, epoch, expected in (
-        (2, 0, ErrorCode.BROKER_ID_NOT_REGISTERED),
+        (2, 0, ErrorCode.STALE_BROKER_EPOCH),
         (1, harness.state.brokers[1].broker_epoch - 1, ErrorCode.STALE_BROKER_EPOCH),
     ):
         with pytest.raises(ApiError) as caught:
@@ -124,7 +124,7 @@ def test_a_dead_broker_is_fenced_within_its_session_unless_it_is_back_already() 
     assert caught.value.code is ErrorCode.STALE_BROKER_EPOCH
     with pytest.raises(ApiError) as caught:
         harness.machine.brokers.fence_dead(9, 0)
-    assert caught.value.code is ErrorCode.BROKER_ID_NOT_REGISTERED
+    assert caught.value.code is ErrorCode.STALE_BROKER_EPOCH
 
 
 def test_a_new_reign_knows_whom_it_has_not_heard_yet() -> None:
