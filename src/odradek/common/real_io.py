@@ -151,6 +151,8 @@ class RealDisk:
         except BlockingIOError:
             os.close(fd)
             raise
+        os.ftruncate(fd, 0)
+        os.write(fd, b"%d\n" % os.getpid())
         return lambda: os.close(fd)
 
     def write_back(self) -> None:

@@ -170,8 +170,8 @@ class TimeIndex(IndexFile):
         timestamps, offsets = list(fields[0::2]), list(fields[1::2])
         if timestamps != sorted(timestamps) or offsets != sorted(offsets):
             raise CorruptIndexError(f"{self.path}: timestamps or offsets do not rise")
-        if offsets and offsets[0] < 0:
-            raise CorruptIndexError(f"{self.path}: an offset before the segment's")
+        if offsets and (offsets[0] < 0 or timestamps[0] < 0):
+            raise CorruptIndexError(f"{self.path}: an offset before the segment's, or a time before all")
         self._timestamps, self._offsets = array("q", timestamps), array("i", offsets)
 
     def maybe_append(self, timestamp_ms: int, offset: int) -> bool:

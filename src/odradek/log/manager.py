@@ -117,11 +117,20 @@ class LogManager:
                 self.disk.make_dirs(log_dir.path)
                 log_dir.release_lock = self.disk.lock(log_dir.path / LOCK)
             except BlockingIOError:
+                holder = self._lock_holder(log_dir.path / LOCK)
                 raise StorageError(
-                    log_dir.path, "another process uses this log directory; stop it, or give this node its own"
+                    log_dir.path, f"{holder} uses this log directory; stop it, or give this node its own"
                 ) from None
             except OSError as error:
                 raise StorageError(log_dir.path, f"the log directory cannot be used: {error.strerror}") from None
+
+    def _lock_holder(self, path: Path) -> str:
+        try:
+            holder = read_file(self.disk, path).decode().strip()
+        except (OSError, UnicodeDecodeError):
+            holder = ""
+        # Apache Kafka leaves its lock file empty.
+        return f"process {holder}" if holder.isdecimal() else "another process"
 
     def begin_load(self, overrides: Callable[[str], Mapping[str, str]] = lambda topic: {}) -> LogLoader:
         """Find what lies in the directories; blocks, so run it off the loop before serving.

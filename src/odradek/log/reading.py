@@ -12,13 +12,16 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from odradek.common.errors import ApiError, ErrorCode, StorageError
+from odradek.common.log_lines import get_logger
 from odradek.log.checkpoints import TopicPartition
 from odradek.log.epoch_cache import EpochCache
 from odradek.log.files import FileCache, FileSlice
 from odradek.log.index import AbortedTransaction
 from odradek.log.recovery import LoadedLog
 from odradek.log.search import FoundTimestamp, TimestampSearch, find_aborted
-from odradek.log.segment import Segment
+from odradek.log.segment import DamagedBatchError, Segment
+
+_log = get_logger("log.reading")
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +33,13 @@ class ReadResult:
 
 
 NOTHING = ReadResult([], 0)
+
+
+class _DamageError(Exception):
+    def __init__(self, segment: Segment, position: int) -> None:
+        super().__init__()
+        self.segment = segment
+        self.position = position
 
 
 class ReadableLog:
@@ -46,6 +56,7 @@ class ReadableLog:
         self.epochs: EpochCache = loaded.epochs
         self.log_start_offset = loaded.log_start_offset
         self.log_end_offset = loaded.log_end_offset
+        self._told_damage: set[tuple[int, int]] = set()
 
     def share_files(self, files: FileCache) -> None:
         """Open files of these from now on: a log that another thread opened comes to the loop."""
@@ -86,7 +97,8 @@ class ReadableLog:
         Returns:
             Slices of at most `max_bytes`; the last batch may be cut off, as Kafka's clients expect.
         Raises:
-            ApiError: OFFSET_OUT_OF_RANGE below the log start or above the log end. StorageError.
+            ApiError: OFFSET_OUT_OF_RANGE below the log start or above the log end; CORRUPT_MESSAGE where the first
+                batch is not what was written: no reader gets it. StorageError.
         """
         if not self.log_start_offset <= offset <= self.log_end_offset:
             raise ApiError(
@@ -98,6 +110,8 @@ class ReadableLog:
             return NOTHING
         try:
             return self._read(offset, max_bytes, upper, at_least_one)
+        except _DamageError as damage:
+            raise self._damaged(damage.segment, damage.position, offset) from None
         except OSError as error:
             raise StorageError(self.log_dir, f"{self.directory}: {error}") from error
 
@@ -108,19 +122,48 @@ class ReadableLog:
                 break
             found = segment.locate(offset)
             if found is None:
+                if segment.scan_end < segment.size_bytes:
+                    raise _DamageError(segment, segment.scan_end)
                 continue
             position, first = found
             if first.base_offset >= upper:
                 break
-            end_position = segment.size_bytes
-            if upper < self._end_of(segment):
+            end_position, end_offset = segment.size_bytes, self._end_of(segment)
+            if upper < end_offset:
                 beyond = segment.locate(upper)
-                end_position = beyond[0] if beyond is not None else end_position
-            piece = segment.read(
-                position, first, max_bytes=max_bytes, end_position=end_position, at_least_one=at_least_one
-            )
+                end_position = beyond[0] if beyond is not None else segment.scan_end
+            try:
+                piece = segment.read(
+                    position,
+                    first,
+                    max_bytes=max_bytes,
+                    end_position=end_position,
+                    offset=offset,
+                    end_offset=end_offset,
+                    at_least_one=at_least_one,
+                )
+            except DamagedBatchError as error:
+                raise _DamageError(segment, error.position) from None
             return NOTHING if piece is None else ReadResult([piece], piece.length)
         return NOTHING
+
+    def _damaged(self, segment: Segment, position: int, offset: int) -> ApiError:
+        """Tell of damage below the recovery point, once for each place."""
+        topic, partition_id = self.topic_partition
+        text = f"the batch of offset {offset} of {topic}-{partition_id} is damaged at byte {position} of {segment.path}"
+        if (segment.base_offset, position) not in self._told_damage:
+            self._told_damage.add((segment.base_offset, position))
+            _log.error(
+                "a damaged batch is not served",
+                topic=topic,
+                partition=partition_id,
+                offset=offset,
+                file=segment.path,
+                position=position,
+                what_to_do="stop this node and restore the file from a copy; or, with other replicas, remove the "
+                "partition's directory, so that it is fetched anew; or delete the records up to beyond it",
+            )
+        return ApiError(ErrorCode.CORRUPT_MESSAGE, text)
 
     def aborted_transactions(self, start_offset: int, end_offset: int) -> list[AbortedTransaction]:
         """The aborted transactions that have records in [start, end), by first offset."""

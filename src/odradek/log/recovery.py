@@ -189,6 +189,7 @@ def _verify(segment: Segment, index_interval_bytes: int, following: int | None) 
             return end, found
         end = found[1].last_offset + 1
     segment.rebuild_indexes(index_interval_bytes)
+    segment.all_checked()
     return end, None
 
 

@@ -26,6 +26,18 @@ RECOVERY_READ_BYTES = 1 << 20
 INDEX_INTERVAL_BYTES = 4096
 
 
+# What one read of bytes that nobody has looked at since the start is verified and answered with: half a millisecond.
+CHECKED_READ_BYTES = 1 << 20
+
+
+class DamagedBatchError(Exception):
+    """At this position, in bytes, lies no whole batch: a disk or somebody has changed what was written."""
+
+    def __init__(self, position: int) -> None:
+        super().__init__(f"no whole batch at byte {position}")
+        self.position = position
+
+
 @dataclass(frozen=True, slots=True)
 class Damage:
     """Where a segment stops making sense, and why."""
@@ -96,6 +108,10 @@ class Segment:
         self._first_timestamp_ms: int | None = None
         self._bytes_since_index = 0
         self._last_batch: tuple[int, int] | None = None
+        # Bytes from the first on were written, or verified, by this process; a stretch was verified for a reader.
+        self._checked_tail = 0
+        self._checked_from = self._checked_to = 0
+        self.scan_end = 0  # where the last `locate` that found nothing stopped; before the end only for damage
         self._indexes_loaded = True
         self.transactions_damaged = False
         self._newest_is_known = False  # though the indexes may have been let go
@@ -110,7 +126,7 @@ class Segment:
         if create:
             self.size_bytes = self._files.get(self.path, create=True).file.size()
         else:
-            self.size_bytes = self._disk.size(self.path)
+            self.size_bytes = self._checked_tail = self._disk.size(self.path)
         self._indexes_loaded = create
 
     def load_indexes(self, index_interval_bytes: int = INDEX_INTERVAL_BYTES) -> None:
@@ -321,6 +337,7 @@ class Segment:
         self.is_sealed = False
         self._files.get(self.path).file.truncate(position)
         self.size_bytes = position
+        self._checked_tail = min(self._checked_tail, position)
         self._restart_indexes(end_offset, position)
 
     # -- reading ------------------------------------------------------------------------------------------------
@@ -344,21 +361,43 @@ class Segment:
             self.load_indexes()
             start = self.offsets.position_for(offset)
         is_known = start == 0
+        self.scan_end = start
         for position, header in self.headers(start):
             if not is_known and not (header.magic == MAGIC and self.base_offset <= header.base_offset <= offset):
                 break
             is_known = True
             if header.last_offset >= offset:
                 return position, header
+            self.scan_end = position + header.size_bytes
         if is_known:
             return None
         self.rebuild_indexes(INDEX_INTERVAL_BYTES)
-        return next((found for found in self.headers(0) if found[1].last_offset >= offset), None)
+        self.scan_end = 0
+        for position, header in self.headers(0):
+            if header.last_offset >= offset:
+                return position, header
+            self.scan_end = position + header.size_bytes
+        return None
 
     def read(
-        self, position: int, first: BatchHeader, *, max_bytes: int, end_position: int, at_least_one: bool
+        self,
+        position: int,
+        first: BatchHeader,
+        *,
+        max_bytes: int,
+        end_position: int,
+        offset: int,
+        end_offset: int,
+        at_least_one: bool,
     ) -> FileSlice | None:
-        """The bytes from a batch on, up to `max_bytes` and `end_position`; ends at a known boundary where it can."""
+        """The bytes from a batch on, up to `max_bytes` and `end_position`; ends at a known boundary where it can.
+
+        Args:
+            offset: what is looked for, which lies in the first batch or before it.
+            end_offset: where the segment ends (exclusive).
+        Raises:
+            DamagedBatchError: the first batch is not what was written. A later one ends the answer before it.
+        """
         available = end_position - position
         length = min(available, max_bytes)
         if length < first.size_bytes:
@@ -370,7 +409,49 @@ class Segment:
             boundary = self.offsets.boundary_before(position + length)
             if boundary >= position + first.size_bytes:
                 length = boundary - position
+        if (
+            position < self._checked_tail
+            and not self._checked_from <= position <= position + length <= self._checked_to
+        ):
+            length = self._check(position, first, length, offset, end_offset)
         return FileSlice(self._files.get(self.path), position, length)
+
+    def _check(self, position: int, first: BatchHeader, length: int, offset: int, end_offset: int) -> int:
+        """Verify the whole batches of a slice, before a reader gets bytes that were here when this process began.
+
+        No checksum covers a batch's offset: one that leaves a gap, and whose successor goes back, bears a wrong one.
+
+        Returns:
+            How many bytes may be given, at least the first batch's.
+        """
+        length = min(length, max(first.size_bytes, CHECKED_READ_BYTES))
+        data = memoryview(self._files.get(self.path).file.read_at(position, length))
+        checked, expected_offset, before_gap = 0, min(first.base_offset, offset), 0
+        while checked + HEADER_BYTES <= len(data):
+            header = BatchHeader.read(data, checked)
+            end = checked + header.size_bytes
+            fits = header.size_bytes >= HEADER_BYTES and position + end <= self.size_bytes and header.magic == MAGIC
+            if fits and end > len(data):
+                break  # cut off by the reader's limit
+            in_order = expected_offset <= header.base_offset <= header.last_offset < end_offset
+            if not (fits and in_order and crc_is_valid(data[checked:end], header)):
+                went_back = fits and header.base_offset < expected_offset
+                length = checked = before_gap if went_back else checked
+                break
+            before_gap = checked if header.base_offset > expected_offset else end
+            checked, expected_offset = end, header.last_offset + 1
+        if checked == 0:
+            raise DamagedBatchError(position)
+        if not self._checked_from <= position <= self._checked_to:
+            self._checked_from = position
+        self._checked_to = position + checked
+        if self._checked_from <= self._checked_tail <= self._checked_to:
+            self._checked_tail = self._checked_from
+        return length
+
+    def all_checked(self) -> None:
+        """Recovery has verified every batch."""
+        self._checked_tail = 0
 
     def batch_bytes(self, position: int, header: BatchHeader) -> bytes:
         return self._files.get(self.path).file.read_at(position, header.size_bytes)
