@@ -8,7 +8,8 @@ partitions of equal-sized topics meet in one member. Source: KIP-848, KIP-881.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import heapq
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from uuid import UUID
 
@@ -111,24 +112,44 @@ class _Uniform:
                 self._taken.discard(partition)
 
     def _fill(self) -> None:
-        """Give each partition that nobody has to a member with the fewest, one in its rack before others."""
+        """Give each partition that nobody has to a member with the fewest: first, up to an even share, in its rack."""
         subscribers: dict[UUID, list[str]] = {}
         for member_id, member in self._members.items():
             for topic_id in sorted(member.topic_ids, key=lambda each: each.int):
                 subscribers.setdefault(topic_id, []).append(member_id)
         # Topics that few may read come first: their partitions have the least choice.
-        for topic_id in sorted(subscribers, key=lambda each: (len(subscribers[each]), each.int)):
-            for partition_id in range(self._topics[topic_id].partition_count):
-                partition = (topic_id, partition_id)
-                if partition not in self._taken:
-                    self._taken.add(partition)
-                    self._given[self._least(subscribers[topic_id], partition)][partition] = None
+        ranked = sorted(subscribers, key=lambda each: (len(subscribers[each]), each.int))
+        if self._homogeneous:
+            total = sum(self._topics[topic_id].partition_count for topic_id in ranked)
+            self._fill_racks(ranked, total // len(self._members))
+        everyone = _Lightest(self._members, self._given) if self._homogeneous else None
+        for topic_id in ranked:
+            lightest = everyone or _Lightest(subscribers[topic_id], self._given)
+            for partition in self._free(topic_id):
+                self._give(lightest.first(), partition)
 
-    def _least(self, candidates: Sequence[str], partition: Partition) -> str:
-        fewest = min(len(self._given[each]) for each in candidates)
-        lightest = [each for each in candidates if len(self._given[each]) == fewest]
-        near = (each for each in lightest if self._in_rack(partition, self._members[each].rack_id))
-        return next(near, lightest[0])
+    def _fill_racks(self, topic_ids: Iterable[UUID], share: int) -> None:
+        by_rack: dict[str, list[str]] = {}
+        for member_id, member in self._members.items():
+            if member.rack_id is not None:
+                by_rack.setdefault(member.rack_id, []).append(member_id)
+        near = {rack: _Lightest(member_ids, self._given) for rack, member_ids in by_rack.items()}
+        for topic_id in topic_ids:
+            racks = self._topics[topic_id].racks
+            for partition in self._free(topic_id):
+                at = racks[partition[1]] if partition[1] < len(racks) else frozenset[str]()
+                candidates = [near[rack].first() for rack in sorted(at) if rack in near]
+                best = min(candidates, key=lambda each: (len(self._given[each]), each), default=None)
+                if best is not None and len(self._given[best]) < share:
+                    self._give(best, partition)
+
+    def _free(self, topic_id: UUID) -> list[Partition]:
+        every = ((topic_id, partition_id) for partition_id in range(self._topics[topic_id].partition_count))
+        return [partition for partition in every if partition not in self._taken]
+
+    def _give(self, member_id: str, partition: Partition) -> None:
+        self._taken.add(partition)
+        self._given[member_id][partition] = None
 
     def _even_out(self) -> None:
         """Move partitions from members with many to subscribers with at least two fewer, until none can move."""
@@ -151,6 +172,24 @@ class _Uniform:
     def _in_rack(self, partition: Partition, rack_id: str | None) -> bool:
         racks = self._topics[partition[0]].racks
         return rack_id is not None and partition[1] < len(racks) and rack_id in racks[partition[1]]
+
+
+class _Lightest:
+    """Finds the member with the fewest partitions, as they are given away, without looking at all members."""
+
+    def __init__(self, member_ids: Iterable[str], given: Mapping[str, Mapping[Partition, None]]) -> None:
+        self._given = given
+        self._heap = [(len(given[member_id]), member_id) for member_id in member_ids]
+        heapq.heapify(self._heap)
+
+    def first(self) -> str:
+        """The lightest member, the first by name among equals. There is at least one."""
+        while True:
+            count, member_id = self._heap[0]
+            present = len(self._given[member_id])
+            if present == count:
+                return member_id
+            heapq.heapreplace(self._heap, (present, member_id))
 
 
 ASSIGNORS: Mapping[str, Assignor] = {"uniform": uniform_assignment, "range": range_assignment}
