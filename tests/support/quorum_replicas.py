@@ -272,6 +272,7 @@ class Quorum:
         for replica in self.replicas.values():
             if replica.running:
                 await replica.stop()
+        await asyncio.sleep(0.01)  # transports end one turn of the loop after they were closed
 
     async def observer(self, number: int = 101, **options: Any) -> Replica:
         """Start an observer, which finds the leader through bootstrap servers."""

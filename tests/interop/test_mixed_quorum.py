@@ -1,0 +1,130 @@
+"""Quorums of Odradek's controllers and Apache Kafka's together, and Kafka's tool for quorums on ours."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+from tests.support.apache_kafka import ApacheKafka, require_kafka, run_tool
+from tests.support.node import free_port
+from tests.support.quorum_processes import CLUSTER_ID, QuorumProcess, described, leader_of, write
+
+TOOL = "org.apache.kafka.tools.MetadataQuorumCommand"
+
+
+class KafkaVoter(QuorumProcess):
+    """A controller of Apache Kafka that is spoken to as one of ours."""
+
+    def __init__(self, root: Path, node_id: int, voters: str, port: int) -> None:
+        super().__init__(root, node_id, "controller", {"controller.quorum.voters": voters}, port)
+        self.kafka = ApacheKafka(
+            root / "kafka",
+            {
+                "process.roles": "controller",
+                "node.id": node_id,
+                "controller.quorum.voters": voters,
+                "listeners": f"CONTROLLER://127.0.0.1:{port}",
+                "advertised.listeners": f"CONTROLLER://127.0.0.1:{port}",
+            },
+            heap="256m",
+            port=port,
+        )
+
+    def format(self, *options: str) -> KafkaVoter:
+        kafka = self.kafka
+        kafka.directory.mkdir(parents=True)
+        kafka.properties.write_text("".join(f"{key}={value}\n" for key, value in kafka.settings.items()))
+        run_tool("kafka.tools.StorageTool", ["format", "-t", CLUSTER_ID, "-c", kafka.properties, *options])
+        return self
+
+    def launch(self) -> None:
+        self.kafka.launch()
+        self.process = self.kafka.process
+
+    def kill(self) -> int:
+        self.process = None
+        return self.kafka.kill()
+
+    def log_text(self) -> str:
+        return self.kafka.log_text()
+
+
+async def all_caught_up(nodes: list[QuorumProcess]) -> QuorumProcess:
+    """Return the leader once every voter has all that it has."""
+    for _ in range(300):
+        found = await described(nodes)
+        if found is not None and {voter.log_end_offset for voter in found[1].current_voters} == {
+            found[1].high_watermark
+        }:
+            return found[0]
+        await asyncio.sleep(0.1)
+    raise AssertionError(f"{found}\n" + "\n".join(node.log_text()[-1500:] for node in nodes))
+
+
+async def test_a_voter_of_apache_kafka_follows_leads_and_dies_in_one_quorum_with_ours(tmp_path: Path) -> None:
+    require_kafka()
+    ports = [free_port() for _ in range(3)]
+    voters = ",".join(f"{number}@127.0.0.1:{port}" for number, port in enumerate(ports, start=1))
+    kafka = KafkaVoter(tmp_path, 1, voters, ports[0]).format()
+    ours = [
+        QuorumProcess(tmp_path, number, "controller", {"controller.quorum.voters": voters}, ports[number - 1]).format()
+        for number in (2, 3)
+    ]
+    nodes: list[QuorumProcess] = [*ours, kafka]
+    try:
+        for node in ours:
+            node.start()
+        leader = await leader_of(ours)
+        await write(ours, 50_000)
+        kafka.launch()  # a follower of ours
+        assert await all_caught_up(nodes) is leader
+        leader.kill()  # the other one of ours, or Kafka's, leads with the vote of the other
+        second = await write(nodes, 50_001)
+        leader.start()
+        assert await all_caught_up(nodes) is second
+        if second is kafka:
+            kafka.kill()
+            await write(ours, 50_002)
+            kafka.launch()
+            await all_caught_up(nodes)
+        assert not any("Traceback" in node.log_text() for node in ours)
+        assert "FATAL" not in kafka.log_text() and "ERROR" not in kafka.log_text()
+    finally:
+        for node in nodes:
+            if node.process is not None:
+                node.kill()
+
+
+async def test_kafkas_tool_describes_and_changes_our_quorum(tmp_path: Path) -> None:
+    require_kafka()
+    first_port = free_port()
+    bootstrap = {"controller.quorum.bootstrap.servers": f"127.0.0.1:{first_port}"}
+    first = QuorumProcess(tmp_path, 1, "controller", bootstrap, first_port).format("--standalone")
+    second = QuorumProcess(tmp_path, 2, "controller", bootstrap).format("--no-initial-controllers")
+    where = ["--bootstrap-controller", f"127.0.0.1:{first_port}"]
+    try:
+        first.start()
+        second.start()
+        await write([first], 50_000)
+        done = run_tool(TOOL, [*where, "--command-config", second.config, "add-controller"])
+        assert "Added controller 2" in done.stdout
+        status = run_tool(TOOL, [*where, "describe", "--status"]).stdout
+        assert '"id": 1' in status and '"id": 2' in status and status.split()[2:4] == ["LeaderId:", "1"]
+        replication = run_tool(TOOL, [*where, "describe", "--replication"]).stdout
+        assert "Leader" in replication and "Follower" in replication
+        directory = next(
+            line.partition("=")[2]
+            for line in (second.data_dir / "meta.properties").read_text().splitlines()
+            if line.startswith("directory.id=")
+        )
+        removed = run_tool(
+            TOOL, [*where, "remove-controller", "--controller-id", 2, "--controller-directory-id", directory]
+        )
+        assert "Removed KRaft controller 2" in removed.stdout or "Removed controller 2" in removed.stdout
+        found = await described([first])
+        assert found is not None and [voter.replica_id for voter in found[1].current_voters] == [1]
+        assert 2 in [replica.replica_id for replica in found[1].observers]
+    finally:
+        for node in (first, second):
+            if node.process is not None:
+                node.stop()
