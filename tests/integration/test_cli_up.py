@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from odradek.cli.app import run
-from odradek.testing.supervisor import STATE_FILE, RefusedActionError, ask
+from odradek.testing.door import STATE_FILE, RefusedActionError, ask
 from tests.support.cli import Ran
 from tests.support.clients import produce_all, read_all
 from tests.support.cluster import until

@@ -105,7 +105,7 @@ def restart(node: NodeArgument, data: DataOption = DEFAULT_DATA) -> None:
 @app.command("status")
 def status(data: DataOption = DEFAULT_DATA, as_json: JsonOption = False) -> None:
     """Show the nodes."""
-    from odradek.testing.supervisor import ask
+    from odradek.testing.door import ask
 
     nodes = ask(data, "status")["nodes"]
     if as_json:
@@ -124,7 +124,7 @@ def _row(node: dict[str, Any]) -> list[object]:
 
 
 def _act(action: str, node: int, data: Path) -> None:
-    from odradek.testing.supervisor import ask
+    from odradek.testing.door import ask
 
     typer.echo(ask(data, action, node)["done"])
 

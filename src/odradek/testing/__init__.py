@@ -1,6 +1,23 @@
-"""Brokers and clusters for users' own tests."""
+"""Brokers and clusters for users' own tests.
 
-from odradek.testing.cluster import AsyncCluster, Cluster
-from odradek.testing.embedded import EmbeddedBroker
+Imported when they are first asked for: pytest loads the plugin in every session of its users.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from odradek.testing.cluster import AsyncCluster, Cluster
+    from odradek.testing.embedded import EmbeddedBroker
 
 __all__ = ["AsyncCluster", "Cluster", "EmbeddedBroker"]
+
+_HOMES = {"AsyncCluster": "cluster", "Cluster": "cluster", "EmbeddedBroker": "embedded"}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)

@@ -21,8 +21,8 @@ from odradek.common.properties import format_properties
 from odradek.raft.quorum_state import uuid_text
 from odradek.server.format import FormatOptions, format_storage, random_id, read_meta_properties
 from odradek.server.options import honoured_settings
+from odradek.testing.door import HOST
 
-HOST = "127.0.0.1"
 PROPERTIES_FILE = "server.properties"
 FIRST_CONTROLLER_ID = 1001
 MAX_COPIES = 3

@@ -17,7 +17,8 @@ from typing import Self
 
 from odradek.common.errors import OdradekError
 from odradek.common.real_io import RealDisk
-from odradek.testing.layout import HOST, NodePlan, bootstrap_servers, format_cluster, plan_cluster
+from odradek.testing.door import HOST
+from odradek.testing.layout import NodePlan, bootstrap_servers, format_cluster, plan_cluster
 
 START_TIMEOUT_S = 60.0
 STOP_TIMEOUT_S = 30.0

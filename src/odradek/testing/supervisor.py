@@ -1,8 +1,4 @@
-"""A cluster of processes that is looked after, and a door through which another process may ask for failures.
-
-`up.json` in the cluster's directory says where the door is, and holds the word that opens it; only its owner reads it.
-One request and one answer, a line of JSON each, for every connection.
-"""
+"""A cluster of processes that is looked after, and a door through which another process may ask for failures."""
 
 from __future__ import annotations
 
@@ -17,22 +13,11 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from odradek.common.errors import OdradekError
-from odradek.testing.layout import HOST
+from odradek.testing.door import HOST, STATE_FILE, RefusedActionError
 from odradek.testing.processes import NodeFailedError, NodeProcess, ProcessCluster
 
-STATE_FILE = "up.json"
-ANSWER_TIMEOUT_S = 120.0
 MAX_REQUEST_BYTES = 4096
 EVENTS_KEPT = 8
-
-
-class NoClusterError(OdradekError):
-    """Nobody looks after a cluster in this directory."""
-
-
-class RefusedActionError(OdradekError):
-    """The cluster runs, and the action makes no sense as it is."""
 
 
 class Supervisor:
@@ -157,27 +142,6 @@ class Supervisor:
     def _tell(self, event: str) -> None:
         self.events.append(f"{time.strftime('%H:%M:%S')} {event}")
         self._told(event)
-
-
-def ask(directory: Path, action: str, node_id: int = -1) -> dict[str, Any]:
-    """Ask whoever looks after the cluster in this directory.
-
-    Raises:
-        NoClusterError: nobody does.
-        RefusedActionError: what was asked was not done; the text says why.
-    """
-    try:
-        state = json.loads((directory / STATE_FILE).read_text())
-        with socket.create_connection((HOST, int(state["port"])), timeout=5.0) as door:
-            door.settimeout(ANSWER_TIMEOUT_S)
-            request = {"token": state["token"], "action": action, "node": node_id}
-            door.sendall(json.dumps(request).encode() + b"\n")
-            answer: dict[str, Any] = json.loads(door.makefile("rb").readline())
-    except (OSError, ValueError, KeyError):
-        raise NoClusterError(f"no cluster runs in {directory}; start one with `odradek up`") from None
-    if "error" in answer:
-        raise RefusedActionError(str(answer["error"]))
-    return answer
 
 
 def _state(node: NodeProcess) -> str:

@@ -1,0 +1,48 @@
+"""The door of a running `odradek up`, from the outside.
+
+`up.json` in the cluster's directory says where the door is, and holds the word that opens it; only its owner reads it.
+One request and one answer, a line of JSON each, for every connection.
+"""
+
+from __future__ import annotations
+
+import json
+import socket
+from pathlib import Path
+from typing import Any
+
+from odradek.common.errors import OdradekError
+
+HOST = "127.0.0.1"
+STATE_FILE = "up.json"
+# A restart is answered when the node serves again.
+ANSWER_TIMEOUT_S = 120.0
+
+
+class NoClusterError(OdradekError):
+    """Nobody looks after a cluster in this directory."""
+
+
+class RefusedActionError(OdradekError):
+    """The cluster runs, and the action makes no sense as it is."""
+
+
+def ask(directory: Path, action: str, node_id: int = -1) -> dict[str, Any]:
+    """Ask whoever looks after the cluster in this directory.
+
+    Raises:
+        NoClusterError: nobody does.
+        RefusedActionError: what was asked was not done; the text says why.
+    """
+    try:
+        state = json.loads((directory / STATE_FILE).read_text())
+        with socket.create_connection((HOST, int(state["port"])), timeout=5.0) as door:
+            door.settimeout(ANSWER_TIMEOUT_S)
+            request = {"token": state["token"], "action": action, "node": node_id}
+            door.sendall(json.dumps(request).encode() + b"\n")
+            answer: dict[str, Any] = json.loads(door.makefile("rb").readline())
+    except (OSError, ValueError, KeyError):
+        raise NoClusterError(f"no cluster runs in {directory}; start one with `odradek up`") from None
+    if "error" in answer:
+        raise RefusedActionError(str(answer["error"]))
+    return answer
