@@ -7,7 +7,7 @@ JAVA   := . tools/java.sh
 ARGS   ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-slow check format docs generate golden bench interop sim sim-nightly sim-bugs sim-coverage fuzz lock clean
+.PHONY: help setup demo test test-slow check format docs generate golden bench bench-log interop sim sim-nightly sim-bugs sim-coverage fuzz lock clean
 
 help: ## Print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -50,6 +50,9 @@ golden: $(STAMP) ## Write the golden bytes of the protocol tests anew with Kafka
 
 bench: $(STAMP) ## Compare with Apache Kafka on this machine (needs Maven; ARGS=--quick for a first look)
 	@$(JAVA) && $(PYTHON) -m bench $(ARGS)
+
+bench-log: $(STAMP) ## The log beside Apache Kafka's on the same files: compaction so far (needs Maven; ARGS="--records 1000000")
+	@$(JAVA) && $(PYTHON) -m bench.log_bench compaction $(ARGS)
 
 interop: $(STAMP) ## The suites of librdkafka and kafka-python, and foreign clients, in full
 	@$(JAVA) && $(PYTHON) -m pytest -m interop tests/interop $(ARGS)
