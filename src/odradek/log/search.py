@@ -50,6 +50,8 @@ class TimestampSearch:
         """What to do next off the loop; None when the search has ended."""
         if self.found is not None:
             return None
+        if any(segment.replaced_by is not None for segment in self._segments):
+            self._follow_swaps()
         while self._next < len(self._segments):
             segment = self._segments[self._next]
             if segment.is_dropped:
@@ -72,6 +74,16 @@ class TimestampSearch:
         newest = max((each.max_timestamp_ms for each in self._segments if not each.is_dropped), default=-1)
         self._timestamp_ms, self._next = newest, 0
         return self.next_step() if newest >= 0 else None
+
+    def _follow_swaps(self) -> None:
+        """Compaction put new segments in the place of some: begin again over those."""
+        segments: list[Segment] = []
+        for segment in self._segments:
+            while segment.replaced_by is not None:
+                segment = segment.replaced_by
+            if not segments or segments[-1] is not segment:
+                segments.append(segment)
+        self._segments, self._next = segments, 0
 
     def _step_in(self, segment: Segment) -> Callable[[], FoundTimestamp | None] | None:
         timestamp_ms, start = self._timestamp_ms or 0, self._log_start_offset

@@ -115,6 +115,7 @@ class Segment:
         self._indexes_loaded = True
         self.transactions_damaged = False
         self._newest_is_known = False  # though the indexes may have been let go
+        self.replaced_by: Segment | None = None  # compaction put that one into its place
         self.is_dropped = False  # retention let it go: its name may soon be another file's
         self.has_unsynced_cut = False  # bytes of a write that did not fit: on disk until the next sync
         self.is_sealed = False  # no more batches come: the indexes may be let go, and read again

@@ -273,3 +273,28 @@ async def test_two_threads_may_note_cleaned_offsets_at_once(shop: Shop) -> None:
         works = [shop.manager.cleaned_work(log.log_dir) for _ in range(3)]
         await asyncio.gather(*(shop.disk.off_loop(work) for work in works))
         assert read_offsets(shop.disk, shop.directory / CLEANED) == {("t", 0): offset}
+
+
+@pytest.mark.parametrize("steps_before", [0, 1, 2, 3])
+async def test_a_search_by_time_goes_on_over_a_swap(shop: Shop, steps_before: int) -> None:
+    log = shop.create()
+    for _ in range(4):
+        shop.clock.ms += 1000
+        shop.fill(log, rounds=3)
+    wanted = shop.clock.ms - 1500
+    shop.manager.files.forget_below(log.directory)
+    shop.manager.close()
+    shop.load()
+    log = shop.create()
+    search = log.search_timestamp(wanted)
+    for _ in range(steps_before):
+        work = search.next_step()
+        assert work is not None
+        search.take(work())
+    assert await shop.cleaner.clean_dirtiest()
+    shop.manager.take_removals()()
+    while (work := search.next_step()) is not None:
+        search.take(work())
+    assert search.found is not None
+    if steps_before < 3:
+        assert (search.found.timestamp_ms, search.found.offset) == (shop.clock.ms, 55)

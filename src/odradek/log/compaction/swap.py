@@ -43,6 +43,8 @@ def swap_in(files: FileCache, directory: Path, old: Sequence[Segment]) -> tuple[
     fresh = Segment(files, directory, base, created_ms=old[-1].created_ms)
     fresh.open()
     fresh.is_sealed = True
+    for segment in old:
+        segment.replaced_by = fresh
     return fresh, removed
 
 
