@@ -3,7 +3,7 @@
 Time-outs are not random here: an election is due `election timeout` after the last sign of life, a fetch time-out is
 twice as long. `voters N`, `tick NODE… ms=…`, `deliver [FROM>TO]`, `stabilize`, `drop [FROM>TO]`,
 `ask FROM>TO epoch=… log=…`, `cut NODE…`, `heal`, `append NODE count=… [epoch=…]`, `fetch NODE`, `synced NODE`,
-`restart NODE`, `resign NODE`, `status`.
+`restart NODE`, `resign NODE`, `change NODE… voters=…`, `refused FROM>TO`, `status`.
 """
 
 from __future__ import annotations
@@ -147,6 +147,26 @@ class RaftWords:
             self.ends[number] = max(self.ends[number], self.ends[node.leader_id])
         end = self.ends[number]
         yield f"{number} log={end.last_epoch}:{end.end_offset}, leader's high watermark {leader.high_watermark}"
+
+    def do_change(self, command: Command) -> Iterator[str]:
+        """A node's log names other voters from here on, committed or not."""
+        numbers = [int(text) for text in command.options["voters"].split(",")]
+        voters = VoterSet(Voter(ReplicaKey(number, UUID(int=number)), {}) for number in numbers)
+        for number in map(int, command.arguments):
+            before = self._state(number)
+            self.nodes[number].voters_changed(voters, self.now_ms)
+            if self._state(number) != before:
+                yield self._state(number)
+
+    def do_refused(self, command: Command) -> Iterator[str]:
+        """A node finds that nobody listens any more where another was: its leader, or a voter that it asked."""
+        asking, _, asked = command.arguments[0].partition(">")
+        node = self.nodes[int(asking)]
+        if node.leader_id == int(asked):
+            node.leader_gone(self.now_ms)
+        else:
+            node.voter_refused(int(asked), self.now_ms)
+        yield f"{asking} is due in {node.wait_ms(self.now_ms)} ms"
 
     def do_resign(self, command: Command) -> Iterator[str]:
         number = int(command.arguments[0])
