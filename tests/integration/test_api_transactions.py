@@ -359,6 +359,18 @@ class TestOffsets:
                 time.sleep(0.01)
             assert self.fetched(calls, group, topic) == ("NONE", expected)
 
+    def test_a_producer_is_the_first_to_name_a_group(
+        self, own_node: Node, producers: list[TransactionalProducer]
+    ) -> None:
+        """It looks for the group's coordinator only after the group was added: the topic must come to be before."""
+        with Calls(own_node.port) as calls:
+            topic = calls.create_topic()
+        each = producer(own_node, producers, 0)
+        each.init()
+        assert each.add_offsets("first") == "NONE"
+        assert each.commit_offset("first", topic, 5) == "NONE"
+        assert each.commit() == "NONE"
+
     def test_offsets_that_come_late_hold_nothing_back(
         self, node: Node, calls: Calls, topic: str, producers: list[TransactionalProducer]
     ) -> None:

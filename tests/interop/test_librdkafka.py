@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from odradek.testing.processes import ProcessCluster
 from tests.interop import known_failures
 from tests.interop.brokers import LIBRDKAFKA_SETTINGS, start_broker
 from tests.interop.librdkafka_suite import Outcome, run_test, runner
@@ -177,3 +178,17 @@ def test_of_librdkafka(
     if outcome.status == "SKIPPED":
         pytest.skip(f"librdkafka skips it: {outcome.reason}")
     known_failures.judge(suite.name, number, None if outcome.status == "PASSED" else outcome.reason)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(400)
+def test_transactions_over_three_brokers(tmp_path: Path) -> None:
+    """0103 asks for topics of three replicas."""
+    try:
+        runner()
+    except MissingError as error:
+        pytest.skip(f"librdkafka's tests cannot be built: {error}")
+    settings = {"transaction.state.log.num.partitions": 3, "offsets.topic.num.partitions": 3, "num.partitions": 4}
+    with ProcessCluster(tmp_path / "cluster", brokers=3, settings=settings) as cluster:
+        outcome = run_test("0103", cluster.bootstrap_servers, tmp_path / "0103", quick=False, timeout_s=300)
+    assert outcome.status == "PASSED", outcome.reason

@@ -27,7 +27,12 @@ async def handle(context: RequestContext, asked: AddOffsetsToTxnRequest) -> AddO
             raise ApiError(ErrorCode.INVALID_REQUEST, "the transactional id must not be empty")
         if not asked.group_id:
             raise ApiError(ErrorCode.INVALID_GROUP_ID, "the group id must not be empty")
-        partition_id = context.broker.coordinator.partition_for(asked.group_id)
+        groups = context.broker.coordinator
+        partition_id = groups.partition_for(asked.group_id)
+        if partition_id is None:
+            # Clients look for the group's coordinator, which makes the topic, only after this is answered.
+            await groups.find_coordinator(asked.group_id, context.listener_name)
+            partition_id = groups.partition_for(asked.group_id)
         if partition_id is None:
             raise ApiError(ErrorCode.COORDINATOR_NOT_AVAILABLE, f"{OFFSETS_TOPIC} does not exist yet")
         request = Request(
