@@ -148,7 +148,7 @@ class QuorumWorld(World):
             [], metadata_version=30, leader_epoch=0, now_ms=1, kraft_version=1, voters=record_of(self.voters)
         )
         for number in range(1, 6 if self.dynamic else 5):
-            machine = self.machines[f"node-{number}"] = QuorumMachine(self, f"node-{number}", number)
+            machine = self.machines[f"node-{number}"] = QuorumMachine(self, f"node-{number}", number, {})
             if self.dynamic and number <= 3:
                 machine.disk.make_dirs(machine.directory)
                 machine.disk.sync_dir(machine.directory.parent)
