@@ -17,7 +17,15 @@ from typing import Any, BinaryIO
 from odradek.cli.log_records import Decoder, decode_record
 from odradek.common.errors import ApiError
 from odradek.log.producer_state import CorruptSnapshotError, ProducerState
-from odradek.record.batch import COMPRESSION_NAMES, HEADER_BYTES, LOG_APPEND_TIME, MAGIC, BatchHeader, crc_is_valid
+from odradek.record.batch import (
+    COMPRESSION_NAMES,
+    HEADER_BYTES,
+    LOG_APPEND_TIME,
+    MAGIC,
+    BatchHeader,
+    advance_sequence,
+    crc_is_valid,
+)
 from odradek.record.reader import read_records
 
 _OFFSET_ENTRY = struct.Struct(">ii")
@@ -202,7 +210,9 @@ def _records(batch: bytes, header: BatchHeader, position: int, decoder: Decoder)
     except ApiError as error:
         yield Damage(position, f"the batch at offset {header.base_offset}: {error.message or error.code.name}")
         return
-    for index, record in enumerate(records):
+    for record in records:
+        # Compaction leaves gaps, and what is left keeps its sequence.
+        delta = record.offset - header.base_offset
         entry: dict[str, Any] = {
             "kind": "record",
             "offset": record.offset,
@@ -210,7 +220,7 @@ def _records(batch: bytes, header: BatchHeader, position: int, decoder: Decoder)
             "timestamp_ms": record.timestamp_ms,
             "key_size": -1 if record.key is None else len(record.key),
             "value_size": -1 if record.value is None else len(record.value),
-            "sequence": -1 if header.base_sequence < 0 else header.base_sequence + index,
+            "sequence": -1 if header.base_sequence < 0 else advance_sequence(header.base_sequence, delta),
             "headers": [name for name, _ in record.headers],
         }
         decoded = decode_record(record, decoder, is_control=header.is_control)

@@ -39,7 +39,7 @@ class CleaningJobs:
             # Settings may change between two looks.
             await asyncio.sleep(max(1, self._cleaner.config.backoff_ms) / 1000)
             async with asyncio.TaskGroup() as group:
-                for _ in range(max(1, self._cleaner.config.threads)):
+                for _ in range(self._cleaner.config.threads):
                     group.create_task(self._clean_while_dirty())
 
     async def _clean_while_dirty(self) -> None:

@@ -80,6 +80,13 @@ def test_batches_and_records(codec: str, tmp_path: Path) -> None:
     assert [entry["kind"] for entry in entries(path, max_bytes=1)] == ["batch"]
 
 
+def test_records_that_compaction_left_keep_their_sequence(tmp_path: Path) -> None:
+    records = [Record(b"k", b"v", (), NOW_MS, offset) for offset in (12, 14)]
+    data = build_batch(records, base_offset=10, producer_id=7, producer_epoch=0, base_sequence=5)
+    shown = [each for each in entries(write(tmp_path / "t-0", data), records=True) if each["kind"] == "record"]
+    assert [(each["offset"], each["sequence"]) for each in shown] == [(12, 7), (14, 9)]
+
+
 def test_space_that_was_only_reserved_is_no_damage(tmp_path: Path) -> None:
     path = write(tmp_path / "t-0", batch(b"a") + bytes(5000))
     assert len(entries(path)) == 1
