@@ -57,7 +57,9 @@ def start(partitions: int, size_bytes: int, rounds: int) -> None:
         print(f"{partitions} partitions of {max(size_bytes, VALUE_BYTES) / 1e9:.2f} GB")
         for number in range(rounds):
             node.kill()
-            print(f"  after kill -9 ({number + 1}): {seconds_to_serve(node, 'bench', partitions - 1):.2f} s", flush=True)
+            print(
+                f"  after kill -9 ({number + 1}): {seconds_to_serve(node, 'bench', partitions - 1):.2f} s", flush=True
+            )
         began = time.perf_counter()
         node.stop()
         print(f"  a clean stop: {time.perf_counter() - began:.2f} s")

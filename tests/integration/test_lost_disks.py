@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import threading
 import time
 from pathlib import Path
@@ -12,7 +13,7 @@ from odradek.protocol.messages.describe_log_dirs_request import DescribeLogDirsR
 from odradek.record.batch import crc_is_valid
 from odradek.record.reader import read_batches
 from tests.support.api_calls import Calls, batch, bytes_of, name_of, values_in
-from tests.support.file_system import LoopDisk
+from tests.support.file_system import LoopDisk, run, small_tmpfs
 from tests.support.node import Node
 
 MIB = 1 << 20
@@ -151,3 +152,49 @@ def test_one_of_two_directories_fails_and_the_other_is_served(tmp_path: Path) ->
             for load in loads:
                 load.join(20)
         assert "Traceback" not in node.log_text()
+
+
+def test_a_directory_that_vanishes_goes_offline_and_the_other_is_served(tmp_path: Path) -> None:
+    good, gone = tmp_path / "good", tmp_path / "gone"
+    settings = {"log.dirs": f"{good},{gone}", "replica.high.watermark.checkpoint.interval.ms": 100}
+    with Node(tmp_path / "node", settings) as node, Calls(node.port) as calls:
+        topic = calls.create_topic(4)
+        on_gone = {int(path.name.rpartition("-")[2]) for path in gone.glob(f"{topic}-*")}
+        shutil.rmtree(gone)
+        deadline = time.monotonic() + 20
+        while "log directory offline" not in node.log_text() and time.monotonic() < deadline:
+            time.sleep(0.05)
+        for partition in range(4):
+            code = calls.produce(topic, batch(b"x"), partition=partition).error_code
+            assert bool(code) == (partition in on_gone), name_of(code)
+        node.kill()
+    assert "Traceback" not in node.log_text()
+
+
+def test_a_file_system_that_is_read_only_is_one_line_at_the_start(tmp_path: Path) -> None:
+    with small_tmpfs(tmp_path / "disk", 16 * MIB) as mounted:
+        node = Node(tmp_path / "node", {"log.dirs": mounted / "data"}).start()
+        node.stop()
+        run("mount", "-o", "remount,ro", mounted)
+        node.launch()
+        assert _ended_by_itself(node) != 0
+        assert "Read-only file system" in node.log_text()
+        assert "Traceback" not in node.log_text()
+
+
+def test_a_link_out_of_the_log_directory_is_left_alone(tmp_path: Path) -> None:
+    with Node(tmp_path / "node") as node:
+        with Calls(node.port) as calls:
+            topic = calls.create_topic(2)
+            calls.produce(topic, batch(b"before"), partition=1)
+        node.stop()
+        elsewhere = tmp_path / "elsewhere"
+        (node.data_dir / f"{topic}-0").rename(elsewhere)
+        (node.data_dir / f"{topic}-0").symlink_to(elsewhere)
+        before = {path.name: path.read_bytes() for path in elsewhere.iterdir()}
+        node.start()
+        with Calls(node.port) as calls:
+            assert calls.produce(topic, batch(b"x"), partition=0).error_code == ErrorCode.KAFKA_STORAGE_ERROR
+            assert calls.produce(topic, batch(b"x"), partition=1).error_code == 0
+        assert {path.name: path.read_bytes() for path in elsewhere.iterdir()} == before
+        assert "a link out of the log directory" in node.log_text()

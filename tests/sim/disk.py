@@ -219,6 +219,9 @@ class SimDisk:
     def is_dir(self, path: Path) -> bool:
         return path in self._dirs
 
+    def is_link(self, path: Path) -> bool:
+        return False
+
     def size(self, path: Path) -> int:
         return len(self._inode(path).seen)
 

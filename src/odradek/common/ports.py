@@ -113,6 +113,10 @@ class Disk(Protocol):
 
     def is_dir(self, path: Path) -> bool: ...
 
+    def is_link(self, path: Path) -> bool:
+        """Whether a name leads elsewhere."""
+        ...
+
     def size(self, path: Path) -> int:
         """Length of a file in bytes; raises FileNotFoundError."""
         ...

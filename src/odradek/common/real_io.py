@@ -110,6 +110,9 @@ class RealDisk:
     def is_dir(self, path: Path) -> bool:
         return path.is_dir()
 
+    def is_link(self, path: Path) -> bool:
+        return path.is_symlink()
+
     def size(self, path: Path) -> int:
         return path.stat().st_size
 

@@ -130,6 +130,9 @@ class LogLoader:
             is_deleted = DELETED_DIR.match(name) is not None
             if not (match or is_deleted) or not self._disk.is_dir(directory):
                 continue
+            if self._disk.is_link(directory):
+                notes.append(f"{directory}: a link out of the log directory; what it leads to is left alone")
+                continue
             if is_deleted:
                 self.doomed.append(directory)
                 continue

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from uuid import UUID
 
-from odradek.common.errors import StorageError
+from odradek.common.errors import ApiError, ErrorCode, StorageError
 from odradek.common.ports import Clock, Disk, is_disk_full, read_file, write_file_durably
 from odradek.log.checkpoints import (
     HIGH_WATERMARK,
@@ -272,7 +272,7 @@ class LogManager:
         in `log_dir`, or in the directory that has the fewest.
 
         Raises:
-            ApiError: KAFKA_STORAGE_ERROR, no space for it; nothing is left of the try.
+            ApiError: KAFKA_STORAGE_ERROR, no space for it, and nothing is left of the try; or its name is a link.
             StorageError: the directory cannot be written, or none works.
         """
         loaded = self.logs.get((topic, partition_id))
@@ -282,6 +282,8 @@ class LogManager:
             self.delete((topic, partition_id))
         chosen = log_dir or self._emptiest_dir()
         directory = chosen / f"{topic}-{partition_id}"
+        if self.disk.is_link(directory):
+            raise ApiError(ErrorCode.KAFKA_STORAGE_ERROR, f"{directory} is a link out of the log directory")
         self._cleaned.forget((topic, partition_id), chosen, self.logs.values())
         config = LogConfig.from_overrides(self.base_config, overrides)
         try:

@@ -189,7 +189,9 @@ class ReplicaManager:
                 self._assign(partition)
         except ApiError as error:
             if key not in self._unplaced:
-                _log.warning("a partition waits for space", topic=topic.name, partition=partition_id, error=error)
+                _log.warning(
+                    "a partition waits for its directory", topic=topic.name, partition=partition_id, error=error
+                )
             self._unplaced[key] = None
         except StorageError as error:
             self._offline.add(key)

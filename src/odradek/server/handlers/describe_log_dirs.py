@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from odradek.common.errors import ErrorCode
+from odradek.common.errors import ErrorCode, StorageError
 from odradek.protocol.messages.describe_log_dirs_request import DescribeLogDirsRequest
 from odradek.protocol.messages.describe_log_dirs_response import (
     DescribeLogDirsPartition,
@@ -53,7 +53,12 @@ def handle(context: RequestContext, request: DescribeLogDirsRequest) -> Describe
                 if log.config.compacted and context.api_version >= FIRST_FLEXIBLE:
                     told.unknown_tagged_fields = (broker.cleaner.state(log).tagged(),)
                 entry.partitions.append(told)
-        usage = broker.log_manager.disk.usage(directory.path)
+        try:
+            usage = broker.log_manager.disk.usage(directory.path)
+        except OSError as error:
+            broker.replicas.storage_failed(StorageError(directory.path, f"it cannot be looked at: {error}"))
+            results.append(DescribeLogDirsResult(error_code=ErrorCode.KAFKA_STORAGE_ERROR, log_dir=path))
+            continue
         results.append(
             DescribeLogDirsResult(
                 log_dir=path,
