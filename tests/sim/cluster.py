@@ -25,8 +25,13 @@ SETTINGS = {
     "offsets.topic.replication.factor": str(COPIES),
     "transaction.state.log.replication.factor": str(COPIES),
     "min.insync.replicas": str(MIN_IN_SYNC),
-    "replica.lag.time.max.ms": "2000",
-    "replica.fetch.wait.max.ms": "200",
+    # Short, so that a run of seconds sees many elections and changes of in-sync sets.
+    "replica.lag.time.max.ms": "600",
+    "replica.fetch.wait.max.ms": "100",
+    "broker.heartbeat.interval.ms": "250",
+    "broker.session.timeout.ms": "1000",
+    "controller.quorum.election.timeout.ms": "300",
+    "controller.quorum.fetch.timeout.ms": "600",
 }
 
 

@@ -50,6 +50,13 @@ MANY_NODES = (
         "a controller keeps records of an epoch that its leader never had",
     ),
     Bug(
+        "what counted as synced stays after a cut",
+        "raft.metadata_log:MetadataLog.truncate_to",
+        "self._lower_synced(offset)",
+        "pass",
+        "a controller that cut its log as a new leader asked does not start again",
+    ),
+    Bug(
         "a leader without a majority stays",
         "raft.node:RaftNode._majority_heard_ms",
         "return heard[self.voters.majority - 1] if len(heard) >= self.voters.majority else now_ms",

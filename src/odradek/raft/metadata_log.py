@@ -160,6 +160,15 @@ class MetadataLog:
             if not is_disk_full(error):  # it may be older than the truth
                 raise self._fail(error) from error
 
+    def _lower_synced(self, offset: int) -> None:
+        assert self._synced_file is not None
+        self._synced_offset = offset
+        try:
+            self._synced_file.write_at(0, [_synced_text(offset)])
+            self._synced_file.sync()
+        except OSError as error:
+            raise self._fail(error) from error
+
     def read(self, offset: int, max_bytes: int, *, upper_offset: int | None = None) -> bytes:
         """Whole batches from the one that holds `offset` on, at least one, below `upper_offset` (exclusive)."""
         pieces: list[bytes] = []
@@ -197,9 +206,15 @@ class MetadataLog:
         return found
 
     def truncate_to(self, offset: int) -> None:
-        """Drop all batches that reach to or above `offset`. For followers; never below a watermark."""
+        """Drop all batches that reach to or above `offset`. For followers; never below a watermark.
+
+        Raises:
+            StorageError: the disk failed.
+        Durability: what counts as synced is lowered, durably, before anything is cut: after a crash in between, or a
+            loss of power behind it, a log without the batches must not look like one that lost them. Blocks for that.
+        """
         if self._synced_offset is not None and offset < self._synced_offset:
-            self.note_synced(offset)
+            self._lower_synced(offset)
         while self._places and self._places[-1].last_offset >= offset:
             place = self._places.pop()
             self._bases.pop()
@@ -293,6 +308,7 @@ class MetadataLog:
             )
         self._make_durable()
         write_file_durably(self._disk, synced_path, _synced_text(self.log_end_offset))
+        self._synced_offset = self.log_end_offset
         self._synced_file = self._disk.open(synced_path)
         self._disk.sync_dir(self.directory.parent)
 

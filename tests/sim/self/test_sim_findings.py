@@ -239,6 +239,26 @@ def torn_metadata_is_cut() -> None:
     assert MetadataLog(disk, HOME).log_end_offset == 1
 
 
+def metadata_that_a_new_leader_cut_off_is_not_missed() -> None:
+    """A follower cuts its log twice as new leaders ask; neither a restart nor a loss of power takes that for damage."""
+    for draw in range(DRAWS):
+        disk = new_disk(draw)
+        log = MetadataLog(disk, HOME)
+        for offset in range(6):
+            log.append([topic_batch(offset)])
+        log.flush()
+        disk.process_died()
+        log = MetadataLog(disk, HOME)
+        log.truncate_to(4)
+        log.flush()
+        disk.process_died()
+        log = MetadataLog(disk, HOME)
+        assert log.log_end_offset == 4
+        log.truncate_to(2)
+        disk.lose_power()
+        assert MetadataLog(disk, HOME).log_end_offset in (2, 3, 4)
+
+
 SCENARIOS: dict[Callable[[], None], tuple[str, ...]] = {
     a_replaced_file_is_new_after_a_loss_of_power: (
         "replaced file's name not synced",
@@ -262,6 +282,7 @@ SCENARIOS: dict[Callable[[], None], tuple[str, ...]] = {
     a_cut_takes_no_more_than_what_is_torn: ("cut one batch short",),
     a_cut_stays_cut_after_a_loss_of_power: ("cut not synced", "cut leaves the torn bytes"),
     torn_metadata_is_cut: ("metadata log not checked",),
+    metadata_that_a_new_leader_cut_off_is_not_missed: ("what counted as synced stays after a cut",),
     a_coordinator_that_cannot_write_gives_its_disk_up: ("a coordinator that cannot write stays",),
     a_member_of_an_earlier_generation_is_refused: (
         "generation of a commit not checked",
