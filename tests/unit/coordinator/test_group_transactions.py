@@ -1,0 +1,138 @@
+"""Offsets inside transactions, in one shard: what the state knows before the log does, and what comes late."""
+
+from __future__ import annotations
+
+import pytest
+
+from odradek.common.errors import ApiError
+from odradek.coordinator.group.records import GROUP_RECORDS, TransactionEndRecord
+from odradek.log.producer_state import NOT_REQUIRED, ProducerState, Verification
+from odradek.protocol.messages.txn_offset_commit_request import (
+    TxnOffsetCommitRequest,
+    TxnOffsetCommitRequestPartition,
+    TxnOffsetCommitRequestTopic,
+)
+from odradek.record.batch import BatchHeader
+from odradek.record.control import ControlType, transaction_marker
+from tests.unit.coordinator.conftest import VirtualShard
+
+PRODUCER = 5
+
+
+class Offsets:
+    """A shard with group `g`, and what the log beneath it remembers of producers.
+
+    The log hears of what a turn of the loop wrote only at the turn's end: here never, unless `marker_in_log` says so.
+    """
+
+    def __init__(self) -> None:
+        self.shard = VirtualShard()
+        self.producers = ProducerState()
+
+    def commit(self, offset: int, *, epoch: int = 0, verification: Verification | None = None, **member: object) -> str:
+        wanted = TxnOffsetCommitRequestPartition(partition_index=0, committed_offset=offset, committed_metadata="")
+        request = TxnOffsetCommitRequest(
+            transactional_id="x",
+            group_id="g",
+            producer_id=PRODUCER,
+            producer_epoch=epoch,
+            topics=[TxnOffsetCommitRequestTopic(name="t", partitions=[wanted])],
+            **member,  # type: ignore[arg-type]
+        )
+        commits = self.shard.machine.commits
+        try:
+            self.shard.apply(commits.commit_in_transaction(request, self.producers, verification, self.shard.now))
+        except ApiError as error:
+            return error.code.name
+        return "NONE"
+
+    def verified(self) -> Verification:
+        return self.producers.begin_verification(PRODUCER)
+
+    def end(self, *, commit: bool = True, epoch: int = 1, version: int = 2, coordinator_epoch: int = 0) -> str:
+        end = TransactionEndRecord(PRODUCER, commit, epoch, coordinator_epoch)
+        try:
+            written = self.shard.apply(self.shard.machine.commits.end_transaction(end, version, self.producers))
+        except ApiError as error:
+            return error.code.name
+        return "written" if written else "there already"
+
+    def marker_in_log(self, epoch: int) -> None:
+        marker = transaction_marker(
+            commit=True, producer_id=PRODUCER, producer_epoch=epoch, coordinator_epoch=0, timestamp_ms=1
+        )
+        self.producers.end_transaction(BatchHeader.read(marker), ControlType.COMMIT, 0, 0)
+
+
+@pytest.fixture
+def offsets() -> Offsets:
+    return Offsets()
+
+
+@pytest.mark.parametrize("commit", [True, False])
+def test_offsets_count_with_the_marker(offsets: Offsets, commit: bool) -> None:
+    assert offsets.commit(7) == "INVALID_TXN_STATE"
+    assert offsets.commit(7, verification=offsets.verified()) == "NONE"
+    assert offsets.commit(8) == "NONE", "it is open here"
+    assert offsets.shard.committed() == -1
+    assert offsets.end(commit=commit) == "written"
+    assert offsets.shard.committed() == (8 if commit else -1)
+
+
+def test_a_commit_in_the_turn_of_its_marker_is_late(offsets: Offsets) -> None:
+    verification = offsets.verified()
+    assert offsets.commit(7, verification=verification) == "NONE"
+    assert offsets.end() == "written", "though the log does not know of the commit yet"
+    assert offsets.commit(8, verification=verification) == "INVALID_TXN_STATE"
+    assert offsets.commit(8) == "INVALID_TXN_STATE"
+    assert not offsets.shard.machine.offsets.pending_of_group("g")
+
+
+def test_a_marker_before_what_was_verified_makes_it_worthless(offsets: Offsets) -> None:
+    verification = offsets.verified()
+    assert offsets.end() == "written"
+    assert offsets.commit(7, verification=verification) == "INVALID_TXN_STATE"
+
+
+def test_a_marker_that_comes_again_ends_no_later_transaction(offsets: Offsets) -> None:
+    offsets.commit(7, verification=offsets.verified())
+    assert offsets.end(epoch=1) == "written"
+    offsets.marker_in_log(1)
+    assert offsets.end(epoch=1) == "there already"
+    assert offsets.commit(9, epoch=1, verification=offsets.verified()) == "NONE"
+    assert offsets.end(epoch=1) == "INVALID_PRODUCER_EPOCH"
+    assert offsets.end(epoch=0, version=0) == "INVALID_PRODUCER_EPOCH"
+    assert offsets.shard.committed() == 7
+    assert offsets.end(epoch=2) == "written"
+    assert offsets.shard.committed() == 9
+
+
+def test_an_older_epoch_is_refused_whatever_was_verified(offsets: Offsets) -> None:
+    offsets.marker_in_log(3)
+    assert offsets.commit(7, epoch=2, verification=NOT_REQUIRED) == "INVALID_PRODUCER_EPOCH"
+    assert offsets.commit(7, epoch=3, verification=NOT_REQUIRED) == "NONE"
+
+
+def test_members_are_checked_where_they_are_named(offsets: Offsets) -> None:
+    ticket = offsets.shard.ask_join("", version=3)
+    offsets.shard.advance(10_000)
+    joined = offsets.shard.answers[ticket]
+    verification = offsets.verified()
+    member = {"member_id": joined.member_id, "generation_id_or_member_epoch": joined.generation_id}
+    assert offsets.commit(1, verification=verification, **member) == "NONE"
+    stale = member | {"generation_id_or_member_epoch": joined.generation_id - 1}
+    assert offsets.commit(2, verification=verification, **stale) == "ILLEGAL_GENERATION"
+    stranger = member | {"member_id": "nobody"}
+    assert offsets.commit(2, verification=verification, **stranger) == "UNKNOWN_MEMBER_ID"
+    assert offsets.commit(2, verification=verification) == "NONE", "older producers name no member"
+
+
+def test_a_shard_that_is_loaded_holds_back_what_was_open(offsets: Offsets) -> None:
+    offsets.commit(7, verification=offsets.verified())
+    again = Offsets()
+    for record in offsets.shard.log:
+        encoded = GROUP_RECORDS.encode(record)
+        assert (encoded.producer_id, encoded.producer_epoch) == (PRODUCER, 0)
+        again.shard.machine.replay(record, 0)
+    assert again.shard.machine.offsets.open_epoch(PRODUCER) == 0
+    assert again.end() == "written" and again.shard.committed() == 7
