@@ -79,27 +79,27 @@ def up(
 
 
 @app.command("kill")
-def kill(node: NodeArgument, data: DataOption = DEFAULT_DATA) -> None:
+def kill(node: NodeArgument, data: DataOption = DEFAULT_DATA, as_json: JsonOption = False) -> None:
     """Kill a node with -9."""
-    _act("kill", node, data)
+    _act("kill", node, data, as_json=as_json)
 
 
 @app.command("pause")
-def pause(node: NodeArgument, data: DataOption = DEFAULT_DATA) -> None:
+def pause(node: NodeArgument, data: DataOption = DEFAULT_DATA, as_json: JsonOption = False) -> None:
     """Let a node stand still; its connections stay open."""
-    _act("pause", node, data)
+    _act("pause", node, data, as_json=as_json)
 
 
 @app.command("resume")
-def resume(node: NodeArgument, data: DataOption = DEFAULT_DATA) -> None:
+def resume(node: NodeArgument, data: DataOption = DEFAULT_DATA, as_json: JsonOption = False) -> None:
     """Let a paused node go on."""
-    _act("resume", node, data)
+    _act("resume", node, data, as_json=as_json)
 
 
 @app.command("restart")
-def restart(node: NodeArgument, data: DataOption = DEFAULT_DATA) -> None:
+def restart(node: NodeArgument, data: DataOption = DEFAULT_DATA, as_json: JsonOption = False) -> None:
     """Stop a node in good order and start it again; one that was killed is only started."""
-    _act("restart", node, data)
+    _act("restart", node, data, as_json=as_json)
 
 
 @app.command("status")
@@ -123,10 +123,14 @@ def _row(node: dict[str, Any]) -> list[object]:
     return [node["node"], node["roles"], node["rack"], node["address"], node["state"], node["pid"], text]
 
 
-def _act(action: str, node: int, data: Path) -> None:
+def _act(action: str, node: int, data: Path, *, as_json: bool) -> None:
     from odradek.testing.door import ask
 
-    typer.echo(ask(data, action, node)["done"])
+    done = ask(data, action, node)["done"]
+    if as_json:
+        print_json({"node": node, "done": done})
+    else:
+        typer.echo(done)
 
 
 def _interrupt(number: int, frame: object) -> None:

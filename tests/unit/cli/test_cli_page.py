@@ -44,7 +44,7 @@ def test_every_example_can_be_read(example: str) -> None:
     words = words_of(example)
     command: Any = load(words[0])
     rest = words[1:]
-    if getattr(command, "commands", None):
+    if rest and rest[0] in (getattr(command, "commands", None) or ()):
         command, rest = command.commands[rest[0]], rest[1:]
     # Parses, and checks choices and numbers, without running anything; raises what the command line would say.
     with command.make_context(words[0], rest):
