@@ -6,31 +6,33 @@ import asyncio
 from pathlib import Path
 
 from tests.support.apache_kafka import ApacheKafka, require_kafka, run_tool
+from tests.support.cli import odradek, odradek_process
 from tests.support.node import free_port
 from tests.support.quorum_processes import CLUSTER_ID, QuorumProcess, described, leader_of, write
 
 TOOL = "org.apache.kafka.tools.MetadataQuorumCommand"
 
 
-class KafkaVoter(QuorumProcess):
-    """A controller of Apache Kafka that is spoken to as one of ours."""
+class KafkaNode(QuorumProcess):
+    """A controller or broker of Apache Kafka that is spoken to as one of ours."""
 
-    def __init__(self, root: Path, node_id: int, voters: str, port: int) -> None:
-        super().__init__(root, node_id, "controller", {"controller.quorum.voters": voters}, port)
+    def __init__(self, root: Path, node_id: int, voters: str, port: int, roles: str = "controller") -> None:
+        super().__init__(root, node_id, roles, {"controller.quorum.voters": voters}, port)
+        listener = "CONTROLLER" if roles == "controller" else "PLAINTEXT"
         self.kafka = ApacheKafka(
             root / "kafka",
             {
-                "process.roles": "controller",
+                "process.roles": roles,
                 "node.id": node_id,
                 "controller.quorum.voters": voters,
-                "listeners": f"CONTROLLER://127.0.0.1:{port}",
-                "advertised.listeners": f"CONTROLLER://127.0.0.1:{port}",
+                "listeners": f"{listener}://127.0.0.1:{port}",
+                "advertised.listeners": f"{listener}://127.0.0.1:{port}",
             },
             heap="256m",
             port=port,
         )
 
-    def format(self, *options: str) -> KafkaVoter:
+    def format(self, *options: str) -> KafkaNode:
         kafka = self.kafka
         kafka.directory.mkdir(parents=True)
         kafka.properties.write_text("".join(f"{key}={value}\n" for key, value in kafka.settings.items()))
@@ -65,7 +67,7 @@ async def test_a_voter_of_apache_kafka_follows_leads_and_dies_in_one_quorum_with
     require_kafka()
     ports = [free_port() for _ in range(3)]
     voters = ",".join(f"{number}@127.0.0.1:{port}" for number, port in enumerate(ports, start=1))
-    kafka = KafkaVoter(tmp_path, 1, voters, ports[0]).format()
+    kafka = KafkaNode(tmp_path, 1, voters, ports[0]).format()
     ours = [
         QuorumProcess(tmp_path, number, "controller", {"controller.quorum.voters": voters}, ports[number - 1]).format()
         for number in (2, 3)
@@ -128,3 +130,51 @@ async def test_kafkas_tool_describes_and_changes_our_quorum(tmp_path: Path) -> N
         for node in (first, second):
             if node.process is not None:
                 node.stop()
+
+
+async def produce_and_consume(bootstrap: str) -> None:
+    """Create a topic, write a record to it and read it."""
+    await asyncio.to_thread(odradek, bootstrap, "topics", "create", "--topic", "t", "--partitions", "3")
+    sent = await asyncio.to_thread(odradek_process, bootstrap, "produce", "--topic", "t", stdin=b"one record\n")
+    assert sent.returncode == 0
+    read = await asyncio.to_thread(
+        odradek_process, bootstrap, "consume", "--topic", "t", "--from-beginning", "--max-messages", "1"
+    )
+    assert b"one record" in read.stdout
+
+
+async def test_our_broker_under_a_controller_of_apache_kafka(tmp_path: Path) -> None:
+    require_kafka()
+    port = free_port()
+    voters = f"1@127.0.0.1:{port}"
+    kafka = KafkaNode(tmp_path, 1, voters, port).format()
+    broker = QuorumProcess(tmp_path, 7, "broker", {"controller.quorum.voters": voters}).format()
+    try:
+        kafka.launch()
+        broker.start()
+        await produce_and_consume(broker.bootstrap)
+        assert broker.stop() == 0 and "Traceback" not in broker.log_text()
+        assert "ERROR" not in kafka.log_text()
+    finally:
+        for node in (broker, kafka):
+            if node.process is not None:
+                node.kill()
+
+
+async def test_a_broker_of_apache_kafka_under_our_controller(tmp_path: Path) -> None:
+    require_kafka()
+    port = free_port()
+    voters = f"11@127.0.0.1:{port}"
+    controller = QuorumProcess(tmp_path, 11, "controller", {"controller.quorum.voters": voters}, port).format()
+    kafka = KafkaNode(tmp_path, 12, voters, free_port(), "broker").format()
+    try:
+        controller.start()
+        kafka.launch()
+        kafka.await_port()
+        await produce_and_consume(kafka.bootstrap)
+        assert "ERROR" not in kafka.log_text()
+        assert "Traceback" not in controller.log_text()
+    finally:
+        for node in (kafka, controller):
+            if node.process is not None:
+                node.kill()
