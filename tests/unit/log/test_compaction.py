@@ -5,6 +5,7 @@ from __future__ import annotations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from odradek.log.compaction.cleaning import MAX_GROUP_SEGMENTS, SegmentPlan, group_segments
 from tests.support.compaction_story import CODECS, RETENTION_MS, Story, kept_batches, kept_records
 
 KEYS = st.sampled_from([b"a", b"b", b"c", b"", b"d" * 130])
@@ -40,7 +41,7 @@ def play(story: Story, steps: list[tuple]) -> None:  # type: ignore[type-arg]
             story.check_view()
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=150, deadline=None)
 @given(st.lists(STEPS, max_size=40), st.sampled_from([300, 1000, 1 << 20]), st.sampled_from([400, 1 << 20]))
 def test_random_logs_keep_what_is_promised(steps: list[tuple], table_bytes: int, segment_bytes: int) -> None:  # type: ignore[type-arg]
     story = Story(table_bytes=table_bytes, segment_bytes=max(segment_bytes, 2000))
@@ -64,3 +65,20 @@ def test_random_logs_keep_what_is_promised(steps: list[tuple], table_bytes: int,
     markers = {header.base_offset for header in headers if header.is_control and header.record_count}
     of_data = {each.marker_offset for each in story.transactions if any(base in data for base, _ in each.batches)}
     assert markers == of_data, "a marker stays for as long as its data"
+
+
+def test_groups_stay_within_what_a_segment_may_have() -> None:
+    def groups(*segments: SegmentPlan, end: int = 2**62, index_bytes: int = 0) -> list[int]:
+        return group_segments(
+            segments, end, segment_bytes=100, segment_index_bytes=50, index_bytes=lambda segment: index_bytes
+        )
+
+    def run(count: int, size: int, step: int = 10) -> list[SegmentPlan]:
+        return [SegmentPlan(number * step, (number + 1) * step, size) for number in range(count)]
+
+    assert groups(*run(5, 40)) == [2, 2, 1]
+    assert groups(*run(5, 0), index_bytes=20) == [2, 2, 1]
+    assert groups(*run(5, 200)) == [1] * 5, "one that is too large stands alone"
+    assert groups(*run(5, 40), end=21) == [2, 1], "what begins behind the end stays"
+    assert groups(*run(4, 0, step=2**30)) == [2, 2], "offsets within a segment have 31 bits"
+    assert max(groups(*run(200, 0))) == MAX_GROUP_SEGMENTS

@@ -119,6 +119,8 @@ class Cleaner:
             try:
                 if active_is_overdue(log, now_ms):
                     log.roll(now_ms)
+            except ApiError:
+                continue  # no space for a segment: another look may find some
             except OSError as error:
                 raise StorageError(log.log_dir, f"{log.directory}: {error}") from error
 

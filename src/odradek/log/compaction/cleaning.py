@@ -23,6 +23,9 @@ from odradek.log.index import AbortedTransaction, CorruptIndexError, Transaction
 from odradek.log.segment import MAX_RELATIVE_OFFSET, Damage, Segment, segment_path
 from odradek.record.batch import BatchHeader
 
+# The names of a group's files change on the event loop, some microseconds each.
+MAX_GROUP_SEGMENTS = 64
+
 
 @dataclass(frozen=True, slots=True)
 class SegmentPlan:
@@ -112,7 +115,9 @@ def group_segments(
         size += segment.size_bytes
         added = index_bytes(segment)
         indexes += added
-        is_joined = groups and size <= segment_bytes and indexes <= segment_index_bytes
+        is_joined = (
+            groups and groups[-1] < MAX_GROUP_SEGMENTS and size <= segment_bytes and indexes <= segment_index_bytes
+        )
         if is_joined and segment.end_offset - 1 - base <= MAX_RELATIVE_OFFSET:
             groups[-1] += 1
             continue
