@@ -128,6 +128,8 @@ class Broker:
         """
         try:
             await self._start()
+        except GeneratorExit:
+            raise  # whoever ran this is gone, and nothing can be awaited any more
         except BaseException:
             await self.stop(clean=False)
             raise

@@ -33,7 +33,7 @@ async def load_logs(
         await asyncio.gather(*(_open_all(disk, loader, path) for path in threads))
     finally:
         progress.cancel()
-        await asyncio.gather(progress, return_exceptions=True)
+    await asyncio.gather(progress, return_exceptions=True)
     count = manager.finish_load(loader)
     for line in manager.notes:
         _log.warning("log recovery", note=line)
