@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import re
+import weakref
 from pathlib import Path
 
+from odradek.log.log import Log
 from odradek.record.batch import crc_is_valid
 from odradek.record.reader import read_batches
 from tests.sim.clients import Recorder
@@ -22,8 +24,9 @@ class Watch:
     def __init__(self, world: World, recorder: Recorder) -> None:
         self._world = world
         self._recorder = recorder
-        # With the log itself: a replica that was taken away and is given back begins anew, in another one.
-        self._seen: dict[tuple[str, int, str], tuple[object, tuple[int, int, int]]] = {}
+        # With the log itself: a replica that was taken away and is given back begins anew, in another one. Weakly, as
+        # what a dead machine had must go with it.
+        self._seen: dict[tuple[str, int, str], tuple[weakref.ref[Log], tuple[int, int, int]]] = {}
         self._epochs: dict[tuple[str, str], int] = {}
 
     def look(self) -> None:
@@ -44,13 +47,13 @@ class Watch:
             if log.recovery_point > log.log_end_offset:
                 self._wrong(machine, f"{partition.name}: recovery point {log.recovery_point} above end {marks[2]}")
             key = (machine.name, machine.starts, partition.name)
-            known, before = self._seen.get(key, (log, (0, 0, 0)))
-            before = before if known is log else (0, 0, 0)
+            known, before = self._seen.get(key, (weakref.ref(log), (0, 0, 0)))
+            before = before if known() is log else (0, 0, 0)
             # A follower cuts off what no later leader has; what was committed is not among it.
             kept = marks if partition.is_leader else (*marks[:2], max(marks[2], before[2]))
             if any(now < then for now, then in zip(kept, before, strict=True)):
                 self._wrong(machine, f"{partition.name}: marks went back from {before} to {marks}")
-            self._seen[key] = (log, marks)
+            self._seen[key] = (weakref.ref(log), marks)
             epoch_key = (machine.name, partition.name)
             if partition.leader_epoch < self._epochs.get(epoch_key, -1):
                 self._wrong(machine, f"{partition.name}: leader epoch went back to {partition.leader_epoch}")

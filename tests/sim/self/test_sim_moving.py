@@ -8,7 +8,7 @@ from tests.sim.movers import Mover, MovingHouse
 from tests.sim.one_node import run_seed
 from tests.sim.planted import Bug
 
-SEEDS = 20
+SEEDS = 10
 CHUNK = 5
 
 
