@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import logging
+from collections.abc import Iterator
+
 import pytest
 
 from tests.sim.movers import Mover, MovingHouse
@@ -10,6 +13,14 @@ from tests.sim.planted import Bug
 
 SEEDS = 10
 CHUNK = 5
+
+
+@pytest.fixture(autouse=True)
+def no_log_lines() -> Iterator[None]:
+    """A captured line holds its error, and so the frames of a world that is over, until the test ends."""
+    logging.disable(logging.CRITICAL)
+    yield
+    logging.disable(logging.NOTSET)
 
 
 @pytest.mark.parametrize("first", range(1, SEEDS + 1, CHUNK))
