@@ -35,7 +35,7 @@ from odradek.record.reader import read_batches, read_records
 from odradek.record.record import Record
 from tests.sim.clients import RETRY_S, TIMEOUT_MS, Client, Recorder, only_partition
 from tests.sim.history import Operation, Outcome, Poll, Send
-from tests.sim.readers import Reader
+from tests.sim.readers import Link, Reader
 from tests.sim.world import World
 
 TRANSACTION_TIMEOUT_MS = 4_000
@@ -345,8 +345,8 @@ class CommittedReader(Reader):
         self._stable = dict.fromkeys(keys, 0)
         self._markers: dict[tuple[str, int], set[tuple[int, int]]] = {key: set() for key in keys}
 
-    def _request(self, wait_ms: int) -> fetch.FetchRequest:
-        request = super()._request(wait_ms)
+    def _request(self, link: Link, wait_ms: int) -> fetch.FetchRequest:
+        request = super()._request(link, wait_ms)
         request.isolation_level = 1
         return request
 

@@ -128,6 +128,7 @@ def run_seed(seed: int, *, on_event: Callable[[str], None] | None = None) -> Rep
         problems.append(f"{type(error).__name__}: {error}")
     problems += [f"{type(failure).__name__}: {failure}" for failure in world.loop.failures]
     report = Report(
+        "transactions",
         seed,
         list(problems),
         world.loop.trace,
