@@ -143,6 +143,12 @@ class Parts:
         if self.is_controller:
             self.listener.close()
 
+    async def close_late(self) -> None:
+        """Close connections that were being accepted while the listener closed."""
+        await asyncio.sleep(0.01)
+        await self.dispatcher.close()
+        await asyncio.sleep(0.01)
+
     async def stop(self) -> None:
         """Stop in good order."""
         self.close_listener()
@@ -216,6 +222,7 @@ class Replica:
         self.running = False
         await self.parts.stop()
         self.disk.close()
+        await self.parts.close_late()
 
     async def kill(self) -> None:
         """End as kill -9 ends a process."""
@@ -229,6 +236,7 @@ class Replica:
         await self.driver._courier.close()
         self.driver.log.close()
         self.disk.close()
+        await self.parts.close_late()
 
     async def set(self, value: str, name: str = "g") -> int:
         """Write one record of metadata through this node's controller; returns the error code."""
