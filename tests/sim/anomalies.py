@@ -237,7 +237,6 @@ def checks_for(rules: Rules) -> list[Check]:
         lost_write,
         sends_out_of_order,
         jumps_inside_polls,
-        committed_offset_goes_back,
         committed_too_far,
         committed_unread,
         two_owners,
@@ -245,6 +244,8 @@ def checks_for(rules: Rules) -> list[Check]:
         stale_end_offset,
         aborted_read,
     ]
+    if rules.one_coordinator:
+        checks.append(committed_offset_goes_back)
     if rules.idempotent:
         checks.append(duplicate)
     if rules.drained:

@@ -113,6 +113,8 @@ class Rules:
     read_committed: bool = True
     assigned: bool = True
     drained: bool = True
+    # No other broker can still take itself for the coordinator, and answer from what it knew when it was.
+    one_coordinator: bool = True
 
 
 @dataclass(frozen=True, slots=True)

@@ -328,7 +328,13 @@ class OneNode:
                 await asyncio.sleep(RETRY_S)
 
     def _verdict(self) -> None:
-        rules = Rules(idempotent=self.idempotent, read_committed=True, assigned=True, drained=True)
+        rules = Rules(
+            idempotent=self.idempotent,
+            read_committed=True,
+            assigned=True,
+            drained=True,
+            one_coordinator=self.copies == 1,
+        )
         findings = judge(self.recorder.history, rules)
         if findings:
             self.recorder.problems.append(first(findings))

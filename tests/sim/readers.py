@@ -297,7 +297,9 @@ class Committer(Client):
         answer = response.topics[0].partitions[0]
         check(answer.error_code, self._group)
         offset = int(answer.committed_offset)
-        if offset < 0 and self._acknowledged.get(partition):
+        # Of several brokers one that was paused may answer as the coordinator that it was.
+        alone = len(self.world.machines) == 1
+        if alone and offset < 0 and self._acknowledged.get(partition):
             self.problem(f"{partition}: nothing is committed, though {self._acknowledged[partition]} was acknowledged")
         if offset >= 0:
             step = Commit(self._group, partition, offset, fetched=True)
