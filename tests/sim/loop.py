@@ -33,6 +33,9 @@ WORLD = "world"
 STACK_LINES = 12
 current_host: contextvars.ContextVar[str] = contextvars.ContextVar("simulated host", default=WORLD)
 
+# Finally blocks of one coroutine that await something, one after the other.
+MAX_AWAITS_WHILE_CLOSING = 20
+
 
 class SimulationStalledError(AssertionError):
     """No host can run and nothing is scheduled, though somebody still waits."""
@@ -327,6 +330,9 @@ class SimLoop(asyncio.BaseEventLoop):
         try:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")
+                for queue in [*self._hosts.values(), *self._graveyard]:
+                    for task in list(queue.tasks):
+                        _close(task.get_coro())
                 self._hosts.clear()
                 self._timers.clear()
                 self._graveyard.clear()
@@ -337,3 +343,17 @@ class SimLoop(asyncio.BaseEventLoop):
 
     def __del__(self) -> None:
         """No warning where a test did not dispose: there is no selector and no descriptor that could leak."""
+
+
+def _close(coroutine: Any) -> None:
+    """End a coroutine that was dropped. One that awaits in its finally blocks is asked again.
+
+    Whoever still holds it, as the traceback of a failed run or a captured log line does, then holds something that has
+    ended: it would be closed by the collector otherwise, some time later and loudly.
+    """
+    for _ in range(MAX_AWAITS_WHILE_CLOSING):
+        try:
+            coroutine.close()
+        except BaseException:
+            continue
+        return
