@@ -5,6 +5,8 @@ PYTHON := $(VENV)/bin/python
 STAMP  := $(VENV)/.installed
 JAVA   := . tools/java.sh
 ARGS   ?=
+# Test files at once. Most tests wait for brokers, so a little more than there are processors.
+JOBS   ?= 3
 
 .DEFAULT_GOAL := help
 .PHONY: help setup demo test test-slow check format docs generate golden bench bench-log interop sim sim-nightly sim-bugs sim-coverage fuzz lock clean
@@ -21,8 +23,8 @@ setup: $(STAMP) ## Make .venv with the locked packages (every other target does 
 demo: $(STAMP) ## Start a node, stream 336,776 real flights through it and through PySpark, show the proof (ARGS=--keep)
 	@$(JAVA) && $(PYTHON) -m examples.flights $(ARGS)
 
-test: check ## Everything that CI runs
-	@$(JAVA) && $(PYTHON) -m pytest -m "not slow" $(ARGS)
+test: check ## Everything that CI runs (JOBS=3 test files at once)
+	@$(JAVA) && $(PYTHON) -m pytest -m "not slow" -n $(JOBS) --dist loadfile $(ARGS)
 
 test-slow: $(STAMP) ## The tests that take minutes each
 	@$(JAVA) && $(PYTHON) -m pytest -m slow $(ARGS)
