@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+
 from odradek.common.errors import ApiError, ConfigError, OdradekError, ProtocolError, StorageError
 
 OK = 0
@@ -72,6 +74,8 @@ def lines(error: Exception) -> list[str]:
         return [f"{text}; {_HINTS[name]}" if name in _HINTS else text]
     if isinstance(error, StorageError | ProtocolError | CliError):
         return [str(error)]
+    if isinstance(error, OSError) and error.errno == errno.EADDRINUSE:
+        return [f"{error.strerror or error}; stop who listens there, or choose other ports with `listeners`"]
     if isinstance(error, OSError) and error.strerror:
         where = f"{error.filename}: " if error.filename else ""
         return [where + error.strerror]

@@ -38,7 +38,9 @@ def load_properties(disk: Disk, path: Path) -> dict[str, str]:
             raise ConfigError([f"{path}: larger than {MAX_FILE_BYTES} bytes; is it a properties file?"])
         return parse_properties(read_file(disk, path).decode("latin-1"))
     except OSError as error:
-        raise ConfigError([f"{path}: cannot be read: {error.strerror or error}"]) from None
+        raise ConfigError(
+            [f"{path}: cannot be read: {error.strerror or error}; name a properties file, or leave --config out"]
+        ) from None
     except ValueError as error:
         raise ConfigError([f"{path}: {error}"]) from None
 

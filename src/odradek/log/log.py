@@ -268,10 +268,12 @@ class Log(ReadableLog):
         for chunk, header in zip(chunks, headers, strict=True):
             segment.index_batch(header, position, self.config.index_interval_bytes)
             position += header.size_bytes
-            if header.producer_id >= 0:
+            if header.producer_id < 0:
+                self.producers.map_end_offset = header.last_offset + 1
+            elif header.is_control:
                 note_batch(self.producers, segment, chunk, header, self.last_stable_offset)
             else:
-                self.producers.map_end_offset = header.last_offset + 1
+                self.producers.update(header)
 
     def _assign_epochs(self, headers: Sequence[BatchHeader]) -> None:
         """Note the epochs that begin with these batches, before they are written."""

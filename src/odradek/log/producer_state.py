@@ -304,6 +304,9 @@ class ProducerState:
             return None
         entry.transaction_start = NO_OFFSET
         self._open_transactions.pop(first, None)
+        # One that ended earlier and began later is never the oldest any more: so the first of the queue always is.
+        while self._unreplicated and self._unreplicated[-1][0] >= first:
+            self._unreplicated.pop()
         self._unreplicated.append((first, header.last_offset))
         if kind is not ControlType.ABORT:
             return None
@@ -314,10 +317,11 @@ class ProducerState:
         """Where the oldest transaction begins that is open, or whose end is not yet below the high watermark."""
         while self._unreplicated and self._unreplicated[0][1] < high_watermark:
             self._unreplicated.popleft()
-        starts = [first for first, _ in self._unreplicated]
-        if self._open_transactions:
-            starts.append(next(iter(self._open_transactions)))
-        return min(starts, default=None)
+        ended = self._unreplicated[0][0] if self._unreplicated else None
+        opened = next(iter(self._open_transactions), None)
+        if ended is None or opened is None:
+            return opened if ended is None else ended
+        return min(ended, opened)
 
     def expire(self, monotonic_ms: int, expiration_ms: int) -> int:
         """Forget producers that were silent for so long and have no open transaction; returns how many.

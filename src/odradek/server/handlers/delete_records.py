@@ -5,7 +5,7 @@ once and from disk with their segments. Answers the new start.
 
 Versions: 2 flexible.
 
-Not done: waiting for followers to move theirs, which needs followers.
+Not done: waiting for followers to move theirs, which they do with their next fetch: the answer is the leader's start.
 """
 
 from __future__ import annotations
