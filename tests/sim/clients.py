@@ -11,6 +11,7 @@ import ssl
 from collections.abc import Iterable
 from random import Random
 from typing import Any
+from uuid import UUID
 
 from odradek.client.cluster import Cluster, check
 from odradek.client.connection import Connection
@@ -105,13 +106,21 @@ class Client:
             client_id=name,
             timeout_ms=TIMEOUT_MS,
         )
+        self._leader_epochs: dict[tuple[UUID, int], int] = {}
 
     async def leader_of(self, topic: str, partition: int) -> Connection:
-        """A connection to the leader. Raises OdradekError."""
+        """A connection to the leader. Raises OdradekError.
+
+        A broker that has missed an election is not believed, as every client since KIP-320 does it.
+        """
         described = await self.cluster.topic(topic)
         for each in described.partitions:
             if each.partition_index == partition:
                 check(each.error_code, f"{topic}-{partition}")
+                key = (described.topic_id, partition)
+                if each.leader_epoch < self._leader_epochs.get(key, -1):
+                    raise ApiError(ErrorCode.LEADER_NOT_AVAILABLE, f"{topic}-{partition}: told of a past leader")
+                self._leader_epochs[key] = each.leader_epoch
                 return await self.cluster.connection_to(each.leader_id)
         raise ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"{topic}-{partition}")
 
