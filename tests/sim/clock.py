@@ -1,4 +1,4 @@
-"""The clocks of a simulated host: monotonic time is the loop's; the wall clock jumps and drifts."""
+"""The clocks of a simulated host: monotonic time is the loop's; the wall clock jumps, and may drift."""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
 """A log as its readers see it: which segments hold an offset, a time, an aborted transaction.
 
-Nothing here changes the log. What is read are slices of files, so that no record passes through Python; the searches
-that must look at single records come in steps for another thread.
+Nothing here changes the log. What is read are slices of files, so that no record passes through Python, but for
+bytes that are older than this start: those are verified once before they are served. The searches that must look at
+single records come in steps for another thread.
 """
 
 from __future__ import annotations

@@ -6,7 +6,8 @@ that has one is given even where it is larger than the limits (KIP-74). An answe
 except where a partition that is there has an error. A follower's fetch offset is its acknowledgement.
 
 The function decides at once, in the order of the requests; a long poll is a future that new data wakes (no timer scan).
-Records are slices of the log's files: they do not pass through here. A leader may send a consumer to a replica in its
+Records are slices of the log's files: they do not pass through here, except that the log verifies
+what was on disk before this start. A leader may send a consumer to a replica in its
 rack (KIP-392), and a follower serves consumers of versions from 11 on, up to the watermark that it knows of.
 
 Versions: 7 sessions (KIP-227); 9 leader epoch fencing (KIP-320); 11 rack; 12 flexible, divergence by last_fetched_epoch
