@@ -29,6 +29,11 @@ def test_list_and_describe(node: Node, topic: str) -> None:
         rows = odradek(node.bootstrap, "transactions", "list", "--producer-id", producer.producer_id).rows
         assert rows[1] == [name, "1", str(producer.producer_id), "Ongoing"]
         assert odradek(node.bootstrap, "transactions", "list", "--longer-than-ms", 10**9, "--json").json == []
+        matched = odradek(node.bootstrap, "transactions", "list", "--pattern", name[:-1] + ".", "--json").json
+        assert matched == [mine]
+        assert odradek(node.bootstrap, "transactions", "list", "--pattern", name[:-1], "--json").json == []
+        bad = odradek(node.bootstrap, "transactions", "list", "--pattern", "(", code=errors.FAILED)
+        assert "INVALID_REGULAR_EXPRESSION" in bad.err or "no regular expression" in bad.err
         described = odradek(node.bootstrap, "transactions", "describe", "--transactional-id", name, "--json").json
         assert described["partitions"] == [f"{topic}-1"] and described["timeout_ms"] == 60_000
         assert described["started_ms"] > 0

@@ -28,6 +28,9 @@ def list_transactions(
     state: Annotated[list[str] | None, typer.Option("--state", help="Only in this state, as Ongoing.")] = None,
     producer_id: Annotated[list[int] | None, typer.Option("--producer-id", help="Only of this producer.")] = None,
     longer_than_ms: Annotated[int, typer.Option("--longer-than-ms", help="Only those open for so long.", min=-1)] = -1,
+    pattern: Annotated[
+        str | None, typer.Option("--pattern", help="Only ids that this regular expression (RE2) matches whole.")
+    ] = None,
     bootstrap_server: BootstrapOption = DEFAULT_BOOTSTRAP,
     command_config: CommandConfigOption = None,
     as_json: JsonOption = False,
@@ -38,7 +41,11 @@ def list_transactions(
         from odradek.client import transactions
 
         found = await transactions.list_transactions(
-            cluster, states=state or (), producer_ids=producer_id or (), duration_ms=longer_than_ms
+            cluster,
+            states=state or (),
+            producer_ids=producer_id or (),
+            duration_ms=longer_than_ms,
+            pattern=pattern,
         )
         return [
             {

@@ -59,15 +59,27 @@ class OpenTransaction:
 
 
 async def list_transactions(
-    cluster: Cluster, *, states: Sequence[str] = (), producer_ids: Sequence[int] = (), duration_ms: int = -1
+    cluster: Cluster,
+    *,
+    states: Sequence[str] = (),
+    producer_ids: Sequence[int] = (),
+    duration_ms: int = -1,
+    pattern: str | None = None,
 ) -> list[ListedTransaction]:
-    """The transactional ids of all brokers, by name. Raises ApiError."""
+    """The transactional ids of all brokers, by name; `pattern` must match the whole id, in RE2's syntax.
+
+    Raises:
+        ApiError: INVALID_REGULAR_EXPRESSION, and what else brokers say.
+    """
     await cluster.metadata([])
 
     async def ask(node_id: int) -> list[ListedTransaction]:
         async def attempt() -> list[ListedTransaction]:
             request = ListTransactionsRequest(
-                state_filters=list(states), producer_id_filters=list(producer_ids), duration_filter=duration_ms
+                state_filters=list(states),
+                producer_id_filters=list(producer_ids),
+                duration_filter=duration_ms,
+                transactional_id_pattern=pattern,
             )
             response = await cluster.request(request, ListTransactionsResponse, node_id=node_id)
             check(response.error_code, f"transactions of broker {node_id}")

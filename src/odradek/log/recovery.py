@@ -228,9 +228,10 @@ def load_producers(
         indexed_to: up to where (exclusive) the index of aborted transactions is known to be whole; what it lacks behind
             that is added, from a snapshot that is no newer. None for all.
     """
-    newest = end if indexed_to is None else min(end, indexed_to)
-    state = ProducerState()
     first_base = segments[0].base_offset
+    # Of what retention dropped there is no index to mend, and nothing but the snapshot tells of its producers.
+    newest = end if indexed_to is None else min(end, max(indexed_to, first_base))
+    state = ProducerState()
     offsets = snapshot_offsets(disk, directory)
     for offset in reversed(offsets):
         path = segment_path(directory, offset, ".snapshot")

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, cast
 from odradek.common.metrics import Family, Metrics, Sample
 from odradek.log.compaction.metrics import cleaner_families
 from odradek.replica.metrics import replication_families
+from odradek.server.transaction_metrics import exactly_once_families
 
 if TYPE_CHECKING:
     from odradek.server.dispatch import Dispatcher
@@ -52,6 +53,7 @@ def node_families(dispatcher: Dispatcher) -> Iterator[Family]:
     yield Family("odradek_log_start_offset", "gauge", "A log's first offset.", _samples(per_log, "log_start_offset"))
     yield Family("odradek_log_end_offset", "gauge", "A log's next offset.", _samples(per_log, "log_end_offset"))
     yield Family("odradek_log_high_watermark", "gauge", "A log's high watermark.", _samples(per_log, "high_watermark"))
+    yield from exactly_once_families(services)
     yield from cleaner_families(services.cleaner, [log for log, _ in per_log])
 
 

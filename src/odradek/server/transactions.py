@@ -45,9 +45,14 @@ class Transactions:
             controller: what gives producer ids.
         """
         self._node_id = settings.node_id
-        self.peers = BrokerPeers(
-            network, node_id=settings.node_id, listener_name=settings.inter_broker_listener_name, image=image
-        )
+
+        def new_peers() -> BrokerPeers:
+            return BrokerPeers(
+                network, node_id=settings.node_id, listener_name=settings.inter_broker_listener_name, image=image
+            )
+
+        # Markers wait for followers: over one connection they would hold back the questions of producers who wait.
+        self.peers, self._marker_peers = new_peers(), new_peers()
         self.markers = MarkerWriter(replicas, groups, clock, image)
         self.producer_ids = ProducerIdBlocks(controller, settings.node_id)
         self.coordinator = TransactionCoordinator(
@@ -75,10 +80,11 @@ class Transactions:
     async def _send_markers(self, broker_id: int, request: WriteTxnMarkersRequest) -> WriteTxnMarkersResponse:
         if broker_id == self._node_id:
             return await self.markers.write(request)
-        return await self.peers.ask(broker_id, request, WriteTxnMarkersResponse)
+        return await self._marker_peers.ask(broker_id, request, WriteTxnMarkersResponse)
 
     async def close(self) -> None:
         """End the coordinator's reigns, and the connections to other brokers."""
         await self.coordinator.close()
         await self.peers.close()
+        await self._marker_peers.close()
         await self.producer_ids.close()

@@ -74,6 +74,9 @@ class TransactionVerifier:
         monotonic_ms: Callable[[], int],
     ) -> None:
         self.config = config
+        self.failed_count = 0
+        self.asked_count = 0
+        self.asked_ms = 0
         self._coordinator = coordinator
         self._peers = peers
         self._node_id = node_id
@@ -96,7 +99,25 @@ class TransactionVerifier:
             Codes among them: TRANSACTION_ABORTABLE (not part of it), INVALID_PRODUCER_EPOCH (fenced),
             INVALID_PRODUCER_ID_MAPPING, and those of RETRIABLE.
         """
-        deadline_ms = self._monotonic_ms() + self.config.backoff_max_ms
+        began_ms = self._monotonic_ms()
+        codes = await self._ask_until_free(
+            transactional_id, producer_id, producer_epoch, partitions, began_ms + self.config.backoff_max_ms, add=add
+        )
+        self.asked_count += 1
+        self.asked_ms += self._monotonic_ms() - began_ms
+        self.failed_count += any(codes.values())
+        return codes
+
+    async def _ask_until_free(
+        self,
+        transactional_id: str,
+        producer_id: int,
+        producer_epoch: int,
+        partitions: Sequence[TopicPartition],
+        deadline_ms: int,
+        *,
+        add: bool,
+    ) -> Codes:
         while True:
             codes = await self._ask_once(transactional_id, producer_id, producer_epoch, partitions, add=add)
             # An older client's commit was answered before its markers were written, so this soon passes.

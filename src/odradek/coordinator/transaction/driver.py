@@ -15,6 +15,7 @@ from odradek.common.errors import ErrorCode, OdradekError
 from odradek.common.log_lines import get_logger
 from odradek.coordinator.transaction.machine import Ended
 from odradek.coordinator.transaction.metadata import TopicPartition
+from odradek.coordinator.transaction.metrics import TransactionCounts
 from odradek.metadata.image import MetadataImage
 from odradek.protocol.messages.write_txn_markers_request import (
     WritableTxnMarker,
@@ -47,6 +48,7 @@ class MarkerDriver:
         Args:
             image_is_current: whether what the image lacks does not exist; False while a broker catches up.
         """
+        self.counts = TransactionCounts()
         self._image = image
         self._image_is_current = image_is_current
         self._send = send
@@ -68,6 +70,7 @@ class MarkerDriver:
             for done in await asyncio.gather(*answers):
                 left -= done
             if left:
+                self.counts.marker_rounds_repeated += 1
                 await asyncio.sleep(pause_s)
                 pause_s = min(LAST_PAUSE_S, 2 * pause_s)
 

@@ -29,7 +29,7 @@ from odradek.coordinator.transaction.state import AT_REST, COMPLETE, Transaction
 from odradek.statemachine.machine import Result
 from odradek.statemachine.timeline import Timeline, TimelineDict, TimelineSet
 
-# Bounds the work of one turn of the loop; what is left over is found by the next look.
+# Bounds the work of one turn of the loop; its owner looks again at once where there may be more.
 MAX_ENDED_PER_LOOK = 500
 BUMPS_EPOCH = 2
 
@@ -348,14 +348,14 @@ class TransactionMachine:
                 ended += result.response.ended
         return Result(records, Outcome(None, ended), atomic=False)
 
-    def expire(self, now_ms: int, expiration_ms: int) -> Result[TransactionRecord, Outcome[None]]:
-        """Remove ids at rest that were not used for so long."""
+    def expire(self, now_ms: int, expiration_ms: int) -> Result[TransactionRecord, Outcome[int]]:
+        """Remove ids at rest that were not used for so long; answers how many."""
         expired = [
             TransactionRecord(transactional_id, None)
             for transactional_id, each in self.ids.items()
             if each.state in AT_REST and now_ms - each.last_update_ms >= expiration_ms
-        ]
-        return Result(expired[:MAX_ENDED_PER_LOOK], Outcome(None), atomic=False)
+        ][:MAX_ENDED_PER_LOOK]
+        return Result(expired, Outcome(len(expired)), atomic=False)
 
     def _answer(
         self, transactional_id: str, metadata: TransactionMetadata, response: ResponseT

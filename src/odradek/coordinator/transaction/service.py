@@ -20,6 +20,7 @@ from odradek.coordinator.service import CreateTopic, ShardHost, StateTopic, answ
 from odradek.coordinator.transaction.config import TransactionConfig
 from odradek.coordinator.transaction.driver import CoordinatorFencedError, MarkerDriver
 from odradek.coordinator.transaction.machine import (
+    MAX_ENDED_PER_LOOK,
     Ended,
     Identity,
     Outcome,
@@ -28,6 +29,7 @@ from odradek.coordinator.transaction.machine import (
     TransactionMachine,
 )
 from odradek.coordinator.transaction.metadata import TopicPartition
+from odradek.coordinator.transaction.metrics import TransactionCounts
 from odradek.coordinator.transaction.queries import describe_transaction, list_transactions, matcher
 from odradek.coordinator.transaction.records import TRANSACTION_TOPIC, TransactionRecord
 from odradek.metadata.image import MetadataImage
@@ -56,8 +58,10 @@ class TransactionShard:
         leader_epoch: int,
         make_log: MakeLog,
         markers: MarkerDriver,
+        counts: TransactionCounts,
     ) -> None:
         self.partition_id = partition_id
+        self._counts = counts
         self._leader_epoch = leader_epoch
         self._config = config
         self._clock = clock
@@ -78,29 +82,48 @@ class TransactionShard:
         self._spawn(self._load())
 
     async def _load(self) -> None:
+        began_ms = self._clock.monotonic_ms()
         try:
             count = await self.runtime.load()
         except OdradekError:
             return  # `_on_failed` has told why
         if not self.runtime.active:
             return
+        took_ms = self._clock.monotonic_ms() - began_ms
+        self._counts.longest_load_ms = max(self._counts.longest_load_ms, took_ms)
         level = _log.info if count else _log.debug
         level("transactions loaded", partition=self.partition_id, records=count)
-        await self._apply(self.machine.unfinished)
+        await self._owe_unfinished()
         config = self._config
         self._spawn(self._every(config.abort_check_interval_ms, self._abort_timed_out))
         self._spawn(self._every(config.expiry_check_interval_ms, self._expire))
 
-    def _abort_timed_out(self) -> Result[TransactionRecord, Outcome[None]]:
-        return self.machine.abort_timed_out(self._clock.now_ms())
+    async def _owe_unfinished(self) -> None:
+        try:
+            outcome = await self.runtime.run(self.machine.unfinished)
+        except OdradekError as error:
+            _log.debug("not done", partition=self.partition_id, error=error)
+            return
+        for ended in outcome.ended:
+            self._spawn(self._finish(ended))
 
-    def _expire(self) -> Result[TransactionRecord, Outcome[None]]:
-        return self.machine.expire(self._clock.now_ms(), self._config.id_expiration_ms)
+    async def _abort_timed_out(self) -> None:
+        while (outcome := await self._apply(lambda: self.machine.abort_timed_out(self._clock.now_ms()))) is not None:
+            self._counts.timed_out += len(outcome.ended)
+            if len(outcome.ended) < MAX_ENDED_PER_LOOK:
+                return
 
-    async def _every(self, interval_ms: int, operation: Operation[None]) -> None:
+    async def _expire(self) -> None:
+        limit_ms = self._config.id_expiration_ms
+        while (outcome := await self._apply(lambda: self.machine.expire(self._clock.now_ms(), limit_ms))) is not None:
+            self._counts.expired_ids += outcome.response
+            if outcome.response < MAX_ENDED_PER_LOOK:
+                return
+
+    async def _every(self, interval_ms: int, job: Callable[[], Awaitable[None]]) -> None:
         while self.runtime.active:
             await asyncio.sleep(interval_ms / 1000)
-            await self._apply(operation)
+            await job()
 
     # ---- running operations
 
@@ -132,14 +155,17 @@ class TransactionShard:
         except OdradekError as error:
             raise ApiError(answer_code(error), str(error)) from error
         for ended in outcome.ended:
+            self._counts.ended(committed=ended.committed)
             self._spawn(self._finish(ended))
         return outcome
 
-    async def _apply(self, operation: Operation[Any]) -> None:
+    async def _apply(self, operation: Operation[T]) -> Outcome[T] | None:
+        """Run an operation for which nobody waits; None where it could not be done."""
         try:
-            await self._decide(operation)
+            return await self._decide(operation)
         except OdradekError as error:
             _log.debug("not done", partition=self.partition_id, error=error)
+            return None
 
     async def _finish(self, ended: Ended) -> None:
         """Write the markers, then the record that says so."""
@@ -212,6 +238,8 @@ class TransactionCoordinator(ShardHost[TransactionShard]):
             new_producer_id: an id that nobody had before; raises ApiError.
         """
         self.config = config
+        self.counts = TransactionCounts()
+        markers.counts = self.counts
         self._clock = clock
         self._new_producer_id = new_producer_id
         configs = {
@@ -226,7 +254,9 @@ class TransactionCoordinator(ShardHost[TransactionShard]):
             node_id=node_id,
             image=image,
             create_topic=create_topic,
-            make_shard=lambda number, epoch: TransactionShard(config, clock, number, epoch, make_log, markers),
+            make_shard=lambda number, epoch: TransactionShard(
+                config, clock, number, epoch, make_log, markers, self.counts
+            ),
         )
 
     async def init_producer_id(

@@ -1,0 +1,83 @@
+"""What the transaction coordinator tells of itself, computed when it is asked for."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from odradek.common.metrics import Family, Sample
+from odradek.coordinator.transaction.state import TransactionState
+
+if TYPE_CHECKING:
+    from odradek.coordinator.transaction.service import TransactionShard
+
+SHOWN = (
+    TransactionState.EMPTY,
+    TransactionState.ONGOING,
+    TransactionState.PREPARE_COMMIT,
+    TransactionState.PREPARE_ABORT,
+    TransactionState.COMPLETE_COMMIT,
+    TransactionState.COMPLETE_ABORT,
+)
+
+
+@dataclass(slots=True)
+class TransactionCounts:
+    """What this broker's coordinators have done since it started."""
+
+    committed: int = 0
+    aborted: int = 0
+    timed_out: int = 0
+    expired_ids: int = 0
+    marker_rounds_repeated: int = 0
+    longest_load_ms: int = 0
+
+    def ended(self, *, committed: bool) -> None:
+        """The end of one transaction was decided."""
+        if committed:
+            self.committed += 1
+        else:
+            self.aborted += 1
+
+
+def transaction_families(counts: TransactionCounts, shards: Iterable[TransactionShard]) -> Iterator[Family]:
+    """The coordinator's metrics; `shards` are all of this broker."""
+    counter, gauge = Family.counter, Family.gauge
+    states: Counter[TransactionState] = Counter()
+    owed = 0
+    for shard in shards:
+        for each in shard.machine.ids.values():
+            states[each.state] += 1
+            if each.is_ending:
+                owed += len(each.partitions)
+    yield Family(
+        "odradek_transactional_ids",
+        "gauge",
+        "Transactional ids that this broker coordinates, by state.",
+        tuple(Sample(states[state], (("state", state.label),)) for state in SHOWN),
+    )
+    yield gauge(
+        "odradek_transaction_markers_owed",
+        "Partitions of transactions that end which may lack their marker (Kafka: UnknownDestinationQueueSize).",
+        owed,
+    )
+    yield counter(
+        "odradek_transaction_marker_rounds_repeated",
+        "Times that markers were sent again (Kafka: LogAppendRetryQueueSize).",
+        counts.marker_rounds_repeated,
+    )
+    yield counter("odradek_transactions_committed", "Transactions whose commit was decided here.", counts.committed)
+    yield counter("odradek_transactions_aborted", "Transactions whose abort was decided here.", counts.aborted)
+    yield counter("odradek_transactions_timed_out", "Those of them that had taken too long.", counts.timed_out)
+    yield counter(
+        "odradek_transactional_ids_expired",
+        "Transactional ids forgotten after transactional.id.expiration.ms.",
+        counts.expired_ids,
+    )
+    yield gauge(
+        "odradek_transaction_longest_load_ms",
+        "How long the longest load of a partition of __transaction_state took (Kafka: partition-load-time-max).",
+        counts.longest_load_ms,
+    )

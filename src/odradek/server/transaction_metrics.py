@@ -1,0 +1,50 @@
+"""The metrics of idempotence and transactions: producers in the logs, questions to coordinators, and coordinators."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from odradek.common.metrics import Family
+from odradek.coordinator.transaction.metrics import transaction_families
+
+if TYPE_CHECKING:
+    from odradek.server.context import BrokerServices
+
+# As Kafka: a transaction may be late for a while before anybody need look at it.
+LATE_AFTER_MS = 5 * 60_000
+
+
+def exactly_once_families(services: BrokerServices) -> Iterator[Family]:
+    """What this broker knows of producers and their transactions."""
+    counter, gauge = Family.counter, Family.gauge
+    coordinator, verifier = services.transactions, services.verifier
+    led = [partition for partition in services.replicas if partition.is_leader]
+    now_ms, max_age_ms = services.clock.now_ms(), coordinator.config.max_timeout_ms + LATE_AFTER_MS
+    yield gauge(
+        "odradek_producer_ids",
+        "Producers that the partitions led here remember (Kafka: ProducerIdCount).",
+        sum(len(partition.log.producers.producers) for partition in led),
+    )
+    yield gauge(
+        "odradek_partitions_with_late_transactions",
+        "Partitions led here with a transaction that should have ended long ago, as `odradek transactions "
+        "find-hanging` finds (Kafka: PartitionsWithLateTransactionsCount).",
+        sum(partition.log.producers.has_late_transaction(now_ms, max_age_ms) for partition in led),
+    )
+    yield counter(
+        "odradek_transaction_verifications",
+        "Questions of partitions here whether a transaction includes them.",
+        verifier.asked_count,
+    )
+    yield counter(
+        "odradek_transaction_verification_failures",
+        "Those that were not answered with yes (Kafka: VerificationFailureRate).",
+        verifier.failed_count,
+    )
+    yield counter(
+        "odradek_transaction_verification_ms",
+        "Milliseconds that all of them took together (Kafka: VerificationTimeMs).",
+        verifier.asked_ms,
+    )
+    yield from transaction_families(coordinator.counts, coordinator.shards.values())

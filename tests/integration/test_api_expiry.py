@@ -1,0 +1,171 @@
+"""What is forgotten after a while, what is not offered yet, and what the metrics say of producers and transactions."""
+
+from __future__ import annotations
+
+import time
+import urllib.request
+from collections.abc import Callable, Iterator
+
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from odradek.protocol.apis import ApiKey
+from odradek.protocol.messages.api_versions_request import ApiVersionsRequest
+from odradek.protocol.messages.describe_producers_request import DescribeProducersRequest, TopicRequest
+from odradek.protocol.messages.describe_transactions_request import DescribeTransactionsRequest
+from odradek.protocol.messages.init_producer_id_request import InitProducerIdRequest
+from tests.support.api_calls import Calls, batch, fresh_name, name_of
+from tests.support.node import Node, free_port
+from tests.support.transactions import TransactionalProducer
+
+EXPIRATION_MS = 1_500
+
+
+@pytest.fixture(scope="module")
+def forgetful(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Node, int]]:
+    """A node that forgets within seconds, and the port of its metrics."""
+    port = free_port()
+    settings: dict[str, object] = {
+        "producer.id.expiration.ms": EXPIRATION_MS,
+        "log.retention.check.interval.ms": 200,
+        "transactional.id.expiration.ms": EXPIRATION_MS,
+        "transaction.remove.expired.transaction.cleanup.interval.ms": 200,
+        "transaction.abort.timed.out.transaction.cleanup.interval.ms": 200,
+        "odradek.metrics.listener": f"127.0.0.1:{port}",
+    }
+    with Node(tmp_path_factory.mktemp("forgetful"), settings) as node:
+        yield node, port
+
+
+def wait_until(condition: Callable[[], bool], what: str) -> None:
+    deadline = time.monotonic() + 30
+    while not condition():
+        assert time.monotonic() < deadline, what
+        time.sleep(0.05)
+
+
+def producers_of(calls: Calls, topic: str) -> list[int]:
+    request = DescribeProducersRequest(topics=[TopicRequest(name=topic, partition_indexes=[0])])
+    found = calls.ask(ApiKey.DESCRIBE_PRODUCERS, 0, request).topics[0].partitions[0].active_producers
+    return [each.producer_id for each in found]
+
+
+def state_of(calls: Calls, transactional_id: str) -> str:
+    request = DescribeTransactionsRequest(transactional_ids=[transactional_id])
+    (found,) = calls.ask(ApiKey.DESCRIBE_TRANSACTIONS, 0, request).transaction_states
+    return name_of(found.error_code) if found.error_code else found.transaction_state
+
+
+def metrics(port: int) -> dict[str, float]:
+    """Each metric by its name and, where it has some, its labels' values."""
+    with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=10) as answer:
+        families = text_string_to_metric_families(answer.read().decode())
+        return {
+            " ".join((sample.name, *sample.labels.values())): sample.value
+            for family in families
+            for sample in family.samples
+        }
+
+
+def test_a_producer_that_was_silent_for_too_long_is_forgotten_and_goes_on(forgetful: tuple[Node, int]) -> None:
+    node, port = forgetful
+    with Calls(node.port) as calls:
+        topic, producer = calls.create_topic(), calls.producer()
+
+        def send(sequence: int) -> str:
+            data = batch(b"x", producer_id=producer, producer_epoch=0, sequence=sequence)
+            return name_of(calls.produce(topic, data).error_code)
+
+        assert send(0) == send(1) == "NONE"
+        assert producers_of(calls, topic) == [producer]
+        assert metrics(port)["odradek_producer_ids"] >= 1
+        wait_until(lambda: not producers_of(calls, topic), "it is forgotten")
+        assert send(2) == "NONE", "no UNKNOWN_PRODUCER_ID, which clients before KIP-360 took for lost data"
+        assert send(4) == "OUT_OF_ORDER_SEQUENCE_NUMBER"
+        assert calls.list_end(topic) == 3
+
+
+def test_a_transactional_id_that_is_not_used_is_forgotten(forgetful: tuple[Node, int]) -> None:
+    node, _ = forgetful
+    with Calls(node.port) as calls, TransactionalProducer(node.port) as idle, TransactionalProducer(node.port) as busy:
+        topic = calls.create_topic()
+        assert idle.init() == busy.init() == "NONE"
+        assert busy.write(topic, b"open") == "NONE"
+        wait_until(lambda: state_of(calls, idle.transactional_id) == "TRANSACTIONAL_ID_NOT_FOUND", "it is forgotten")
+        time.sleep(EXPIRATION_MS / 1000)
+        assert state_of(calls, busy.transactional_id) == "Ongoing", "an open transaction keeps its id"
+        assert idle.write(topic, b"late") == "INVALID_PRODUCER_ID_MAPPING"
+        assert idle.commit() == "INVALID_PRODUCER_ID_MAPPING"
+        before = idle.producer_id
+        assert idle.init() == "NONE"
+        assert idle.producer_id != before, "nobody may be taken for the producer that was forgotten"
+        assert idle.write(topic, b"again") == idle.commit() == busy.commit() == "NONE"
+
+
+def test_what_is_forgotten_stays_so_after_a_kill(own_node: Node) -> None:
+    own_node.stop()
+    own_node.overrides |= {
+        "transactional.id.expiration.ms": 500,
+        "transaction.remove.expired.transaction.cleanup.interval.ms": 100,
+    }
+    own_node.start()
+    with Calls(own_node.port) as calls, TransactionalProducer(own_node.port) as each:
+        assert each.init() == "NONE"
+        wait_until(lambda: state_of(calls, each.transactional_id) == "TRANSACTIONAL_ID_NOT_FOUND", "it is forgotten")
+        name = each.transactional_id
+    own_node.kill()
+    own_node.overrides["transactional.id.expiration.ms"] = 604_800_000
+    own_node.start()
+    with Calls(own_node.port) as calls, TransactionalProducer(own_node.port, name) as again:
+        assert state_of(calls, name) == "TRANSACTIONAL_ID_NOT_FOUND"
+        assert again.init() == "NONE"
+
+
+def test_two_phase_commit_is_not_offered(node: Node) -> None:
+    """KIP-939's flags need version 6, which is not stable: a client that wants them says so itself."""
+    with Calls(node.port) as calls:
+        answer = calls.ask(
+            ApiKey.API_VERSIONS, 3, ApiVersionsRequest(client_software_name="test", client_software_version="1")
+        )
+        (offered,) = [each for each in answer.api_keys if each.api_key == ApiKey.INIT_PRODUCER_ID]
+        assert offered.max_version == 5
+        for flags in ({"enable2_pc": True}, {"keep_prepared_txn": True}, {}):
+            with Calls(node.port) as refused:
+                request = InitProducerIdRequest(
+                    transactional_id=fresh_name("two-phase"), transaction_timeout_ms=1000, **flags
+                )
+                refused.send(ApiKey.INIT_PRODUCER_ID, 6, request)
+                assert refused.is_closed_by_peer()
+
+
+def test_transactions_are_counted(forgetful: tuple[Node, int]) -> None:
+    node, port = forgetful
+    with Calls(node.port) as calls, TransactionalProducer(node.port) as each, TransactionalProducer(node.port) as slow:
+        topic, before = calls.create_topic(), metrics(port)
+        assert each.init() == slow.init(timeout_ms=300) == "NONE"
+        assert each.write(topic, b"1") == "NONE"
+        now = metrics(port)
+        assert now["odradek_transactional_ids Ongoing"] >= 1
+        assert now["odradek_transaction_verifications_total"] > before["odradek_transaction_verifications_total"]
+        assert each.commit() == each.write(topic, b"2") == each.abort() == "NONE"
+        assert slow.write(topic, b"3") == "NONE"
+        wait_until(
+            lambda: (
+                metrics(port)["odradek_transactions_timed_out_total"] > before["odradek_transactions_timed_out_total"]
+            ),
+            "it is aborted",
+        )
+        wait_until(lambda: metrics(port)["odradek_transaction_markers_owed"] == 0, "all markers are written")
+        now = metrics(port)
+        committed, aborted = (
+            now[f"odradek_transactions_{what}_total"] - before[f"odradek_transactions_{what}_total"]
+            for what in ("committed", "aborted")
+        )
+        assert (committed, aborted) == (1, 2)
+        assert now["odradek_partitions_with_late_transactions"] == 0
+        failed = now["odradek_transaction_verification_failures_total"]
+        version_0 = TransactionalProducer(node.port, version=0)
+        with version_0:
+            assert version_0.init() == "NONE"
+            assert version_0.write(topic, b"not added") == "TRANSACTION_ABORTABLE"
+        assert metrics(port)["odradek_transaction_verification_failures_total"] == failed + 1
