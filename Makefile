@@ -5,6 +5,8 @@ PYTHON := $(VENV)/bin/python
 STAMP  := $(VENV)/.installed
 JAVA   := . tools/java.sh
 ARGS   ?=
+# Tests and benchmarks start nodes by the hundred: each loads compiled files, as it does where pip installed it.
+unexport PYTHONDONTWRITEBYTECODE
 # Test files at once. Most tests wait for brokers, so a little more than there are processors.
 JOBS   ?= 3
 

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from bench.brokers import Contestant, machine, start_contestants
 from bench.cells import CELLS, FILLED, LIMIT_BYTES, PARTITIONS, QUICK, Cell
+from bench.codec_bench import measure as codec_costs
 from bench.generator import LoadResult, build, own_cost, run_load
 from bench.page import write_page
 from bench.report import Row, Run, table
@@ -85,6 +86,7 @@ def main() -> int:
     rows = [Row(cell) for cell in cells]
     started = time.monotonic()
     costs = {size: own_cost(program, size) for size in (128, 1024)}
+    codec = codec_costs()
     with tempfile.TemporaryDirectory(prefix="odradek-bench-") as folder:
         contestants = start_contestants(Path(folder), against_itself=options.self)
         try:
@@ -107,7 +109,7 @@ def main() -> int:
                 if contestant.broker.process is not None:
                     contestant.broker.stop()
     memory = {name: (starts[name], idle[name] / 2**20, loaded[name] / 2**20) for name in idle}
-    page = write_page(table(rows), memory, costs, machine(), rounds, seconds, time.monotonic() - started)
+    page = write_page(table(rows), memory, costs, codec, machine(), rounds, seconds, time.monotonic() - started)
     print(page)
     if options.write or not (options.quick or options.cells or options.self):
         (Path(__file__).parents[1] / "docs" / "benchmarks.md").write_text(page)

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import datetime
 import importlib.metadata
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from bench.brokers import KAFKA_HEAP
 from bench.cells import PARTITIONS
+from bench.codec_bench import CodecCost
 from bench.generator import LoadResult
 from tests.interop.librdkafka_suite import VERSION as LIBRDKAFKA_VERSION
 from tests.support.apache_kafka import VERSION as KAFKA_VERSION
@@ -21,6 +22,7 @@ def write_page(
     table: str,
     nodes: Mapping[str, tuple[float, float, float]],
     costs: Mapping[int, LoadResult],
+    codec: Sequence[CodecCost],
     machine: Mapping[str, str],
     rounds: int,
     seconds: float,
@@ -32,6 +34,7 @@ def write_page(
         table: the rows, as Markdown.
         nodes: broker → seconds to the first record, MiB of memory idle, MiB after load.
         costs: size of a record → the generator against librdkafka's mock cluster.
+        codec: what requests and responses cost to decode and encode.
         machine: what it ran on.
         rounds: that counted; each cell was measured so often against each broker.
         seconds: of each run.
@@ -69,6 +72,16 @@ def write_page(
         "| record | records/s | CPU s per million records |",
         "|---|---|---|",
         *generator,
+        "",
+        "The codec of the protocol, microseconds for one message, beside those of kio and kafka-python in the same run",
+        "(`python -m bench.codec_bench`):",
+        "",
+        "| message | aim | Odradek | kio | kafka-python |",
+        "|---|---|---|---|---|",
+        *(
+            f"| {cost.what} | {cost.aim_us} | {cost.ours_us:.1f} | {cost.kio_us:.1f} | {cost.kafka_python_us:.1f} |"
+            for cost in codec
+        ),
     ]
     if NOTES.exists():
         lines += ["", NOTES.read_text().strip()]

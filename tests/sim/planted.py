@@ -129,8 +129,8 @@ ONE_NODE = (
     Bug(
         "log end before the write",
         "log.log:Log._append",
-        "position = segment.write(chunks, self.directory.parent)",
-        "self.log_end_offset = headers[-1].last_offset + 1\nposition = segment.write(chunks, self.directory.parent)",
+        "position = segment.write(chunks)",
+        "self.log_end_offset = headers[-1].last_offset + 1\nposition = segment.write(chunks)",
         "an append that fails, for a disk that is full, has moved the log's end",
     ),
     Bug(

@@ -66,6 +66,7 @@ class Node:
         assert self.process is None, "the node runs already"
         self.directory.mkdir(parents=True, exist_ok=True)
         environment = {**os.environ, "PYTHONUNBUFFERED": "1"}
+        environment.pop("PYTHONDONTWRITEBYTECODE", None)  # compiled files, as where pip installed it
         with self.output.open("ab") as output:
             self.process = subprocess.Popen(
                 self.command(), stdout=output, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL, env=environment

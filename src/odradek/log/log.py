@@ -35,7 +35,13 @@ from odradek.log.replicated import in_portions, read_replicated
 from odradek.log.retention import Deletable, count_deletable, must_roll
 from odradek.log.segment import Segment, no_space, rename_deleted, segment_path
 from odradek.log.transactions import note_batch
-from odradek.record.batch import BatchHeader, patch_base_offset, patch_leader_epoch, stamp_log_append_time
+from odradek.record.batch import (
+    BatchHeader,
+    patch_base_offset,
+    patch_leader_epoch,
+    stamp_log_append_time,
+    total_bytes,
+)
 
 MutableBatch = bytearray | memoryview
 
@@ -194,7 +200,7 @@ class Log(ReadableLog):
         Concurrency: no await; atomic on the broker's loop.
         Source: KIP-98, KIP-101; Kafka UnifiedLog.append.
         """
-        size = sum(header.size_bytes for header in headers)
+        size = total_bytes(headers)
         if size > self.config.segment_bytes:
             raise ApiError(
                 ErrorCode.RECORD_LIST_TOO_LARGE,
@@ -216,7 +222,7 @@ class Log(ReadableLog):
                 stamp_log_append_time(mutable, now_ms)
                 header = BatchHeader.read(mutable)
             else:
-                header = header._replace(base_offset=offset, partition_leader_epoch=leader_epoch)
+                header = header.placed(offset, leader_epoch)
             final.append(header)
             chunks.append(mutable)
             offset = header.last_offset + 1
@@ -252,13 +258,13 @@ class Log(ReadableLog):
         return AppendInfo(first, self.log_end_offset - 1)
 
     def _append(self, chunks: Sequence[MutableBatch], headers: Sequence[BatchHeader], now_ms: int) -> None:
-        size = sum(header.size_bytes for header in headers)
+        size = total_bytes(headers)
         try:
             self._assign_epochs(headers)
             if must_roll(self._segments[-1], size, headers, self.config, jitter=self._jitter, now_ms=now_ms):
                 self.roll(now_ms)
             segment = self._segments[-1]
-            position = segment.write(chunks, self.directory.parent)
+            position = segment.write(chunks)
         except ApiError:
             if self.epochs.truncate_from_end(self.log_end_offset + 1):
                 self._epochs_are_written = False  # they speak of batches that did not come

@@ -24,16 +24,19 @@ def must_roll(
         size_bytes: of all the batches.
         jitter: the log's share of segment.jitter.ms, 0 to 1.
     """
+    if segment.would_overflow(headers[-1].last_offset):
+        return True
     if segment.size_bytes == 0:
-        return segment.would_overflow(headers[-1].last_offset)
-    if segment.size_bytes + size_bytes > config.segment_bytes or segment.would_overflow(headers[-1].last_offset):
+        return False
+    if segment.size_bytes + size_bytes > config.segment_bytes:
         return True
     if segment.index_bytes + INDEX_ENTRY_BYTES > config.segment_index_bytes:
         return True
     first = segment.first_timestamp_ms()
     newest = max(headers[-1].max_timestamp, headers[0].max_timestamp)
     age = newest - first if first is not None and first >= 0 else now_ms - segment.created_ms
-    return age > config.roll_ms - int(jitter * min(config.segment_jitter_ms, config.roll_ms))
+    roll_ms = config.roll_ms
+    return age > roll_ms - int(jitter * min(config.segment_jitter_ms, roll_ms))
 
 
 class Deletable(NamedTuple):

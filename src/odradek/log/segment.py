@@ -234,7 +234,7 @@ class Segment:
 
     # -- writing ------------------------------------------------------------------------------------------------
 
-    def write(self, chunks: Sequence[Buffer], log_dir: Path) -> int:
+    def write(self, chunks: Sequence[Buffer]) -> int:
         """Write batches whose headers already bear their offsets, by one write; returns the position they lie at.
 
         The caller moves the log's end, and then calls `index_batch` for each: an index that fails must not make the
@@ -248,11 +248,12 @@ class Segment:
         try:
             written = self._files.get(self.path).file.write_at(position, chunks)
         except OSError as error:
-            self._undo_write(position, error, log_dir)
+            self._undo_write(position, error)
         self.size_bytes = position + written
         return position
 
-    def _undo_write(self, position: int, error: OSError, log_dir: Path) -> NoReturn:
+    def _undo_write(self, position: int, error: OSError) -> NoReturn:
+        log_dir = self.directory.parent
         if is_disk_full(error):
             try:
                 self._files.get(self.path).file.truncate(position)

@@ -98,6 +98,10 @@ class FeatureLevel:
     needs: Mapping[str, int] = field(default_factory=dict)
 
 
+# No API of these is answered yet: a new cluster does not begin with them. A cluster that Kafka formatted has them
+# finalized, and its directory is to be started all the same, so their levels are known and supported.
+UNSERVED_FEATURES = frozenset({SHARE_VERSION, STREAMS_VERSION})
+
 # kraft.version lives in the control records of the quorum, not in the metadata records.
 FEATURES: Mapping[str, tuple[FeatureLevel, ...]] = MappingProxyType(
     {
@@ -134,11 +138,12 @@ def supported_features() -> dict[str, LevelRange]:
 def default_levels(metadata_version: int) -> dict[str, int]:
     """The levels above zero that a new cluster of this metadata.version begins with, metadata.version included.
 
-    kraft.version is left out: whoever formats the node chooses it by the kind of quorum.
+    kraft.version is left out: whoever formats the node chooses it by the kind of quorum. So are features that this
+    software has no API for.
     """
     levels = {METADATA_VERSION: metadata_version}
     for name, known in FEATURES.items():
-        if name == KRAFT_VERSION:
+        if name == KRAFT_VERSION or name in UNSERVED_FEATURES:
             continue
         level = max(
             known_level.level for known_level in known if known_level.bootstrap_metadata_version <= metadata_version

@@ -7,6 +7,7 @@ and the producer's CRC stays valid. Source: Kafka's message format v2 (KIP-98), 
 from __future__ import annotations
 
 import struct
+from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 import crc32c as _crc32c
@@ -30,7 +31,7 @@ _OFFSET = struct.Struct(">q")
 _EPOCH = struct.Struct(">i")
 _CRC = struct.Struct(">I")
 
-_COMPRESSION_MASK = 0x07
+COMPRESSION_MASK: Final = 0x07
 _TIMESTAMP_TYPE_MASK = 0x08
 _TRANSACTIONAL_MASK = 0x10
 _CONTROL_MASK = 0x20
@@ -87,7 +88,7 @@ class BatchHeader(NamedTuple):
     @property
     def compression(self) -> int:
         """The codec's number: an index of COMPRESSION_NAMES, or 5 to 7 that do not exist."""
-        return self.attributes & _COMPRESSION_MASK
+        return self.attributes & COMPRESSION_MASK
 
     @property
     def timestamp_type(self) -> int:
@@ -111,10 +112,21 @@ class BatchHeader(NamedTuple):
     def has_producer_id(self) -> bool:
         return self.producer_id > NO_PRODUCER_ID
 
+    def placed(self, base_offset: int, leader_epoch: int) -> BatchHeader:
+        """This header as a leader writes it."""
+        return BatchHeader(base_offset, self.batch_length, leader_epoch, *self[3:])
+
     @classmethod
     def read(cls, data: Buffer, position: int = 0) -> BatchHeader:
         """The header at `position`; struct.error where fewer than 61 bytes are there."""
         return cls._make(_HEADER.unpack_from(data, position))
+
+
+def total_bytes(headers: Sequence[BatchHeader]) -> int:
+    """Of whole batches together."""
+    if len(headers) == 1:
+        return headers[0].batch_length + LOG_OVERHEAD_BYTES
+    return sum(header.batch_length + LOG_OVERHEAD_BYTES for header in headers)
 
 
 def batch_attributes(
@@ -131,7 +143,7 @@ def batch_attributes(
 
 def with_compression(attributes: int, compression: int) -> int:
     """These attributes with another codec."""
-    return attributes & ~_COMPRESSION_MASK | compression
+    return attributes & ~COMPRESSION_MASK | compression
 
 
 def with_delete_horizon(attributes: int, *, wanted: bool = True) -> int:

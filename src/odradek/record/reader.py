@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import NamedTuple
 
 from odradek.common.errors import ApiError, ErrorCode
 from odradek.common.ports import Buffer
@@ -57,43 +58,79 @@ def parse_records(payload: Buffer, header: BatchHeader) -> list[Record]:
     Raises:
         ApiError: CORRUPT_MESSAGE where the bytes are not `record_count` records.
     """
-    data = memoryview(bytes(payload))
-    records: list[Record] = []
-    position = 0
+    data = bytes(payload)
+    return [
+        Record(
+            _blob(data, outline.key_position, outline.key_bytes),
+            _blob(data, outline.value_position, outline.value_bytes),
+            tuple(_headers(data, outline.headers_position, outline.header_count)),
+            outline.timestamp_ms,
+            outline.offset,
+        )
+        for outline in outline_records(data, header)
+    ]
+
+
+class RecordOutline(NamedTuple):
+    """Where the parts of one record lie in its batch's decompressed bytes; a length of -1 is null."""
+
+    offset: int
+    timestamp_ms: int
+    key_position: int
+    key_bytes: int
+    value_position: int
+    value_bytes: int
+    header_count: int
+    headers_position: int
+
+
+def outline_records(payload: Buffer, header: BatchHeader) -> list[RecordOutline]:
+    """What `parse_records` does, without making objects of keys, values and headers.
+
+    Raises:
+        ApiError: CORRUPT_MESSAGE where the bytes are not `record_count` records.
+    """
+    data = bytes(payload)
+    outlines: list[RecordOutline] = []
+    position, size = 0, len(data)
     try:
         if header.record_count < 0:
             raise ValueError(f"a batch of {header.record_count} records")
         for _ in range(header.record_count):
             length, position = read_zigzag(data, position)
             end = position + length
-            if length < 0 or end > len(data):
+            if length < 0 or end > size:
                 raise ValueError("a record is longer than its batch")
-            records.append(_read_record(data[position:end], header))
+            outlines.append(_outline(data, position, end, header))
             position = end
-        if position != len(data):
-            raise ValueError(f"{len(data) - position} bytes behind the last record")
+        if position != size:
+            raise ValueError(f"{size - position} bytes behind the last record")
     except (IndexError, ValueError, UnicodeDecodeError) as error:
-        raise ApiError(ErrorCode.CORRUPT_MESSAGE, f"record {len(records)} is malformed: {error}") from None
-    return records
+        raise ApiError(ErrorCode.CORRUPT_MESSAGE, f"record {len(outlines)} is malformed: {error}") from None
+    return outlines
 
 
-def _read_record(data: memoryview, header: BatchHeader) -> Record:
-    timestamp_delta, position = read_zigzag(data, 1)
+def _outline(data: bytes, position: int, end: int, header: BatchHeader) -> RecordOutline:
+    """Of the record that lies from `position` to `end` (exclusive)."""
+    timestamp_delta, position = read_zigzag(data, position + 1)
     offset_delta, position = read_zigzag(data, position)
-    key, position = _read_blob(data, position)
-    value, position = _read_blob(data, position)
-    count, position = read_zigzag(data, position)
-    if count < 0 or count > len(data):
-        raise ValueError(f"{count} headers")
-    headers: list[Header] = []
-    for _ in range(count):
-        name, position = _read_blob(data, position)
-        if name is None:
-            raise ValueError("a header without a name")
-        content, position = _read_blob(data, position)
-        headers.append((name.decode(), content))
-    if position != len(data):
-        raise ValueError(f"{len(data) - position} bytes too many in a record")
+    key_bytes, key_position = read_zigzag(data, position)
+    value_bytes, value_position = read_zigzag(data, _behind(key_position, key_bytes, end))
+    count, headers_position = read_zigzag(data, _behind(value_position, value_bytes, end))
+    position = headers_position
+    if count:
+        if count < 0 or count > end - position:
+            raise ValueError(f"{count} headers")
+        for _ in range(count):
+            name_bytes, name_position = read_zigzag(data, position)
+            if name_bytes < 0:
+                raise ValueError("a header without a name")
+            position = _behind(name_position, name_bytes, end)
+            data[name_position:position].decode()
+            content_bytes, content_position = read_zigzag(data, position)
+            position = _behind(content_position, content_bytes, end)
+    if position != end:
+        raise ValueError(f"{end - position} bytes too many in a record")
     if header.timestamp_type == LOG_APPEND_TIME:
         timestamp_ms = header.max_timestamp
     else:
@@ -102,13 +139,29 @@ def _read_record(data: memoryview, header: BatchHeader) -> Record:
     # Both are sums, and both go into answers as 64 bits.
     if not (-_INT64_LIMIT <= timestamp_ms < _INT64_LIMIT and -_INT64_LIMIT <= offset < _INT64_LIMIT):
         raise ValueError(f"timestamp {timestamp_ms} or offset {offset} has more than 64 bits")
-    return Record(key, value, tuple(headers), timestamp_ms, offset)
+    return RecordOutline(
+        offset, timestamp_ms, key_position, key_bytes, value_position, value_bytes, count, headers_position
+    )
 
 
-def _read_blob(data: memoryview, position: int) -> tuple[bytes | None, int]:
-    length, position = read_zigzag(data, position)
-    if length < 0:
-        return None, position
-    if length > len(data) - position:
+def _behind(position: int, length: int, end: int) -> int:
+    """The position behind a field of `length` bytes, which may be null (negative)."""
+    if length <= 0:
+        return position
+    if length > end - position:
         raise ValueError("a field is longer than its record")
-    return bytes(data[position : position + length]), position + length
+    return position + length
+
+
+def _headers(data: bytes, position: int, count: int) -> Iterator[Header]:
+    """The headers from `position` on, which `_outline` has found to be whole."""
+    for _ in range(count):
+        name_bytes, position = read_zigzag(data, position)
+        name = data[position : position + name_bytes].decode()
+        length, position = read_zigzag(data, position + name_bytes)
+        yield name, _blob(data, position, length)
+        position += max(0, length)
+
+
+def _blob(data: bytes, position: int, length: int) -> bytes | None:
+    return None if length < 0 else data[position : position + length]

@@ -16,9 +16,17 @@ from dataclasses import dataclass, field
 
 from odradek.common.errors import ApiError, ErrorCode
 from odradek.common.ports import Buffer
-from odradek.record.batch import CREATE_TIME, HEADER_BYTES, MAGIC, BatchHeader, crc_is_valid, read_size
-from odradek.record.reader import MAX_RECORDS_BYTES, parse_records, records_bytes
-from odradek.record.record import Record
+from odradek.record.batch import (
+    COMPRESSION_MASK,
+    CREATE_TIME,
+    HEADER_BYTES,
+    MAGIC,
+    NO_PRODUCER_ID,
+    BatchHeader,
+    crc_is_valid,
+    read_size,
+)
+from odradek.record.reader import MAX_RECORDS_BYTES, RecordOutline, outline_records, records_bytes
 
 # Batches of so few records are walked one by one, which catches a lying count, length or offset with its index.
 WALKED_RECORDS = 16
@@ -160,16 +168,20 @@ def _check_header(header: BatchHeader, api_version: int, *, from_client: bool) -
         )
     if header.base_offset != 0 and from_client:
         raise _invalid(f"The base_offset of a record batch in an append must be 0, but it is {header.base_offset}")
-    if header.compression > ZSTD:
-        raise ApiError(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, f"no codec has number {header.compression}")
-    if header.compression == ZSTD and api_version < FIRST_ZSTD_VERSION:
+    codec = header.compression
+    if codec == 0 and header.record_count * MIN_RECORD_BYTES > header.size_bytes - HEADER_BYTES:
+        raise _invalid(f"{header.record_count} records do not fit into {header.size_bytes} bytes")
+    if codec > ZSTD:
+        raise ApiError(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, f"no codec has number {codec}")
+    if codec == ZSTD and api_version < FIRST_ZSTD_VERSION:
         raise ApiError(
             ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, "Produce requests before version 7 must not use zstd (KIP-110)"
         )
-    if header.compression == 0 and header.record_count * MIN_RECORD_BYTES > header.size_bytes - HEADER_BYTES:
-        raise _invalid(f"{header.record_count} records do not fit into {header.size_bytes} bytes")
-    if not from_client:
-        return
+    if from_client and (header.attributes & ~COMPRESSION_MASK or header.producer_id != NO_PRODUCER_ID):
+        _check_client_attributes(header)
+
+
+def _check_client_attributes(header: BatchHeader) -> None:
     if header.is_control:
         raise _invalid("Clients are not allowed to write control records")
     if header.has_delete_horizon:
@@ -195,14 +207,14 @@ def _check_timestamp(data: Buffer, header: BatchHeader, rules: BatchRules, now_m
     if header.size_bytes <= WALKED_BYTES:
         late = [
             RecordError(index, f"Timestamp {record.timestamp_ms} is out of range: it must be at most {latest}")
-            for index, record in enumerate(_records_of(data, header, rules) or ())
+            for index, record in enumerate(_outlines_of(data, header, rules) or ())
             if record.timestamp_ms > latest
         ]
     raise InvalidRecordsError(ErrorCode.INVALID_TIMESTAMP, message, late)
 
 
-def _records_of(data: Buffer, header: BatchHeader, rules: BatchRules) -> list[Record] | None:
-    """The records of a batch whose header is right; None where there is no need to see them, and they are too large.
+def _outlines_of(data: Buffer, header: BatchHeader, rules: BatchRules) -> list[RecordOutline] | None:
+    """Where the records lie, of a batch whose header is right; None where none need be seen, and they are too large.
 
     Raises:
         ApiError: CORRUPT_MESSAGE where they cannot be decompressed, INVALID_RECORD where they are not what the header
@@ -218,17 +230,17 @@ def _records_of(data: Buffer, header: BatchHeader, rules: BatchRules) -> list[Re
             return None
         raise
     try:
-        return parse_records(payload, header)
+        return outline_records(payload, header)
     except ApiError as error:
         raise _invalid(error.message) from None
 
 
 def _walk_records(data: Buffer, header: BatchHeader, rules: BatchRules, now_ms: int) -> None:
     walk = _Walk()
-    for index, record in enumerate(_records_of(data, header, rules) or ()):
+    for index, record in enumerate(_outlines_of(data, header, rules) or ()):
         if record.offset != header.base_offset + index:
             walk.errors.append(RecordError(index, f"offset delta {record.offset - header.base_offset}, not {index}"))
-        elif rules.compacted and record.key is None:
+        elif rules.compacted and record.key_bytes < 0:
             walk.errors.append(RecordError(index, "Compacted topic cannot accept message without key."))
         elif rules.create_time and record.timestamp_ms >= 0 and record.timestamp_ms < now_ms - rules.before_max_ms:
             walk.code = ErrorCode.INVALID_TIMESTAMP

@@ -20,6 +20,7 @@ from odradek.log.config import NEVER
 from odradek.log.producer_state import NOT_REQUIRED, Verification
 from odradek.metadata.model import NO_LEADER, PartitionImage
 from odradek.quota.replication import NOT_THROTTLED
+from odradek.record.batch import total_bytes
 from odradek.replica.in_sync import InSync, IsrChange, IsrCounts, Outcome
 from odradek.replica.isr import effective_min_in_sync, high_watermark
 from odradek.replica.selector import Candidate, Selector
@@ -255,10 +256,7 @@ class Partition:
         end = self.log.log_end_offset
         if end > before:
             self.append_count += 1
-            size = 0
-            for batch in batches:
-                size += len(batch)
-            self._appended(end, size)
+            self._appended(end, total_bytes(headers))
         return info
 
     def wait_replicated(self, end_offset: int) -> asyncio.Future[None] | None:

@@ -306,8 +306,11 @@ class Connection(asyncio.BufferedProtocol):
         if route is None:
             raise ProtocolError(f"API key {key} version {version} is not served on listener {self.listener.name}")
         end = _FIXED_HEADER.size + max(client_id_bytes, 0)
-        if version < route.flexible_since and end <= len(frame) and client_id_bytes >= -1:
-            client_id = bytes(frame[_FIXED_HEADER.size : end]).decode(errors="replace")
+        is_flexible = version >= route.flexible_since
+        # A flexible header ends with its tagged fields, of which there are almost never any: their count is 0.
+        if client_id_bytes >= -1 and end + is_flexible <= len(frame) and not (is_flexible and frame[end]):
+            client_id = str(frame[_FIXED_HEADER.size : end], "utf-8", "replace")
+            end += is_flexible
         else:
             header, end = decode_request_header(frame)
             client_id = header.client_id or ""

@@ -57,15 +57,13 @@ def test_a_formatted_directory_is_recognized(tmp_path: Path) -> None:
     assert "cluster.id=C\n" in text
 
 
-def test_the_first_records_are_those_of_kafka(tmp_path: Path) -> None:
+def test_the_first_records_are_those_of_kafka_for_what_is_answered(tmp_path: Path) -> None:
     format_now(settings(tmp_path / "a"))
     snapshot = decode_snapshot(read_file(DISK, tmp_path / "a" / "bootstrap.checkpoint"))
     assert [(record.name, record.feature_level) for record in snapshot.records] == [
         ("metadata.version", 30),
         ("eligible.leader.replicas.version", 1),
         ("group.version", 1),
-        ("share.version", 1),
-        ("streams.version", 1),
         ("transaction.version", 2),
     ]
 

@@ -49,7 +49,7 @@ class CleanedSegment:
 
     def _write(self) -> None:
         if self._waiting:
-            self._segment.write(self._waiting, self._directory.parent)
+            self._segment.write(self._waiting)
             self._waiting, self._waiting_bytes = [], 0
 
     def finish(self, aborted: Sequence[AbortedTransaction]) -> int:
