@@ -95,9 +95,9 @@ class Log(ReadableLog):
         self.on_cleaned_cut: Callable[[], None] = lambda: None
         self.cut_count = 0
         self._unsynced_snapshots: list[Path] = []
-        self._epochs_are_written = True
+        self._epochs_are_written = loaded.epochs_are_written
         self._epochs_failed = False  # the flush under way found no space for them
-        self._was_cut = False  # since the last flush
+        self._was_cut = loaded.was_cut  # since the last flush
         self._was_cut_before_flush = False
         self.last_flush_ms = 0
         self.is_new = False  # whoever made the directory says so: its name is not durable before the first flush

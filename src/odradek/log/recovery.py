@@ -39,6 +39,8 @@ class LoadedLog:
 
     Attributes:
         log_end_offset: exclusive.
+        epochs_are_written: whether the epochs' checkpoint says what was found; else the next flush must write it.
+        was_cut: whether the log ends before what was durable once, so that a checkpoint may speak of more.
         notes: one line for each thing that was put right, for the node's log.
     """
 
@@ -48,6 +50,8 @@ class LoadedLog:
     log_start_offset: int
     log_end_offset: int
     recovery_point: int
+    epochs_are_written: bool
+    was_cut: bool
     notes: list[str] = field(default_factory=list)
 
 
@@ -100,13 +104,25 @@ def load_directory(
         segments[0].open(create=True)
         end = log_start_offset
     verified_from = end if clean_shutdown else min(recovery_point, end)
-    epochs = _load_epochs(disk, directory, segments, log_start_offset, end, notes, known_to=verified_from)
+    epochs, epochs_are_written = _load_epochs(
+        disk, directory, segments, log_start_offset, end, notes, known_to=verified_from
+    )
     producers = load_producers(disk, directory, segments, end, notes, indexed_to=verified_from)
     recovered = end if clean_shutdown else min(recovery_point, end)
     if end - recovered >= flush_messages:
         _make_durable(segments, recovered)
         recovered = end
-    return LoadedLog(segments, epochs, producers, log_start_offset, end, recovered, notes)
+    return LoadedLog(
+        segments,
+        epochs,
+        producers,
+        log_start_offset,
+        end,
+        recovered,
+        epochs_are_written,
+        was_cut=end < recovery_point,
+        notes=notes,
+    )
 
 
 def _settle_leftovers(disk: Disk, directory: Path, notes: list[str]) -> None:
@@ -195,28 +211,40 @@ def _verify(segment: Segment, index_interval_bytes: int, following: int | None) 
 
 def _load_epochs(
     disk: Disk, directory: Path, segments: list[Segment], start: int, end: int, notes: list[str], *, known_to: int
-) -> EpochCache:
+) -> tuple[EpochCache, bool]:
     """The checkpoint, or, where it is missing or damaged, the epochs that the batches themselves tell.
 
     Args:
-        known_to: the checkpoint knows every epoch that begins below (exclusive); what follows is read from the log.
+        known_to: the checkpoint knows every epoch that begins below (exclusive). What follows is read from the log: of
+            what the checkpoint has there, some may be of batches that were cut off, and is believed where it fits.
+    Returns:
+        The epochs, and whether the checkpoint says the same. What it lacks must be written before the log stops in
+        good order, as the next start believes it then for all of the log.
     """
+    written: list[str] = []
     try:
-        epochs = EpochCache.from_lines(read_lines(disk, directory / LEADER_EPOCHS))
+        written = read_lines(disk, directory / LEADER_EPOCHS)
+        epochs = EpochCache.from_lines(written)
     except CorruptCheckpointError as error:
         notes.append(f"{error}; rebuilt from the log")
         epochs = EpochCache()
-    epochs.truncate_from_end(end)
+    later = [entry for entry in epochs.entries() if known_to <= entry[1]]
+    epochs.truncate_from_end(min(known_to, end))
     epochs.truncate_from_start(start)
-    begin = known_to if epochs.entries() else segments[0].base_offset
+    begin = read_to = known_to if epochs.entries() else segments[0].base_offset
     for number, segment in enumerate(segments):
         last = number + 1 == len(segments)
         if not last and segments[number + 1].base_offset <= begin:
             continue
         found = segment.locate(begin) if begin < end else None
         for _, header in segment.headers(found[0]) if found is not None else ():
+            for epoch, first in later:
+                # Between two batches: compaction may have taken those that it began with.
+                if read_to <= first <= header.base_offset and epoch <= header.partition_leader_epoch:
+                    epochs.assign(epoch, first)
             epochs.assign(header.partition_leader_epoch, header.base_offset)
-    return epochs
+            read_to = header.last_offset + 1
+    return epochs, epochs.lines() == written
 
 
 def load_producers(

@@ -334,6 +334,36 @@ def test_a_damaged_epoch_checkpoint_is_rebuilt_from_the_log(home: Home) -> None:
     assert "rebuilt" in home.notes[0]
 
 
+def test_epochs_that_recovery_read_from_the_log_outlive_a_clean_stop(home: Home) -> None:
+    log = home.open()
+    append(log, batch(b"a"), epoch=2)
+    log.flush()
+    append(log, batch(b"b"), epoch=3)  # nothing says it but the batch itself
+    log.close(clean=False)
+    again = home.open(recovery_point=1)
+    assert again.epochs.entries() == [(2, 0), (3, 1)]
+    again.close()
+    assert home.open(clean=True).epochs.entries() == [(2, 0), (3, 1)]
+
+
+def test_an_epoch_of_batches_that_recovery_cut_off_is_forgotten(home: Home) -> None:
+    log = home.open()
+    append(log, batch(b"a"), epoch=2)
+    log.flush()
+    size = (home.directory / f"{0:020}.log").stat().st_size
+    append(log, batch(b"b"), epoch=3)
+    log.assign_epoch(5, 2)
+    append(log, batch(b"c"), epoch=5)
+    log.flush()
+    log.close(clean=False)
+    with (home.directory / f"{0:020}.log").open("r+b") as file:
+        file.truncate(size)
+    cut = home.open(recovery_point=1)
+    append(cut, batch(b"d"), batch(b"e"), epoch=4)
+    cut.close(clean=False)
+    assert home.open(recovery_point=1).epochs.entries() == [(2, 0), (4, 1)], "epoch 5 never had the offset 2"
+
+
 def test_a_damaged_producer_snapshot_is_rebuilt_from_the_log(home: Home) -> None:
     log = home.open()
     append(log, batch(b"a", producer_id=3, sequence=0))
