@@ -139,8 +139,11 @@ class Fetcher:
             followed = self._followed.get(key)
             if followed is not None and followed.state is State.FETCHING and key not in skipped:
                 named.append((key, self._ask(key, followed)))
-            else:
-                gone.append(key)
+                continue
+            gone.append(key)
+            if followed is not None:
+                # Were it believed, the answer to the request before this one would say that it need not be named again.
+                followed.asked_offset = -1
         self._dirty.clear()
         held_back_count = sum(key in self._followed and key not in self._paused for key in skipped)
         nothing = len(self._paused) + held_back_count == len(self._followed)

@@ -354,6 +354,26 @@ def test_only_one_request_may_overtake(tmp_path: Path) -> None:
         assert not node.fetcher.may_ask_twice
 
 
+def answer_that_crosses_is_no_reason_to_stop_asking(directory: Path) -> None:
+    """An answer that was under way when its partition was dropped from the session says nothing of what follows."""
+    with following(directory, 2) as node:
+        node.asked()
+        node.answer(data(0), data(1))
+        node.asked()
+        node.change(1, leader_epoch=4)
+        node.asked()  # a second one: now two are under way
+        node.answer(data(0, error_code=ErrorCode.UNKNOWN_LEADER_EPOCH))
+        assert forgotten(node.asked()) == [0], "it is put off"
+        node.now += 1000
+        assert node.fetcher.has_work(node.now), "the pause is over"
+        node.answer(data(0, high_watermark=0))
+        assert positions(node.asked()) == {0: 0}, "the leader no longer holds it in the session"
+
+
+def test_what_was_dropped_from_the_session_is_named_again_whatever_crosses(tmp_path: Path) -> None:
+    answer_that_crosses_is_no_reason_to_stop_asking(tmp_path)
+
+
 def test_a_partition_that_leads_takes_nothing(tmp_path: Path) -> None:
     with following(tmp_path) as node:
         node.asked()

@@ -13,7 +13,13 @@ from odradek.replica.in_sync import InSync
 from tests.scenarios.script import ScriptError, play
 from tests.scenarios.words_isr import IsrWords
 from tests.sim.planted import Bug
-from tests.unit.replica.test_fetcher import ME, data, following, old_answers_are_dropped
+from tests.unit.replica.test_fetcher import (
+    ME,
+    answer_that_crosses_is_no_reason_to_stop_asking,
+    data,
+    following,
+    old_answers_are_dropped,
+)
 from tests.unit.replica.test_replica_walks import walk
 
 SCENARIOS = Path(__file__).parents[2] / "scenarios"
@@ -190,6 +196,16 @@ BUGS: tuple[tuple[Catcher, Bug], ...] = (
             "followed.asked_in > number",
             "False",
             "what an old leader's answer says is taken for the new one's",
+        ),
+    ),
+    (
+        answer_that_crosses_is_no_reason_to_stop_asking,
+        Bug(
+            "an answer that crosses the end of what was asked counts",
+            "replica.fetcher:Fetcher.next_request",
+            "followed.asked_offset = -1",
+            "pass",
+            "a follower that was put off never asks again",
         ),
     ),
     (
