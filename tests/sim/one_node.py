@@ -307,6 +307,13 @@ class OneNode:
         reader = Reader(self.world, "sleeper", 10, self.recorder, partitions=[first_of_all], sessions=False)
         reader.positions[first_of_all] = offset
         for _ in range(WAKE_UP_TRIES):
+            try:
+                # Its connections are there before the poll that is measured: who begins at a node that starts, and takes
+                # connections before it serves anybody, waits for that node and not for the record.
+                await reader.poll(max_wait_ms=0)
+            except OdradekError:
+                await asyncio.sleep(RETRY_S)
+                continue
             poll = asyncio.ensure_future(reader.poll(max_wait_ms=WAKE_UP_WAIT_MS))
             try:
                 await asyncio.sleep(WAKE_UP_WAIT_MS / 10_000)
