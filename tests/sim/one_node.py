@@ -308,7 +308,7 @@ class OneNode:
         reader.positions[first_of_all] = offset
         for _ in range(WAKE_UP_TRIES):
             try:
-                # Its connections are there before the poll that is measured: who begins at a node that starts, and takes
+                # Its connections are there before the one that is measured: who begins at a node that starts, and takes
                 # connections before it serves anybody, waits for that node and not for the record.
                 await reader.poll(max_wait_ms=0)
             except OdradekError:
