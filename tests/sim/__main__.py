@@ -8,16 +8,15 @@ python -m tests.sim --world cluster --seed 17 --shrink   leave out fault after f
 from __future__ import annotations
 
 import argparse
+import logging
 import sys
 import time
 
-from tests.sim.cluster import ManyNodes
-from tests.sim.compacted import CompactedNode
-from tests.sim.movers import MovingHouse
-from tests.sim.one_node import OneNode, Report, run_seed
-
-KINDS = (OneNode, ManyNodes, MovingHouse, CompactedNode)
-WORLDS: dict[str, type[OneNode]] = {world.world_name: world for world in KINDS}
+from tests.sim.failures import failure
+from tests.sim.one_node import OneNode
+from tests.sim.runs import Report, Scenario, run_seed
+from tests.sim.shrink import TRIES, shrink
+from tests.sim.worlds import WORLDS
 
 
 def main() -> int:
@@ -27,18 +26,25 @@ def main() -> int:
     parser.add_argument("--seeds", type=int, default=20, help="how many, from --first on")
     parser.add_argument("--first", type=int, default=1, help="the first seed")
     parser.add_argument("--seed", type=int, help="run this one alone and print its timeline")
+    parser.add_argument("--without", default="", help='with --seed: faults to leave out, as "clock,crash:3"')
     parser.add_argument("--shrink", action="store_true", help="with --seed: leave out what the failure does not need")
+    parser.add_argument("--tries", type=int, default=TRIES, help="with --shrink: runs at most")
     arguments = parser.parse_args()
     if arguments.seed is not None:
         kind = WORLDS[arguments.world or OneNode.world_name]
-        return shrink(kind, arguments.seed) if arguments.shrink else replay(kind, arguments.seed)
+        without = frozenset(fault for fault in arguments.without.split(",") if fault)
+        if arguments.shrink:
+            return show_shrunk(kind, arguments.seed, without, arguments.tries)
+        return 1 if replay(kind, arguments.seed, without).failed else 0
     seeds = range(arguments.first, arguments.first + arguments.seeds)
     failed = [sweep(WORLDS[name], seeds) for name in ([arguments.world] if arguments.world else WORLDS)]
     return 1 if any(failed) else 0
 
 
-def sweep(kind: type[OneNode], seeds: range) -> int:
-    """Run many seeds of one world; one line for each that fails, and what was done in all; returns how many failed."""
+def sweep(kind: type[Scenario], seeds: range) -> int:
+    """Run many seeds of one world; tells of each that fails, and what was done in all; returns how many failed."""
+    # What brokers say while they are killed would drown what is found; `replay` shows it.
+    logging.disable(logging.CRITICAL)
     began = time.perf_counter()
     reports = []
     for seed in seeds:
@@ -46,6 +52,7 @@ def sweep(kind: type[OneNode], seeds: range) -> int:
         reports.append(report)
         if report.failed:
             print(failure(report), flush=True)
+    logging.disable(logging.NOTSET)
     real_s = time.perf_counter() - began
     simulated_s = sum(report.simulated_s for report in reports)
     faults: dict[str, int] = {}
@@ -57,41 +64,35 @@ def sweep(kind: type[OneNode], seeds: range) -> int:
     print(
         f"{kind.world_name}: {len(reports)} seeds, {len(failed)} failed; {simulated_s:.0f} simulated s in "
         f"{real_s:.0f} s ({simulated_s / real_s:.0f} x real time); "
-        f"{sum(report.operations for report in reports)} operations; faults: {told}"
+        f"{sum(report.operations for report in reports)} operations; faults: {told}",
+        flush=True,
     )
     return len(failed)
 
 
-def replay(kind: type[OneNode], seed: int) -> int:
-    """Run one seed and print what happens; returns 1 where it fails."""
-    report = run_seed(seed, kind=kind, on_event=print)
+def replay(kind: type[Scenario], seed: int, without: frozenset[str]) -> Report:
+    """Run one seed and print what happens."""
+    report = run_seed(seed, kind=kind, without=without, on_event=print)
     print(report.swarm)
-    print(f"trace {report.trace:08x}, {report.simulated_s:.1f} simulated s, {report.operations} operations")
+    print(f"trace {report.trace}, {report.simulated_s:.1f} simulated s, {report.operations} operations")
     print(failure(report) if report.failed else "good")
-    return 1 if report.failed else 0
+    return report
 
 
-def shrink(kind: type[OneNode], seed: int) -> int:
-    """Leave out one kind of fault after the other for as long as the run still fails."""
-    report = run_seed(seed, kind=kind)
+def show_shrunk(kind: type[Scenario], seed: int, without: frozenset[str], tries: int) -> int:
+    """Leave out faults for as long as the run still fails in the same way, and print what is left of it."""
+    logging.disable(logging.CRITICAL)
+    report = run_seed(seed, kind=kind, without=without)
     if not report.failed:
         print(f"seed {seed} does not fail")
         return 0
-    without: frozenset[str] = frozenset()
-    for fault in report.kinds:
-        fewer = run_seed(seed, kind=kind, without=without | {fault})
-        if fewer.failed:
-            without, report = without | {fault}, fewer
-    run_seed(seed, kind=kind, without=without, on_event=print)
-    print(f"fails without {', '.join(sorted(without)) or 'anything left out'}")
-    print(failure(report))
+    shrunk = shrink(report, lambda fewer: run_seed(seed, kind=kind, without=fewer), tries=tries)
+    logging.disable(logging.NOTSET)
+    left = replay(kind, seed, shrunk.report.without)
+    print(f"in {shrunk.tries} runs; it still needs {', '.join(left.happened) or 'no fault that can be left out'}")
+    if shrunk.given_up:
+        print(f"not all was tried; go on with --without and --tries above {tries}")
     return 1
-
-
-def failure(report: Report) -> str:
-    """What went wrong in a run, and the line that shows it again."""
-    problems = "\n".join(f"    {problem}" for problem in report.problems[:12])
-    return f"seed {report.seed} failed:\n{problems}\n  to see it: make sim WORLD={report.world} SEED={report.seed}"
 
 
 if __name__ == "__main__":

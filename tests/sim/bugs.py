@@ -23,9 +23,10 @@ from pathlib import Path
 from types import FrameType
 
 from tests.sim.cluster import ManyNodes
-from tests.sim.one_node import OneNode, run_seed
+from tests.sim.one_node import OneNode
 from tests.sim.planted import ONE_NODE, Bug
 from tests.sim.planted_cluster import MANY_NODES
+from tests.sim.runs import Scenario, run_seed
 
 SEEDS = 1000
 # A seed takes a second or two, and some of that again on a busy machine: a run that takes this long hangs.
@@ -69,12 +70,12 @@ def at_most(seconds: int) -> Iterator[None]:
         signal.signal(signal.SIGALRM, before)
 
 
-def world_of(bug: Bug) -> type[OneNode]:
+def world_of(bug: Bug) -> type[Scenario]:
     """The world that a bug is hunted in."""
     return ManyNodes if bug in MANY_NODES else OneNode
 
 
-def problem_of(seed: int, kind: type[OneNode] = OneNode) -> str:
+def problem_of(seed: int, kind: type[Scenario] = OneNode) -> str:
     """The first thing that a seed of a world finds wrong; empty where it finds nothing."""
     try:
         with at_most(HANG_S):

@@ -225,7 +225,8 @@ def main() -> int:
     finder = MarkedFinder()
     sys.meta_path.insert(0, finder)
     logging.disable(logging.CRITICAL)
-    from tests.sim.__main__ import WORLDS, sweep
+    from tests.sim.__main__ import sweep
+    from tests.sim.worlds import WORLDS
 
     for kind in WORLDS.values():
         sweep(kind, range(1, arguments.seeds + 1))

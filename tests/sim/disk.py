@@ -152,6 +152,10 @@ class SimDisk:
         self._locks: dict[Path, object] = {}
         self.generation = 0
         self.operations = 0
+        # Whether a fault that was drawn is to happen.
+        self.happens: Callable[[str], bool] = lambda fault: True
+        # Gets every write (kind, path, position, bytes), cut and sync, so that runs can be compared.
+        self.on_change: Callable[[bytes, str, int, Buffer], None] = lambda kind, path, position, data: None
         self.injected: dict[str, int] = {}
 
     # -- faults -------------------------------------------------------------------------------------------------
@@ -159,7 +163,7 @@ class SimDisk:
     def hit(self, fault: str, rate: float) -> bool:
         """Whether this operation fails; counted by name."""
         self.operations += 1
-        if rate and self._random.random() < rate:
+        if rate and self._random.random() < rate and self.happens(fault):
             self.injected[fault] = self.injected.get(fault, 0) + 1
             return True
         return False
@@ -384,6 +388,7 @@ class SimFile:
         self._check()
         assert not self._read_only, f"write to {self._path}, which is open for reading"
         data = b"".join(chunks)
+        self._disk.on_change(b"w", str(self._path), position, data)
         growth = position + len(data) - len(self._inode.seen)
         capacity = self._disk.faults.capacity_bytes
         room = capacity - self._disk.used_bytes() if growth > 0 and capacity < UNLIMITED_BYTES else growth
@@ -400,10 +405,12 @@ class SimFile:
 
     def truncate(self, size: int) -> None:
         self._check()
+        self._disk.on_change(b"c", str(self._path), size, b"")
         self._inode.truncate(size)
 
     def sync(self) -> None:
         self._check()
+        self._disk.on_change(b"s", str(self._path), len(self._inode.seen), b"")
         if self._disk.hit("sync error", self._disk.faults.sync_error):
             self._inode.pending.clear()
             raise OSError(errno.EIO, "simulated fsync error", str(self._path))

@@ -24,7 +24,8 @@ class Swarm:
     Attributes:
         loses_power: machines go dark; only synced topics are judged for what was acknowledged.
         every_s: mean seconds between two faults of a kind.
-        without: kinds that are left out, for shrinking.
+        without: kinds, and single faults as "crash:3" is the third of its kind, that are left out, for shrinking.
+        happened: every single fault that happened and could be left out, in order.
     """
 
     loses_power: bool
@@ -32,6 +33,17 @@ class Swarm:
     network: NetworkFaults = field(default_factory=NetworkFaults)
     disk: DiskFaults = field(default_factory=DiskFaults)
     without: frozenset[str] = frozenset()
+    happened: list[str] = field(default_factory=list)
+    _counts: dict[str, int] = field(default_factory=dict)
+
+    def happens(self, kind: str) -> bool:
+        """Number a fault that was drawn; returns whether it is to happen."""
+        number = self._counts[kind] = self._counts.get(kind, 0) + 1
+        fault = f"{kind}:{number}"
+        if fault in self.without:
+            return False
+        self.happened.append(fault)
+        return True
 
     def describe(self) -> str:
         """One line."""

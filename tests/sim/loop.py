@@ -20,13 +20,14 @@ import sys
 import threading
 import traceback
 import warnings
-import zlib
 from asyncio import events
 from collections import deque
 from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager
 from random import Random
 from typing import Any, NoReturn
+
+from tests.sim.trace import Trace
 
 WORLD = "world"
 # Of the stack of whoever reached out of the box.
@@ -93,7 +94,7 @@ class SimLoop(asyncio.BaseEventLoop):
         self._hosts: dict[str, HostQueue] = {WORLD: HostQueue(WORLD)}
         self._graveyard: list[HostQueue] = []
         self.steps = 0
-        self.trace = 0
+        self.trace = Trace()
         self.failures: list[BaseException] = []
         self.set_task_factory(self._make_task)
         self.set_exception_handler(self._on_exception)
@@ -105,8 +106,8 @@ class SimLoop(asyncio.BaseEventLoop):
         return self._now
 
     def note(self, *facts: object) -> None:
-        """Fold facts into the trace, whose value is equal for equal seeds."""
-        self.trace = zlib.crc32(repr(facts).encode(), self.trace)
+        """Fold facts into the trace, which is equal for equal seeds."""
+        self.trace.note(repr(facts))
 
     # -- hosts --------------------------------------------------------------------------------------------------
 
@@ -217,7 +218,7 @@ class SimLoop(asyncio.BaseEventLoop):
         if handle.cancelled():
             return
         self.steps += 1
-        self.trace = zlib.crc32(f"{self._now:.6f}{queue.name}".encode(), self.trace)
+        self.trace.step(self._now, queue.name)
         handle._run()
 
     def _wake_timers(self) -> None:

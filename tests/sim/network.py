@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import ssl
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from random import Random
 from typing import Any
@@ -47,6 +47,8 @@ class Wires:
     transports: dict[int, SimTransport] = field(default_factory=dict)
     injected: dict[str, int] = field(default_factory=dict)
     next_port: int = 40_000
+    # Whether a fault that was drawn is to happen.
+    happens: Callable[[str], bool] = lambda fault: True
 
     def count(self, fault: str) -> None:
         self.injected[fault] = self.injected.get(fault, 0) + 1
@@ -79,7 +81,7 @@ class Wires:
     def latency_s(self) -> float:
         low, high = self.faults.latency_ms
         delay = self.random.uniform(low, high)
-        if self.faults.stall and self.random.random() < self.faults.stall:
+        if self.faults.stall and self.random.random() < self.faults.stall and self.happens("stall"):
             self.count("stall")
             delay += self.random.uniform(*self.faults.stall_ms)
         return delay / 1000
@@ -161,6 +163,7 @@ class SimTransport(asyncio.Transport):
         self.dead = False
         self._wires = wires
         self._there = there[0]
+        self._port = here[1]
         self._protocol: Any = None
         self._closing = False
         self._lost = False
@@ -216,8 +219,10 @@ class SimTransport(asyncio.Transport):
 
     def _ship(self, item: tuple[bytes, BaseException | None, bool]) -> None:
         faults = self._wires.faults
-        if faults.reset and not item[2] and self._wires.random.random() < faults.reset:
-            self._wires.count("reset")
+        self._wires.loop.trace.data(b"n", self._there, self._port, item[0])
+        wires = self._wires
+        if faults.reset and not item[2] and wires.random.random() < faults.reset and wires.happens("reset"):
+            wires.count("reset")
             self._fail(ConnectionResetError("simulated reset"))
             return
         if self._wires.is_cut(self.host, self._there):

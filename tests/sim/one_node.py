@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
-from random import Random
+from collections.abc import Sequence
 from typing import Any, ClassVar
 
 from odradek.client.cluster import check
@@ -14,12 +12,12 @@ from odradek.common.errors import OdradekError
 from odradek.protocol.messages import create_topics_request, incremental_alter_configs_request
 from odradek.protocol.messages.create_topics_response import CreateTopicsResponse
 from odradek.protocol.messages.incremental_alter_configs_response import IncrementalAlterConfigsResponse
-from tests.sim import faults
 from tests.sim.clients import RETRY_S, Client, Producer, Recorder
 from tests.sim.history import Rules, first, judge
 from tests.sim.invariants import WATCH_EVERY_S, Watch, check_disk
 from tests.sim.members import TIMEOUTS_MS, Member, finish
 from tests.sim.readers import Committer, Reader
+from tests.sim.runs import Scenario
 from tests.sim.world import World
 
 TOPIC = "kept"
@@ -29,7 +27,6 @@ PARTITIONS = 2
 TROUBLE_S = (8.0, 25.0)
 # After the faults end, everything must be answered and read within this time.
 PROGRESS_S = 90.0
-LIMIT_S = 400.0
 # A long poll that waits so long must end so soon after a record is there, where nothing is wrong any more.
 WAKE_UP_WAIT_MS = 2000
 WAKE_UP_LIMIT_S = 0.5
@@ -38,30 +35,6 @@ WAKE_UP_TRIES = 5
 GROUPS = {"pair": 2, "trio": 3}
 STATIC_MEMBERS = 0.4
 NEVER_FLUSHED = str(2**63 - 1)
-
-
-@dataclass
-class Report:
-    """What one run came to.
-
-    Attributes:
-        problems: every broken promise; empty where the run is good.
-        trace: equal for equal seeds.
-    """
-
-    world: str
-    seed: int
-    problems: list[str]
-    trace: int
-    simulated_s: float
-    operations: int
-    faults: dict[str, int]
-    swarm: str
-    kinds: list[str] = field(default_factory=list)
-
-    @property
-    def failed(self) -> bool:
-        return bool(self.problems)
 
 
 class Admin(Client):
@@ -130,7 +103,7 @@ class Admin(Client):
                 self.problem(f"topic {name} was created and is gone")
 
 
-class OneNode:
+class OneNode(Scenario):
     """One run. Worlds of more nodes build on it: see `cluster`."""
 
     world_name = "node"
@@ -140,9 +113,7 @@ class OneNode:
     durable_settings: ClassVar[dict[str, str]] = {"log.flush.interval.messages": "1"}
 
     def __init__(self, world: World) -> None:
-        self.world = world
-        self.recorder = Recorder()
-        self.random = Random(world.random.getrandbits(64))
+        super().__init__(world)
         self.idempotent = self.random.random() < 0.7
 
     async def run(self) -> None:
@@ -346,47 +317,3 @@ class OneNode:
         if findings:
             self.recorder.problems.append(first(findings))
         self.recorder.problems += self.check_logs()
-
-
-def run_seed(
-    seed: int,
-    *,
-    kind: type[OneNode] = OneNode,
-    without: frozenset[str] = frozenset(),
-    on_event: Callable[[str], None] | None = None,
-) -> Report:
-    """Run one seed in a new world.
-
-    Args:
-        kind: of world.
-        without: kinds of faults to leave out, see `faults.shrinkable`.
-        on_event: gets the timeline.
-    """
-    swarm = faults.draw(Random(seed ^ 0x5EED), without)
-    settings = kind.durable_settings if swarm.loses_power else {}
-    world = World(seed, swarm, settings=settings, on_event=on_event)
-    scenario = kind(world)
-    problems = scenario.recorder.problems
-    try:
-        world.loop.run_world(scenario.run(), limit_s=LIMIT_S)
-    except TimeoutError:
-        problems.append(f"the run did not end within {LIMIT_S:g} simulated seconds")
-    except AssertionError as error:
-        # The box itself, or a client, found what cannot go on.
-        problems.append(f"{type(error).__name__}: {error}")
-    problems += [f"{type(failure).__name__}: {failure}" for failure in world.loop.failures]
-    report = Report(
-        kind.world_name,
-        seed,
-        list(problems),
-        world.loop.trace,
-        world.elapsed_s,
-        len(scenario.recorder.history),
-        world.injected(),
-        swarm.describe(),
-        faults.shrinkable(swarm),
-    )
-    # What clients hold keeps dropped processes alive: they must go before the world collects what is left of it.
-    del scenario, problems
-    world.dispose()
-    return report

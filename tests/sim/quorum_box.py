@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import itertools
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -30,6 +29,7 @@ from odradek.raft.voter_history import record_of
 from odradek.raft.voters import ReplicaKey, Voter, VoterSet
 from tests.sim import faults
 from tests.sim.network import SimNetwork
+from tests.sim.runs import Scenario
 from tests.sim.world import Machine, World
 from tests.support.controller_harness import CLUSTER
 from tests.support.quorum_replicas import LISTENER, Parts
@@ -37,10 +37,8 @@ from tests.support.quorum_replicas import LISTENER, Parts
 PORT = 9093
 TROUBLE_S = (8.0, 20.0)
 PROGRESS_S = 40.0
-LIMIT_S = 200.0
 GROUP = 32
 RAFT = {"snapshot_bytes": 2000, "retention_bytes": 5000, "fetch_snapshot_max_bytes": 700, "snapshot_interval_ms": 0}
-KINDS = ("crash", "power", "pause", "cut", "clock", "stop")
 
 
 class Judge:
@@ -156,15 +154,40 @@ class QuorumWorld(World):
             machine.start()
 
 
-class QuorumRun:
+class QuorumRun(Scenario):
     """One run: a writer, perhaps someone who changes voters, faults, and the verdict."""
 
-    def __init__(self, world: QuorumWorld) -> None:
-        self.world = world
-        self.random = Random(world.random.getrandbits(64))
+    world_name = "quorum"
+    salt = 0x0D12
+    limit_s = 200.0
+    world: QuorumWorld
+
+    def __init__(self, world: World) -> None:
+        super().__init__(world)
         self.network = SimNetwork(world.wires, "writer")
         self.acknowledged: dict[str, str] = {}
         self.stopping = False
+
+    @classmethod
+    def draw(cls, random: Random, without: frozenset[str]) -> faults.Swarm:
+        """No disk fails, and none is full."""
+        swarm = faults.draw(random, without)
+        swarm.disk.write_error = swarm.disk.sync_error = 0.0
+        swarm.every_s["full"] = 0.0
+        return swarm
+
+    @classmethod
+    def make_world(cls, seed: int, swarm: faults.Swarm, on_event: Callable[[str], None] | None) -> QuorumWorld:
+        return QuorumWorld(seed, swarm, on_event)
+
+    @property
+    def problems(self) -> list[str]:
+        return self.world.judge.problems
+
+    @property
+    def operations(self) -> int:
+        """What was acknowledged, which takes a leader."""
+        return len(self.acknowledged)
 
     async def run(self) -> None:
         """From the first start to the verdict; problems are the judge's."""
@@ -258,49 +281,3 @@ class QuorumRun:
                     cluster_id=CLUSTER, voter_id=number, voter_directory_id=key.directory_id
                 )
                 await self._ask_all(request, RemoveRaftVoterResponse)
-
-
-@dataclass
-class QuorumReport:
-    """What one run came to."""
-
-    seed: int
-    problems: list[str]
-    trace: int
-    simulated_s: float
-    operations: int
-    leaders: int
-    faults: dict[str, int]
-
-
-def draw(random: Random) -> faults.Swarm:
-    """The faults of a seed: no disk fails, and none is full."""
-    swarm = faults.draw(random)
-    swarm.disk.write_error = swarm.disk.sync_error = 0.0
-    swarm.every_s["full"] = 0.0
-    return swarm
-
-
-def run_quorum_seed(seed: int, *, on_event: Callable[[str], None] | None = None) -> QuorumReport:
-    """Run one seed in a new world; `on_event` gets the timeline."""
-    world = QuorumWorld(seed, draw(Random(seed ^ 0x0D12)), on_event)
-    scenario = QuorumRun(world)
-    problems = world.judge.problems
-    try:
-        world.loop.run_world(scenario.run(), limit_s=LIMIT_S)
-    except TimeoutError:
-        problems.append(f"the run did not end within {LIMIT_S:g} simulated seconds")
-    except AssertionError as error:
-        problems.append(f"{type(error).__name__}: {error}")
-    problems += [f"{type(failure).__name__}: {failure}" for failure in world.loop.failures]
-    report = QuorumReport(
-        seed,
-        list(problems),
-        world.loop.trace,
-        world.elapsed_s,
-        len(scenario.acknowledged),
-        len(world.judge.leaders),
-        world.injected(),
-    )
-    world.dispose()
-    return report

@@ -1,26 +1,18 @@
-"""The world of transactions: one node, writers of both generations, two that fight over an id, a committed reader.
-
-python -m tests.sim.transactional --seeds 50 [--first 1]     or --seed 17 with its timeline
-"""
+"""The world of transactions: one node, writers of both generations, two that fight over an id, a committed reader."""
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import itertools
-import logging
-import sys
-from collections.abc import Callable
-from random import Random
+from typing import ClassVar
 
 from odradek.common.errors import OdradekError
-from tests.sim import faults
-from tests.sim.clients import RETRY_S, Recorder
+from tests.sim.clients import RETRY_S
 from tests.sim.copiers import CommittedReader, Ledger, TransactionalWriter
 from tests.sim.history import Rules, first, judge
 from tests.sim.invariants import check_disk
-from tests.sim.one_node import LIMIT_S, PROGRESS_S, Admin, Report
-from tests.sim.world import World
+from tests.sim.one_node import PROGRESS_S, Admin
+from tests.sim.runs import Scenario
 
 TOPIC = "paid"
 PARTITIONS = 2
@@ -33,13 +25,13 @@ SETTINGS = {
 }
 
 
-class TransactionalNode:
+class TransactionalNode(Scenario):
     """One run."""
 
-    def __init__(self, world: World) -> None:
-        self.world = world
-        self.recorder = Recorder()
-        self.random = Random(world.random.getrandbits(64))
+    world_name = "transactions"
+    salt = 0x7A51
+    settings = SETTINGS
+    durable_settings: ClassVar[dict[str, str]] = {"log.flush.interval.messages": "1"}
 
     async def run(self) -> None:
         """Everything from the first start to the last read; problems are in the recorder."""
@@ -111,55 +103,3 @@ class TransactionalNode:
             self.recorder.problems.append(first(findings))
         for machine in self.world.machines.values():
             self.recorder.problems += check_disk(machine)
-
-
-def run_seed(seed: int, *, on_event: Callable[[str], None] | None = None) -> Report:
-    """Run one seed in a new world."""
-    swarm = faults.draw(Random(seed ^ 0x7A51), frozenset())
-    settings = SETTINGS | ({"log.flush.interval.messages": "1"} if swarm.loses_power else {})
-    world = World(seed, swarm, settings=settings, on_event=on_event)
-    scenario = TransactionalNode(world)
-    problems = scenario.recorder.problems
-    try:
-        world.loop.run_world(scenario.run(), limit_s=LIMIT_S)
-    except TimeoutError:
-        problems.append(f"the run did not end within {LIMIT_S:g} simulated seconds")
-    except AssertionError as error:
-        problems.append(f"{type(error).__name__}: {error}")
-    problems += [f"{type(failure).__name__}: {failure}" for failure in world.loop.failures]
-    report = Report(
-        "transactions",
-        seed,
-        list(problems),
-        world.loop.trace,
-        world.elapsed_s,
-        len(scenario.recorder.history),
-        world.injected(),
-        swarm.describe(),
-        faults.shrinkable(swarm),
-    )
-    world.dispose()
-    return report
-
-
-def main() -> int:
-    """Run seeds; 1 where one of them finds something."""
-    parser = argparse.ArgumentParser(description="Simulated worlds of transactions.")
-    parser.add_argument("--seeds", type=int, default=20)
-    parser.add_argument("--first", type=int, default=1)
-    parser.add_argument("--seed", type=int, help="this one alone, with its timeline")
-    arguments = parser.parse_args()
-    logging.disable(logging.CRITICAL)
-    seeds = range(arguments.first, arguments.first + arguments.seeds)
-    failed = 0
-    for seed in [arguments.seed] if arguments.seed is not None else seeds:
-        report = run_seed(seed, on_event=print if arguments.seed is not None else None)
-        if report.failed:
-            failed += 1
-            print(f"seed {seed} ({report.swarm}): {report.problems[0]}", flush=True)
-    print(f"{failed} seeds failed")
-    return 1 if failed else 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())

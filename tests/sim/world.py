@@ -53,6 +53,8 @@ class Machine:
         self.settings = settings
         self.clock = SimClock(world.loop)
         self.disk = SimDisk(Random(world.random.getrandbits(64)), world.swarm.disk, self.clock.now_ms)
+        self.disk.on_change = world.loop.trace.data
+        self.disk.happens = lambda fault: world.swarm.happens(f"{fault} of {name}")
         # The node, once it serves clients; `process` also while it starts.
         self.broker: Broker | None = None
         self.process: Broker | None = None
@@ -145,6 +147,7 @@ class World:
         self.random = Random(seed)
         self.loop = SimLoop(Random(self.random.getrandbits(64)))
         self.wires = Wires(self.loop, Random(self.random.getrandbits(64)), swarm.network)
+        self.wires.happens = swarm.happens
         self.machines: dict[str, Machine] = {}
         self.counts: dict[str, int] = {}
         self.healing = False
@@ -206,6 +209,8 @@ class World:
                 return
             await asyncio.sleep(pause)
             machine = random.choice(list(self.machines.values()))
+            if not self.swarm.happens(kind):
+                continue
             self.count(kind)
             await getattr(self, f"_{kind}")(machine, random)
 

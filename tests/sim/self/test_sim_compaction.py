@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 
 from tests.sim.compacted import CompactedNode
-from tests.sim.one_node import run_seed
+from tests.sim.failures import failures
 from tests.sim.planted import Bug
+from tests.sim.runs import run_seed
 from tests.support.compaction_bugs import AT_DEATH, IN_PEACE
 
 SEEDS = range(1, 21)
@@ -16,12 +17,8 @@ BUGS = [
 
 
 def test_keys_read_as_they_were_left() -> None:
-    for seed in SEEDS:
-        assert not run_seed(seed, kind=CompactedNode).problems, f"python -m tests.sim --world compacted --seed {seed}"
-
-
-def test_a_seed_is_the_same_run_again() -> None:
-    assert run_seed(3, kind=CompactedNode).trace == run_seed(3, kind=CompactedNode).trace
+    failed = failures(run_seed(seed, kind=CompactedNode) for seed in SEEDS)
+    assert not failed, failed
 
 
 @pytest.mark.parametrize("bug", BUGS, ids=lambda bug: bug.name.replace(" ", "-"))

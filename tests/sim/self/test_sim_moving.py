@@ -7,9 +7,10 @@ from collections.abc import Iterator
 
 import pytest
 
+from tests.sim.failures import failures
 from tests.sim.movers import Mover, MovingHouse
-from tests.sim.one_node import run_seed
 from tests.sim.planted import Bug
+from tests.sim.runs import run_seed
 
 SEEDS = 10
 CHUNK = 5
@@ -25,12 +26,8 @@ def no_log_lines() -> Iterator[None]:
 
 @pytest.mark.parametrize("first", range(1, SEEDS + 1, CHUNK))
 def test_seeds_hold(first: int) -> None:
-    failed = []
-    for seed in range(first, first + CHUNK):
-        report = run_seed(seed, kind=MovingHouse)
-        if report.failed:
-            failed.append(f"seed {seed}: {report.problems[:3]}; to see it: make sim WORLD=moving SEED={seed}")
-    assert not failed, "\n".join(failed)
+    failed = failures(run_seed(seed, kind=MovingHouse) for seed in range(first, first + CHUNK))
+    assert not failed, failed
 
 
 def test_moves_begin_under_faults(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,0 +1,47 @@
+"""What is said of a run that failed: the seed, the world, the commit, and the line that shows it again."""
+
+from __future__ import annotations
+
+import functools
+import shlex
+import subprocess
+from collections.abc import Iterable
+from pathlib import Path
+
+from tests.sim.runs import Report
+
+ROOT = Path(__file__).resolve().parents[2]
+PROBLEMS = 12
+
+
+@functools.cache
+def commit() -> str:
+    """What is checked out, with "-dirty" where files differ from it; says so where there is no commit."""
+    command = ["git", "describe", "--always", "--dirty", "--abbrev=12"]
+    try:
+        done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=20)
+    except (OSError, subprocess.TimeoutExpired):
+        return "no commit: git does not answer"
+    return f"commit {done.stdout.strip()}" if done.returncode == 0 else "no commit: not a checkout of git"
+
+
+def command(report: Report) -> str:
+    """The line that runs it again."""
+    without = f" WITHOUT={shlex.quote(','.join(sorted(report.without)))}" if report.without else ""
+    return f"make sim WORLD={report.world} SEED={report.seed}{without}"
+
+
+def failure(report: Report) -> str:
+    """What went wrong in a run, and how to see it."""
+    problems = "\n".join(f"    {problem}" for problem in report.problems[:PROBLEMS])
+    if len(report.problems) > PROBLEMS:
+        problems += f"\n    … and {len(report.problems) - PROBLEMS} more"
+    return (
+        f"seed {report.seed} of the world {report.world} failed ({commit()}):\n{problems}\n"
+        f"  faults: {report.swarm}\n  to see it: {command(report)}"
+    )
+
+
+def failures(reports: Iterable[Report]) -> str:
+    """The same of all that failed; empty where none did."""
+    return "\n".join(failure(report) for report in reports if report.failed)

@@ -1,0 +1,138 @@
+"""One run of one seed in one world: what a world has to say of itself, and what comes of a run."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from random import Random
+from typing import ClassVar
+
+from tests.sim import faults
+from tests.sim.clients import Recorder
+from tests.sim.world import World
+
+LIMIT_S = 400.0
+
+
+@dataclass
+class Report:
+    """What one run came to.
+
+    Attributes:
+        problems: every broken promise; empty where the run is good.
+        trace: equal for equal seeds, see `trace.Trace`.
+        marks: what it was at each simulated second.
+        faults: how often which kind of fault happened.
+        kinds: of faults that may be left out, see `faults.shrinkable`.
+        happened: single faults that may be left out, in their order.
+        without: what was left out.
+    """
+
+    world: str
+    seed: int
+    problems: list[str]
+    trace: str
+    marks: list[tuple[float, str]]
+    simulated_s: float
+    operations: int
+    faults: dict[str, int]
+    swarm: str
+    kinds: list[str] = field(default_factory=list)
+    happened: list[str] = field(default_factory=list)
+    without: frozenset[str] = frozenset()
+
+    @property
+    def failed(self) -> bool:
+        return bool(self.problems)
+
+
+class Scenario:
+    """One run: machines, clients, faults, and the verdict. Every world is a class of these.
+
+    Attributes:
+        world_name: what the command line calls it.
+        salt: makes its seeds draw other faults than those of other worlds.
+        limit_s: of simulated time, after which a run has failed.
+        settings, durable_settings: of every broker; the second only where machines lose power.
+    """
+
+    world_name: ClassVar[str]
+    salt: ClassVar[int] = 0x5EED
+    limit_s: ClassVar[float] = LIMIT_S
+    settings: ClassVar[dict[str, str]] = {}
+    durable_settings: ClassVar[dict[str, str]] = {}
+
+    def __init__(self, world: World) -> None:
+        self.world = world
+        self.recorder = Recorder()
+        self.random = Random(world.random.getrandbits(64))
+
+    @classmethod
+    def draw(cls, random: Random, without: frozenset[str]) -> faults.Swarm:
+        """The faults of a seed."""
+        return faults.draw(random, without)
+
+    @classmethod
+    def make_world(cls, seed: int, swarm: faults.Swarm, on_event: Callable[[str], None] | None) -> World:
+        settings = cls.settings | (cls.durable_settings if swarm.loses_power else {})
+        return World(seed, swarm, settings=settings, on_event=on_event)
+
+    @property
+    def problems(self) -> list[str]:
+        """Every broken promise so far."""
+        return self.recorder.problems
+
+    @property
+    def operations(self) -> int:
+        """How much clients have done."""
+        return len(self.recorder.history)
+
+    async def run(self) -> None:
+        """Everything from the first start to the verdict; what is broken is in `problems`."""
+        raise AssertionError("a world without a run")
+
+
+def run_seed(
+    seed: int,
+    *,
+    kind: type[Scenario],
+    without: frozenset[str] = frozenset(),
+    on_event: Callable[[str], None] | None = None,
+) -> Report:
+    """Run one seed in a new world.
+
+    Args:
+        kind: of world.
+        without: what to leave out: kinds of faults ("crash") and single ones ("crash:3", the third).
+        on_event: gets the timeline.
+    """
+    swarm = kind.draw(Random(seed ^ kind.salt), without)
+    world = kind.make_world(seed, swarm, on_event)
+    scenario = kind(world)
+    problems = scenario.problems
+    try:
+        world.loop.run_world(scenario.run(), limit_s=kind.limit_s)
+    except TimeoutError:
+        problems.append(f"the run did not end within {kind.limit_s:g} simulated seconds")
+    except AssertionError as error:
+        # The box itself, or a client, found what cannot go on.
+        problems.append(f"{type(error).__name__}: {error}")
+    problems += [f"{type(failure).__name__}: {failure}" for failure in world.loop.failures]
+    report = Report(
+        kind.world_name,
+        seed,
+        list(problems),
+        world.loop.trace.digest(),
+        world.loop.trace.marks,
+        world.elapsed_s,
+        scenario.operations,
+        world.injected(),
+        swarm.describe(),
+        faults.shrinkable(swarm),
+        swarm.happened,
+        without,
+    )
+    # What clients hold keeps dropped processes alive: they must go before the world collects what is left of it.
+    del scenario, problems
+    world.dispose()
+    return report

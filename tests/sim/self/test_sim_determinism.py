@@ -1,0 +1,107 @@
+"""A seed is one run: twice in one process, after other seeds, in another process, whatever strings hash to."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import pytest
+
+from tests.sim import trace
+from tests.sim.one_node import OneNode
+from tests.sim.runs import run_seed
+from tests.sim.trace import Trace, parted_s
+from tests.sim.worlds import WORLDS
+
+ROOT = Path(__file__).resolve().parents[3]
+# Of each world one seed in which only processes die, and one in which machines lose power.
+SEEDS = {
+    "node": (2, 5),
+    "cluster": (3, 6),
+    "moving": (3, 5),
+    "compacted": (3, 5),
+    "transactions": (5, 6),
+    "quorum": (4, 6),
+}
+PROGRAM = """
+import json, logging, sys
+from tests.sim.runs import run_seed
+from tests.sim.worlds import WORLDS
+
+logging.disable(logging.CRITICAL)
+reports = [run_seed(int(seed), kind=WORLDS[sys.argv[1]]) for seed in sys.argv[2:]]
+print(json.dumps([[report.seed, report.trace, report.marks, report.operations] for report in reports]))
+"""
+
+
+def runs(world: str, *seeds: int, hash_seed: str) -> list[Any]:
+    """(seed, trace, marks, operations) of each, run one after the other in a process of its own."""
+    done = subprocess.run(
+        [sys.executable, "-c", PROGRAM, world, *map(str, seeds)],
+        cwd=ROOT,
+        env={**os.environ, "PYTHONHASHSEED": hash_seed},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    found: list[Any] = json.loads(done.stdout)
+    return found
+
+
+@pytest.mark.parametrize("world", WORLDS)
+def test_a_seed_is_the_same_run_each_time_whatever_strings_hash_to(world: str) -> None:
+    one, other = SEEDS[world]
+    first: dict[int, Any] = {}
+    for seed, *run in [
+        *runs(world, one, other, one, hash_seed="1"),
+        *runs(world, other, one, hash_seed="2"),
+    ]:
+        known = first.setdefault(seed, run)
+        parted = parted_s([tuple(mark) for mark in known[1]], [tuple(mark) for mark in run[1]])
+        assert run == known, f"two runs of seed {seed} part after {parted} simulated s"
+    assert first[one][0] != first[other][0]
+
+
+def test_seeds_of_both_kinds_of_worlds_are_compared() -> None:
+    for name, kind in WORLDS.items():
+        lose = [kind.draw(Random(seed ^ kind.salt), frozenset()).loses_power for seed in SEEDS[name]]
+        assert sorted(lose) == [False, True], (name, lose)
+
+
+def test_a_byte_on_a_disk_or_a_wire_that_differs_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+    right = run_seed(2, kind=OneNode)
+    data = Trace.data
+    for kind in (b"w", b"n"):
+        left = [100]
+
+        def one_bit(
+            self: Trace, what: bytes, where: str, position: int, bytes_: bytes, kind: bytes = kind, left: Any = left
+        ) -> None:
+            left[0] -= what == kind and bool(bytes_)
+            if left[0] == 0 and what == kind and bytes_:
+                bytes_ = bytes([bytes_[0] ^ 1, *bytes_[1:]])
+            data(self, what, where, position, bytes_)
+
+        monkeypatch.setattr(trace.Trace, "data", one_bit)
+        assert run_seed(2, kind=OneNode).trace != right.trace
+    monkeypatch.setattr(trace.Trace, "data", data)
+    assert run_seed(2, kind=OneNode).trace == right.trace
+
+
+def test_where_two_runs_part_is_told() -> None:
+    def marks(different_from_s: float) -> list[tuple[float, str]]:
+        facts = Trace()
+        for number in range(50):
+            now_s = number / 10
+            facts.step(now_s, "node-1" if now_s < different_from_s else "node-2")
+        facts.note("the end")
+        return facts.marks
+
+    assert parted_s(marks(9.0), marks(9.0)) is None
+    assert parted_s(marks(9.0), marks(2.5)) == 2.0
+    assert parted_s(marks(9.0), marks(9.0)[:-1]) == 3.0
