@@ -22,7 +22,7 @@ $(STAMP): requirements/dev.txt pyproject.toml
 
 setup: $(STAMP) ## Make .venv with the locked packages (every other target does it by itself)
 
-demo: $(STAMP) ## Start a node, stream 336,776 real flights through it and through PySpark, show the proof (ARGS=--keep)
+demo: $(STAMP) ## Three nodes, 336,776 real flights through PySpark, kill -9 of a leader, the proof (ARGS=--keep)
 	@$(JAVA) && $(PYTHON) -m examples.flights $(ARGS)
 
 test: check ## Everything that CI runs (JOBS=3 test files at once)

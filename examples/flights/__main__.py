@@ -1,4 +1,4 @@
-"""`make demo`: a node, a year of flights, a Spark pipeline, a kill -9 in the middle, and a proof at the end."""
+"""`make demo`: three nodes, a year of flights, a Spark pipeline, kill -9 of a leader midway, a proof at the end."""
 
 from __future__ import annotations
 
@@ -17,14 +17,15 @@ from rich.live import Live
 
 from examples.flights import data, report
 from examples.flights.feed import Feed, create_topics
-from examples.flights.node import Node
+from examples.flights.nodes import Nodes
 from examples.flights.pipeline import Pipeline, start
 from examples.flights.proof import Proof, prove
 
-# The broker is killed when this much is fed and every query has done a batch, or late in the year at any rate.
+# The leader is killed when this much is fed and every query has done a batch, or late in the year at any rate.
 KILL_AT_RATIO = 0.4
 KILL_BY_RATIO = 0.85
-DOWN_S = 2.0
+# So long the cluster is on its own; the pipeline and the producer go on meanwhile.
+DOWN_S = 5.0
 # Once all is fed, the pipeline has so long to come to its end: a stuck one must fail and not hang.
 FINISH_TIMEOUT_S = 240.0
 
@@ -35,11 +36,11 @@ class DemoError(Exception):
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m examples.flights", description=__doc__)
-    parser.add_argument("--keep", action="store_true", help="keep the node running at the end, until Ctrl-C")
-    parser.add_argument("--no-kill", action="store_true", help="let the broker live")
+    parser.add_argument("--keep", action="store_true", help="keep the nodes running at the end, until Ctrl-C")
+    parser.add_argument("--no-kill", action="store_true", help="let all brokers live")
     parser.add_argument("--days", type=int, help="only the first days of the year")
     parser.add_argument("--pace", type=float, default=45.0, help="seconds that the year takes at least (default 45)")
-    parser.add_argument("--port", type=int, help="of the node; a free one by default")
+    parser.add_argument("--port", type=int, help="of the first broker, the others follow; free ones by default")
     parser.add_argument("--dir", type=Path, default=Path("build/demo"), help="for everything; emptied first")
     options = parser.parse_args()
     console = Console()
@@ -52,7 +53,7 @@ def main() -> int:
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
     (folder / ".odradek-demo").touch()
-    demo = Demo(console, folder, Node(folder / "node", options.port), options)
+    demo = Demo(console, folder, Nodes(folder / "nodes", options.port), options)
     try:
         return 0 if demo.run().holds else 1
     except KeyboardInterrupt:
@@ -66,12 +67,12 @@ def main() -> int:
 
 
 class Demo:
-    """One run. `node` has start, kill, stop and bootstrap."""
+    """One run."""
 
-    def __init__(self, console: Console, folder: Path, node: Any, options: argparse.Namespace) -> None:
+    def __init__(self, console: Console, folder: Path, nodes: Nodes, options: argparse.Namespace) -> None:
         self.console = console
         self.folder = folder
-        self.node = node
+        self.nodes = nodes
         self.options = options
         self.status = report.Status()
         self.began = time.monotonic()
@@ -80,7 +81,7 @@ class Demo:
         self.pipeline: Pipeline | None = None
         self.interrupted = False
         self._told = -1
-        self._batches_at_restart: dict[str, int] = {}
+        self._batches_at_kill: dict[str, int] = {}
 
     def run(self) -> Proof:
         """All of it; raises DemoError."""
@@ -88,27 +89,27 @@ class Demo:
 
         self.listen()
         say = self.console.print
-        started_s = self.node.start()
-        say(f"node up on {self.node.bootstrap} after {started_s or 0:.2f} s")
+        started_s = self.nodes.start()
+        say(f"three nodes up on {self.nodes.bootstrap} after {started_s:.2f} s")
         csv_folder = data.unpack(self.folder / "source")
         days = data.days(csv_folder, limit=self.options.days)
-        self.feed = feed = Feed(self.node.bootstrap, csv_folder, days, self.options.pace * len(days) / 366)
-        create_topics(self.node.bootstrap)
+        self.feed = feed = Feed(self.nodes.bootstrap, csv_folder, days, self.options.pace * len(days) / 366)
+        create_topics(self.nodes.bootstrap)
         feed.send_tables()
         say(f"{feed.total:,} flights of {len(days)} days are ready; Spark starts")
         self.spark = session("flights", master="local[2]", log_file=self.folder / "spark.log", config=SPARK)
         self.listen()  # once more: Spark has put a handler of its own there
         self.heed()
-        self.pipeline = start(self.spark, self.node.bootstrap, self.folder)
-        self.status.node = f"up on {self.node.bootstrap}"
+        self.pipeline = start(self.spark, self.nodes.bootstrap, self.folder)
+        self.status.nodes = f"three up on {self.nodes.bootstrap}"
         feed.start()
         with self.live():
             self.while_feeding()
-            self.status.events.append(f"{self.seconds:.0f} s: all days are told; the pipeline comes to its end")
+            self.tell("all days are told; the pipeline comes to its end")
             self.finish()
         self.pipeline.stop()
         self.heed()
-        proof, database = prove(self.node.bootstrap, csv_folder, self.folder, days)
+        proof, database = prove(self.nodes, csv_folder, self.folder, days)
         report.show_results(self.console, database)
         report.show_proof(self.console, proof)
         report.draw(database, self.folder / "chart.png", self.status.killed_on)
@@ -120,7 +121,7 @@ class Demo:
         return proof
 
     def listen(self) -> None:
-        """Let Ctrl-C, a terminal's hang-up and a plain kill end the demo in order, with the node stopped."""
+        """Let Ctrl-C, a terminal's hang-up and a plain kill end the demo in order, with the nodes stopped."""
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
             signal.signal(number, self.interrupt)
 
@@ -140,7 +141,7 @@ class Demo:
         return time.monotonic() - self.began
 
     def while_feeding(self) -> None:
-        """Wait for the feed to end; kill the broker once, where the year is at KILL_AT_RATIO."""
+        """Wait for the feed to end; kill a leader once, where the year is at KILL_AT_RATIO."""
         assert self.feed is not None
         while self.feed.is_alive():
             if not self.options.no_kill and self.status.killed_on is None and self.is_time_to_kill():
@@ -157,26 +158,36 @@ class Demo:
         return self.feed.done_ratio >= KILL_AT_RATIO and min(self.pipeline.batches().values()) > 0
 
     def kill_and_restart(self) -> None:
-        """kill -9, a pause in which everyone has to wait, and a start over the same files."""
+        """kill -9 of a leader, a while in which the others serve, and a start over the same files."""
         assert self.feed is not None and self.pipeline is not None
         self.status.killed_on = self.feed.date
         before = self.feed.acknowledged
-        self.node.kill()
-        self.status.node = "KILLED with -9"
-        self.status.events.append(
-            f"{self.seconds:.0f} s: broker killed with -9; {before:,} flights were acknowledged, "
-            f"and the queries had done {sum(self.pipeline.batches().values())} batches"
+        self._batches_at_kill = self.pipeline.batches()
+        node_id, led = self.nodes.kill_leader("flights")
+        killed_at = time.monotonic()
+        partitions = " and ".join(f"flights-{partition_id}" for partition_id in led)
+        self.status.nodes = f"node {node_id} KILLED with -9, the others go on"
+        self.tell(
+            f"broker {node_id}, the leader of {partitions}, killed with -9; {before:,} flights were acknowledged, "
+            f"and the queries had done {sum(self._batches_at_kill.values())} batches"
         )
-        until = time.monotonic() + DOWN_S
-        while time.monotonic() < until:
+        whole_day = self.feed.day + 1
+        acknowledged = False
+        while time.monotonic() < killed_at + DOWN_S or not acknowledged:
             self.look_after()
-            time.sleep(0.1)
-        started_s = self.node.start()
-        self.status.node = f"up again on {self.node.bootstrap}"
-        self.status.events.append(
-            f"{self.seconds:.0f} s: broker started again over the same files in {started_s:.2f} s"
-        )
-        self._batches_at_restart = self.pipeline.batches()
+            if not acknowledged and self.feed.day > whole_day:
+                acknowledged = True
+                after_s = time.monotonic() - killed_at
+                self.tell(f"the others have acknowledged a whole day more, {after_s:.1f} s after the kill")
+            time.sleep(0.02)
+        meanwhile = self.feed.acknowledged - before
+        started_s = self.nodes.restart()
+        self.status.nodes = f"three up on {self.nodes.bootstrap}"
+        self.tell(f"broker {node_id} is back over its files in {started_s:.2f} s; {meanwhile:,} flights came meanwhile")
+
+    def tell(self, event: str) -> None:
+        """Put a line below the display."""
+        self.status.events.append(f"{self.seconds:.0f} s: {event}")
 
     def finish(self) -> None:
         """Wait until each query has read all and its watermark has passed everything. Raises DemoError."""
@@ -207,12 +218,10 @@ class Demo:
         failure = self.pipeline.failure() or (f"the feed ended: {self.feed.failure}" if self.feed.failure else None)
         if failure:
             raise DemoError(failure)
-        waiting = self._batches_at_restart
+        waiting = self._batches_at_kill
         if waiting and all(count > waiting[name] for name, count in self.pipeline.batches().items()):
-            self._batches_at_restart = {}
-            self.status.events.append(
-                f"{self.seconds:.0f} s: producer and all three queries have gone on by themselves"
-            )
+            self._batches_at_kill = {}
+            self.tell("producer and all three queries have gone on by themselves")
         tenth = int(self.feed.done_ratio * 10)
         if not self.console.is_terminal and tenth != self._told:
             self._told = tenth
@@ -234,10 +243,10 @@ class Demo:
             yield
 
     def keep(self) -> None:
-        """Leave the node up for playing with, until Ctrl-C."""
-        address = self.node.bootstrap
+        """Leave the nodes up for playing with, until Ctrl-C."""
+        address = self.nodes.bootstrap.partition(",")[0]
         self.console.print(
-            f"\nThe node stays up on {address} until Ctrl-C. Try, in another terminal:\n"
+            f"\nThe nodes stay up on {self.nodes.bootstrap} until Ctrl-C. Try, in another terminal:\n"
             f"  odradek topics list --bootstrap-server {address}\n"
             f"  odradek consume --topic delays-by-hour --from-beginning --max-messages 5 --bootstrap-server {address}\n"
         )
@@ -255,7 +264,7 @@ class Demo:
             steps.append(self.pipeline.stop)
         if self.spark is not None:
             steps.append(self.spark.stop)
-        steps.append(self.node.stop)
+        steps.append(self.nodes.stop)
         for step in steps:
             try:
                 step()

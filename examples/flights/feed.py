@@ -10,6 +10,7 @@ from confluent_kafka import KafkaError, Message, Producer
 from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]
 
 from examples.flights.data import STATIC, Day, Event, closing_tick, static_events
+from examples.flights.nodes import COPIES
 
 # Times of 2013 would be past any retention; compacted tables keep the last record of each key.
 FOR_GOOD = {"retention.ms": "-1", "message.timestamp.type": "CreateTime"}
@@ -25,16 +26,16 @@ TOPICS: dict[str, tuple[int, dict[str, str]]] = {
 def create_topics(bootstrap: str) -> None:
     """Create all topics of the demo; raises KafkaException where the cluster refuses one."""
     admin = AdminClient({"bootstrap.servers": bootstrap})
-    wanted = [NewTopic(name, partitions, 1, config=configs) for name, (partitions, configs) in TOPICS.items()]
+    wanted = [NewTopic(name, partitions, COPIES, config=configs) for name, (partitions, configs) in TOPICS.items()]
     for future in admin.create_topics(wanted, operation_timeout=30).values():
         future.result(timeout=60)
 
 
 class Feed(threading.Thread):
-    """Produces the year; `acknowledged` counts flights, `refused` must stay empty.
+    """Produces the year; `acknowledged` counts flights, `refused` must stay empty, a new `day` begins with none open.
 
     Args:
-        bootstrap: host:port of the node.
+        bootstrap: host:port of the brokers.
         folder: of the CSV files.
         days: what becomes known on each day.
         pace_s: how long the whole year should take at least.

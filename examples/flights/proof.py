@@ -12,6 +12,7 @@ import duckdb
 from confluent_kafka import Consumer, KafkaError, TopicPartition
 
 from examples.flights.data import Day
+from examples.flights.nodes import Nodes
 from examples.flights.pipeline import LATE_HOURS
 from examples.flights.tables import connect
 
@@ -67,8 +68,9 @@ class Proof:
         return f"{self.produced:,} in, {self.came_out:,} out, {self.lost:,} lost, {self.twice:,} twice"
 
 
-def prove(bootstrap: str, csv_folder: Path, folder: Path, days: list[Day]) -> tuple[Proof, duckdb.DuckDBPyConnection]:
+def prove(nodes: Nodes, csv_folder: Path, folder: Path, days: list[Day]) -> tuple[Proof, duckdb.DuckDBPyConnection]:
     """Compare topics and tables with the files; returns the proof and DuckDB with all tables, for queries."""
+    bootstrap = nodes.bootstrap
     database = connect({name: folder / "tables" / name for name in ("flights", "delays")})
     load_sources(database, csv_folder, days)
     expected_ids = {row[0] for row in database.execute("SELECT id FROM source_flights").fetchall()}
@@ -81,6 +83,7 @@ def prove(bootstrap: str, csv_folder: Path, folder: Path, days: list[Day]) -> tu
         _same(database, "delays", "every delay by origin, carrier, hour"),
         _delays_topic(bootstrap, database),
         _late(bootstrap, database),
+        _copies(nodes, "flights"),
     ]
     lost = len(expected_ids - in_table.keys())
     twice = sum(count - 1 for count in in_table.values() if count > 1)
@@ -169,3 +172,13 @@ def _late(bootstrap: str, database: duckdb.DuckDBPyConnection) -> Line:
     found = {record["id"] for _, record in records(bootstrap, "late-flights")}
     statement = f"flights known over {LATE_HOURS} hours late"
     return Line(statement, f"{len(expected):,}", f"{len(found):,}", found == expected)
+
+
+def _copies(nodes: Nodes, topic: str) -> Line:
+    """Every node has every partition, and the files agree byte by byte: that of the killed one as well."""
+    in_sync = nodes.await_in_sync(topic)
+    copies = nodes.copies(topic)
+    same = sum(all(copy.get(name) == checksum for copy in copies) for name, checksum in copies[0].items())
+    found = f"{same} of {len(copies[0])} the same" + ("" if in_sync else ", not all in sync")
+    expected = f"{len(copies[0])} of {len(copies[0])} the same"
+    return Line(f"partitions of {topic} on {len(copies)} nodes, byte by byte", expected, found, found == expected)

@@ -45,7 +45,7 @@ BY_HOUR = """
 class Status:
     """What the live display shows; the main thread writes it."""
 
-    node: str = "starting"
+    nodes: str = "starting"
     events: list[str] = field(default_factory=list)
     killed_on: str | None = None
 
@@ -53,11 +53,11 @@ class Status:
 def live_view(status: Status, feed: Feed, pipeline: Pipeline | None, seconds: float) -> RenderableType:
     """One frame of the live display."""
     head = Text.assemble(
-        ("node ", "bold"), (status.node, "green" if "up" in status.node else "bold red"), f"   {seconds:5.0f} s"
+        ("nodes ", "bold"), (status.nodes, "bold red" if "KILLED" in status.nodes else "green"), f"   {seconds:5.0f} s"
     )
     bar = Table.grid(padding=(0, 2))
     bar.add_row(
-        f"2013 as told to the node: {feed.date}",
+        f"2013 as told to the brokers: {feed.date}",
         ProgressBar(total=feed.total, completed=feed.acknowledged, width=40),
         f"{feed.acknowledged:,} of {feed.total:,} flights acknowledged",
     )
@@ -128,7 +128,7 @@ def show_proof(console: Console, proof: Proof) -> None:
 
 
 def draw(database: duckdb.DuckDBPyConnection, path: Path, killed_on: str | None) -> None:
-    """The chart: delays through the year, with the day on which the broker was killed, and through the day."""
+    """The chart: delays through the year, with the day on which a leader was killed, and through the day."""
     import matplotlib
 
     matplotlib.use("Agg")
@@ -148,7 +148,7 @@ def draw(database: duckdb.DuckDBPyConnection, path: Path, killed_on: str | None)
 
         year.axvline(date.fromisoformat(killed_on), color="black", linestyle=":", linewidth=1)
         year.annotate(
-            "broker killed -9",
+            "leader killed -9",
             (date.fromisoformat(killed_on), year.get_ylim()[1]),
             rotation=90,
             va="top",

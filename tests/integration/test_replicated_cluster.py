@@ -258,3 +258,28 @@ def given_to_readers(node: NodeProcess) -> float:
     match = re.search(r"^odradek_fetched_bytes_total (\S+)$", text, re.MULTILINE)
     assert match is not None, text
     return float(match[1])
+
+
+def test_what_disks_damaged_is_fetched_again(cluster: ProcessCluster) -> None:
+    """Both followers have other batches damaged when the leader dies: readers get all, from the one or the other."""
+    load = Load(cluster)
+    load.write(3)
+    load.flush()
+    in_sync(cluster, 1, 2, 3)
+    leader, _ = standing(cluster)
+    others = [node for node in cluster.brokers if node.node_id != leader]
+    for part, node in enumerate(others, start=1):
+        node.stop()
+        path = next((node.plan.data_dir / f"{TOPIC}-0").glob("*.log"))
+        data = bytearray(path.read_bytes())
+        data[len(data) * part // 3] ^= 0x10
+        path.write_bytes(data)
+        node.start()
+        in_sync(cluster, 1, 2, 3)
+    cluster[leader].kill()
+    until(lambda: standing(cluster)[0] not in (-1, leader), "another leads")
+    assert everything(cluster, **{"check.crcs": "true"}) == load.acknowledged
+    now_leads = cluster[standing(cluster)[0]]
+    assert "a damaged batch is not served" in now_leads.log_text()
+    assert "damage was put right" in now_leads.log_text()
+    assert log_bytes(now_leads) == log_bytes(cluster[leader])

@@ -14,9 +14,12 @@ import pytest
 def test_a_month_of_flights_with_a_kill(tmp_path: Path) -> None:
     folder = tmp_path / "demo"
     command = [sys.executable, "-m", "examples.flights", "--days", "31", "--pace", "300", "--dir", str(folder)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=200)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=260)
     assert done.returncode == 0, done.stdout[-4000:] + done.stderr[-2000:]
-    assert re.search(r"broker killed with -9; [1-9][\d,]* flights were acknowledged", done.stdout)
+    killed = r"broker \d, the leader of flights-\d.*, killed with -9; [1-9][\d,]* flights were acknowledged"
+    assert re.search(killed, done.stdout)
+    assert "the others have acknowledged a whole day more" in done.stdout
+    assert "is back over its files" in done.stdout
     assert "all three queries have gone on by themselves" in done.stdout
     counted = re.search(r"([\d,]+) in, ([\d,]+) out, 0 lost, 0 twice", done.stdout)
     assert counted is not None and counted[1] == counted[2]

@@ -94,6 +94,7 @@ class ReplicaNode:
             self.clock,
             self.network,
             self.replicas,
+            self.logs,
             self.publisher,
             broker_epoch=lambda: self.broker_epoch,
             send_alter_partition=lambda request: self.cluster.alter_partition(self, request),

@@ -126,6 +126,10 @@ class OffsetIndex(IndexFile):
         index = bisect_right(self._positions, position) - 1
         return self._positions[index] if index >= 0 else 0
 
+    def positions_after(self, position: int) -> list[int]:
+        """The known batch boundaries behind a position, in order."""
+        return self._positions[bisect_right(self._positions, position) :].tolist()
+
     def last_position(self) -> int:
         return self._positions[-1] if self._positions else 0
 

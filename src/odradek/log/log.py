@@ -366,7 +366,7 @@ class Log(ReadableLog):
         dirty = [
             segment
             for segment in self._segments
-            if segment.has_unsynced_cut or self._end_of(segment) > self.recovery_point
+            if segment.has_unsynced_cut or self.end_of(segment) > self.recovery_point
         ]
         snapshots, self._unsynced_snapshots = self._unsynced_snapshots, []
         try:
@@ -527,7 +527,7 @@ class Log(ReadableLog):
         """Which segments retention or the log start leaves behind; what it has not read yet must be loaded before."""
         return count_deletable(
             self._segments,
-            [self._end_of(segment) for segment in self._segments],
+            [self.end_of(segment) for segment in self._segments],
             self.config,
             now_ms=now_ms,
             log_start_offset=self.log_start_offset,

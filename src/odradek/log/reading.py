@@ -8,7 +8,7 @@ single records come in steps for another thread.
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -34,6 +34,11 @@ class ReadResult:
 
 
 NOTHING = ReadResult([], 0)
+FETCHED_AGAIN = "nothing: it is fetched from another replica"
+BY_HAND = (
+    "stop this node and restore the file from a copy; or, with other replicas, remove the partition's directory, so "
+    "that it is fetched anew; or delete the records up to beyond it"
+)
 
 
 class _DamageError(Exception):
@@ -58,6 +63,8 @@ class ReadableLog:
         self.log_start_offset = loaded.log_start_offset
         self.log_end_offset = loaded.log_end_offset
         self._told_damage: set[tuple[int, int]] = set()
+        # Told of each damaged batch that somebody wanted; whether it is mended from elsewhere, without which it stays.
+        self.on_damage: Callable[[Segment, int], bool] = lambda segment, position: False
 
     def share_files(self, files: FileCache) -> None:
         """Open files of these from now on: a log that another thread opened comes to the loop."""
@@ -83,7 +90,8 @@ class ReadableLog:
     def size_bytes(self) -> int:
         return sum(segment.size_bytes for segment in self._segments)
 
-    def _end_of(self, segment: Segment) -> int:
+    def end_of(self, segment: Segment) -> int:
+        """Where a segment of this log ends (exclusive offset)."""
         index = bisect_right(self._bases, segment.base_offset)
         return self._bases[index] if index < len(self._bases) else self.log_end_offset
 
@@ -129,7 +137,7 @@ class ReadableLog:
             position, first = found
             if first.base_offset >= upper:
                 break
-            end_position, end_offset = segment.size_bytes, self._end_of(segment)
+            end_position, end_offset = segment.size_bytes, self.end_of(segment)
             if upper < end_offset:
                 beyond = segment.locate(upper)
                 end_position = beyond[0] if beyond is not None else segment.scan_end
@@ -149,9 +157,10 @@ class ReadableLog:
         return NOTHING
 
     def _damaged(self, segment: Segment, position: int, offset: int) -> ApiError:
-        """Tell of damage below the recovery point, once for each place."""
+        """Tell of damage below the recovery point, in the log once for each place."""
         topic, partition_id = self.topic_partition
         text = f"the batch of offset {offset} of {topic}-{partition_id} is damaged at byte {position} of {segment.path}"
+        is_mended = self.on_damage(segment, position)
         if (segment.base_offset, position) not in self._told_damage:
             self._told_damage.add((segment.base_offset, position))
             _log.error(
@@ -161,10 +170,13 @@ class ReadableLog:
                 offset=offset,
                 file=segment.path,
                 position=position,
-                what_to_do="stop this node and restore the file from a copy; or, with other replicas, remove the "
-                "partition's directory, so that it is fetched anew; or delete the records up to beyond it",
+                what_to_do=FETCHED_AGAIN if is_mended else BY_HAND,
             )
         return ApiError(ErrorCode.CORRUPT_MESSAGE, text)
+
+    def mended(self, segment: Segment, position: int) -> None:
+        """What lay there is as it was written: damage at the same place would be news."""
+        self._told_damage.discard((segment.base_offset, position))
 
     def aborted_transactions(self, start_offset: int, end_offset: int) -> list[AbortedTransaction]:
         """The aborted transactions that have records in [start, end), by first offset."""

@@ -232,6 +232,13 @@ class Segment:
         for position, header in self.headers(0):
             self.index_batch(header, position, index_interval_bytes)
 
+    def index_anew_behind(self, position: int, index_interval_bytes: int) -> None:
+        """Make the indexes anew where they ended before damage that has been put right."""
+        self.load_indexes()
+        last = self.offsets.last_position()
+        if last <= position and self.size_bytes - last > 2 * index_interval_bytes:
+            self.rebuild_indexes(index_interval_bytes)
+
     # -- writing ------------------------------------------------------------------------------------------------
 
     def write(self, chunks: Sequence[Buffer]) -> int:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterator
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -29,10 +30,12 @@ from odradek.replica.selector import Selector
 
 if TYPE_CHECKING:
     from odradek.log.manager import LogManager
+    from odradek.log.segment import Segment
     from odradek.metadata.delta import MetadataDelta
     from odradek.metadata.model import PartitionImage, TopicImage
     from odradek.replica.fetch_driver import ReplicaFetchers
     from odradek.replica.isr_service import IsrService
+    from odradek.replica.repair_service import RepairCounts, RepairService
 
 # Logs that one change of the metadata, or one turn of the loop after it, makes.
 MADE_AT_ONCE = 4
@@ -72,6 +75,7 @@ class ReplicaManager:
         self._image = MetadataImage()
         self._fetchers: ReplicaFetchers | None = None
         self._isr: IsrService | None = None
+        self._repairs: RepairService | None = None
         self._flusher = Flusher(log_manager.disk, self.storage_failed)
         self._partitions: dict[tuple[str, int], Partition] = {}
         self._offline: set[tuple[str, int]] = set()
@@ -87,9 +91,9 @@ class ReplicaManager:
     def __len__(self) -> int:
         return len(self._partitions)
 
-    def attach(self, fetchers: ReplicaFetchers, isr: IsrService) -> None:
-        """From now on, fetch what is followed, and ask the controller for changes of in-sync sets."""
-        self._fetchers, self._isr = fetchers, isr
+    def attach(self, fetchers: ReplicaFetchers, isr: IsrService, repairs: RepairService | None = None) -> None:
+        """From now on, fetch what is followed, ask the controller for changes of in-sync sets, and mend damage."""
+        self._fetchers, self._isr, self._repairs = fetchers, isr, repairs
         for partition in self:
             self._assign(partition)
 
@@ -181,6 +185,7 @@ class ReplicaManager:
                     may_be_in_sync=self._may_be_in_sync,
                 )
                 partition.throttled = throttled(image.topic_config(topic.name), partition_id, self.broker_id)
+                log.on_damage = partial(self._repair, partition)
                 self._partitions[key] = partition
                 self._unplaced.pop(key, None)
             before = (partition.leader_id, partition.leader_epoch)
@@ -205,6 +210,14 @@ class ReplicaManager:
             self._fetchers.leave(partition)
         else:
             self._fetchers.follow(partition)
+
+    @property
+    def repair_counts(self) -> RepairCounts | None:
+        """What damage was put right here; None before this broker is registered."""
+        return None if self._repairs is None else self._repairs.counts
+
+    def _repair(self, partition: Partition, segment: Segment, position: int) -> bool:
+        return self._repairs is not None and self._repairs.request(partition, segment, position)
 
     def _request_isr(self, partition: Partition) -> None:
         if self._isr is not None:

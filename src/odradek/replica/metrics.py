@@ -51,3 +51,19 @@ def replication_families(replicas: ReplicaManager) -> Iterator[Family]:
         "Times that a leader could not be reached, or did not answer.",
         0 if fetchers is None else fetchers.failed_count,
     )
+    repairs = replicas.repair_counts
+    yield Family.counter(
+        "odradek_repaired_batches",
+        "Batches that were damaged on disk and were fetched again from another replica.",
+        0 if repairs is None else repairs.repaired_batches,
+    )
+    yield Family.counter(
+        "odradek_repaired_bytes",
+        "Bytes of those batches.",
+        0 if repairs is None else repairs.repaired_bytes,
+    )
+    yield Family.counter(
+        "odradek_repair_failures",
+        "Attempts to put damage right that found no replica which has what is damaged.",
+        0 if repairs is None else repairs.failures,
+    )

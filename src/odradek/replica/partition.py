@@ -73,6 +73,7 @@ class Partition:
         "data_waits",
         "durable",
         "in_sync",
+        "is_being_repaired",
         "isr",
         "leader_epoch",
         "leader_epoch_start_offset",
@@ -130,6 +131,7 @@ class Partition:
         self.data_waits: dict[DataWait, None] = {}
         self.append_count = 0
         self.closed = False
+        self.is_being_repaired = False  # readers of what is damaged wait for it
         self._flush_messages: int = log.config.flush_messages
         self._request_flush = request_flush
         self._request_isr = request_isr

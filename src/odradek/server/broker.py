@@ -337,6 +337,7 @@ class Broker:
             clock,
             self._network,
             self.replicas,
+            self.log_manager,
             self.publisher,
             broker_epoch=lambda: self.membership.broker_epoch,
             send_alter_partition=self.gateway.alter_partition,

@@ -15,11 +15,13 @@ from odradek.quota.token_bucket import UNLIMITED
 from odradek.replica.config import FetcherConfig, ReplicaConfig
 from odradek.replica.fetch_driver import ReplicaFetchers
 from odradek.replica.isr_service import IsrService, SendAlterPartition
+from odradek.replica.repair_service import RepairService
 
 if TYPE_CHECKING:
     from odradek.common.broker_settings import BrokerSettings
     from odradek.common.errors import StorageError
     from odradek.common.ports import Clock, Network
+    from odradek.log.manager import LogManager
     from odradek.metadata.publisher import MetadataPublisher
     from odradek.replica.manager import ReplicaManager
 
@@ -33,6 +35,7 @@ class Replication:
         clock: Clock,
         network: Network,
         replicas: ReplicaManager,
+        log_manager: LogManager,
         publisher: MetadataPublisher,
         *,
         broker_epoch: Callable[[], int],
@@ -64,14 +67,23 @@ class Replication:
             partitions=lambda: replicas,
             max_lag_ms=settings.build(ReplicaConfig).lag_time_max_ms,
         )
+        self.repairs = RepairService(
+            log_manager.disk,
+            clock,
+            log_manager.files,
+            broker_id=settings.node_id,
+            connect_to=self.fetchers.connect_to,
+            on_storage_failed=self._storage_failed,
+        )
 
     def start(self) -> None:
         """This broker is registered: follow, and look after followers."""
-        self._replicas.attach(self.fetchers, self.isr)
+        self._replicas.attach(self.fetchers, self.isr, self.repairs)
         self.isr.start()
 
     async def stop(self) -> None:
         """Fetch and ask no more."""
+        await self.repairs.close()
         await self.isr.stop()
         await self.fetchers.close()
 

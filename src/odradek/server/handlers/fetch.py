@@ -63,6 +63,15 @@ _NOT_THERE = (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID)
 _HINTED = (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH)
 
 
+def _is_damage(error: ApiError | StorageError) -> bool:
+    return isinstance(error, ApiError) and error.code is ErrorCode.CORRUPT_MESSAGE
+
+
+def _nothing_of(partition: Partition) -> PartitionRead:
+    log = partition.log
+    return PartitionRead(log.high_watermark, log.last_stable_offset, log.log_start_offset)
+
+
 def handle(context: RequestContext, request: FetchRequest) -> FetchResponse | asyncio.Future[FetchResponse]:
     """Read what is there; a response where that is enough, else a future of one."""
     by_id = context.api_version >= _FIRST_WITH_TOPIC_IDS
@@ -160,6 +169,7 @@ class _Fetch:
         for asked in self._asked:
             answer = PartitionData(partition_index=asked.partition_id, aborted_transactions=None)
             self.answers.append((asked, answer))
+            partition: Partition | None = None
             try:
                 partition = self._partition(asked)
                 if counts:
@@ -177,6 +187,11 @@ class _Fetch:
                     last_fetched_epoch=asked.last_fetched_epoch,
                 )
             except (ApiError, StorageError) as error:
+                if partition is not None and partition.is_being_repaired and _is_damage(error):
+                    # What is damaged here is on its way from another replica: until then there is nothing new.
+                    self.partitions.append(partition)
+                    self._fill(answer, _nothing_of(partition))
+                    continue
                 self._fail(answer, error)
                 continue
             self.partitions.append(partition)

@@ -1,0 +1,224 @@
+"""A stretch of a segment that is not what was written, and the batches of another replica in its place.
+
+Damage is found when a batch is read. Where undamaged batches go on behind it, only what lies between is exchanged;
+where none is found, all up to the segment's end. Replicas that are not compacted are equal byte by byte below the high
+watermark, so the new batches fit into the gap and are written over it: a crash in the middle leaves damage, as before,
+which is found again. Compaction goes its own way on every replica; where the batches are of another size, the segment
+is made anew beside the old one and takes its place as a cleaned one does. Everything here is plain and blocks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from odradek.common.errors import ApiError, ErrorCode, StorageError
+from odradek.common.ports import Buffer, Disk
+from odradek.log.compaction.output import CleanedSegment
+from odradek.log.compaction.swap import swap_in
+from odradek.log.files import FileCache
+from odradek.log.replicated import Batch, read_replicated
+from odradek.log.segment import Damage, Segment
+from odradek.record.batch import HEADER_BYTES, LOG_OVERHEAD_BYTES, MAGIC, BatchHeader, crc_is_valid
+
+if TYPE_CHECKING:
+    from odradek.log.log import Log
+
+# What is exchanged at once, and held in memory for it.
+MAX_PORTION_BYTES = 32 << 20
+NO_EPOCH_LIMIT = 2**31 - 1
+
+
+@dataclass(frozen=True, slots=True)
+class Hole:
+    """Where a segment stops making sense, and where it goes on.
+
+    Attributes:
+        position, end_position: bytes; the end is exclusive.
+        first_offset, end_offset: of the records that belong there; the end is exclusive.
+        is_open: nothing undamaged was found behind it; it ends with the segment.
+    """
+
+    segment: Segment
+    position: int
+    end_position: int
+    first_offset: int
+    end_offset: int
+    is_open: bool
+
+    @property
+    def size_bytes(self) -> int:
+        return self.end_position - self.position
+
+
+def find_hole(log: Log, segment: Segment, position: int) -> Hole | None:
+    """The hole that begins at a position; None where an undamaged batch lies there, or the segment is gone.
+
+    Args:
+        position: in bytes, where a batch should begin.
+    Raises:
+        StorageError.
+    """
+    if segment not in log.segments or position >= segment.size_bytes:
+        return None
+    end_offset = log.end_of(segment)
+    try:
+        first_offset = _offset_at(segment, position)
+        whole = _batch_at(segment, position, first_offset, end_offset, exact=not log.config.compacted)
+        if whole is not None and _goes_on(segment, position + whole.size_bytes, whole.last_offset + 1, end_offset):
+            return None
+        for candidate in _candidates(segment, position):
+            found = _batch_at(segment, candidate, first_offset + 1, end_offset)
+            if found is not None and _goes_on(segment, candidate + found.size_bytes, found.last_offset + 1, end_offset):
+                return Hole(segment, position, candidate, first_offset, found.base_offset, is_open=False)
+    except OSError as error:
+        raise StorageError(log.log_dir, f"{segment.path}: {error}") from error
+    return Hole(segment, position, segment.size_bytes, first_offset, end_offset, is_open=True)
+
+
+def fitting(log: Log, hole: Hole, data: Buffer) -> tuple[list[Batch], bool]:
+    """What another replica gave, as far as it belongs into the hole, and whether those are all.
+
+    Args:
+        data: from the batch on that holds the hole's first offset, or the next one that there is.
+    Raises:
+        ApiError: CORRUPT_MESSAGE, it is damaged as well, or is of another history than ours.
+    """
+    given = read_replicated(
+        data, next_offset=hole.first_offset, latest_epoch=-1, leader_epoch=NO_EPOCH_LIMIT, is_empty=True
+    )
+    batches = [each for each in given if each[1].base_offset < hole.end_offset]
+    expected = hole.first_offset
+    for _, header in batches:
+        gap = header.base_offset - expected
+        if gap < 0 or (gap and not log.config.compacted) or header.last_offset >= hole.end_offset:
+            raise _other(hole, f"offsets {header.base_offset} to {header.last_offset} where {expected} is due")
+        known = log.epoch_of(header.base_offset)
+        if header.partition_leader_epoch != known:
+            raise _other(hole, f"leader epoch {header.partition_leader_epoch} where ours is {known}")
+        expected = header.last_offset + 1
+    is_full = expected == hole.end_offset or (log.config.compacted and len(given) > len(batches))
+    return batches, is_full
+
+
+def write_over(log: Log, hole: Hole, batches: Sequence[Batch]) -> int:
+    """Put batches over the hole, from its start on; returns the position behind them. Not synced.
+
+    Raises:
+        StorageError.
+    """
+    assert sum(len(chunk) for chunk, _ in batches) <= hole.size_bytes, "what is undamaged is never written over"
+    segment = hole.segment
+    try:
+        return hole.position + segment.hold().file.write_at(hole.position, [chunk for chunk, _ in batches])
+    except OSError as error:
+        raise StorageError(log.log_dir, f"{segment.path}: {error}") from error
+
+
+def make_anew(disk: Disk, log: Log, hole: Hole, batches: Sequence[Batch]) -> None:
+    """Write the segment anew with these batches in the hole, under names that do not count yet; durable. May run off
+    the loop, over a closed segment.
+
+    Raises:
+        ApiError: CORRUPT_MESSAGE, the segment has another hole; KAFKA_STORAGE_ERROR, the disk is full. StorageError.
+    """
+    old = hole.segment
+    try:
+        twin = Segment(FileCache(disk, capacity=1), old.directory, old.base_offset, created_ms=old.created_ms)
+        twin.open()
+        twin.load_indexes()
+        fresh = CleanedSegment(
+            FileCache(disk, capacity=1),
+            old.directory,
+            old.base_offset,
+            index_interval_bytes=log.config.index_interval_bytes,
+        )
+        for header, batch in _undamaged(twin, 0, hole.position, old.base_offset):
+            fresh.add(header, batch)
+        for chunk, header in batches:
+            fresh.add(header, bytes(chunk))
+        if not hole.is_open:
+            for header, batch in _undamaged(twin, hole.end_position, twin.size_bytes, hole.end_offset):
+                fresh.add(header, batch)
+        fresh.finish(twin.transactions.entries)
+    except OSError as error:
+        raise StorageError(log.log_dir, f"{old.path}: {error}") from error
+
+
+def take_place(log: Log, files: FileCache, hole: Hole) -> bool:
+    """Put what `make_anew` wrote in the segment's place; False where that is gone. Raises StorageError."""
+    return log.replace_segments([hole.segment], lambda: swap_in(files, log.directory, [hole.segment]))
+
+
+def _undamaged(
+    segment: Segment, position: int, end_position: int, expected_offset: int
+) -> Iterator[tuple[BatchHeader, bytes]]:
+    for found in segment.check_batches(position=position, expected_offset=expected_offset):
+        at = found.position if isinstance(found, Damage) else found[0]
+        if at >= end_position:
+            return
+        if isinstance(found, Damage):
+            raise ApiError(ErrorCode.CORRUPT_MESSAGE, f"{segment.path} is damaged at byte {at} as well")
+        yield found[1], found[2]
+
+
+def _offset_at(segment: Segment, position: int) -> int:
+    """The offset that is due at a position, by what lies before it."""
+    segment.load_indexes()
+    start = segment.offsets.boundary_before(position - 1) if position else 0
+    for begin in (start, 0):
+        expected = segment.base_offset
+        for at, header in segment.headers(begin):
+            if at == position:
+                return expected
+            if at > position:
+                break
+            expected = header.last_offset + 1
+            if at + header.size_bytes == position:
+                return expected
+    return expected
+
+
+def _batch_at(
+    segment: Segment, position: int, first_offset: int, end_offset: int, *, exact: bool = False
+) -> BatchHeader | None:
+    """The header of an undamaged batch within these offsets; None where there is none at that position."""
+    if not 0 <= position <= segment.size_bytes - HEADER_BYTES:
+        return None
+    file = segment.hold().file
+    header = BatchHeader.read(file.read_at(position, HEADER_BYTES))
+    size = header.batch_length + LOG_OVERHEAD_BYTES
+    if header.magic != MAGIC or size < HEADER_BYTES or position + size > segment.size_bytes:
+        return None
+    if not first_offset <= header.base_offset <= header.last_offset < end_offset:
+        return None
+    if exact and header.base_offset != first_offset:
+        return None
+    return header if crc_is_valid(file.read_at(position, size), header) else None
+
+
+def _goes_on(segment: Segment, position: int, next_offset: int, end_offset: int) -> bool:
+    """Whether what follows a batch agrees with its offsets, which no checksum covers; damage there is its own hole."""
+    if position == segment.size_bytes:
+        return next_offset <= end_offset
+    after = _batch_at(segment, position, segment.base_offset, end_offset)
+    return after is None or after.base_offset >= next_offset
+
+
+def _candidates(segment: Segment, position: int) -> Iterator[int]:
+    """Positions behind a damaged batch at which another may begin: as lengths say, then as the index knows."""
+    last = position
+    for at, header in segment.headers(position):
+        if at > last:
+            yield at
+        last = at + header.size_bytes
+        if last - position > MAX_PORTION_BYTES:
+            break
+    if last < segment.size_bytes:
+        yield last
+    yield from segment.offsets.positions_after(position)
+
+
+def _other(hole: Hole, why: str) -> ApiError:
+    return ApiError(ErrorCode.CORRUPT_MESSAGE, f"another replica has {why} at {hole.segment.path}")

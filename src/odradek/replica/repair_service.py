@@ -1,0 +1,277 @@
+"""Damaged batches are fetched again from a replica that has them, and put right in place.
+
+A read that finds damage below the high watermark asks for this (`ReadableLog.on_damage`), on leaders and on followers.
+Replicas are asked one after the other, who is in sync first, by a Fetch as a consumer sends it: followers answer those
+too, and give nothing above the watermark. What comes is verified as all that is replicated, and must agree with our
+offsets and leader epochs. Until then, readers wait as if nothing had been written yet; where nobody has the batches
+they get CORRUPT_MESSAGE, and a read that comes PAUSE_MS later begins anew. What is decided is in `log.repair`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from odradek.client.connection import Connection
+from odradek.common.errors import ApiError, ErrorCode, OdradekError, StorageError
+from odradek.common.log_lines import get_logger
+from odradek.log.repair import (
+    MAX_PORTION_BYTES,
+    Hole,
+    find_hole,
+    fitting,
+    make_anew,
+    take_place,
+    write_over,
+)
+from odradek.protocol.api_key import ApiKey
+from odradek.protocol.codec import RecordsChunks
+from odradek.protocol.messages.fetch_request import FetchPartition, FetchRequest, FetchTopic
+from odradek.protocol.messages.fetch_response import FetchResponse, PartitionData
+from odradek.replica.fetch_driver import FIRST_VERSION
+
+if TYPE_CHECKING:
+    from odradek.common.ports import Clock, Disk
+    from odradek.log.files import FileCache
+    from odradek.log.replicated import Batch
+    from odradek.log.segment import Segment
+    from odradek.replica.partition import Partition
+
+FETCH_BYTES = 4 << 20
+REQUEST_TIMEOUT_S = 10.0
+# After an attempt that found nobody who has the batches.
+PAUSE_MS = 30_000
+# Partitions whose damage is put right at the same time.
+MAX_AT_ONCE = 4
+_log = get_logger("replica.repair")
+
+# A replica that has just started does not know what is committed, and one that mends the same has it in a moment.
+PATIENCE_MS = 5_000
+RETRY_S = 0.25
+
+ConnectTo = Callable[[int], Awaitable[Connection]]
+
+
+class NotYetError(OdradekError):
+    """A replica gives nothing at an offset, and may in a moment."""
+
+
+@dataclass(slots=True)
+class RepairCounts:
+    """Of one broker: what was put right, and attempts that failed."""
+
+    repaired_batches: int = 0
+    repaired_bytes: int = 0
+    failures: int = 0
+
+
+class RepairService:
+    """The repairs of one broker; one at a time for each partition."""
+
+    def __init__(
+        self,
+        disk: Disk,
+        clock: Clock,
+        files: FileCache,
+        *,
+        broker_id: int,
+        connect_to: ConnectTo,
+        on_storage_failed: Callable[[StorageError], None],
+    ) -> None:
+        """
+        Args:
+            files: those of the broker's logs.
+            connect_to: a connection to another broker; raises OdradekError.
+            on_storage_failed: told where our disk fails.
+        """
+        self._disk = disk
+        self._clock = clock
+        self._files = files
+        self._broker_id = broker_id
+        self._connect_to = connect_to
+        self._on_storage_failed = on_storage_failed
+        self._tasks: dict[Partition, asyncio.Task[None]] = {}
+        self._not_before_ms: dict[Partition, int] = {}
+        self._places = asyncio.Semaphore(MAX_AT_ONCE)
+        self._closing = False
+        self.counts = RepairCounts()
+
+    def request(self, partition: Partition, segment: Segment, position: int) -> bool:
+        """Put right what begins at a position of a segment; whether that is under way."""
+        if partition in self._tasks:
+            return True
+        if self._closing or partition.closed or not self._sources(partition):
+            return False
+        if self._clock.monotonic_ms() < self._not_before_ms.get(partition, 0):
+            return False
+        task = asyncio.get_running_loop().create_task(self._run(partition, segment, position))
+        self._tasks[partition] = task
+        partition.is_being_repaired = True
+        return True
+
+    async def close(self) -> None:
+        """Begin nothing more; ends when no task is left."""
+        self._closing = True
+        tasks = list(self._tasks.values())
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def _run(self, partition: Partition, segment: Segment, position: int) -> None:
+        done = False
+        try:
+            async with self._places:
+                done = await self._repair(partition, segment, position)
+        except StorageError as error:
+            self._on_storage_failed(error)
+        except Exception as error:  # whoever waits for it must be let go all the same
+            _log.bug("a repair failed", error, partition=partition.name)
+        finally:
+            del self._tasks[partition]
+            if done:
+                self._not_before_ms.pop(partition, None)
+            elif not self._closing:
+                self.counts.failures += 1
+                self._not_before_ms[partition] = self._clock.monotonic_ms() + PAUSE_MS
+            partition.is_being_repaired = False
+            partition.wake_readers()
+
+    async def _repair(self, partition: Partition, segment: Segment, position: int) -> bool:
+        """Whether all is put right. Raises StorageError."""
+        begin = position
+        while (hole := find_hole(partition.log, segment, position)) is not None:
+            try:
+                end = await self._fill(partition, hole)
+            except ApiError as error:
+                _log.error(
+                    "no replica has what is damaged here",
+                    partition=partition.name,
+                    offset=hole.first_offset,
+                    file=segment.path,
+                    position=position,
+                    error=error,
+                )
+                return False
+            if end is None:
+                break
+            position = end
+        partition.log.mended(segment, begin)
+        return True
+
+    async def _fill(self, partition: Partition, hole: Hole) -> int | None:
+        """As `_from`, of the first replica that can. Raises ApiError where none can. StorageError."""
+        deadline_ms = self._clock.monotonic_ms() + PATIENCE_MS
+        while True:
+            may_come = False
+            failure: OdradekError | None = None
+            for source in self._sources(partition):
+                try:
+                    return await self._from(partition, hole, source)
+                except StorageError:
+                    raise
+                except NotYetError as error:
+                    may_come, failure = True, error
+                except OdradekError as error:
+                    failure = error
+            if not may_come or self._clock.monotonic_ms() >= deadline_ms:
+                raise ApiError(ErrorCode.CORRUPT_MESSAGE, str(failure))
+            await asyncio.sleep(RETRY_S)
+
+    async def _from(self, partition: Partition, hole: Hole, source: int) -> int | None:
+        """Take what belongs into a hole from one replica; returns the position behind it, None for a new segment.
+
+        Raises:
+            ApiError, OdradekError: that replica has it not, or cannot be asked. StorageError.
+        """
+        log = partition.log
+        batches, is_full = await self._fetch(partition, hole, source)
+        size = sum(len(chunk) for chunk, _ in batches)
+        is_there = hole.segment in log.segments and hole.end_position <= hole.segment.size_bytes
+        if partition.closed or not is_there:
+            raise ApiError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"{partition.name} has changed meanwhile")
+        if size == hole.size_bytes or (hole.is_open and size < hole.size_bytes and not is_full):
+            end: int | None = write_over(log, hole, batches)
+            try:
+                await self._disk.off_loop(hole.segment.hold().file.sync)
+            except OSError as error:
+                raise StorageError(log.log_dir, f"{hole.segment.path}: {error}") from error
+            hole.segment.index_anew_behind(hole.position, log.config.index_interval_bytes)
+        elif is_full and log.config.compacted:
+            if hole.segment is log.segments[-1]:
+                log.roll(self._clock.now_ms())
+            await self._disk.off_loop(lambda: make_anew(self._disk, log, hole, batches))
+            if partition.closed or not take_place(log, self._files, hole):
+                raise ApiError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"{partition.name} has changed meanwhile")
+            end = None
+        else:
+            raise ApiError(ErrorCode.CORRUPT_MESSAGE, f"broker {source} has {size} bytes for {hole.size_bytes}")
+        self.counts.repaired_batches += len(batches)
+        self.counts.repaired_bytes += size
+        _log.warning(
+            "damage was put right",
+            partition=partition.name,
+            source=source,
+            first_offset=hole.first_offset,
+            batches=len(batches),
+            bytes=size,
+            file=hole.segment.path,
+            position=hole.position,
+        )
+        return end
+
+    async def _fetch(self, partition: Partition, hole: Hole, source: int) -> tuple[list[Batch], bool]:
+        """The batches of a hole, and whether those are all. Raises ApiError, OdradekError."""
+        connection = await self._connect_to(source)
+        data = bytearray()
+        offset = hole.first_offset
+        try:
+            while True:
+                answer = await _ask(connection, partition, offset)
+                data += answer
+                batches, is_full = fitting(partition.log, hole, bytes(data))
+                if is_full:
+                    return batches, True
+                taken = sum(len(chunk) for chunk, _ in batches)
+                offset = batches[-1][1].last_offset + 1 if batches else hole.first_offset
+                if not answer:
+                    raise NotYetError(f"broker {source} has nothing at offset {offset}")
+                if taken > MAX_PORTION_BYTES:
+                    return batches, False
+                del data[taken:]
+        finally:
+            connection.close()
+
+    def _sources(self, partition: Partition) -> list[int]:
+        """Other replicas, the leader first, then who is in sync."""
+        order = (partition.leader_id, *partition.isr, *partition.assigned_replicas)
+        return [each for each in dict.fromkeys(order) if each >= 0 and each != self._broker_id]
+
+
+async def _ask(connection: Connection, partition: Partition, offset: int) -> bytes:
+    """Bytes of a replica's log from the batch that holds an offset on; none where it is served nothing there.
+
+    Raises:
+        ApiError: the replica's error. OdradekError.
+    """
+    asked = FetchPartition(
+        partition=partition.partition_id, fetch_offset=offset, current_leader_epoch=-1, partition_max_bytes=FETCH_BYTES
+    )
+    request = FetchRequest(
+        max_wait_ms=0,
+        min_bytes=0,
+        max_bytes=FETCH_BYTES,
+        topics=[FetchTopic(topic_id=partition.topic_id, topic=partition.topic, partitions=[asked])],
+        session_epoch=-1,
+    )
+    if connection.version_for(ApiKey.FETCH) < FIRST_VERSION:
+        raise ApiError(ErrorCode.UNSUPPORTED_VERSION, "the broker is too old to be asked")
+    response = await connection.request(request, FetchResponse, timeout_s=REQUEST_TIMEOUT_S)
+    if response.error_code:
+        raise ApiError(ErrorCode(response.error_code), "it answers so")
+    answer: PartitionData = response.responses[0].partitions[0]
+    if answer.error_code:
+        raise ApiError(ErrorCode(answer.error_code), "it answers so for the partition")
+    assert not isinstance(answer.records, RecordsChunks), "what was received is bytes"
+    return bytes(answer.records or b"")
