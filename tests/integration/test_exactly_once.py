@@ -22,19 +22,32 @@ PARTITIONS = 3
 COPIERS = 2
 
 
-def start_copier(folder: Path, bootstrap: str, number: int) -> subprocess.Popen[bytes]:
+# Members of the newer protocol that are killed are waited for so long, as those of the older one.
+SESSION_MS = 6000
+PROTOCOLS = pytest.mark.parametrize("protocol", ["classic", "consumer"])
+
+
+def start_copier(folder: Path, bootstrap: str, number: int, protocol: str) -> subprocess.Popen[bytes]:
     with (folder / f"copier-{number}.log").open("ab") as out:
-        command = [sys.executable, "-m", "tests.support.copier", bootstrap, "source", "copy", f"copier-{number}"]
+        arguments = [bootstrap, "source", "copy", f"copier-{number}", protocol]
+        command = [sys.executable, "-m", "tests.support.copier", *arguments]
         return subprocess.Popen(command, stdout=out, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL)
 
 
 def copy_under_kills(
-    bootstrap: str, folder: Path, kill_a_node: Callable[[], None], *, records: int, kills: int, seed: int
+    bootstrap: str,
+    folder: Path,
+    kill_a_node: Callable[[], None],
+    *,
+    protocol: str,
+    records: int,
+    kills: int,
+    seed: int,
 ) -> None:
     """Copy `source` into `copy`, which are there; nodes and copiers are killed in turn."""
     random = Random(seed)
     expected = fill_source(bootstrap, "source", PARTITIONS, records)
-    copiers = [start_copier(folder, bootstrap, number) for number in range(COPIERS)]
+    copiers = [start_copier(folder, bootstrap, number, protocol) for number in range(COPIERS)]
     try:
         for number in range(kills):
             time.sleep(random.uniform(0.5, 2.0))
@@ -44,7 +57,7 @@ def copy_under_kills(
                 victim = random.randrange(COPIERS)
                 copiers[victim].kill()
                 copiers[victim].wait()
-                copiers[victim] = start_copier(folder, bootstrap, victim)
+                copiers[victim] = start_copier(folder, bootstrap, victim, protocol)
         deadline = time.monotonic() + 60 + records / 500
         while (found := committed_values(bootstrap, "copy", PARTITIONS)) != expected:
             for number in range(PARTITIONS):
@@ -58,7 +71,12 @@ def copy_under_kills(
             copier.wait()
 
 
-def copy_on_one_node(node: Node, folder: Path, *, records: int, kills: int, seed: int) -> None:
+def copy_on_one_node(node: Node, folder: Path, *, protocol: str, records: int, kills: int, seed: int) -> None:
+    session_ms = {"group.consumer.min.session.timeout.ms": SESSION_MS, "group.consumer.session.timeout.ms": SESSION_MS}
+    node.stop()
+    node.overrides |= session_ms | {"group.consumer.heartbeat.interval.ms": 1000}
+    node.overrides["group.consumer.min.heartbeat.interval.ms"] = 1000
+    node.start()
     for topic in ("source", "copy"):
         create_topic(node.bootstrap, topic, PARTITIONS)
 
@@ -66,17 +84,19 @@ def copy_on_one_node(node: Node, folder: Path, *, records: int, kills: int, seed
         node.kill()
         node.start()
 
-    copy_under_kills(node.bootstrap, folder, kill_the_node, records=records, kills=kills, seed=seed)
+    copy_under_kills(node.bootstrap, folder, kill_the_node, protocol=protocol, records=records, kills=kills, seed=seed)
 
 
-def test_a_copy_equals_its_source(own_node: Node, tmp_path: Path) -> None:
-    copy_on_one_node(own_node, tmp_path, records=10_000, kills=6, seed=1)
+@PROTOCOLS
+def test_a_copy_equals_its_source(own_node: Node, tmp_path: Path, protocol: str) -> None:
+    copy_on_one_node(own_node, tmp_path, protocol=protocol, records=10_000, kills=6, seed=1)
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(900)
-def test_a_large_copy_equals_its_source(own_node: Node, tmp_path: Path) -> None:
-    copy_on_one_node(own_node, tmp_path, records=100_000, kills=40, seed=2)
+@PROTOCOLS
+def test_a_large_copy_equals_its_source(own_node: Node, tmp_path: Path, protocol: str) -> None:
+    copy_on_one_node(own_node, tmp_path, protocol=protocol, records=100_000, kills=40, seed=2)
 
 
 @pytest.mark.timeout(300)
@@ -96,4 +116,12 @@ def test_a_copy_over_three_brokers_equals_its_source(tmp_path: Path) -> None:
             time.sleep(1)
             victim.start()
 
-        copy_under_kills(cluster.bootstrap_servers, tmp_path, kill_a_broker, records=5_000, kills=6, seed=3)
+        copy_under_kills(
+            cluster.bootstrap_servers,
+            tmp_path,
+            kill_a_broker,
+            protocol="classic",
+            records=5_000,
+            kills=6,
+            seed=3,
+        )

@@ -1,4 +1,4 @@
-"""A copier over confluent-kafka for tests that kill it: `python -m tests.support.copier BOOTSTRAP FROM TO NAME`.
+"""A copier over confluent-kafka for tests that kill it: `python -m tests.support.copier BOOTSTRAP FROM TO NAME PROTOCOL`.
 
 Consume, transform, produce: each portion goes out with its offsets in one transaction; some are aborted on purpose.
 """
@@ -14,17 +14,22 @@ PORTION = 200
 ABORT_EVERY = 7
 
 
-def copy(bootstrap: str, source: str, target: str, name: str) -> None:
-    """Copy until something fails that only a new producer mends; raises KafkaException."""
+def copy(bootstrap: str, source: str, target: str, name: str, protocol: str) -> None:
+    """Copy until something fails that only a new producer mends; `protocol` is group.protocol.
+
+    Raises:
+        KafkaException.
+    """
     reading = {
         "bootstrap.servers": bootstrap,
         "group.id": "copiers",
         "auto.offset.reset": "earliest",
         "enable.auto.commit": False,
         "isolation.level": "read_committed",
-        "session.timeout.ms": 6000,
-        "heartbeat.interval.ms": 500,
+        "group.protocol": protocol,
     }
+    if protocol == "classic":
+        reading |= {"session.timeout.ms": 6000, "heartbeat.interval.ms": 500}
     writing = {"bootstrap.servers": bootstrap, "transactional.id": name, "transaction.timeout.ms": 10_000}
     consumer, producer = Consumer(reading), Producer(writing)
     try:
@@ -74,7 +79,7 @@ def _copy_portion(consumer: Consumer, producer: Producer, target: str, messages:
 def main() -> None:
     while True:
         try:
-            copy(*sys.argv[1:5])
+            copy(*sys.argv[1:6])
         except KafkaException as error:
             print(f"begins anew: {error}", flush=True)
             time.sleep(0.2)
