@@ -11,7 +11,7 @@ unexport PYTHONDONTWRITEBYTECODE
 JOBS   ?= 3
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-slow check format docs generate golden bench bench-log interop sim sim-nightly sim-bugs sim-coverage fuzz lock clean
+.PHONY: help setup demo test test-slow check format docs generate golden bench bench-log bench-groups interop sim sim-nightly sim-bugs sim-coverage fuzz lock clean
 
 help: ## Print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -57,6 +57,9 @@ bench: $(STAMP) ## Compare with Apache Kafka on this machine (needs Maven; ARGS=
 
 bench-log: $(STAMP) ## The log beside Apache Kafka's on the same files: compaction so far (needs Maven; ARGS="--records 1000000")
 	@$(JAVA) && $(PYTHON) -m bench.log_bench compaction $(ARGS)
+
+bench-groups: $(STAMP) ## Groups and transactions beside Apache Kafka's (needs Maven; ARGS=--quick for a first look)
+	@$(JAVA) && $(PYTHON) -m bench.groups_bench $(ARGS)
 
 interop: $(STAMP) ## The suites of librdkafka and kafka-python, and foreign clients, in full
 	@$(JAVA) && $(PYTHON) -m pytest -m interop tests/interop $(ARGS)

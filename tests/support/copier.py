@@ -1,6 +1,6 @@
-"""A copier over confluent-kafka for tests that kill it: `python -m tests.support.copier BOOTSTRAP FROM TO NAME PROTOCOL`.
+"""A copier for tests that kill it: `python -m tests.support.copier BOOTSTRAP FROM TO NAME PROTOCOL`.
 
-Consume, transform, produce: each portion goes out with its offsets in one transaction; some are aborted on purpose.
+Over confluent-kafka: each portion goes out with its offsets in one transaction; some are aborted on purpose.
 """
 
 from __future__ import annotations
