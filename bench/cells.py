@@ -87,7 +87,7 @@ def other_cells() -> list[Cell]:
     return cells
 
 
-FILLED = {"filled-100": (100, 150_000_000), "filled-1024": (1024, 400_000_000)}
+FILLED = {"filled-100": (100, 400_000_000), "filled-1024": (1024, 1_500_000_000)}
 CELLS = [*produce_cells(), *consume_cells(), *other_cells()]
 # A first look: one of each kind.
 QUICK = [

@@ -12,12 +12,22 @@ import sys
 
 def main() -> None:
     """Run a command line and leave the process with its exit code."""
-    from odradek.cli.app import run
-
-    code = run(sys.argv[1:])
+    code = _run(sys.argv[1:])
     try:
         sys.stdout.flush()
     except BrokenPipeError:
         # Whoever read our output has gone; the interpreter must not complain when it flushes at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     sys.exit(code)
+
+
+def _run(arguments: list[str]) -> int:
+    if arguments[:1] == ["broker"]:
+        from odradek.cli import node
+
+        plain = node.read_arguments(arguments[1:])
+        if plain is not None:
+            return node.run(plain)
+    from odradek.cli.app import run
+
+    return run(arguments)

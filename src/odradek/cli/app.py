@@ -101,9 +101,7 @@ def run(arguments: list[str]) -> int:
     except UsageError as error:
         return _misused(error)
     except (OdradekError, OSError) as error:
-        for line in errors.lines(error):
-            sys.stderr.write(f"odradek: {line}\n")
-        return errors.exit_code(error)
+        return errors.report(error, sys.stderr)
 
 
 def _misused(error: Any) -> int:

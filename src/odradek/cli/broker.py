@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import os
-import time
 from pathlib import Path
-from random import SystemRandom
 from typing import Annotated
 
 import typer
+
+from odradek.cli.node import NodeArguments, run_node
 
 app = typer.Typer(add_completion=False)
 
@@ -26,15 +25,4 @@ def broker(
 
     Without a file it is broker and controller in one, formatted at its first start, with its data in ./odradek-data.
     """
-    from odradek.common.node_settings import load_node_settings
-    from odradek.common.real_io import RealDisk
-    from odradek.server.format import ensure_formatted
-    from odradek.server.options import honoured_settings
-    from odradek.server.process import run
-
-    disk = RealDisk()
-    settings = load_node_settings(disk, config, override or [], environment=os.environ, honoured=honoured_settings())
-    if config is None:
-        ensure_formatted(disk, settings, random=SystemRandom(), now_ms=time.time_ns() // 1_000_000)
-    disk.close()
-    raise typer.Exit(run(settings))
+    raise typer.Exit(run_node(NodeArguments(config, override or [])))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+from typing import TextIO
 
 from odradek.common.errors import ApiError, ConfigError, OdradekError, ProtocolError, StorageError
 
@@ -80,3 +81,10 @@ def lines(error: Exception) -> list[str]:
         where = f"{error.filename}: " if error.filename else ""
         return [where + error.strerror]
     return [str(error) or type(error).__name__]
+
+
+def report(error: Exception, out: TextIO) -> int:
+    """Print an error's lines; returns the exit code."""
+    for line in lines(error):
+        out.write(f"odradek: {line}\n")
+    return exit_code(error)

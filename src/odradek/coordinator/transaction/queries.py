@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
-import re2
-
-from odradek.common.errors import ApiError, ErrorCode
+from odradek.common.errors import ErrorCode
+from odradek.coordinator import expressions
 from odradek.coordinator.transaction.metadata import TransactionMetadata
 from odradek.coordinator.transaction.state import BY_LABEL, TransactionState
 from odradek.protocol.messages import describe_transactions_response as described
@@ -14,8 +13,6 @@ from odradek.protocol.messages import list_transactions_response as listed
 
 # Of the open transaction where there is none.
 NO_START_MS = -1
-# RE2's own bound on the memory of one expression; the default is 8 MiB.
-MAX_PROGRAM_BYTES = 1 << 20
 
 
 def matcher(pattern: str | None) -> Callable[[str], bool]:
@@ -26,14 +23,7 @@ def matcher(pattern: str | None) -> Callable[[str], bool]:
     """
     if not pattern:
         return lambda transactional_id: True
-    options = re2.Options()
-    options.log_errors = False
-    options.max_mem = MAX_PROGRAM_BYTES
-    try:
-        compiled = re2.compile(pattern, options=options)
-    except re2.error:
-        raise ApiError(ErrorCode.INVALID_REGULAR_EXPRESSION, f"`{pattern}` is no regular expression") from None
-    return lambda transactional_id: compiled.fullmatch(transactional_id) is not None
+    return expressions.matcher(pattern, "TransactionalIdPattern")
 
 
 def list_transactions(
