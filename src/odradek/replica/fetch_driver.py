@@ -89,7 +89,7 @@ class ReplicaFetchers:
         if task is None:
             task = self._tasks[home] = _FetchTask(self, home[0], Fetcher(self._config, broker_id=self.broker_id))
         task.fetcher.follow(partition)
-        task.assigned()
+        task.assigned(partition)
 
     def leave(self, partition: Partition) -> None:
         """Fetch a partition no more: it is led here, or gone, or nobody leads it."""
@@ -167,9 +167,11 @@ class _FetchTask:
         self._held_back: list[PartitionKey] = []
         self.task = asyncio.get_running_loop().create_task(self._run())
 
-    def assigned(self) -> None:
-        """There is something new to ask for."""
+    def assigned(self, partition: Partition) -> None:
+        """There is something new to ask for, now or when its log is durable."""
         self._wake.set()
+        if partition.flush_is_due:
+            self._wake_when_durable(partition)
 
     async def _run(self) -> None:
         try:

@@ -7,7 +7,8 @@ Pure: time is an argument, bytes come and go by `fetch_driver`. A partition that
   KIP-279). Nothing is ever cut back to the high watermark (KIP-101).
 - LOST: our log end is not in the leader's log. Its first and last offset are asked for; then we are cut to its end, or,
   where our end lies before its start, begin anew at its start.
-- FLUSHING: the topic's flush.messages wants what was appended to be durable first: asking on would acknowledge it.
+- FLUSHING: the topic's flush.messages wants what was appended to be durable first, be it from this leader or before:
+  asking on would acknowledge it.
 - BACKING_OFF: something failed; back to FETCHING after a pause, which doubles up to replica.fetch.backoff.ms.
 - WAITING: the leader has a later epoch than we know of. Metadata will tell of it, as a new assignment.
 
@@ -103,9 +104,8 @@ class Fetcher:
     def follow(self, partition: Partition) -> None:
         """Fetch a partition under its leader epoch; whatever is under way of an earlier one no longer counts."""
         key = (partition.topic_id, partition.partition_id)
-        self._followed[key] = Followed(partition, partition.leader_epoch)
-        self._paused.pop(key, None)
-        self._dirty[key] = None
+        followed = self._followed[key] = Followed(partition, partition.leader_epoch)
+        self._to(key, followed, State.FLUSHING if partition.flush_is_due else State.FETCHING)
 
     def leave(self, key: PartitionKey) -> None:
         """Fetch a partition no more."""

@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from odradek.common.ports import Disk
     from odradek.replica.partition import Partition
 
+NO_SPACE_PAUSE_S = 0.5
+
 
 class Flusher:
     """The flushes of one broker, one at a time for each partition."""
@@ -55,7 +57,8 @@ class Flusher:
                 log.finish_flush(end_offset)
                 partition.flushed()
                 if log.recovery_point < min(end_offset, log.log_end_offset):
-                    break  # no space to note it; the next append asks again
+                    # No space to note it. Nobody may append before it is: a follower asks for no more until then.
+                    await asyncio.sleep(NO_SPACE_PAUSE_S)
         except StorageError as error:
             self._on_failed(error)
 

@@ -50,7 +50,9 @@ def sent(base_offset: int, count: int, epoch: int) -> bytes:
 class Follower:
     """Broker 2, which follows broker 1 in as many partitions as a test wants."""
 
-    def __init__(self, directory: Path, partitions: int = 1, **config: Any) -> None:
+    def __init__(
+        self, directory: Path, partitions: int = 1, *, log_config: LogConfig | None = None, **config: Any
+    ) -> None:
         self.disk = RealDisk(workers=1)
         files = FileCache(self.disk)
         self.partitions: list[Partition] = []
@@ -58,7 +60,7 @@ class Follower:
         for number in range(partitions):
             path = directory / f"t-{number}"
             path.mkdir(parents=True)
-            log = Log.open(files, path, ("t", number), LogConfig(), now_ms=NOW_MS)
+            log = Log.open(files, path, ("t", number), log_config or LogConfig(), now_ms=NOW_MS)
             self.partitions.append(Partition("t", number, TOPIC_ID, log, broker_id=ME))
             self.images.append(PartitionImage((LEADER, ME), (LEADER, ME), LEADER, 3, 0))
             self.partitions[-1].update(self.images[-1])
@@ -352,6 +354,21 @@ def test_only_one_request_may_overtake(tmp_path: Path) -> None:
         assert positions(node.asked()) == {1: 0}
         node.change(1, leader_epoch=6)
         assert not node.fetcher.may_ask_twice
+
+
+def nothing_is_acknowledged_before_it_is_durable(directory: Path) -> None:
+    """With flush.messages=1 it has records of an earlier reign, its own or another's, that are not synced yet."""
+    with following(directory, log_config=LogConfig(flush_messages=1)) as node:
+        node.hold((3, 2))
+        node.change(leader_epoch=4)
+        assert node.ask() is None, "its fetch offset would say that they are safe"
+        assert node.fetcher.flushing() == node.partitions
+        node.log.flush()
+        assert positions(node.asked()) == {0: 2}
+
+
+def test_what_was_there_before_a_reign_is_durable_before_it_is_fetched_on(tmp_path: Path) -> None:
+    nothing_is_acknowledged_before_it_is_durable(tmp_path)
 
 
 def answer_that_crosses_is_no_reason_to_stop_asking(directory: Path) -> None:

@@ -18,6 +18,7 @@ from tests.unit.replica.test_fetcher import (
     answer_that_crosses_is_no_reason_to_stop_asking,
     data,
     following,
+    nothing_is_acknowledged_before_it_is_durable,
     old_answers_are_dropped,
 )
 from tests.unit.replica.test_replica_walks import walk
@@ -196,6 +197,16 @@ BUGS: tuple[tuple[Catcher, Bug], ...] = (
             "followed.asked_in > number",
             "False",
             "what an old leader's answer says is taken for the new one's",
+        ),
+    ),
+    (
+        nothing_is_acknowledged_before_it_is_durable,
+        Bug(
+            "a new reign is followed before the log is durable",
+            "replica.fetcher:Fetcher.follow",
+            "State.FLUSHING if partition.flush_is_due else State.FETCHING",
+            "State.FETCHING",
+            "a replica acknowledges by its first fetch what a loss of power takes",
         ),
     ),
     (
