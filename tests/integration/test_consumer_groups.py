@@ -147,29 +147,6 @@ def test_a_static_member_returns_to_its_partitions(node: Node, closing: ExitStac
     assert (one.partitions, again.partitions) == before
 
 
-def test_both_protocols_do_not_mix_while_there_are_members(node: Node, closing: ExitStack) -> None:
-    topic, group = fresh_name("mixed"), fresh_name("g")
-    create_topic(node.bootstrap, topic, 1)
-    reader = Reader(node.bootstrap, group, [topic])
-    until([reader], lambda: shares([reader]) == [1])
-    classic = Consumer({"bootstrap.servers": node.bootstrap, "group.id": group, "auto.offset.reset": "earliest"})
-    closing.callback(classic.close)
-    classic.subscribe([topic])
-    deadline = time.monotonic() + PATIENCE_S
-    seen: list[str] = []
-    while "INCONSISTENT_GROUP_PROTOCOL" not in seen and time.monotonic() < deadline:
-        message = classic.poll(0.2)
-        if message is not None and message.error() is not None:
-            seen.append(message.error().name())
-        if not seen and classic.assignment():
-            pytest.fail("a classic member joined a consumer group that has members")
-        reader.poll()
-    reader.consumer.close()
-    while not classic.assignment():
-        assert time.monotonic() < deadline + PATIENCE_S
-        classic.poll(0.2)
-
-
 def test_what_the_wire_says(node: Node) -> None:
     with Wire(node.port) as wire:
         asked = ConsumerGroupHeartbeatRequest(group_id=fresh_name("g"), member_id="m", member_epoch=3)

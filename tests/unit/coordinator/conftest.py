@@ -83,7 +83,7 @@ class VirtualShard:
 
     def settle(self, pending: PendingWrite, error: ErrorCode = ErrorCode.NONE) -> None:
         fails, self.fail_writes = self.fail_writes, None
-        self.apply(self.machine.membership.settle(pending, error, self.now))
+        self.apply(self.machine.settle(pending, error, self.now))
         self.fail_writes = fails
 
     def release_writes(self, error: ErrorCode = ErrorCode.NONE) -> None:
@@ -132,7 +132,7 @@ class VirtualShard:
             protocols=[JoinGroupRequestProtocol(name=name, metadata=metadata) for name, metadata in protocols],
         )
         caller = Caller(client, "/127.0.0.1", version, ticket, f"id{ticket}")
-        self.apply(self.machine.membership.join(request, caller, self.now), ticket)
+        self.apply(self.machine.join(request, caller, self.now), ticket)
         return ticket
 
     def join(self, member_id: str = "", **settings: Any) -> JoinGroupResponse:
@@ -173,7 +173,7 @@ class VirtualShard:
             ],
         )
         caller = Caller("client", "/127.0.0.1", 5, ticket)
-        self.apply(self.machine.membership.sync(request, caller, self.now), ticket)
+        self.apply(self.machine.sync(request, caller, self.now), ticket)
         return ticket
 
     def sync(self, member_id: str, generation_id: int, *arguments: Any, **settings: Any) -> SyncGroupResponse:
@@ -187,13 +187,13 @@ class VirtualShard:
         request = HeartbeatRequest(
             group_id=group, member_id=member_id, generation_id=generation_id, group_instance_id=instance
         )
-        return self.code(lambda: self.machine.membership.heartbeat(request, self.now))
+        return self.code(lambda: self.machine.classic_heartbeat(request, self.now))
 
     def leave(self, *members: tuple[str, str | None], group: str = "g") -> LeaveGroupResponse:
         request = LeaveGroupRequest(
             group_id=group, members=[MemberIdentity(member_id=m, group_instance_id=i) for m, i in members]
         )
-        response = self.apply(self.machine.membership.leave(request, self.now))
+        response = self.apply(self.machine.leave(request, self.now))
         assert isinstance(response, LeaveGroupResponse)
         return response
 

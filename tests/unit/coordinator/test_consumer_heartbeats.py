@@ -253,7 +253,7 @@ class TestLeaving:
         assert box.group.state is ConsumerGroupState.EMPTY
 
     def test_a_silent_member_is_removed(self) -> None:
-        box = Box()
+        box = Box(max_session_timeout_ms=100_000, min_heartbeat_interval_ms=500)
         box.beat("a")
         box.beat("b")
         box.advance(30_000)
@@ -441,3 +441,20 @@ def test_the_log_says_all() -> None:
     box.restart()
     assert box.apply(box.machine.describe_consumers(["g"])) == before
     assert first.box.beat("a", first.epoch).member_epoch == first.epoch, "its epoch is known"
+
+
+@pytest.mark.parametrize(("asked", "given"), [(None, 45_000), (30_000, 45_000), (50_000, 50_000), (90_000, 60_000)])
+def test_a_groups_own_settings_stay_within_the_brokers_bounds(asked: int | None, given: int) -> None:
+    """They were checked when they were set, by a broker that may have had other bounds."""
+    box = Box()
+    if asked is not None:
+        box.group_configs["g"] = {
+            "consumer.session.timeout.ms": str(asked),
+            "consumer.heartbeat.interval.ms": str(asked // 3),
+        }
+    interval_ms = box.beat("a").heartbeat_interval_ms
+    assert interval_ms == {None: 5000, 30_000: 10_000, 50_000: 15_000, 90_000: 15_000}[asked]
+    box.advance(given - 1)
+    assert list(box.group.members) == ["a"]
+    box.advance(1)
+    assert not box.group.members

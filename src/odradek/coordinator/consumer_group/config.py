@@ -23,6 +23,12 @@ class ConsumerGroupConfig:
         default=("uniform", "range"),
         doc="The assignors that consumers may ask for, the first one for those that do not ask: uniform, range.",
     )
+    migration_policy: str = option(
+        "group.consumer.migration.policy",
+        default="bidirectional",
+        doc="Which groups change their protocol while members are live: upgrade, as the first consumer of the consumer "
+        "protocol joins; downgrade, as the last one leaves; bidirectional, both; disabled, none.",
+    )
     session_timeout_ms: int = option(
         "group.consumer.session.timeout.ms",
         default=45_000,
@@ -35,14 +41,53 @@ class ConsumerGroupConfig:
         unit="ms",
         doc="How often consumers send heartbeats; a group's own consumer.heartbeat.interval.ms goes first.",
     )
+    min_session_timeout_ms: int = option(
+        "group.consumer.min.session.timeout.ms",
+        default=45_000,
+        unit="ms",
+        doc="The smallest session timeout that a group may be given.",
+    )
+    max_session_timeout_ms: int = option(
+        "group.consumer.max.session.timeout.ms",
+        default=60_000,
+        unit="ms",
+        doc="The largest session timeout that a group may be given.",
+    )
+    min_heartbeat_interval_ms: int = option(
+        "group.consumer.min.heartbeat.interval.ms",
+        default=5000,
+        unit="ms",
+        doc="The smallest heartbeat interval that a group may be given.",
+    )
+    max_heartbeat_interval_ms: int = option(
+        "group.consumer.max.heartbeat.interval.ms",
+        default=15_000,
+        unit="ms",
+        doc="The largest heartbeat interval that a group may be given.",
+    )
     max_size: int = option(
         "group.consumer.max.size", default=INT32_MAX, unit="count", doc="How many consumers one group may have."
     )
 
+    @property
+    def may_upgrade(self) -> bool:
+        """Whether a classic group with members becomes a consumer group."""
+        return self.migration_policy.lower() in ("upgrade", "bidirectional")
+
+    @property
+    def may_downgrade(self) -> bool:
+        """Whether a consumer group whose members are all classic becomes a classic group."""
+        return self.migration_policy.lower() in ("downgrade", "bidirectional")
+
     def session_timeout_of(self, overrides: Mapping[str, str]) -> int:
-        """The session timeout of a group with these settings of its own."""
-        return int(overrides.get("consumer.session.timeout.ms", self.session_timeout_ms))
+        """The session timeout of a group with these settings of its own, in ms.
+
+        A broker may have been given other bounds since the group's own setting was checked: its bounds go first.
+        """
+        wanted = int(overrides.get("consumer.session.timeout.ms", self.session_timeout_ms))
+        return min(max(wanted, self.min_session_timeout_ms), self.max_session_timeout_ms)
 
     def heartbeat_interval_of(self, overrides: Mapping[str, str]) -> int:
-        """The heartbeat interval of a group with these settings of its own."""
-        return int(overrides.get("consumer.heartbeat.interval.ms", self.heartbeat_interval_ms))
+        """The heartbeat interval of a group with these settings of its own, in ms, within the broker's bounds."""
+        wanted = int(overrides.get("consumer.heartbeat.interval.ms", self.heartbeat_interval_ms))
+        return min(max(wanted, self.min_heartbeat_interval_ms), self.max_heartbeat_interval_ms)

@@ -17,7 +17,8 @@ from odradek.protocol.messages.consumer_group_describe_response import (
 from odradek.protocol.messages.list_groups_response import ListedGroup
 
 CONSUMER_TYPE = "consumer"
-# Member.member_type: a member that speaks the consumer protocol itself.
+# Member.member_type.
+CLASSIC_MEMBER = 0
 CONSUMER_MEMBER = 1
 
 
@@ -61,7 +62,7 @@ def _describe(group: ConsumerGroup, topics: TopicsView, default_assignor: str) -
             subscribed_topic_regex=member.regex,
             assignment=_assignment(current.assigned, topics),
             target_assignment=_assignment(group.target.get(member_id, frozenset()), topics),
-            member_type=CONSUMER_MEMBER,
+            member_type=CONSUMER_MEMBER if member.classic is None else CLASSIC_MEMBER,
         )
         members.append(described)
     return DescribedGroup(

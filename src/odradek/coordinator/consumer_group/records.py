@@ -11,6 +11,7 @@ from typing import Any
 from uuid import UUID
 
 from odradek.coordinator.consumer_group.state import (
+    ClassicMetadata,
     ConsumerGroup,
     CurrentAssignment,
     MemberMetadata,
@@ -30,7 +31,11 @@ from odradek.protocol.messages.consumer_group_current_member_assignment_value im
     TopicPartitions as CurrentTopicPartitions,
 )
 from odradek.protocol.messages.consumer_group_member_metadata_key import ConsumerGroupMemberMetadataKey
-from odradek.protocol.messages.consumer_group_member_metadata_value import ConsumerGroupMemberMetadataValue
+from odradek.protocol.messages.consumer_group_member_metadata_value import (
+    ClassicMemberMetadata,
+    ClassicProtocol,
+    ConsumerGroupMemberMetadataValue,
+)
 from odradek.protocol.messages.consumer_group_metadata_key import ConsumerGroupMetadataKey
 from odradek.protocol.messages.consumer_group_metadata_value import ConsumerGroupMetadataValue
 from odradek.protocol.messages.consumer_group_partition_metadata_key import ConsumerGroupPartitionMetadataKey
@@ -97,9 +102,16 @@ def member_record(group_id: str, member_id: str, member: MemberMetadata) -> Cons
         subscribed_topic_regex=member.regex,
         rebalance_timeout_ms=member.rebalance_timeout_ms,
         server_assignor=member.server_assignor,
-        classic_member_metadata=None,
+        classic_member_metadata=_stored_classic(member.classic),
     )
     return ConsumerGroupRecord(ConsumerGroupMemberMetadataKey(group_id=group_id, member_id=member_id), value)
+
+
+def _stored_classic(classic: ClassicMetadata | None) -> ClassicMemberMetadata | None:
+    if classic is None:
+        return None
+    protocols = [ClassicProtocol(name=name, metadata=metadata) for name, metadata in classic.protocols]
+    return ClassicMemberMetadata(session_timeout_ms=classic.session_timeout_ms, supported_protocols=protocols)
 
 
 def target_record(group_id: str, member_id: str, partitions: Partitions) -> ConsumerGroupRecord:
@@ -212,7 +224,13 @@ def _member(value: ConsumerGroupMemberMetadataValue) -> MemberMetadata:
         regex=value.subscribed_topic_regex,
         rebalance_timeout_ms=value.rebalance_timeout_ms,
         server_assignor=value.server_assignor,
+        classic=None if value.classic_member_metadata is None else _classic(value.classic_member_metadata),
     )
+
+
+def _classic(stored: ClassicMemberMetadata) -> ClassicMetadata:
+    protocols = tuple((each.name, bytes(each.metadata)) for each in stored.supported_protocols)
+    return ClassicMetadata(stored.session_timeout_ms, protocols)
 
 
 def _current(value: ConsumerGroupCurrentMemberAssignmentValue) -> CurrentAssignment:

@@ -49,8 +49,20 @@ class ConsumerGroupState(Enum):
 
 
 @dataclass(frozen=True, slots=True)
+class ClassicMetadata:
+    """What a member that speaks the classic protocol said beside its subscription.
+
+    Attributes:
+        protocols: name and subscription of each assignor that it can work with, in falling preference; never empty.
+    """
+
+    session_timeout_ms: int
+    protocols: tuple[tuple[str, bytes], ...]
+
+
+@dataclass(frozen=True, slots=True)
 class MemberMetadata:
-    """What a member said of itself."""
+    """What a member said of itself. `classic` is None where it speaks the consumer protocol."""
 
     instance_id: str | None = None
     rack_id: str | None = None
@@ -60,6 +72,7 @@ class MemberMetadata:
     regex: str | None = None
     rebalance_timeout_ms: int = -1
     server_assignor: str | None = None
+    classic: ClassicMetadata | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +84,11 @@ class CurrentAssignment:
     state: MemberState = MemberState.STABLE
     assigned: Partitions = NO_PARTITIONS
     pending_revocation: Partitions = NO_PARTITIONS
+
+    @property
+    def held(self) -> Partitions:
+        """All that nobody else may have yet."""
+        return self.assigned | self.pending_revocation
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,6 +140,16 @@ class ConsumerGroup:
     def owner(self, partition: tuple[UUID, int]) -> str | None:
         """The member that has the partition, or has not yet confirmed that it gave it up."""
         return self.owners.get(partition)
+
+    def is_free(self, partition: tuple[UUID, int], *member_ids: str | None) -> bool:
+        """Whether nobody but these members has the partition."""
+        holder = self.owners.get(partition)
+        return holder is None or holder in member_ids
+
+    @property
+    def classic_members(self) -> dict[str, ClassicMetadata]:
+        """The members that speak the classic protocol."""
+        return {member_id: each.classic for member_id, each in self.members.items() if each.classic is not None}
 
     def topics_of(self, member: MemberMetadata) -> Iterator[str]:
         """The names that a member subscribes to, by name and by its regular expression."""

@@ -99,6 +99,8 @@ class ClassicGroup:
         # somebody joined during it. None once members are there.
         self.initial_delay: tuple[int, int] | None = None
         self.new_member_added = False
+        # A number that the log may hold already, though no member was ever told it.
+        self.reserved_generation = 0
 
     def transition_to(self, state: GroupState, now: Moment) -> None:
         assert state in TRANSITIONS[self.state], f"group {self.group_id}: {self.state} -> {state}"
@@ -215,7 +217,7 @@ class ClassicGroup:
 
     def start_generation(self, now: Moment) -> None:
         """Fix the members that joined as the next generation; Empty where there are none."""
-        self.generation_id += 1
+        self.generation_id = max(self.generation_id, self.reserved_generation) + 1
         self.initial_delay = None
         self.pending_syncs.clear()
         self.protocol_name = self.select_protocol() if self.members else None

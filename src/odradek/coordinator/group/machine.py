@@ -12,31 +12,40 @@ from typing import Any
 
 from odradek.common.errors import ApiError, ErrorCode
 from odradek.common.log_lines import get_logger
+from odradek.coordinator.consumer_group.classic_members import ClassicMembers
 from odradek.coordinator.consumer_group.config import ConsumerGroupConfig
-from odradek.coordinator.consumer_group.heartbeats import REVOCATION as CONSUMER_REVOCATION
-from odradek.coordinator.consumer_group.heartbeats import SESSION as CONSUMER_SESSION
+from odradek.coordinator.consumer_group.deadlines import KINDS as CONSUMER_KINDS
+from odradek.coordinator.consumer_group.deadlines import REASONS, Deadlines
 from odradek.coordinator.consumer_group.heartbeats import HeartbeatCaller, Heartbeats
+from odradek.coordinator.consumer_group.migration import Change, Migration
 from odradek.coordinator.consumer_group.queries import describe_consumer_groups, list_consumer_groups
 from odradek.coordinator.consumer_group.records import ConsumerGroupRecord, group_tombstones
 from odradek.coordinator.consumer_group.registry import ConsumerGroups
-from odradek.coordinator.consumer_group.state import JOINING_EPOCH
+from odradek.coordinator.consumer_group.state import ConsumerGroup
 from odradek.coordinator.consumer_group.topics import TopicsView
 from odradek.coordinator.group.commits import Commits
 from odradek.coordinator.group.config import GroupConfig
 from odradek.coordinator.group.group import Moment
-from odradek.coordinator.group.membership import Membership
+from odradek.coordinator.group.membership import Caller, Membership, join_error
 from odradek.coordinator.group.offsets import OffsetStore
-from odradek.coordinator.group.outcome import Outcome
+from odradek.coordinator.group.outcome import Outcome, PendingWrite, StoreMembers
 from odradek.coordinator.group.queries import list_classic_groups
 from odradek.coordinator.group.rebalance import Rebalance, Records
-from odradek.coordinator.group.records import CoordinatorRecord, GroupRecord, OffsetRecord, group_tombstone
+from odradek.coordinator.group.records import CoordinatorRecord, GroupRecord, OffsetRecord
 from odradek.coordinator.group.registry import GroupRegistry
-from odradek.coordinator.group.state import GroupState
 from odradek.coordinator.group.timers import TimerKey, Timers
 from odradek.protocol.messages.consumer_group_describe_response import DescribedGroup as DescribedConsumerGroup
 from odradek.protocol.messages.consumer_group_heartbeat_request import ConsumerGroupHeartbeatRequest
 from odradek.protocol.messages.consumer_group_heartbeat_response import ConsumerGroupHeartbeatResponse
+from odradek.protocol.messages.heartbeat_request import HeartbeatRequest
+from odradek.protocol.messages.heartbeat_response import HeartbeatResponse
+from odradek.protocol.messages.join_group_request import JoinGroupRequest
+from odradek.protocol.messages.join_group_response import JoinGroupResponse
+from odradek.protocol.messages.leave_group_request import LeaveGroupRequest
+from odradek.protocol.messages.leave_group_response import LeaveGroupResponse
 from odradek.protocol.messages.list_groups_response import ListedGroup
+from odradek.protocol.messages.sync_group_request import SyncGroupRequest
+from odradek.protocol.messages.sync_group_response import SyncGroupResponse
 from odradek.statemachine.machine import Result
 from odradek.statemachine.timeline import Timeline
 
@@ -75,7 +84,14 @@ class GroupMachine:
         self._rebalance = Rebalance(config, self.groups, self.timers)
         self.membership = Membership(self.groups, self._rebalance)
         self.commits = Commits(config, self.groups, self.consumers, self.offsets, self._rebalance)
-        self.heartbeats = Heartbeats(self._consumer_config, self.consumers, self.timers, topics)
+        deadlines = Deadlines(self._consumer_config, self.timers, group_configs)
+        self._deadlines = deadlines
+        self._migration = Migration(
+            self._consumer_config, self.consumers, self.groups, self._rebalance, deadlines, topics
+        )
+        self.heartbeats = Heartbeats(self._consumer_config, self.consumers, deadlines, self._migration, topics)
+        default = self.heartbeats.default_assignor
+        self._classic_members = ClassicMembers(self._consumer_config, default, deadlines, self._migration, topics)
 
     def replay(self, record: CoordinatorRecord, offset: int) -> None:
         """Apply one record of the log."""
@@ -106,7 +122,8 @@ class GroupMachine:
                 self._rebalance.renew_session(group, member, now)
             if len(group.members) > self._config.max_size:
                 records += self._rebalance.prepare(group, now)
-        self.heartbeats.loaded(now, self._group_configs)
+        for consumers in self.consumers:
+            self._deadlines.loaded(consumers, now)
         self._schedule_expiry(now, self._config.offsets_retention_check_interval_ms)
         return Result(records, Outcome(None, self._rebalance.take_completions()))
 
@@ -115,22 +132,72 @@ class GroupMachine:
     def consumer_heartbeat(
         self, request: ConsumerGroupHeartbeatRequest, caller: HeartbeatCaller, now: Moment
     ) -> Result[CoordinatorRecord, Outcome[ConsumerGroupHeartbeatResponse]]:
-        """ConsumerGroupHeartbeat. A classic group without members gives its id up to a consumer that joins.
+        """ConsumerGroupHeartbeat; a classic group becomes a consumer group where a member joins and it may.
 
         Raises:
-            ApiError: as `Heartbeats.heartbeat`; GROUP_ID_NOT_FOUND where the id is that of a classic group.
+            ApiError: as `Heartbeats.heartbeat`.
         """
-        records: Records = []
         classic = self.groups.find(request.group_id)
-        if classic is not None:
-            joins = request.member_epoch == JOINING_EPOCH
-            if not joins or not classic.is_in(GroupState.EMPTY) or classic.pending_joins:
-                raise ApiError(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {request.group_id} is not a consumer group.")
-            if request.group_id in self.groups.stored:
-                records.append(group_tombstone(request.group_id))
         overrides = self._group_configs(request.group_id)
-        changes, response = self.heartbeats.heartbeat(request, caller, now, overrides)
-        return Result([*records, *changes], Outcome(response))
+        change, response = self.heartbeats.heartbeat(request, caller, now, overrides, classic)
+        return self._changed(change, response)
+
+    def _changed(self, change: Change, response: Any) -> Result[CoordinatorRecord, Outcome[Any]]:
+        outcome = Outcome(response, self._rebalance.take_completions(), change.pending)
+        return Result(change.records, outcome)
+
+    # ---- members of the classic protocol, in groups of either kind
+
+    def join(
+        self, request: JoinGroupRequest, caller: Caller, now: Moment
+    ) -> Result[CoordinatorRecord, Outcome[JoinGroupResponse]]:
+        """JoinGroup."""
+        group = self._consumers_with_members(request.group_id)
+        if group is None:
+            return self.membership.join(request, caller, now)
+        try:
+            return self._changed(*self._classic_members.join(group, request, caller, now))
+        except ApiError as error:
+            member_id = error.message if error.code is ErrorCode.MEMBER_ID_REQUIRED else request.member_id
+            return Result([], Outcome(join_error(error.code, member_id)))
+
+    def sync(
+        self, request: SyncGroupRequest, caller: Caller, now: Moment
+    ) -> Result[CoordinatorRecord, Outcome[SyncGroupResponse]]:
+        """SyncGroup. Raises ApiError as `Membership.sync`."""
+        group = self._consumers_with_members(request.group_id)
+        if group is None:
+            return self.membership.sync(request, caller, now)
+        return Result([], Outcome(self._classic_members.sync(group, request, now)))
+
+    def classic_heartbeat(
+        self, request: HeartbeatRequest, now: Moment
+    ) -> Result[CoordinatorRecord, Outcome[HeartbeatResponse]]:
+        """Heartbeat. Raises ApiError as `Membership.heartbeat`."""
+        group = self._consumers_with_members(request.group_id)
+        if group is None:
+            return self.membership.heartbeat(request, now)
+        return Result([], Outcome(self._classic_members.heartbeat(group, request, now)))
+
+    def leave(self, request: LeaveGroupRequest, now: Moment) -> Result[CoordinatorRecord, Outcome[LeaveGroupResponse]]:
+        """LeaveGroup."""
+        group = self._consumers_with_members(request.group_id)
+        if group is None:
+            return self.membership.leave(request, now)
+        return self._changed(*self._classic_members.leave(group, request, now))
+
+    def _consumers_with_members(self, group_id: str) -> ConsumerGroup | None:
+        group = self.consumers.find(group_id)
+        return group if group is not None and group.members else None
+
+    def settle(self, pending: PendingWrite, error: ErrorCode, now: Moment) -> Result[CoordinatorRecord, Outcome[None]]:
+        """A write is through (`error` NONE) or failed."""
+        if not isinstance(pending, StoreMembers):
+            return self.membership.settle(pending, error, now)
+        self._migration.settle(pending, error, now)
+        return Result([], Outcome(None, self._rebalance.take_completions()))
+
+    # ---- consumer groups without members, and what groups look like from outside
 
     def make_room_for_classic(self, group_id: str) -> Result[CoordinatorRecord, Outcome[bool]]:
         """Remove a consumer group without members, whose id a classic member wants; its offsets stay."""
@@ -166,11 +233,8 @@ class GroupMachine:
             return Result([], Outcome(None))
         if key == EXPIRY_TIMER:
             return self._expire(now)
-        if key.kind in (CONSUMER_SESSION, CONSUMER_REVOCATION):
-            removal, why = self.heartbeats.on_deadline(key)
-            if why is not None:
-                _log.info("consumer removed", group=key.group_id, member=key.member_id, reason=why)
-            return Result(removal, Outcome(None))
+        if key.kind in CONSUMER_KINDS:
+            return self._on_consumer_deadline(key, now)
         records: Records = []
         group = self.groups.find(key.group_id)
         if group is not None:
@@ -181,6 +245,13 @@ class GroupMachine:
             else:
                 records = self._rebalance.on_sync_timer(group, now)
         return Result(records, Outcome(None, self._rebalance.take_completions()))
+
+    def _on_consumer_deadline(self, key: TimerKey, now: Moment) -> Result[CoordinatorRecord, Outcome[None]]:
+        group = self.consumers.find(key.group_id)
+        if group is None or not self._deadlines.is_due(group, key):
+            return Result([], Outcome(None))
+        _log.info("consumer removed", group=key.group_id, member=key.member_id, reason=REASONS[key.kind])
+        return self._changed(self._migration.remove(group, [key.member_id], now), None)
 
     def _expire(self, now: Moment) -> Result[CoordinatorRecord, Outcome[Any]]:
         result = self.commits.expire(now, MAX_EXPIRED_PER_RUN)

@@ -72,7 +72,7 @@ class Membership:
         self, request: JoinGroupRequest, caller: Caller, now: Moment
     ) -> Result[CoordinatorRecord, Outcome[JoinGroupResponse]]:
         """Answer at once with the generation, an error or an id to come back with; or park until all have joined."""
-        protocols = _distinct(request)
+        protocols = distinct_protocols(request)
         if not request.member_id:
             group = self._groups.get_or_create(request.group_id)
             try:
@@ -81,12 +81,12 @@ class Membership:
                 self._groups.drop_if_unused(group)
         found = self._groups.find(request.group_id)
         if found is None:
-            return self._result([], _join_error(ErrorCode.UNKNOWN_MEMBER_ID, request.member_id))
+            return self._result([], join_error(ErrorCode.UNKNOWN_MEMBER_ID, request.member_id))
         if not self._has_room(found, request.member_id):
             self._rebalance.end_session(found, request.member_id)
             found.remove(request.member_id)
             records = self._rebalance.maybe_complete_join(found, now)
-            return self._result(records, _join_error(ErrorCode.GROUP_MAX_SIZE_REACHED))
+            return self._result(records, join_error(ErrorCode.GROUP_MAX_SIZE_REACHED))
         return self._join_known(found, request, protocols, caller, now)
 
     def _has_room(self, group: ClassicGroup, member_id: str) -> bool:
@@ -103,20 +103,20 @@ class Membership:
         self, group: ClassicGroup, request: JoinGroupRequest, protocols: Protocols, caller: Caller, now: Moment
     ) -> Result[CoordinatorRecord, Outcome[JoinGroupResponse]]:
         if not self._has_room(group, ""):
-            return self._result([], _join_error(ErrorCode.GROUP_MAX_SIZE_REACHED))
+            return self._result([], join_error(ErrorCode.GROUP_MAX_SIZE_REACHED))
         if not group.supports_protocols(request.protocol_type, [name for name, _ in protocols]):
-            return self._result([], _join_error(ErrorCode.INCONSISTENT_GROUP_PROTOCOL))
+            return self._result([], join_error(ErrorCode.INCONSISTENT_GROUP_PROTOCOL))
         instance_id = request.group_instance_id
         member_id = f"{caller.client_id if instance_id is None else instance_id}-{caller.id_suffix}"
         if instance_id is not None and instance_id in group.static_members:
             return self._replace_static(group, request, protocols, caller, member_id, now)
         if instance_id is None and caller.api_version >= MEMBER_ID_REQUIRED_VERSION:
             if len(group.pending_joins) >= MAX_PENDING_JOINS:
-                return self._result([], _join_error(ErrorCode.GROUP_MAX_SIZE_REACHED))
+                return self._result([], join_error(ErrorCode.GROUP_MAX_SIZE_REACHED))
             group.pending_joins[member_id] = None
             member = Member(member_id, None, "", "", 0, request.session_timeout_ms, request.protocol_type, ())
             self._rebalance.renew_session(group, member, now)
-            return self._result([], _join_error(ErrorCode.MEMBER_ID_REQUIRED, member_id))
+            return self._result([], join_error(ErrorCode.MEMBER_ID_REQUIRED, member_id))
         return self._result(self._add_member(group, request, protocols, caller, member_id, now))
 
     def _add_member(
@@ -133,7 +133,7 @@ class Membership:
             group_instance_id=request.group_instance_id,
             client_id=caller.client_id,
             client_host=caller.client_host,
-            rebalance_timeout_ms=_rebalance_timeout_ms(request),
+            rebalance_timeout_ms=rebalance_timeout_of(request),
             session_timeout_ms=request.session_timeout_ms,
             protocol_type=request.protocol_type,
             protocols=protocols,
@@ -151,13 +151,13 @@ class Membership:
     ) -> Result[CoordinatorRecord, Outcome[JoinGroupResponse]]:
         member_id = request.member_id
         if not group.supports_protocols(request.protocol_type, [name for name, _ in protocols]):
-            return self._result([], _join_error(ErrorCode.INCONSISTENT_GROUP_PROTOCOL, member_id))
+            return self._result([], join_error(ErrorCode.INCONSISTENT_GROUP_PROTOCOL, member_id))
         if member_id in group.pending_joins and request.group_instance_id is None:
             return self._result(self._add_member(group, request, protocols, caller, member_id, now))
         try:
             member = group.check_member(member_id, request.group_instance_id)
         except ApiError as error:
-            return self._result([], _join_error(error.code, member_id))
+            return self._result([], join_error(error.code, member_id))
         same = member.protocols == protocols
         if group.is_in(GroupState.COMPLETING_REBALANCE) and same:
             # It may never have seen the answer to its first JoinGroup.
@@ -165,7 +165,7 @@ class Membership:
         if group.is_in(GroupState.STABLE) and same and not group.is_leader(member_id):
             return self._result([], self._rebalance.joined_response(group, member))
         if group.is_in(GroupState.EMPTY, GroupState.DEAD):
-            return self._result([], _join_error(ErrorCode.UNKNOWN_MEMBER_ID, member_id))
+            return self._result([], join_error(ErrorCode.UNKNOWN_MEMBER_ID, member_id))
         # A leader that rejoins asks for a rebalance: it has seen something change that its metadata does not show.
         self._update(member, request, protocols, caller.ticket)
         return self._result(self._rebalance.rebalance_or_complete(group, now))
@@ -173,9 +173,9 @@ class Membership:
     def _update(self, member: Member, request: JoinGroupRequest, protocols: Protocols, ticket: int) -> None:
         """A member joins again. A JoinGroup of it that is still parked has lost its client, which sent this one."""
         if member.awaiting_join is not None:
-            self._rebalance.complete_member_join(member, _join_error(ErrorCode.REBALANCE_IN_PROGRESS, member.member_id))
+            self._rebalance.complete_member_join(member, join_error(ErrorCode.REBALANCE_IN_PROGRESS, member.member_id))
         member.protocols = protocols
-        member.rebalance_timeout_ms = _rebalance_timeout_ms(request)
+        member.rebalance_timeout_ms = rebalance_timeout_of(request)
         member.session_timeout_ms = request.session_timeout_ms
         member.awaiting_join = ticket
 
@@ -194,7 +194,7 @@ class Membership:
         old_member_id = group.static_members[instance_id]
         old = group.members[old_member_id]
         fenced = ErrorCode.FENCED_INSTANCE_ID
-        self._rebalance.complete_member_join(old, _join_error(fenced, old_member_id))
+        self._rebalance.complete_member_join(old, join_error(fenced, old_member_id))
         self._rebalance.complete_member_sync(old, SyncGroupResponse(error_code=fenced))
         self._rebalance.end_session(group, old_member_id)
         pending = StoreStaticMember(
@@ -315,7 +315,9 @@ class Membership:
 
     # ---- what was written
 
-    def settle(self, pending: PendingWrite, error: ErrorCode, now: Moment) -> Result[CoordinatorRecord, Outcome[None]]:
+    def settle(
+        self, pending: StoreAssignment | StoreStaticMember, error: ErrorCode, now: Moment
+    ) -> Result[CoordinatorRecord, Outcome[None]]:
         """A write is through (`error` NONE) or failed: answer those who waited for it, where it still matters."""
         group = self._groups.find(pending.group_id)
         if group is None:
@@ -339,7 +341,7 @@ class Membership:
         if member is None or member.awaiting_join != pending.ticket:
             return  # replaced again, gone, or already answered by a rebalance
         if error is not ErrorCode.NONE:
-            self._rebalance.complete_member_join(member, _join_error(error))
+            self._rebalance.complete_member_join(member, join_error(error))
             self._rebalance.end_session(group, member.member_id)
             member = group.rename_static(pending.group_instance_id, pending.old_member_id)
             member.protocols = pending.old_protocols
@@ -359,16 +361,16 @@ class Membership:
         self._rebalance.complete_member_join(member, response)
 
 
-def _join_error(error: ErrorCode, member_id: str = "") -> JoinGroupResponse:
+def join_error(error: ErrorCode, member_id: str = "") -> JoinGroupResponse:
     return JoinGroupResponse(error_code=error, member_id=member_id, protocol_name=None)
 
 
-def _rebalance_timeout_ms(request: JoinGroupRequest) -> int:
+def rebalance_timeout_of(request: JoinGroupRequest) -> int:
     """Version 0 has none: the session timeout counts."""
     return request.session_timeout_ms if request.rebalance_timeout_ms < 0 else request.rebalance_timeout_ms
 
 
-def _distinct(request: JoinGroupRequest) -> Protocols:
+def distinct_protocols(request: JoinGroupRequest) -> Protocols:
     """The protocols in the request's order; of two with one name the first."""
     chosen: dict[str, bytes] = {}
     for protocol in request.protocols:

@@ -37,7 +37,17 @@ class StoreStaticMember:
     api_version: int
 
 
-PendingWrite = StoreAssignment | StoreStaticMember
+@dataclass(frozen=True, slots=True)
+class StoreMembers:
+    """The write of members that went, or of a group under the other protocol.
+
+    Where it fails the deadlines of the group's members must be set again.
+    """
+
+    group_id: str
+
+
+PendingWrite = StoreAssignment | StoreStaticMember | StoreMembers
 
 
 @dataclass(frozen=True, slots=True)

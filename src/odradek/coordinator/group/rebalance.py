@@ -178,6 +178,23 @@ class Rebalance:
         self.complete_member_sync(member, SyncGroupResponse(error_code=ErrorCode.UNKNOWN_MEMBER_ID))
         group.remove(member.member_id)
 
+    def retire(self, group: ClassicGroup) -> None:
+        """The group is none of this protocol any more: whoever waits asks again, and no deadline counts."""
+        self.retire_id(group.group_id)
+        for member in group.members.values():
+            busy = JoinGroupResponse(error_code=ErrorCode.REBALANCE_IN_PROGRESS, member_id=member.member_id)
+            self.complete_member_join(member, busy)
+            self.complete_member_sync(member, SyncGroupResponse(error_code=ErrorCode.REBALANCE_IN_PROGRESS))
+
+    def retire_id(self, group_id: str) -> None:
+        """Forget the live group and its deadlines."""
+        group = self.groups.forget(group_id)
+        for kind in ("join", "sync"):
+            self.timers.cancel(TimerKey(kind, group_id))
+        if group is not None:
+            for member_id in [*group.members, *group.pending_joins]:
+                self.timers.cancel(TimerKey("session", group_id, member_id))
+
     # ---- what the timers do
 
     def on_join_timer(self, group: ClassicGroup, now: Moment) -> Records:

@@ -67,6 +67,14 @@ class GroupRegistry:
             group = self._live[group_id] = ClassicGroup(group_id)
         return group
 
+    def adopt(self, group: ClassicGroup) -> None:
+        """A live group that was made of a consumer group; it is found once the records of that are gone."""
+        self._live[group.group_id] = group
+
+    def forget(self, group_id: str) -> ClassicGroup | None:
+        """Forget the live group, whatever it is doing; returns it."""
+        return self._live.pop(group_id, None)
+
     def drop_if_unused(self, group: ClassicGroup) -> None:
         """Forget a live group that would be made again just the same: it is empty, with nobody about to join."""
         if not group.is_in(GroupState.EMPTY) or group.pending_joins:

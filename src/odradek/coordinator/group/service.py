@@ -19,6 +19,7 @@ from odradek.common.log_lines import get_logger
 from odradek.common.ports import Clock
 from odradek.coordinator.consumer_group.config import ConsumerGroupConfig
 from odradek.coordinator.consumer_group.heartbeats import HeartbeatCaller
+from odradek.coordinator.consumer_group.state import JOINING_EPOCH
 from odradek.coordinator.consumer_group.topics import TopicsView, topics_view
 from odradek.coordinator.group.config import GroupConfig
 from odradek.coordinator.group.group import Completion, Moment
@@ -192,7 +193,7 @@ class Shard:
         self._arm()
 
     def _settle(self, pending: PendingWrite, code: ErrorCode) -> None:
-        self.spawn(self._apply(lambda: self.machine.membership.settle(pending, code, self.now())))
+        self.spawn(self._apply(lambda: self.machine.settle(pending, code, self.now())))
 
     def _release(self, completions: Sequence[Completion]) -> None:
         for ticket, response in completions:
@@ -344,7 +345,7 @@ class GroupCoordinator(ShardHost[Shard]):
 
             def operation(ticket: int) -> Result[CoordinatorRecord, Outcome[JoinGroupResponse]]:
                 named = Caller(caller.client_id, caller.client_host, caller.api_version, ticket, self._new_id())
-                return shard.machine.membership.join(request, named, shard.now())
+                return shard.machine.join(request, named, shard.now())
 
             return await shard.run_parked(operation)
         except ApiError as error:
@@ -358,7 +359,7 @@ class GroupCoordinator(ShardHost[Shard]):
 
             def operation(ticket: int) -> Result[CoordinatorRecord, Outcome[SyncGroupResponse]]:
                 named = Caller(caller.client_id, caller.client_host, caller.api_version, ticket)
-                return shard.machine.membership.sync(request, named, shard.now())
+                return shard.machine.sync(request, named, shard.now())
 
             return await shard.run_parked(operation)
         except ApiError as error:
@@ -369,7 +370,7 @@ class GroupCoordinator(ShardHost[Shard]):
         try:
             _check_group_id(request.group_id)
             shard = self.shard(request.group_id)
-            return await shard.run(lambda: shard.machine.membership.heartbeat(request, shard.now()))
+            return await shard.run(lambda: shard.machine.classic_heartbeat(request, shard.now()))
         except ApiError as error:
             code = answer_code(error)
             loading = code is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
@@ -380,7 +381,7 @@ class GroupCoordinator(ShardHost[Shard]):
         try:
             _check_group_id(request.group_id)
             shard = self.shard(request.group_id)
-            return await shard.run_parked(lambda _: shard.machine.membership.leave(request, shard.now()))
+            return await shard.run_parked(lambda _: shard.machine.leave(request, shard.now()))
         except ApiError as error:
             return LeaveGroupResponse(error_code=answer_code(error))
 
@@ -396,7 +397,10 @@ class GroupCoordinator(ShardHost[Shard]):
             _check_group_id(request.group_id)
             shard = self.shard(request.group_id)
             named = HeartbeatCaller(caller.client_id, caller.client_host, caller.api_version, self._new_id())
-            return await self._run(shard, lambda: shard.machine.consumer_heartbeat(request, named, shard.now()))
+            if request.member_epoch > JOINING_EPOCH:
+                return await self._run(shard, lambda: shard.machine.consumer_heartbeat(request, named, shard.now()))
+            # Whoever comes or goes may change the group's protocol: members of the other one that wait are answered.
+            return await shard.run_parked(lambda _: shard.machine.consumer_heartbeat(request, named, shard.now()))
         except ApiError as error:
             return ConsumerGroupHeartbeatResponse(error_code=answer_code(error), error_message=error.message or None)
 

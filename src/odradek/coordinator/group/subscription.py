@@ -1,18 +1,23 @@
-"""What the coordinator reads of the embedded consumer protocol: the topics that a member subscribes to, nothing else.
+"""The embedded consumer protocol: what a classic member's bytes say of its subscription and its assignment.
 
-A subscription is an int16 version and a body; the body of version 0, which every later one begins with, is enough.
-Source: Kafka ConsumerProtocol.
+A subscription and an assignment are an int16 version and a body of that version; a later version than we know begins
+with the body of the last one that we know. Source: Kafka ConsumerProtocol.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from odradek.common.errors import ProtocolError
-from odradek.protocol.codec import decode_prefix
+from odradek.protocol.codec import decode_prefix, encode
+from odradek.protocol.messages.consumer_protocol_assignment import ConsumerProtocolAssignment, TopicPartition
 from odradek.protocol.messages.consumer_protocol_subscription import ConsumerProtocolSubscription
 
 CONSUMER_PROTOCOL_TYPE = "consumer"
+LAST_VERSION = 3
+
+# (topic, partition id)
+NamedPartitions = frozenset[tuple[str, int]]
 
 
 def subscribed_topics(subscriptions: Iterable[bytes]) -> frozenset[str] | None:
@@ -20,10 +25,44 @@ def subscribed_topics(subscriptions: Iterable[bytes]) -> frozenset[str] | None:
     topics: set[str] = set()
     try:
         for subscription in subscriptions:
-            if len(subscription) < 2 or subscription[0] & 0x80:
-                return None
+            _version(subscription)
+            # The body of version 0, which every later one begins with, is enough.
             body, _ = decode_prefix(ConsumerProtocolSubscription, subscription, 0, 2)
             topics.update(body.topics)
     except ProtocolError:
         return None
     return frozenset(topics)
+
+
+def read_subscription(data: bytes) -> ConsumerProtocolSubscription:
+    """Raises ProtocolError."""
+    return decode_prefix(ConsumerProtocolSubscription, data, min(_version(data), LAST_VERSION), 2)[0]
+
+
+def owned_partitions(subscription: ConsumerProtocolSubscription) -> NamedPartitions:
+    """What the member says to own; nothing where it gives everything up before it joins."""
+    return frozenset((each.topic, index) for each in subscription.owned_partitions for index in each.partitions)
+
+
+def read_assignment(data: bytes) -> NamedPartitions:
+    """The partitions of an assignment; none of empty bytes. Raises ProtocolError."""
+    if not data:
+        return frozenset()
+    body, _ = decode_prefix(ConsumerProtocolAssignment, data, min(_version(data), LAST_VERSION), 2)
+    return frozenset((each.topic, index) for each in body.assigned_partitions for index in each.partitions)
+
+
+def write_assignment(partitions: Mapping[str, list[int]], like: bytes) -> bytes:
+    """An assignment, topic by topic, in the version of the subscription `like` (version 0 where that is none)."""
+    try:
+        version = min(_version(like), LAST_VERSION)
+    except ProtocolError:
+        version = 0
+    topics = [TopicPartition(topic=topic, partitions=ids) for topic, ids in partitions.items()]
+    return version.to_bytes(2, "big") + encode(ConsumerProtocolAssignment(assigned_partitions=topics), version)
+
+
+def _version(data: bytes) -> int:
+    if len(data) < 2 or data[0] & 0x80:
+        raise ProtocolError("not of the consumer protocol")
+    return int.from_bytes(data[:2], "big")

@@ -6,8 +6,8 @@ for a static member that will be back); the coordinator assigns, and moves one p
 
 Version notes: 1: the client makes the member id (KIP-1082), and may subscribe by a regular expression, in RE2's syntax.
 
-Not done: a group whose members are of the classic protocol is not converted while it has members
-(group.consumer.migration.policy is taken to be DISABLED): the consumer is told GROUP_ID_NOT_FOUND.
+A classic group whose members speak the embedded consumer protocol becomes a consumer group as the first consumer joins
+it, where group.consumer.migration.policy allows it; where not, the consumer is told GROUP_ID_NOT_FOUND.
 """
 
 from __future__ import annotations

@@ -3,6 +3,8 @@
 Behaviour: keeps a member's session; REBALANCE_IN_PROGRESS tells it to join again. While the group's partition loads
 every heartbeat is answered without error, so that a failover costs no rebalance.
 
+A classic member of a consumer group (KIP-848) is told REBALANCE_IN_PROGRESS while joining again gets it further.
+
 Version notes: 3: group.instance.id (KIP-345). 4: flexible.
 """
 

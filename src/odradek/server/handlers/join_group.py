@@ -2,6 +2,9 @@
 
 Behaviour: makes a client a member of a group; parked until the rebalance is through.
 
+In a consumer group (KIP-848) a classic member joins as one of its members: the coordinator assigns, nobody leads, and
+the answer comes at once.
+
 Version notes:
 - 0: no rebalance timeout, the session timeout counts. 4: MEMBER_ID_REQUIRED (KIP-394). 5: group.instance.id (KIP-345).
 - 6: flexible. 7: protocol type in the answer (KIP-559). 8: the client's reason (KIP-800). 9: skip_assignment (KIP-814).

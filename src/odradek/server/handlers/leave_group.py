@@ -2,6 +2,9 @@
 
 Behaviour: takes members out of a group at once, instead of after their session timeout.
 
+When the last member of the consumer protocol leaves a consumer group, classic ones that stay go on as a classic group
+(group.consumer.migration.policy).
+
 Version notes: 3: many members at once, and static ones by their instance id alone (KIP-345). 4: flexible. 5: the
 client's reason (KIP-800).
 """

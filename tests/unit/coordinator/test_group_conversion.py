@@ -1,0 +1,371 @@
+"""Groups that change their protocol while members are live, over the real machine: nobody is let go, nothing is read
+twice, and the log says the same."""
+
+from __future__ import annotations
+
+import contextlib
+import random
+from typing import Any
+
+import pytest
+
+from odradek.common.errors import ApiError, ErrorCode
+from odradek.coordinator.consumer_group.state import ConsumerGroupState
+from odradek.coordinator.group.records import GroupRecord
+from odradek.coordinator.group.state import GroupState
+from odradek.protocol.messages.offset_commit_request import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+)
+from tests.support.mixed_groups import GROUP, ClassicClient, MixedShard, NewClient, topics_view
+
+AnyClient = ClassicClient | NewClient
+
+
+def rounds(clients: list[AnyClient], count: int = 14, ms: int = 200) -> None:
+    for _ in range(count):
+        for client in clients:
+            client.settle()
+        clients[0].shard.advance(ms)
+        assert_one_owner(clients)
+
+
+def assert_one_owner(clients: list[AnyClient]) -> None:
+    owned = [partition for client in clients for partition in client.owned]
+    assert len(owned) == len(set(owned)), "two clients own one partition"
+
+
+def shares(clients: list[AnyClient]) -> list[int]:
+    return sorted(len(client.owned) for client in clients)
+
+
+def classics(shard: MixedShard, count: int, **settings: Any) -> list[AnyClient]:
+    made: list[AnyClient] = [ClassicClient(shard, f"c{n}", ["ta"], **settings) for n in range(count)]
+    rounds(made)
+    assert shard.kind == "classic"
+    return made
+
+
+def join_code(shard: MixedShard) -> ErrorCode:
+    try:
+        NewClient(shard, "n", ["ta"])._beat(0)
+    except ApiError as error:
+        return error.code
+    return ErrorCode.NONE
+
+
+@pytest.mark.parametrize("cooperative", [False, True], ids=["eager", "cooperative"])
+def test_a_group_is_rolled_to_the_other_protocol_and_back(cooperative: bool) -> None:
+    shard = MixedShard(topics_view(ta=6))
+    clients = classics(shard, 3, cooperative=cooperative)
+    for index in range(3):  # one after the other: the new one comes, then the old one goes
+        clients.append(NewClient(shard, f"n{index}", ["ta"]))
+        rounds(clients)
+        assert shard.kind == "consumer"
+        assert shares(clients) == [1, 1, 2, 2]
+        clients[0].leave()  # type: ignore[union-attr]
+        rounds(clients[1:])
+        clients = clients[1:]
+        assert shares(clients) == [2, 2, 2]
+    assert not shard.machine.consumers.find(GROUP).classic_members  # type: ignore[union-attr]
+    for index in range(3):
+        clients.append(ClassicClient(shard, f"d{index}", ["ta"], cooperative=cooperative))
+        rounds(clients)
+        assert shares(clients) == [1, 1, 2, 2]
+        clients[0].leave()  # type: ignore[union-attr]
+        clients = clients[1:]
+        rounds(clients)
+        assert shares(clients) == [2, 2, 2]
+    assert shard.kind == "classic"
+    before = shares(clients)
+    shard.restart()
+    for client in clients:
+        client.forget_parked()
+    rounds(clients)
+    assert shares(clients) == before
+
+
+def test_an_upgrade_asks_nobody_who_keeps_its_part() -> None:
+    """What a cooperative classic member keeps it reads on from without a stop."""
+    shard = MixedShard(topics_view(ta=4))
+    clients = classics(shard, 2, cooperative=True)
+    kept = [client.owned for client in clients]
+    new = NewClient(shard, "n", ["ta"])
+    new.settle()
+    assert shard.kind == "consumer"
+    assert [client.owned for client in clients] == kept
+    assert not new.owned, "everything is somebody's"
+    rounds([*clients, new])
+    assert shares([*clients, new]) == [1, 1, 2]
+    assert all(client.owned <= before for client, before in zip(clients, kept, strict=True))
+
+
+def test_the_log_has_kafkas_records_of_both_protocols() -> None:
+    shard = MixedShard(topics_view(ta=4))
+    clients = classics(shard, 2)
+    group = shard.machine.groups.find(GROUP)
+    assert group is not None
+    generation, before = group.generation_id, len(shard.log)
+    new = NewClient(shard, "n", ["ta"])
+    new.settle()
+    written = shard.log[before:]
+    assert isinstance(written[0], GroupRecord) and written[0].value is None, "the classic group is removed first"
+    consumers = shard.machine.consumers.find(GROUP)
+    assert consumers is not None
+    assert consumers.group_epoch.value == generation + 1
+    assert {each.member_epoch for each in map(consumers.current_of, consumers.classic_members)} == {generation}
+    shard.restart()
+    again = shard.machine.consumers.find(GROUP)
+    assert again is not None
+    assert dict(again.members) == dict(consumers.members), "protocols and session timeouts of classic members too"
+    assert dict(again.current) == dict(consumers.current) and dict(again.owners) == dict(consumers.owners)
+    rounds([*clients, new])
+    before = len(shard.log)
+    new.leave()
+    kinds = [type(record.key).__name__ for record in shard.log[before:] if not isinstance(record, GroupRecord)]  # type: ignore[union-attr]
+    assert kinds.count("ConsumerGroupMemberMetadataKey") == 3 and kinds[-1] == "ConsumerGroupMetadataKey"
+    last = shard.log[-1]
+    assert isinstance(last, GroupRecord) and last.value is not None and len(last.value.members) == 2
+
+
+@pytest.mark.parametrize(
+    ("policy", "up", "down"),
+    [
+        ("disabled", False, False),
+        ("upgrade", True, False),
+        ("DOWNGRADE", False, True),
+        ("Bidirectional", True, True),
+    ],
+)
+def test_the_policy_allows_each_direction(policy: str, up: bool, down: bool) -> None:
+    shard = MixedShard(topics_view(ta=4), policy=policy)
+    clients = classics(shard, 2)
+    assert join_code(shard) is (ErrorCode.NONE if up else ErrorCode.GROUP_ID_NOT_FOUND)
+    rounds(clients)
+    assert shard.kind == ("consumer" if up else "classic")
+    other = MixedShard(topics_view(ta=4), policy=policy)
+    new = NewClient(other, "n", ["ta"])
+    mixed: list[AnyClient] = [new, ClassicClient(other, "c", ["ta"])]
+    rounds(mixed)
+    assert other.kind == "consumer", "classic members may join a consumer group whatever the policy is"
+    new.leave()
+    rounds(mixed[1:])
+    assert other.kind == ("classic" if down else "consumer")
+    assert shares(mixed[1:]) == [4]
+
+
+def test_groups_that_cannot_be_upgraded() -> None:
+    shard = MixedShard(topics_view(ta=4))
+    for protocol_type, metadata in (("connect", b"\0\1"), ("consumer", b"nonsense")):
+        from odradek.coordinator.group.group import ClassicGroup, Member
+
+        group = ClassicGroup(GROUP)
+        group.add(Member("m", None, "c", "/h", 1000, 1000, protocol_type, (("range", metadata),)))
+        group.transition_to(GroupState.PREPARING_REBALANCE, shard.now)
+        shard.machine.groups.adopt(group)
+        assert join_code(shard) is ErrorCode.GROUP_ID_NOT_FOUND
+        assert shard.machine.groups.find(GROUP) is group and not shard.log
+    assert MixedShard(topics_view(ta=4)).machine.consumers.find(GROUP) is None
+
+
+def test_a_refused_join_changes_nothing_of_the_classic_group() -> None:
+    shard = MixedShard(topics_view(ta=4))
+    clients = classics(shard, 2)
+    before = len(shard.log)
+    new = NewClient(shard, "n", ["ta"], instance_id="i")
+    with pytest.raises(ApiError):
+        new._beat(5)
+    with pytest.raises(ApiError):
+        new._beat(-1)
+    assert shard.kind == "classic" and len(shard.log) == before
+    shard.advance(9_000)
+    rounds(clients)
+    assert shares(clients) == [2, 2] and {each.rebalances for each in clients} <= {1, 2}  # type: ignore[union-attr]
+
+
+def test_a_conversion_that_is_not_written_has_not_happened() -> None:
+    shard = MixedShard(topics_view(ta=4))
+    clients = classics(shard, 2)
+    before = shares(clients)
+    shard.fail_next = True
+    new = NewClient(shard, "n", ["ta"])
+    with pytest.raises(ApiError):
+        new._beat(0)
+    assert shard.kind == "classic"
+    rounds(clients)
+    assert shares(clients) == before
+    silent = clients.pop()
+    for _ in range(8):
+        shard.advance(3_000)
+        rounds(clients, 2)
+    assert shares(clients) == [4], "sessions are watched again"
+    rounds([*clients, new])
+    assert shard.kind == "consumer"
+    shard.fail_next = True
+    with pytest.raises(ApiError):
+        new.leave()
+    assert shard.kind == "consumer"
+    new.owned = frozenset()
+    for _ in range(20):
+        shard.advance(3_000)
+        rounds(clients, 2)
+    assert shard.kind == "classic" and shares(clients) == [4], "the member that could not leave timed out"
+    assert silent is not None
+
+
+def test_classic_members_that_fall_silent_are_removed_and_the_last_consumer_too() -> None:
+    shard = MixedShard(topics_view(ta=4))
+    clients = classics(shard, 2)
+    new = NewClient(shard, "n", ["ta"])
+    rounds([*clients, new])
+    for _ in range(6):
+        shard.advance(3_000)
+        rounds([clients[0], new], 2)
+    assert shares([clients[0], new]) == [2, 2]
+    for _ in range(20):
+        shard.advance(3_000)
+        rounds([clients[0]], 2)
+    assert shard.kind == "classic"
+    assert shares([clients[0]]) == [4]
+
+
+def test_a_classic_member_that_does_not_join_the_rebalance_is_removed() -> None:
+    """It sends heartbeats and is told to join again, and does not within its rebalance timeout."""
+    shard = MixedShard(topics_view(ta=4))
+    clients = classics(shard, 1)
+    new = NewClient(shard, "n", ["ta"])
+    new.settle()
+    stubborn = clients[0]
+    assert isinstance(stubborn, ClassicClient)
+    for _ in range(22):
+        if stubborn.joined:
+            stubborn._beat()
+            stubborn.joined = stubborn.generation_id > 0
+        new.settle()
+        shard.advance(3_000)
+    assert shares([new]) == [4]
+    assert stubborn.generation_id == -1, "it learnt that it is no member"
+
+
+@pytest.mark.parametrize("cooperative", [False, True], ids=["eager", "cooperative"])
+def test_static_members_change_the_protocol_in_place(cooperative: bool) -> None:
+    shard = MixedShard(topics_view(ta=4))
+    clients: list[AnyClient] = [
+        ClassicClient(shard, f"c{n}", ["ta"], cooperative=cooperative, instance_id=f"i{n}") for n in range(2)
+    ]
+    rounds(clients)
+    was = clients[0].owned
+    replaced = clients[0]
+    replaced.owned = frozenset()  # stopped without leaving, as static members do
+    clients[0] = NewClient(shard, "n0", ["ta"], instance_id="i0")
+    clients[0].settle()
+    assert clients[0].owned == was, "it has its place at once"
+    replaced.settle()
+    assert replaced.fenced
+    rounds(clients)
+    assert shares(clients) == [2, 2] and shard.kind == "consumer"
+    clients[0].owned = frozenset()
+    clients[0] = ClassicClient(shard, "c0", ["ta"], cooperative=cooperative, instance_id="i0")
+    rounds(clients)
+    assert shard.kind == "classic", "the last of the consumer protocol was replaced"
+    assert shares(clients) == [2, 2]
+
+
+def test_classic_members_commit_with_their_generation() -> None:
+    shard = MixedShard(topics_view(ta=4))
+    clients = classics(shard, 1)
+    new = NewClient(shard, "n", ["ta"])
+    rounds([*clients, new])
+    classic = clients[0]
+    assert isinstance(classic, ClassicClient)
+
+    def commit(member_id: str, epoch: int, version: int) -> ErrorCode:
+        partition = OffsetCommitRequestPartition(partition_index=0, committed_offset=5)
+        request = OffsetCommitRequest(
+            group_id=GROUP,
+            member_id=member_id,
+            generation_id_or_member_epoch=epoch,
+            topics=[OffsetCommitRequestTopic(name="ta", partitions=[partition])],
+        )
+        try:
+            shard.apply(shard.machine.commits.commit(request, version, shard.now))
+        except ApiError as error:
+            return error.code
+        return ErrorCode.NONE
+
+    assert commit(classic.member_id, classic.generation_id, 2) is ErrorCode.NONE
+    assert commit(classic.member_id, classic.generation_id - 1, 2) is ErrorCode.ILLEGAL_GENERATION
+    assert commit("n", new.epoch, 9) is ErrorCode.NONE
+    assert commit("n", new.epoch, 8) is ErrorCode.UNSUPPORTED_VERSION
+    assert commit("n", new.epoch - 1, 9) is ErrorCode.STALE_MEMBER_EPOCH
+
+
+def test_members_are_told_apart_from_outside() -> None:
+    shard = MixedShard(topics_view(ta=4))
+    clients: list[AnyClient] = [*classics(shard, 1), NewClient(shard, "n", ["ta"])]
+    rounds(clients)
+    described = shard.apply(shard.machine.describe_consumers([GROUP]))[0]
+    assert sorted(each.member_type for each in described.members) == [0, 1]
+    consumers = shard.machine.consumers.find(GROUP)
+    assert consumers is not None and consumers.state is ConsumerGroupState.STABLE
+    listed = shard.apply(shard.machine.list_groups([], []))
+    assert [(each.group_id, each.group_type) for each in listed] == [(GROUP, "consumer")], "once"
+
+
+def test_a_rebalance_that_a_downgrade_owes_survives_a_crash() -> None:
+    shard = MixedShard(topics_view(ta=4))
+    clients = classics(shard, 2, cooperative=True)
+    new = NewClient(shard, "n", ["ta"])
+    rounds([*clients, new])
+    assert len(new.owned) == 1
+    new.leave()
+    shard.restart()
+    rounds(clients)
+    assert shares(clients) == [2, 2], "what the consumer left behind has an owner"
+
+
+@pytest.mark.parametrize("cooperative", [False, True], ids=["eager", "cooperative"])
+@pytest.mark.parametrize("seed", range(25))
+def test_at_most_one_owner_whatever_happens(seed: int, cooperative: bool) -> None:
+    """Members of both protocols that come and go, restarts in the middle, topics that grow, writes that fail."""
+    rng = random.Random(seed)
+    shard = MixedShard(topics_view(ta=5))
+    clients: list[AnyClient] = []
+    count, version, made = 5, 1, 0
+    kinds: set[str] = set()
+    for _ in range(220):
+        act = rng.random()
+        if act < 0.1 and len(clients) < 5:
+            made += 1
+            if rng.random() < 0.5:
+                clients.append(ClassicClient(shard, f"c{made}", ["ta"], cooperative=cooperative))
+            else:
+                clients.append(NewClient(shard, f"n{made}", ["ta"]))
+        elif act < 0.17 and clients:
+            gone = clients.pop(rng.randrange(len(clients)))
+            if rng.random() < 0.7 and (gone.epoch if isinstance(gone, NewClient) else gone.joined):
+                with contextlib.suppress(ApiError):
+                    gone.leave()
+        elif act < 0.2:
+            count, version = count + rng.randrange(2), version + 1
+            shard.topics = topics_view(version, ta=count)
+        elif act < 0.24:
+            shard.restart()
+            for client in clients:
+                client.forget_parked()
+        elif act < 0.27:
+            shard.fail_next = True
+        elif clients:
+            rng.choice(clients).settle()
+            shard.advance(rng.randrange(25))
+        kinds.add(shard.kind)
+        assert_one_owner(clients)
+    shard.fail_next = False
+    clients = clients or [NewClient(shard, "last", ["ta"])]
+    for _ in range(60):
+        rounds(clients, 2, 1_000)
+    assert {index for client in clients for _, index in client.owned} == set(range(count)), [
+        (type(each).__name__, sorted(each.owned)) for each in clients
+    ]
+    assert kinds == {"classic", "consumer"}
