@@ -72,6 +72,11 @@ class Brokers:
             if not broker.fenced
         }
 
+    def without_rack(self) -> list[int]:
+        """The brokers without a rack where others have one; empty where all or none have."""
+        without = sorted(each.broker_id for each in self._state.brokers.values() if each.rack is None)
+        return without if len(without) < len(self._state.brokers) else []
+
     def _has_session(self, broker: BrokerImage, now_ms: int) -> bool:
         heard = self.heard.get(broker.broker_id)
         return (

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from odradek.common.broker_settings import DRAIN_KEY
 from odradek.common.errors import ApiError, ErrorCode, OdradekError
+from odradek.common.log_lines import get_logger
 from odradek.common.ports import Clock
 from odradek.controller.config import ControllerConfig
 from odradek.controller.configs import ConfigSchema
@@ -67,6 +68,7 @@ if TYPE_CHECKING:
 ResponseT = TypeVar("ResponseT")
 Allowed = Callable[[str], bool]
 
+_log = get_logger("controller.service")
 _SETTINGS_OF_ELECTIONS = {"unclean.leader.election.enable", "min.insync.replicas", DRAIN_KEY}
 
 
@@ -295,6 +297,9 @@ class ControllerService:
             lambda: machine.brokers.register(request, runtime.next_offset, self._clock.monotonic_ms())
         )
         machine.brokers.registered(request.broker_id, answer.broker_epoch, self._clock.monotonic_ms())
+        without = machine.brokers.without_rack()
+        if without:
+            _log.warning("racks are set for some brokers only: the others count as one rack", without=without)
         return answer
 
     async def controller_registration(

@@ -468,11 +468,8 @@ class Partition:
                 NOT_LEADER_OR_FOLLOWER where it did not say under which leader epoch it asks, or has started again
                 since; OFFSET_OUT_OF_RANGE as `diverges`.
         """
-        follower = self.in_sync.followers.get(replica_id)
-        if follower is None:
-            known = current_leader_epoch >= 0
-            code = ErrorCode.UNKNOWN_LEADER_EPOCH if known else ErrorCode.NOT_LEADER_OR_FOLLOWER
-            raise ApiError(code, f"{replica_id} is no replica of {self.name}")
+        self.check_replica(replica_id, current_leader_epoch)
+        follower = self.in_sync.followers[replica_id]
         log = self.log
         if self.diverges(fetch_offset, last_fetched_epoch) is not None:
             return
@@ -498,6 +495,13 @@ class Partition:
             if change is not None:
                 self._request_isr(self)
         self._advance_high_watermark()
+
+    def check_replica(self, replica_id: int, current_leader_epoch: int) -> None:
+        """Raises as `follower_fetched` where that broker is no replica."""
+        if replica_id not in self.in_sync.followers:
+            known = current_leader_epoch >= 0
+            code = ErrorCode.UNKNOWN_LEADER_EPOCH if known else ErrorCode.NOT_LEADER_OR_FOLLOWER
+            raise ApiError(code, f"{replica_id} is no replica of {self.name}")
 
     def maybe_shrink(self, *, now_ms: int, max_lag_ms: int) -> IsrChange | None:
         """Ask for an in-sync set without those who were not caught up for `max_lag_ms`; None where all are."""

@@ -120,6 +120,11 @@ class RequestContext:
         return self.connection.principal
 
     @property
+    def on_inter_broker_listener(self) -> bool:
+        """Whether this came in where the other brokers of the cluster talk to this one, be it for clients as well."""
+        return self.connection.listener.name == self.broker.settings.inter_broker_listener_name
+
+    @property
     def on_controller_listener(self) -> bool:
         """Whether this came in where nodes of the cluster, and administrators, talk to the controller itself."""
         return self.connection.listener.scope == "controller"

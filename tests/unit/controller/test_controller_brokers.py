@@ -267,3 +267,11 @@ def test_a_new_reign_gives_every_serving_broker_a_whole_session() -> None:
     harness.machine.brokers.begin_sessions(1000)
     assert harness.do(harness.machine.brokers.fence_silent(1099)) is None
     assert harness.do(harness.machine.brokers.fence_silent(1100)) == 1
+
+
+def test_who_has_no_rack_is_told_where_others_have_one() -> None:
+    harness = Harness()
+    harness.brokers(1, 2, rack=None)
+    assert harness.machine.brokers.without_rack() == []
+    harness.brokers(3, rack="a")
+    assert harness.machine.brokers.without_rack() == [1, 2]

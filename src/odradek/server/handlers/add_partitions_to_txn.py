@@ -1,7 +1,8 @@
 """AddPartitionsToTxn: key 24, versions 0-5.
 
 Behaviour: makes partitions part of a producer's transaction, all of them or none. From version 4 on it is what brokers
-send: several transactions at once, each to be added to or only verified (KIP-890).
+send: several transactions at once, each to be added to or only verified (KIP-890); these are heard only on
+`inter.broker.listener.name`, elsewhere they get CLUSTER_AUTHORIZATION_FAILED.
 
 Versions: 2 PRODUCER_FENCED instead of INVALID_PRODUCER_EPOCH; 3 flexible; 4 batched; 5 TRANSACTION_ABORTABLE, where
 before INVALID_TXN_STATE says that a partition is not part of the transaction.
@@ -43,6 +44,8 @@ async def handle(context: RequestContext, request: AddPartitionsToTxnRequest) ->
         )
         codes = await _answer(context, asked)
         return AddPartitionsToTxnResponse(results_by_topic_v3_and_below=_results(asked.topics, codes))
+    if not context.on_inter_broker_listener:
+        return AddPartitionsToTxnResponse(error_code=ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
     response = AddPartitionsToTxnResponse()
     for transaction in request.transactions:
         codes = await _answer(context, transaction)

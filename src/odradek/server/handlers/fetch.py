@@ -14,6 +14,9 @@ Versions: 7 sessions (KIP-227); 9 leader epoch fencing (KIP-320); 11 rack; 12 fl
 (KIP-595), leader hints (KIP-951); 13 topic ids (KIP-516); 15 replica state with broker epoch (KIP-903); 16 node
 endpoints; 17 directory ids; 18 the follower's high watermark.
 
+A fetch with a replica id is a follower's: it is heard only on `inter.broker.listener.name` (elsewhere
+TOPIC_AUTHORIZATION_FAILED), and counts only with the epoch under which that broker is registered.
+
 Not done: tiered storage.
 """
 
@@ -220,6 +223,8 @@ class _Fetch:
             partition = context.broker.replicas.find(known.name, asked.partition_id, image)
             if partition.topic_id != topic:
                 raise ApiError(ErrorCode.INCONSISTENT_TOPIC_ID)
+        if self._replica_id >= 0 and not context.on_inter_broker_listener:
+            raise ApiError(ErrorCode.TOPIC_AUTHORIZATION_FAILED, "followers fetch where brokers talk to each other")
         if self._replica_id < 0 and context.api_version >= _FIRST_WITH_RACK:
             partition.check_epoch(asked.current_leader_epoch)
         else:
@@ -227,17 +232,23 @@ class _Fetch:
         return partition
 
     def _count(self, partition: Partition, asked: Asked) -> None:
-        """A follower's fetch offset is its acknowledgement.
+        """A follower's fetch offset is its acknowledgement, where it says which life of its broker asks (KIP-903).
+
+        An epoch that we have not heard of yet counts for nothing: it may be news, or anybody's invention.
 
         Raises:
-            ApiError: as `Partition.follower_fetched`; NOT_LEADER_OR_FOLLOWER where the broker has registered again.
+            ApiError: as `Partition.follower_fetched`; NOT_LEADER_OR_FOLLOWER where the broker has registered again, or
+                no epoch is given.
         """
         broker = self._image.brokers.get(self._replica_id)
-        if broker is not None and -1 < self._replica_epoch < broker.broker_epoch:
+        if broker is not None and self._replica_epoch < broker.broker_epoch:
             raise ApiError(
                 ErrorCode.NOT_LEADER_OR_FOLLOWER,
                 f"broker {self._replica_id} fetches with epoch {self._replica_epoch}, and is at {broker.broker_epoch}",
             )
+        if broker is None or self._replica_epoch > broker.broker_epoch:
+            partition.check_replica(self._replica_id, asked.current_leader_epoch)
+            return
         partition.follower_fetched(
             self._replica_id,
             fetch_offset=asked.fetch_offset,
