@@ -207,7 +207,7 @@ ONE_NODE = (
     ),
     Bug(
         "new segment's name not synced",
-        "log.log:Log.begin_flush",
+        "log.durable:DurableLog.begin_flush",
         "names_changed = bool(snapshots) or any(segment.base_offset >= self.recovery_point for segment in dirty)",
         "names_changed = False",
         "a segment's bytes are durable, its name is not",

@@ -32,7 +32,7 @@ class CrashingDisk(SimDisk):
         return file  # type: ignore[no-any-return]
 
     def rename(self, source: Path, target: Path) -> None:
-        if source in self._names:
+        if self.exists(source):
             self.about_to_change()
         super().rename(source, target)
 

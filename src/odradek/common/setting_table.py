@@ -160,7 +160,11 @@ def table(scope: Scope) -> dict[str, Setting]:
 # What Kafka takes for brokers at run time alone: no file may hold them, and none of its tables does.
 DYNAMIC_ONLY = {
     name: Setting(Scope.BROKER, name, "long", UpdateMode.CLUSTER_WIDE, str(2**63 - 1), False, "[0,...]")
-    for name in ("leader.replication.throttled.rate", "follower.replication.throttled.rate")
+    for name in (
+        "leader.replication.throttled.rate",
+        "follower.replication.throttled.rate",
+        "replica.alter.log.dirs.io.max.bytes.per.second",
+    )
 }
 
 

@@ -90,6 +90,7 @@ class PartitionMachineLog(Generic[RecordT]):
         log = self._partition.log
         offset, end_offset = log.log_start_offset, log.log_end_offset
         while offset < end_offset:
+            log = self._partition.log  # another one has the same records, where it was moved to another directory
             try:
                 read = log.read(offset, max_bytes=LOAD_SLICE_BYTES, upper_offset=end_offset, at_least_one=True)
                 data = b"".join(chunk.read() for chunk in read.chunks)

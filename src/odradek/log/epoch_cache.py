@@ -22,6 +22,13 @@ class EpochCache:
         self._starts: list[int] = []
 
     @classmethod
+    def of(cls, entries: Sequence[tuple[int, int]]) -> EpochCache:
+        """(epoch, start offset) of each, oldest first."""
+        cache = cls()
+        cache._epochs, cache._starts = [epoch for epoch, _ in entries], [start for _, start in entries]
+        return cache
+
+    @classmethod
     def from_lines(cls, lines: Sequence[str]) -> EpochCache:
         """Read a checkpoint's lines. Raises CorruptCheckpointError where epochs or offsets do not rise."""
         cache = cls()

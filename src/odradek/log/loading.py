@@ -24,10 +24,13 @@ from odradek.log.files import FileCache
 from odradek.log.log import Log, RemoveLater
 
 if TYPE_CHECKING:
-    from odradek.log.manager import LogDir
+    from odradek.log.log_dir import LogDir
 
+# The id of the directory where the controller has this broker's replica, None where it knows of none.
+AssignedDirectory = Callable[[str, int], UUID | None]
 METADATA_TOPIC = "__cluster_metadata"
 PARTITION_DIR = re.compile(r"^(?P<topic>[A-Za-z0-9._-]+)-(?P<partition>\d+)$")
+FUTURE_DIR = re.compile(r"^(?P<topic>[A-Za-z0-9._-]+)-(?P<partition>\d+)\.[0-9a-f]{32}-future$")
 DELETED_DIR = re.compile(r"^.+\.[0-9a-f]{32}-delete$")
 FILES_PER_THREAD = 8
 # Handing work to a thread takes about as long as opening one empty log.
@@ -95,6 +98,7 @@ class LogLoader:
         disk: Disk,
         base_config: LogConfig,
         overrides: Callable[[str], Mapping[str, str]],
+        assigned: AssignedDirectory,
         *,
         now_ms: int,
         jitter: Callable[[], float],
@@ -103,30 +107,35 @@ class LogLoader:
         """
         Args:
             overrides: a topic's own settings by its name.
+            assigned: which of two logs of one partition is the log.
             jitter: draws each log's share of segment.jitter.ms.
         """
         self._disk = disk
         self._base_config = base_config
         self._overrides = overrides
+        self.assigned = assigned
         self._now_ms = now_ms
         self._jitter = jitter
         self._remove_later = remove_later
         self._waiting: dict[Path, deque[FoundLog]] = {}
         self.found: dict[TopicPartition, FoundLog] = {}
+        self.futures: list[FoundLog] = []
         self.doomed: list[Path] = []
+        self.kept_in: list[Path] = []  # whose names must be durable before what is doomed goes
         self.failures: dict[Path, str] = {}
         self.opened = 0
 
     @property
     def total(self) -> int:
-        return len(self.found)
+        return len(self.found) + len(self.futures)
 
     def list_dir(self, log_dir: LogDir, notes: list[str]) -> None:
         """Find the logs of a directory; blocks, raises OSError."""
         waiting: deque[FoundLog] = deque()
         for name in self._disk.list_dir(log_dir.path):
             directory = log_dir.path / name
-            match = PARTITION_DIR.match(name)
+            future = FUTURE_DIR.match(name)
+            match = PARTITION_DIR.match(name) or future
             is_deleted = DELETED_DIR.match(name) is not None
             if not (match or is_deleted) or not self._disk.is_dir(directory):
                 continue
@@ -140,13 +149,43 @@ class LogLoader:
             if match["topic"] == METADATA_TOPIC:
                 continue
             key = (match["topic"], int(match["partition"]))
-            if key in self.found:
-                notes.append(f"{directory}: also in {self.found[key].log_dir.path}; this copy is left alone")
-                continue
             config = LogConfig.from_overrides(self._base_config, self._overrides(match["topic"]))
-            waiting.append(FoundLog(log_dir, directory, key, config, self._jitter()))
-            self.found[key] = waiting[-1]
+            found = FoundLog(log_dir, directory, key, config, self._jitter())
+            if future is not None:
+                self.futures.append(found)
+            elif key not in self.found:
+                self.found[key] = found
+            elif not self._is_better(found, self.found[key], notes):
+                continue
+            waiting.append(found)
         self._waiting[log_dir.path] = waiting
+
+    def _is_better(self, second: FoundLog, first: FoundLog, notes: list[str]) -> bool:
+        """Of two logs of one partition the first found is the log, unless the controller has the replica where the
+        second is: whatever moved it there did not come to its end (`log.future`)."""
+        if second.log_dir is first.log_dir:
+            notes.append(f"{second.directory}: {first.directory} is the same partition; this copy is left alone")
+            return False
+        if self.assigned(*second.topic_partition) != second.log_dir.directory_id:
+            self._settle_copy(second, first, notes)
+            return False
+        self._waiting[first.log_dir.path].remove(first)
+        self.found[second.topic_partition] = second
+        self._settle_copy(first, second, notes)
+        return True
+
+    def _settle_copy(self, copy: FoundLog, kept: FoundLog, notes: list[str]) -> None:
+        was_moved = self.assigned(*kept.topic_partition) == kept.log_dir.directory_id
+        if was_moved and self._log_bytes(copy.directory) <= self._log_bytes(kept.directory):
+            notes.append(f"{copy.directory}: it was moved to {kept.log_dir.path}; this copy is removed")
+            self.doomed.append(copy.directory)
+            self.kept_in.append(kept.log_dir.path)
+        else:
+            notes.append(f"{copy.directory}: also in {kept.log_dir.path}; this copy is left alone")
+
+    def _log_bytes(self, directory: Path) -> int:
+        names = [name for name in self._disk.list_dir(directory) if name.endswith(".log")]
+        return sum(self._disk.size(directory / name) for name in names)
 
     def open_some(self, log_dir: Path, files: FileCache) -> bool:
         """Open the next few logs of a directory; blocks; several threads may do so, each with its own `files`.

@@ -20,16 +20,12 @@ from pathlib import Path
 from odradek.common.errors import ApiError, ErrorCode, StorageError
 from odradek.common.ports import is_disk_full, unless_full
 from odradek.log.checkpoints import (
-    LEADER_EPOCHS,
-    PARTITION_METADATA,
     TopicPartition,
-    write_lines,
-    write_lines_if_space,
 )
 from odradek.log.config import LogConfig
-from odradek.log.files import FileCache, make_durable
-from odradek.log.producer_state import NOT_REQUIRED, ProducerEntry, ProducerState, Verification
-from odradek.log.reading import ReadableLog
+from odradek.log.durable import DurableLog
+from odradek.log.files import FileCache
+from odradek.log.producer_state import NOT_REQUIRED, ProducerEntry, Verification
 from odradek.log.recovery import LoadedLog, forget_snapshots, load_directory, load_producers, snapshot_offsets
 from odradek.log.replicated import in_portions, read_replicated
 from odradek.log.retention import Deletable, count_deletable, must_roll
@@ -64,7 +60,7 @@ class AppendInfo:
 RemoveLater = Callable[[list[Path], int], None]
 
 
-class Log(ReadableLog):
+class Log(DurableLog):
     """The log of one partition, in one directory. The caller owns locking out a second one."""
 
     def __init__(
@@ -88,19 +84,10 @@ class Log(ReadableLog):
         self.config = config
         self._jitter = jitter
         self._remove_later = remove_later or self._remove_now
-        self.producers: ProducerState = loaded.producers
-        self.recovery_point = loaded.recovery_point
         self._high_watermark = loaded.log_start_offset
         self.cleaned_offset = 0  # exclusive: of what lies before, compaction kept each key's last record alone
         self.on_cleaned_cut: Callable[[], None] = lambda: None
         self.cut_count = 0
-        self._unsynced_snapshots: list[Path] = []
-        self._epochs_are_written = loaded.epochs_are_written
-        self._epochs_failed = False  # the flush under way found no space for them
-        self._was_cut = loaded.was_cut  # since the last flush
-        self._was_cut_before_flush = False
-        self.last_flush_ms = 0
-        self.is_new = False  # whoever made the directory says so: its name is not durable before the first flush
 
     @classmethod
     def open(
@@ -153,11 +140,6 @@ class Log(ReadableLog):
         if unstable is None:
             return self._high_watermark
         return min(max(unstable, self.log_start_offset), self._high_watermark)
-
-    @property
-    def unflushed_count(self) -> int:
-        """Records that a loss of power would take."""
-        return self.log_end_offset - self.recovery_point
 
     def update_high_watermark(self, offset: int) -> bool:
         """Move the high watermark forward, never past the log's end; returns whether it moved."""
@@ -291,28 +273,6 @@ class Log(ReadableLog):
             if not self._epochs_are_written:
                 raise no_space(self.log_dir)
 
-    def epoch_of(self, offset: int) -> int:
-        """The leader epoch under which the record at `offset` was written; -1 where unknown."""
-        return self.epochs.epoch_for_offset(offset)
-
-    def assign_epoch(self, leader_epoch: int, start_offset: int) -> None:
-        """A leader's epoch begins here. Truncation is decided by it: it is durable before the recovery point passes its
-        records, which recovery reads epochs from. Where the log was cut, the recovery point of the last checkpoint may
-        lie behind its end; then it is durable on return, or, for want of space, before anything is appended."""
-        if self.epochs.assign(leader_epoch, start_offset):
-            self._epochs_are_written = False
-            if self._was_cut:
-                self._write_epochs()
-
-    def _write_epochs(self) -> None:
-        self._epochs_are_written = False
-        try:
-            write_lines(self._files.disk, self.directory / LEADER_EPOCHS, self.epochs.lines())
-            self._epochs_are_written = True
-        except OSError as error:
-            if not is_disk_full(error):
-                raise StorageError(self.log_dir, f"{self.directory / LEADER_EPOCHS}: {error}") from error
-
     # -- rolling ------------------------------------------------------------------------------------------------
 
     def roll(self, now_ms: int) -> None:
@@ -337,85 +297,6 @@ class Log(ReadableLog):
         active.seal()
         self._segments.append(segment)
         self._bases.append(segment.base_offset)
-
-    def _take_snapshot(self) -> None:
-        path = segment_path(self.directory, self.log_end_offset, ".snapshot")
-        disk = self._files.disk
-        disk.remove(path)
-        file = disk.open(path, create=True)
-        try:
-            file.write_at(0, [self.producers.snapshot()])
-        except OSError:
-            disk.remove(path)
-            raise
-        finally:
-            file.close()
-        self._unsynced_snapshots.append(path)
-
-    # -- flushing -----------------------------------------------------------------------------------------------
-
-    def begin_flush(self) -> tuple[int, Callable[[], None]]:
-        """What must be done to make the log durable up to its end as it is now.
-
-        Returns:
-            (end offset, blocking work to run off the loop); then call `finish_flush(end offset)`. The work raises
-            StorageError, after which the directory is lost and must not be tried again.
-        """
-        end = self.log_end_offset
-        disk, directory = self._files.disk, self.directory
-        dirty = [
-            segment
-            for segment in self._segments
-            if segment.has_unsynced_cut or self.end_of(segment) > self.recovery_point
-        ]
-        snapshots, self._unsynced_snapshots = self._unsynced_snapshots, []
-        try:
-            for segment in dirty:
-                unless_full(segment.flush_indexes)
-                segment.has_unsynced_cut = False
-            held = [self._files.get(segment.path) for segment in dirty]
-            snapshots += [segment.transactions.path for segment in dirty if segment.transactions.take_unsynced()]
-        except OSError as error:
-            raise StorageError(self.log_dir, f"{directory}: {error}") from error
-        names_changed = bool(snapshots) or any(segment.base_offset >= self.recovery_point for segment in dirty)
-        directories = [directory, directory.parent] if self.is_new else [directory] if names_changed else []
-        snapshots += [directory / PARTITION_METADATA] if self.is_new else []
-        # Nobody looks at a closed segment's batches again to make its indexes anew.
-        snapshots += [path for segment in dirty if segment.is_sealed for path in segment.paths()[1:]]
-        self.is_new = False
-        epochs = None if self._epochs_are_written else self.epochs.lines()
-        self._epochs_are_written = True
-        self._was_cut_before_flush, self._was_cut = self._was_cut, False
-
-        def work() -> None:
-            try:
-                make_durable(disk, held, snapshots, directories)
-                if epochs is not None:
-                    self._epochs_failed = not write_lines_if_space(disk, directory / LEADER_EPOCHS, epochs)
-            except OSError as error:
-                raise StorageError(directory.parent, f"{directory}: {error}") from error
-
-        return end, work
-
-    def finish_flush(self, end_offset: int) -> None:
-        """The work of `begin_flush` is done: all below is durable, unless there was no space to say under which epochs.
-
-        Raises:
-            StorageError: the disk failed.
-        """
-        if self._was_cut:
-            self._write_epochs()  # what was written meanwhile is older than the cut
-        if self._epochs_failed:
-            self._epochs_failed = self._epochs_are_written = False
-            self._was_cut |= self._was_cut_before_flush
-            return
-        self.recovery_point = max(self.recovery_point, min(end_offset, self.log_end_offset))
-
-    def flush(self) -> None:
-        """Make all durable; blocks. For starts, stops and tools."""
-        end, work = self.begin_flush()
-        work()
-        self.finish_flush(end)
 
     def active_producers(self) -> list[ProducerEntry]:
         """Every producer that the log remembers."""
@@ -576,6 +457,29 @@ class Log(ReadableLog):
         if found.segment_count:
             self.finish_delete(self.begin_delete(found.segment_count, now_ms)())
         return found.segment_count
+
+    # -- moving -------------------------------------------------------------------------------------------------
+
+    def skip_to(self, offset: int, now_ms: int) -> None:
+        """Nothing lies from the log's end to `offset`, which the next record gets. Raises as `roll`."""
+        before, self.log_end_offset = self.log_end_offset, offset
+        try:
+            self.roll(now_ms)
+        except ApiError:
+            self.log_end_offset = before
+            raise
+        self.producers.map_end_offset = offset
+
+    def take_place_of(self, other: Log) -> None:
+        """Take over the marks of a log that has the same batches up to the same end, and what memory alone has of it,
+        such as what its producers are about to do."""
+        assert self.log_end_offset == other.log_end_offset, "a log is replaced by one that has all of it"
+        self.log_start_offset = max(self.log_start_offset, other.log_start_offset)
+        self.update_high_watermark(other.high_watermark)
+        self.take_epochs_of(other)
+        self.producers = other.producers
+        self.config = other.config
+        self.last_flush_ms = other.last_flush_ms
 
     # -- ending -------------------------------------------------------------------------------------------------
 

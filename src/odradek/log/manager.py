@@ -10,7 +10,6 @@ from __future__ import annotations
 import json
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 from uuid import UUID
@@ -21,56 +20,26 @@ from odradek.log.checkpoints import (
     HIGH_WATERMARK,
     LOG_START,
     RECOVERY_POINT,
-    CorruptCheckpointError,
     TopicPartition,
-    read_offsets,
     write_offsets,
     write_topic_id,
 )
 from odradek.log.compaction.offsets import CleanedOffsets
 from odradek.log.config import LogConfig
 from odradek.log.files import FileCache
-from odradek.log.loading import FILES_PER_THREAD, FoundLog, LogLoader
+from odradek.log.future import FutureLogs, future_name
+from odradek.log.loading import FILES_PER_THREAD, AssignedDirectory, FoundLog, LogLoader
 from odradek.log.log import Log
+from odradek.log.log_dir import CLEAN_SHUTDOWN, NO_DIRECTORY, LogDir
 from odradek.log.segment import no_space
 
 if TYPE_CHECKING:
     from random import Random
 
-CLEAN_SHUTDOWN = ".kafka_cleanshutdown"
 LOCK = ".lock"
 CLOSING_THREADS = 6
 MANY_LOGS = 100
 MAX_NAME_BYTES = 255
-NO_DIRECTORY = UUID(int=0)
-
-
-@dataclass(slots=True)
-class LogDir:
-    """One of log.dirs.
-
-    Attributes:
-        clean_broker_epoch: the epoch under which the node stopped in good order; -1 where it did not, or did not say.
-        checkpointed_*: what the checkpoints said when the node started.
-        directory_id: of its meta.properties; zero until the node told.
-        error: why it is offline, "" while it is not.
-        cordoned: whether it takes no new logs (KIP-1066).
-    """
-
-    path: Path
-    directory_id: UUID = NO_DIRECTORY
-    clean_shutdown: bool = False
-    clean_broker_epoch: int = -1
-    error: str = ""
-    cordoned: bool = False
-    release_lock: Callable[[], None] | None = None
-    checkpointed_recovery: dict[TopicPartition, int] = field(default_factory=dict)
-    checkpointed_start: dict[TopicPartition, int] = field(default_factory=dict)
-    checkpointed_watermark: dict[TopicPartition, int] = field(default_factory=dict)
-
-    @property
-    def offline(self) -> bool:
-        return bool(self.error)
 
 
 class LogManager:
@@ -90,7 +59,7 @@ class LogManager:
             random: draws segment jitter and the names of deleted directories.
         """
         self.disk = disk
-        self._clock = clock
+        self.clock = clock
         self.base_config = config
         self._random = random
         self.files = FileCache(disk)
@@ -98,9 +67,10 @@ class LogManager:
         self.logs: dict[TopicPartition, Log] = {}
         self.topic_ids: dict[TopicPartition, UUID | None] = {}
         self.notes: list[str] = []
+        self.futures = FutureLogs(self, lambda topic, number: future_name(topic, number, random.getrandbits(128)))
         self._cleaned = CleanedOffsets(disk)
         self._doomed: list[tuple[int, Path]] = []
-        self._closed: dict[TopicPartition, None] = {}
+        self._closed: dict[Path, None] = {}
         self._failed_to_close: dict[Path, StorageError] = {}
         self._renamed_in: dict[Path, None] = {}  # where directories got names that are not durable yet
 
@@ -132,25 +102,32 @@ class LogManager:
         # Apache Kafka leaves its lock file empty.
         return f"process {holder}" if holder.isdecimal() else "another process"
 
-    def begin_load(self, overrides: Callable[[str], Mapping[str, str]] = lambda topic: {}) -> LogLoader:
+    def begin_load(
+        self,
+        overrides: Callable[[str], Mapping[str, str]] = lambda topic: {},
+        assigned: AssignedDirectory = lambda topic, partition_id: None,
+    ) -> LogLoader:
         """Find what lies in the directories; blocks, so run it off the loop before serving.
 
         Open all with the loader's `open_some`, then hand it to `finish_load`.
 
         Args:
             overrides: a topic's own settings by its name.
+            assigned: where the controller has the replicas of this broker.
         """
         loader = LogLoader(
             self.disk,
             self.base_config,
             overrides,
-            now_ms=self._clock.now_ms(),
+            assigned,
+            now_ms=self.clock.now_ms(),
             jitter=self._random.random,
-            remove_later=self._remove_later,
+            remove_later=self.remove_later,
         )
         for log_dir in self.dirs.values():
             try:
-                self._open_dir(log_dir)
+                self._cleaned.load(log_dir.path, self.notes)
+                log_dir.open(self.disk, self.notes)
                 loader.list_dir(log_dir, self.notes)
             except OSError as error:
                 loader.failures[log_dir.path] = str(error)
@@ -166,63 +143,40 @@ class LogManager:
         """
         for path, reason in loader.failures.items():
             self.take_offline(path, reason)
-        self._doomed += [(self._clock.monotonic_ms(), path) for path in loader.doomed]
+        self._doomed += [(self.clock.monotonic_ms(), path) for path in loader.doomed]
+        self._renamed_in |= dict.fromkeys(loader.kept_in)
         for found in loader.found.values():
             self.notes += found.notes
             if found.log is not None and not found.log_dir.error:
                 found.log.share_files(self.files)
                 self._take(found.log, found.topic_id)
+        self.futures.take_loaded(loader.futures, loader.assigned)
         if all(log_dir.error for log_dir in self.dirs.values()):
             raise StorageError(next(iter(self.dirs)), "no log directory works: " + next(iter(self.dirs.values())).error)
         return len(self.logs)
 
-    def load(self, overrides: Callable[[str], Mapping[str, str]] = lambda topic: {}) -> int:
+    def load(
+        self,
+        overrides: Callable[[str], Mapping[str, str]] = lambda topic: {},
+        assigned: AssignedDirectory = lambda topic, partition_id: None,
+    ) -> int:
         """All of `begin_load` to `finish_load` at once; blocks. For tools and tests."""
-        loader = self.begin_load(overrides)
+        loader = self.begin_load(overrides, assigned)
         for path in self.dirs:
             while loader.open_some(path, self.files):
                 pass
         return self.finish_load(loader)
 
-    def _open_dir(self, log_dir: LogDir) -> None:
-        path = log_dir.path
-        marker = path / CLEAN_SHUTDOWN
-        log_dir.clean_shutdown = self.disk.exists(marker)
-        log_dir.clean_broker_epoch = self._read_clean_epoch(marker) if log_dir.clean_shutdown else -1
-        log_dir.checkpointed_recovery = self._read_checkpoint(path / RECOVERY_POINT)
-        log_dir.checkpointed_start = self._read_checkpoint(path / LOG_START)
-        log_dir.checkpointed_watermark = self._read_checkpoint(path / HIGH_WATERMARK)
-        self._cleaned.load(path, self.notes)
-        # From here on the directory changes, so a crash finds it unclean, in the middle of recovery too.
-        self.disk.remove(marker)
-        self.disk.sync_dir(path)
-
     def read_clean_epochs(self) -> None:
         """Look which broker epochs stopped cleanly, before `load` takes the markers away."""
         for log_dir in self.dirs.values():
-            try:
-                log_dir.clean_broker_epoch = self._read_clean_epoch(log_dir.path / CLEAN_SHUTDOWN)
-            except OSError:
-                log_dir.clean_broker_epoch = -1
-
-    def _read_clean_epoch(self, marker: Path) -> int:
-        try:
-            return int(json.loads(read_file(self.disk, marker))["brokerEpoch"])
-        except (ValueError, KeyError, TypeError, RecursionError):
-            return -1
+            log_dir.read_clean_epoch(self.disk)
 
     @property
     def previous_broker_epoch(self) -> int:
         """The broker epoch of the last clean stop, where all directories agree on it; else -1 (KIP-966)."""
         epochs = {log_dir.clean_broker_epoch for log_dir in self.dirs.values()}
         return min(epochs) if len(epochs) == 1 else -1
-
-    def _read_checkpoint(self, path: Path) -> dict[TopicPartition, int]:
-        try:
-            return read_offsets(self.disk, path)
-        except CorruptCheckpointError as error:
-            self.notes.append(f"{error}; its offsets are taken from the logs")
-            return {}
 
     def _take(self, log: Log, topic_id: UUID | None) -> None:
         key = log.topic_partition
@@ -254,6 +208,9 @@ class LogManager:
         """The logs of one directory."""
         return [(key, log) for key, log in self.logs.items() if log.log_dir == log_dir.path]
 
+    def _all_logs(self) -> list[Log]:
+        return [*self.logs.values(), *self.futures.logs.values()]
+
     def online_dirs(self) -> list[Path]:
         return [path for path, log_dir in self.dirs.items() if not log_dir.error]
 
@@ -280,7 +237,8 @@ class LogManager:
             if self.topic_ids[topic, partition_id] in (topic_id, None):
                 return self._adopt(loaded, topic_id, overrides)
             self.delete((topic, partition_id))
-        chosen = log_dir or self._emptiest_dir()
+        preferred = self.futures.preferred.pop((topic, partition_id), None)
+        chosen = log_dir or (preferred if preferred in self.online_dirs() else None) or self._emptiest_dir()
         directory = chosen / f"{topic}-{partition_id}"
         if self.disk.is_link(directory):
             raise ApiError(ErrorCode.KAFKA_STORAGE_ERROR, f"{directory} is a link out of the log directory")
@@ -292,7 +250,7 @@ class LogManager:
             found = FoundLog(
                 LogDir(chosen, clean_shutdown=True), directory, (topic, partition_id), config, self._random.random()
             )
-            log = found.open(self.disk, self.files, self._clock.now_ms(), self._remove_later)
+            log = found.open(self.disk, self.files, self.clock.now_ms(), self.remove_later)
         except (OSError, StorageError) as error:
             cause = error if isinstance(error, OSError) else error.__cause__
             if isinstance(cause, OSError) and is_disk_full(cause):
@@ -327,7 +285,7 @@ class LogManager:
         if len(online) == 1:
             return online[0]
         counts = dict.fromkeys(online, 0)
-        for log in self.logs.values():
+        for log in self._all_logs():
             if log.log_dir in counts:
                 counts[log.log_dir] += 1
         return min(online, key=counts.__getitem__)
@@ -341,11 +299,23 @@ class LogManager:
         Raises:
             StorageError: the rename failed.
         """
+        self.futures.delete(topic_partition)
         log = self.logs.pop(topic_partition, None)
         self.topic_ids.pop(topic_partition, None)
         if log is None:
             return False
-        topic, partition_id = topic_partition
+        self.discard(log)
+        return True
+
+    def discard(self, log: Log, *, after_names_in: Path | None = None) -> None:
+        """`delete` for a log that no longer bears its partition's name here.
+
+        Args:
+            after_names_in: the names in this directory are made durable before its files go.
+        Raises:
+            StorageError: the rename failed.
+        """
+        topic, partition_id = log.topic_partition
         mark = f".{self._random.getrandbits(128):032x}-delete"
         stem = f"{topic}-{partition_id}"[: MAX_NAME_BYTES - len(mark)]
         target = log.log_dir / (stem + mark)
@@ -357,10 +327,29 @@ class LogManager:
                 raise StorageError(log.log_dir, f"{log.directory}: {error}") from error
             # A longer name may need space that only a removal brings.
             self.disk.remove_tree(log.directory)
-            return True
+            return
         self._renamed_in[log.log_dir] = None
-        self._doomed.append((self._clock.monotonic_ms() + log.config.file_delete_delay_ms, target))
-        return True
+        if after_names_in is not None:
+            self._renamed_in[after_names_in] = None
+        self._doomed.append((self.clock.monotonic_ms() + log.config.file_delete_delay_ms, target))
+
+    def put_in_place(self, log: Log, topic_id: UUID | None) -> None:
+        """A log that was a copy is its partition's log from now on; all of it is to be compacted again."""
+        self._take(log, topic_id)
+        log.cleaned_offset = 0
+
+    def forget_log(self, log: Log) -> None:
+        """Another log takes the place of this one, whose directory is the caller's to discard."""
+        if self.logs.get(log.topic_partition) is log:
+            del self.logs[log.topic_partition], self.topic_ids[log.topic_partition]
+
+    def forget_cleaned(self, key: TopicPartition, log_dir: Path) -> None:
+        """A log begins anew under a name in a directory. Raises StorageError."""
+        self._cleaned.forget(key, log_dir, self.logs.values())
+
+    def draw_jitter(self) -> float:
+        """A new log's share of segment.jitter.ms, 0 to 1."""
+        return self._random.random()
 
     def update_config(self, topic_partition: TopicPartition, config: LogConfig) -> None:
         """A topic's settings changed; the log goes by them from now on."""
@@ -378,6 +367,8 @@ class LogManager:
         for key in lost:
             del self.logs[key]
             self.topic_ids.pop(key, None)
+        for key in [key for key, log in self.futures.logs.items() if log.log_dir == log_dir]:
+            self.futures.forget(key)
         self.files.forget_below(log_dir)
         return True
 
@@ -391,7 +382,7 @@ class LogManager:
         Raises:
             ApiError: KAFKA_STORAGE_ERROR, no space for a new segment. StorageError.
         """
-        log.producers.expire(self._clock.monotonic_ms(), producer_expiration_ms)
+        log.producers.expire(self.clock.monotonic_ms(), producer_expiration_ms)
         try:
             while (unread := (found := log.deletable(now_ms)).unread) is not None:
                 load = unread.begin_load(newest_only=True)
@@ -421,7 +412,7 @@ class LogManager:
 
     def take_removals(self) -> Callable[[], None]:
         """Blocking work that removes the files and directories whose time has come; it never raises OSError."""
-        now_ms = self._clock.monotonic_ms()
+        now_ms = self.clock.monotonic_ms()
         due = [path for when, path in self._doomed if when <= now_ms]
         self._doomed = [(when, path) for when, path in self._doomed if when > now_ms]
         disk = self.disk
@@ -452,7 +443,7 @@ class LogManager:
         """
         pending = []
         for path in self.online_dirs():
-            logs = [(key, log) for key, log in self.logs.items() if log.log_dir == path]
+            logs = [(log.topic_partition, log) for log in self._all_logs() if log.log_dir == path]
             pending.append(
                 (
                     path,
@@ -482,8 +473,8 @@ class LogManager:
         """Blocking work that notes how far the logs of a directory were compacted; raises StorageError."""
         return self._cleaned.work(log_dir, self.logs.values()) or (lambda: None)
 
-    def _remove_later(self, paths: list[Path], delay_ms: int) -> None:
-        due = self._clock.monotonic_ms() + delay_ms
+    def remove_later(self, paths: list[Path], delay_ms: int) -> None:
+        due = self.clock.monotonic_ms() + delay_ms
         self._doomed += [(due, path) for path in paths]
 
     # -- stopping -----------------------------------------------------------------------------------------------
@@ -494,7 +485,7 @@ class LogManager:
         After many writes to many logs one pass over all that is dirty comes first: thousands of syncs each on its own
         would take minutes.
         """
-        waiting = deque(log for log in self.logs.values() if log.log_dir in self.online_dirs())
+        waiting = deque(log for log in self._all_logs() if log.log_dir in self.online_dirs())
         if sum(log.unflushed_count > 0 for log in waiting) >= MANY_LOGS:
             self.disk.write_back()
 
@@ -510,7 +501,7 @@ class LogManager:
                     log.close()
                 except StorageError as error:
                     self._failed_to_close[error.log_dir] = error
-                self._closed[log.topic_partition] = None
+                self._closed[log.directory] = None
 
         return [work] * CLOSING_THREADS
 
@@ -526,8 +517,8 @@ class LogManager:
             self.take_offline(path, str(error))
         for path in self.online_dirs():
             try:
-                for key, log in self.logs.items():
-                    if log.log_dir == path and key not in self._closed:
+                for log in self._all_logs():
+                    if log.log_dir == path and log.directory not in self._closed:
                         log.close()
             except StorageError as error:
                 failure = error

@@ -170,6 +170,15 @@ class Segment:
         if self._indexes_loaded:
             self._loaded()
 
+    def moved_to(self, directory: Path) -> None:
+        """The directory has another name; who holds an open file keeps it."""
+        self.directory = directory
+        self.path = directory / self.path.name
+        for index in (self.offsets, self.times, self.transactions):
+            index.path = directory / index.path.name
+        if self._indexes_loaded:
+            self._loaded()
+
     def _unload_indexes(self) -> None:
         """Let the indexes go, as they are in their files; raises OSError."""
         if not (self._indexes_loaded and self.is_sealed):

@@ -27,18 +27,35 @@ class Flusher:
         self._disk = disk
         self._on_failed = on_failed
         self._running: dict[Partition, asyncio.Task[None]] = {}
+        self._held: dict[Partition, None] = {}
 
     def request(self, partition: Partition) -> None:
         """Make durable what the partition holds, until it holds less than it may leave unflushed."""
-        if partition not in self._running:
+        if partition not in self._running and partition not in self._held:
             self._start(partition, once=False)
 
-    async def flush(self, partition: Partition) -> None:
-        """Make durable all that the partition holds now, after the flush that may be under way."""
+    async def hold(self, partition: Partition) -> None:
+        """Wait for the flush that may be under way, and begin none before `release`: the log is about to be replaced by
+        one that is being made durable, and until then no more may be acknowledged as durable."""
+        self._held[partition] = None
         running = self._running.get(partition)
         if running is not None:
             await asyncio.wait([running])
-        if partition not in self._running:
+
+    def release(self, partition: Partition) -> None:
+        """Flush again, at once where somebody waits for it."""
+        self._held.pop(partition, None)
+        if partition.flush_is_due and not partition.closed:
+            self.request(partition)
+
+    async def flush(self, partition: Partition) -> None:
+        """Make durable all that the partition holds now, after the flush that may be under way; held back, nothing."""
+        if partition in self._held:
+            return
+        running = self._running.get(partition)
+        if running is not None:
+            await asyncio.wait([running])
+        if partition not in self._running and partition not in self._held:
             await asyncio.wait([self._start(partition, once=True)])
 
     def _start(self, partition: Partition, *, once: bool) -> asyncio.Task[None]:
@@ -50,8 +67,8 @@ class Flusher:
     async def _flush(self, partition: Partition, *, once: bool) -> None:
         log = partition.log
         try:
-            while (once or partition.flush_is_due) and not partition.closed:
-                once = False
+            while (once or partition.flush_is_due) and not partition.closed and partition not in self._held:
+                once, log = False, partition.log
                 end_offset, work = log.begin_flush()
                 await self._disk.off_loop(work)
                 log.finish_flush(end_offset)

@@ -24,6 +24,7 @@ from odradek.quota.replication import throttled
 from odradek.quota.token_bucket import TokenBucket
 from odradek.replica.flusher import Flusher
 from odradek.replica.in_sync import IsrCounts
+from odradek.replica.log_dir_driver import LogDirMoves
 from odradek.replica.partition import Partition
 from odradek.replica.preparation import PreparationLines
 from odradek.replica.selector import Selector
@@ -77,6 +78,7 @@ class ReplicaManager:
         self._isr: IsrService | None = None
         self._repairs: RepairService | None = None
         self._flusher = Flusher(log_manager.disk, self.storage_failed)
+        self.moves = LogDirMoves(log_manager, self._flusher, self.storage_failed)
         self._partitions: dict[tuple[str, int], Partition] = {}
         self._offline: set[tuple[str, int]] = set()
         # Partitions whose directory there was no space for.
@@ -188,6 +190,8 @@ class ReplicaManager:
                 log.on_damage = partial(self._repair, partition)
                 self._partitions[key] = partition
                 self._unplaced.pop(key, None)
+            if partition.log.topic_partition in self._log_manager.futures.logs:
+                self.moves.resume(partition)
             before = (partition.leader_id, partition.leader_epoch)
             partition.update(wanted, now_ms=self._monotonic_ms())
             if before != (partition.leader_id, partition.leader_epoch):
@@ -253,6 +257,30 @@ class ReplicaManager:
         if topic is not None and wanted is not None:
             self._follow(topic, key[1], wanted, self._image)
 
+    def move(self, topic: str, partition_id: int, log_dir: Path, image: MetadataImage) -> None:
+        """Move a replica to another log directory of this broker; one that is not here yet is put there when it comes.
+
+        Raises:
+            ApiError: LOG_DIR_NOT_FOUND, KAFKA_STORAGE_ERROR, INVALID_REPLICA_ASSIGNMENT (the directory is cordoned,
+                KIP-1066), UNKNOWN_TOPIC_OR_PARTITION, REPLICA_NOT_AVAILABLE (it is not here), and what
+                `LogDirMoves.begin` raises. StorageError.
+        """
+        found = self._log_manager.dirs.get(log_dir)
+        if found is None:
+            raise ApiError(ErrorCode.LOG_DIR_NOT_FOUND, f"{log_dir} is no log directory of broker {self.broker_id}")
+        if found.offline:
+            raise ApiError(ErrorCode.KAFKA_STORAGE_ERROR, f"{log_dir} is offline: {found.error}")
+        try:
+            partition = self.find(topic, partition_id, image)
+        except ApiError as error:
+            if error.code is not ErrorCode.NOT_LEADER_OR_FOLLOWER:
+                raise
+            self._log_manager.futures.preferred[topic, partition_id] = log_dir
+            raise ApiError(ErrorCode.REPLICA_NOT_AVAILABLE, error.message) from None
+        if found.cordoned and partition.log.log_dir != log_dir:
+            raise ApiError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, f"{log_dir} is cordoned: it takes no more replicas")
+        self.moves.begin(partition, log_dir)
+
     def place_again(self) -> None:
         """Try once more to make the logs that there was no space for; the first that fails ends it."""
         image = self._image
@@ -289,6 +317,7 @@ class ReplicaManager:
 
     def storage_failed(self, error: StorageError) -> None:
         """A directory failed: everything in it goes offline, for good."""
+        self.moves.directory_failed(error.log_dir)
         lost = [key for key, partition in self._partitions.items() if partition.log.log_dir == error.log_dir]
         for key in lost:
             self._close(self._partitions.pop(key))
@@ -299,6 +328,7 @@ class ReplicaManager:
 
     def _close(self, partition: Partition) -> None:
         partition.close()
+        self.moves.partition_closed(partition)
         self._assign(partition)
 
     async def flush(self, partition: Partition) -> None:
@@ -307,6 +337,7 @@ class ReplicaManager:
 
     async def close(self) -> None:
         """Let everyone who waits go. The logs are the log manager's to close."""
+        await self.moves.close()
         for partition in self:
             partition.close()
         self._partitions.clear()

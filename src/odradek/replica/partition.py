@@ -192,6 +192,11 @@ class Partition:
             self._advance_high_watermark()
         return began
 
+    def switch_log(self, log: Log) -> None:
+        """The log lies in another directory from now on: another object, with the same records and marks."""
+        self.log = log
+        self.durable.advance_to(log.recovery_point)
+
     def close(self) -> None:
         """The partition is gone from this broker: deleted, moved, or its disk failed. Everyone waiting looks again."""
         self.closed = True

@@ -345,6 +345,11 @@ class Broker:
         self.directory_assignments = DirectoryAssignments(
             self.gateway, settings.node_id, lambda: self.membership.broker_epoch, self.log_manager.directory_of
         )
+        moves = self.replicas.moves
+        moves.tell_controller = lambda partition, log_dir, told: self.directory_assignments.promise(
+            partition.topic_id, partition.partition_id, self.log_manager.dirs[log_dir].directory_id, told
+        )
+        moves.settled = lambda partition: self.directory_assignments.settle(partition.topic_id, partition.partition_id)
         self.upkeep = Upkeep(
             settings.build(UpkeepConfig), clock, self._disk, self.log_manager, self.replicas, self.dispatcher
         )
@@ -364,7 +369,12 @@ class Broker:
         manager = self.log_manager
         # The base settings may have been changed at run time; logs are loaded under what counts now.
         manager.base_config = self._current_settings(image).build(LogConfig)
-        await load_logs(self._disk, manager, self.settings.build(RecoveryConfig), image.topic_config)
+
+        def assigned(topic: str, number: int) -> UUID | None:
+            partition = image.partition(topic, number)
+            return None if partition is None else partition.directory(self.settings.node_id)
+
+        await load_logs(self._disk, manager, self.settings.build(RecoveryConfig), image.topic_config, assigned)
 
     def _remove_strays(self) -> None:
         """What lies here of deleted topics and of partitions that others hold since this broker was away.

@@ -26,6 +26,7 @@ from odradek.protocol.messages.assign_replicas_to_dirs_request import (
 if TYPE_CHECKING:
     from odradek.metadata.delta import MetadataDelta
     from odradek.metadata.image import MetadataImage
+    from odradek.metadata.model import TopicImage
     from odradek.server.controller_gateway import ControllerGateway
 
 # As Kafka's brokers: one request names no more partitions than the controller decides in a few milliseconds.
@@ -56,6 +57,10 @@ class DirectoryAssignments:
         self._broker_epoch = broker_epoch
         self._directory_of = directory_of
         self._untold: dict[_Key, UUID] = {}
+        # Where replicas that are moved are about to lie, and who waits until the controller knows.
+        self._promised: dict[_Key, UUID] = {}
+        self._waiting: dict[_Key, Callable[[], None]] = {}
+        self._image: MetadataImage | None = None
         self._changed = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
 
@@ -72,7 +77,8 @@ class DirectoryAssignments:
 
     def on_metadata(self, delta: MetadataDelta, image: MetadataImage) -> None:
         """Compare what has changed with where it lies; comes after the replicas have followed."""
-        if image.features.get(METADATA_VERSION, DEFAULT_METADATA_VERSION) < DIRECTORY_ASSIGNMENT:
+        self._image = image
+        if not _are_assigned(image):
             return
         for topic in delta.deleted_topics.values():
             for number in topic.partitions:
@@ -81,16 +87,52 @@ class DirectoryAssignments:
             present = image.topics_by_id.get(topic_id)
             for number in changed if present is not None else ():
                 assert present is not None
-                partition = present.partitions[number]
-                here = UNASSIGNED_DIRECTORY
-                if self._broker_id in partition.replicas:
-                    here = self._directory_of(present.name, number)
-                if here in (UNASSIGNED_DIRECTORY, partition.directory(self._broker_id)):
-                    self._untold.pop((topic_id, number), None)
-                else:
-                    self._untold[topic_id, number] = here
+                self._compare(present, number)
         if self._untold:
             self._changed.set()
+
+    def _compare(self, topic: TopicImage, number: int) -> None:
+        key, partition = (topic.topic_id, number), topic.partitions[number]
+        here = UNASSIGNED_DIRECTORY
+        if self._broker_id in partition.replicas:
+            here = self._promised.get(key) or self._directory_of(topic.name, number)
+        if here in (UNASSIGNED_DIRECTORY, partition.directory(self._broker_id)):
+            self._untold.pop(key, None)
+            self._told(key, here)
+        else:
+            self._untold[key] = here
+
+    def promise(self, topic_id: UUID, number: int, directory: UUID, told: Callable[[], None]) -> None:
+        """A replica is about to lie in another directory: tell the controller, and call `told` when it knows.
+
+        Until `settle`, that directory counts as the one where it lies.
+        """
+        if self._image is None or not _are_assigned(self._image):
+            told()
+            return
+        key = (topic_id, number)
+        self._promised[key], self._waiting[key] = directory, told
+        self._untold[key] = directory
+        self._changed.set()
+
+    def settle(self, topic_id: UUID, number: int) -> None:
+        """A replica lies where it lies, be it that it was moved or that the move was given up."""
+        key = (topic_id, number)
+        self._waiting.pop(key, None)
+        if self._promised.pop(key, None) is None or self._image is None:
+            return
+        topic = self._image.topics_by_id.get(topic_id)
+        if topic is not None and number in topic.partitions:
+            self._compare(topic, number)
+            # The controller may have been told of the other directory, and the metadata that says so is on its way.
+            here = self._directory_of(topic.name, number)
+            if here != UNASSIGNED_DIRECTORY:
+                self._untold[key] = here
+                self._changed.set()
+
+    def _told(self, key: _Key, directory: UUID) -> None:
+        if self._promised.get(key) == directory:
+            self._waiting.pop(key, lambda: None)()
 
     async def _keep_telling(self) -> None:
         while True:
@@ -104,6 +146,7 @@ class DirectoryAssignments:
                 for key, directory in batch.items():
                     if self._untold.get(key) == directory:
                         del self._untold[key]
+                        self._told(key, directory)
 
     async def _tell(self, batch: dict[_Key, UUID]) -> bool:
         """Send one request; returns whether the controller took it, partitions that it does not know included."""
@@ -130,3 +173,7 @@ class DirectoryAssignments:
         if answer.error_code:
             _log.warning("the controller was not told where replicas lie", error=ErrorCode(answer.error_code).name)
         return not answer.error_code
+
+
+def _are_assigned(image: MetadataImage) -> bool:
+    return image.features.get(METADATA_VERSION, DEFAULT_METADATA_VERSION) >= DIRECTORY_ASSIGNMENT

@@ -9,7 +9,7 @@ from pathlib import Path
 from odradek.common.log_lines import get_logger
 from odradek.common.ports import Disk
 from odradek.log.files import FileCache
-from odradek.log.loading import FILES_PER_THREAD, LogLoader, RecoveryConfig
+from odradek.log.loading import FILES_PER_THREAD, AssignedDirectory, LogLoader, RecoveryConfig
 from odradek.log.manager import LogManager
 
 PROGRESS_S = 1.0
@@ -17,16 +17,21 @@ _log = get_logger("server.logs")
 
 
 async def load_logs(
-    disk: Disk, manager: LogManager, config: RecoveryConfig, overrides: Callable[[str], Mapping[str, str]]
+    disk: Disk,
+    manager: LogManager,
+    config: RecoveryConfig,
+    overrides: Callable[[str], Mapping[str, str]],
+    assigned: AssignedDirectory,
 ) -> int:
     """Load all logs of a broker, off the loop; returns how many there are.
 
     Args:
         overrides: a topic's own settings by its name.
+        assigned: where the controller has the replicas of this broker.
     Raises:
         StorageError: no log directory works.
     """
-    loader = await disk.off_loop(lambda: manager.begin_load(overrides))
+    loader = await disk.off_loop(lambda: manager.begin_load(overrides, assigned))
     threads = [path for path in manager.dirs for _ in range(max(1, config.threads_per_dir))]
     progress = asyncio.get_running_loop().create_task(_tell(loader))
     try:

@@ -15,6 +15,7 @@ from odradek.quota.token_bucket import UNLIMITED
 from odradek.replica.config import FetcherConfig, ReplicaConfig
 from odradek.replica.fetch_driver import ReplicaFetchers
 from odradek.replica.isr_service import IsrService, SendAlterPartition
+from odradek.replica.log_dir_driver import RATE as LOG_DIR_RATE
 from odradek.replica.repair_service import RepairService
 
 if TYPE_CHECKING:
@@ -91,7 +92,12 @@ class Replication:
         """Go by settings that were changed at run time."""
         self.fetchers.change_config(settings.build(FetcherConfig))
         now_ms = self._clock.monotonic_ms()
-        for key, bucket in ((LEADER_RATE, self._replicas.leader_quota), (FOLLOWER_RATE, self.fetchers.quota)):
+        buckets = (
+            (LEADER_RATE, self._replicas.leader_quota),
+            (FOLLOWER_RATE, self.fetchers.quota),
+            (LOG_DIR_RATE, self._replicas.moves.quota),
+        )
+        for key, bucket in buckets:
             rate = settings.values.get(key)
             bucket.change_rate(rate if isinstance(rate, int) else UNLIMITED, now_ms)
 

@@ -7,7 +7,7 @@ Versions: 2 flexible; 3 a top-level error; 4 bytes of the volume (KIP-827); 5 co
 
 Beyond Kafka: a partition that is compacted tells how dirty it is, in a tagged field that other clients pass over.
 
-Not done: replicas that are being moved between directories (none are).
+Replicas that are moved to a directory are told there with `is_future_key`, and how many offsets they lack.
 """
 
 from __future__ import annotations
@@ -53,6 +53,18 @@ def handle(context: RequestContext, request: DescribeLogDirsRequest) -> Describe
                 if log.config.compacted and context.api_version >= FIRST_FLEXIBLE:
                     told.unknown_tagged_fields = (broker.cleaner.state(log).tagged(),)
                 entry.partitions.append(told)
+        for (topic, partition_id), future in broker.log_manager.futures.logs.items():
+            if future.log_dir == directory.path and (wanted is None or (topic, partition_id) in wanted):
+                current = broker.log_manager.get((topic, partition_id))
+                lag = 0 if current is None else max(0, current.log_end_offset - future.log_end_offset)
+                topics.setdefault(topic, DescribeLogDirsTopic(name=topic)).partitions.append(
+                    DescribeLogDirsPartition(
+                        partition_index=partition_id,
+                        partition_size=future.size_bytes,
+                        offset_lag=lag,
+                        is_future_key=True,
+                    )
+                )
         try:
             usage = broker.log_manager.disk.usage(directory.path)
         except OSError as error:

@@ -25,6 +25,7 @@ from odradek.protocol.messages.list_offsets_response import (
 )
 
 if TYPE_CHECKING:
+    from odradek.log.log import Log
     from odradek.log.search import TimestampSearch
     from odradek.replica.partition import Partition
     from odradek.server.context import RequestContext
@@ -93,6 +94,7 @@ class _Search:
     leader_epoch: int
     end_offset: int
     timestamps: TimestampSearch
+    log: Log
     answer: ListOffsetsPartitionResponse
 
 
@@ -109,7 +111,7 @@ async def _search_all(
             if partition.leader_epoch != search.leader_epoch:
                 raise ApiError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"{partition.name} has a new leader epoch")
         except OSError as error:
-            if partition.closed:
+            if partition.closed or partition.log is not search.log:
                 answer.error_code = ErrorCode.NOT_LEADER_OR_FOLLOWER
                 continue
             context.broker.replicas.storage_failed(StorageError(partition.log.log_dir, str(error)))
@@ -152,5 +154,5 @@ def _answer(
     else:
         search = log.search_timestamp(None if time_ms == MAX_TIMESTAMP else time_ms)
         answer.leader_epoch = -1
-        return _Search(partition, partition.leader_epoch, end, search, answer)
+        return _Search(partition, partition.leader_epoch, end, search, log, answer)
     return None

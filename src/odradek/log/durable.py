@@ -1,0 +1,172 @@
+"""What of a log is durable, and how the rest becomes so: its flushes, and the epochs that must be durable with them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+from odradek.common.errors import StorageError
+from odradek.common.ports import is_disk_full, unless_full
+from odradek.log.checkpoints import (
+    LEADER_EPOCHS,
+    PARTITION_METADATA,
+    TopicPartition,
+    write_lines,
+    write_lines_if_space,
+)
+from odradek.log.epoch_cache import EpochCache
+from odradek.log.files import FileCache, make_durable
+from odradek.log.producer_state import ProducerState
+from odradek.log.reading import ReadableLog
+from odradek.log.recovery import LoadedLog
+from odradek.log.segment import segment_path
+
+
+class DurableLog(ReadableLog):
+    """A log and its recovery point: all below (exclusive) is durable."""
+
+    def __init__(self, files: FileCache, directory: Path, topic_partition: TopicPartition, loaded: LoadedLog) -> None:
+        super().__init__(files, directory, topic_partition, loaded)
+        self.producers: ProducerState = loaded.producers
+        self.recovery_point = loaded.recovery_point
+        self._unsynced_snapshots: list[Path] = []
+        self._epochs_are_written = loaded.epochs_are_written
+        self._epochs_failed = False  # the flush under way found no space for them
+        self._was_cut = loaded.was_cut  # since the last flush
+        self._was_cut_before_flush = False
+        self.last_flush_ms = 0
+        self.is_new = False  # whoever made the directory says so: its name is not durable before the first flush
+
+    @property
+    def unflushed_count(self) -> int:
+        """Records that a loss of power would take."""
+        return self.log_end_offset - self.recovery_point
+
+    # -- epochs -------------------------------------------------------------------------------------------------
+
+    def epoch_of(self, offset: int) -> int:
+        """The leader epoch under which the record at `offset` was written; -1 where unknown."""
+        return self.epochs.epoch_for_offset(offset)
+
+    def assign_epoch(self, leader_epoch: int, start_offset: int) -> None:
+        """A leader's epoch begins here. Truncation is decided by it: it is durable before the recovery point passes its
+        records, which recovery reads epochs from. Where the log was cut, the recovery point of the last checkpoint may
+        lie behind its end; then it is durable on return, or, for want of space, before anything is appended."""
+        if self.epochs.assign(leader_epoch, start_offset):
+            self._epochs_are_written = False
+            if self._was_cut:
+                self._write_epochs()
+
+    def _write_epochs(self) -> None:
+        self._epochs_are_written = False
+        try:
+            write_lines(self._files.disk, self.directory / LEADER_EPOCHS, self.epochs.lines())
+            self._epochs_are_written = True
+        except OSError as error:
+            if not is_disk_full(error):
+                raise StorageError(self.log_dir, f"{self.directory / LEADER_EPOCHS}: {error}") from error
+
+    def take_epochs_of(self, other: DurableLog) -> None:
+        """Take over where epochs begin in a log whose batches this one has up to its own end: compaction may have left
+        no batch of an epoch's first offsets."""
+        entries = [entry for entry in other.epochs.entries() if entry[1] <= self.log_end_offset]
+        if entries != self.epochs.entries():
+            self.epochs = EpochCache.of(entries)
+            self._epochs_are_written = False
+
+    # -- flushing -----------------------------------------------------------------------------------------------
+
+    def begin_flush(self) -> tuple[int, Callable[[], None]]:
+        """What must be done to make the log durable up to its end as it is now.
+
+        Returns:
+            (end offset, blocking work to run off the loop); then call `finish_flush(end offset)`. The work raises
+            StorageError, after which the directory is lost and must not be tried again.
+        """
+        end = self.log_end_offset
+        disk, directory = self._files.disk, self.directory
+        dirty = [
+            segment
+            for segment in self._segments
+            if segment.has_unsynced_cut or self.end_of(segment) > self.recovery_point
+        ]
+        snapshots, self._unsynced_snapshots = self._unsynced_snapshots, []
+        try:
+            for segment in dirty:
+                unless_full(segment.flush_indexes)
+                segment.has_unsynced_cut = False
+            held = [self._files.get(segment.path) for segment in dirty]
+            snapshots += [segment.transactions.path for segment in dirty if segment.transactions.take_unsynced()]
+        except OSError as error:
+            raise StorageError(self.log_dir, f"{directory}: {error}") from error
+        names_changed = bool(snapshots) or any(segment.base_offset >= self.recovery_point for segment in dirty)
+        directories = [directory, directory.parent] if self.is_new else [directory] if names_changed else []
+        snapshots += [directory / PARTITION_METADATA] if self.is_new else []
+        # Nobody looks at a closed segment's batches again to make its indexes anew.
+        snapshots += [path for segment in dirty if segment.is_sealed for path in segment.paths()[1:]]
+        self.is_new = False
+        epochs = None if self._epochs_are_written else self.epochs.lines()
+        self._epochs_are_written = True
+        self._was_cut_before_flush, self._was_cut = self._was_cut, False
+
+        def work() -> None:
+            try:
+                make_durable(disk, held, snapshots, directories)
+                if epochs is not None:
+                    self._epochs_failed = not write_lines_if_space(disk, directory / LEADER_EPOCHS, epochs)
+            except OSError as error:
+                raise StorageError(directory.parent, f"{directory}: {error}") from error
+
+        return end, work
+
+    def finish_flush(self, end_offset: int) -> None:
+        """The work of `begin_flush` is done: all below is durable, unless there was no space to say under which epochs.
+
+        Raises:
+            StorageError: the disk failed.
+        """
+        if self._was_cut:
+            self._write_epochs()  # what was written meanwhile is older than the cut
+        if self._epochs_failed:
+            self._epochs_failed = self._epochs_are_written = False
+            self._was_cut |= self._was_cut_before_flush
+            return
+        self.recovery_point = max(self.recovery_point, min(end_offset, self.log_end_offset))
+
+    def flush(self) -> None:
+        """Make all durable; blocks. For starts, stops and tools."""
+        end, work = self.begin_flush()
+        work()
+        self.finish_flush(end)
+
+    def _take_snapshot(self) -> None:
+        path = segment_path(self.directory, self.log_end_offset, ".snapshot")
+        disk = self._files.disk
+        disk.remove(path)
+        file = disk.open(path, create=True)
+        try:
+            file.write_at(0, [self.producers.snapshot()])
+        except OSError:
+            disk.remove(path)
+            raise
+        finally:
+            file.close()
+        self._unsynced_snapshots.append(path)
+
+    # -- moving -------------------------------------------------------------------------------------------------
+
+    def rename_to(self, directory: Path) -> None:
+        """Give the directory another name beside the one it has, which the next flush makes durable.
+
+        No flush and no other work on the log may be under way.
+
+        Raises:
+            OSError: it has the name it had.
+        """
+        self._files.disk.rename(self.directory, directory)
+        self._files.forget_below(self.directory)
+        self.directory = directory
+        for segment in self._segments:
+            segment.moved_to(directory)
+        self._unsynced_snapshots = [directory / path.name for path in self._unsynced_snapshots]
+        self.is_new = True

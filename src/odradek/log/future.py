@@ -1,0 +1,155 @@
+"""Future logs: copies of logs in another log directory of this broker, on their way to take the logs' places (KIP-113).
+
+A future log lies in `topic-partition.<32 hex digits>-future`. When it has all that the log has, it gets the log's name,
+and the log a name that no log has. A crash may come between any two steps; then the directory that the controller was
+told of decides, which is told before anything is renamed:
+
+- a future log is there, and so is the log: the copy goes on, unless nothing is left to copy and the controller knows
+  that directory as the replica's: then the renames had been done, and a loss of power took them back
+- a future log is there alone, where the controller has the replica: it is the log
+- two logs bear the name: the one where the controller has the replica is the log, and the other goes, unless it is
+  longer: nothing that somebody may miss is removed
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+from uuid import UUID
+
+from odradek.common.errors import ApiError, ErrorCode, StorageError
+from odradek.common.ports import is_disk_full
+from odradek.log.checkpoints import TopicPartition, write_topic_id
+from odradek.log.loading import AssignedDirectory, FoundLog
+from odradek.log.log_dir import LogDir
+from odradek.log.segment import no_space
+
+if TYPE_CHECKING:
+    from odradek.log.log import Log
+    from odradek.log.manager import LogManager
+
+MAX_NAME_BYTES = 255
+
+
+def future_name(topic: str, partition_id: int, random_bits: int) -> str:
+    """The directory's name. Raises ApiError: INVALID_TOPIC_EXCEPTION, it is longer than a file system takes."""
+    name = f"{topic}-{partition_id}.{random_bits:032x}-future"
+    if len(name) > MAX_NAME_BYTES:
+        raise ApiError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"{topic} is too long a name for a copy beside its log")
+    return name
+
+
+class FutureLogs:
+    """The future logs of one broker, at most one for a partition."""
+
+    def __init__(self, manager: LogManager, new_name: Callable[[str, int], str]) -> None:
+        """`new_name` draws the name of a directory."""
+        self._manager = manager
+        self._new_name = new_name
+        self.logs: dict[TopicPartition, Log] = {}
+        self.topic_ids: dict[TopicPartition, UUID | None] = {}
+        # Where a replica that is not here yet is wanted, when it comes.
+        self.preferred: dict[TopicPartition, Path] = {}
+
+    def get(self, key: TopicPartition) -> Log | None:
+        return self.logs.get(key)
+
+    def create(self, current: Log, topic_id: UUID, log_dir: Path) -> Log:
+        """An empty future log of a partition, in `log_dir`, which begins where the log does.
+
+        Raises:
+            ApiError: INVALID_TOPIC_EXCEPTION, KAFKA_STORAGE_ERROR (no space; nothing is left of the try). StorageError.
+        """
+        key, disk = current.topic_partition, self._manager.disk
+        directory = log_dir / self._new_name(*key)
+        try:
+            disk.make_dirs(directory)
+            write_topic_id(disk, directory, topic_id)
+            as_begun = LogDir(log_dir, clean_shutdown=True, checkpointed_start={key: current.log_start_offset})
+            found = FoundLog(as_begun, directory, key, current.config, self._manager.draw_jitter())
+            log = found.open(disk, self._manager.files, self._manager.clock.now_ms(), self._manager.remove_later)
+        except (OSError, StorageError) as error:
+            cause = error if isinstance(error, OSError) else error.__cause__
+            if isinstance(cause, OSError) and is_disk_full(cause):
+                disk.remove_tree(directory)
+                raise no_space(log_dir) from None
+            if isinstance(error, StorageError):
+                raise
+            raise StorageError(log_dir, f"{directory}: {error}") from error
+        log.is_new = True
+        self.logs[key], self.topic_ids[key] = log, topic_id
+        return log
+
+    def forget(self, key: TopicPartition) -> Log | None:
+        """A directory failed: the future log is known no more, and stays where it is; the next start looks at it."""
+        self.topic_ids.pop(key, None)
+        return self.logs.pop(key, None)
+
+    def delete(self, key: TopicPartition) -> bool:
+        """The copy is not wanted any more; returns whether there was one. Raises StorageError."""
+        log = self.forget(key)
+        if log is None:
+            return False
+        self._manager.discard(log)
+        return True
+
+    def replace(self, key: TopicPartition) -> Log:
+        """Put the future log into the place of the log, whose directory gets a name that no log has.
+
+        The copy is complete, and durable but for its last batches; the caller runs on the loop since it saw that.
+        The names are durable when the old files are removed, not on return: until then a crash finds both.
+
+        Raises:
+            StorageError: the copy did not get its name; the log is as it was.
+        """
+        manager = self._manager
+        current, future = manager.logs.get(key), self.logs[key]
+        manager.forget_cleaned(key, future.log_dir)
+        directory = future.log_dir / f"{key[0]}-{key[1]}"
+        try:
+            future.rename_to(directory)
+        except OSError as error:
+            raise StorageError(future.log_dir, f"{directory}: {error}") from error
+        if current is not None:
+            future.take_place_of(current)
+        topic_id = self.topic_ids[key]
+        self.forget(key)
+        manager.put_in_place(future, topic_id)
+        if current is not None:
+            # Its files go when both names are durable.
+            manager.discard(current, after_names_in=future.log_dir)
+        return future
+
+    def take_loaded(self, found: list[FoundLog], assigned: AssignedDirectory) -> None:
+        """Take over what a start has found; a copy that is the log already gets its place. Raises StorageError."""
+        manager = self._manager
+        for each in found:
+            key, log = each.topic_partition, each.log
+            if log is None or each.log_dir.error:
+                continue
+            if key in self.logs or log.log_dir == getattr(manager.logs.get(key), "log_dir", None):
+                manager.discard(log)  # what is left of a copy that was given up
+                continue
+            log.share_files(manager.files)
+            self.logs[key], self.topic_ids[key] = log, each.topic_id
+            if assigned(*key) != each.log_dir.directory_id:
+                continue
+            current = manager.logs.get(key)
+            if current is None or (manager.topic_ids[key] == each.topic_id and is_continued_by(current, log)):
+                manager.notes.append(f"{log.directory}: the copy was complete, and is the log")
+                if current is not None:
+                    manager.forget_log(current)
+                self.replace(key)
+                if current is not None:
+                    manager.discard(current, after_names_in=log.log_dir)
+
+
+def is_continued_by(log: Log, other: Log) -> bool:
+    """Whether another log has all that this one has, and perhaps more."""
+    if other.log_end_offset < log.log_end_offset:
+        return False
+    if log.log_end_offset == log.log_start_offset:
+        return True
+    epoch, end = other.end_offset_for_epoch(log.epochs.latest_epoch)
+    return epoch == log.epochs.latest_epoch and end >= log.log_end_offset

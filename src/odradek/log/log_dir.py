@@ -1,0 +1,77 @@
+"""One of log.dirs: what its checkpoints said when the node started, and whether it works."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from uuid import UUID
+
+from odradek.common.ports import Disk, read_file
+from odradek.log.checkpoints import (
+    HIGH_WATERMARK,
+    LOG_START,
+    RECOVERY_POINT,
+    CorruptCheckpointError,
+    TopicPartition,
+    read_offsets,
+)
+
+CLEAN_SHUTDOWN = ".kafka_cleanshutdown"
+NO_DIRECTORY = UUID(int=0)
+
+
+@dataclass(slots=True)
+class LogDir:
+    """A log directory.
+
+    Attributes:
+        clean_broker_epoch: the epoch under which the node stopped in good order; -1 where it did not, or did not say.
+        checkpointed_*: what the checkpoints said when the node started.
+        directory_id: of its meta.properties; zero until the node told.
+        error: why it is offline, "" while it is not.
+        cordoned: whether it takes no new logs (KIP-1066).
+    """
+
+    path: Path
+    directory_id: UUID = NO_DIRECTORY
+    clean_shutdown: bool = False
+    clean_broker_epoch: int = -1
+    error: str = ""
+    cordoned: bool = False
+    release_lock: Callable[[], None] | None = None
+    checkpointed_recovery: dict[TopicPartition, int] = field(default_factory=dict)
+    checkpointed_start: dict[TopicPartition, int] = field(default_factory=dict)
+    checkpointed_watermark: dict[TopicPartition, int] = field(default_factory=dict)
+
+    @property
+    def offline(self) -> bool:
+        return bool(self.error)
+
+    def open(self, disk: Disk, notes: list[str]) -> None:
+        """Read what the last stop left, and take the mark of a clean one away; raises OSError."""
+        marker = self.path / CLEAN_SHUTDOWN
+        self.clean_shutdown = disk.exists(marker)
+        self.read_clean_epoch(disk)
+        self.checkpointed_recovery = _read_checkpoint(disk, self.path / RECOVERY_POINT, notes)
+        self.checkpointed_start = _read_checkpoint(disk, self.path / LOG_START, notes)
+        self.checkpointed_watermark = _read_checkpoint(disk, self.path / HIGH_WATERMARK, notes)
+        # From here on the directory changes, so a crash finds it unclean, in the middle of recovery too.
+        disk.remove(marker)
+        disk.sync_dir(self.path)
+
+    def read_clean_epoch(self, disk: Disk) -> None:
+        """Learn under which broker epoch the directory was closed in good order."""
+        try:
+            self.clean_broker_epoch = int(json.loads(read_file(disk, self.path / CLEAN_SHUTDOWN))["brokerEpoch"])
+        except (OSError, ValueError, KeyError, TypeError, RecursionError):
+            self.clean_broker_epoch = -1
+
+
+def _read_checkpoint(disk: Disk, path: Path, notes: list[str]) -> dict[TopicPartition, int]:
+    try:
+        return read_offsets(disk, path)
+    except CorruptCheckpointError as error:
+        notes.append(f"{error}; its offsets are taken from the logs")
+        return {}

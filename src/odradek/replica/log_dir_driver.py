@@ -1,0 +1,241 @@
+"""Moves replicas between the log directories of this broker, all of them by one task, a piece of each in turn.
+
+What is asked of it comes from AlterReplicaLogDirs, and from a start that finds copies that were under way. Here bytes
+are moved and waited for; what is copied and cut is `log_dir_move.LogDirMove`'s to decide.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from odradek.common.errors import ApiError, ErrorCode, StorageError
+from odradek.common.log_lines import get_logger
+from odradek.quota.token_bucket import TokenBucket
+from odradek.replica.log_dir_move import LogDirMove, Stage
+
+if TYPE_CHECKING:
+    from odradek.log.log import Log
+    from odradek.log.manager import LogManager
+    from odradek.replica.flusher import Flusher
+    from odradek.replica.partition import Partition
+
+RATE = "replica.alter.log.dirs.io.max.bytes.per.second"
+READ_BYTES = 1 << 20
+IDLE_MS = 20
+# After a failure that another try may mend: no space, or a damaged batch that somebody repairs.
+RETRY_MS = 5_000
+MAX_QUOTA_PAUSE_MS = 1_000
+_log = get_logger("replica.log_dirs")
+Key = tuple[str, int]
+
+# Tell the controller that a partition is about to lie in a directory, and call back when it knows.
+TellController = Callable[["Partition", Path, Callable[[], None]], None]
+
+
+class LogDirMoves:
+    """The moves of one broker."""
+
+    def __init__(
+        self,
+        manager: LogManager,
+        flusher: Flusher,
+        on_storage_failed: Callable[[StorageError], None],
+    ) -> None:
+        """`on_storage_failed` is told that a directory is lost."""
+        self._manager = manager
+        self._clock = manager.clock
+        self._flusher = flusher
+        self._on_storage_failed = on_storage_failed
+        self.tell_controller: TellController = lambda partition, log_dir, told: told()
+        self.settled: Callable[[Partition], None] = lambda partition: None
+        self.quota = TokenBucket()
+        self.moved_bytes = 0
+        self._moves: dict[Key, LogDirMove] = {}
+        self._task: asyncio.Task[None] | None = None
+        self._closing = False
+
+    def get(self, key: Key) -> LogDirMove | None:
+        """The move of a partition that is under way."""
+        return self._moves.get(key)
+
+    def begin(self, partition: Partition, log_dir: Path) -> None:
+        """Move a partition to another directory; one move of it that goes elsewhere ends, and so does every move of it
+        where it lies there already.
+
+        Raises:
+            ApiError: KAFKA_STORAGE_ERROR, no space, or a directory is offline: a copy in it may come back;
+                INVALID_TOPIC_EXCEPTION. StorageError.
+        """
+        key = (partition.topic, partition.partition_id)
+        move = self._moves.get(key)
+        if move is not None and move.future.log_dir != log_dir:
+            self.cancel(partition)
+            move = None
+        if move is not None or partition.log.log_dir == log_dir:
+            return
+        if len(self._manager.online_dirs()) < len(self._manager.dirs):
+            raise ApiError(ErrorCode.KAFKA_STORAGE_ERROR, "no replica is moved while a log directory is offline")
+        self._start(partition, self._manager.futures.create(partition.log, partition.topic_id, log_dir))
+
+    def resume(self, partition: Partition) -> None:
+        """A partition is there: go on with the copy that a start has found. Raises StorageError."""
+        key = (partition.topic, partition.partition_id)
+        futures = self._manager.futures
+        future = futures.get(key)
+        if future is None or key in self._moves:
+            return
+        if futures.topic_ids[key] != partition.topic_id:
+            futures.delete(key)
+            return
+        self._start(partition, future)
+
+    def _start(self, partition: Partition, future: Log) -> None:
+        self._moves[partition.topic, partition.partition_id] = LogDirMove(partition, future)
+        _log.info("replica is moved", partition=partition.name, source=partition.log.log_dir, target=future.log_dir)
+        if self._task is None and not self._closing:
+            self._task = asyncio.get_running_loop().create_task(self._work())
+
+    def cancel(self, partition: Partition) -> None:
+        """The replica stays where it is. Raises StorageError."""
+        self._forget(partition)
+        self._manager.futures.delete((partition.topic, partition.partition_id))
+        self.settled(partition)
+
+    def partition_closed(self, partition: Partition) -> None:
+        """The partition is gone, or its directory failed; whoever deletes its log deletes the copy."""
+        self._forget(partition)
+
+    def _forget(self, partition: Partition) -> None:
+        move = self._moves.pop((partition.topic, partition.partition_id), None)
+        if move is not None:
+            self._flusher.release(partition)
+
+    def directory_failed(self, log_dir: Path) -> None:
+        """No copy is made in a directory that is offline."""
+        for move in [move for move in self._moves.values() if move.future.log_dir == log_dir]:
+            self._forget(move.partition)
+            self.settled(move.partition)
+
+    async def close(self) -> None:
+        """Stop; the next start goes on."""
+        self._closing = True
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+
+    # -- working ------------------------------------------------------------------------------------------------
+
+    async def _work(self) -> None:
+        while self._moves:
+            progress = False
+            for move in list(self._moves.values()):
+                if self._is_current(move) and self._clock.monotonic_ms() >= move.retry_at_ms:
+                    progress |= await self._step(move)
+            if not progress:
+                await asyncio.sleep(IDLE_MS / 1000)
+        self._task = None
+
+    def _is_current(self, move: LogDirMove) -> bool:
+        """Whether this move is still wanted; it may have been cancelled, or its log deleted, while a thread worked."""
+        key = (move.partition.topic, move.partition.partition_id)
+        return self._moves.get(key) is move and not move.is_over
+
+    async def _step(self, move: LogDirMove) -> bool:
+        try:
+            return await self._copy(move)
+        except StorageError as error:
+            self._on_storage_failed(error)
+        except OSError as error:
+            if self._is_current(move):
+                self._on_storage_failed(StorageError(move.source.log_dir, f"{move.source.directory}: {error}"))
+        except ApiError as error:
+            move.retry_at_ms = self._clock.monotonic_ms() + RETRY_MS
+            if move.told_failure != str(error):
+                move.told_failure = str(error)
+                _log.warning("a replica cannot be moved yet", partition=move.partition.name, error=error)
+        except Exception as error:
+            self._forget(move.partition)
+            _log.bug("a replica is not moved", error, partition=move.partition.name)
+        return False
+
+    async def _copy(self, move: LogDirMove) -> bool:
+        """Copy one piece, or take the next step where nothing is left; returns whether there may be more at once."""
+        await self._obey_quota()
+        if not self._is_current(move) or self.quota.is_exhausted(self._clock.monotonic_ms()):
+            return True
+        if await self._copy_piece(move):
+            if self._is_current(move) and move.wants_flush:
+                await self._flush(move)
+            return True
+        return await self._promote(move)
+
+    async def _copy_piece(self, move: LogDirMove) -> bool:
+        """Whether there was something to copy."""
+        token, chunks = move.begin_read(READ_BYTES, self._clock.now_ms())
+        if not chunks:
+            return False
+        data = await self._manager.disk.off_loop(lambda: b"".join(chunk.read() for chunk in chunks))
+        if self._is_current(move):
+            size_bytes = move.take(token, data, self._clock.now_ms())
+            self.moved_bytes += size_bytes
+            self.quota.spend(size_bytes, self._clock.monotonic_ms())
+        return True
+
+    async def _copy_up_to(self, move: LogDirMove, offset: int) -> None:
+        while self._is_current(move) and move.future.log_end_offset < offset and await self._copy_piece(move):
+            pass
+
+    async def _obey_quota(self) -> None:
+        pause_ms = self.quota.ready_in_ms(self._clock.monotonic_ms())
+        if pause_ms != 0:
+            # The rate may change while we wait: then the next look finds out.
+            await asyncio.sleep(min(MAX_QUOTA_PAUSE_MS, pause_ms or MAX_QUOTA_PAUSE_MS) / 1000)
+
+    async def _flush(self, move: LogDirMove) -> None:
+        move.future.take_epochs_of(move.source)
+        end_offset, work = move.future.begin_flush()
+        move.flushed()
+        await self._manager.disk.off_loop(work)
+        if self._is_current(move):
+            move.future.finish_flush(end_offset)
+
+    async def _promote(self, move: LogDirMove) -> bool:
+        """The copy has all that the log has: tell the controller, and when it knows, put the copy in its place."""
+        if move.stage is Stage.COPYING:
+            move.stage = Stage.TELLING
+
+            def told() -> None:
+                move.stage = Stage.TOLD
+
+            self.tell_controller(move.partition, move.future.log_dir, told)
+        if move.stage is not Stage.TOLD:
+            return False
+        # This flush may take long; the next, for which acknowledgements of durability wait, does not.
+        await self._flush(move)
+        await self._flusher.hold(move.partition)
+        try:
+            # All that was ever acknowledged as durable lies below the end of now, and is made durable in the copy.
+            await self._copy_up_to(move, move.source.log_end_offset)
+            if self._is_current(move):
+                await self._flush(move)
+            await self._copy_up_to(move, move.source.log_end_offset)
+            if self._is_current(move) and move.finish(self._clock.now_ms()):
+                self._swap(move)
+        finally:
+            self._flusher.release(move.partition)
+        return True
+
+    def _swap(self, move: LogDirMove) -> None:
+        partition, source = move.partition, move.source
+        key = (partition.topic, partition.partition_id)
+        del self._moves[key]
+        try:
+            partition.switch_log(self._manager.futures.replace(key))
+        except StorageError:
+            self.settled(partition)
+            raise
+        self.settled(partition)
+        _log.info("replica was moved", partition=partition.name, source=source.log_dir, target=partition.log.log_dir)

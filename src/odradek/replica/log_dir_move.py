@@ -1,0 +1,146 @@
+"""The way of one replica from a log directory to another of the same broker: copied, told, swapped (KIP-113, KIP-858).
+
+The copy, a future log, takes what the log has as a follower takes it from its leader: whole batches from its own end
+on, cut where the histories part. When it has all, the controller is told of the directory; when the controller knows,
+the copy is made durable, gets the last batches, and takes the log's place. Pure: the driver moves the bytes.
+"""
+
+from __future__ import annotations
+
+from enum import Enum, auto
+from typing import TYPE_CHECKING
+
+from odradek.common.errors import ApiError, ErrorCode
+from odradek.replica.following import divergence_cut
+
+if TYPE_CHECKING:
+    from odradek.log.files import FileSlice
+    from odradek.log.log import Log
+    from odradek.replica.partition import Partition
+
+# What may be left to copy when the log is replaced in one piece: some milliseconds of the loop.
+LAST_BYTES = 4 << 20
+# A copy is made durable on its way, so that a start after a crash need not look at all of it.
+FLUSH_BYTES = 64 << 20
+
+
+class Stage(Enum):
+    """How far a move has come."""
+
+    COPYING = auto()
+    TELLING = auto()
+    TOLD = auto()
+
+
+class LogDirMove:
+    """One move. `partition.log` is read, `future` is written."""
+
+    def __init__(self, partition: Partition, future: Log) -> None:
+        self.partition = partition
+        self.future = future
+        self.stage = Stage.COPYING
+        self.retry_at_ms = 0
+        self.told_failure = ""
+        self._cut_count: int | None = None  # of the log, when the copy was last seen to be a prefix of it
+        self._unflushed_bytes = 0
+
+    @property
+    def source(self) -> Log:
+        return self.partition.log
+
+    @property
+    def lag(self) -> int:
+        """Offsets that the copy lacks."""
+        return max(0, self.source.log_end_offset - self.future.log_end_offset)
+
+    @property
+    def is_over(self) -> bool:
+        """Whether there is nothing to move any more: the partition is gone, or its directory failed."""
+        return self.partition.closed or self.source is self.future
+
+    @property
+    def wants_flush(self) -> bool:
+        return self._unflushed_bytes >= FLUSH_BYTES
+
+    def flushed(self) -> None:
+        """The driver has begun a flush of all that is there."""
+        self._unflushed_bytes = 0
+
+    def begin_read(self, max_bytes: int, now_ms: int) -> tuple[int, list[FileSlice]]:
+        """(token, the next bytes to copy), none where the copy has all; the copy is cut to what the log has first.
+
+        Raises:
+            ApiError: CORRUPT_MESSAGE, the log is damaged there. StorageError.
+        """
+        source, future = self.source, self.future
+        if self._cut_count != source.cut_count or not _lies_within(future, source):
+            _align(future, source)
+            self._cut_count = source.cut_count
+        token, offset = source.cut_count, future.log_end_offset
+        if offset >= source.log_end_offset:
+            return token, []
+        chunks = source.read(offset, max_bytes=max_bytes, at_least_one=True).chunks
+        if not chunks:
+            future.skip_to(source.log_end_offset, now_ms)  # compaction took all that lay there
+        return token, chunks
+
+    def take(self, token: int, data: bytes, now_ms: int) -> int:
+        """Append what was read, unless the log was cut meanwhile; returns how many bytes that was.
+
+        Raises:
+            ApiError: KAFKA_STORAGE_ERROR, no space; CORRUPT_MESSAGE. StorageError.
+        """
+        source, future = self.source, self.future
+        if token != source.cut_count or source is future:
+            return 0
+        before = future.log_end_offset
+        future.append_as_follower(data, now_ms=now_ms)
+        if future.log_end_offset == before:
+            raise ApiError(ErrorCode.CORRUPT_MESSAGE, f"{self.partition.name} has no whole batch at offset {before}")
+        self._unflushed_bytes += len(data)
+        self._follow_marks()
+        return len(data)
+
+    def _follow_marks(self) -> None:
+        source, future = self.source, self.future
+        future.update_high_watermark(source.high_watermark)
+        start = min(source.log_start_offset, future.high_watermark)
+        if start > future.log_start_offset:
+            future.advance_log_start(start)
+
+    def finish(self, now_ms: int) -> bool:
+        """Copy what is left and say whether the copy has all; False where too much is left to do so in one piece.
+
+        Raises:
+            ApiError, StorageError: as `begin_read` and `take`, and OSError for what cannot be read.
+        """
+        left = LAST_BYTES
+        while True:
+            token, chunks = self.begin_read(left, now_ms)
+            if not chunks:
+                self._follow_marks()
+                return True
+            data = b"".join(chunk.read() for chunk in chunks)
+            left -= len(data)
+            if left < 0:
+                return False
+            self.take(token, data, now_ms)
+
+
+def _lies_within(future: Log, source: Log) -> bool:
+    return source.log_start_offset <= future.log_end_offset <= source.log_end_offset
+
+
+def _align(future: Log, source: Log) -> None:
+    """Cut the copy where its history and the log's part; begin anew where it has nothing that the log has."""
+    while future.log_end_offset > future.log_start_offset:
+        latest = future.epochs.latest_epoch
+        epoch, end = source.end_offset_for_epoch(latest)
+        if end < 0:
+            future.truncate_fully_and_start_at(source.log_start_offset)
+            return
+        if epoch == latest and end >= future.log_end_offset:
+            break
+        future.truncate_to(divergence_cut(future, epoch, end))
+    if not _lies_within(future, source):
+        future.truncate_fully_and_start_at(source.log_start_offset)

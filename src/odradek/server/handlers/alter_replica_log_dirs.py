@@ -1,0 +1,51 @@
+"""AlterReplicaLogDirs: key 34, versions 1-2. Replicas are moved between log directories of this broker (KIP-113).
+
+Behaviour: a move is begun and answered at once; DescribeLogDirs tells how far it came. A replica that is asked for
+where it lies already stays, and a move of it elsewhere ends. One that is not here is put there when it comes, and the
+answer is REPLICA_NOT_AVAILABLE.
+
+Versions: 2 flexible.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from odradek.common.errors import ApiError, ErrorCode, StorageError
+from odradek.protocol.messages.alter_replica_log_dirs_request import AlterReplicaLogDirsRequest
+from odradek.protocol.messages.alter_replica_log_dirs_response import (
+    AlterReplicaLogDirPartitionResult,
+    AlterReplicaLogDirsResponse,
+    AlterReplicaLogDirTopicResult,
+)
+
+if TYPE_CHECKING:
+    from odradek.server.context import RequestContext
+
+
+def handle(context: RequestContext, request: AlterReplicaLogDirsRequest) -> AlterReplicaLogDirsResponse:
+    """Each replica by itself; one that is named twice goes to the last directory, as in Kafka."""
+    wanted: dict[tuple[str, int], str] = {}
+    for directory in request.dirs:
+        for topic in directory.topics:
+            for number in topic.partitions:
+                wanted[topic.name, number] = directory.path
+    results: dict[str, AlterReplicaLogDirTopicResult] = {}
+    for (name, number), path in wanted.items():
+        entry = results.setdefault(name, AlterReplicaLogDirTopicResult(topic_name=name))
+        code = _move(context, name, number, Path(path))
+        entry.partitions.append(AlterReplicaLogDirPartitionResult(partition_index=number, error_code=code))
+    return AlterReplicaLogDirsResponse(results=list(results.values()))
+
+
+def _move(context: RequestContext, topic: str, partition_id: int, log_dir: Path) -> ErrorCode:
+    replicas = context.broker.replicas
+    try:
+        replicas.move(topic, partition_id, log_dir, context.broker.image)
+    except ApiError as error:
+        return error.code
+    except StorageError as error:
+        replicas.storage_failed(error)
+        return ErrorCode.KAFKA_STORAGE_ERROR
+    return ErrorCode.NONE

@@ -1,0 +1,288 @@
+"""Moves between log directories: a copy is what its log is, cut where the log was cut, and the process may die, or the
+machine go dark, before any change that a move makes to the disk."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from pathlib import Path
+from random import Random
+from uuid import UUID
+
+import pytest
+
+from odradek.common.errors import ApiError, ErrorCode
+from odradek.log.config import LogConfig
+from odradek.log.log import Log
+from odradek.log.manager import LogManager
+from odradek.metadata.model import PartitionImage
+from odradek.metadata.publisher import MetadataPublisher
+from odradek.protocol.messages.partition_record import PartitionRecord
+from odradek.protocol.messages.topic_record import TopicRecord
+from odradek.record.control import transaction_marker
+from odradek.record.reader import read_batches, read_records
+from odradek.replica.log_dir_move import LogDirMove
+from odradek.replica.manager import ReplicaManager
+from odradek.replica.partition import Partition
+from tests.sim.disk import DiskFaults
+from tests.support.batches import NOW_MS, batch, header_of
+from tests.support.crashing_disk import Crash, CrashingDisk
+
+ME = 1
+ONE, TWO = Path("/one"), Path("/two")
+IDS = {ONE: UUID(int=101), TWO: UUID(int=102)}
+TOPIC_ID = UUID(int=5)
+CONFIG = LogConfig(flush_messages=1, segment_bytes=1000, index_interval_bytes=200, file_delete_delay_ms=0)
+
+
+class FixedClock:
+    def now_ms(self) -> int:
+        return NOW_MS
+
+    def monotonic_ms(self) -> int:
+        return 0
+
+
+class Broker:
+    """One life of a process over a disk; the controller, which outlives it, is a dictionary."""
+
+    def __init__(self, disk: CrashingDisk, controller: dict[str, UUID], random: Random) -> None:
+        self.logs = LogManager(disk, FixedClock(), [ONE, TWO], CONFIG, random)
+        for directory in self.logs.directories:
+            directory.directory_id = IDS[directory.path]
+        self.logs.lock_dirs()
+        self.logs.load(assigned=lambda topic, number: controller.get(f"{topic}-{number}"))
+        self.replicas = ReplicaManager(ME, self.logs, fetch_max_bytes=2**20)
+        self.moves = self.replicas.moves
+
+        def tell(partition: Partition, log_dir: Path, told: Callable[[], None]) -> None:
+            controller[partition.name] = IDS[log_dir]
+            if random.random() < 0.5:
+                told()
+            else:
+                asyncio.get_running_loop().call_soon(told)
+
+        self.moves.tell_controller = tell
+        self.moves.settled = lambda partition: controller.update({partition.name: IDS[partition.log.log_dir]})
+        self.publisher = MetadataPublisher()
+        self.publisher.subscribe(self.replicas.on_metadata)
+        placed = PartitionRecord(partition_id=0, topic_id=TOPIC_ID, replicas=[ME], isr=[ME], leader=ME)
+        records = [TopicRecord(name="t", topic_id=TOPIC_ID), placed]
+        self.publisher.committed(list(enumerate(records, 1)), 1)
+
+    @property
+    def partition(self) -> Partition:
+        return self.replicas.find("t", 0, self.publisher.image)
+
+    async def run_moves(self, meanwhile: Callable[[], None] = lambda: None) -> None:
+        """Until no move is under way. Raises Crash."""
+        while (task := self.moves._task) is not None:
+            meanwhile()
+            await asyncio.sleep(0)
+            if task.done():
+                task.result()
+                return
+
+
+class Writer:
+    """Appends records with rising numbers, and knows which of them are durable."""
+
+    def __init__(self, random: Random) -> None:
+        self._random = random
+        self.appended = 0
+        self.durable = 0
+
+    def write(self, partition: Partition) -> None:
+        """Append some batches; each asks for a flush."""
+        for _ in range(self._random.choice([0, 0, 1, 2])):
+            values = [b"%05d" % (self.appended + i) + bytes(40) for i in range(self._random.randint(1, 3))]
+            data = bytearray(batch(*values))
+            partition.append_as_leader([data], [header_of(bytes(data))], required_acks=-1, now_ms=NOW_MS)
+            self.appended += len(values)
+            waits = partition.wait_durable(partition.log.log_end_offset)
+            if waits is not None:
+                waits.cancel()  # who waits is not what is looked at
+        self.durable = max(self.durable, partition.log.recovery_point)
+
+
+def numbers(log: Log) -> list[int]:
+    found, offset = [], log.log_start_offset
+    while offset < log.log_end_offset:
+        data = b"".join(chunk.read() for chunk in log.read(offset, max_bytes=1 << 20).chunks)
+        for position, header in read_batches(data):
+            records = read_records(data[position : position + header.size_bytes], header)
+            found += [int((record.value or b"-1")[:5]) for record in records if not header.is_control]
+            offset = header.last_offset + 1
+    return found
+
+
+async def end_of_process(disk: CrashingDisk) -> None:
+    """No task goes on, and none changes anything any more."""
+    disk.dies_before = 0
+    tasks = asyncio.all_tasks() - {asyncio.current_task()}
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
+    disk.dies_before = None
+
+
+async def crash_at(seed: int, change: int, *, power: bool) -> bool:
+    """Move a log that is written, dying before that change, and start again; returns whether it died."""
+    random = Random(seed * 1000 + change)
+    disk = CrashingDisk(Random(seed), DiskFaults(sync_ms=(0.0, 0.0)), lambda: NOW_MS)
+    controller: dict[str, UUID] = {}
+    for path in (ONE, TWO):
+        disk.make_dirs(path)
+    broker, writer, died = Broker(disk, controller, random), Writer(random), False
+    for _ in range(10):
+        writer.write(broker.partition)
+        await asyncio.sleep(0)
+    await broker.replicas.flush(broker.partition)
+    broker.logs.checkpoint_work()()
+    target = TWO if broker.partition.log.log_dir == ONE else ONE
+    disk.changes, disk.dies_before = 0, change
+    try:
+        broker.moves.begin(broker.partition, target)
+        await broker.run_moves(lambda: writer.write(broker.partition))
+        broker.logs.take_removals()()
+    except Crash:
+        died = True
+    await end_of_process(disk)
+    disk.lose_power() if power else disk.process_died()
+    for life in range(2):
+        broker = Broker(disk, controller, random)
+        found = numbers(broker.partition.log)
+        assert found == list(range(len(found))), "in order, once"
+        assert len(found) >= (writer.durable if power else writer.appended), f"lost in life {life}"
+        if died and life == 0:
+            broker.moves.begin(broker.partition, target)
+            await broker.run_moves()
+            assert numbers(broker.partition.log) == found
+            assert broker.partition.log.log_dir == target
+            await broker.replicas.flush(broker.partition)
+            broker.logs.take_removals()()
+            writer.appended = writer.durable = len(found)
+        await end_of_process(disk)
+        disk.process_died()
+    names = [name for path in (ONE, TWO) for name in disk.list_dir(path) if name.startswith("t-")]
+    assert names == ["t-0"], "nothing is left of it"
+    return died
+
+
+@pytest.mark.parametrize("power", [False, True], ids=["killed", "dark"])
+@pytest.mark.parametrize("seed", range(4))
+async def test_a_move_may_die_before_any_of_its_changes(seed: int, power: bool) -> None:
+    change = 1 + seed
+    while await crash_at(seed, change, power=power):
+        change += 4
+    assert change > 12, "there was something to die in"
+
+
+def make(random: Random) -> tuple[LogManager, CrashingDisk, Partition]:
+    disk = CrashingDisk(random, DiskFaults(), lambda: NOW_MS)
+    logs = LogManager(disk, FixedClock(), [ONE, TWO], CONFIG, random)
+    logs.lock_dirs()
+    logs.load()
+    log = logs.create("t", 0, TOPIC_ID, {}, log_dir=ONE)
+    partition = Partition("t", 0, TOPIC_ID, log, broker_id=ME)
+    partition.update(PartitionImage(replicas=(ME,), isr=(ME,), leader=ME, leader_epoch=0, partition_epoch=0))
+    return logs, disk, partition
+
+
+def append(log: Log, *values: bytes, epoch: int = 0, **fields: int) -> None:
+    data = batch(*values, **fields)
+    log.append_as_leader([data], [header_of(data)], leader_epoch=epoch, now_ms=NOW_MS)
+    log.update_high_watermark(log.log_end_offset)
+
+
+def copy_all(move: LogDirMove) -> None:
+    while True:
+        token, chunks = move.begin_read(300, NOW_MS)
+        if not chunks:
+            return
+        move.take(token, b"".join(chunk.read() for chunk in chunks), NOW_MS)
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_a_copy_is_what_the_log_is_however_it_was_cut(seed: int) -> None:
+    random = Random(seed)
+    logs, _, partition = make(random)
+    log = partition.log
+    move = LogDirMove(partition, logs.futures.create(log, TOPIC_ID, TWO))
+    epoch, pending = 0, None
+    for step in range(60):
+        kind = random.random()
+        if kind < 0.5:
+            append(log, b"%05d" % step + bytes(30), epoch=epoch)
+        elif kind < 0.6 and log.log_end_offset > log.log_start_offset:
+            # An election that this replica lost: what it had alone is cut, under another leader's epoch.
+            log.truncate_to(random.randint(log.log_start_offset, log.log_end_offset))
+            epoch += random.randint(1, 2)
+            if random.random() < 0.7:
+                append(log, b"%05d" % (1000 + step), epoch=epoch)
+        elif kind < 0.65:
+            log.advance_log_start(random.randint(log.log_start_offset, log.high_watermark))
+        elif kind < 0.68:
+            log.truncate_fully_and_start_at(log.log_end_offset + random.choice([0, 5]))
+        elif kind < 0.8:
+            pending = move.begin_read(random.choice([100, 1000]), NOW_MS)
+        elif pending is not None:
+            # What was read may have been cut meanwhile, and the file be written over.
+            move.take(pending[0], b"".join(chunk.read() for chunk in pending[1]), NOW_MS) if pending[1] else None
+            pending = None
+    copy_all(move)
+    assert move.finish(NOW_MS) and move.lag == 0
+    assert numbers(move.future) == numbers(log)
+    logs.futures.replace(("t", 0))
+    future = move.future
+    assert (future.log_start_offset, future.log_end_offset) == (log.log_start_offset, log.log_end_offset)
+    assert future.high_watermark == log.high_watermark
+    assert future.epochs.entries() == log.epochs.entries()
+    assert logs.get(("t", 0)) is future and not logs.futures.logs
+
+
+def test_transactions_and_producers_come_along() -> None:
+    logs, _, partition = make(Random(1))
+    log = partition.log
+    append(log, b"00000", b"00001", producer_id=7, sequence=0, transactional=True)
+    marker = transaction_marker(
+        commit=False, producer_id=7, producer_epoch=0, coordinator_epoch=0, timestamp_ms=NOW_MS
+    )
+    log.append_as_leader([marker], [header_of(marker)], leader_epoch=0, now_ms=NOW_MS)
+    append(log, b"00003", producer_id=7, sequence=2, transactional=True)
+    move = LogDirMove(partition, logs.futures.create(log, TOPIC_ID, TWO))
+    copy_all(move)
+    future = logs.futures.replace(("t", 0))
+    assert future.aborted_transactions(0, 4) == log.aborted_transactions(0, 4) != []
+    assert future.last_stable_offset == log.last_stable_offset == 3
+    again = batch(b"00003", producer_id=7, sequence=2, transactional=True)
+    info = future.append_as_leader([again], [header_of(again)], leader_epoch=0, now_ms=NOW_MS)
+    assert info.duplicate and info.base_offset == 3
+
+
+def test_a_log_whose_end_was_compacted_away_is_copied_to_its_end() -> None:
+    logs, disk, partition = make(Random(1))
+    log = partition.log
+    append(log, b"00000")
+    log.roll(NOW_MS)
+    append(log, b"00001")
+    log.roll(NOW_MS)
+    # As compaction leaves a segment of which every record went.
+    segment = log.segments[1]
+    disk.open(segment.path).truncate(0)
+    segment.size_bytes = 0
+    segment.rebuild_indexes(4096)
+    move = LogDirMove(partition, logs.futures.create(log, TOPIC_ID, TWO))
+    copy_all(move)
+    assert move.lag == 0 and move.future.log_end_offset == 2
+    future = logs.futures.replace(("t", 0))
+    append(future, b"00002")
+    assert numbers(future) == [0, 2]
+
+
+def test_a_name_that_leaves_no_room_for_a_copys_is_refused() -> None:
+    logs, _, _ = make(Random(1))
+    log = logs.create("n" * 240, 0, UUID(int=6), {}, log_dir=ONE)
+    with pytest.raises(ApiError) as caught:
+        logs.futures.create(log, UUID(int=6), TWO)
+    assert caught.value.code is ErrorCode.INVALID_TOPIC_EXCEPTION
