@@ -19,6 +19,11 @@ from odradek.protocol.apis import API, ApiKey
 from odradek.protocol.messages import describe_producers_request, describe_quorum_request
 from odradek.protocol.messages import describe_topic_partitions_request as describe_topic_partitions
 from odradek.protocol.messages.alter_configs_request import AlterableConfig, AlterConfigsRequest, AlterConfigsResource
+from odradek.protocol.messages.alter_replica_log_dirs_request import (
+    AlterReplicaLogDir,
+    AlterReplicaLogDirsRequest,
+    AlterReplicaLogDirTopic,
+)
 from odradek.protocol.messages.api_versions_request import ApiVersionsRequest
 from odradek.protocol.messages.api_versions_response import ApiVersionsResponse
 from odradek.protocol.messages.create_partitions_request import CreatePartitionsRequest, CreatePartitionsTopic
@@ -270,6 +275,12 @@ def _incremental_alter_configs(world: World, version: int) -> IncrementalAlterCo
     return IncrementalAlterConfigsRequest(resources=[resource])
 
 
+def _alter_replica_log_dirs(world: World, version: int) -> AlterReplicaLogDirsRequest:
+    path = world.calls.ask(ApiKey.DESCRIBE_LOG_DIRS, 2, _describe_log_dirs(world, 2)).results[0].log_dir
+    topic = AlterReplicaLogDirTopic(name=world.topic, partitions=[0])
+    return AlterReplicaLogDirsRequest(dirs=[AlterReplicaLogDir(path=path, topics=[topic])])
+
+
 def _describe_log_dirs(world: World, version: int) -> DescribeLogDirsRequest:
     return DescribeLogDirsRequest(topics=[DescribableLogDirTopic(topic=world.topic, partitions=[0, 1])])
 
@@ -334,6 +345,7 @@ REQUESTS: dict[ApiKey, Callable[[World, int], Any]] = {
     ApiKey.OFFSET_FOR_LEADER_EPOCH: _offset_for_leader_epoch,
     ApiKey.DESCRIBE_CONFIGS: _describe_configs,
     ApiKey.ALTER_CONFIGS: _alter_configs,
+    ApiKey.ALTER_REPLICA_LOG_DIRS: _alter_replica_log_dirs,
     ApiKey.DESCRIBE_LOG_DIRS: _describe_log_dirs,
     ApiKey.CREATE_PARTITIONS: _create_partitions,
     ApiKey.DELETE_GROUPS: _delete_groups,

@@ -253,4 +253,4 @@ def test_what_cannot_be_moved_is_refused_as_kafka_does(node: Node, tmp_path: Pat
         assert move(calls, "none-such", tmp_path / "one") == "UNKNOWN_TOPIC_OR_PARTITION"
         assert move(calls, topic, tmp_path / "one", partition=9) == "UNKNOWN_TOPIC_OR_PARTITION"
         assert move(calls, topic, tmp_path / home(calls, topic)) == "NONE", "it is there"
-        assert ErrorCode.NONE == calls.produce(topic, batch(b"x")).error_code
+        assert calls.produce(topic, batch(b"x")).error_code == ErrorCode.NONE
