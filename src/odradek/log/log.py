@@ -478,6 +478,7 @@ class Log(DurableLog):
         self.update_high_watermark(other.high_watermark)
         self.take_epochs_of(other)
         self.producers = other.producers
+        self.on_damage = other.on_damage
         self.config = other.config
         self.last_flush_ms = other.last_flush_ms
 

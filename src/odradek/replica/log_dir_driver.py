@@ -211,7 +211,7 @@ class LogDirMoves:
                 move.stage = Stage.TOLD
 
             self.tell_controller(move.partition, move.future.log_dir, told)
-        if move.stage is not Stage.TOLD:
+        if move.stage is not Stage.TOLD or move.partition.is_being_repaired:
             return False
         # This flush may take long; the next, for which acknowledgements of durability wait, does not.
         await self._flush(move)

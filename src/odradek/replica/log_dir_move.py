@@ -109,7 +109,8 @@ class LogDirMove:
             future.advance_log_start(start)
 
     def finish(self, now_ms: int) -> bool:
-        """Copy what is left and say whether the copy has all; False where too much is left to do so in one piece.
+        """Copy what is left and say whether the copy has all; False where too much is left to do so in one piece, or
+        where the log's files are being repaired.
 
         Raises:
             ApiError, StorageError: as `begin_read` and `take`, and OSError for what cannot be read.
@@ -119,7 +120,7 @@ class LogDirMove:
             token, chunks = self.begin_read(left, now_ms)
             if not chunks:
                 self._follow_marks()
-                return True
+                return not self.partition.is_being_repaired
             data = b"".join(chunk.read() for chunk in chunks)
             left -= len(data)
             if left < 0:

@@ -245,9 +245,7 @@ def test_transactions_and_producers_come_along() -> None:
     logs, _, partition = make(Random(1))
     log = partition.log
     append(log, b"00000", b"00001", producer_id=7, sequence=0, transactional=True)
-    marker = transaction_marker(
-        commit=False, producer_id=7, producer_epoch=0, coordinator_epoch=0, timestamp_ms=NOW_MS
-    )
+    marker = transaction_marker(commit=False, producer_id=7, producer_epoch=0, coordinator_epoch=0, timestamp_ms=NOW_MS)
     log.append_as_leader([marker], [header_of(marker)], leader_epoch=0, now_ms=NOW_MS)
     append(log, b"00003", producer_id=7, sequence=2, transactional=True)
     move = LogDirMove(partition, logs.futures.create(log, TOPIC_ID, TWO))
