@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import resource
+import select
 import socket
 import time
 from pathlib import Path
@@ -11,9 +12,10 @@ import pytest
 from confluent_kafka import Producer
 
 from odradek.protocol.apis import ApiKey
+from odradek.protocol.messages.api_versions_request import ApiVersionsRequest
 from odradek.protocol.messages.fetch_request import FetchPartition, FetchRequest, FetchTopic
 from tests.support.clients import create_topic, produce_all, read_all
-from tests.support.node import Node
+from tests.support.node import Node, free_port
 from tests.support.wire import Wire
 
 IDLE = 5000
@@ -94,8 +96,11 @@ def test_a_writer_that_stops_in_the_middle_of_a_frame(own_node: Node) -> None:
             wire.close()
 
 
-def test_connections_over_the_limits_are_closed_and_others_served(tmp_path_factory: pytest.TempPathFactory) -> None:
-    with Node(tmp_path_factory.mktemp("node"), {"max.connections.per.ip": 10}) as node:
+@pytest.mark.parametrize("setting", ["max.connections", "max.connections.per.ip"])
+def test_connections_over_the_limits_are_closed_and_others_served(
+    tmp_path_factory: pytest.TempPathFactory, setting: str
+) -> None:
+    with Node(tmp_path_factory.mktemp("node"), {setting: 10}) as node:
         held = [socket.create_connection(("127.0.0.1", node.port)) for _ in range(8)]
         extra = [socket.create_connection(("127.0.0.1", node.port), timeout=10) for _ in range(5)]
         refused = 0
@@ -111,3 +116,29 @@ def test_connections_over_the_limits_are_closed_and_others_served(tmp_path_facto
         for connection in held + extra:
             connection.close()
         produce_all(node.bootstrap, "after-the-crowd", [(None, b"v")])
+
+
+def ended(wires: list[Wire]) -> list[Wire]:
+    """Those that the node has closed, once there is one; a node that closes several does so in one turn."""
+    readable, _, _ = select.select([wire.socket for wire in wires], [], [], 10)
+    time.sleep(0.2)
+    readable, _, _ = select.select(readable, [], [], 0)
+    return [wire for wire in wires if wire.socket in readable and wire.is_closed_by_peer()]
+
+
+def test_a_crowd_of_clients_does_not_keep_the_cluster_out(tmp_path_factory: pytest.TempPathFactory) -> None:
+    node = Node(tmp_path_factory.mktemp("node"), {"max.connections": 10, "inter.broker.listener.name": "INTERNAL"})
+    internal_port = free_port()
+    node.overrides["listeners"] = f"{node.overrides['listeners']},INTERNAL://127.0.0.1:{internal_port}"
+    protocols = (f"{name}:PLAINTEXT" for name in ("PLAINTEXT", "INTERNAL", "CONTROLLER"))
+    node.overrides["listener.security.protocol.map"] = ",".join(protocols)
+    with node:
+        crowd = [Wire(node.port) for _ in range(15)]
+        left_out = ended(crowd)
+        held = [wire for wire in crowd if wire not in left_out]
+        assert len(held) >= 8
+        with Wire(internal_port) as peer:
+            assert peer.ask(ApiKey.API_VERSIONS, 0, ApiVersionsRequest()).error_code == 0
+        assert ended(held) == held[:1], "the one that has been idle for longest made room"
+        for wire in crowd:
+            wire.close()

@@ -99,3 +99,27 @@ def test_each_reads_what_the_other_wrote(tmp_path: Path, crash: bool) -> None:
         assert retention(kafka.bootstrap) == "123456789000"
         assert len(admin(kafka.bootstrap).list_topics(timeout=30).topics["made-by-us"].partitions) == 3
         produce_all(kafka.bootstrap, "made-by-us", [(None, b"last")])
+
+
+@pytest.mark.parametrize("quorum", ["static", "standalone"])
+def test_a_directory_that_we_formatted_starts_kafka(tmp_path: Path, quorum: str) -> None:
+    require_kafka()
+    kafka = ApacheKafka(tmp_path / "node")
+    how = []
+    if quorum == "standalone":
+        voters = str(kafka.settings.pop("controller.quorum.voters"))
+        kafka.settings["controller.quorum.bootstrap.servers"] = voters.partition("@")[2]
+        how = ["--standalone"]
+    kafka.write_properties()
+    tool = [sys.executable, "-m", "odradek", "storage", "format", "-t", "bm90LWZvci1rYWZrYS0wMQ", "-c"]
+    subprocess.run([*tool, str(kafka.properties), *how], check=True)
+    with Ours(kafka):
+        create_topic(kafka.bootstrap, TOPIC)
+        write(kafka.bootstrap, "ours")
+        commit(kafka.bootstrap, 42)
+    with kafka:
+        assert [message.value() for message in read_all(kafka.bootstrap, TOPIC)] == values("ours")
+        assert committed(kafka.bootstrap) == 42
+        write(kafka.bootstrap, "kafka")
+    with Ours(kafka):
+        assert [message.value() for message in read_all(kafka.bootstrap, TOPIC)] == values("ours") + values("kafka")

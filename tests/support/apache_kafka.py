@@ -204,10 +204,14 @@ class ApacheKafka:
         assert self.process is not None, "Kafka does not run"
         return self.process.pid
 
-    def format(self) -> None:
-        """Write the properties and format the data directory, once."""
+    def write_properties(self) -> None:
+        """Write the properties file."""
         self.directory.mkdir(parents=True, exist_ok=True)
         self.properties.write_text("".join(f"{key}={value}\n" for key, value in self.settings.items()))
+
+    def format(self) -> None:
+        """Write the properties and format the data directory, once."""
+        self.write_properties()
         if not (self.data_dir / "meta.properties").exists():
             cluster_id = run_tool("kafka.tools.StorageTool", ["random-uuid"]).stdout.split()[-1]
             run_tool("kafka.tools.StorageTool", ["format", "-t", cluster_id, "-c", self.properties])

@@ -35,7 +35,7 @@ from odradek.raft.snapshot import (
     write_snapshot,
 )
 from odradek.raft.voter_history import VoterHistory, record_of
-from odradek.raft.voters import ZERO_DIRECTORY, VoterSet
+from odradek.raft.voters import VoterSet
 from odradek.record.reader import read_batches
 
 RECORDS_PER_SLICE = 1000
@@ -361,15 +361,10 @@ class QuorumStorage:
 
     def first_records(self, leader_id: int, granting: Collection[int]) -> list[Message]:
         """What the first batch of an epoch says: who leads it, by whose votes; and once, who the voters are."""
-        dynamic = self.history.kraft_version > 0
-        voters = [
-            ChangeVoter(
-                voter_id=voter.key.node_id, voter_directory_id=voter.key.directory_id if dynamic else ZERO_DIRECTORY
-            )
-            for voter in self.history.voters
-        ]
+        voters = [ChangeVoter(voter_id=voter.key.node_id) for voter in self.history.voters]
+        # Version 1 has directory ids too, but Kafka 4.3 reads this record as version 0, whatever it says of itself.
         change = LeaderChangeMessage(
-            version=1 if dynamic else 0,
+            version=0,
             leader_id=leader_id,
             voters=voters,
             granting_voters=[voter for voter in voters if voter.voter_id in granting],

@@ -29,6 +29,8 @@ class ListenerSpec:
         advertised: (host, port) that clients are told; None tells each client the address that it dialled.
         security_protocol: Kafka's number: 0 PLAINTEXT, 1 SSL, 2 SASL_PLAINTEXT, 3 SASL_SSL.
         scope: "broker" or "controller": which APIs are served here.
+        is_internal: only nodes of the cluster talk here. `max.connections` does not keep them out: a crowd of clients
+            on another listener would stop replication.
     """
 
     name: str
@@ -37,6 +39,7 @@ class ListenerSpec:
     advertised: tuple[str, int] | None = None
     security_protocol: int = 0
     scope: str = "broker"
+    is_internal: bool = False
 
 
 @config
@@ -122,7 +125,7 @@ class Connections:
 
     def admit(self, connection: Connection, host: str) -> str | None:
         """Count a new connection, or say why it must be closed."""
-        if len(self._open) >= self.limits.max_connections:
+        if len(self._open) >= self.limits.max_connections and not self._make_room(connection):
             self.refused_count += 1
             return f"max.connections={self.limits.max_connections} are open"
         from_host = self._by_ip.get(host, 0)
@@ -134,6 +137,16 @@ class Connections:
         self._by_ip[host] = from_host + 1
         self.accepted_count += 1
         return None
+
+    def _make_room(self, newcomer: Connection) -> bool:
+        """On an internal listener a newcomer takes the place of the client that has been idle for longest."""
+        if not newcomer.listener.is_internal:
+            return False
+        clients = [each for each in self._open if not each.listener.is_internal]
+        if clients:
+            longest_idle = min(clients, key=lambda each: each.last_active_ms)
+            longest_idle.close_because(f"max.connections={self.limits.max_connections}: a node of the cluster connects")
+        return True
 
     def forget(self, connection: Connection, host: str) -> None:
         """A connection that was admitted has ended."""
@@ -149,13 +162,18 @@ class Connections:
 def listener_specs(settings: BrokerSettings) -> dict[str, ListenerSpec]:
     """The listeners that a node of these roles binds, by name."""
     controllers = settings.controller_listener_names
+    broker_listeners = [each.name for each in settings.listeners if each.name not in controllers]
+    inter_broker = settings.inter_broker_listener_name if len(broker_listeners) > 1 else None
     advertised = {each.name: (each.host, each.port) for each in settings.advertised}
     specs = {}
     for each in settings.listeners:
         scope = "controller" if each.name in controllers else "broker"
         if scope == "broker" or "controller" in settings.roles:
             protocol = SECURITY_PROTOCOLS[each.security_protocol]
-            specs[each.name] = ListenerSpec(each.name, each.host, each.port, advertised.get(each.name), protocol, scope)
+            internal = scope == "controller" or each.name == inter_broker
+            specs[each.name] = ListenerSpec(
+                each.name, each.host, each.port, advertised.get(each.name), protocol, scope, internal
+            )
     return specs
 
 
