@@ -16,6 +16,12 @@ from typing import TypeVar
 
 from odradek.common.errors import ErrorCode, ProtocolError
 from odradek.protocol.apis import ApiKey
+from odradek.protocol.messages.create_topics_request import (
+    CreatableTopic,
+    CreatableTopicConfig,
+    CreateTopicsRequest,
+)
+from odradek.protocol.messages.create_topics_response import CreateTopicsResponse
 from odradek.protocol.messages.fetch_request import FetchPartition, FetchRequest, FetchTopic
 from odradek.protocol.messages.fetch_response import FetchResponse
 from odradek.protocol.messages.find_coordinator_request import FindCoordinatorRequest
@@ -66,6 +72,8 @@ PASSING = frozenset(
 # A topic that was created a moment ago may not be known to every broker yet.
 UNKNOWN_TOPIC_PATIENCE_S = 2.0
 FIRST_BACKOFF_S = 0.05
+SUBSCRIBE_ADVICE = "Create it, or correct the option subscribe or assign"
+GROUP, TRANSACTION = 0, 1  # what FindCoordinator finds
 LAST_BACKOFF_S = 1.0
 
 
@@ -147,7 +155,7 @@ class Cluster:
         self._nodes: dict[int, tuple[str, int]] = {}
         self._leaders: dict[TopicPartition, int] = {}
         self._connections: dict[tuple[str, int], Connection] = {}
-        self._coordinators: dict[str, tuple[str, int]] = {}
+        self._coordinators: dict[tuple[int, str], tuple[str, int]] = {}
 
     def close(self) -> None:
         """Close all connections."""
@@ -155,7 +163,9 @@ class Cluster:
             connection.close()
         self._connections.clear()
 
-    def partitions(self, topics: Iterable[str] | None, *, must_exist: bool = False) -> dict[str, list[int]]:
+    def partitions(
+        self, topics: Iterable[str] | None, *, must_exist: bool = False, advice: str = SUBSCRIBE_ADVICE
+    ) -> dict[str, list[int]]:
         """The partitions of the topics that exist, or of all topics but internal ones for None.
 
         Raises:
@@ -169,9 +179,7 @@ class Cluster:
             if not missing or not must_exist:
                 return found
             if time.monotonic() > deadline:
-                raise ClusterError(
-                    f"no such topic: {', '.join(missing)}. Create it, or correct the option subscribe or assign."
-                )
+                raise ClusterError(f"no such topic: {', '.join(missing)}. {advice}.")
             time.sleep(0.2)
 
     def list_offsets(self, asked: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
@@ -344,22 +352,57 @@ class Cluster:
                     offsets[TopicPartition(topic.name, part.partition_index)] = part.offset
         return offsets
 
-    def _commit(self, group: str, message: OffsetCommitRequest) -> None:
-        address = self._coordinators.get(group)
+    def coordinator(self, key: str, key_type: int = GROUP) -> Connection:
+        """A connection to the coordinator of a group or a transactional id.
+
+        Raises OSError, ProtocolError or PassingError where there is none now, ClusterError where we may not know it.
+        """
+        address = self._coordinators.get((key_type, key))
         if address is None:
-            finding = FindCoordinatorRequest(key=group, key_type=0)
+            finding = FindCoordinatorRequest(key=key, key_type=key_type)
             found = self._any_connection().request(ApiKey.FIND_COORDINATOR, finding, FindCoordinatorResponse)
-            _check(found.error_code, f"coordinator of group {group}")
-            address = self._coordinators[group] = (found.host, found.port)
-        answer = self._connection(address).request(ApiKey.OFFSET_COMMIT, message, OffsetCommitResponse)
+            check(found.error_code, f"coordinator of {'group' if key_type == GROUP else 'transactional id'} {key}")
+            address = self._coordinators[(key_type, key)] = (found.host, found.port)
+        return self._connection(address)
+
+    def create_topic(self, topic: str, partitions: int, replication_factor: int, configs: Mapping[str, str]) -> bool:
+        """Create a topic; False where it exists already. -1 takes the broker's default. Raises ClusterError."""
+        message = CreateTopicsRequest(
+            topics=[
+                CreatableTopic(
+                    name=topic,
+                    num_partitions=partitions,
+                    replication_factor=replication_factor,
+                    configs=[CreatableTopicConfig(name=name, value=value) for name, value in sorted(configs.items())],
+                )
+            ]
+        )
+
+        def create() -> bool:
+            answer = self._any_connection().request(ApiKey.CREATE_TOPICS, message, CreateTopicsResponse)
+            result = answer.topics[0]
+            if result.error_code == ErrorCode.TOPIC_ALREADY_EXISTS:
+                return False
+            if result.error_code in PASSING or result.error_code == ErrorCode.NOT_CONTROLLER:
+                raise PassingError(f"{topic}: {error_name(result.error_code)}")
+            if result.error_code != ErrorCode.NONE:
+                why = f": {result.error_message}" if result.error_message else ""
+                raise ClusterError(f"topic {topic} cannot be created: {error_name(result.error_code)}{why}")
+            return True
+
+        return self.asking(f"whether topic {topic} could be created", create)
+
+    def _commit(self, group: str, message: OffsetCommitRequest) -> None:
+        answer = self.coordinator(group).request(ApiKey.OFFSET_COMMIT, message, OffsetCommitResponse)
         for topic in answer.topics:
             for part in topic.partitions:
                 if part.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
                     continue  # deleted meanwhile: nothing is left to have progress in
-                _check(part.error_code, f"commit of group {group} for {topic.name}-{part.partition_index}")
+                check(part.error_code, f"commit of group {group} for {topic.name}-{part.partition_index}")
 
 
-def _check(code: int, what: str) -> None:
+def check(code: int, what: str) -> None:
+    """Raise PassingError or ClusterError for an error code that is not NONE."""
     if code in PASSING:
         raise PassingError(f"{what}: {error_name(code)}")
     if code != ErrorCode.NONE:

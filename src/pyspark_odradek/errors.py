@@ -46,6 +46,14 @@ class ClusterError(Exception):
     """The cluster did not answer as needed in time, or refused."""
 
 
+class FencedError(ClusterError):
+    """Another run of the same query writes to the sink; this one must end."""
+
+
+class StagingError(Exception):
+    """What tasks leave for the driver cannot be written or read."""
+
+
 def describe(ranges: Sequence[LostRange]) -> str:
     """All lost ranges in one line."""
     return "; ".join(map(str, ranges))

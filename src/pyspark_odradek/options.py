@@ -44,7 +44,17 @@ READ_OPTIONS = [
     "groupId",
     "pollTimeoutMs",
 ]
-WRITE_OPTIONS = ["topic", "includeHeaders"]
+WRITE_OPTIONS = [
+    "topic",
+    "includeHeaders",
+    "delivery",
+    "stagingLocation",
+    "transactionalIdPrefix",
+    "createTopic",
+    "topicPartitions",
+    "topicReplicationFactor",
+    "asyncProgressTrackingEnabled",
+]
 # Options of Spark's Kafka source that steer its consumer pool; here there is none.
 WITHOUT_EFFECT = [
     "groupIdPrefix",
@@ -184,10 +194,10 @@ def parse_read_options(given: Mapping[str, str], *, streaming: bool) -> ReadOpti
         ending=ending,
         fail_on_data_loss=boolean(options, "failOnDataLoss", True),
         include_headers=boolean(options, "includeHeaders", False),
-        min_partitions=_count(options, "minPartitions"),
-        max_records_per_partition=_count(options, "maxRecordsPerPartition"),
-        max_offsets_per_trigger=_count(options, "maxOffsetsPerTrigger"),
-        min_offsets_per_trigger=_count(options, "minOffsetsPerTrigger"),
+        min_partitions=count(options, "minPartitions"),
+        max_records_per_partition=count(options, "maxRecordsPerPartition"),
+        max_offsets_per_trigger=count(options, "maxOffsetsPerTrigger"),
+        min_offsets_per_trigger=count(options, "minOffsetsPerTrigger"),
         max_trigger_delay_ms=_duration_ms(options, "maxTriggerDelay", 15 * 60_000),
         max_bytes_per_trigger=_size_bytes(options, "maxBytesPerTrigger"),
         group_id=options.get("groupid") or None,
@@ -227,14 +237,14 @@ def kafka_settings(options: Mapping[str, str]) -> dict[str, str]:
     return settings
 
 
-def warn_of_unread_settings(settings: Mapping[str, str]) -> None:
-    """Say which `kafka.*` settings the reading side does not honour, with the nearest one that it does."""
+def warn_of_unread_settings(settings: Mapping[str, str], known: list[str], who: str) -> None:
+    """Say which `kafka.*` settings have no effect on `who`, each with the nearest one that has."""
     for name in settings:
-        if name in READ_SETTINGS or f"kafka.{name}" in WITHOUT_EFFECT:
+        if name in known or f"kafka.{name}" in WITHOUT_EFFECT:
             continue
-        near = difflib.get_close_matches(name, READ_SETTINGS, n=1, cutoff=0.75)
+        near = difflib.get_close_matches(name, known, n=1, cutoff=0.75)
         hint = f"; did you mean kafka.{near[0]}?" if near else ""
-        log.warning("kafka.%s has no effect on reading%s", name, hint)
+        log.warning("kafka.%s has no effect on %s%s", name, who, hint)
 
 
 def boolean(options: Mapping[str, str], name: str, default: bool) -> bool:
@@ -329,7 +339,8 @@ def _integer(name: str, value: object, least: int) -> int:
     return number
 
 
-def _count(options: Mapping[str, str], name: str) -> int | None:
+def count(options: Mapping[str, str], name: str) -> int | None:
+    """A whole number from 1 on; None where the option is not given."""
     text = options.get(name.lower())
     return None if text is None else _integer(name, text, 1)
 

@@ -1,8 +1,8 @@
-"""The topic sink: rows to records, at-least-once, with keys partitioned as Kafka's Java client does.
+"""The topic sink as asked for, and the one that is at-least-once; `exact_sink` has the other.
 
-A task produces through librdkafka with an idempotent producer and waits for every acknowledgement (acks=all). A task
-or batch that Spark runs again writes its records again: that is what at-least-once means, and the first batch of a
-query says so in the log. Readers that need each record once must tell by a key or an id.
+A task of the at-least-once sink produces through librdkafka with an idempotent producer and waits for every
+acknowledgement (acks=all). A task or batch that Spark runs again writes its records again: that is what at-least-once
+means, and the first batch of a query says so in the log. Readers that need each record once must tell by key or id.
 """
 
 from __future__ import annotations
@@ -12,12 +12,14 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+import pyarrow as pa
 from confluent_kafka import KafkaException, Producer
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
-from pyspark.sql.types import BinaryType, IntegerType, StringType, StructType
+from pyspark.sql.types import StructType
 
+from pyspark_odradek.cluster import ClientSettings, shared_cluster
 from pyspark_odradek.errors import ClusterError, OptionError
-from pyspark_odradek.options import WRITE_OPTIONS, boolean, check_names, kafka_settings
+from pyspark_odradek.sink_options import EXACTLY_ONCE, SinkOptions, parse_sink_options
 
 log = logging.getLogger("pyspark_odradek")
 
@@ -47,7 +49,6 @@ DEFAULTS: dict[str, Any] = {
     "delivery.report.only.error": True,
 }
 POLL_EVERY = 1000  # records between two looks for delivery reports, which come for failures only
-COLUMNS = ("key", "value", "headers", "topic", "partition")
 
 
 @dataclass
@@ -60,23 +61,19 @@ class Written(WriterCommitMessage):
 class _Writer:
     """What both writers share; picklable."""
 
-    def __init__(self, options: Mapping[str, str], schema: StructType, overwrite: bool) -> None:
-        lowered = {name.lower(): value for name, value in options.items()}
-        check_names(lowered, WRITE_OPTIONS)
-        if overwrite:
-            raise OptionError("a topic cannot be overwritten; use mode append, or delete its records first")
-        self.topic = lowered.get("topic") or None
-        self.columns = _checked_columns(schema, self.topic)
-        # Spark's own sink writes headers only where asked for; a column that is there and not written would be a trap.
-        if "headers" in self.columns and not boolean(lowered, "includeHeaders", True):
-            del self.columns["headers"]
-        self.config = producer_config(kafka_settings(lowered))
+    def __init__(self, options: SinkOptions, schema: StructType) -> None:
+        self.options = options
+        self.topic = options.topic
+        self.columns = options.columns(schema)
+        self.config = producer_config(options.kafka)
         self._producer()  # a wrong setting is told here and not by the first task
 
     def write(self, iterator: Iterator[Any]) -> Written:
         """Produce all rows of a task and wait until each is acknowledged. Raises ClusterError, OptionError."""
         delivery = _Delivery()
         producer = self._producer()
+        if self.topic is not None and self.options.create_topic:
+            self.options.ensure(shared_cluster(ClientSettings.parse(self.options.kafka)), self.topic)
         for batch in iterator:
             self._produce(producer, batch, delivery)
         while producer.flush(1.0) and not delivery.failures:
@@ -96,9 +93,10 @@ class _Writer:
         count = batch.num_rows
         keys, values = _as_bytes(lists.get("key"), count), _as_bytes(lists["value"], count)
         topics = lists.get("topic", [self.topic] * count)
+        times = _as_ms(batch.column(names["timestamp"])) if "timestamp" in self.columns else [0] * count
         partitions, headers = lists.get("partition", [None] * count), lists.get("headers", [None] * count)
-        rows = zip(keys, values, topics, partitions, headers, strict=True)
-        for number, (key, value, topic, partition, pairs) in enumerate(rows):
+        rows = zip(keys, values, topics, partitions, headers, times, strict=True)
+        for number, (key, value, topic, partition, pairs, time_ms) in enumerate(rows):
             topic = self.topic or topic
             if topic is None:
                 raise OptionError("a row has no topic: its column topic is null, and the option topic is not set")
@@ -107,7 +105,7 @@ class _Writer:
                 extra["headers"] = [(pair["key"], pair["value"]) for pair in pairs]
             while True:
                 try:
-                    producer.produce(topic, value, key, on_delivery=delivery, **extra)
+                    producer.produce(topic, value, key, on_delivery=delivery, timestamp=time_ms, **extra)
                     break
                 except BufferError:
                     producer.poll(0.1)
@@ -152,6 +150,27 @@ class StreamTopicWriter(_Writer, DataSourceStreamArrowWriter):
             log.warning("%s", AT_LEAST_ONCE)
 
 
+def batch_writer(given: Mapping[str, str], schema: StructType, overwrite: bool) -> DataSourceArrowWriter:
+    """The writer of `df.write`. Raises OptionError."""
+    options = parse_sink_options(given, streaming=False, overwrite=overwrite)
+    if options.delivery == EXACTLY_ONCE:
+        from pyspark_odradek.exact_sink import ExactBatchWriter
+
+        return ExactBatchWriter(options, schema)
+    return TopicWriter(options, schema)
+
+
+def stream_writer(given: Mapping[str, str], schema: StructType, overwrite: bool) -> DataSourceStreamArrowWriter:
+    """The writer of `df.writeStream`. Raises OptionError."""
+    # Spark says overwrite for the output mode complete; a topic then gets all rows of each batch, as with Spark's.
+    options = parse_sink_options(given, streaming=True, overwrite=False)
+    if options.delivery == EXACTLY_ONCE:
+        from pyspark_odradek.exact_sink import ExactStreamWriter
+
+        return ExactStreamWriter(options, schema)
+    return StreamTopicWriter(options, schema)
+
+
 def producer_config(settings: Mapping[str, str]) -> dict[str, Any]:
     """Settings of Kafka's Java producer, or of librdkafka, as a configuration of librdkafka."""
     config = dict(DEFAULTS)
@@ -170,25 +189,9 @@ def producer_config(settings: Mapping[str, str]) -> dict[str, Any]:
     return config
 
 
-def _checked_columns(schema: StructType, topic: str | None) -> dict[str, str]:
-    found = {field.name.lower(): field for field in schema}
-    unknown = sorted(found.keys() - set(COLUMNS))
-    if unknown:
-        raise OptionError(f"the topic sink takes the columns {', '.join(COLUMNS)}; select away {', '.join(unknown)}")
-    if "value" not in found:
-        raise OptionError("the topic sink needs a column value, of type string or binary")
-    if "topic" not in found and topic is None:
-        raise OptionError("set the option topic, or give each row a column topic")
-    for name in ("key", "value"):
-        if name in found and not isinstance(found[name].dataType, StringType | BinaryType):
-            raise OptionError(f"column {name} is {found[name].dataType.simpleString()}; cast it to string or binary")
-    if "topic" in found and not isinstance(found["topic"].dataType, StringType):
-        raise OptionError("column topic must be a string")
-    if "partition" in found and not isinstance(found["partition"].dataType, IntegerType):
-        raise OptionError("column partition must be an int")
-    if "headers" in found and found["headers"].dataType.simpleString() != "array<struct<key:string,value:binary>>":
-        raise OptionError("column headers must be array<struct<key:string,value:binary>>")
-    return {name: found[name].dataType.simpleString() for name in COLUMNS if name in found}
+def _as_ms(times: Any) -> list[int]:
+    """ms since 1970 UTC; librdkafka takes 0 for now."""
+    return [0 if micros is None else micros // 1000 for micros in times.cast(pa.int64()).to_pylist()]
 
 
 def _as_bytes(values: list[Any] | None, count: int) -> list[Any]:

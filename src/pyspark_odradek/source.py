@@ -46,6 +46,7 @@ from pyspark_odradek.offsets import (
 )
 from pyspark_odradek.options import (
     READ_OPTIONS,
+    READ_SETTINGS,
     WRITE_OPTIONS,
     ReadOptions,
     parse_read_options,
@@ -110,16 +111,16 @@ class OdradekDataSource(DataSource):
         return StreamReader(parse_read_options(self.options, streaming=True), self._own(schema))
 
     def writer(self, schema: StructType, overwrite: bool) -> Any:
-        """A batch writer to topics, at-least-once. Raises OptionError."""
-        from pyspark_odradek.sink import TopicWriter
+        """A batch writer to topics, at-least-once where the options say nothing else. Raises OptionError."""
+        from pyspark_odradek.sink import batch_writer
 
-        return TopicWriter(dict(self.options.items()), schema, overwrite)
+        return batch_writer(dict(self.options.items()), schema, overwrite)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> Any:  # noqa: N802 - Spark's name
-        """A streaming writer to topics, at-least-once. Raises OptionError."""
-        from pyspark_odradek.sink import StreamTopicWriter
+        """A streaming writer to topics, exactly-once where the options say nothing else. Raises OptionError."""
+        from pyspark_odradek.sink import stream_writer
 
-        return StreamTopicWriter(dict(self.options.items()), schema, overwrite)
+        return stream_writer(dict(self.options.items()), schema, overwrite)
 
     def _own(self, schema: StructType) -> StructType:
         own = self.schema()
@@ -144,7 +145,7 @@ class _Reader:
         self.settings = ClientSettings.parse(options.kafka)
         self.settings.security()  # a wrong setting is told here and not by the first task
         self.spark_schema = schema
-        warn_of_unread_settings(options.kafka)
+        warn_of_unread_settings(options.kafka, READ_SETTINGS, "reading")
 
     @property
     def cluster(self) -> Cluster:

@@ -1,4 +1,4 @@
-"""The topic sink: what it writes, where to, and what at-least-once means."""
+"""The topic sink: what it writes and where to, in both deliveries, and what at-least-once means."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from confluent_kafka import Producer
 
-from pyspark_odradek.sink import AT_LEAST_ONCE, StreamTopicWriter
+from pyspark_odradek.sink import AT_LEAST_ONCE, StreamTopicWriter, stream_writer
 from tests.spark.queries import load, load_stream, numbered, values
 from tests.support.clients import create_topic, read_all
 
@@ -100,6 +100,7 @@ def test_a_batch_that_runs_again_is_written_again(spark: Any, odradek: str, topi
         stream = load_stream(spark, odradek, subscribe=topic).select("key", "value")
         writer = stream.writeStream.format("odradek").option("kafka.bootstrap.servers", odradek)
         writer = writer.option("topic", f"{topic}-copy").option("checkpointLocation", str(tmp_path / "c"))
+        writer = writer.option("delivery", "at_least_once")
         assert writer.trigger(availableNow=True).start().awaitTermination(60)
 
     copy()
@@ -114,8 +115,9 @@ def test_a_batch_that_runs_again_is_written_again(spark: Any, odradek: str, topi
 def test_the_sink_says_that_it_is_at_least_once(odradek: str, caplog: pytest.LogCaptureFixture) -> None:
     from pyspark.sql.types import StringType, StructField, StructType
 
-    options = {"kafka.bootstrap.servers": odradek, "topic": "any"}
-    writer = StreamTopicWriter(options, StructType([StructField("value", StringType())]), False)
+    options = {"kafka.bootstrap.servers": odradek, "topic": "any", "delivery": "at_least_once"}
+    writer = stream_writer(options, StructType([StructField("value", StringType())]), False)
+    assert isinstance(writer, StreamTopicWriter)
     with caplog.at_level(logging.WARNING, logger="pyspark_odradek"):
         writer.commit([], 0)
         writer.commit([], 1)

@@ -20,6 +20,7 @@ LOG_OVERHEAD_BYTES: Final = 12
 MAGIC_POSITION: Final = 16
 CRC_POSITION: Final = 17
 CRC_START: Final = 21
+PRODUCER_POSITION: Final = 43
 MAGIC: Final = 2
 NO_PRODUCER_ID: Final = -1
 NO_SEQUENCE: Final = -1
@@ -30,6 +31,7 @@ _SIZE = struct.Struct(">qi")
 _OFFSET = struct.Struct(">q")
 _EPOCH = struct.Struct(">i")
 _CRC = struct.Struct(">I")
+_PRODUCER = struct.Struct(">qhi")
 
 COMPRESSION_MASK: Final = 0x07
 _TIMESTAMP_TYPE_MASK = 0x08
@@ -187,6 +189,17 @@ def stamp_log_append_time(batch: bytearray | memoryview, timestamp_ms: int) -> N
     attributes = struct.unpack_from(">h", batch, CRC_START)[0] | _TIMESTAMP_TYPE_MASK
     struct.pack_into(">h", batch, CRC_START, attributes)
     struct.pack_into(">q", batch, 35, timestamp_ms)
+    seal(batch)
+
+
+def stamp_producer(
+    batch: bytearray | memoryview, *, producer_id: int, producer_epoch: int, base_sequence: int, transactional: bool
+) -> None:
+    """Make one whole batch the producer's, and seal it anew: the CRC covers all of it."""
+    attributes = struct.unpack_from(">h", batch, CRC_START)[0]
+    attributes = attributes | _TRANSACTIONAL_MASK if transactional else attributes & ~_TRANSACTIONAL_MASK
+    struct.pack_into(">h", batch, CRC_START, attributes)
+    _PRODUCER.pack_into(batch, PRODUCER_POSITION, producer_id, producer_epoch, base_sequence)
     seal(batch)
 
 

@@ -1,0 +1,181 @@
+"""The options of the topic sink, and the columns that it takes."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from pyspark.sql.types import BinaryType, IntegerType, StringType, StructType, TimestampType
+
+from odradek.record.batch import COMPRESSION_NAMES
+from pyspark_odradek.cluster import Cluster
+from pyspark_odradek.encode import BatchFormat
+from pyspark_odradek.errors import OptionError
+from pyspark_odradek.options import (
+    READ_SETTINGS,
+    WRITE_OPTIONS,
+    boolean,
+    check_names,
+    count,
+    kafka_settings,
+    warn_of_unread_settings,
+)
+
+log = logging.getLogger("pyspark_odradek")
+
+COLUMNS = ("key", "value", "headers", "topic", "partition", "timestamp")
+EXACTLY_ONCE, AT_LEAST_ONCE = "exactly_once", "at_least_once"
+DEFAULT_PREFIX = "odradek-sink."
+LEVELS = {"gzip": (1, 9), "lz4": (1, 17), "zstd": (-131072, 22)}
+# Settings of Kafka's Java producer that the exactly-once sink honours, beside those of any client.
+EXACT_SETTINGS = [
+    *(name for name in READ_SETTINGS if not name.startswith(("fetch.", "max.partition", "isolation", "check."))),
+    "acks",
+    "enable.idempotence",
+    "batch.size",
+    "compression.type",
+    "compression.gzip.level",
+    "compression.lz4.level",
+    "compression.zstd.level",
+    "transaction.timeout.ms",
+]
+_OFF = ("0", "1", "false")
+
+
+@dataclass(frozen=True)
+class SinkOptions:
+    """A sink's options after validation."""
+
+    delivery: str
+    topic: str | None = None
+    with_headers: bool = True
+    staging_location: str | None = None
+    transactional_id_prefix: str = DEFAULT_PREFIX
+    create_topic: bool = False
+    topic_partitions: int = -1
+    topic_replication_factor: int = -1
+    topic_settings: dict[str, str] = field(default_factory=dict)
+    kafka: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def transaction_timeout_ms(self) -> int:
+        return _number(self.kafka, "transaction.timeout.ms", 60_000, 1)
+
+    def batch_format(self) -> BatchFormat:
+        """Codec, level and size of record batches. Raises OptionError."""
+        codec = self.kafka.get("compression.type", "none").lower()
+        if codec not in COMPRESSION_NAMES:
+            raise OptionError(f"kafka.compression.type is one of {', '.join(COMPRESSION_NAMES)}, not {codec!r}")
+        level = None
+        if f"compression.{codec}.level" in self.kafka:
+            low, high = LEVELS[codec]
+            level = _number(self.kafka, f"compression.{codec}.level", low, low, high)
+        return BatchFormat(codec, level, _number(self.kafka, "batch.size", BatchFormat.batch_bytes, 1, 1 << 28))
+
+    def columns(self, schema: StructType) -> dict[str, str]:
+        """The columns to be written, with their types. Raises OptionError for what the sink does not take."""
+        found = {field.name.lower(): field for field in schema}
+        unknown = sorted(found.keys() - set(COLUMNS))
+        if unknown:
+            raise OptionError(
+                f"the topic sink takes the columns {', '.join(COLUMNS)}; select away {', '.join(unknown)}"
+            )
+        if "value" not in found:
+            raise OptionError("the topic sink needs a column value, of type string or binary")
+        if "topic" not in found and self.topic is None:
+            raise OptionError("set the option topic, or give each row a column topic")
+        for name in ("key", "value"):
+            if name in found and not isinstance(found[name].dataType, StringType | BinaryType):
+                kind = found[name].dataType.simpleString()
+                raise OptionError(f"column {name} is {kind}; cast it to string or binary")
+        for name, type_, words in (
+            ("topic", StringType, "a string"),
+            ("partition", IntegerType, "an int"),
+            ("timestamp", TimestampType, "a timestamp"),
+        ):
+            if name in found and not isinstance(found[name].dataType, type_):
+                raise OptionError(f"column {name} must be {words}")
+        if "headers" in found and found["headers"].dataType.simpleString() != "array<struct<key:string,value:binary>>":
+            raise OptionError("column headers must be array<struct<key:string,value:binary>>")
+        left_out = set() if self.with_headers else {"headers"}
+        return {name: found[name].dataType.simpleString() for name in COLUMNS if name in found.keys() - left_out}
+
+    def ensure(self, cluster: Cluster, topic: str) -> None:
+        """Create the topic where the options ask for it and it does not exist. Raises ClusterError."""
+        if not self.create_topic or topic in cluster.partitions([topic]):
+            return
+        if cluster.create_topic(topic, self.topic_partitions, self.topic_replication_factor, self.topic_settings):
+            log.warning("created topic %s", topic)
+
+    def warn_of_unread_settings(self) -> None:
+        """Say which `kafka.*` settings the exactly-once sink does not honour."""
+        warn_of_unread_settings(self.kafka, EXACT_SETTINGS, "the exactly-once sink")
+
+
+def parse_sink_options(given: Mapping[str, str], *, streaming: bool, overwrite: bool) -> SinkOptions:
+    """Validate a sink's options; a stream is exactly-once where nothing else is said, a batch at-least-once.
+
+    Raises:
+        OptionError: with the name of the option and what it may be.
+    """
+    options = {name.lower(): value for name, value in given.items()}
+    topic_settings = {name[6:]: value for name, value in options.items() if name.startswith("topic.")}
+    check_names({name: value for name, value in options.items() if not name.startswith("topic.")}, WRITE_OPTIONS)
+    if overwrite:
+        raise OptionError("a topic cannot be overwritten; use mode append, or delete its records first")
+    delivery = options.get("delivery", EXACTLY_ONCE if streaming else AT_LEAST_ONCE).lower()
+    if delivery not in (EXACTLY_ONCE, AT_LEAST_ONCE):
+        raise OptionError(f"delivery is {EXACTLY_ONCE} or {AT_LEAST_ONCE}, not {delivery!r}")
+    kafka = kafka_settings(options)
+    if delivery == EXACTLY_ONCE:
+        _refuse_contradictions(options, kafka)
+    create = boolean(options, "createTopic", False)
+    partitions = count(options, "topicPartitions")
+    replication_factor = count(options, "topicReplicationFactor")
+    if not create and (partitions or replication_factor or topic_settings):
+        name = "topicPartitions" if partitions else "topicReplicationFactor" if replication_factor else "topic.*"
+        raise OptionError(f"{name} has an effect only with createTopic=true")
+    staging = options.get("staginglocation")
+    if staging is None and options.get("checkpointlocation"):
+        staging = options["checkpointlocation"].rstrip("/") + "/odradek-staging"
+    return SinkOptions(
+        delivery=delivery,
+        topic=options.get("topic") or None,
+        with_headers=boolean(options, "includeHeaders", True),
+        staging_location=staging,
+        transactional_id_prefix=options.get("transactionalidprefix", DEFAULT_PREFIX),
+        create_topic=create,
+        topic_partitions=partitions or -1,
+        topic_replication_factor=replication_factor or -1,
+        topic_settings=topic_settings,
+        kafka=kafka,
+    )
+
+
+def _refuse_contradictions(options: Mapping[str, str], kafka: Mapping[str, str]) -> None:
+    if boolean(options, "asyncProgressTrackingEnabled", False):
+        raise OptionError(
+            "asyncProgressTrackingEnabled contradicts delivery=exactly_once: Spark must write down each batch before "
+            "the next one; leave it away, or set delivery=at_least_once"
+        )
+    if kafka.get("acks", "all") not in ("all", "-1"):
+        raise OptionError("kafka.acks must be all with delivery=exactly_once")
+    if kafka.get("enable.idempotence", "true").lower() in _OFF:
+        raise OptionError("kafka.enable.idempotence must be true with delivery=exactly_once")
+    if "transactional.id" in kafka:
+        raise OptionError(
+            "kafka.transactional.id is made of the query's id, so that a restarted query finds its own; "
+            "set transactionalIdPrefix where access rules need a name of yours"
+        )
+
+
+def _number(settings: Mapping[str, str], name: str, default: int, least: int, most: int = 2**31 - 1) -> int:
+    text = settings.get(name, str(default))
+    try:
+        number = int(text)
+    except ValueError:
+        raise OptionError(f"kafka.{name}: {text!r} is no whole number") from None
+    if not least <= number <= most:
+        raise OptionError(f"kafka.{name}: {number} is not between {least} and {most}")
+    return number

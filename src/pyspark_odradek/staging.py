@@ -1,0 +1,133 @@
+"""Where tasks leave what the driver commits: files on storage that both can reach.
+
+A place is a path of the local disk, a `file:` URI, or a URI that pyarrow's file systems know (s3, gs, hdfs, abfss;
+Hadoop's s3a is s3). Nothing here has to survive a crash: a batch whose commit did not happen is computed and staged
+again.
+"""
+
+from __future__ import annotations
+
+import logging
+import posixpath
+import uuid
+from typing import Any, NamedTuple
+
+from pyspark_odradek.errors import OptionError, StagingError
+
+log = logging.getLogger("pyspark_odradek")
+
+
+class StagedFile(NamedTuple):
+    """One file of one task."""
+
+    path: str
+    size_bytes: int
+
+
+class Staging:
+    """A folder for staged files. Picklable: the file system is opened where it is used.
+
+    Args:
+        place: a path or URI.
+    """
+
+    def __init__(self, place: str) -> None:
+        self.place = place
+        _open(place)  # a place that makes no sense is told at once
+
+    def create(self, folder: str, name: str) -> StagingFile:
+        """Open a new file `<place>/<folder>/<name>-<random>`. Raises StagingError."""
+        system, root = _open(self.place)
+        path = posixpath.join(root, folder, f"{name}-{uuid.uuid4().hex[:12]}")
+        try:
+            system.create_dir(posixpath.dirname(path), recursive=True)
+            return StagingFile(self.place, system, path, system.open_output_stream(path))
+        except OSError as error:
+            raise _refused(self.place, error) from None
+
+    def open(self, staged: StagedFile) -> Any:
+        """A stream over a staged file, to be closed. Raises StagingError."""
+        system, _ = _open(self.place)
+        try:
+            return system.open_input_stream(staged.path)
+        except OSError as error:
+            raise StagingError(
+                f"the driver cannot read what a task staged in {staged.path}: {error}. The option stagingLocation must "
+                "name storage that driver and executors share; nothing of this batch was written."
+            ) from None
+
+    def remove(self, folder: str) -> None:
+        """Delete a folder and all in it; one that does not exist is no error. Raises OSError."""
+        system, root = _open(self.place)
+        path = posixpath.join(root, folder)
+        from pyarrow.fs import FileType
+
+        if system.get_file_info(path).type == FileType.Directory:
+            system.delete_dir(path)
+
+    def folders(self, folder: str) -> list[str]:
+        """The names of the folders in a folder. Raises OSError."""
+        from pyarrow.fs import FileSelector, FileType
+
+        system, root = _open(self.place)
+        selector = FileSelector(posixpath.join(root, folder), allow_not_found=True)
+        return sorted(info.base_name for info in system.get_file_info(selector) if info.type == FileType.Directory)
+
+
+class StagingFile:
+    """A file that a task is writing."""
+
+    def __init__(self, place: str, system: Any, path: str, stream: Any) -> None:
+        self._place = place
+        self._system = system
+        self._path = path
+        self._stream = stream
+        self._size_bytes = 0
+
+    def write(self, pieces: list[bytes]) -> None:
+        """Append. Raises StagingError."""
+        try:
+            for piece in pieces:
+                self._stream.write(piece)
+                self._size_bytes += len(piece)
+        except OSError as error:
+            raise _refused(self._place, error) from None
+
+    def close(self) -> StagedFile:
+        """Make the file complete. Raises StagingError."""
+        try:
+            self._stream.close()
+        except OSError as error:
+            raise _refused(self._place, error) from None
+        return StagedFile(self._path, self._size_bytes)
+
+    def discard(self) -> None:
+        """Remove the file, as far as it can be."""
+        try:
+            self._stream.close()
+            self._system.delete_file(self._path)
+        except OSError as error:
+            log.warning("%s could not be removed: %s", self._path, error)
+
+
+def _refused(place: str, error: OSError) -> StagingError:
+    return StagingError(
+        f"a task cannot stage its records in {place}: {error}. Make room there, or set the option stagingLocation to "
+        "storage that driver and executors share; nothing of this batch was written."
+    )
+
+
+def _open(place: str) -> tuple[Any, str]:
+    from pyarrow import ArrowException
+    from pyarrow.fs import FileSystem, LocalFileSystem
+
+    if "://" not in place and not place.startswith("file:"):
+        return LocalFileSystem(), posixpath.abspath(place)
+    uri = place.replace("s3a://", "s3://", 1)
+    if uri.startswith("file:"):
+        return LocalFileSystem(), "/" + uri.removeprefix("file:").lstrip("/")
+    try:
+        system, path = FileSystem.from_uri(uri)
+    except (OSError, ArrowException) as error:
+        raise OptionError(f"stagingLocation={place}: {error}") from None
+    return system, path

@@ -1,0 +1,358 @@
+"""One micro-batch in one transaction: its records and a marker that says so become visible together, or not at all.
+
+The transactional id belongs to the query, and so does the marker: an offset, the batch's number, that a group of the
+same name commits inside the transaction. A commit goes
+
+    begin     InitProducerId: fences an older run of the query and settles what it left unfinished
+    marker    OffsetFetch: this batch may be there already, where a driver died before Spark heard of it
+    produce   AddPartitionsToTxn, Produce
+    mark      AddOffsetsToTxn, TxnOffsetCommit
+    end       EndTxn
+
+Whatever fails on the way for a while is answered by beginning anew: what was unfinished is then aborted, and the marker
+tells whether an end whose answer was lost had happened. The first two steps are needed once in a run of a query, by the
+process that commits; its epoch stays good until another run begins. Source: KIP-98, KIP-360, KIP-447.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from typing import NamedTuple, NoReturn, TypeVar
+
+from odradek.common.errors import ErrorCode, ProtocolError
+from odradek.protocol.apis import ApiKey
+from odradek.protocol.declare import Message
+from odradek.protocol.messages.add_offsets_to_txn_request import AddOffsetsToTxnRequest
+from odradek.protocol.messages.add_offsets_to_txn_response import AddOffsetsToTxnResponse
+from odradek.protocol.messages.add_partitions_to_txn_request import AddPartitionsToTxnRequest, AddPartitionsToTxnTopic
+from odradek.protocol.messages.add_partitions_to_txn_response import AddPartitionsToTxnResponse
+from odradek.protocol.messages.end_txn_request import EndTxnRequest
+from odradek.protocol.messages.end_txn_response import EndTxnResponse
+from odradek.protocol.messages.init_producer_id_request import InitProducerIdRequest
+from odradek.protocol.messages.init_producer_id_response import InitProducerIdResponse
+from odradek.protocol.messages.offset_fetch_request import OffsetFetchRequest
+from odradek.protocol.messages.offset_fetch_response import OffsetFetchResponse
+from odradek.protocol.messages.txn_offset_commit_request import (
+    TxnOffsetCommitRequest,
+    TxnOffsetCommitRequestPartition,
+    TxnOffsetCommitRequestTopic,
+)
+from odradek.protocol.messages.txn_offset_commit_response import TxnOffsetCommitResponse
+from pyspark_odradek.cluster import (
+    FIRST_BACKOFF_S,
+    GROUP,
+    LAST_BACKOFF_S,
+    TRANSACTION,
+    Cluster,
+    PassingError,
+    check,
+    error_name,
+)
+from pyspark_odradek.encode import EncodedBatch
+from pyspark_odradek.errors import ClusterError, FencedError
+from pyspark_odradek.offsets import TopicPartition
+from pyspark_odradek.produce import TransactionalSender
+
+log = logging.getLogger("pyspark_odradek")
+R = TypeVar("R", bound=Message)
+
+# The transaction is not ours any more, or never was: beginning anew tells whether another run took it.
+LOST = frozenset(
+    {
+        ErrorCode.INVALID_PRODUCER_EPOCH,
+        ErrorCode.PRODUCER_FENCED,
+        ErrorCode.INVALID_TXN_STATE,
+        ErrorCode.INVALID_PRODUCER_ID_MAPPING,
+        ErrorCode.UNKNOWN_PRODUCER_ID,
+        ErrorCode.TRANSACTION_ABORTABLE,
+        ErrorCode.UNSTABLE_OFFSET_COMMIT,
+    }
+)
+# The coordinator still writes the markers of the transaction before: a moment, not a failure.
+CONCURRENT_BACKOFF_S = 0.005
+
+
+class Marker(NamedTuple):
+    """The newest batch of a query that is in the topics, and the run of the query that brought it."""
+
+    batch_id: int
+    run_id: str
+
+
+@dataclass
+class _Session:
+    """What a run of a query holds at the coordinator; `is_settled` while its next transaction may simply begin."""
+
+    run_id: str
+    producer_id: int = -1
+    producer_epoch: int = -1
+    sequences: dict[TopicPartition, int] = field(default_factory=dict)
+    is_settled: bool = False
+    transacting_since: float = 0.0
+
+
+class Work(NamedTuple):
+    """What one transaction writes.
+
+    `batches` yields the record batches anew at each call, in the order of each partition; `partitions` are all that
+    they go to. `batch_id` is None for a batch query, which has no marker: it writes all or nothing, once a try.
+    """
+
+    batch_id: int | None
+    run_id: str
+    partitions: frozenset[TopicPartition]
+    batches: Callable[[], Iterable[EncodedBatch]]
+
+
+class TransactionalCommit:
+    """Commits the batches of one query, one after another. Not for several threads.
+
+    Args:
+        cluster: where the topics are.
+        transactional_id: of the query; also the name of the group that holds the marker.
+        transaction_timeout_ms: after so long the coordinator takes an unfinished transaction back.
+    """
+
+    def __init__(self, cluster: Cluster, transactional_id: str, *, transaction_timeout_ms: int = 60_000) -> None:
+        self.cluster = cluster
+        self.transactional_id = transactional_id
+        self.transaction_timeout_ms = transaction_timeout_ms
+
+    def commit(self, work: Work) -> bool:
+        """Write the batch and its marker; False where it is there already.
+
+        Raises:
+            FencedError: another run of the query took over, or has written later batches.
+            ClusterError: the cluster refused, or did not answer within `default.api.timeout.ms`; nothing is visible
+                of the batch then, unless only the answer to the last request was lost, which the next try finds out.
+            StagingError: a staged file cannot be read; nothing is visible of the batch.
+        """
+        session = self._session(work.run_id)
+        patience_s = self.cluster.settings.default_api_timeout_ms / 1000
+        deadline = time.monotonic() + patience_s
+        backoff_s = FIRST_BACKOFF_S
+        while True:
+            try:
+                if not session.is_settled:
+                    self.begin(session, deadline)
+                    if work.batch_id is not None and self._is_there(work.batch_id):
+                        session.is_settled = True
+                        return False
+                session.is_settled = False
+                session.transacting_since = time.monotonic()
+                self._transact(session, work, deadline)
+            except (OSError, ProtocolError, PassingError) as error:
+                self.cluster.forget()
+                if time.monotonic() + backoff_s > deadline:
+                    raise ClusterError(
+                        f"batch {work.batch_id} could not be committed in {patience_s:g} s "
+                        f"(kafka.default.api.timeout.ms): {error}"
+                    ) from error
+                log.info("batch %s begins anew: %s", work.batch_id, error)
+                time.sleep(backoff_s)
+                backoff_s = min(backoff_s * 2, LAST_BACKOFF_S)
+            else:
+                session.is_settled = True
+                return True
+
+    def begin(self, session: _Session, deadline: float) -> None:
+        """Become the only producer of the query; what an older one left unfinished is aborted."""
+        if session.producer_id >= 0:
+            self._abort(session, deadline)
+        request = InitProducerIdRequest(
+            transactional_id=self.transactional_id,
+            transaction_timeout_ms=self.transaction_timeout_ms,
+            producer_id=session.producer_id,
+            producer_epoch=session.producer_epoch,
+        )
+        answer = self._coordinated(ApiKey.INIT_PRODUCER_ID, request, InitProducerIdResponse, deadline)
+        code = answer.error_code
+        if code in (ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.PRODUCER_FENCED):
+            self._tell_fence_from_timeout(session)
+        if code in (ErrorCode.INVALID_PRODUCER_ID_MAPPING, ErrorCode.UNKNOWN_PRODUCER_ID):
+            session.producer_id = session.producer_epoch = -1  # the coordinator has forgotten the query: begin as new
+            raise PassingError(f"InitProducerId: {error_name(code)}")
+        if code == ErrorCode.INVALID_TRANSACTION_TIMEOUT:
+            raise ClusterError(
+                f"kafka.transaction.timeout.ms={self.transaction_timeout_ms} is above the cluster's "
+                "transaction.max.timeout.ms"
+            )
+        check(code, f"InitProducerId for {self.transactional_id}")
+        session.producer_id, session.producer_epoch = answer.producer_id, answer.producer_epoch
+        session.sequences.clear()
+
+    def _tell_fence_from_timeout(self, session: _Session) -> NoReturn:
+        """The coordinator fences a transaction that it times out as it fences one that was taken over."""
+        is_late = (time.monotonic() - session.transacting_since) * 1000 >= self.transaction_timeout_ms
+        found = self.marker() if is_late else None
+        if not is_late or (found is not None and found.run_id != session.run_id):
+            raise FencedError(
+                f"another run of this query has taken over its sink (transactional.id {self.transactional_id}): two "
+                "drivers run on one checkpoint. This one is fenced and has written nothing of this batch; stop one."
+            )
+        log.warning("a transaction took over %d ms and was taken back by the cluster", self.transaction_timeout_ms)
+        session.producer_id = session.producer_epoch = -1
+        raise PassingError("the transaction timed out (kafka.transaction.timeout.ms)")
+
+    def _abort(self, session: _Session, deadline: float) -> None:
+        """Take back what this run left unfinished; only then may it go on under its own producer id (KIP-360)."""
+        try:
+            self.end(session, deadline, committed=False)
+        except PassingError as error:
+            log.debug("nothing to take back: %s", error)
+
+    def marker(self) -> Marker | None:
+        """The newest batch that is in the topics; None where there is none, or it has expired."""
+        request = OffsetFetchRequest(group_id=self.transactional_id, topics=None, require_stable=True)
+        connection = self.cluster.coordinator(self.transactional_id, GROUP)
+        answer = connection.request(ApiKey.OFFSET_FETCH, request, OffsetFetchResponse)
+        self._passed(answer.error_code, "OffsetFetch")
+        found: Marker | None = None
+        for topic in answer.topics:
+            for part in topic.partitions:
+                self._passed(part.error_code, f"OffsetFetch of {topic.name}")
+                if part.committed_offset >= 0 and (found is None or part.committed_offset > found.batch_id):
+                    found = Marker(part.committed_offset, part.metadata or "")
+        return found
+
+    def produce(self, session: _Session, work: Work, deadline: float) -> None:
+        """Write all records of the batch; each is acknowledged on return, and none is visible yet."""
+        topics: dict[str, list[int]] = {}
+        for topic, partition_id in sorted(work.partitions):
+            topics.setdefault(topic, []).append(partition_id)
+        request = AddPartitionsToTxnRequest(
+            v3_and_below_transactional_id=self.transactional_id,
+            v3_and_below_producer_id=session.producer_id,
+            v3_and_below_producer_epoch=session.producer_epoch,
+            v3_and_below_topics=[AddPartitionsToTxnTopic(name=name, partitions=ids) for name, ids in topics.items()],
+        )
+        while True:
+            answer = self._coordinated(ApiKey.ADD_PARTITIONS_TO_TXN, request, AddPartitionsToTxnResponse, deadline)
+            codes = {
+                part.partition_error_code
+                for topic in answer.results_by_topic_v3_and_below
+                for part in topic.results_by_partition
+            }
+            if ErrorCode.CONCURRENT_TRANSACTIONS not in codes:
+                break
+            _pause(deadline, "AddPartitionsToTxn")
+        codes -= {ErrorCode.NONE, ErrorCode.OPERATION_NOT_ATTEMPTED}
+        for code in sorted(codes):
+            self._passed(code, f"AddPartitionsToTxn for {', '.join(topics)}")
+        sender = TransactionalSender(
+            self.cluster,
+            self.transactional_id,
+            session.producer_id,
+            session.producer_epoch,
+            session.sequences,
+            work.partitions,
+        )
+        for batch in work.batches():
+            sender.add(batch)
+        sender.finish()
+
+    def mark(self, session: _Session, work: Work, deadline: float) -> None:
+        """Write the marker, inside the transaction: the number of the batch as the offset of a group."""
+        assert work.batch_id is not None
+        adding = AddOffsetsToTxnRequest(
+            transactional_id=self.transactional_id,
+            producer_id=session.producer_id,
+            producer_epoch=session.producer_epoch,
+            group_id=self.transactional_id,
+        )
+        added = self._coordinated(ApiKey.ADD_OFFSETS_TO_TXN, adding, AddOffsetsToTxnResponse, deadline)
+        self._passed(added.error_code, "AddOffsetsToTxn")
+        topic, partition_id = min(work.partitions)
+        offset = TxnOffsetCommitRequestPartition(
+            partition_index=partition_id, committed_offset=work.batch_id, committed_metadata=work.run_id
+        )
+        request = TxnOffsetCommitRequest(
+            transactional_id=self.transactional_id,
+            group_id=self.transactional_id,
+            producer_id=session.producer_id,
+            producer_epoch=session.producer_epoch,
+            topics=[TxnOffsetCommitRequestTopic(name=topic, partitions=[offset])],
+        )
+        connection = self.cluster.coordinator(self.transactional_id, GROUP)
+        answer = connection.request(ApiKey.TXN_OFFSET_COMMIT, request, TxnOffsetCommitResponse)
+        for answered in answer.topics:
+            for part in answered.partitions:
+                self._passed(part.error_code, f"TxnOffsetCommit for {answered.name}")
+
+    def end(self, session: _Session, deadline: float, *, committed: bool = True) -> None:
+        """Make all of it visible at once, or take all of it back."""
+        request = EndTxnRequest(
+            transactional_id=self.transactional_id,
+            producer_id=session.producer_id,
+            producer_epoch=session.producer_epoch,
+            committed=committed,
+        )
+        answer = self._coordinated(ApiKey.END_TXN, request, EndTxnResponse, deadline)
+        self._passed(answer.error_code, "EndTxn")
+
+    def _transact(self, session: _Session, work: Work, deadline: float) -> None:
+        try:
+            self.produce(session, work, deadline)
+            if work.batch_id is not None:
+                self.mark(session, work, deadline)
+        except (OSError, ProtocolError, PassingError):
+            raise  # beginning anew takes the transaction back
+        except Exception:
+            self._take_back(session)
+            raise
+        self.end(session, deadline)
+
+    def _take_back(self, session: _Session) -> None:
+        """Abort at once, where it can be had: readers need not wait for the timeout of the transaction."""
+        try:
+            self.cluster.forget()
+            self.end(session, time.monotonic() + LAST_BACKOFF_S, committed=False)
+        except (OSError, ProtocolError, PassingError, ClusterError) as error:
+            log.debug("the transaction is taken back by its timeout: %s", error)
+
+    def _is_there(self, batch_id: int) -> bool:
+        found = self.marker()
+        if found is None or found.batch_id < batch_id:
+            return False
+        if found.batch_id > batch_id:
+            raise FencedError(
+                f"the sink has batch {found.batch_id} of this query already, and this driver is at batch {batch_id}: "
+                "another driver runs on the same checkpoint, or the checkpoint was put back to an older state. "
+                "Nothing was written; stop the other driver, or start with a new checkpoint."
+            )
+        log.warning("batch %d was written before by run %s and is not written again", batch_id, found.run_id)
+        return True
+
+    def _coordinated(self, key: ApiKey, request: Message, answer: type[R], deadline: float) -> R:
+        """Ask the transaction coordinator; wait while it finishes the transaction before."""
+        while True:
+            connection = self.cluster.coordinator(self.transactional_id, TRANSACTION)
+            found = connection.request(key, request, answer)
+            if getattr(found, "error_code", ErrorCode.NONE) != ErrorCode.CONCURRENT_TRANSACTIONS:
+                return found
+            _pause(deadline, key.name)
+
+    def _passed(self, code: int, what: str) -> None:
+        if code in LOST:
+            raise PassingError(f"{what}: {error_name(code)}")
+        check(code, what)
+
+    def _session(self, run_id: str) -> _Session:
+        session = _SESSIONS.get((os.getpid(), self.transactional_id))
+        if session is None or session.run_id != run_id:
+            session = _SESSIONS[(os.getpid(), self.transactional_id)] = _Session(run_id)
+        return session
+
+
+# Of this process (a fork's copies are another process's): Spark uses the process that commits again.
+_SESSIONS: dict[tuple[int, str], _Session] = {}
+
+
+def _pause(deadline: float, what: str) -> None:
+    if time.monotonic() > deadline:
+        raise PassingError(f"{what}: the transaction before does not end")
+    time.sleep(CONCURRENT_BACKOFF_S)

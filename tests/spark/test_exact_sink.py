@@ -1,0 +1,196 @@
+"""The exactly-once topic sink under Spark: every record once for readers of committed records, whatever dies."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql.types import StringType, StructField, StructType
+
+from pyspark_odradek.errors import OptionError
+from pyspark_odradek.sink import stream_writer
+from tests.spark import dying_source
+from tests.spark.queries import load, load_stream, numbered
+from tests.support.clients import create_topic, read_all
+
+STEPS = ("begin", "marker", "produce", "mark", "end")
+VALUE = StructType([StructField("value", StringType())])
+
+
+def copy(spark: Any, bootstrap: str, topic: str, folder: Path, sink: str = "odradek", **options: Any) -> Any:
+    """Copy what there is of a topic to `<topic>-copy`, 100 offsets a batch; returns the ended query."""
+    stream = load_stream(spark, bootstrap, subscribe=topic, maxOffsetsPerTrigger=100).select("key", "value")
+    writer = stream.writeStream.format(sink).option("kafka.bootstrap.servers", bootstrap)
+    writer = writer.option("topic", f"{topic}-copy").option("checkpointLocation", str(folder / "checkpoint"))
+    query = writer.options(**options).trigger(availableNow=True).start()
+    assert query.awaitTermination(90), "the copy did not end"
+    return query
+
+
+def copied(bootstrap: str, topic: str, partitions: int = 2) -> list[int]:
+    messages = read_all(bootstrap, f"{topic}-copy", partitions, isolation_level="read_committed")
+    return sorted(int(message.value()) for message in messages)  # type: ignore[arg-type]
+
+
+def forget_commit(folder: Path) -> None:
+    """As after a crash between the sink's commit and Spark's own: the last batch is not written down as done."""
+    commits = folder / "checkpoint" / "commits"
+    last = max((path for path in commits.iterdir() if path.name.isdigit()), key=lambda path: int(path.name))
+    last.unlink()
+    (commits / f".{last.name}.crc").unlink(missing_ok=True)
+
+
+def test_a_batch_that_runs_again_is_written_once(spark: Any, bootstrap: str, topic: str, tmp_path: Path) -> None:
+    create_topic(bootstrap, topic)
+    create_topic(bootstrap, f"{topic}-copy", 2)
+    numbered(bootstrap, topic, range(250))
+    copy(spark, bootstrap, topic, tmp_path)
+    forget_commit(tmp_path)
+    numbered(bootstrap, topic, range(250, 300))
+    copy(spark, bootstrap, topic, tmp_path)
+    assert copied(bootstrap, topic) == list(range(300))
+
+
+def die_and_restart(spark: Any, bootstrap: str, topic: str, folder: Path, steps: list[str]) -> None:
+    """Copy with a process that is killed once in each step, and check that every record is there once."""
+    create_topic(bootstrap, topic)
+    create_topic(bootstrap, f"{topic}-copy", 2)
+    numbered(bootstrap, topic, range(250))
+    spark.dataSource.register(dying_source.DyingSource)
+    plan = folder / "plan"
+    plan.write_text("\n".join(steps))
+    for death in range(len(steps)):
+        with pytest.raises(Exception):  # noqa: B017 - of Spark, about a worker that is gone
+            copy(spark, bootstrap, topic, folder, "odradek_dying", plan=str(plan))
+        assert len(plan.read_text().splitlines()) == len(steps) - death - 1, "it ended otherwise than planned"
+        numbered(bootstrap, topic, range(250 + 50 * death, 300 + 50 * death))
+    copy(spark, bootstrap, topic, folder)
+    assert copied(bootstrap, topic) == list(range(250 + 50 * len(steps)))
+
+
+def test_the_committing_process_is_killed_after_its_commit(
+    spark: Any, odradek: str, topic: str, tmp_path: Path
+) -> None:
+    die_and_restart(spark, odradek, topic, tmp_path, ["after end"])
+
+
+@pytest.mark.slow
+def test_the_committing_process_is_killed_in_every_step(spark: Any, bootstrap: str, topic: str, tmp_path: Path) -> None:
+    die_and_restart(spark, bootstrap, topic, tmp_path, [f"{w} {step}" for step in STEPS for w in ("before", "after")])
+
+
+def test_large_batches_are_staged_and_swept(spark: Any, odradek: str, topic: str, tmp_path: Path) -> None:
+    create_topic(odradek, topic)
+    create_topic(odradek, f"{topic}-copy", 2)
+    frame = spark.range(3000).selectExpr("CAST(id AS STRING) key", "CONCAT(id, repeat(' ', 500)) value")
+    frame.write.format("odradek").options(**{"kafka.bootstrap.servers": odradek, "topic": topic}).mode("append").save()
+    staging = tmp_path / "staging"
+    leftover = staging / "some-query"
+    leftover.mkdir(parents=True)
+    copy(spark, odradek, topic, tmp_path, stagingLocation=str(staging), **{"kafka.compression.type": "lz4"})
+    assert copied(odradek, topic) == list(range(3000))
+    assert leftover.exists(), "other queries' files are not ours"
+    assert [path for path in staging.rglob("*") if path.is_file()] == []
+
+
+def test_a_batch_write_is_seen_whole_or_not_at_all(spark: Any, bootstrap: str, topic: str, tmp_path: Path) -> None:
+    create_topic(bootstrap, topic, 2)
+    options = {"kafka.bootstrap.servers": bootstrap, "topic": topic, "delivery": "exactly_once"}
+    options["stagingLocation"] = f"file://{tmp_path}/staging"
+    frame = spark.range(0, 2000, 1, 4).selectExpr("CAST(id AS STRING) key", "CONCAT(id, repeat(' ', 200)) value")
+    failing = frame.selectExpr("key", "IF(key = '1999', raise_error('no such row'), value) value")
+    with pytest.raises(Exception, match="no such row"):
+        failing.write.format("odradek").options(**options).mode("append").save()
+    assert read_all(bootstrap, topic, 2) == []
+    frame.write.format("odradek").options(**options).mode("append").save()
+    found = load(spark, bootstrap, subscribe=topic).selectExpr("INT(TRIM(STRING(value))) n").orderBy("n").collect()
+    assert [row.n for row in found] == list(range(2000))
+    assert [path for path in (tmp_path / "staging").rglob("*") if path.is_file()] == []
+
+
+def test_headers_tombstones_partitions_and_times(spark: Any, bootstrap: str, topic: str, tmp_path: Path) -> None:
+    create_topic(bootstrap, topic, 3)
+    frame = spark.createDataFrame(
+        [
+            (b"k", None, [("h", bytearray(b"1")), ("n", None)], 2, 1000.0),
+            (None, b"", None, 0, 2000.0),
+            (b"", b"v", [], 1, None),
+        ],
+        "key binary, value binary, headers array<struct<key:string,value:binary>>, partition int, seconds double",
+    ).selectExpr("key", "value", "headers", "partition", "timestamp_seconds(seconds) timestamp")
+    options = {"kafka.bootstrap.servers": bootstrap, "topic": topic, "delivery": "exactly_once"}
+    frame.coalesce(1).write.format("odradek").options(**options).mode("append").save()
+    messages = {m.partition(): m for m in read_all(bootstrap, topic, 3)}
+    found = {p: (m.key(), m.value(), m.headers()) for p, m in messages.items()}
+    assert found == {
+        2: (b"k", None, [("h", b"1"), ("n", None)]),
+        0: (None, b"", None),
+        1: (b"", b"v", None),
+    }
+    assert (messages[2].timestamp()[1], messages[0].timestamp()[1]) == (1_000_000, 2_000_000)
+    assert messages[1].timestamp()[1] > 1_600_000_000_000
+
+
+def test_a_topic_is_created_as_asked(spark: Any, bootstrap: str, topic: str) -> None:
+    from confluent_kafka.admin import ConfigResource, ResourceType
+
+    from tests.support.clients import admin
+
+    frame = spark.createDataFrame(
+        [(b"k", b"v", topic + "-a"), (b"k", b"v", topic + "-b")], "key binary, value binary, topic string"
+    )
+    options = {"kafka.bootstrap.servers": bootstrap, "delivery": "exactly_once"}
+    with pytest.raises(
+        Exception,
+        match=f"no such topic: {topic}-a\\. Create it, or let the sink do so with the option createTopic=true",
+    ):
+        frame.coalesce(1).write.format("odradek").options(**options).mode("append").save()
+    wished = {"createTopic": "true", "topicPartitions": "5", "topic.cleanup.policy": "compact"}
+    frame.coalesce(1).write.format("odradek").options(**options, **wished).mode("append").save()
+    client = admin(bootstrap)
+    for name in (f"{topic}-a", f"{topic}-b"):
+        assert len(client.list_topics(name, timeout=10).topics[name].partitions) == 5
+        (future,) = client.describe_configs([ConfigResource(ResourceType.TOPIC, name)]).values()
+        assert future.result(10)["cleanup.policy"].value == "compact"
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        ({}, "needs the option stagingLocation"),
+        ({"delivery": "twice"}, "delivery is exactly_once or at_least_once"),
+        ({"asyncProgressTrackingEnabled": "true"}, "asyncProgressTrackingEnabled contradicts"),
+        ({"kafka.acks": "1"}, "acks must be all"),
+        ({"kafka.enable.idempotence": "false"}, "idempotence must be true"),
+        ({"kafka.transactional.id": "mine"}, "set transactionalIdPrefix"),
+        ({"kafka.compression.type": "rar"}, "compression.type is one of none, gzip"),
+        ({"kafka.compression.type": "zstd", "kafka.compression.zstd.level": "99"}, "is not between"),
+        ({"kafka.batch.size": "many"}, "is no whole number"),
+        ({"topicPartitions": "3"}, "topicPartitions has an effect only with createTopic=true"),
+        ({"topic.cleanup.policy": "compact"}, r"topic\.\* has an effect only with createTopic=true"),
+        ({"stagingLocation": "nowhere://x"}, "stagingLocation=nowhere://x"),
+        ({"stagingLocaton": "/tmp"}, "did you mean 'stagingLocation'"),
+    ],
+)
+def test_options_that_make_no_sense_are_refused(options: dict[str, str], says: str) -> None:
+    given = {"kafka.bootstrap.servers": "127.0.0.1:1", "topic": "t"} | options
+    if options:
+        given.setdefault("stagingLocation", "/tmp/any")
+    with pytest.raises(OptionError, match=says):
+        stream_writer(given, VALUE, False)
+
+
+def test_staging_that_fails_is_told_and_nothing_is_written(
+    spark: Any, odradek: str, topic: str, tmp_path: Path
+) -> None:
+    create_topic(odradek, f"{topic}-copy", 2)
+    blocked = tmp_path / "file"
+    blocked.write_text("not a folder")
+    frame = spark.range(3000).selectExpr("CAST(id AS STRING) key", "CONCAT(id, repeat(' ', 500)) value")
+    options = {"kafka.bootstrap.servers": odradek, "topic": f"{topic}-copy", "delivery": "exactly_once"}
+    with pytest.raises(Exception, match=r"a task cannot stage its records in .*Make room there"):
+        frame.write.format("odradek").options(**options, stagingLocation=str(blocked)).mode("append").save()
+    with pytest.raises(Exception, match="more than 65536 bytes to stage: set the option stagingLocation"):
+        frame.write.format("odradek").options(**options).mode("append").save()
+    assert copied(odradek, topic) == []
