@@ -28,6 +28,7 @@ from odradek.protocol.messages.sasl_authenticate_response import SaslAuthenticat
 from odradek.protocol.messages.sasl_handshake_request import SaslHandshakeRequest
 from odradek.protocol.messages.sasl_handshake_response import SaslHandshakeResponse
 from pyspark_odradek.errors import ClusterError, OptionError
+from pyspark_odradek.sasl import MECHANISMS, dialogue
 
 R = TypeVar("R", bound=Message)
 
@@ -70,7 +71,7 @@ class Security:
 def security_from(settings: Mapping[str, str]) -> Security:
     """Read `security.protocol`, `ssl.*` and `sasl.*` by the names of Kafka's Java client, or of librdkafka.
 
-    Certificates are PEM files. Of the SASL mechanisms only PLAIN is built in.
+    Certificates are PEM files. Of the SASL mechanisms PLAIN and SCRAM are built in.
 
     Raises:
         OptionError: a protocol, mechanism or kind of key store that is not supported.
@@ -82,8 +83,8 @@ def security_from(settings: Mapping[str, str]) -> Security:
     if not protocol.startswith("SASL"):
         return Security(tls=context)
     mechanism = settings.get("sasl.mechanism", "GSSAPI").upper()
-    if mechanism != "PLAIN":
-        raise OptionError(f"kafka.sasl.mechanism={mechanism} is not supported; PLAIN is")
+    if mechanism not in MECHANISMS:
+        raise OptionError(f"kafka.sasl.mechanism={mechanism} is not supported; {', '.join(MECHANISMS)} are")
     jaas = settings.get("sasl.jaas.config", "")
     found = dict(re.findall(r'(username|password)\s*=\s*"((?:[^"\\]|\\.)*)"', jaas))
     username = settings.get("sasl.username", found.get("username", ""))
@@ -220,13 +221,20 @@ class Connection:
             ApiKey.SASL_HANDSHAKE, SaslHandshakeRequest(mechanism=security.sasl_mechanism), SaslHandshakeResponse
         )
         if offered.error_code != ErrorCode.NONE:
-            raise ClusterError(f"{self.address} offers SASL {', '.join(offered.mechanisms)}, not PLAIN")
-        proof = f"\0{security.username}\0{security.password}".encode()
-        answer = self.request(
-            ApiKey.SASL_AUTHENTICATE, SaslAuthenticateRequest(auth_bytes=proof), SaslAuthenticateResponse
-        )
-        if answer.error_code != ErrorCode.NONE:
-            raise ClusterError(f"{self.address} refused {security.username}: {answer.error_message}")
+            offers = ", ".join(offered.mechanisms)
+            raise ClusterError(f"{self.address} offers SASL {offers}, not {security.sasl_mechanism}")
+        speaking = dialogue(security.sasl_mechanism, security.username, security.password)
+        message = next(speaking)
+        while True:
+            answer = self.request(
+                ApiKey.SASL_AUTHENTICATE, SaslAuthenticateRequest(auth_bytes=message), SaslAuthenticateResponse
+            )
+            if answer.error_code != ErrorCode.NONE:
+                raise ClusterError(f"{self.address} refused {security.username}: {answer.error_message}")
+            try:
+                message = speaking.send(bytes(answer.auth_bytes))
+            except StopIteration:
+                return
 
     def _read(self, size: int) -> memoryview:
         if not 0 <= size <= MAX_RESPONSE_BYTES:

@@ -9,15 +9,20 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from confluent_kafka.admin import ScramCredentialInfo, ScramMechanism, UserScramCredentialUpsertion
 
+from pyspark_odradek import sasl
 from pyspark_odradek.cluster import ClientSettings, Cluster
 from pyspark_odradek.connection import security_from
 from pyspark_odradek.errors import ClusterError, OptionError
 from tests.spark.queries import values
 from tests.support.apache_kafka import ApacheKafka, require_kafka
-from tests.support.clients import create_topic
+from tests.support.clients import admin, create_topic
 
 PLAIN = "org.apache.kafka.common.security.plain.PlainLoginModule required"
+
+
+SCRAM = "org.apache.kafka.common.security.scram.ScramLoginModule"
 
 
 def jaas(password: str) -> str:
@@ -52,13 +57,19 @@ def secured(tmp_path_factory: pytest.TempPathFactory, certificate: Path) -> Iter
         "listeners": f"{kafka.settings['listeners']},SAFE://localhost:{port}",
         "advertised.listeners": f"{kafka.settings['advertised.listeners']},SAFE://localhost:{port}",
         "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT,SAFE:SASL_SSL",
-        "sasl.enabled.mechanisms": "PLAIN",
+        "sasl.enabled.mechanisms": "PLAIN,SCRAM-SHA-256,SCRAM-SHA-512",
+        "listener.name.safe.scram-sha-256.sasl.jaas.config": f"{SCRAM} required;",
+        "listener.name.safe.scram-sha-512.sasl.jaas.config": f"{SCRAM} required;",
         "listener.name.safe.plain.sasl.jaas.config": f'{PLAIN} user_ann="s3cret";',
         "listener.name.safe.ssl.keystore.type": "PEM",
         "listener.name.safe.ssl.keystore.location": certificate / "both.pem",
     }
     with kafka:
         create_topic(kafka.bootstrap, "safe")
+        scrams = [ScramMechanism.SCRAM_SHA_256, ScramMechanism.SCRAM_SHA_512]
+        wished = [UserScramCredentialUpsertion("ann", ScramCredentialInfo(m, 4096), b"s3cret") for m in scrams]
+        for future in admin(kafka.bootstrap).alter_user_scram_credentials(wished).values():
+            future.result(30)
         yield kafka, f"localhost:{port}"
 
 
@@ -89,6 +100,43 @@ def test_a_wrong_password_is_told_at_once(secured: tuple[ApacheKafka, str], cert
     assert "guess" not in str(raised.value)
 
 
+@pytest.mark.parametrize("mechanism", ["SCRAM-SHA-256", "SCRAM-SHA-512"])
+def test_scram(secured: tuple[ApacheKafka, str], certificate: Path, mechanism: str) -> None:
+    settings = options(secured[1], certificate) | {"sasl.mechanism": mechanism}
+    cluster = Cluster(ClientSettings.parse(settings))
+    assert cluster.partitions(["safe"]) == {"safe": [0]}
+    cluster.close()
+    wrong = Cluster(ClientSettings.parse(settings | {"sasl.jaas.config": jaas("guess")}))
+    with pytest.raises(ClusterError, match="refused ann: Authentication failed"):
+        wrong.partitions(None)
+    wrong.close()
+
+
+def test_scram_speaks_as_its_standard_does() -> None:
+    """The example of RFC 7677, and a broker that does not know the password."""
+    nonce, server_nonce = "rOprNGfwEbeRWgbNEkqO", "rOprNGfwEbeRWgbNEkqO%hvYDpWUa2RaTCAfuxFIlj)hNlF$k0"
+    challenge = f"r={server_nonce},s=W22ZaJ0SNY7soEsUEjb6gQ==,i=4096".encode()
+    proof = f"c=biws,r={server_nonce},p=dHzbZapWIk4jUhN+Ute9ytag9zjfMHgsqmmiz7AndVQ=".encode()
+
+    def speaking() -> sasl.Dialogue:
+        client = sasl._scram("sha256", "user", "pencil", nonce)
+        assert next(client) == f"n,,n=user,r={nonce}".encode()
+        return client
+
+    good = speaking()
+    assert good.send(challenge) == proof
+    with pytest.raises(StopIteration):
+        good.send(b"v=6rriTRBi23WpRR/wtup+mMhUZUn/dB5nLTJRsjl95G4=")
+    for verdict in (b"v=AAAA", b"e=other-error", b"\xff"):
+        false = speaking()
+        false.send(challenge)
+        with pytest.raises(ClusterError):
+            false.send(verdict)
+    for weak in (challenge.replace(b"4096", b"1"), challenge.replace(b"r=rO", b"r=xO"), b"r=1", b""):
+        with pytest.raises(ClusterError, match="challenge"):
+            speaking().send(weak)
+
+
 def test_an_unknown_authority_is_refused(secured: tuple[ApacheKafka, str], certificate: Path) -> None:
     settings = options(secured[1], certificate) | {"default.api.timeout.ms": "300"}
     del settings["ssl.truststore.location"]
@@ -111,7 +159,7 @@ def test_a_name_that_the_certificate_has_not(secured: tuple[ApacheKafka, str], c
     ("settings", "sentence"),
     [
         ({"security.protocol": "TLS"}, "security.protocol=TLS is unknown"),
-        ({"security.protocol": "SASL_SSL", "sasl.mechanism": "GSSAPI"}, "GSSAPI is not supported; PLAIN is"),
+        ({"security.protocol": "SASL_SSL", "sasl.mechanism": "GSSAPI"}, "GSSAPI is not supported; PLAIN, SCRAM"),
         ({"security.protocol": "SASL_PLAINTEXT", "sasl.mechanism": "PLAIN"}, "must hold username and password"),
         ({"security.protocol": "SSL", "ssl.truststore.location": "store.jks"}, "must be PEM"),
         ({"security.protocol": "SSL", "ssl.truststore.type": "PKCS12"}, "must be PEM, not PKCS12"),
