@@ -150,7 +150,8 @@ class CompactedNode(OneNode):
                     writer.judge(await self._read_surely(writer))
                     await asyncio.sleep(2)
         except TimeoutError:
-            self.recorder.problems.append(f"no progress {PROGRESS_S:g} s after the faults ended")
+            text = f"no progress {PROGRESS_S:g} s after the faults ended; waiting are:"
+            self.recorder.problems.append(f"{text}\n{world.loop.who_waits()}")
         self.recorder.problems += writer.recorder.problems
         self.recorder.history += writer.recorder.history
         for machine in world.machines.values():

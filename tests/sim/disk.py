@@ -1,9 +1,10 @@
-"""A disk that forgets what was not synced, as a machine that loses power does.
+"""A disk that forgets what was not synced, as a machine that loses power does, and that fails as disks do.
 
 Every file has what readers see (volatile) and what is on the platter (durable), with the writes between the two in
-order. Names live in directories and have the same two states: creating, renaming and removing a file is durable only
-after `sync_dir` of its directory. `lose_power` draws what survives: a prefix of the writes, torn at sectors, sometimes
-a later one without an earlier one, sometimes a length without its bytes (zeros); names likewise.
+order. Names live in directories and have the same two states: creating, renaming and removing a file or a directory is
+durable only after `sync_dir` of the directory that holds the name. `lose_power` draws what survives: a prefix of the
+writes, torn at sectors, sometimes a later one without an earlier one, sometimes a length without its bytes (zeros);
+names likewise, see `inodes`.
 
 A failed sync drops the writes that it should have kept, though readers still see them: what Linux does to a page
 that could not be written.
@@ -14,122 +15,42 @@ from __future__ import annotations
 import asyncio
 import errno
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from random import Random
 from typing import Any, TypeVar
 
 from odradek.common.ports import Buffer, DiskUsage, File, MakeAnswer, Worker
+from tests.sim.inodes import SECTOR_BYTES as SECTOR_BYTES
+from tests.sim.inodes import Directory, Inode, Node, Tree
 
 T = TypeVar("T")
 
-SECTOR_BYTES = 512
 UNLIMITED_BYTES = 1 << 40
 
 
 @dataclass
 class DiskFaults:
-    """How often what goes wrong; all rates are probabilities for one operation."""
+    """How often what goes wrong; all rates are probabilities for one operation.
+
+    Attributes:
+        flips: suffixes of the files whose reads show flipped bits; empty means all. What has no checksum in Kafka's
+            formats (checkpoints, meta.properties) cannot tell.
+    """
 
     write_error: float = 0.0
+    short_write: float = 0.0
     sync_error: float = 0.0
     read_error: float = 0.0
+    truncate_error: float = 0.0
+    rename_error: float = 0.0
+    sync_dir_error: float = 0.0
     flipped_bit: float = 0.0
+    flips: tuple[str, ...] = ()
     slow_sync: float = 0.0
     sync_ms: tuple[float, float] = (0.1, 5.0)
     slow_sync_ms: tuple[float, float] = (100.0, 2000.0)
     capacity_bytes: int = UNLIMITED_BYTES
-
-
-@dataclass
-class Write:
-    """One change to a file's bytes that is not durable yet; `data` None is a truncation to `position`."""
-
-    position: int
-    data: bytes | None
-
-
-@dataclass
-class Inode:
-    """The bytes of one file, whatever its names."""
-
-    seen: bytearray = field(default_factory=bytearray)
-    durable: bytearray = field(default_factory=bytearray)
-    pending: list[Write] = field(default_factory=list)
-    modified_ms: int = 0
-
-    def write(self, position: int, data: bytes) -> None:
-        apply_write(self.seen, Write(position, data))
-        self.pending.append(Write(position, data))
-
-    def truncate(self, size: int) -> None:
-        apply_write(self.seen, Write(size, None))
-        self.pending.append(Write(size, None))
-
-    def survive(self, random: Random) -> None:
-        """Become what a power loss leaves."""
-        content = bytearray(self.durable)
-        kept = random.randint(0, len(self.pending))
-        for number, write in enumerate(self.pending):
-            if number < kept:
-                apply_write(content, write)
-            elif number == kept and write.data is not None:
-                apply_write(content, torn(write, bytes(content), random))
-            elif random.random() < 0.1:
-                apply_write(content, write)
-        self.seen = content
-        self.durable = bytearray(content)
-        self.pending.clear()
-
-    def sync(self) -> None:
-        """Make durable what is pending; writes that an earlier failed sync dropped stay dropped, though still seen."""
-        for write in self.pending:
-            apply_write(self.durable, write)
-        self.pending.clear()
-
-
-def apply_write(content: bytearray, write: Write) -> None:
-    """Change bytes as the system call did; a gap is filled with zeros."""
-    if write.data is None:
-        if write.position < len(content):
-            del content[write.position :]
-        else:
-            content.extend(bytes(write.position - len(content)))
-        return
-    if write.position > len(content):
-        content.extend(bytes(write.position - len(content)))
-    content[write.position : write.position + len(write.data)] = write.data
-
-
-def torn(write: Write, content: bytes, random: Random) -> Write:
-    """A write of which only whole sectors from its front arrived, with or without the length of the rest, or all but
-    its front, or its length without its bytes, or nothing.
-
-    Bytes that were there before stay what they were or become what was written: only new length can be empty.
-    """
-    assert write.data is not None, "a truncation is done or not"
-    shape = random.random()
-    if shape < 0.2:
-        end = write.position + len(write.data)
-        return Write(write.position, content[write.position : end].ljust(len(write.data), b"\0"))
-    first_boundary = SECTOR_BYTES - write.position % SECTOR_BYTES
-    boundary = random.choice([0, *range(first_boundary, len(write.data), SECTOR_BYTES)])
-    before = content[write.position : write.position + len(write.data)].ljust(len(write.data), b"\0")
-    if shape < 0.4:
-        return Write(write.position, write.data[:boundary] + before[boundary:])
-    if shape < 0.5:
-        return Write(write.position, before[:boundary] + write.data[boundary:])
-    return Write(write.position, write.data[:boundary])
-
-
-@dataclass
-class NameChange:
-    """One change to a directory that is not durable yet; `inode` None removes the name."""
-
-    path: Path
-    inode: Inode | None
-    # A rename takes a name away and gives another one at once: both or neither.
-    joined_with_next: bool = False
 
 
 class SimDisk:
@@ -145,10 +66,7 @@ class SimDisk:
         self._random = random
         self.faults = faults
         self._now_ms = now_ms
-        self._names: dict[Path, Inode] = {}
-        self._durable_names: dict[Path, Inode] = {}
-        self._pending_names: list[NameChange] = []
-        self._dirs: dict[Path, None] = {Path("/"): None}
+        self._tree = Tree()
         self._locks: dict[Path, object] = {}
         self.generation = 0
         self.operations = 0
@@ -168,6 +86,10 @@ class SimDisk:
             return True
         return False
 
+    def draw(self, below: int) -> int:
+        """A number from 0 on, less than `below`."""
+        return self._random.randrange(below)
+
     def process_died(self) -> None:
         """kill -9: descriptors and locks are gone, the page cache stays."""
         self.generation += 1
@@ -176,52 +98,45 @@ class SimDisk:
     def lose_power(self) -> None:
         """The machine went dark: only what was synced is certain."""
         self.process_died()
-        changes, self._pending_names = self._pending_names, []
-        names = dict(self._durable_names)
-        kept = self._random.randint(0, len(changes))
-        while kept and changes[kept - 1].joined_with_next:
-            kept -= 1
-        for change in changes[:kept]:
-            apply_name(names, change)
-        inodes = {id(inode): inode for inode in [*self._names.values(), *names.values()]}
-        for inode in inodes.values():
-            inode.survive(self._random)
-        self._names = names
-        self._durable_names = dict(names)
+        self._tree.lose_power(self._random)
 
     def snapshot(self) -> dict[Path, bytes]:
         """What readers see, by name: for a restart with an older disk, and for checks after the run."""
-        return {path: bytes(inode.seen) for path, inode in self._names.items()}
+        return {path: bytes(inode.seen) for path, inode in self._tree.files().items()}
 
-    def restore(self, files: dict[Path, bytes]) -> None:
-        """Put back an older state of the disk, as a restored backup does."""
-        self._names = {path: Inode(bytearray(data), bytearray(data)) for path, data in files.items()}
-        self._durable_names = dict(self._names)
-        self._pending_names.clear()
+    def directories(self) -> list[Path]:
+        """Every directory, for a restart with an older disk."""
+        return self._tree.directories()
+
+    def restore(self, files: dict[Path, bytes], directories: Sequence[Path] = ()) -> None:
+        """Put back an older state of the disk, as a restored backup does; empty, it is another disk."""
+        self.process_died()
+        self._tree.put(files, list(directories))
 
     def used_bytes(self) -> int:
-        return sum(len(inode.seen) for inode in self._names.values())
+        return sum(len(inode.seen) for inode in self._tree.files().values())
 
     # -- the port -----------------------------------------------------------------------------------------------
 
     def open(self, path: Path, *, create: bool = False, read_only: bool = False) -> File:
-        inode = self._names.get(path)
-        if inode is None:
+        node = self._tree.find(path)
+        if isinstance(node, Directory):
+            raise IsADirectoryError(errno.EISDIR, "Is a directory", str(path))
+        if node is None:
             if not create:
                 raise FileNotFoundError(errno.ENOENT, "No such file", str(path))
-            if path.parent not in self._dirs:
-                raise FileNotFoundError(errno.ENOENT, "No such directory", str(path.parent))
+            parent = self._directory(path.parent)
             if self.faults.capacity_bytes < UNLIMITED_BYTES and self.used_bytes() >= self.faults.capacity_bytes:
-                raise OSError(errno.ENOSPC, "simulated full disk", str(path))
-            inode = Inode(modified_ms=self._now_ms())
-            self._change_name(NameChange(path, inode))
-        return SimFile(self, path, inode, read_only=read_only)
+                raise self._full(path)
+            node = Inode(modified_ms=self._now_ms())
+            self._tree.change((parent, path.name, node))
+        return SimFile(self, path, node, read_only=read_only)
 
     def exists(self, path: Path) -> bool:
-        return path in self._names or path in self._dirs
+        return self._tree.find(path) is not None
 
     def is_dir(self, path: Path) -> bool:
-        return path in self._dirs
+        return self._tree.directory(path) is not None
 
     def is_link(self, path: Path) -> bool:
         return False
@@ -233,42 +148,45 @@ class SimDisk:
         return self._inode(path).modified_ms
 
     def list_dir(self, path: Path) -> list[str]:
-        if path not in self._dirs:
-            raise FileNotFoundError(errno.ENOENT, "No such directory", str(path))
-        return sorted(entry.name for entry in [*self._names, *self._dirs] if entry.parent == path and entry != path)
+        return sorted(self._directory(path).seen)
 
     def make_dirs(self, path: Path) -> None:
-        for directory in [*reversed(path.parents), path]:
-            if directory in self._names:
-                raise FileExistsError(errno.EEXIST, "Not a directory", str(directory))
-            self._dirs[directory] = None
+        for each in [*reversed(path.parents), path]:
+            node = self._tree.find(each)
+            if node is None:
+                self._tree.change((self._directory(each.parent), each.name, Directory()))
+            elif not isinstance(node, Directory):
+                raise FileExistsError(errno.EEXIST, "Not a directory", str(each))
 
     def rename(self, source: Path, target: Path) -> None:
-        if source in self._dirs:
-            self._rename_dir(source, target)
-            return
-        inode = self._inode(source)
-        self._change_name(NameChange(source, None, joined_with_next=True))
-        self._change_name(NameChange(target, inode))
+        node = self._node(source)
+        if self.hit("rename error", self.faults.rename_error):
+            raise OSError(errno.EIO, "simulated error of a rename", str(source))
+        before = self._tree.find(target)
+        if isinstance(before, Directory) and before.seen:
+            raise OSError(errno.ENOTEMPTY, "Directory not empty", str(target))
+        left, entered = self._directory(source.parent), self._directory(target.parent)
+        self._tree.change((left, source.name, None), (entered, target.name, node))
 
     def remove(self, path: Path) -> None:
-        if path in self._names:
-            self._change_name(NameChange(path, None))
+        if isinstance(self._tree.find(path), Inode):
+            self._tree.change((self._directory(path.parent), path.name, None))
 
     def remove_tree(self, path: Path) -> None:
-        for name in [name for name in self._names if path in name.parents]:
-            self._change_name(NameChange(name, None))
-        for directory in [entry for entry in self._dirs if entry == path or path in entry.parents]:
-            del self._dirs[directory]
+        directory = self._tree.directory(path)
+        if directory is None:
+            return
+        for name in list(directory.seen):
+            self.remove(path / name)
+            self.remove_tree(path / name)
+        self._tree.change((self._directory(path.parent), path.name, None))
 
     def sync_dir(self, path: Path) -> None:
-        rest = []
-        for change in self._pending_names:
-            if change.path.parent == path:
-                apply_name(self._durable_names, change)
-            else:
-                rest.append(change)
-        self._pending_names = rest
+        directory = self._directory(path)
+        if self.hit("directory sync error", self.faults.sync_dir_error):
+            self._tree.forget(directory)
+            raise OSError(errno.EIO, "simulated fsync error of a directory", str(path))
+        self._tree.sync(directory)
 
     def usage(self, path: Path) -> DiskUsage:
         return DiskUsage(self.faults.capacity_bytes, max(0, self.faults.capacity_bytes - self.used_bytes()))
@@ -303,31 +221,27 @@ class SimDisk:
 
     # -- inside -------------------------------------------------------------------------------------------------
 
-    def _inode(self, path: Path) -> Inode:
-        inode = self._names.get(path)
-        if inode is None:
+    def _node(self, path: Path) -> Node:
+        node = self._tree.find(path)
+        if node is None:
             raise FileNotFoundError(errno.ENOENT, "No such file", str(path))
-        return inode
+        return node
 
-    def _change_name(self, change: NameChange) -> None:
-        apply_name(self._names, change)
-        self._pending_names.append(change)
+    def _inode(self, path: Path) -> Inode:
+        node = self._node(path)
+        if isinstance(node, Directory):
+            raise IsADirectoryError(errno.EISDIR, "Is a directory", str(path))
+        return node
 
-    def _rename_dir(self, source: Path, target: Path) -> None:
-        """A directory's files move with it, at once and durably: journalled file systems do no less."""
-        moved = {name: inode for name, inode in self._names.items() if source in name.parents}
-        for name, inode in moved.items():
-            new = target / name.relative_to(source)
-            del self._names[name]
-            self._names[new] = inode
-            if self._durable_names.pop(name, None) is not None:
-                self._durable_names[new] = inode
-        for change in self._pending_names:
-            if source in change.path.parents:
-                change.path = target / change.path.relative_to(source)
-        for directory in [entry for entry in self._dirs if entry == source or source in entry.parents]:
-            del self._dirs[directory]
-            self._dirs[target / directory.relative_to(source)] = None
+    def _directory(self, path: Path) -> Directory:
+        directory = self._tree.directory(path)
+        if directory is None:
+            raise FileNotFoundError(errno.ENOENT, "No such directory", str(path))
+        return directory
+
+    def _full(self, path: Path) -> OSError:
+        self.injected["no space"] = self.injected.get("no space", 0) + 1
+        return OSError(errno.ENOSPC, "simulated full disk", str(path))
 
 
 class SimWorker:
@@ -342,14 +256,6 @@ class SimWorker:
 
     async def close(self) -> None:
         """Nothing of it is left."""
-
-
-def apply_name(names: dict[Path, Inode], change: NameChange) -> None:
-    """Change a directory as the system call did."""
-    if change.inode is None:
-        names.pop(change.path, None)
-    else:
-        names[change.path] = change.inode
 
 
 class SimFile:
@@ -377,9 +283,10 @@ class SimFile:
         if self._disk.hit("read error", faults.read_error):
             raise OSError(errno.EIO, "simulated read error", str(self._path))
         data = bytes(self._inode.seen[position : position + length])
-        if data and self._disk.hit("flipped bit", faults.flipped_bit):
+        flips = not faults.flips or self._path.suffix in faults.flips
+        if data and flips and self._disk.hit("flipped bit", faults.flipped_bit):
             damaged = bytearray(data)
-            bit = self._disk._random.randrange(len(data) * 8)
+            bit = self._disk.draw(len(data) * 8)
             damaged[bit // 8] ^= 1 << bit % 8
             return bytes(damaged)
         return data
@@ -395,16 +302,25 @@ class SimFile:
         if growth > room:
             fits = max(0, len(data) - (growth - room))
             self._inode.write(position, data[:fits])
-            raise OSError(errno.ENOSPC, "simulated full disk", str(self._path))
-        if self._disk.hit("write error", self._disk.faults.write_error):
-            self._inode.write(position, data[: self._disk._random.randint(0, len(data))])
+            raise self._disk._full(self._path)
+        faults = self._disk.faults
+        if self._disk.hit("write error", faults.write_error):
+            self._inode.write(position, data[: self._disk.draw(len(data) + 1)])
             raise OSError(errno.EIO, "simulated write error", str(self._path))
-        self._inode.write(position, data)
+        if len(data) > 1 and self._disk.hit("short write", faults.short_write):
+            # What the port's `write_at` goes on with: two system calls, and a power loss may keep the first alone.
+            first = 1 + self._disk.draw(len(data) - 1)
+            self._inode.write(position, data[:first])
+            self._inode.write(position + first, data[first:])
+        else:
+            self._inode.write(position, data)
         self._inode.modified_ms = self._disk._now_ms()
         return len(data)
 
     def truncate(self, size: int) -> None:
         self._check()
+        if self._disk.hit("truncate error", self._disk.faults.truncate_error):
+            raise OSError(errno.EIO, "simulated error of a truncation", str(self._path))
         self._disk.on_change(b"c", str(self._path), size, b"")
         self._inode.truncate(size)
 

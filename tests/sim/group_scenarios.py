@@ -10,6 +10,7 @@ from uuid import UUID
 
 from odradek.client.connection import Connection
 from odradek.common.errors import ErrorCode, OdradekError, StorageError
+from odradek.common.ports import make_dirs_durably
 from odradek.coordinator.group.records import GROUP_RECORDS
 from odradek.coordinator.log import PartitionMachineLog
 from odradek.log.config import LogConfig
@@ -145,7 +146,7 @@ def a_coordinator_that_cannot_write_gives_its_disk_up() -> None:
     """One that stayed the leader would refuse its groups for ever, and nobody else would take them."""
     disk = SimDisk(Random(0), DiskFaults(), lambda: 0)
     home = Path("/data/__consumer_offsets-0")
-    disk.make_dirs(home)
+    make_dirs_durably(disk, home)
     log = Log.open(FileCache(disk), home, ("__consumer_offsets", 0), LogConfig(), now_ms=0, recovery_point=0)
     partition = Partition("__consumer_offsets", 0, UUID(int=1), log, broker_id=1)
     partition.update(PartitionImage(replicas=(1,), isr=(1,), leader=1, leader_epoch=0, partition_epoch=0))

@@ -14,36 +14,34 @@ import asyncio
 import contextvars
 import gc
 import heapq
-import socket
-import subprocess
+import math
 import sys
-import threading
-import traceback
 import warnings
 from asyncio import events
 from collections import deque
-from collections.abc import Callable, Coroutine, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Coroutine
 from random import Random
 from typing import Any, NoReturn
 
+from tests.sim import lid, waiting
+from tests.sim.lid import EscapedTheBoxError as EscapedTheBoxError
 from tests.sim.trace import Trace
 
 WORLD = "world"
-# Of the stack of whoever reached out of the box.
-STACK_LINES = 12
 current_host: contextvars.ContextVar[str] = contextvars.ContextVar("simulated host", default=WORLD)
 
 # Finally blocks of one coroutine that await something, one after the other.
 MAX_AWAITS_WHILE_CLOSING = 20
+# Callbacks at one moment of virtual time. A run of minutes has a few hundred thousand in all.
+MAX_STEPS_WITHOUT_TIME = 200_000
 
 
 class SimulationStalledError(AssertionError):
-    """No host can run and nothing is scheduled, though somebody still waits."""
+    """Nothing will ever happen again though somebody still waits, or time stands still though callbacks run."""
 
 
-class EscapedTheBoxError(AssertionError):
-    """Code inside the simulation reached for a real thread, socket, process or clock."""
+class RunTooLongError(TimeoutError):
+    """The virtual time of a run is over, though its scenario has not ended."""
 
 
 class HostQueue:
@@ -93,6 +91,9 @@ class SimLoop(asyncio.BaseEventLoop):
         self._timers: list[tuple[float, int, asyncio.TimerHandle]] = []
         self._hosts: dict[str, HostQueue] = {WORLD: HostQueue(WORLD)}
         self._graveyard: list[HostQueue] = []
+        self._deadline = math.inf
+        self._escape: EscapedTheBoxError | None = None
+        self._steps_when_time_moved = 0
         self.steps = 0
         self.trace = Trace()
         self.failures: list[BaseException] = []
@@ -218,8 +219,14 @@ class SimLoop(asyncio.BaseEventLoop):
         if handle.cancelled():
             return
         self.steps += 1
+        if self.steps - self._steps_when_time_moved > MAX_STEPS_WITHOUT_TIME:
+            self._stand_still(handle)
         self.trace.step(self._now, queue.name)
         handle._run()
+        if self._escape is not None:
+            # At once, and whoever caught it.
+            error, self._escape = self._escape, None
+            raise error
 
     def _wake_timers(self) -> None:
         timers = self._timers
@@ -232,11 +239,27 @@ class SimLoop(asyncio.BaseEventLoop):
     def _jump(self) -> None:
         while self._timers and self._timers[0][2].cancelled():
             heapq.heappop(self._timers)
-        if self._timers:
-            self._now = max(self._now, self._timers[0][0])
-            return
-        waiting = [f"{queue.name}: {task!r}" for queue in self._hosts.values() for task in queue.tasks]
-        raise SimulationStalledError("nothing can run and nothing is scheduled; waiting are:\n" + "\n".join(waiting))
+        if not self._timers:
+            text = "nothing can run and nothing is scheduled; waiting are:"
+            raise SimulationStalledError(f"{text}\n{self.who_waits()}")
+        when = max(self._now, self._timers[0][0])
+        if when > self._deadline:
+            raise RunTooLongError(f"the run's virtual time is over; waiting are:\n{self.who_waits()}")
+        self._now = when
+        self._steps_when_time_moved = self.steps
+
+    def _stand_still(self, handle: asyncio.Handle) -> NoReturn:
+        self._steps_when_time_moved = self.steps
+        text = f"{MAX_STEPS_WITHOUT_TIME} callbacks ran and no time went by, the last of them {handle!r}; waiting are:"
+        raise SimulationStalledError(f"{text}\n{self.who_waits()}")
+
+    def who_waits(self, *hosts: str) -> str:
+        """A line for each unfinished task of these hosts, or of all, with the line of source at which it waits."""
+        queues = [queue for queue in self._hosts.values() if not hosts or queue.name in hosts]
+        told = [
+            (f"{queue.name}{' (paused)' if queue.paused else ''}", task) for queue in queues for task in queue.tasks
+        ]
+        return waiting.report(told)
 
     def _process_events(self, event_list: Any) -> None:
         """There is no selector, so there are no events."""
@@ -252,34 +275,13 @@ class SimLoop(asyncio.BaseEventLoop):
 
     # -- the lid ------------------------------------------------------------------------------------------------
 
+    def _on_escape(self, error: EscapedTheBoxError) -> None:
+        self._escape = self._escape or error
+
     def _escaped(self, what: str) -> NoReturn:
-        """Fail here, and at the end of the run too: what reached out may catch everything."""
-        stack = "".join(traceback.format_stack(sys._getframe(1), limit=STACK_LINES))
-        text = f"{what} inside the simulation: take the port (Clock, Disk, Network) instead\n{stack}"
-        error = EscapedTheBoxError(text)
-        self.failures.append(error)
+        error = lid.escaped(what)
+        self._on_escape(error)
         raise error
-
-    @contextmanager
-    def _lid(self) -> Iterator[None]:
-        """While the world runs, nobody may start a thread or process, or make a socket, without the loop either."""
-
-        def forbidden(what: str) -> Callable[..., NoReturn]:
-            return lambda *args, **options: self._escaped(what)
-
-        doors = [
-            (threading.Thread, "start", "a thread"),
-            (socket.socket, "__init__", "a socket"),
-            (subprocess.Popen, "__init__", "a process"),
-        ]
-        kept = [getattr(owner, name) for owner, name, _ in doors]
-        for owner, name, what in doors:
-            setattr(owner, name, forbidden(what))
-        try:
-            yield
-        finally:
-            for (owner, name, _), original in zip(doors, kept, strict=True):
-                setattr(owner, name, original)
 
     def run_in_executor(self, executor: Any, func: Callable[..., Any], *args: Any) -> Any:
         self._escaped(f"a thread for {func!r}")
@@ -302,17 +304,20 @@ class SimLoop(asyncio.BaseEventLoop):
     # -- running ------------------------------------------------------------------------------------------------
 
     def run_world(self, coroutine: Coroutine[Any, Any, Any], *, limit_s: float) -> Any:
-        """Run a coroutine to its end; raises what it raises, or TimeoutError after `limit_s` of virtual time."""
-        deadline = self._now + limit_s
+        """Run a coroutine to its end, and return what it returns.
 
-        async def bounded() -> Any:
-            async with asyncio.timeout_at(deadline):
-                return await coroutine
-
+        Raises:
+            RunTooLongError: after `limit_s` of virtual time.
+            SimulationStalledError: nothing can ever happen again, or everything happens at one moment; the text of both
+                says which tasks wait, where and for what.
+            EscapedTheBoxError: somebody reached for a real thing, though it may have been caught there.
+        """
         before = events._get_running_loop()
         assert before is None, "a simulation cannot run inside another loop"
-        with self._lid():
-            return self.run_until_complete(self.spawn(WORLD, bounded(), name="scenario"))
+        self._deadline = self._now + limit_s
+        self._steps_when_time_moved = self.steps
+        with lid.closed(self._on_escape):
+            return self.run_until_complete(self.spawn(WORLD, coroutine, name="scenario"))
 
     def dispose(self) -> None:
         """Let go of everything at the end of a run. The hosts' ports must be dead by now.

@@ -1,14 +1,17 @@
 """Byte streams between simulated hosts, with TCP's promises and no others.
 
 Inside one direction of one connection bytes arrive in order, cut into segments of any size down to one byte, late, or
-not at all while the way is cut; what was under way arrives after the heal. Loss and reordering happen only between
-connections. A host that crashes resets its connections, as far as the reset can travel; behind a cut the peer holds a
-half-open connection until the way heals or its own time-out ends it.
+not at all while the way is cut; what was under way arrives after the heal, also of a connection that its writer has
+given up meanwhile. Loss and reordering happen only between connections. A host whose process dies resets its
+connections, as far as the reset can travel; behind a cut the peer holds a half-open connection until the way heals or
+its own time-out ends it. A host that goes dark tells nobody: its peers hold half-open connections, and who connects to
+it waits. When it is back it knows none of its connections, and answers what is sent on them with a reset.
 """
 
 from __future__ import annotations
 
 import asyncio
+import itertools
 import ssl
 from collections import deque
 from collections.abc import Callable, Iterable
@@ -20,7 +23,12 @@ from odradek.common.ports import Buffer, Listener, ProtocolFactory
 from tests.sim.loop import SimLoop
 
 HIGH_WATER_BYTES = 64 * 1024
+# When a system that gets no answer asks again for a connection, in seconds from the first time, and when it gives up.
+CONNECT_TRIES_S = (0.0, 1.0, 3.0, 7.0, 15.0)
 CONNECT_TIMEOUT_S = 20.0
+# What was not acknowledged is sent again after so long.
+RETRANSMIT_S = (0.2, 3.0)
+Item = tuple[bytes, BaseException | None, bool]
 
 
 @dataclass
@@ -43,8 +51,10 @@ class Wires:
     faults: NetworkFaults = field(default_factory=NetworkFaults)
     listeners: dict[tuple[str, int], SimListener] = field(default_factory=dict)
     cuts: set[tuple[str, str]] = field(default_factory=set)
-    dead_hosts: set[str] = field(default_factory=set)
+    dark_hosts: set[str] = field(default_factory=set)
     transports: dict[int, SimTransport] = field(default_factory=dict)
+    # Those with bytes that could not travel, be the connection still wanted or not.
+    holding: dict[int, SimTransport] = field(default_factory=dict)
     injected: dict[str, int] = field(default_factory=dict)
     next_port: int = 40_000
     # Whether a fault that was drawn is to happen.
@@ -59,24 +69,50 @@ class Wires:
     def cut(self, source: str, target: str) -> None:
         """Stop bytes from `source` to `target`; the other direction stays open."""
         self.cuts.add((source, target))
-        self.count("cut")
+
+    def reaches(self, source: str, target: str) -> bool:
+        """Whether a question from `source` is answered by the system of `target`."""
+        ways = ((source, target), (target, source))
+        return target not in self.dark_hosts and not any(way in self.cuts for way in ways)
 
     def heal(self) -> None:
         """Open all ways; bytes that were held arrive, in order."""
         self.cuts.clear()
-        for transport in list(self.transports.values()):
+        holding, self.holding = self.holding, {}
+        for transport in holding.values():
             transport.release()
 
     def host_died(self, host: str) -> None:
         """Drop a host's ends of its connections and let the peers hear a reset where it can travel."""
+        for transport in self._drop_ends(host):
+            transport.ship_end(ConnectionResetError("the peer's process died"))
+            if self.is_cut(host, transport.there):
+                self.count("half open")
+
+    def host_went_dark(self, host: str) -> None:
+        """Drop a host's ends of its connections and tell nobody; what its system had not sent yet is lost."""
+        self.dark_hosts.add(host)
+        for transport in self._drop_ends(host):
+            transport.end_dark()
+        for key in [key for key, transport in self.holding.items() if transport.host == host]:
+            del self.holding[key]
+
+    def host_came_up(self, host: str) -> None:
+        """The machine runs again; what is sent to it on connections from before is answered with a reset."""
+        if host in self.dark_hosts:
+            self.dark_hosts.discard(host)
+            for key in [key for key, transport in self.holding.items() if transport.there == host]:
+                transport = self.holding.pop(key)
+                self.loop.call_on(transport.host, transport.release, delay_s=self.random.uniform(*RETRANSMIT_S))
+
+    def _drop_ends(self, host: str) -> list[SimTransport]:
         for address in [address for address, listener in self.listeners.items() if listener.host == host]:
             del self.listeners[address]
-        for transport in [transport for transport in self.transports.values() if transport.host == host]:
-            self.transports.pop(id(transport), None)
+        ends = [transport for transport in self.transports.values() if transport.host == host]
+        for transport in ends:
+            del self.transports[id(transport)]
             transport.dead = True
-            peer = transport.peer
-            if peer is not None:
-                transport.ship_end(ConnectionResetError("the peer's process died"))
+        return ends
 
     def latency_s(self) -> float:
         low, high = self.faults.latency_ms
@@ -132,17 +168,24 @@ class SimNetwork:
         wires = self._wires
         assert tls is None, "TLS is tested on real sockets"
         await asyncio.sleep(wires.latency_s())
-        if wires.is_cut(self._host, host) or wires.is_cut(host, self._host):
-            await asyncio.sleep(CONNECT_TIMEOUT_S)
+        for waited_s, then_s in itertools.pairwise((*CONNECT_TRIES_S, CONNECT_TIMEOUT_S)):
+            if wires.reaches(self._host, host):
+                break
+            await asyncio.sleep(then_s - waited_s)
+        else:
+            wires.count("connect timed out")
             raise TimeoutError(f"no answer from {host}:{port}")
         listener = wires.listeners.get((host, port))
         if listener is None:
+            wires.count("connect refused")
             await asyncio.sleep(wires.latency_s())
             raise ConnectionRefusedError(f"nobody listens at {host}:{port}")
         wires.next_port += 1
         near = SimTransport(wires, self._host, (self._host, wires.next_port), (host, port))
         far = SimTransport(wires, host, (host, port), (self._host, wires.next_port))
         near.peer, far.peer = far, near
+        # Known before it is accepted: the system answers for it if the process dies first.
+        wires.transports[id(far)] = far
         wires.loop.call_on(host, far.open, listener.factory)
         protocol = factory()
         near.attach(protocol)
@@ -161,8 +204,10 @@ class SimTransport(asyncio.Transport):
         self.host = host
         self.peer: SimTransport | None = None
         self.dead = False
+        # The system of this end has lost power since the connection was made.
+        self.forgotten = False
         self._wires = wires
-        self._there = there[0]
+        self.there = there[0]
         self._port = here[1]
         self._protocol: Any = None
         self._closing = False
@@ -171,8 +216,8 @@ class SimTransport(asyncio.Transport):
         self._paused_writer = False
         self._in_flight_bytes = 0
         self._last_arrival_s = 0.0
-        self._held: deque[tuple[bytes, BaseException | None, bool]] = deque()
-        self._inbox: deque[tuple[bytes, BaseException | None, bool]] = deque()
+        self._held: deque[Item] = deque()
+        self._inbox: deque[Item] = deque()
         self._high, self._low = HIGH_WATER_BYTES, HIGH_WATER_BYTES // 4
 
     # -- opening ------------------------------------------------------------------------------------------------
@@ -217,24 +262,32 @@ class SimTransport(asyncio.Transport):
         """Tell the peer that this end is gone: in order behind the bytes, or at once where it is a reset."""
         self._ship((b"", error, True))
 
-    def _ship(self, item: tuple[bytes, BaseException | None, bool]) -> None:
+    def _ship(self, item: Item) -> None:
         faults = self._wires.faults
-        self._wires.loop.trace.data(b"n", self._there, self._port, item[0])
         wires = self._wires
+        wires.loop.trace.data(b"n", self.there, self._port, item[0])
         if faults.reset and not item[2] and wires.random.random() < faults.reset and wires.happens("reset"):
             wires.count("reset")
             self._fail(ConnectionResetError("simulated reset"))
             return
-        if self._wires.is_cut(self.host, self._there):
-            self._held.append(item)
-            return
-        loop = self._wires.loop
-        self._last_arrival_s = max(self._last_arrival_s, loop.time() + self._wires.latency_s())
         peer = self.peer
         assert peer is not None
+        if wires.is_cut(self.host, self.there) or (peer.forgotten and not wires.reaches(self.host, self.there)):
+            self._held.append(item)
+            wires.holding[id(self)] = self
+            return
+        loop = wires.loop
+        if peer.forgotten:
+            # Its system knows no such connection, and says so.
+            if not item[2]:
+                wires.count("reset of a half-open connection")
+                gone = ConnectionResetError("the peer does not know this connection")
+                loop.call_on(self.host, self._lose, gone, delay_s=wires.latency_s() + wires.latency_s())
+            return
+        self._last_arrival_s = max(self._last_arrival_s, loop.time() + wires.latency_s())
         loop.call_on(peer.host, self._arrive, peer, item, delay_s=self._last_arrival_s - loop.time())
 
-    def _arrive(self, peer: SimTransport, item: tuple[bytes, BaseException | None, bool]) -> None:
+    def _arrive(self, peer: SimTransport, item: Item) -> None:
         if peer.dead:
             return
         peer._inbox.append(item)
@@ -243,8 +296,16 @@ class SimTransport(asyncio.Transport):
     def release(self) -> None:
         """The way is open again: what was held goes on, in order."""
         held, self._held = self._held, deque()
+        if any(item[0] for item in held):
+            self._wires.count("late bytes")
         for item in held:
             self._ship(item)
+
+    def end_dark(self) -> None:
+        """This end's host went dark: the other end knows nothing of it."""
+        self.forgotten = True
+        if self.peer is not None and not self.peer.dead and not self.peer._lost:
+            self._wires.count("half open")
 
     # -- reading ------------------------------------------------------------------------------------------------
 

@@ -173,7 +173,9 @@ class OneNode(Scenario):
             waiting = [client.name for client, task in zip(clients, tasks, strict=True) if not task.done()]
             waiting += [member.name for member in living if not belonging[member].done()]
             waiting += self.unfinished()
-            self.recorder.problems.append(f"no progress {PROGRESS_S:g} s after the faults ended; waiting: {waiting}")
+            self.recorder.problems.append(
+                f"no progress {PROGRESS_S:g} s after the faults ended; waiting: {waiting}\n{world.loop.who_waits()}"
+            )
         for client in [*clients, *members]:
             self.recorder.problems += [f"{client.name}: {text}" for text in client.network.violations()]
         watching.cancel()

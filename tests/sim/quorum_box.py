@@ -16,6 +16,7 @@ from uuid import UUID
 
 from odradek.client.connection import connect
 from odradek.common.errors import ErrorCode, OdradekError
+from odradek.common.ports import make_dirs_durably
 from odradek.metadata.publisher import MetadataPublisher
 from odradek.protocol.messages import incremental_alter_configs_request as configs
 from odradek.protocol.messages.add_raft_voter_request import AddRaftVoterRequest, Listener
@@ -148,8 +149,7 @@ class QuorumWorld(World):
         for number in range(1, 6 if self.dynamic else 5):
             machine = self.machines[f"node-{number}"] = QuorumMachine(self, f"node-{number}", number, {})
             if self.dynamic and number <= 3:
-                machine.disk.make_dirs(machine.directory)
-                machine.disk.sync_dir(machine.directory.parent)
+                make_dirs_durably(machine.disk, machine.directory)
                 write_snapshot(machine.disk, machine.directory, SnapshotId(0, 0), data)
             machine.start()
 
@@ -207,7 +207,8 @@ class QuorumRun(Scenario):
                 while (missing := self._missing()) is None or missing:  # noqa: ASYNC110
                     await asyncio.sleep(0.05)
         except TimeoutError:
-            world.judge.problems.append(f"no progress {PROGRESS_S:g} s after the faults ended: {self._missing()}")
+            text = f"no progress {PROGRESS_S:g} s after the faults ended: {self._missing()}; waiting are:"
+            world.judge.problems.append(f"{text}\n{world.loop.who_waits()}")
 
     def _missing(self) -> list[str] | None:
         """What a replica lacks of what was acknowledged; None where one does not run."""

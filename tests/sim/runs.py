@@ -112,8 +112,8 @@ def run_seed(
     problems = scenario.problems
     try:
         world.loop.run_world(scenario.run(), limit_s=kind.limit_s)
-    except TimeoutError:
-        problems.append(f"the run did not end within {kind.limit_s:g} simulated seconds")
+    except TimeoutError as error:
+        problems.append(f"the run did not end within {kind.limit_s:g} simulated seconds: {error}")
     except AssertionError as error:
         # The box itself, or a client, found what cannot go on.
         problems.append(f"{type(error).__name__}: {error}")

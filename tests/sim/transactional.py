@@ -58,7 +58,8 @@ class TransactionalNode(Scenario):
             waiting = [client.name for client, task in zip(clients, tasks, strict=True) if not task.done()]
             positions = {f"{topic}-{number}": at for (topic, number), at in reader.positions.items()}
             self.recorder.problems.append(
-                f"no progress {PROGRESS_S:g} s after the faults ended; waiting: {waiting}; read up to {positions}"
+                f"no progress {PROGRESS_S:g} s after the faults ended; waiting: {waiting}; read up to {positions}\n"
+                f"{world.loop.who_waits()}"
             )
         for client in clients:
             self.recorder.problems += [f"{client.name}: {text}" for text in client.network.violations()]

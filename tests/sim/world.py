@@ -70,23 +70,21 @@ class Machine:
         """Start the broker's process; it starts again by itself where it ends for a disk that fails."""
         self.starts += 1
         self.running = True
-        self.world.wires.dead_hosts.discard(self.name)
+        self.world.wires.host_came_up(self.name)
         self.world.loop.spawn(self.name, self._process(), name=f"{self.name} start {self.starts}")
 
     def kill(self, *, power: bool = False) -> None:
         """kill -9, or with `power` the whole machine goes dark."""
-        if not self.running:
-            if power:
-                self.disk.lose_power()
-            return
-        self.running = False
-        self.broker = self.process = None
-        self.world.loop.crash(self.name)
-        self.world.wires.host_died(self.name)
-        if power:
-            self.disk.lose_power()
-        else:
+        if self.running:
+            self.running = False
+            self.broker = self.process = None
+            self.world.loop.crash(self.name)
             self.disk.process_died()
+            if not power:
+                self.world.wires.host_died(self.name)
+        if power:
+            self.world.wires.host_went_dark(self.name)
+            self.disk.lose_power()
 
     async def _process(self) -> None:
         world = self.world

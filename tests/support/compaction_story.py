@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
 
-from odradek.common.ports import Disk
+from odradek.common.ports import Disk, make_dirs_durably
 from odradek.log.compaction import swap
 from odradek.log.compaction.cleaning import Cleaning
 from odradek.log.compaction.config import CleanerConfig
@@ -89,7 +89,7 @@ class Story:
         self.now_ms = START_MS
         self.directory = directory
         self.disk = disk or SimDisk(Random(0), DiskFaults(), lambda: self.now_ms)
-        self.disk.make_dirs(self.directory)
+        make_dirs_durably(self.disk, self.directory)
         self.config = LogConfig(
             cleanup_policy=("compact",),
             delete_retention_ms=RETENTION_MS,

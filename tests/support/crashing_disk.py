@@ -26,7 +26,7 @@ class CrashingDisk(SimDisk):
             raise Crash
 
     def open(self, path: Path, *, create: bool = False, read_only: bool = False) -> File:
-        if create and path not in self._names:
+        if create and not self.exists(path):
             self.about_to_change()
         file: Any = CrashingFile(self, super().open(path, create=create, read_only=read_only))
         return file  # type: ignore[no-any-return]
@@ -37,7 +37,7 @@ class CrashingDisk(SimDisk):
         super().rename(source, target)
 
     def remove(self, path: Path) -> None:
-        if path in self._names:
+        if self.exists(path):
             self.about_to_change()
         super().remove(path)
 

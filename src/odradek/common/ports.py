@@ -197,6 +197,14 @@ def read_file(disk: Disk, path: Path) -> bytes:
         file.close()
 
 
+def make_dirs_durably(disk: Disk, path: Path) -> None:
+    """Create a directory and its missing parents, each with its name durable in the one above; blocks."""
+    missing = [each for each in (path, *path.parents) if not disk.is_dir(each)]
+    disk.make_dirs(path)
+    for each in reversed(missing):
+        disk.sync_dir(each.parent)
+
+
 def write_file_durably(disk: Disk, path: Path, data: Buffer, *, through: str = ".tmp") -> None:
     """Replace a small file so that after a crash it holds all of the old bytes or all of the new ones.
 

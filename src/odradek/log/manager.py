@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from uuid import UUID
 
 from odradek.common.errors import ApiError, ErrorCode, StorageError
-from odradek.common.ports import Clock, Disk, is_disk_full, read_file, write_file_durably
+from odradek.common.ports import Clock, Disk, is_disk_full, make_dirs_durably, read_file, write_file_durably
 from odradek.log.checkpoints import (
     HIGH_WATERMARK,
     LOG_START,
@@ -84,7 +84,7 @@ class LogManager:
         """
         for log_dir in self.dirs.values():
             try:
-                self.disk.make_dirs(log_dir.path)
+                make_dirs_durably(self.disk, log_dir.path)
                 log_dir.release_lock = self.disk.lock(log_dir.path / LOCK)
             except BlockingIOError:
                 holder = self._lock_holder(log_dir.path / LOCK)

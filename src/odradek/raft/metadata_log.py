@@ -14,6 +14,7 @@ write or flush nothing more is accepted. Not thread-safe otherwise.
 from __future__ import annotations
 
 import re
+import zlib
 from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -31,7 +32,8 @@ DIRECTORY = "__cluster_metadata-0"
 _PARTITION_METADATA = b"version: 0\ntopic_id: AAAAAAAAAAAAAAAAAAAAAQ\n"
 _NAME = re.compile(r"(\d{20})\.log\Z")
 SYNCED_OFFSET = "synced-offset"
-_SYNCED_TEXT = re.compile(rb"\d{20}\n\Z")
+# The offset and a checksum of its digits. What an earlier version wrote has none.
+_SYNCED_TEXT = re.compile(rb"(?P<offset>\d{20})( (?P<check>[0-9a-f]{8}))?\n\Z")
 
 
 @dataclass(frozen=True, slots=True)
@@ -408,11 +410,16 @@ class MetadataLog:
 
 
 def _synced_text(offset: int) -> bytes:
-    return b"%020d\n" % offset
+    digits = b"%020d" % offset
+    return b"%s %08x\n" % (digits, zlib.crc32(digits))
 
 
 def _read_synced(data: bytes) -> int | None:
-    return int(data) if _SYNCED_TEXT.match(data) else None
+    """What `_synced_text` made; None for anything else, such as two texts of which a write that failed made one."""
+    match = _SYNCED_TEXT.match(data)
+    if match is None or (match["check"] and int(match["check"], 16) != zlib.crc32(match["offset"])):
+        return None
+    return int(match["offset"])
 
 
 def _whole_batch_behind(data: bytes, position: int, offset: int) -> bool:

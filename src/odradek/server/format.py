@@ -15,7 +15,7 @@ from uuid import UUID
 from odradek.common.broker_settings import BrokerSettings
 from odradek.common.errors import ConfigError
 from odradek.common.listeners import WILDCARDS
-from odradek.common.ports import Disk, read_file, write_file_durably
+from odradek.common.ports import Disk, make_dirs_durably, read_file, write_file_durably
 from odradek.common.properties import format_properties, parse_properties
 from odradek.metadata.features import (
     DEFAULT_METADATA_VERSION,
@@ -100,7 +100,7 @@ def format_missing(disk: Disk, settings: BrokerSettings, storage: Storage, *, ra
             raise ConfigError([f"{directory}: the metadata directory has no {META_FILE}, others have; restore it"])
         ids[directory] = random_id(random)
         try:
-            disk.make_dirs(directory)
+            make_dirs_durably(disk, directory)
             meta = MetaProperties(storage.cluster_id, settings.node_id, ids[directory])
             write_file_durably(disk, directory / META_FILE, meta.encode())
         except OSError as error:
@@ -208,12 +208,11 @@ def format_storage(
         if is_metadata and voters is not None:
             directory_id = _own_directory_id(settings, options, voters, directory_id)
         try:
-            disk.make_dirs(directory)
+            make_dirs_durably(disk, directory)
             if is_metadata:
                 _write_first_metadata(disk, directory, levels, voters, now_ms)
             meta = MetaProperties(cluster_id, settings.node_id, directory_id)
             write_file_durably(disk, directory / META_FILE, meta.encode())
-            disk.sync_dir(directory.parent)
         except OSError as error:
             raise ConfigError([f"{directory}: cannot be formatted: {error.strerror or error}"]) from None
         what = "metadata directory" if is_metadata else "data directory"
@@ -375,7 +374,7 @@ def _write_first_metadata(
     if voters is None:
         return
     log = directory / METADATA_LOG
-    disk.make_dirs(log)
+    make_dirs_durably(disk, log)
     first = encode_snapshot(
         [],
         metadata_version=version,

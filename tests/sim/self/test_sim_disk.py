@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 from pathlib import Path
 from random import Random
+from typing import Any
 
 import pytest
 
-from odradek.common.ports import read_file, write_file_durably
+from odradek.common.ports import make_dirs_durably, read_file, write_file_durably
 from tests.sim.disk import SECTOR_BYTES, DiskFaults, SimDisk
 
 HOME = Path("/data")
 
 
-def new_disk(seed: int = 0, **faults: float) -> SimDisk:
-    disk = SimDisk(Random(seed), DiskFaults(**faults), lambda: 0)  # type: ignore[arg-type]
-    disk.make_dirs(HOME)
+def new_disk(seed: int = 0, **faults: Any) -> SimDisk:
+    disk = SimDisk(Random(seed), DiskFaults(**faults), lambda: 0)
+    make_dirs_durably(disk, HOME)
     return disk
 
 
@@ -133,3 +135,158 @@ def test_flipped_bits_damage_what_is_read_not_what_is_stored() -> None:
     assert sum(byte.bit_count() for byte in file.read_at(0, 100)) == 1
     disk.faults = DiskFaults()
     assert file.read_at(0, 100) == bytes(100)
+
+
+def test_a_directory_is_durable_only_after_the_one_above_it_was_synced() -> None:
+    for durably in (False, True):
+        survived = set()
+        for seed in range(50):
+            disk = new_disk(seed)
+            disk.make_dirs(HOME / "kept-0")
+            if durably:
+                disk.sync_dir(HOME)
+            write_file_durably(disk, HOME / "kept-0" / "log", b"kept")
+            disk.lose_power()
+            survived.add(disk.exists(HOME / "kept-0" / "log"))
+            assert disk.is_dir(HOME / "kept-0") == disk.exists(HOME / "kept-0" / "log"), "all of it or nothing"
+        assert survived == ({True} if durably else {True, False})
+
+
+def test_directories_made_durably_survive_with_all_their_parents() -> None:
+    deep = HOME / "a" / "b" / "c"
+    for seed in range(50):
+        disk = new_disk(seed)
+        make_dirs_durably(disk, deep)
+        disk.lose_power()
+        assert disk.is_dir(deep)
+
+
+def test_a_directory_that_was_renamed_is_under_one_name_with_all_that_was_durable_in_it() -> None:
+    names = set()
+    for seed in range(50):
+        disk = new_disk(seed)
+        make_dirs_durably(disk, HOME / "kept-0")
+        write_file_durably(disk, HOME / "kept-0" / "log", b"kept")
+        disk.rename(HOME / "kept-0", HOME / "gone-0")
+        assert read_file(disk, HOME / "gone-0" / "log") == b"kept"
+        disk.lose_power()
+        (name,) = disk.list_dir(HOME)
+        assert read_file(disk, HOME / name / "log") == b"kept"
+        names.add(name)
+    assert names == {"kept-0", "gone-0"}
+
+
+def test_a_directory_that_was_removed_may_come_back_with_some_of_its_files() -> None:
+    left = set()
+    for seed in range(200):
+        disk = new_disk(seed)
+        make_dirs_durably(disk, HOME / "old-0")
+        for name in ("1", "2", "3"):
+            write_file_durably(disk, HOME / "old-0" / name, b"x")
+        disk.remove_tree(HOME / "old-0")
+        assert not disk.exists(HOME / "old-0")
+        disk.lose_power()
+        left.add(len(disk.list_dir(HOME / "old-0")) if disk.is_dir(HOME / "old-0") else None)
+    assert left == {None, 0, 1, 2, 3}
+
+
+def test_names_of_two_directories_survive_by_themselves() -> None:
+    """A later change of one directory may be kept though an earlier one of another is lost."""
+    survived = set()
+    for seed in range(300):
+        disk = new_disk(seed)
+        for directory in ("a", "b"):
+            make_dirs_durably(disk, HOME / directory)
+        for directory in ("a", "b"):
+            disk.open(HOME / directory / "new", create=True)
+        disk.lose_power()
+        survived.add((disk.exists(HOME / "a" / "new"), disk.exists(HOME / "b" / "new")))
+    assert len(survived) == 4
+
+
+def test_a_name_may_be_kept_without_its_bytes_and_bytes_without_their_name() -> None:
+    seen = set()
+    for seed in range(200):
+        disk = new_disk(seed)
+        write_file_durably(disk, HOME / "state", b"old")
+        file = disk.open(HOME / "state.new", create=True)
+        file.write_at(0, [b"new"])
+        if seed % 2:
+            file.sync()
+        disk.rename(HOME / "state.new", HOME / "state")
+        disk.lose_power()
+        seen.add((seed % 2 == 1, read_file(disk, HOME / "state")))
+    assert {(False, b""), (False, b"new"), (True, b"old"), (True, b"new")} <= seen
+    assert (True, b"") not in seen
+
+
+@pytest.mark.parametrize("fault", ["rename_error", "truncate_error", "sync_dir_error", "read_error", "write_error"])
+def test_what_fails_with_an_error_says_so_and_is_counted(fault: str) -> None:
+    disk = new_disk()
+    file = disk.open(HOME / "a", create=True)
+    file.write_at(0, [b"12345678"])
+    steps = {
+        "rename_error": lambda: disk.rename(HOME / "a", HOME / "b"),
+        "truncate_error": lambda: file.truncate(4),
+        "sync_dir_error": lambda: disk.sync_dir(HOME),
+        "read_error": lambda: file.read_at(0, 8),
+        "write_error": lambda: file.write_at(8, [b"9"]),
+    }
+    disk.faults = DiskFaults(**{fault: 1.0})  # type: ignore[arg-type]
+    with pytest.raises(OSError, match="simulated") as caught:
+        steps[fault]()
+    assert caught.value.errno == errno.EIO
+    assert sum(disk.injected.values()) == 1
+    disk.faults = DiskFaults()
+    assert disk.list_dir(HOME) == ["a"]
+    assert file.read_at(0, 8) == b"12345678"
+
+
+def test_after_a_failed_sync_of_a_directory_the_next_one_does_not_bring_the_name_back() -> None:
+    disk = new_disk()
+    disk.open(HOME / "new", create=True)
+    disk.faults = DiskFaults(sync_dir_error=1.0)
+    with pytest.raises(OSError, match="directory"):
+        disk.sync_dir(HOME)
+    disk.faults = DiskFaults()
+    disk.sync_dir(HOME)
+    assert disk.exists(HOME / "new")
+    disk.lose_power()
+    assert not disk.exists(HOME / "new")
+
+
+def test_a_short_write_is_gone_on_with_and_may_be_torn_where_it_was_short() -> None:
+    lengths = set()
+    for seed in range(300):
+        disk = new_disk(seed)
+        file = disk.open(HOME / "log", create=True)
+        disk.sync_dir(HOME)
+        disk.faults = DiskFaults(short_write=1.0)
+        assert file.write_at(0, [b"s" * 300]) == 300
+        assert file.read_at(0, 300) == b"s" * 300
+        disk.lose_power()
+        lengths.add(len(read_file(disk, HOME / "log")))
+    assert any(0 < length < 300 for length in lengths), "a part that is no sector"
+
+
+def test_flipped_bits_spare_files_without_checksums() -> None:
+    disk = new_disk(3, flipped_bit=1.0, flips=(".log",))
+    for name in ("0.log", "checkpoint"):
+        disk.open(HOME / name, create=True).write_at(0, [bytes(100)])
+    assert read_file(disk, HOME / "checkpoint") == bytes(100)
+    assert read_file(disk, HOME / "0.log") != bytes(100)
+
+
+def test_an_older_disk_has_what_it_had_and_nothing_that_came_since() -> None:
+    disk = new_disk()
+    make_dirs_durably(disk, HOME / "kept-0")
+    write_file_durably(disk, HOME / "kept-0" / "log", b"before")
+    make_dirs_durably(disk, HOME / "empty-0")
+    files, directories = disk.snapshot(), disk.directories()
+    write_file_durably(disk, HOME / "kept-0" / "log", b"after")
+    write_file_durably(disk, HOME / "more", b"more")
+    disk.restore(files, directories)
+    assert (read_file(disk, HOME / "kept-0" / "log"), disk.exists(HOME / "more")) == (b"before", False)
+    assert disk.is_dir(HOME / "empty-0")
+    disk.lose_power()
+    assert read_file(disk, HOME / "kept-0" / "log") == b"before"

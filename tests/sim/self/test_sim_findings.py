@@ -20,7 +20,7 @@ from odradek.log.log import Log
 from odradek.protocol.messages.topic_record import TopicRecord
 from odradek.protocol.record_types import encode_metadata_record
 from odradek.raft.batches import data_batch
-from odradek.raft.metadata_log import MetadataLog
+from odradek.raft.metadata_log import SYNCED_OFFSET, MetadataLog
 from odradek.record.batch import BatchHeader
 from odradek.record.builder import build_batch
 from odradek.record.record import Record
@@ -42,7 +42,7 @@ LOOSE = LogConfig(index_interval_bytes=64)
 
 def new_disk(seed: int = 0) -> SimDisk:
     disk = SimDisk(Random(seed), DiskFaults(), lambda: 0)
-    disk.make_dirs(LOG)
+    ports.make_dirs_durably(disk, LOG)
     return disk
 
 
@@ -94,6 +94,26 @@ def a_failed_sync_and_a_restart_do_not_make_records_durable() -> None:
         assert opened(disk, recovery_point=1).recovery_point == 2
         disk.lose_power()
         assert opened(disk).log_end_offset == 2
+
+
+def a_write_of_the_synced_offset_that_failed_half_way_is_no_other_offset() -> None:
+    """A front of the new text before the rest of the old one may read as an offset that is larger than both."""
+    path = HOME / SYNCED_OFFSET
+    for records in ((8, 4), (1, 9), (9, 1)):
+        disk = new_disk()
+        log = MetadataLog(disk, HOME)
+        texts = []
+        for count in records:
+            log.append([topic_batch(log.log_end_offset + number) for number in range(count)])
+            log.flush()
+            texts.append(ports.read_file(disk, path))
+        log.close()
+        old, new = texts
+        for front in range(len(new) + 1):
+            disk.open(path).write_at(0, [new[:front] + old[front:]])
+            again = MetadataLog(disk, HOME)
+            assert again.log_end_offset == sum(records)
+            again.close()
 
 
 def a_failed_sync_and_a_restart_do_not_make_metadata_durable() -> None:
@@ -270,6 +290,7 @@ SCENARIOS: dict[Callable[[], None], tuple[str, ...]] = {
     ),
     a_failed_sync_and_a_restart_do_not_make_metadata_durable: ("metadata log not written again",),
     a_metadata_segment_that_was_rolled_before_its_sync_is_synced_by_the_next_start: (),
+    a_write_of_the_synced_offset_that_failed_half_way_is_no_other_offset: (),
     bytes_that_a_full_disk_took_back_stay_gone: (),
     batches_behind_one_that_a_full_disk_refused_are_refused_too: (),
     damage_before_the_last_index_entry_is_found: (

@@ -5,14 +5,22 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import gc
+import os
 import socket
 import subprocess
 import threading
+import time
+from collections.abc import Callable, Coroutine
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from random import Random
 
 import pytest
 
+from odradek.common.real_io import RealDisk, RealNetwork
 from tests.sim.loop import EscapedTheBoxError, SimLoop, SimulationStalledError
+
+HERE = Path(__file__)
 
 
 def new_loop(seed: int = 1) -> SimLoop:
@@ -91,21 +99,87 @@ def test_the_same_seed_leaves_the_same_trace_and_another_does_not() -> None:
     assert trace(5) != trace(6)
 
 
-def test_a_stall_names_the_tasks_that_wait() -> None:
+def line_of(text: str) -> str:
+    """This file and the number of the only line of it that ends so, as a report of who waits names it."""
+    (number,) = [at for at, line in enumerate(HERE.read_text().splitlines(), 1) if line.endswith(text)]
+    return f"{HERE.name}:{number} "
+
+
+def test_a_stall_names_the_tasks_that_wait_where_and_for_what() -> None:
     loop = new_loop()
 
-    async def waits_for_ever() -> None:
-        await loop.create_future()
+    async def inner() -> None:
+        await loop.create_future()  # waits for ever
 
-    with pytest.raises(SimulationStalledError, match="waits_for_ever"):
-        loop.run_until_complete(loop.spawn("a", waits_for_ever()))
+    async def outer() -> None:
+        await inner()
+
+    async def scenario() -> None:
+        task = loop.spawn("a", outer(), name="the waiting one")
+        await task
+
+    with pytest.raises(SimulationStalledError) as caught:
+        loop.run_world(scenario(), limit_s=1000)
+    lines = str(caught.value).splitlines()
+    (first,) = [line for line in lines if line.startswith("  a: ")]
+    assert "task 'the waiting one'" in first
+    assert "outer" in first
+    assert line_of("# waits for ever") in first
+    assert first.endswith("in inner, waits for a future")
+    (second,) = [line for line in lines if line.startswith("  world: ")]
+    assert second.endswith("in scenario, waits for task 'the waiting one'")
+    assert loop.time() < 1001, "a stall is seen when it begins, not when the time is over"
     loop.dispose()
 
 
-def test_a_run_that_takes_too_long_ends() -> None:
+def test_a_stall_is_seen_though_hosts_that_are_paused_could_run() -> None:
     loop = new_loop()
-    with pytest.raises(TimeoutError):
-        loop.run_world(asyncio.sleep(100), limit_s=10)
+
+    async def works() -> None:
+        await asyncio.sleep(1)
+
+    async def scenario() -> None:
+        task = loop.spawn("a", works(), name="worker")
+        loop.pause("a")
+        await task
+
+    with pytest.raises(SimulationStalledError, match=r"a \(paused\): task 'worker'"):
+        loop.run_world(scenario(), limit_s=1000)
+    loop.dispose()
+
+
+def test_callbacks_for_ever_at_one_moment_are_a_stall() -> None:
+    loop = new_loop()
+
+    async def spins() -> None:
+        while True:  # noqa: ASYNC110
+            await asyncio.sleep(0)  # spins here
+
+    async def scenario() -> None:
+        await loop.spawn("a", spins(), name="spinner")
+
+    with pytest.raises(SimulationStalledError, match="no time went by") as caught:
+        loop.run_world(scenario(), limit_s=10)
+    assert "task 'spinner'" in str(caught.value)
+    assert line_of("# spins here") in str(caught.value)
+    loop.dispose()
+
+
+def test_a_run_that_takes_too_long_ends_and_names_who_waits() -> None:
+    loop = new_loop()
+
+    async def ticks() -> None:
+        while True:  # noqa: ASYNC110
+            await asyncio.sleep(0.5)  # ticks here
+
+    async def scenario() -> None:
+        await loop.spawn("a", ticks(), name="clock")
+
+    with pytest.raises(TimeoutError) as caught:
+        loop.run_world(scenario(), limit_s=10)
+    assert "a: task 'clock'" in str(caught.value)
+    assert line_of("# ticks here") in str(caught.value)
+    assert loop.time() == pytest.approx(1010, abs=1)
     loop.dispose()
 
 
@@ -142,32 +216,92 @@ def test_what_is_dropped_leaves_no_event_loop_to_the_collector() -> None:
     assert not made
 
 
-def test_real_threads_and_sockets_fail_at_once() -> None:
+async def takes_a_thread() -> None:
+    await asyncio.to_thread(threading.get_ident)
+
+
+async def takes_a_connection() -> None:
+    await asyncio.open_connection("127.0.0.1", 9)
+
+
+async def starts_a_thread() -> None:
+    threading.Thread(target=print).start()
+
+
+async def starts_a_pool() -> None:
+    ThreadPoolExecutor(1).submit(print)
+
+
+async def makes_a_socket() -> None:
+    socket.socket()
+
+
+async def starts_a_process() -> None:
+    subprocess.Popen(["true"])  # noqa: ASYNC220
+
+
+async def opens_a_file() -> None:
+    with open(__file__):  # noqa: ASYNC230
+        pass
+
+
+async def opens_a_path() -> None:
+    Path(__file__).read_text()  # noqa: ASYNC240
+
+
+async def opens_a_descriptor() -> None:
+    os.open(__file__, os.O_RDONLY)
+
+
+async def uses_the_real_disk() -> None:
+    RealDisk().open(Path(__file__), read_only=True)
+
+
+async def uses_the_real_network() -> None:
+    await RealNetwork().connect(asyncio.Protocol, "127.0.0.1", 9)
+
+
+async def sleeps_for_real() -> None:
+    time.sleep(0)  # noqa: ASYNC251
+
+
+@pytest.mark.parametrize(
+    "escape",
+    [
+        takes_a_thread,
+        takes_a_connection,
+        starts_a_thread,
+        starts_a_pool,
+        makes_a_socket,
+        starts_a_process,
+        opens_a_file,
+        opens_a_path,
+        opens_a_descriptor,
+        uses_the_real_disk,
+        uses_the_real_network,
+        sleeps_for_real,
+    ],
+    ids=lambda escape: escape.__name__,
+)
+def test_real_threads_sockets_files_and_sleeps_fail_at_once(escape: Callable[[], Coroutine[None, None, None]]) -> None:
     loop = new_loop()
+    with pytest.raises(EscapedTheBoxError, match=escape.__name__) as caught:
+        loop.run_world(escape(), limit_s=10)
+    assert HERE.name in str(caught.value), "the stack of who did it"
+    assert loop.time() == 1000, "at once"
+    loop.dispose()
 
-    async def takes_a_thread() -> None:
-        await asyncio.to_thread(threading.get_ident)
 
-    async def takes_a_connection() -> None:
-        await asyncio.open_connection("127.0.0.1", 9)
-
-    async def starts_a_thread() -> None:
-        threading.Thread(target=print).start()
-
-    async def makes_a_socket() -> None:
-        socket.socket()
-
-    def run_something() -> None:
-        subprocess.Popen(["true"])
-
-    async def starts_a_process() -> None:
-        run_something()
-
-    for escape in (takes_a_thread, takes_a_connection, starts_a_thread, makes_a_socket, starts_a_process):
-        with pytest.raises(EscapedTheBoxError, match=escape.__name__):
-            loop.run_world(escape(), limit_s=10)
+def test_the_lid_is_off_when_the_world_is_over() -> None:
+    loop = new_loop()
+    with pytest.raises(EscapedTheBoxError):
+        loop.run_world(makes_a_socket(), limit_s=10)
     loop.dispose()
     socket.socket().close()
+    assert HERE.read_text()
+    thread = threading.Thread(target=bool)
+    thread.start()
+    thread.join()
 
 
 def test_who_reaches_out_and_catches_everything_fails_all_the_same() -> None:
@@ -177,7 +311,6 @@ def test_who_reaches_out_and_catches_everything_fails_all_the_same() -> None:
         with contextlib.suppress(Exception):
             threading.Thread(target=print).start()
 
-    loop.run_world(hides_it(), limit_s=10)
-    (failure,) = loop.failures
-    assert "hides_it" in str(failure)
+    with pytest.raises(EscapedTheBoxError, match="hides_it"):
+        loop.run_world(hides_it(), limit_s=10)
     loop.dispose()

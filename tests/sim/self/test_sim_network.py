@@ -126,6 +126,103 @@ def test_a_crash_resets_the_peer_unless_it_is_behind_a_cut() -> None:
             assert isinstance(pair.client.lost[0], ConnectionResetError)
 
 
+def test_what_was_sent_before_a_cut_arrives_after_the_heal_though_its_writer_has_given_up() -> None:
+    pair = Pair(1)
+
+    async def scenario() -> None:
+        transport = await pair.connect()
+        pair.wires.cut("c", "s")
+        transport.write(b"old request")
+        await asyncio.sleep(5)
+        transport.abort()
+        await asyncio.sleep(60)
+        assert pair.client.lost
+        assert not pair.server.data
+        assert not pair.server.lost, "half open"
+        pair.wires.heal()
+        await asyncio.sleep(1)
+        assert pair.server.data == b"old request"
+        assert pair.server.lost
+        assert pair.wires.injected["late bytes"] == 1
+
+    pair.loop.run_world(scenario(), limit_s=100)
+
+
+def test_a_host_that_goes_dark_tells_nobody_and_connections_to_it_time_out() -> None:
+    pair = Pair(1)
+
+    async def scenario() -> None:
+        transport = await pair.connect()
+        pair.loop.crash("s")
+        pair.wires.host_went_dark("s")
+        transport.write(b"into the dark")
+        await asyncio.sleep(600)
+        assert not pair.client.lost, "an open connection hangs"
+        began_s = pair.loop.time()
+        with pytest.raises(TimeoutError):
+            await SimNetwork(pair.wires, "c").connect(Collector, "s", 9092)
+        assert pair.loop.time() - began_s > 10
+        assert pair.wires.injected["half open"] == 1
+
+    pair.loop.run_world(scenario(), limit_s=1000)
+
+
+@pytest.mark.parametrize("sends", ["while it is dark", "when it is back", "nothing"])
+def test_a_host_that_comes_back_resets_what_is_sent_on_connections_from_before(sends: str) -> None:
+    pair = Pair(1)
+
+    async def scenario() -> None:
+        transport = await pair.connect()
+        pair.loop.crash("s")
+        pair.wires.host_went_dark("s")
+        if sends == "while it is dark":
+            transport.write(b"x")
+        await asyncio.sleep(30)
+        pair.wires.host_came_up("s")
+        if sends == "when it is back":
+            transport.write(b"x")
+        await asyncio.sleep(10)
+        if sends == "nothing":
+            assert not pair.client.lost, "nobody has told it, and it has not asked"
+        else:
+            assert isinstance(pair.client.lost[0], ConnectionResetError)
+        assert not pair.server.data
+        with pytest.raises(ConnectionRefusedError):
+            await SimNetwork(pair.wires, "c").connect(Collector, "s", 9092)
+
+    pair.loop.run_world(scenario(), limit_s=100)
+
+
+def test_a_connection_that_was_asked_for_in_time_is_made_when_the_way_is_open_again() -> None:
+    pair = Pair(1)
+
+    async def scenario() -> None:
+        await pair.connect()
+        pair.wires.cut("s", "c")
+        pair.loop.call_on("world", pair.wires.heal, delay_s=4)
+        began_s = pair.loop.time()
+        await SimNetwork(pair.wires, "c").connect(Collector, "s", 9092)
+        assert 4 < pair.loop.time() - began_s < 10
+
+    pair.loop.run_world(scenario(), limit_s=100)
+
+
+def test_a_process_that_dies_before_it_accepts_resets_the_connection() -> None:
+    pair = Pair(1)
+
+    async def scenario() -> None:
+        network = SimNetwork(pair.wires, "s")
+        await pair.loop.spawn("s", network.listen(lambda: pair.server, "s", 9092))
+        pair.loop.pause("s")
+        await SimNetwork(pair.wires, "c").connect(lambda: pair.client, "s", 9092)
+        pair.loop.crash("s")
+        pair.wires.host_died("s")
+        await asyncio.sleep(1)
+        assert isinstance(pair.client.lost[0], ConnectionResetError)
+
+    pair.loop.run_world(scenario(), limit_s=100)
+
+
 def test_a_reader_that_stops_pauses_the_writer() -> None:
     pair = Pair(1)
 

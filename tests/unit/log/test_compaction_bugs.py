@@ -79,7 +79,7 @@ def test_random_logs_find_a_planted_bug(bug: Bug) -> None:
 @pytest.mark.parametrize("bug", AT_DEATH, ids=ids(AT_DEATH))
 def test_deaths_find_a_planted_bug(bug: Bug) -> None:
     with bug.planted():
-        for seed in (0, ABORTING, 1, ABORTING + 1, ABORTING + 2):
+        for seed in (0, ABORTING, ABORTING + 21, 1, ABORTING + 1, ABORTING + 11):
             for change in range(1, 60):
                 for power in (False, True):
                     try:

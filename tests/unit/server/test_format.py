@@ -19,11 +19,13 @@ from odradek.server.format import (
     FormatOptions,
     check_storage,
     ensure_formatted,
+    format_missing,
     format_storage,
     random_id,
     read_meta_properties,
 )
 from odradek.server.options import CONFIG_CLASSES
+from tests.sim.disk import DiskFaults, SimDisk
 from tools.generate_docs import config_classes
 
 DISK = RealDisk()
@@ -172,3 +174,24 @@ def test_drawn_ids_do_not_look_like_options() -> None:
 
 def test_every_class_of_settings_is_known_to_the_node() -> None:
     assert set(config_classes()) == set(CONFIG_CLASSES)
+
+
+@pytest.mark.parametrize("directory", ["/data", "/srv/odradek/data"])
+def test_what_was_formatted_survives_a_loss_of_power_with_the_names_of_all_its_directories(directory: str) -> None:
+    node = settings(Path(directory), metadata__log__dir=f"{directory}/of/metadata")
+    for seed in range(30):
+        disk = SimDisk(Random(seed), DiskFaults(), lambda: 0)
+        format_storage(disk, node, "C", FormatOptions(), random=Random(1), now_ms=5)
+        disk.lose_power()
+        assert check_storage(disk, node).cluster_id == "C"
+
+
+def test_a_directory_that_was_added_survives_a_loss_of_power() -> None:
+    before = settings(Path("/data"))
+    after = settings(Path("/data"), log__dirs="/data,/more/data")
+    for seed in range(30):
+        disk = SimDisk(Random(seed), DiskFaults(), lambda: 0)
+        format_storage(disk, before, "C", FormatOptions(), random=Random(1), now_ms=5)
+        given = format_missing(disk, after, check_storage(disk, after), random=Random(2))
+        disk.lose_power()
+        assert check_storage(disk, after).directory_ids == given.directory_ids

@@ -1,0 +1,89 @@
+"""The lid of the box: while a world runs, real threads, sockets, processes, files and sleeps fail at once.
+
+Whoever takes a port (Clock, Disk, Network) gets the simulated thing. Whoever reaches past them would make runs of one
+seed differ, or touch the machine on which the simulation runs; the error names the stack that did it.
+"""
+
+from __future__ import annotations
+
+import _thread
+import builtins
+import io
+import os
+import socket
+import subprocess
+import sys
+import threading
+import time
+import traceback
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import odradek
+
+# What belongs to the program, its source and its tables, is the same in every run and may be read.
+PROGRAM = str(Path(odradek.__file__).parent) + os.sep
+# Of the stack of whoever reached out of the box.
+STACK_LINES = 12
+# Where it stands -> what one gets there. Imports do not pass here: the import system has doors of its own.
+DOORS: tuple[tuple[Any, str, str], ...] = (
+    (threading.Thread, "start", "a thread"),
+    (_thread, "start_new_thread", "a thread"),
+    (socket.socket, "__init__", "a socket"),
+    (subprocess.Popen, "__init__", "a process"),
+    (os, "fork", "a process"),
+    (os, "posix_spawn", "a process"),
+    (os, "system", "a process"),
+    (builtins, "open", "a file"),
+    (io, "open", "a file"),
+    (os, "open", "a file"),
+    (os, "mkdir", "a directory"),
+    (os, "listdir", "a directory"),
+    (os, "scandir", "a directory"),
+    (os, "rename", "a file's name"),
+    (os, "replace", "a file's name"),
+    (os, "remove", "a file's name"),
+    (os, "unlink", "a file's name"),
+    (time, "sleep", "a real sleep"),
+)
+
+
+class EscapedTheBoxError(AssertionError):
+    """Code inside the simulation reached for a real thread, socket, process, file or sleep."""
+
+
+def escaped(what: str) -> EscapedTheBoxError:
+    """The error that names `what` was reached for, and by whom."""
+    stack = "".join(traceback.format_stack(sys._getframe(2), limit=STACK_LINES))
+    return EscapedTheBoxError(f"{what} inside the simulation: take the port (Clock, Disk, Network) instead\n{stack}")
+
+
+def reads_the_program(path: Any = None, mode: Any = "r", *args: Any, **options: Any) -> bool:
+    """Whether this call of `open` only reads a file of the program itself."""
+    return isinstance(path, str | os.PathLike) and mode in ("r", "rb") and os.fspath(path).startswith(PROGRAM)
+
+
+@contextmanager
+def closed(on_escape: Callable[[EscapedTheBoxError], None]) -> Iterator[None]:
+    """Keep the lid on. `on_escape` hears of each attempt: who reaches out may catch everything that is raised here."""
+
+    def forbidden(what: str, original: Callable[..., Any]) -> Callable[..., Any]:
+        def reached_out(*args: Any, **options: Any) -> Any:
+            if what == "a file" and reads_the_program(*args, **options):
+                return original(*args, **options)
+            error = escaped(what)
+            on_escape(error)
+            raise error
+
+        return reached_out
+
+    kept = [getattr(owner, name) for owner, name, _ in DOORS]
+    for (owner, name, what), original in zip(DOORS, kept, strict=True):
+        setattr(owner, name, forbidden(what, original))
+    try:
+        yield
+    finally:
+        for (owner, name, _), original in zip(DOORS, kept, strict=True):
+            setattr(owner, name, original)

@@ -1,0 +1,125 @@
+"""Real files where the system takes or gives less than it was asked for, and real directories."""
+
+from __future__ import annotations
+
+import errno
+import os
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from random import Random
+
+import pytest
+
+from odradek.common import real_io
+from odradek.common.ports import Buffer, make_dirs_durably
+from odradek.common.real_io import MAX_IO_VECTORS, RealDisk
+
+SIZES = (0, 1, 7, 4096, 70_000)
+
+
+@pytest.fixture
+def disk() -> Iterator[RealDisk]:
+    disk = RealDisk(workers=1)
+    yield disk
+    disk.close()
+
+
+class ShortCalls:
+    """The system's calls on real files, of which each takes or gives only a front of what it is asked for."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, random: Random) -> None:
+        self._random = random
+        self._pwritev, self._pwrite, self._pread = os.pwritev, os.pwrite, os.pread
+        self.calls = 0
+        monkeypatch.setattr(real_io.os, "pwritev", self.pwritev)
+        monkeypatch.setattr(real_io.os, "pwrite", self.pwrite)
+        monkeypatch.setattr(real_io.os, "pread", self.pread)
+
+    def _front(self, size: int) -> int:
+        self.calls += 1
+        return self._random.randint(1, size) if size else 0
+
+    def pwritev(self, fd: int, chunks: Sequence[Buffer], position: int) -> int:
+        data = b"".join(chunks)
+        return self._pwritev(fd, [data[: self._front(len(data))]], position)
+
+    def pwrite(self, fd: int, data: Buffer, position: int) -> int:
+        return self._pwrite(fd, memoryview(data)[: self._front(len(data))], position)
+
+    def pread(self, fd: int, length: int, position: int) -> bytes:
+        return self._pread(fd, self._front(length), position)
+
+
+@pytest.mark.parametrize("size", SIZES)
+@pytest.mark.parametrize("pieces", [1, 3, MAX_IO_VECTORS + 5])
+def test_a_short_write_is_gone_on_with(
+    disk: RealDisk, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, size: int, pieces: int
+) -> None:
+    random = Random(size * pieces)
+    data = random.randbytes(size)
+    cuts = sorted(random.randint(0, size) for _ in range(pieces - 1))
+    chunks: list[Buffer] = [
+        memoryview(data)[begin:end] if number % 2 else bytearray(data[begin:end])
+        for number, (begin, end) in enumerate(zip([0, *cuts], [*cuts, size], strict=True))
+    ]
+    file = disk.open(tmp_path / "log", create=True)
+    file.write_at(0, [b"before"])
+    short = ShortCalls(monkeypatch, random)
+    assert file.write_at(3, chunks) == size
+    if size > 1000 and pieces <= 3:
+        assert short.calls > 1, "no write was short"
+    monkeypatch.undo()
+    assert (tmp_path / "log").read_bytes() == b"bef" + data + b"before"[3 + size :]
+    file.close()
+
+
+def test_a_short_read_is_gone_on_with_to_the_end_of_the_file(
+    disk: RealDisk, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    data = Random(1).randbytes(10_000)
+    (tmp_path / "log").write_bytes(data)
+    file = disk.open(tmp_path / "log", read_only=True)
+    short = ShortCalls(monkeypatch, Random(2))
+    assert file.read_at(100, 5000) == data[100:5100]
+    assert file.read_at(9000, 5000) == data[9000:]
+    assert short.calls > 4
+    monkeypatch.undo()
+    file.close()
+
+
+LIMITED = """
+import resource, sys
+from pathlib import Path
+from odradek.common.real_io import RealDisk
+path, limit, size, pieces = Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3]), int(sys.argv[4])
+resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))
+disk = RealDisk(workers=1)
+file = disk.open(path, create=True)
+try:
+    file.write_at(0, [b"x" * size] * pieces)
+except OSError as error:
+    print(error.errno)
+disk.close()
+"""
+
+
+@pytest.mark.parametrize("pieces", [1, 4, MAX_IO_VECTORS + 5])
+def test_where_the_system_takes_no_more_the_front_is_written_and_the_error_is_told(tmp_path: Path, pieces: int) -> None:
+    """A process whose files may have no more bytes than so many: the first write is short, the next one fails."""
+    limit = 1000
+    done = subprocess.run(
+        [sys.executable, "-c", LIMITED, str(tmp_path / "log"), str(limit), str(3000 // pieces), str(pieces)],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert done.stdout.strip() == str(errno.EFBIG)
+    assert (tmp_path / "log").read_bytes() == b"x" * limit
+
+
+def test_directories_are_made_with_their_parents(disk: RealDisk, tmp_path: Path) -> None:
+    make_dirs_durably(disk, tmp_path / "a" / "b")
+    make_dirs_durably(disk, tmp_path / "a" / "b")
+    assert disk.list_dir(tmp_path / "a") == ["b"]
