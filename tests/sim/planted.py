@@ -91,7 +91,7 @@ ONE_NODE = (
     # The way of a record.
     Bug(
         "acknowledged before the append",
-        "server.handlers.produce:_write",
+        "server.handlers.produce:_Appends._write",
         "info = partition.append_as_leader("
         "(records,), (header,), required_acks=acks, now_ms=now_ms, verification=check)",
         "from odradek.log.log import AppendInfo\n"

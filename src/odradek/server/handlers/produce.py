@@ -18,7 +18,7 @@ that the partition is part of it; from version 12 on the question makes it so. U
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Coroutine, Mapping
 from typing import TYPE_CHECKING, Any
 
 from odradek.common.errors import ApiError, ErrorCode, OdradekError, StorageError
@@ -40,7 +40,6 @@ from odradek.server.handlers.shared import ADMIN_CLIENT_ID, INTERNAL_TOPICS, lea
 from odradek.server.verification import RETRIABLE
 
 if TYPE_CHECKING:
-    from odradek.metadata.image import MetadataImage
     from odradek.replica.partition import Partition
     from odradek.server.context import RequestContext
 
@@ -49,11 +48,12 @@ _log = get_logger("server.produce")
 Check = Verification | ApiError | None
 Verified = Mapping[tuple[str, int], Check]
 _NAMELESS = ApiError(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, "a transaction needs a transactional id")
+_NONE_VERIFIED: Verified = {}
+_FIRST_WITH_LEADER_HINT = 10
 _FIRST_ABORTABLE = 11
 _FIRST_ADDING = 12
 _FIRST_WITH_TOPIC_IDS = 13
 Waiting = tuple[PartitionProduceResponse, "Partition", "asyncio.Future[None]"]
-Refuse = Callable[[PartitionProduceResponse, ApiError | StorageError], None]
 
 
 def handle(
@@ -64,79 +64,76 @@ def handle(
         unverified = _unverified(context, request)
         if unverified:
             return _verify_and_append(context, request, unverified)
-    return _append_all(context, request, {})
+    return _Appends(context, request).run()
 
 
-def _append_all(
-    context: RequestContext, request: ProduceRequest, verified: Verified
-) -> ProduceResponse | asyncio.Future[Any] | None:
-    acks = request.acks
-    response = ProduceResponse()
-    waiting: list[Waiting] = []
-    image = context.broker.image
-    failed = False
-    unless_verified = _NAMELESS if request.transactional_id is None else None
-    for topic in request.topic_data:
-        name = topic.name
-        unknown = ErrorCode.NONE
-        if context.api_version >= _FIRST_WITH_TOPIC_IDS:
-            known = image.topics_by_id.get(topic.topic_id)
-            name = "" if known is None else known.name
-            unknown = ErrorCode.UNKNOWN_TOPIC_ID if known is None else ErrorCode.NONE
-        answers = []
+class _Appends:
+    """The batches of one request: what each partition is answered, and what that waits for."""
 
-        def refuse(answer: PartitionProduceResponse, error: ApiError | StorageError, name: str = name) -> None:
-            _refuse(context, answer, error, image, response, name)
+    __slots__ = ("_acks", "_context", "_image", "_request", "_response", "_unless_verified", "_verified", "_waiting")
 
-        for wanted in topic.partition_data:
-            answer = PartitionProduceResponse(index=wanted.index)
-            answers.append(answer)
-            try:
-                if unknown:
-                    raise ApiError(unknown)
-                _check_request(context, request, name)
-                partition = context.broker.replicas.find(name, wanted.index, image)
-                check = verified.get((name, wanted.index), unless_verified)
-                _append(context, partition, wanted.records, answer, acks, waiting, refuse, check)
-            except (ApiError, StorageError) as error:
-                failed = True
-                refuse(answer, error)
-        response.responses.append(
-            TopicProduceResponse(name=topic.name, topic_id=topic.topic_id, partition_responses=answers)
-        )
-    if acks == 0:
-        if failed:
-            _lose_connection(context)
-        return None
-    if not waiting:
-        return response
-    return _when_replicated(response, waiting, request)
+    def __init__(self, context: RequestContext, request: ProduceRequest, verified: Verified = _NONE_VERIFIED) -> None:
+        """`verified` has the partitions whose transaction the coordinator was asked about."""
+        self._context = context
+        self._request = request
+        self._acks = request.acks
+        self._image = context.broker.image
+        self._response = ProduceResponse()
+        self._waiting: list[Waiting] = []
+        self._verified = verified
+        self._unless_verified = _NAMELESS if request.transactional_id is None else None
 
+    def run(self) -> ProduceResponse | asyncio.Future[Any] | None:
+        """Append what can be appended; a partition that is refused does not keep the others from it."""
+        response, image = self._response, self._image
+        replicas = self._context.broker.replicas
+        by_id = self._context.api_version >= _FIRST_WITH_TOPIC_IDS
+        for topic in self._request.topic_data:
+            name: str | None = topic.name
+            if by_id:
+                known = image.topics_by_id.get(topic.topic_id)
+                name = None if known is None else known.name
+            answers = []
+            for wanted in topic.partition_data:
+                answer = PartitionProduceResponse(index=wanted.index)
+                answers.append(answer)
+                try:
+                    if name is None:
+                        raise ApiError(ErrorCode.UNKNOWN_TOPIC_ID)
+                    self._check_request(name)
+                    self._append(replicas.find(name, wanted.index, image), wanted.records, answer)
+                except (ApiError, StorageError) as error:
+                    self._refuse(answer, name or "", error)
+            response.responses.append(
+                TopicProduceResponse(name=topic.name, topic_id=topic.topic_id, partition_responses=answers)
+            )
+        if self._acks == 0:
+            return None
+        return _when_replicated(response, self._waiting, self._request) if self._waiting else response
 
-def _check_request(context: RequestContext, request: ProduceRequest, name: str) -> None:
-    if request.acks not in (-1, 0, 1):
-        raise ApiError(ErrorCode.INVALID_REQUIRED_ACKS, f"acks={request.acks} must be -1, 0 or 1")
-    if name in INTERNAL_TOPICS and context.client_id != ADMIN_CLIENT_ID:
-        raise ApiError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"{name} is internal: clients may not write to it")
+    def _check_request(self, name: str) -> None:
+        if self._acks not in (-1, 0, 1):
+            raise ApiError(ErrorCode.INVALID_REQUIRED_ACKS, f"acks={self._acks} must be -1, 0 or 1")
+        if name in INTERNAL_TOPICS and self._context.client_id != ADMIN_CLIENT_ID:
+            raise ApiError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"{name} is internal: clients may not write to it")
 
+    def _append(self, partition: Partition, records: Any, answer: PartitionProduceResponse) -> None:
+        """Check and append one batch, now or, where it must be prepared off the loop first, when its turn comes."""
+        if records is None or not len(records):
+            raise ApiError(ErrorCode.INVALID_RECORD, "a partition without records")
+        broker, rules = self._context.broker, partition.rules
+        is_behind_others = broker.replicas.preparations.is_waited_in(partition)
+        if is_behind_others or is_long_walk(records, rules) or _other_codec(partition, records):
+            self._prepare_and_append(partition, records, answer)
+            return
+        header = validate_produced(records, rules, now_ms=broker.clock.now_ms(), api_version=self._context.api_version)
+        wait = self._write(partition, records, header, answer)
+        if wait is not None:
+            self._waiting.append((answer, partition, wait))
 
-def _append(
-    context: RequestContext,
-    partition: Partition,
-    records: Any,
-    answer: PartitionProduceResponse,
-    acks: int,
-    waiting: list[Waiting],
-    refuse: Refuse,
-    check: Check,
-) -> None:
-    """Check and append one batch, now or, where it must be prepared off the loop first, when its turn comes."""
-    if records is None or not len(records):
-        raise ApiError(ErrorCode.INVALID_RECORD, "a partition without records")
-    now_ms, version, rules = context.broker.clock.now_ms(), context.api_version, partition.rules
-    lines = context.broker.replicas.preparations
-    if lines.is_waited_in(partition) or is_long_walk(records, rules) or _other_codec(partition, records):
-        config, codec = partition.log.config, partition.codec
+    def _prepare_and_append(self, partition: Partition, records: Any, answer: PartitionProduceResponse) -> None:
+        broker, version, rules = self._context.broker, self._context.api_version, partition.rules
+        config, codec, now_ms = partition.log.config, partition.codec, broker.clock.now_ms()
 
         def prepare() -> tuple[Any, BatchHeader]:
             header = validate_produced(records, rules, now_ms=now_ms, api_version=version)
@@ -146,95 +143,103 @@ def _append(
             return recompress(records, header, codec, level=config.codec_level, max_output_bytes=limit)
 
         ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        if acks:
-            waiting.append((answer, partition, ended))
-        lines.run(
-            partition,
-            prepare,
-            lambda *prepared: _in_turn(context, partition, prepared, answer, acks, ended, refuse, check),
+        if self._acks:
+            self._waiting.append((answer, partition, ended))
+        broker.replicas.preparations.run(
+            partition, prepare, lambda *prepared: self._in_turn(partition, prepared, answer, ended)
         )
-        return
-    header = validate_produced(records, rules, now_ms=now_ms, api_version=version)
-    wait = _write(context, partition, records, header, answer, acks, check)
-    if wait is not None:
-        waiting.append((answer, partition, wait))
+
+    def _in_turn(
+        self,
+        partition: Partition,
+        prepared: tuple[tuple[Any, BatchHeader] | None, OdradekError | None],
+        answer: PartitionProduceResponse,
+        ended: asyncio.Future[None],
+    ) -> None:
+        """A prepared batch's turn: `ended` ends when it is acknowledged or refused."""
+        batch, failure = prepared
+        wait = None
+        try:
+            if failure is not None:
+                raise failure
+            assert batch is not None
+            wait = self._write(partition, *batch, answer)
+        except (ApiError, StorageError) as error:
+            self._refuse(answer, partition.topic, error)
+        if wait is None:
+            if not ended.done():
+                ended.set_result(None)
+            return
+
+        def pass_on(done: asyncio.Future[None]) -> None:
+            error = None if done.cancelled() else done.exception()
+            if ended.done():
+                return
+            if error is None:
+                ended.set_result(None)
+                return
+            ended.set_exception(error)
+            ended.exception()  # seen: whoever waited for it may be gone, with its connection
+
+        wait.add_done_callback(pass_on)
+
+    def _write(
+        self, partition: Partition, records: Any, header: BatchHeader, answer: PartitionProduceResponse
+    ) -> asyncio.Future[None] | None:
+        """Append a checked batch; returns what its acknowledgement waits for."""
+        broker, acks = self._context.broker, self._acks
+        check: Check = self._unless_verified
+        if self._verified:
+            check = self._verified.get((partition.topic, partition.partition_id), check)
+        if isinstance(check, ApiError):
+            if header.is_transactional:
+                if check.code is ErrorCode.NOT_ENOUGH_REPLICAS:
+                    partition.log.producers.refused((header,))
+                raise ApiError(check.code, check.message)
+            check = None
+        now_ms = broker.clock.now_ms()
+        info = partition.append_as_leader((records,), (header,), required_acks=acks, now_ms=now_ms, verification=check)
+        broker.metrics.produced(len(records), header.record_count)
+        answer.base_offset = info.base_offset
+        answer.log_append_time_ms = info.log_append_time_ms
+        answer.log_start_offset = partition.log.log_start_offset
+        if not acks:
+            return None
+        end_offset = info.last_offset + 1
+        return partition.wait_replicated(end_offset) if acks == -1 else partition.wait_durable(end_offset)
+
+    def _refuse(self, answer: PartitionProduceResponse, name: str, error: ApiError | StorageError) -> None:
+        answer.base_offset = -1
+        if not self._acks:
+            self._context.connection.close_because("a record sent with acks=0 was refused")
+        if isinstance(error, StorageError):
+            _log.error("append failed", topic=name, partition=answer.index, error=error)
+            self._context.broker.replicas.storage_failed(error)
+            answer.error_code, answer.error_message = ErrorCode.KAFKA_STORAGE_ERROR, "the broker's disk failed"
+            return
+        answer.error_code, answer.error_message = error.code, error.message or None
+        if isinstance(error, InvalidRecordsError):
+            answer.record_errors = [
+                BatchIndexAndErrorMessage(batch_index=each.index, batch_index_error_message=each.message)
+                for each in error.record_errors
+            ]
+        elif error.code is ErrorCode.NOT_LEADER_OR_FOLLOWER and self._context.api_version >= _FIRST_WITH_LEADER_HINT:
+            self._name_leader(answer, name)
+
+    def _name_leader(self, answer: PartitionProduceResponse, name: str) -> None:
+        hint = leader_hint(self._image, name, answer.index, self._context.listener_name)
+        if hint is None:
+            return
+        leader_id, epoch, endpoint = hint
+        answer.current_leader = LeaderIdAndEpoch(leader_id=leader_id, leader_epoch=epoch)
+        nodes = self._response.node_endpoints
+        if all(node.node_id != leader_id for node in nodes):
+            nodes.append(NodeEndpoint(node_id=leader_id, host=endpoint.host, port=endpoint.port))
 
 
 def _other_codec(partition: Partition, records: Any) -> bool:
     codec = partition.codec
     return codec is not None and len(records) >= HEADER_BYTES and BatchHeader.read(records).compression != codec
-
-
-def _write(
-    context: RequestContext,
-    partition: Partition,
-    records: Any,
-    header: BatchHeader,
-    answer: PartitionProduceResponse,
-    acks: int,
-    check: Check,
-) -> asyncio.Future[None] | None:
-    """Append a checked batch; returns what its acknowledgement waits for."""
-    if isinstance(check, ApiError):
-        if header.attributes & 0x10:
-            if check.code is ErrorCode.NOT_ENOUGH_REPLICAS:
-                partition.log.producers.refused((header,))
-            raise ApiError(check.code, check.message)
-        check = None
-    now_ms = context.broker.clock.now_ms()
-    info = partition.append_as_leader((records,), (header,), required_acks=acks, now_ms=now_ms, verification=check)
-    context.broker.metrics.produced(len(records), header.record_count)
-    answer.base_offset = info.base_offset
-    answer.log_append_time_ms = info.log_append_time_ms
-    answer.log_start_offset = partition.log.log_start_offset
-    if not acks:
-        return None
-    end_offset = info.last_offset + 1
-    return partition.wait_replicated(end_offset) if acks == -1 else partition.wait_durable(end_offset)
-
-
-def _in_turn(
-    context: RequestContext,
-    partition: Partition,
-    prepared: tuple[tuple[Any, BatchHeader] | None, OdradekError | None],
-    answer: PartitionProduceResponse,
-    acks: int,
-    ended: asyncio.Future[None],
-    refuse: Refuse,
-    check: Check,
-) -> None:
-    """A prepared batch's turn: `ended` ends when it is acknowledged or refused."""
-    batch, failure = prepared
-    wait = None
-    try:
-        if failure is not None:
-            raise failure
-        assert batch is not None
-        wait = _write(context, partition, *batch, answer, acks, check)
-    except (ApiError, StorageError) as error:
-        refuse(answer, error)
-        if not acks:
-            _lose_connection(context)
-    if wait is None:
-        if not ended.done():
-            ended.set_result(None)
-        return
-
-    def pass_on(done: asyncio.Future[None]) -> None:
-        error = None if done.cancelled() else done.exception()
-        if ended.done():
-            return
-        if error is None:
-            ended.set_result(None)
-            return
-        ended.set_exception(error)
-        ended.exception()  # seen: whoever waited for it may be gone, with its connection
-
-    wait.add_done_callback(pass_on)
-
-
-def _lose_connection(context: RequestContext) -> None:
-    context.connection.close_because("a record sent with acks=0 was refused")
 
 
 # -- transactions ---------------------------------------------------------------------------------------------------
@@ -280,7 +285,7 @@ async def _verify_and_append(
         for key, code in codes.items():
             if code:
                 verified[key] = _verification_error(code, version)
-    outcome = _append_all(context, request, verified)
+    outcome = _Appends(context, request, verified).run()
     return await outcome if isinstance(outcome, asyncio.Future) else outcome
 
 
@@ -292,35 +297,6 @@ def _verification_error(code: ErrorCode, version: int) -> ApiError:
     if code is ErrorCode.TRANSACTION_ABORTABLE and version < _FIRST_ABORTABLE:
         code = ErrorCode.INVALID_TXN_STATE
     return ApiError(code, "the partition is not part of an open transaction of this producer")
-
-
-def _refuse(
-    context: RequestContext,
-    answer: PartitionProduceResponse,
-    error: ApiError | StorageError,
-    image: MetadataImage,
-    response: ProduceResponse,
-    name: str,
-) -> None:
-    answer.base_offset = -1
-    if isinstance(error, StorageError):
-        _log.error("append failed", topic=name, partition=answer.index, error=error)
-        context.broker.replicas.storage_failed(error)
-        answer.error_code, answer.error_message = ErrorCode.KAFKA_STORAGE_ERROR, "the broker's disk failed"
-        return
-    answer.error_code, answer.error_message = error.code, error.message or None
-    if isinstance(error, InvalidRecordsError):
-        answer.record_errors = [
-            BatchIndexAndErrorMessage(batch_index=each.index, batch_index_error_message=each.message)
-            for each in error.record_errors
-        ]
-    elif error.code is ErrorCode.NOT_LEADER_OR_FOLLOWER and context.api_version >= 10:
-        hint = leader_hint(image, name, answer.index, context.listener_name)
-        if hint is not None:
-            leader_id, epoch, endpoint = hint
-            answer.current_leader = LeaderIdAndEpoch(leader_id=leader_id, leader_epoch=epoch)
-            if all(node.node_id != leader_id for node in response.node_endpoints):
-                response.node_endpoints.append(NodeEndpoint(node_id=leader_id, host=endpoint.host, port=endpoint.port))
 
 
 def _when_replicated(
