@@ -19,6 +19,7 @@ from tests.interop.packages import (
     require_packages,
     run_step,
 )
+from tests.support.apache_kafka import LOGGING_JVM_OPTIONS, TOOL_JVM_OPTIONS, find_java, kafka_libraries
 
 PACKAGE = "@confluentinc/kafka-javascript@1.10.1"
 VERSION = "2.15.1"
@@ -85,6 +86,23 @@ def write_tools(folder: Path) -> Path:
     return folder
 
 
+def add_java(folder: Path) -> None:
+    """What the tests need beside the tools to build and run their own Java programs: Kafka's jars, and a way to start.
+
+    Raises:
+        KafkaUnavailableError.
+    """
+    libraries = kafka_libraries()
+    link = folder / "libs"
+    if not link.exists():
+        link.symlink_to(libraries)
+    script = folder / "bin" / "kafka-run-class.sh"
+    options = shlex.join((*TOOL_JVM_OPTIONS, *LOGGING_JVM_OPTIONS))
+    java, jars = shlex.quote(str(find_java())), shlex.quote(f"{libraries}/*")
+    script.write_text(f'#!/bin/sh\nexec {java} {options} -cp "$CLASSPATH":{jars} "$@"\n')
+    script.chmod(0o755)
+
+
 def run_test(
     number: str,
     bootstrap: str,
@@ -93,6 +111,7 @@ def run_test(
     quick: bool,
     arguments: tuple[str, ...] = (),
     environment: dict[str, str] | None = None,
+    java: bool = False,
     timeout_s: float = 300.0,
 ) -> Outcome:
     """Run one test of librdkafka in a process and a folder of its own.
@@ -104,10 +123,14 @@ def run_test(
         quick: librdkafka's quick mode, which turns many subtests off.
         arguments: further ones of the test runner.
         environment: further variables.
+        java: the test runs Java programs of its own.
         timeout_s: the process is killed after it, and the test has failed.
     """
     number, _, subtests = number.partition("/")
     folder.mkdir(parents=True, exist_ok=True)
+    tools = write_tools(folder)
+    if java:
+        add_java(tools)
     config = folder / "test.conf"
     config.write_text(f"bootstrap.servers={bootstrap}\ntest.topic.random=true\n")
     command = [str(runner()), "-p1", "-L", "-K", *(["-Q"] if quick else []), *arguments]
@@ -117,7 +140,7 @@ def run_test(
         "RDKAFKA_TEST_CONF": str(config),
         "BROKERS": bootstrap,
         "TEST_KAFKA_VERSION": BROKER_VERSION,
-        "KAFKA_PATH": str(write_tools(folder)),
+        "KAFKA_PATH": str(tools),
         "TESTS": number,
         **({"SUBTESTS": f"{subtests}:"} if subtests else {}),
         **(environment or {}),

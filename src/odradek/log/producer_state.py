@@ -65,12 +65,16 @@ class Verification:
     """That a transaction coordinator is being asked whether a producer's transaction includes this partition.
 
     Taken before the question and shown with the batch: a marker that comes between makes it worthless, so that a batch
-    that was under way cannot open the transaction again behind its end (KIP-890).
+    that was under way cannot open the transaction again behind its end (KIP-890). But the question may also be asked
+    while the transaction before is still ending, and be answered once it has. Where every end bumps the epoch, a marker
+    of the batch's own epoch is the end of that one.
     """
 
-    __slots__ = ("seen_by_expiry",)
+    __slots__ = ("is_bumped_by_ends", "producer_epoch", "seen_by_expiry")
 
-    def __init__(self) -> None:
+    def __init__(self, producer_epoch: int = -1, *, is_bumped_by_ends: bool = False) -> None:
+        self.producer_epoch = producer_epoch
+        self.is_bumped_by_ends = is_bumped_by_ends
         self.seen_by_expiry = False
 
 
@@ -172,7 +176,7 @@ class ProducerState:
     def _check_transaction(self, header: BatchHeader, verification: Verification | None) -> None:
         if header.is_transactional:
             is_open = self.has_open_transaction(header.producer_id, header.producer_epoch)
-            if not is_open and not self.is_verified(header.producer_id, verification):
+            if not is_open and not self.is_verified(header.producer_id, header.producer_epoch, verification):
                 raise ApiError(
                     ErrorCode.INVALID_TXN_STATE,
                     f"Producer {header.producer_id} has no verified transaction that includes this partition",
@@ -190,19 +194,41 @@ class ProducerState:
         entry = self.producers.get(producer_id)
         return entry is not None and entry.transaction_start != NO_OFFSET and entry.producer_epoch == producer_epoch
 
-    def begin_verification(self, producer_id: int) -> Verification:
-        """Before the coordinator is asked; those who ask at the same time share one."""
-        return self._verifications.setdefault(producer_id, Verification())
+    def begin_verification(
+        self, producer_id: int, producer_epoch: int, *, is_bumped_by_ends: bool = False
+    ) -> Verification:
+        """Before the coordinator is asked; those who ask at the same time share one.
 
-    def is_verified(self, producer_id: int, verification: Verification | None) -> bool:
-        """Whether no marker came since `begin_verification` gave it."""
+        Args:
+            is_bumped_by_ends: the producer's epoch rises with every end of a transaction (KIP-890).
+        """
+        present = self._verifications.get(producer_id)
+        if present is not None and (present.producer_epoch, present.is_bumped_by_ends) == (
+            producer_epoch,
+            is_bumped_by_ends,
+        ):
+            return present
+        fresh = Verification(producer_epoch, is_bumped_by_ends=is_bumped_by_ends)
+        if present is None or present.producer_epoch <= producer_epoch:
+            self._verifications[producer_id] = fresh
+        return fresh
+
+    def is_verified(self, producer_id: int, producer_epoch: int, verification: Verification | None) -> bool:
+        """Whether its transaction was not ended since `begin_verification` gave it."""
         if verification is None:
             return False
-        return verification in (NOT_REQUIRED, BY_COORDINATOR) or self._verifications.get(producer_id) is verification
+        if verification in (NOT_REQUIRED, BY_COORDINATOR):
+            return True
+        return self._verifications.get(producer_id) is verification and verification.producer_epoch == producer_epoch
 
-    def forget_verification(self, producer_id: int) -> None:
-        """The transaction ends: what is being verified for it must not open it again."""
-        self._verifications.pop(producer_id, None)
+    def forget_verification(self, producer_id: int, producer_epoch: int, transaction_version: int) -> None:
+        """A marker of that epoch comes: what is being verified for the transaction must not open it again."""
+        present = self._verifications.get(producer_id)
+        if present is None:
+            return
+        is_of_the_next = present.is_bumped_by_ends and transaction_version >= 2
+        if not is_of_the_next or present.producer_epoch < producer_epoch:
+            del self._verifications[producer_id]
 
     def must_write_marker(
         self, producer_id: int, producer_epoch: int, coordinator_epoch: int, transaction_version: int
@@ -304,7 +330,8 @@ class ProducerState:
         entry.coordinator_epoch = max(entry.coordinator_epoch, coordinator_epoch)
         entry.last_timestamp_ms = header.max_timestamp
         entry.silent_since_ms = -1
-        self._verifications.pop(header.producer_id, None)
+        # Whoever wrote the marker knows its version, and has forgotten what was of older ones.
+        self.forget_verification(header.producer_id, header.producer_epoch, 2)
         first = entry.transaction_start
         if first == NO_OFFSET:
             return None

@@ -71,7 +71,7 @@ class MarkerWriter:
         partition = self._replicas.find(topic, partition_id, self._image())
         partition.check_leader()
         producers = partition.log.producers
-        producers.forget_verification(marker.producer_id)
+        producers.forget_verification(marker.producer_id, marker.producer_epoch, marker.transaction_version)
         if producers.must_write_marker(
             marker.producer_id, marker.producer_epoch, marker.coordinator_epoch, marker.transaction_version
         ):

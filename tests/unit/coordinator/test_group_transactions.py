@@ -46,8 +46,8 @@ class Offsets:
             return error.code.name
         return "NONE"
 
-    def verified(self) -> Verification:
-        return self.producers.begin_verification(PRODUCER)
+    def verified(self, epoch: int = 0, *, is_bumped_by_ends: bool = True) -> Verification:
+        return self.producers.begin_verification(PRODUCER, epoch, is_bumped_by_ends=is_bumped_by_ends)
 
     def end(self, *, commit: bool = True, epoch: int = 1, version: int = 2, coordinator_epoch: int = 0) -> str:
         end = TransactionEndRecord(PRODUCER, commit, epoch, coordinator_epoch)
@@ -94,12 +94,24 @@ def test_a_marker_before_what_was_verified_makes_it_worthless(offsets: Offsets) 
     assert offsets.commit(7, verification=verification) == "INVALID_TXN_STATE"
 
 
+def test_what_is_asked_while_the_transaction_before_ends_is_answered_behind_its_marker(offsets: Offsets) -> None:
+    """Asked under the epoch that the marker brings: it ended the transaction before, as the log has it too."""
+    offsets.commit(7, verification=offsets.verified())
+    following, by_hand = offsets.verified(1), offsets.verified(1, is_bumped_by_ends=False)
+    assert following is not by_hand
+    following = offsets.verified(1)
+    assert offsets.end(epoch=1) == "written"
+    offsets.marker_in_log(1)
+    assert offsets.commit(9, epoch=1, verification=by_hand) == "INVALID_TXN_STATE"
+    assert offsets.commit(9, epoch=1, verification=following) == "NONE"
+
+
 def test_a_marker_that_comes_again_ends_no_later_transaction(offsets: Offsets) -> None:
     offsets.commit(7, verification=offsets.verified())
     assert offsets.end(epoch=1) == "written"
     offsets.marker_in_log(1)
     assert offsets.end(epoch=1) == "there already"
-    assert offsets.commit(9, epoch=1, verification=offsets.verified()) == "NONE"
+    assert offsets.commit(9, epoch=1, verification=offsets.verified(1)) == "NONE"
     assert offsets.end(epoch=1) == "INVALID_PRODUCER_EPOCH"
     assert offsets.end(epoch=0, version=0) == "INVALID_PRODUCER_EPOCH"
     assert offsets.shard.committed() == 7

@@ -54,8 +54,8 @@ def test_only_a_verified_batch_opens_a_transaction(home: Home) -> None:
     log = home.open()
     assert refusal(log, sent()) == "INVALID_TXN_STATE"
     assert refusal(log, sent(), Verification()) == "INVALID_TXN_STATE"
-    verification = log.producers.begin_verification(5)
-    assert log.producers.begin_verification(5) is verification, "those who ask at the same time share it"
+    verification = log.producers.begin_verification(5, 0)
+    assert log.producers.begin_verification(5, 0) is verification, "those who ask at the same time share it"
     assert refusal(log, sent(), verification) == "NONE"
     assert refusal(log, sent(1)) == "NONE", "it is open"
     assert refusal(log, sent(2, transactional=False)) == "INVALID_TXN_STATE"
@@ -64,7 +64,7 @@ def test_only_a_verified_batch_opens_a_transaction(home: Home) -> None:
 @pytest.mark.parametrize("commit", [True, False])
 def test_a_marker_makes_what_was_verified_before_it_worthless(home: Home, commit: bool) -> None:
     log = home.open()
-    verification = log.producers.begin_verification(5)
+    verification = log.producers.begin_verification(5, 0)
     append(log, marker(commit=commit))
     assert refusal(log, sent(), verification) == "INVALID_TXN_STATE"
     assert log.last_stable_offset == log.log_end_offset
@@ -73,18 +73,44 @@ def test_a_marker_makes_what_was_verified_before_it_worthless(home: Home, commit
 def test_a_batch_behind_one_that_could_not_be_verified_waits_for_it(home: Home) -> None:
     log = home.open()
     log.producers.refused([header_of(sent(0))])
-    assert refusal(log, sent(1), log.producers.begin_verification(5)) == "OUT_OF_ORDER_SEQUENCE_NUMBER"
-    assert refusal(log, sent(0), log.producers.begin_verification(5)) == "NONE"
+    assert refusal(log, sent(1), log.producers.begin_verification(5, 0)) == "OUT_OF_ORDER_SEQUENCE_NUMBER"
+    assert refusal(log, sent(0), log.producers.begin_verification(5, 0)) == "NONE"
     assert refusal(log, sent(1)) == "NONE"
 
 
 def test_the_first_batch_of_an_epoch_that_a_marker_brought_begins_anew(home: Home) -> None:
     log = home.open()
     append(log, sent(), marker(epoch=1, commit=True))
-    verification = log.producers.begin_verification(5)
+    verification = log.producers.begin_verification(5, 1)
     assert refusal(log, sent(1, epoch=1), verification) == "OUT_OF_ORDER_SEQUENCE_NUMBER"
     assert refusal(log, sent(1, epoch=0), verification) == "INVALID_PRODUCER_EPOCH"
     assert refusal(log, sent(0, epoch=1), verification) == "NONE"
+
+
+@pytest.mark.parametrize("version", [0, 2])
+def test_what_is_asked_while_the_transaction_before_ends_is_answered_behind_its_marker(
+    home: Home, version: int
+) -> None:
+    """An end is answered before its markers are written; what the producer sends next was refused if they came then."""
+    log = home.open()
+    producers = log.producers
+    first = producers.begin_verification(5, 0, is_bumped_by_ends=True)
+    assert refusal(log, sent(), first) == "NONE"
+    late = producers.begin_verification(5, 0, is_bumped_by_ends=True)
+    following = producers.begin_verification(5, 1, is_bumped_by_ends=True)
+    assert producers.begin_verification(5, 0, is_bumped_by_ends=True) is not late, "older ones count for nothing"
+    producers.forget_verification(5, 1, version)
+    append(log, marker(epoch=1, commit=True))
+    assert refusal(log, sent(1), late) == "INVALID_PRODUCER_EPOCH"
+    if version == 0:  # who ends by hand, as a coordinator of before, ends everything
+        assert refusal(log, sent(epoch=1), following) == "INVALID_TXN_STATE"
+        return
+    assert refusal(log, sent(epoch=1), following) == "NONE"
+    following = producers.begin_verification(5, 1, is_bumped_by_ends=True)
+    producers.forget_verification(5, 2, version)
+    append(log, marker(epoch=2))
+    assert not producers.is_verified(5, 1, following), "its own end makes it worthless"
+    assert not producers.is_verified(5, 2, following)
 
 
 def test_markers_of_older_transactions(home: Home) -> None:
@@ -170,11 +196,11 @@ def test_a_damaged_index_is_made_anew_from_the_whole_log(home: Home, damage: byt
 
 def test_old_verifications_are_forgotten(home: Home) -> None:
     producers = home.open().producers
-    verification = producers.begin_verification(5)
+    verification = producers.begin_verification(5, 0)
     for _ in range(2):
-        assert producers.is_verified(5, verification)
+        assert producers.is_verified(5, 0, verification)
         producers.expire(0, 1000)
-    assert not producers.is_verified(5, verification)
+    assert not producers.is_verified(5, 0, verification)
 
 
 def test_a_late_batch_that_opens_a_transaction_is_noticed(home: Home) -> None:

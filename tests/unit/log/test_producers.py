@@ -74,7 +74,7 @@ def test_silence_counts_and_not_what_records_say_of_time(home: Home) -> None:
     log = home.open()
     producers = log.producers
     data = batch(b"v", producer_id=5, producer_epoch=0, sequence=0, transactional=True, timestamp_ms=0)
-    assert refusal(log, data, producers.begin_verification(5)) == "NONE"
+    assert refusal(log, data, producers.begin_verification(5, 0)) == "NONE"
     assert producers.expire(0, DAY_MS) == producers.expire(10 * DAY_MS, DAY_MS) == 0, "its transaction is open"
     append(log, marker(coordinator_epoch=7))
     assert producers.expire(20 * DAY_MS, DAY_MS) == 0, "it was heard of since"
@@ -102,12 +102,12 @@ def test_what_comes_out_of_order_opens_no_transaction(home: Home) -> None:
     def sent(sequence: int) -> bytes:
         return batch(b"v", producer_id=5, producer_epoch=0, sequence=sequence, transactional=True)
 
-    verification = producers.begin_verification(5)
+    verification = producers.begin_verification(5, 0)
     assert refusal(log, sent(0), verification) == "NONE"
     assert refusal(log, sent(2), verification) == "OUT_OF_ORDER_SEQUENCE_NUMBER"
     append(log, marker(commit=True))
     assert refusal(log, sent(1), verification) == "INVALID_TXN_STATE", "verified for the transaction before"
-    assert refusal(log, sent(2), producers.begin_verification(5)) == "OUT_OF_ORDER_SEQUENCE_NUMBER"
+    assert refusal(log, sent(2), producers.begin_verification(5, 0)) == "OUT_OF_ORDER_SEQUENCE_NUMBER"
     assert log.last_stable_offset == log.log_end_offset == 2
 
 
@@ -178,11 +178,11 @@ def test_nothing_is_left_of_producers_whose_batches_were_refused() -> None:
     for number in range(1000):
         with pytest.raises(ApiError):
             state.check(with_producer(first, producer_id=number, offset=0), Verification())
-        state.begin_verification(number)
+        state.begin_verification(number, 0)
     assert not state.producers
     state.expire(0, DAY_MS)
     state.expire(0, DAY_MS)
-    assert not state.is_verified(1, state.begin_verification(2)), "what was asked for long ago is forgotten"
+    assert not state.is_verified(1, 0, state.begin_verification(2, 0)), "what was asked for long ago is forgotten"
     assert state.first_unstable_offset(10) is None
 
 

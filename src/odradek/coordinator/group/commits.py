@@ -160,7 +160,8 @@ class Commits:
         known = producers.producers.get(producer_id)
         if known is not None and epoch < known.producer_epoch:
             raise ApiError(ErrorCode.INVALID_PRODUCER_EPOCH, f"producer {producer_id} is at {known.producer_epoch}")
-        if self._offsets.open_epoch(producer_id) != epoch and not producers.is_verified(producer_id, verification):
+        verified = producers.is_verified(producer_id, epoch, verification)
+        if self._offsets.open_epoch(producer_id) != epoch and not verified:
             raise ApiError(ErrorCode.INVALID_TXN_STATE, f"the transaction of producer {producer_id} is not open here")
         records: Records = []
         response = TxnOffsetCommitResponse()
@@ -214,7 +215,7 @@ class Commits:
         Raises:
             ApiError: INVALID_PRODUCER_EPOCH, TRANSACTION_COORDINATOR_FENCED.
         """
-        producers.forget_verification(end.producer_id)
+        producers.forget_verification(end.producer_id, end.producer_epoch, transaction_version)
         # What was committed in this turn of the loop is in the state already, and not yet in the log.
         open_epoch = self._offsets.open_epoch(end.producer_id)
         if open_epoch is not None and (

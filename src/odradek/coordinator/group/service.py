@@ -427,13 +427,18 @@ class GroupCoordinator(ShardHost[Shard]):
         return await self._run(shard, lambda: shard.machine.commits.commit(request, api_version, shard.now()))
 
     async def txn_offset_commit(
-        self, request: TxnOffsetCommitRequest, verify: Callable[[int], Awaitable[ErrorCode]] | None
+        self,
+        request: TxnOffsetCommitRequest,
+        verify: Callable[[int], Awaitable[ErrorCode]] | None,
+        *,
+        is_bumped_by_ends: bool = False,
     ) -> TxnOffsetCommitResponse:
         """TxnOffsetCommit 0-5, for topics and partitions that exist.
 
         Args:
             verify: asks whether the producer's transaction includes a partition of __consumer_offsets, where it is not
                 open there; None where transactions are not verified.
+            is_bumped_by_ends: as `ProducerState.begin_verification` takes it.
         Raises:
             ApiError: for the whole request.
         """
@@ -445,7 +450,9 @@ class GroupCoordinator(ShardHost[Shard]):
             verification = None
             shard.check_active()
             if shard.machine.offsets.open_epoch(request.producer_id) != request.producer_epoch:
-                verification = producers.begin_verification(request.producer_id)
+                verification = producers.begin_verification(
+                    request.producer_id, request.producer_epoch, is_bumped_by_ends=is_bumped_by_ends
+                )
                 code = await verify(shard.partition_id)
                 if code:
                     raise ApiError(code, f"producer {request.producer_id} has no such transaction open")

@@ -278,7 +278,9 @@ async def _verify_and_append(
         if not add and not verifier.config.enable:
             verified[key] = NOT_REQUIRED
             continue
-        verified[key] = partition.log.producers.begin_verification(header.producer_id)
+        verified[key] = partition.log.producers.begin_verification(
+            header.producer_id, header.producer_epoch, is_bumped_by_ends=add
+        )
         asked.setdefault((header.producer_id, header.producer_epoch), []).append(key)
     for (producer_id, epoch), keys in asked.items():
         codes = await verifier.ask(request.transactional_id or "", producer_id, epoch, keys, add=add)

@@ -84,7 +84,7 @@ async def _commit(context: RequestContext, request: TxnOffsetCommitRequest) -> T
 
     needed = add or verifier.config.enable
     committed: TxnOffsetCommitResponse = await context.broker.coordinator.txn_offset_commit(
-        request, verify if needed else None
+        request, verify if needed else None, is_bumped_by_ends=add
     )
     return committed
 

@@ -1,0 +1,205 @@
+"""How stock consumers commit, and what they read again or never after a stop: four clients, the same expectations.
+
+`close` without automatic commits stands for a crash here: of what was read, the group knows what was committed.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, closing
+from functools import partial
+
+import pytest
+
+from tests.support.api_calls import fresh_name
+from tests.support.clients import create_topic, produce_all
+from tests.support.consumers import COMMIT_INTERVAL_MS, KINDS, PATIENCE_S, StockConsumer
+from tests.support.node import Node
+
+COUNT = 60
+PORTION = 20
+Join = Callable[..., StockConsumer]
+
+
+@pytest.fixture(params=list(KINDS))
+def kind(request: pytest.FixtureRequest) -> str:
+    name: str = request.param
+    pytest.importorskip({"kafka-python": "kafka", "aiokafka": "aiokafka"}.get(name, "confluent_kafka"))
+    return name
+
+
+@pytest.fixture
+def topic(node: Node) -> str:
+    """A topic of one partition with COUNT numbered records."""
+    name = fresh_name("modes")
+    create_topic(node.bootstrap, name, 1)
+    append(node, name, range(COUNT))
+    return name
+
+
+@pytest.fixture
+def join(node: Node, topic: str, kind: str) -> Iterator[Join]:
+    """Make a member of one and the same group; closed at the end unless the test did it."""
+    group = fresh_name("group")
+    with ExitStack() as stack:
+        yield lambda **settings: stack.enter_context(
+            closing_once(KINDS[kind](node.bootstrap, group, topic, **settings))
+        )
+
+
+def closing_once(consumer: StockConsumer) -> closing[StockConsumer]:
+    close, closed = consumer.close, []
+
+    def once() -> None:
+        if not closed:
+            closed.append(True)
+            close()
+
+    consumer.close = once  # type: ignore[method-assign]
+    return closing(consumer)
+
+
+def append(node: Node, topic: str, numbers: range) -> None:
+    produce_all(node.bootstrap, topic, [(None, b"%d" % number) for number in numbers])
+
+
+def numbers(records: list[tuple[int, int, bytes]]) -> list[int]:
+    assert [offset for _, offset, _ in records] == [int(value) for _, _, value in records]
+    return [int(value) for _, _, value in records]
+
+
+def wait_for(condition: Callable[[], bool], what: str) -> None:
+    deadline = time.monotonic() + PATIENCE_S
+    while not condition():
+        assert time.monotonic() < deadline, what
+        time.sleep(0.05)
+
+
+def test_commits_by_themselves_follow_what_was_read(join: Join) -> None:
+    reader = join(auto_commit=True)
+    assert numbers(reader.read(COUNT)) == list(range(COUNT))
+
+    def caught_up() -> bool:
+        assert reader.poll(1) == []  # some clients commit only while they are polled
+        return reader.committed(0) == COUNT
+
+    wait_for(caught_up, f"all is committed, every {COMMIT_INTERVAL_MS} ms")
+    assert reader.lag() == 0
+    reader.close()
+    assert join(auto_commit=True).poll(1) == [], "nothing is read again"
+
+
+def test_a_commit_that_is_waited_for_is_there(join: Join) -> None:
+    reader = join()
+    for portion in range(3):
+        reader.read(PORTION)
+        reader.commit()
+        assert reader.committed(0) == (portion + 1) * PORTION == reader.position(0)
+        assert reader.lag() == COUNT - (portion + 1) * PORTION
+
+
+def test_a_commit_that_is_not_waited_for_comes(join: Join) -> None:
+    reader = join()
+    reader.read(PORTION)
+    reader.commit_async()
+    reader.read(PORTION)
+    reader.commit_async()
+
+    def done() -> bool:
+        reader.poll(1)
+        return reader.committed(0) == 2 * PORTION
+
+    wait_for(done, "the later of both counts")
+
+
+def test_at_least_once_reads_again_what_was_not_committed(join: Join) -> None:
+    """Process, then commit: who stops between both processes again what came after the last commit, and loses none."""
+    processed: list[int] = []
+    reader = join()
+    processed += numbers(reader.read(PORTION))
+    reader.commit()
+    processed += numbers(reader.read(PORTION))
+    reader.close()
+    again = join()
+    processed += numbers(again.read(COUNT - PORTION))
+    again.commit()
+    assert processed == [*range(2 * PORTION), *range(PORTION, COUNT)]
+    assert again.lag() == 0
+
+
+def test_at_most_once_never_reads_again_what_was_committed(join: Join) -> None:
+    """Commit, then process: who stops between both has lost that portion, and nobody processes anything twice."""
+    processed: list[int] = []
+    reader = join()
+    first = reader.read(PORTION)
+    reader.commit()
+    processed += numbers(first)
+    reader.read(PORTION)
+    reader.commit()
+    reader.close()
+    processed += numbers(join().read(COUNT - 2 * PORTION))
+    assert processed == [*range(PORTION), *range(2 * PORTION, COUNT)]
+
+
+def test_rewind_seek_and_skip_to_now(join: Join, node: Node, topic: str) -> None:
+    reader = join()
+    reader.read(COUNT)
+    reader.commit()
+    reader.seek(0, 0)
+    assert numbers(reader.read(5)) == [0, 1, 2, 3, 4]
+    assert reader.committed(0) == COUNT, "a position is not a commit"
+    reader.seek(0, 30)
+    assert numbers(reader.read(2)) == [30, 31]
+    reader.commit()
+    assert reader.committed(0) == 32, "and a commit may go back where its consumer says so"
+    reader.seek_to_end()
+    assert reader.poll(1) == []
+    append(node, topic, range(COUNT, COUNT + 3))
+    assert numbers(reader.read(3)) == [COUNT, COUNT + 1, COUNT + 2], "what came before is passed over"
+    reader.commit()
+    assert (reader.committed(0), reader.lag()) == (COUNT + 3, 0)
+
+
+def test_surplus_members_are_idle_until_they_are_needed(join: Join) -> None:
+    first = join()
+    assert first.settle(1) == {0}
+    second = join()
+    for _ in range(5):
+        second.poll(1)
+        first.poll(1)
+    together = sorted((len(first.owned()), len(second.owned())))
+    deadline = time.monotonic() + PATIENCE_S
+    while together != [0, 1] and time.monotonic() < deadline:
+        second.poll(1)
+        first.poll(1)
+        together = sorted((len(first.owned()), len(second.owned())))
+    assert together == [0, 1]
+    busy, idle = (first, second) if first.owned() else (second, first)
+    assert idle.poll(10) == []
+    busy.commit()
+    busy.close()
+    assert idle.settle(1) == {0}
+
+
+def test_a_member_that_comes_back_with_its_id_goes_on_alone(node: Node, kind: str) -> None:
+    """By its group.instance.id it has its partitions again, and the other one's were never taken away."""
+    name, group = fresh_name("static"), fresh_name("group")
+    create_topic(node.bootstrap, name, 2)
+    member = partial(KINDS[kind], node.bootstrap, group, name)
+    with closing(member(instance_id="a")) as other:
+        other.settle(2)
+        with closing(member(instance_id="b")) as gone:
+            deadline = time.monotonic() + PATIENCE_S
+            while sorted((len(other.owned()), len(gone.owned()))) != [1, 1]:
+                assert time.monotonic() < deadline, (other.owned(), gone.owned())
+                other.poll(1)
+                gone.poll(1)
+            kept, had = other.owned(), gone.owned()
+        with closing(member(instance_id="b")) as back:
+            deadline = time.monotonic() + PATIENCE_S
+            while back.owned() != had:
+                assert time.monotonic() < deadline, back.owned()
+                back.poll(1)
+                other.poll(1)
+                assert other.owned() == kept, "the other one was disturbed"
