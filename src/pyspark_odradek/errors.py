@@ -42,6 +42,10 @@ class DataLossError(Exception):
         return DataLossError, (self.ranges,)
 
 
+class BadRecordError(Exception):
+    """A record does not decode by the schema, and the options do not say where it may go."""
+
+
 class ClusterError(Exception):
     """The cluster did not answer as needed in time, or refused."""
 

@@ -43,7 +43,12 @@ READ_OPTIONS = [
     "maxBytesPerTrigger",
     "groupId",
     "pollTimeoutMs",
+    "valueFormat",
+    "valueSchema",
+    "badRecords",
+    "deadLetterTopic",
 ]
+VALUE_FORMATS = ("binary", "json", "avro")
 WRITE_OPTIONS = [
     "topic",
     "includeHeaders",
@@ -134,6 +139,10 @@ class ReadOptions:
     max_bytes_per_trigger: int | None = None
     group_id: str | None = None
     poll_timeout_ms: int = 50
+    value_format: str = "binary"
+    value_schema: str | None = None
+    bad_records: str = "fail"
+    dead_letter_topic: str | None = None
     kafka: dict[str, str] = field(default_factory=dict)
 
     def wants(self, topic: str, partition_id: int) -> bool:
@@ -202,12 +211,32 @@ def parse_read_options(given: Mapping[str, str], *, streaming: bool) -> ReadOpti
         max_bytes_per_trigger=_size_bytes(options, "maxBytesPerTrigger"),
         group_id=options.get("groupid") or None,
         poll_timeout_ms=_duration_ms(options, "pollTimeoutMs", 50),
+        **_value_options(options),
         kafka=kafka,
     )
     low, high = parsed.min_offsets_per_trigger, parsed.max_offsets_per_trigger
     if low is not None and high is not None and low > high:
         raise OptionError(f"minOffsetsPerTrigger ({low}) is above maxOffsetsPerTrigger ({high})")
     return parsed
+
+
+def _value_options(options: Mapping[str, str]) -> dict[str, Any]:
+    form = options.get("valueformat", "binary").lower()
+    if form not in VALUE_FORMATS:
+        raise OptionError(f"valueFormat is one of {', '.join(VALUE_FORMATS)}, not {form!r}")
+    bad = options.get("badrecords", "fail").lower()
+    if bad not in ("fail", "null"):
+        raise OptionError(f"badRecords is fail or null, not {bad!r}; deadLetterTopic sends them to a topic")
+    letters = options.get("deadlettertopic") or None
+    if letters is not None and "badrecords" in options:
+        raise OptionError("give badRecords or deadLetterTopic, not both")
+    for name in ("valueSchema", "badRecords", "deadLetterTopic"):
+        if form == "binary" and name.lower() in options:
+            raise OptionError(f"{name} has an effect only with valueFormat={' or '.join(VALUE_FORMATS[1:])}")
+    schema = options.get("valueschema", "").strip() or None
+    if form == "avro" and schema is None:
+        raise OptionError("valueFormat=avro needs the option valueSchema: the Avro schema, in JSON")
+    return {"value_format": form, "value_schema": schema, "bad_records": bad, "dead_letter_topic": letters}
 
 
 def check_names(options: Mapping[str, str], known: list[str]) -> None:

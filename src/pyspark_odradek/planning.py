@@ -19,6 +19,7 @@ log = logging.getLogger("pyspark_odradek")
 # A broker that has just been started may tell an end that lags behind for a moment; only after this it is a loss.
 END_WENT_BACK_PATIENCE_S = 3.0
 SAMPLE_BYTES = 64 << 10
+SAMPLE_RECORDS = 1000
 
 
 @dataclass(frozen=True)
@@ -141,6 +142,27 @@ def bytes_per_offset(cluster: Cluster, positions: Positions) -> float:
 
     size, span = cluster.asking("a sample of its records", sample)
     return size / span if span else 1.0
+
+
+def samples(cluster: Cluster, options: ReadOptions) -> list[bytes]:
+    """Values of the newest records of each partition, SAMPLE_RECORDS of them or fewer; raises as reading does."""
+    from pyspark.sql.pandas.types import to_arrow_schema
+
+    from pyspark_odradek.fetch import read_range
+    from pyspark_odradek.source import source_schema
+
+    schema = to_arrow_schema(source_schema(False), timezone="UTC")
+    partitions = wanted_partitions(cluster, options, must_exist=True)
+    marks = look(cluster, partitions)
+    found: list[bytes] = []
+    for partition in partitions:
+        end = marks.latest[partition]
+        start = max(marks.earliest[partition], end - SAMPLE_RECORDS // len(partitions) - 1)
+        if start < end:
+            wanted = OffsetRange(*partition, start, end)
+            for batch in read_range(cluster.settings, wanted, schema, fail_on_data_loss=False):
+                found += batch.column("value").drop_null().to_pylist()
+    return found
 
 
 def _covering(name: str, given: Offsets, partitions: list[TopicPartition]) -> Positions:

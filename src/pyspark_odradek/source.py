@@ -58,6 +58,7 @@ from pyspark_odradek.planning import (
     plan_ranges,
     report,
     resolve,
+    samples,
     wanted_partitions,
 )
 
@@ -81,6 +82,12 @@ def source_schema(include_headers: bool) -> StructType:
     return StructType([*_FIELDS, *headers])
 
 
+def with_value(schema: StructType, value: StructType) -> StructType:
+    """The same columns with a value that is decoded."""
+    fields = [StructField("value", value) if field.name == "value" else field for field in schema]
+    return StructType(fields)
+
+
 class OdradekDataSource(DataSource):
     """`spark.read.format("odradek")` and its three siblings; found by Spark through `pyspark_odradek.DefaultSource`."""
 
@@ -88,27 +95,36 @@ class OdradekDataSource(DataSource):
     def name(cls) -> str:
         return "odradek"
 
-    def schema(self) -> StructType:
-        """Fixed; `includeHeaders` adds one column. Wrong options are told here, when `load()` is called.
+    def schema(self) -> StructType | str:
+        """Fixed, but for `includeHeaders`, which adds a column, and `valueFormat`, which decodes another.
+
+        Wrong options are told here, when `load()` is called.
 
         Raises:
-            OptionError: the options make neither a batch nor a streaming query.
+            OptionError: the options make neither a batch nor a streaming query, or no schema can be inferred.
         """
         for streaming in (True, False):  # which of them is asked for is not told yet
             try:
                 options = parse_read_options(self.options, streaming=streaming)
-                return source_schema(options.include_headers)
+                break
             except OptionError as error:
                 refusal = error
-        raise refusal from None
+        else:
+            raise refusal from None
+        schema = source_schema(options.include_headers)
+        if options.value_format == "binary":
+            return schema
+        return decoded_schema(options, schema)
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """A batch reader. Raises OptionError."""
-        return BatchReader(parse_read_options(self.options, streaming=False), self._own(schema))
+        options = parse_read_options(self.options, streaming=False)
+        return BatchReader(options, self._own(options, schema))
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 - Spark's name
         """A streaming reader. Raises OptionError."""
-        return StreamReader(parse_read_options(self.options, streaming=True), self._own(schema))
+        options = parse_read_options(self.options, streaming=True)
+        return StreamReader(options, self._own(options, schema))
 
     def writer(self, schema: StructType, overwrite: bool) -> Any:
         """A batch writer to topics, at-least-once where the options say nothing else. Raises OptionError."""
@@ -122,11 +138,29 @@ class OdradekDataSource(DataSource):
 
         return stream_writer(dict(self.options.items()), schema, overwrite)
 
-    def _own(self, schema: StructType) -> StructType:
-        own = self.schema()
+    def _own(self, options: ReadOptions, schema: StructType) -> StructType:
+        own = source_schema(options.include_headers)
         if [field.name for field in schema] != [field.name for field in own]:
             raise OptionError(f"the format odradek has its own schema, {own.simpleString()}; give none")
-        return own
+        value = schema["value"].dataType
+        return with_value(own, value) if isinstance(value, StructType) else own
+
+
+def decoded_schema(options: ReadOptions, schema: StructType) -> StructType | str:
+    """The columns with a value as the options decode it; as text where Spark's own parser has to read it."""
+    if options.value_format == "avro":
+        from pyspark_odradek.avro_values import spark_schema
+
+        assert options.value_schema is not None
+        return with_value(schema, spark_schema(options.value_schema))
+    if options.value_schema is None:
+        from pyspark_odradek.json_values import infer
+
+        value = infer(samples(shared_cluster(ClientSettings.parse(options.kafka)), options))
+        log.warning("inferred valueSchema %r; give it as an option to keep it", value.simpleString()[7:-1])
+        return with_value(schema, value)
+    value_text = f"STRUCT<{options.value_schema}>"
+    return ", ".join(f"{f.name} {value_text if f.name == 'value' else f.dataType.simpleString()}" for f in schema)
 
 
 class RangePartition(InputPartition):
@@ -157,7 +191,13 @@ class _Reader:
         if wanted is None:  # Spark's stand-in where there is nothing to read
             return iter(())
         schema = to_arrow_schema(self.spark_schema, timezone="UTC")
-        return read_range(self.settings, wanted, schema, fail_on_data_loss=self.options.fail_on_data_loss)
+        loss = self.options.fail_on_data_loss
+        if self.options.value_format == "binary":
+            return read_range(self.settings, wanted, schema, fail_on_data_loss=loss)
+        from pyspark_odradek.values import decoded
+
+        raw = to_arrow_schema(source_schema(True), timezone="UTC")  # a dead letter keeps its headers
+        return decoded(read_range(self.settings, wanted, raw, fail_on_data_loss=loss), self.options, schema)
 
     def cut(self, ranges: list[OffsetRange]) -> list[InputPartition]:
         options = self.options

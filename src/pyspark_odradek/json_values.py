@@ -1,0 +1,244 @@
+"""Values in JSON to a column of structs, and what is wrong with those that do not fit.
+
+Arrow's reader takes all values of a batch at once. Where it refuses, the batch is halved until the records that are
+wrong stand alone, so that a few of them cost little; those are then read by Python, which says why.
+
+Each value is read inside an object of ours that bears its number, so that a value that is no object of its own, or more
+than one, cannot move the rows behind it.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import datetime
+import decimal
+import json
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.json as pajson
+from pyspark.sql.types import (
+    ArrayType,
+    BooleanType,
+    DataType,
+    DoubleType,
+    LongType,
+    NullType,
+    StringType,
+    StructField,
+    StructType,
+)
+
+from pyspark_odradek.errors import OptionError
+
+_NUMBER, _VALUE = "n", "v"
+
+
+class JsonValues:
+    """Decodes values by a schema.
+
+    Args:
+        wanted: the struct of Arrow that each value becomes. Fields that a value has not are null, others are ignored.
+    """
+
+    def __init__(self, wanted: Any) -> None:
+        self.wanted = wanted
+        self._is_known_to_arrow = not _has_binary(wanted)  # Arrow would not decode its base64
+        schema = pa.schema([(_NUMBER, pa.int64()), (_VALUE, wanted)])
+        self._parsing = pajson.ParseOptions(explicit_schema=schema, unexpected_field_behavior="ignore")
+
+    def decode(self, values: Any) -> tuple[Any, dict[int, str]]:
+        """(an array of structs, what is wrong by row); rows that are wrong are null, and so are null values."""
+        wrong: dict[int, str] = {}
+        pieces = self._decode(values, 0, wrong)
+        return pa.chunked_array(pieces, self.wanted).combine_chunks(), wrong
+
+    def _decode(self, values: Any, first: int, wrong: dict[int, str]) -> list[Any]:
+        if len(values) == 0:
+            return []
+        found = self._at_once(values) if self._is_known_to_arrow else None
+        if found is not None:
+            return [found]
+        if not self._is_known_to_arrow:
+            return [self._one(values[row].as_py(), first + row, wrong) for row in range(len(values))]
+        if len(values) > 1:
+            half = len(values) // 2
+            return [
+                *self._decode(values.slice(0, half), first, wrong),
+                *self._decode(values.slice(half), first + half, wrong),
+            ]
+        return [self._one(values[0].as_py(), first, wrong)]
+
+    def _one(self, value: bytes | None, row: int, wrong: dict[int, str]) -> Any:
+        if value is None:
+            return pa.nulls(1, self.wanted)
+        try:
+            return pa.array([to_python(json.loads(value), self.wanted, "value")], self.wanted)
+        except (ValueError, RecursionError, OverflowError, pa.ArrowException) as error:
+            wrong[row] = f"not JSON of the schema: {str(error)[:300]}"
+            return pa.nulls(1, self.wanted)
+
+    def _at_once(self, values: Any) -> Any | None:
+        """All values, or None where Arrow refuses one of them or would have to guess."""
+        numbers = pa.array(np.arange(len(values)))
+        lines = pc.binary_join_element_wise(
+            b'{"n":',
+            numbers.cast(pa.string()).cast(pa.binary()),
+            b',"v":',
+            values.fill_null(b"null"),
+            b"}\n",
+            b"",
+        )
+        joined = pc.binary_join(pa.ListArray.from_arrays([0, len(lines)], lines), b"")[0].as_buffer()
+        reading = pajson.ReadOptions(use_threads=False, block_size=joined.size + 1)
+        try:
+            table = pajson.read_json(pa.BufferReader(joined), reading, self._parsing)
+        except pa.ArrowNotImplementedError:  # a type of the schema that Arrow reads from no JSON, such as a map
+            self._is_known_to_arrow = False
+            return None
+        except pa.ArrowException:
+            return None
+        if table.num_rows != len(values) or not table.column(_NUMBER).combine_chunks().equals(numbers):
+            return None
+        return table.column(_VALUE).combine_chunks()
+
+
+def _has_binary(wanted: Any) -> bool:
+    if pa.types.is_struct(wanted):
+        return any(_has_binary(field.type) for field in wanted)
+    return pa.types.is_binary(wanted) or (pa.types.is_list(wanted) and _has_binary(wanted.value_type))
+
+
+def to_python(value: Any, wanted: Any, where: str) -> Any:
+    """A value of JSON as Arrow's constructor takes it for a type. Raises ValueError, with where it does not fit."""
+    if value is None:
+        return None
+    types = pa.types
+    if types.is_struct(wanted):
+        _expect(value, dict, "an object", where)
+        return {f.name: to_python(value.get(f.name), f.type, f"{where}.{f.name}") for f in wanted}
+    if types.is_list(wanted):
+        _expect(value, list, "an array", where)
+        return [to_python(each, wanted.value_type, f"{where}[{n}]") for n, each in enumerate(value)]
+    if types.is_map(wanted):
+        _expect(value, dict, "an object", where)
+        return [(key, to_python(each, wanted.item_type, f"{where}.{key}")) for key, each in value.items()]
+    if types.is_boolean(wanted):
+        return _expect(value, bool, "true or false", where)
+    if types.is_integer(wanted):
+        if isinstance(value, bool) or not isinstance(value, int):
+            raise ValueError(f"{where} is {_shown(value)}, not a whole number")
+        return value
+    if types.is_floating(wanted):
+        if isinstance(value, bool) or not isinstance(value, int | float):
+            raise ValueError(f"{where} is {_shown(value)}, not a number")
+        return float(value)
+    if types.is_string(wanted):
+        return _expect(value, str, "a string", where)
+    try:
+        return _from_text(value, wanted)
+    except (ValueError, TypeError, ArithmeticError, binascii.Error):
+        raise ValueError(f"{where} is {_shown(value)}, not a {wanted}") from None
+
+
+def _from_text(value: Any, wanted: Any) -> Any:
+    types = pa.types
+    if types.is_timestamp(wanted):
+        moment = datetime.datetime.fromisoformat(value)
+        if wanted.tz is None:
+            return moment.replace(tzinfo=None)
+        return moment if moment.tzinfo is not None else moment.replace(tzinfo=datetime.UTC)
+    if types.is_date(wanted):
+        return datetime.date.fromisoformat(value)
+    if types.is_decimal(wanted):
+        return decimal.Decimal(str(value)).quantize(decimal.Decimal(1).scaleb(-wanted.scale))
+    if types.is_binary(wanted):
+        return base64.b64decode(value, validate=True)
+    raise ValueError(f"{wanted} has no form in JSON")
+
+
+def _expect(value: Any, kind: type, words: str, where: str) -> Any:
+    if not isinstance(value, kind):
+        raise ValueError(f"{where} is {_shown(value)}, not {words}")
+    return value
+
+
+def _shown(value: Any) -> str:
+    text = json.dumps(value)
+    return text if len(text) <= 40 else text[:37] + "..."
+
+
+def infer(samples: list[bytes]) -> StructType:
+    """The schema that fits all samples: whole numbers are LONG, other numbers DOUBLE, texts STRING.
+
+    Raises:
+        OptionError: there is no sample, one is no JSON object, or two contradict each other.
+    """
+    found: DataType = NullType()
+    for sample in samples:
+        try:
+            value = json.loads(sample)
+            if not isinstance(value, dict):
+                raise ValueError(f"it is {_shown(value)}, not an object")
+        except ValueError as error:
+            raise OptionError(f"the schema cannot be inferred: a value is no JSON object ({error}); {_GIVE}") from None
+        found = _merged(found, _type_of(value), "value")
+    if not isinstance(found, StructType):
+        raise OptionError(f"the schema cannot be inferred, as there is no record yet; {_GIVE}")
+    whole = _settled(found)
+    assert isinstance(whole, StructType)
+    return whole
+
+
+_GIVE = "give the option valueSchema, such as 'id LONG, name STRING'"
+
+
+def _type_of(value: Any) -> DataType:
+    if value is None:
+        return NullType()
+    if isinstance(value, bool):
+        return BooleanType()
+    if isinstance(value, int):
+        return LongType()
+    if isinstance(value, float):
+        return DoubleType()
+    if isinstance(value, str):
+        return StringType()
+    if isinstance(value, list):
+        element: DataType = NullType()
+        for each in value:
+            element = _merged(element, _type_of(each), "an array")
+        return ArrayType(element)
+    return StructType([StructField(name, _type_of(each)) for name, each in value.items()])
+
+
+def _merged(one: DataType, other: DataType, where: str) -> DataType:
+    if isinstance(one, NullType) or one == other:
+        return other
+    if isinstance(other, NullType):
+        return one
+    if isinstance(one, StructType) and isinstance(other, StructType):
+        types = {field.name: field.dataType for field in one}
+        for field in other:
+            types[field.name] = _merged(types.get(field.name, NullType()), field.dataType, f"{where}.{field.name}")
+        return StructType([StructField(name, type_) for name, type_ in types.items()])
+    if isinstance(one, ArrayType) and isinstance(other, ArrayType):
+        return ArrayType(_merged(one.elementType, other.elementType, where))
+    if {type(one), type(other)} == {LongType, DoubleType}:
+        return DoubleType()
+    kinds = f"{one.simpleString()} and {other.simpleString()}"
+    raise OptionError(f"the schema cannot be inferred: {where} is {kinds} in different records; {_GIVE}")
+
+
+def _settled(type_: DataType) -> DataType:
+    """What was null in every sample is a STRING."""
+    if isinstance(type_, NullType):
+        return StringType()
+    if isinstance(type_, ArrayType):
+        return ArrayType(_settled(type_.elementType))
+    if isinstance(type_, StructType):
+        return StructType([StructField(field.name, _settled(field.dataType)) for field in type_])
+    return type_

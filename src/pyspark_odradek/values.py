@@ -1,0 +1,132 @@
+"""What a task does with values that are to be decoded, and with records that do not decode.
+
+A record that does not decode ends the query, or has a null in place of its value, or goes to another topic with the
+reason in its headers and is left out; `badRecords` and `deadLetterTopic` say which.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Mapping
+from typing import Any, Protocol
+
+import numpy as np
+import pyarrow as pa
+from confluent_kafka import KafkaException, Producer
+
+from pyspark_odradek.errors import BadRecordError, ClusterError, OptionError
+from pyspark_odradek.options import ReadOptions
+
+log = logging.getLogger("pyspark_odradek")
+
+REASON, TOPIC, PARTITION, OFFSET = (f"odradek.{name}" for name in ("reason", "topic", "partition", "offset"))
+FLUSH_S = 120.0
+
+
+class Values(Protocol):
+    """Decodes a column of values."""
+
+    def decode(self, values: Any) -> tuple[Any, dict[int, str]]:
+        """(an array of structs, what is wrong by row)."""
+
+
+def decoded(batches: Iterator[Any], options: ReadOptions, schema: Any) -> Iterator[Any]:
+    """Batches of raw records, headers included, as batches of `schema`.
+
+    Raises:
+        BadRecordError: a record does not decode, and may not be put aside.
+        ClusterError: dead letters were not acknowledged.
+    """
+    values = decoder(options, schema.field("value").type)
+    letters = DeadLetters(options.kafka, options.dead_letter_topic) if options.dead_letter_topic else None
+    for batch in batches:
+        column, wrong = values.decode(batch.column("value"))
+        if wrong and letters is None and options.bad_records == "fail":
+            raise BadRecordError(_told(batch, wrong))
+        if wrong and letters is not None:
+            letters.send(batch, wrong)
+            keep = np.ones(batch.num_rows, np.bool_)
+            keep[list(wrong)] = False
+            mask = pa.array(keep)
+            batch, column = batch.filter(mask), column.filter(mask)
+        columns = [column if name == "value" else batch.column(name) for name in schema.names]
+        yield pa.RecordBatch.from_arrays(columns, schema=schema)
+    if letters is not None:
+        letters.finish()
+
+
+def decoder(options: ReadOptions, wanted: Any) -> Values:
+    """What decodes the values of a query."""
+    if options.value_format == "json":
+        from pyspark_odradek.json_values import JsonValues
+
+        return JsonValues(wanted)
+    from pyspark_odradek.avro_values import AvroValues
+
+    assert options.value_schema is not None
+    return AvroValues(options.value_schema, wanted)
+
+
+class DeadLetters:
+    """Sends records to a topic as they are, with reason and origin as headers beside their own; at least once."""
+
+    def __init__(self, settings: Mapping[str, str], topic: str) -> None:
+        from pyspark_odradek.sink import producer_config
+
+        taken = ("bootstrap.servers", "client.id", "security.", "ssl.", "sasl.")
+        self._topic = topic
+        self._failures: list[str] = []
+        try:
+            config = producer_config({name: value for name, value in settings.items() if name.startswith(taken)})
+            self._producer = Producer(config, logger=log)
+        except KafkaException as error:
+            raise OptionError(f"kafka.*: {error.args[0].str()}") from None
+
+    def send(self, batch: Any, wrong: Mapping[int, str]) -> None:
+        """Send the rows of a batch that are wrong."""
+        rows = sorted(wrong)
+        for number, row in zip(rows, batch.take(pa.array(rows)).to_pylist(), strict=True):
+            self._one(row, wrong[number])
+
+    def _one(self, row: Mapping[str, Any], reason: str) -> None:
+        own = [(pair["key"], pair["value"]) for pair in row["headers"] or ()]
+        origin = [
+            (REASON, reason),
+            (TOPIC, row["topic"]),
+            (PARTITION, str(row["partition"])),
+            (OFFSET, str(row["offset"])),
+        ]
+        headers = [*own, *((name, text.encode()) for name, text in origin)]
+        time_ms = int(row["timestamp"].timestamp() * 1000)
+        while True:
+            try:
+                self._producer.produce(
+                    self._topic, row["value"], row["key"], headers=headers, timestamp=time_ms, on_delivery=self._noted
+                )
+                self._producer.poll(0)
+                return
+            except BufferError:
+                self._producer.poll(0.1)
+            except KafkaException as error:
+                raise ClusterError(f"a dead letter cannot be sent to {self._topic}: {error.args[0].str()}") from None
+
+    def finish(self) -> None:
+        """Wait until all are acknowledged. Raises ClusterError."""
+        left = self._producer.flush(FLUSH_S)
+        if self._failures or left:
+            why = "; ".join(self._failures) or f"{left} were not acknowledged in {FLUSH_S:g} s"
+            raise ClusterError(f"dead letters did not reach topic {self._topic}: {why}")
+
+    def _noted(self, error: Any, _: Any) -> None:
+        if error is not None and len(self._failures) < 3:
+            self._failures.append(error.str())
+
+
+def _told(batch: Any, wrong: Mapping[int, str]) -> str:
+    row = min(wrong)
+    topic, partition, offset = (batch.column(name)[row].as_py() for name in ("topic", "partition", "offset"))
+    more = f" (and {len(wrong) - 1} more near it)" if len(wrong) > 1 else ""
+    return (
+        f"{topic}-{partition}, offset {offset}: {wrong[row]}{more}. Set deadLetterTopic to put such records aside, or "
+        "badRecords=null to have a null in their place."
+    )
