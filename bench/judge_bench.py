@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 import time
 
-from tests.sim.history import Assigned, Commit, Heard, Operation, Outcome, Poll, Send, Step, judge
+from tests.sim.history import Assigned, Commit, Heard, Marks, Operation, Outcome, Poll, Send, Step, judge
 
 PARTITIONS = 8
 # Of so many records one is committed, and a group goes to its next generation after so many commits.
@@ -34,7 +34,8 @@ def clean_history(operations: int) -> list[Operation]:
             for each in range(PARTITIONS):
                 done(100 + each, Assigned("group", generation, f"member-{each}", (f"p{each}",)))
         done(at, Send(partition, number, offset))
-        done(100 + at, Poll(partition, [(offset, number)]))
+        marks = Marks(partition, "node-1, start 1", 1, offset + 1, offset + 1)
+        done(100 + at, Poll(partition, [(offset, number)]), marks)
         if offset % COMMIT_EVERY == 0:
             done(100 + at, Commit("group", partition, offset + 1, generation=generation))
             done(100 + at, Commit("group", partition, offset + 1, fetched=True))

@@ -2,20 +2,29 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterator
+from itertools import pairwise
 
 from tests.sim.group_anomalies import committed_offset_goes_back, committed_unread, stale_generation, two_owners
 from tests.sim.history import (
     Analysis,
-    Commit,
-    EndOffset,
     Finding,
     Operation,
     Outcome,
     Partition,
+    Poll,
     Rules,
     Send,
     Value,
+)
+from tests.sim.mark_anomalies import committed_too_far, marks_go_back, stale_end_offset
+from tests.sim.transaction_anomalies import (
+    circular_reads,
+    copies,
+    identity_goes_back,
+    precommitted_read,
+    torn_transaction,
 )
 
 Check = Callable[[Analysis], Iterator[Finding]]
@@ -69,165 +78,82 @@ def aborted_read(analysis: Analysis) -> Iterator[Finding]:
                 yield Finding("G1a", poll.partition, f"process {operation.process} read failed {value} at {offset}")
 
 
-def precommitted_read(analysis: Analysis) -> Iterator[Finding]:
-    """A transaction read what it wrote itself, before it committed."""
-    for operation, poll in analysis.ok_polls():
-        if not operation.transactional:
+def polled(analysis: Analysis) -> Iterator[tuple[Operation, Partition, list[int]]]:
+    """For each ok operation and partition the indexes of all that it was given, in order, over all its polls."""
+    orders = analysis.orders
+    for operation in analysis.history:
+        if operation.outcome is not Outcome.OK:
             continue
-        for _, value in poll.records:
-            if analysis.writer_of.get((poll.partition, value)) is operation:
-                yield Finding("precommitted-read", poll.partition, f"process {operation.process} read its own {value}")
-
-
-def circular_reads(analysis: Analysis) -> Iterator[Finding]:
-    """G1c over write-read edges alone: two transactions that each saw the other's writes."""
-    edges: dict[int, set[int]] = {}
-    operations: dict[int, Operation] = {}
-    for operation, poll in analysis.ok_polls():
-        if not operation.transactional:
-            continue
-        for _, value in poll.records:
-            writer = analysis.writer_of.get((poll.partition, value))
-            if writer is not None and writer is not operation and writer.transactional:
-                edges.setdefault(id(writer), set()).add(id(operation))
-                operations[id(writer)] = writer
-                operations[id(operation)] = operation
-    for cycle in cycles(edges):
-        names = ", ".join(f"process {operations[node].process}" for node in cycle)
-        yield Finding("G1c", "", f"transactions of {names} each read another's writes")
-
-
-def cycles(edges: dict[int, set[int]]) -> Iterator[list[int]]:
-    """The strongly connected components of more than one node (Tarjan, without recursion)."""
-    index: dict[int, int] = {}
-    low: dict[int, int] = {}
-    stack: list[int] = []
-    on_stack: set[int] = set()
-    for root in edges:
-        if root in index:
-            continue
-        work: list[tuple[int, Iterator[int]]] = [(root, iter(sorted(edges.get(root, ()))))]
-        index[root] = low[root] = len(index)
-        stack.append(root)
-        on_stack.add(root)
-        while work:
-            node, targets = work[-1]
-            target = next(targets, None)
-            if target is None:
-                work.pop()
-                if work:
-                    low[work[-1][0]] = min(low[work[-1][0]], low[node])
-                if low[node] == index[node]:
-                    component = stack[stack.index(node) :]
-                    del stack[stack.index(node) :]
-                    on_stack.difference_update(component)
-                    if len(component) > 1:
-                        yield component
-            elif target not in index:
-                index[target] = low[target] = len(index)
-                stack.append(target)
-                on_stack.add(target)
-                work.append((target, iter(sorted(edges.get(target, ())))))
-            elif target in on_stack:
-                low[node] = min(low[node], index[target])
+        found: dict[Partition, list[int]] = {}
+        for step in operation.steps:
+            if isinstance(step, Poll) and step.records:
+                index_of_offset = orders[step.partition].index_of_offset
+                found.setdefault(step.partition, []).extend([index_of_offset[offset] for offset, _ in step.records])
+        for partition, indexes in found.items():
+            yield operation, partition, indexes
 
 
 def jumps_between_polls(analysis: Analysis) -> Iterator[Finding]:
     """Successive polls of one process that skip values, or go back, without a new assignment between."""
-    last: dict[tuple[int, Partition], int] = {}
-    for operation, poll in analysis.ok_polls():
-        order = analysis.orders[poll.partition]
-        indexes = [order.index_of_offset[offset] for offset, _ in poll.records]
-        if not indexes:
-            continue
-        at = (operation.process, poll.partition)
-        if operation.assigns:
-            last = {key: index for key, index in last.items() if key[0] != operation.process}
-        if at in last:
-            step = indexes[0] - last[at]
+    last: dict[int, dict[Partition, int]] = {}
+    assigned: Operation | None = None
+    for operation, partition, indexes in polled(analysis):
+        if operation.assigns and operation is not assigned:
+            assigned = operation
+            last.pop(operation.process, None)
+        known = last.setdefault(operation.process, {})
+        if partition in known:
+            step = indexes[0] - known[partition]
             if step > 1:
-                yield Finding("poll-skip", poll.partition, f"process {operation.process} skipped {step - 1} values")
+                yield Finding("poll-skip", partition, f"process {operation.process} skipped {step - 1} values")
             elif step < 1:
-                yield Finding("nonmonotonic-poll", poll.partition, f"process {operation.process} went back {1 - step}")
-        last[at] = indexes[-1]
+                yield Finding("nonmonotonic-poll", partition, f"process {operation.process} went back {1 - step}")
+        known[partition] = indexes[-1]
 
 
 def jumps_inside_polls(analysis: Analysis) -> Iterator[Finding]:
-    """The same inside one operation, which nothing excuses but a rebalance of that partition."""
-    for operation, poll in analysis.ok_polls():
-        if poll.partition in operation.rebalanced:
+    """The same inside one operation, over all its polls; a rebalance of that partition alone excuses it."""
+    for operation, partition, indexes in polled(analysis):
+        if indexes[-1] - indexes[0] == len(indexes) - 1 and sorted(indexes) == indexes:
             continue
-        order = analysis.orders[poll.partition]
-        for (before, _), (after, value) in zip(poll.records, poll.records[1:], strict=False):
-            step = order.index_of_offset[after] - order.index_of_offset[before]
-            if step > 1:
-                yield Finding("int-poll-skip", poll.partition, f"{step - 1} values missing before {value} at {after}")
-            elif step < 1:
-                yield Finding("int-nonmonotonic-poll", poll.partition, f"offset {after} came after {before}")
+        if partition in operation.rebalanced:
+            continue
+        for before, after in pairwise(indexes):
+            detail = f"process {operation.process}: value {after} of the log came after value {before}"
+            if after - before > 1:
+                yield Finding("int-poll-skip", partition, detail)
+            elif after - before < 1:
+                yield Finding("int-nonmonotonic-poll", partition, detail)
 
 
 def sends_out_of_order(analysis: Analysis) -> Iterator[Finding]:
-    """A later send of a process that lies before an earlier one."""
-    last: dict[tuple[int, Partition], tuple[int, Value, Operation]] = {}
-    for operation, send in analysis.sends():
-        if operation.outcome is not Outcome.OK:
+    """A later send of a process that lies before an earlier one.
+
+    Of two operations only those that were acknowledged count: what nobody answered may be stored late. Inside one
+    operation the order holds wherever any of it was stored.
+    """
+    last: dict[tuple[int, Partition], tuple[int, Value]] = {}
+    for operation in analysis.history:
+        if not analysis.must_have_committed(operation):
             continue
-        order = analysis.orders.get(send.partition)
-        index = order.first_index(send.value) if order else None
-        if index is None:
-            continue
-        at = (operation.process, send.partition)
-        if at in last and index <= last[at][0]:
-            name = "int-nonmonotonic-send" if last[at][2] is operation else "nonmonotonic-send"
-            yield Finding(name, send.partition, f"{send.value} lies before the earlier {last[at][1]}")
-        last[at] = (index, send.value, operation)
-
-
-def torn_transaction(analysis: Analysis) -> Iterator[Finding]:
-    """When all is read, a part of a transaction is there and a part is not."""
-    for operation in analysis.history:
-        if not operation.transactional:
-            continue
-        sends = [step for step in operation.steps if isinstance(step, Send)]
-        seen = [send.value in analysis.ok_read.get(send.partition, ()) for send in sends]
-        if any(seen) and not all(seen):
-            missing = [send.value for send, was_seen in zip(sends, seen, strict=True) if not was_seen]
-            yield Finding("torn-txn", sends[0].partition, f"process {operation.process}: {missing} are missing")
-
-
-def stale_end_offset(analysis: Analysis) -> Iterator[Finding]:
-    """ListOffsets answered an end below a record that was acknowledged before the question was asked."""
-    events: list[tuple[int, int, Operation]] = []
-    for operation in analysis.history:
-        if operation.outcome is Outcome.OK:
-            if any(isinstance(step, Send) for step in operation.steps):
-                events.append((operation.completed, 0, operation))
-            if any(isinstance(step, EndOffset) for step in operation.steps):
-                events.append((operation.invoked, 1, operation))
-    events.sort(key=lambda event: event[:2])
-    ends: dict[Partition, int] = {}
-    for _, kind, operation in events:
-        for step in operation.steps:
-            if kind == 0 and isinstance(step, Send) and step.offset is not None:
-                ends[step.partition] = max(ends.get(step.partition, 0), step.offset + 1)
-            elif kind == 1 and isinstance(step, EndOffset) and step.offset < ends.get(step.partition, 0):
-                detail = f"answered {step.offset}, {ends[step.partition]} was acknowledged before"
-                yield Finding("stale-end-offset", step.partition, detail)
-
-
-def committed_too_far(analysis: Analysis) -> Iterator[Finding]:
-    """A group committed an offset beyond every end that its partition was ever seen to have."""
-    ends = {partition: max(order.values_at, default=-1) + 1 for partition, order in analysis.orders.items()}
-    for operation in analysis.history:
-        for step in operation.steps:
-            if isinstance(step, EndOffset):
-                ends[step.partition] = max(ends.get(step.partition, 0), step.offset)
-    for operation in analysis.history:
-        for step in operation.steps:
-            if isinstance(step, Commit) and operation.outcome is Outcome.OK:
-                end = ends.get(step.partition, 0)
-                if step.offset > end:
-                    yield Finding("committed-too-far", step.partition, f"group {step.group}: {step.offset} > {end}")
+        inside: dict[Partition, tuple[int, Value]] = {}
+        for send in operation.steps:
+            if not isinstance(send, Send):
+                continue
+            partition = send.partition
+            order = analysis.orders.get(partition)
+            index = order.first_index(send.value) if order else None
+            if index is None:
+                continue
+            if partition in inside:
+                name, before = "int-nonmonotonic-send", inside[partition]
+            else:
+                name, before = "nonmonotonic-send", last.get((operation.process, partition), (-1, -1))
+            if index <= before[0] and (partition in inside or operation.outcome is Outcome.OK):
+                yield Finding(name, partition, f"{send.value} lies before the earlier {before[1]}")
+            inside[partition] = (index, send.value)
+            if operation.outcome is Outcome.OK:
+                last[operation.process, partition] = (index, send.value)
 
 
 def checks_for(rules: Rules) -> list[Check]:
@@ -242,7 +168,9 @@ def checks_for(rules: Rules) -> list[Check]:
         two_owners,
         stale_generation,
         stale_end_offset,
+        marks_go_back,
         aborted_read,
+        identity_goes_back,
     ]
     if rules.one_coordinator:
         checks.append(committed_offset_goes_back)
@@ -250,6 +178,8 @@ def checks_for(rules: Rules) -> list[Check]:
         checks.append(duplicate)
     if rules.drained:
         checks += [unseen, torn_transaction]
+        if rules.copied:
+            checks.append(functools.partial(copies, copied=rules.copied))
     if rules.read_committed:
         checks += [precommitted_read, circular_reads]
     if rules.assigned:

@@ -72,7 +72,10 @@ class ClientNetwork(SimNetwork):
 
     def __init__(self, world: World, host: str) -> None:
         super().__init__(world.wires, host)
+        self._world = world
         self.connections: list[Connection] = []
+        # Connection -> the process of a machine at its other end.
+        self._processes: dict[Connection, str] = {}
 
     async def connect(
         self, factory: ProtocolFactory, host: str, port: int, *, tls: ssl.SSLContext | None = None
@@ -80,7 +83,13 @@ class ClientNetwork(SimNetwork):
         transport, protocol = await super().connect(factory, host, port, tls=tls)
         assert isinstance(protocol, Connection)
         self.connections.append(protocol)
+        machine = self._world.machines.get(host)
+        self._processes[protocol] = f"{host}, start {machine.starts}" if machine else host
         return transport, protocol
+
+    def process_at(self, connection: Connection) -> str:
+        """The process that answers on a connection, as the history calls it."""
+        return self._processes[connection]
 
     def violations(self) -> list[str]:
         """How connections ended for which the broker is to blame: answers out of order, or bytes that are none."""

@@ -34,7 +34,7 @@ from odradek.record.control import ControlType, control_type
 from odradek.record.reader import read_batches, read_records
 from odradek.record.record import Record
 from tests.sim.clients import RETRY_S, TIMEOUT_MS, Client, Recorder, only_partition
-from tests.sim.history import Operation, Outcome, Poll, Send
+from tests.sim.history import Identity, Marks, Operation, Outcome, Poll, Send
 from tests.sim.readers import Link, Reader
 from tests.sim.world import World
 
@@ -258,9 +258,12 @@ class TransactionalWriter(Client):
         request = InitProducerIdRequest(
             transactional_id=self._id, transaction_timeout_ms=TRANSACTION_TIMEOUT_MS, producer_id=-1, producer_epoch=-1
         )
+        invoked = self.recorder.invoke()
         answer = await self._answer(await self._coordinator(self._id, 1), request, InitProducerIdResponse, 4)
         check(answer.error_code, self._id)
         self._identity = (answer.producer_id, answer.producer_epoch)
+        given = Identity(self._id, *self._identity)
+        self.recorder.complete(Operation(self.process, Outcome.OK, [given], invoked=invoked))
         if self._version == 0:
             self._ledger.old_producers.add(answer.producer_id)
         self._sequences.clear()
@@ -350,22 +353,21 @@ class CommittedReader(Reader):
         request.isolation_level = 1
         return request
 
-    def _take(self, response: FetchResponse, invoked: int) -> int:
+    def _take(self, response: FetchResponse, invoked: int, source: str) -> int:
         steps: list[Any] = []
+        marks: list[Any] = []
         count = 0
         for topic in response.responses:
             for answer in topic.partitions:
                 if answer.error_code:
                     continue
                 found = self._committed(topic.topic, answer)
+                name = f"{topic.topic}-{answer.partition_index}"
                 if found:
-                    steps.append(Poll(f"{topic.topic}-{answer.partition_index}", found))
+                    steps.append(Poll(name, found))
                     count += len(found)
-        if steps:
-            self.recorder.complete(
-                Operation(self.process, Outcome.OK, steps, invoked=invoked, assigns=self._first_poll)
-            )
-            self._first_poll = False
+                marks += self.new_marks(Marks(name, source, -1, answer.high_watermark, answer.last_stable_offset))
+        self._record(invoked, steps, marks)
         return count
 
     def _committed(self, topic: str, answer: PartitionData) -> list[tuple[int, int]]:

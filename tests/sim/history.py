@@ -27,11 +27,15 @@ class Outcome(Enum):
 
 @dataclass(slots=True)
 class Send:
-    """One value to one partition; `offset` None where no acknowledgement told it."""
+    """One value to one partition; `offset` None where no acknowledgement told it.
+
+    `copy_of` is the partition and the value that it is a copy of, where it was made by one who copies.
+    """
 
     partition: Partition
     value: Value
     offset: int | None = None
+    copy_of: tuple[Partition, Value] | None = None
 
 
 @dataclass(slots=True)
@@ -48,6 +52,29 @@ class EndOffset:
 
     partition: Partition
     offset: int
+
+
+@dataclass(slots=True)
+class Marks:
+    """What one replica says of a partition; -1 where it does not say.
+
+    `source` is the process that answered, from its start to its end: two of them may know different things.
+    """
+
+    partition: Partition
+    source: str
+    leader_epoch: int = -1
+    high_watermark: int = -1
+    last_stable_offset: int = -1
+
+
+@dataclass(slots=True)
+class Identity:
+    """What an InitProducerId gave to whoever uses a transactional id."""
+
+    transactional_id: str
+    producer_id: int
+    producer_epoch: int
 
 
 @dataclass(slots=True)
@@ -79,7 +106,7 @@ class Heard:
     generation: int
 
 
-Step = Send | Poll | EndOffset | Commit | Assigned | Heard
+Step = Send | Poll | EndOffset | Marks | Identity | Commit | Assigned | Heard
 
 
 @dataclass(slots=True)
@@ -113,6 +140,8 @@ class Rules:
     read_committed: bool = True
     assigned: bool = True
     drained: bool = True
+    # Partitions of which every committed value must have been copied once when all is over.
+    copied: tuple[Partition, ...] = ()
     # No other broker can still take itself for the coordinator, and answer from what it knew when it was.
     one_coordinator: bool = True
 

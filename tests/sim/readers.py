@@ -16,7 +16,7 @@ from odradek.protocol.messages.offset_fetch_response import OffsetFetchResponse
 from odradek.record.batch import crc_is_valid
 from odradek.record.reader import read_batches, read_records
 from tests.sim.clients import RETRY_S, Client, Recorder
-from tests.sim.history import Commit, EndOffset, Operation, Outcome, Poll
+from tests.sim.history import Commit, EndOffset, Marks, Operation, Outcome, Poll
 from tests.sim.world import World
 
 # The last version that names topics rather than ids.
@@ -79,6 +79,8 @@ class Reader(Client):
         self._links: dict[int, Link] = {}
         self._turn = 0
         self._first_poll = True
+        # What was told last by which process of which partition, so that the same is not recorded again and again.
+        self._told_marks: dict[tuple[str, str], Marks] = {}
         self.stopping = False
 
     async def run(self) -> None:
@@ -107,7 +109,7 @@ class Reader(Client):
         if self._sessions and response.session_id:
             session_id, epoch = link.session
             link.session = (response.session_id, 1 if session_id != response.session_id else epoch + 1)
-        return self._take(response, invoked)
+        return self._take(response, invoked, self.network.process_at(link.connection))
 
     async def _next_link(self) -> Link:
         if any(key not in self._leaders for key in self.positions):
@@ -158,8 +160,9 @@ class Reader(Client):
             topics=list(topics.values()),
         )
 
-    def _take(self, response: FetchResponse, invoked: int) -> int:
+    def _take(self, response: FetchResponse, invoked: int, source: str) -> int:
         steps: list[Any] = []
+        marks: list[Any] = []
         count = 0
         for topic in response.responses:
             for answer in topic.partitions:
@@ -181,12 +184,27 @@ class Reader(Client):
                     steps.append(Poll(name, found))
                     count += len(found)
                 self.positions[key] = next_offset
-        if steps:
-            self.recorder.complete(
-                Operation(self.process, Outcome.OK, steps, invoked=invoked, assigns=self._first_poll)
-            )
-            self._first_poll = False
+                marks += self.new_marks(Marks(name, source, -1, answer.high_watermark, answer.last_stable_offset))
+        self._record(invoked, steps, marks)
         return count
+
+    def new_marks(self, marks: Marks) -> list[Marks]:
+        """These, where they differ from what the same process told last."""
+        key = (marks.source, marks.partition)
+        if self._told_marks.get(key) == marks:
+            return []
+        self._told_marks[key] = marks
+        return [marks]
+
+    def _record(self, invoked: int, polls: list[Any], marks: list[Any]) -> None:
+        """One fetch that succeeded, where it told anything."""
+        if polls or marks:
+            assigns = self._first_poll and bool(polls)
+            self.recorder.complete(
+                Operation(self.process, Outcome.OK, [*polls, *marks], invoked=invoked, assigns=assigns)
+            )
+        if polls:
+            self._first_poll = False
 
     async def end_offsets(self) -> dict[tuple[str, int], int]:
         """ListOffsets(latest) of every partition, into the history too. Raises OdradekError."""
@@ -212,12 +230,16 @@ class Reader(Client):
         request = list_offsets_request.ListOffsetsRequest(replica_id=-1, topics=list(topics.values()))
         response = await self.ask(connection, request, ListOffsetsResponse, 6)
         ends: dict[tuple[str, int], int] = {}
+        source = self.network.process_at(connection)
+        marks: list[Any] = []
         for each in response.topics:
             for answer in each.partitions:
-                check(answer.error_code, f"{each.name}-{answer.partition_index}")
+                name = f"{each.name}-{answer.partition_index}"
+                check(answer.error_code, name)
                 ends[each.name, answer.partition_index] = answer.offset
+                marks.append(Marks(name, source, answer.leader_epoch, answer.offset))
         steps: list[Any] = [EndOffset(f"{topic}-{partition}", offset) for (topic, partition), offset in ends.items()]
-        self.recorder.complete(Operation(self.process, Outcome.OK, steps, invoked=invoked))
+        self.recorder.complete(Operation(self.process, Outcome.OK, [*steps, *marks], invoked=invoked))
         return ends
 
     async def drain(self) -> None:

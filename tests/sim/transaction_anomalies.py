@@ -1,0 +1,125 @@
+"""What transactions promise: a history's analysis in, findings out."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from tests.sim.history import Analysis, Finding, Identity, Operation, Outcome, Partition, Send, Value
+
+
+def precommitted_read(analysis: Analysis) -> Iterator[Finding]:
+    """A transaction read what it wrote itself, before it committed."""
+    for operation, poll in analysis.ok_polls():
+        if not operation.transactional:
+            continue
+        for _, value in poll.records:
+            if analysis.writer_of.get((poll.partition, value)) is operation:
+                yield Finding("precommitted-read", poll.partition, f"process {operation.process} read its own {value}")
+
+
+def circular_reads(analysis: Analysis) -> Iterator[Finding]:
+    """G1c over write-read edges alone: two transactions that each saw the other's writes."""
+    edges: dict[int, set[int]] = {}
+    operations: dict[int, Operation] = {}
+    for operation, poll in analysis.ok_polls():
+        if not operation.transactional:
+            continue
+        for _, value in poll.records:
+            writer = analysis.writer_of.get((poll.partition, value))
+            if writer is not None and writer is not operation and writer.transactional:
+                edges.setdefault(id(writer), set()).add(id(operation))
+                operations[id(writer)] = writer
+                operations[id(operation)] = operation
+    for cycle in cycles(edges):
+        names = ", ".join(f"process {operations[node].process}" for node in cycle)
+        yield Finding("G1c", "", f"transactions of {names} each read another's writes")
+
+
+def cycles(edges: dict[int, set[int]]) -> Iterator[list[int]]:
+    """The strongly connected components of more than one node (Tarjan, without recursion)."""
+    index: dict[int, int] = {}
+    low: dict[int, int] = {}
+    stack: list[int] = []
+    on_stack: set[int] = set()
+    for root in edges:
+        if root in index:
+            continue
+        work: list[tuple[int, Iterator[int]]] = [(root, iter(sorted(edges.get(root, ()))))]
+        index[root] = low[root] = len(index)
+        stack.append(root)
+        on_stack.add(root)
+        while work:
+            node, targets = work[-1]
+            target = next(targets, None)
+            if target is None:
+                work.pop()
+                if work:
+                    low[work[-1][0]] = min(low[work[-1][0]], low[node])
+                if low[node] == index[node]:
+                    component = stack[stack.index(node) :]
+                    del stack[stack.index(node) :]
+                    on_stack.difference_update(component)
+                    if len(component) > 1:
+                        yield component
+            elif target not in index:
+                index[target] = low[target] = len(index)
+                stack.append(target)
+                on_stack.add(target)
+                work.append((target, iter(sorted(edges.get(target, ())))))
+            elif target in on_stack:
+                low[node] = min(low[node], index[target])
+
+
+def torn_transaction(analysis: Analysis) -> Iterator[Finding]:
+    """When all is read, a part of a transaction is there and a part is not."""
+    for operation in analysis.history:
+        if not operation.transactional:
+            continue
+        sends = [step for step in operation.steps if isinstance(step, Send)]
+        seen = [send.value in analysis.ok_read.get(send.partition, ()) for send in sends]
+        if any(seen) and not all(seen):
+            missing = [send.value for send, was_seen in zip(sends, seen, strict=True) if not was_seen]
+            yield Finding("torn-txn", sends[0].partition, f"process {operation.process}: {missing} are missing")
+
+
+def copies(analysis: Analysis, *, copied: tuple[Partition, ...]) -> Iterator[Finding]:
+    """Exactly once: when all is over, every committed value of an input has one copy that readers of commits saw."""
+    made: dict[tuple[Partition, Value], list[tuple[Partition, Value]]] = {}
+    for _, send in analysis.sends():
+        if send.copy_of is not None and send.value in analysis.ok_read.get(send.partition, ()):
+            made.setdefault(send.copy_of, []).append((send.partition, send.value))
+    for partition in copied:
+        for value in sorted(analysis.ok_read.get(partition, ())):
+            found = made.get((partition, value), [])
+            if not found:
+                yield Finding("not-copied", partition, f"value {value} has no copy")
+            elif len(found) > 1:
+                yield Finding("copied-twice", partition, f"value {value} has the copies {found}")
+
+
+def identity_goes_back(analysis: Analysis) -> Iterator[Finding]:
+    """A transactional id that is given a producer epoch twice, or a lower one than before it asked."""
+    events: list[tuple[int, int, Operation, Identity]] = []
+    for operation in analysis.history:
+        if operation.outcome is Outcome.OK:
+            for step in operation.steps:
+                if isinstance(step, Identity):
+                    events.append((operation.invoked, 0, operation, step))
+                    events.append((operation.completed, 1, operation, step))
+    events.sort(key=lambda event: event[:2])
+    given: dict[tuple[str, int, int], int] = {}
+    highest: dict[tuple[str, int], int] = {}
+    before: dict[int, int] = {}
+    for _, ends, operation, step in events:
+        producer = (step.transactional_id, step.producer_id)
+        if not ends:
+            before[id(step)] = highest.get(producer, -1)
+            continue
+        who = f"process {operation.process}: id {step.transactional_id}, producer {step.producer_id}"
+        earlier = before.pop(id(step))
+        if (*producer, step.producer_epoch) in given:
+            yield Finding("producer-epoch-regression", "", f"{who}: epoch {step.producer_epoch} was given twice")
+        elif step.producer_epoch < earlier:
+            yield Finding("producer-epoch-regression", "", f"{who}: epoch {step.producer_epoch} after {earlier}")
+        given[(*producer, step.producer_epoch)] = operation.process
+        highest[producer] = max(highest.get(producer, -1), step.producer_epoch)
