@@ -28,7 +28,6 @@ class ClusterWatch(Watch):
         super().__init__(world, recorder)
         self._leaders: dict[tuple[str, str, int], str] = {}
         self._quorum_leaders: dict[int, str] = {}
-        self._newest_epochs: dict[str, int] = {}
         # Partition -> the furthest watermark that any leader had.
         self._committed: dict[str, int] = {}
         self._metadata_committed = 0
@@ -62,8 +61,7 @@ class ClusterWatch(Watch):
         leader = self._leaders.setdefault((name, str(partition.topic_id), epoch), machine.name)
         if leader != machine.name:
             self._wrong(machine, f"leads {name} in epoch {epoch}, and so does {leader}")
-        newest = self._newest_epochs[name] = max(self._newest_epochs.get(name, -1), epoch)
-        if epoch < newest:
+        if epoch < self._newest_epochs[name]:
             return  # it has not heard yet that its reign is over
         committed = self._committed.get(name, 0)
         if partition.log.log_end_offset < committed:

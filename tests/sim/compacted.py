@@ -122,6 +122,10 @@ class CompactedNode(OneNode):
 
     async def run(self) -> None:
         """Everything from the first start to the last read; problems are in the recorder."""
+        async with self.watched():
+            await self._run()
+
+    async def _run(self) -> None:
         world = self.world
         self.add_machines()
         for machine in world.machines.values():

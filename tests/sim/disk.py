@@ -113,6 +113,10 @@ class SimDisk:
         self.process_died()
         self._tree.put(files, list(directories))
 
+    def seen(self, path: Path) -> bytearray:
+        """The bytes of one file as readers see them, not to be kept: for invariants."""
+        return self._inode(path).seen
+
     def used_bytes(self) -> int:
         return sum(len(inode.seen) for inode in self._tree.files().values())
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 import weakref
 from pathlib import Path
@@ -9,61 +10,137 @@ from pathlib import Path
 from odradek.log.log import Log
 from odradek.record.batch import crc_is_valid
 from odradek.record.reader import read_batches
+from odradek.replica.partition import Partition
 from tests.sim.clients import Recorder
+from tests.sim.growth import too_large, too_many
+from tests.sim.history import Outcome, Send
+from tests.sim.log_scan import LogScan
 from tests.sim.world import Machine, World
 
 WATCH_EVERY_S = 0.05
-# More of them than these at a time is a leak: a broker of a few partitions and clients has a handful.
-MAX_TASKS = 400
+# All that a process holds is walked through so often.
+WALK_EVERY_S = 8.0
+# One thing that is wrong is seen at every look: so many are enough to know of.
+MAX_PROBLEMS = 50
 _SEGMENT = re.compile(r"^/data/(?P<log>[a-z-]+-\d+)/(?P<base>\d{20})\.log$")
 
 
 class Watch:
-    """Looks at the marks of every partition, from outside."""
+    """Looks at every machine from outside: marks and epochs of partitions, their logs, what was acknowledged, sizes."""
 
     def __init__(self, world: World, recorder: Recorder) -> None:
         self._world = world
         self._recorder = recorder
         # With the log itself: a replica that was taken away and is given back begins anew, in another one. Weakly, as
         # what a dead machine had must go with it.
-        self._seen: dict[tuple[str, int, str], tuple[weakref.ref[Log], tuple[int, int, int]]] = {}
+        self._seen: dict[tuple[str, int, str], tuple[weakref.ref[Log], tuple[int, int, int, int]]] = {}
         self._epochs: dict[tuple[str, str], int] = {}
+        self._scans: dict[tuple[str, str], LogScan] = {}
+        # Partition -> offset and value of the furthest record that was acknowledged and not looked for yet.
+        self._acknowledged: dict[str, tuple[int, int]] = {}
+        self._known_operations = 0
+        self._newest_epochs: dict[str, int] = {}
+        self._next_walk_s = 0.0
+
+    async def run(self) -> None:
+        """Look again and again until cancelled."""
+        while True:
+            await asyncio.sleep(WATCH_EVERY_S)
+            self.look()
 
     def look(self) -> None:
         """Check everything once."""
+        self._note_acknowledged()
+        leaders: list[tuple[Machine, Partition]] = []
         for machine in self._world.machines.values():
+            if machine.running:
+                self._look_at_sizes(machine)
             if machine.broker is not None and machine.running and machine.is_broker:
-                self._look_at(machine)
+                for partition in machine.broker.replicas:
+                    self._look_at(machine, partition)
+                    newest = max(self._newest_epochs.get(partition.name, -1), partition.leader_epoch)
+                    self._newest_epochs[partition.name] = newest
+                    if partition.is_leader:
+                        leaders.append((machine, partition))
+        if self._world.elapsed_s >= self._next_walk_s:
+            self._next_walk_s = self._world.elapsed_s + WALK_EVERY_S
+        for machine, partition in leaders:
+            # One that has not heard that its reign is over need not have what its successor acknowledged.
+            if partition.leader_epoch == self._newest_epochs[partition.name]:
+                self._look_for_acknowledged(machine, partition)
 
-    def _look_at(self, machine: Machine) -> None:
-        assert machine.broker is not None
-        for partition in machine.broker.replicas:
-            log = partition.log
-            marks = (log.log_start_offset, log.high_watermark, log.log_end_offset)
-            if not 0 <= marks[0] <= marks[1] <= marks[2]:
-                self._wrong(machine, f"{partition.name}: start, watermark and end are {marks}")
-            if not marks[0] <= log.last_stable_offset <= marks[1]:
-                self._wrong(machine, f"{partition.name}: last stable offset {log.last_stable_offset} beside {marks}")
-            if log.recovery_point > log.log_end_offset:
-                self._wrong(machine, f"{partition.name}: recovery point {log.recovery_point} above end {marks[2]}")
-            key = (machine.name, machine.starts, partition.name)
-            known, before = self._seen.get(key, (weakref.ref(log), (0, 0, 0)))
-            before = before if known() is log else (0, 0, 0)
-            # A follower cuts off what no later leader has; what was committed is not among it.
-            kept = marks if partition.is_leader else (*marks[:2], max(marks[2], before[2]))
-            if any(now < then for now, then in zip(kept, before, strict=True)):
-                self._wrong(machine, f"{partition.name}: marks went back from {before} to {marks}")
-            self._seen[key] = (weakref.ref(log), marks)
-            epoch_key = (machine.name, partition.name)
-            if partition.leader_epoch < self._epochs.get(epoch_key, -1):
-                self._wrong(machine, f"{partition.name}: leader epoch went back to {partition.leader_epoch}")
-            self._epochs[epoch_key] = partition.leader_epoch
-        tasks = len(self._world.loop.tasks_of(machine.name))
-        if tasks > MAX_TASKS:
-            self._wrong(machine, f"{tasks} tasks are alive")
+    def _look_at_sizes(self, machine: Machine) -> None:
+        for text in too_many(self._world, machine):
+            self._wrong(machine, text)
+        process = machine.process or machine.broker
+        if self._world.elapsed_s >= self._next_walk_s and process is not None:
+            for text in too_large(process):
+                self._wrong(machine, text)
+
+    def _look_at(self, machine: Machine, partition: Partition) -> None:
+        log = partition.log
+        marks = (log.log_start_offset, log.high_watermark, log.log_end_offset)
+        stable = log.last_stable_offset
+        if not 0 <= marks[0] <= marks[1] <= marks[2]:
+            self._wrong(machine, f"{partition.name}: start, watermark and end are {marks}")
+        if not marks[0] <= stable <= marks[1]:
+            self._wrong(machine, f"{partition.name}: last stable offset {stable} beside {marks}")
+        if log.recovery_point > log.log_end_offset:
+            self._wrong(machine, f"{partition.name}: recovery point {log.recovery_point} above end {marks[2]}")
+        key = (machine.name, machine.starts, partition.name)
+        known, before = self._seen.get(key, (weakref.ref(log), (0, 0, 0, 0)))
+        before = before if known() is log else (0, 0, 0, 0)
+        # A follower cuts off what no later leader has; what was committed is not among it.
+        kept = (marks[0], marks[1], marks[2] if partition.is_leader else max(marks[2], before[2]), stable)
+        if any(now < then for now, then in zip(kept, before, strict=True)):
+            self._wrong(machine, f"{partition.name}: marks went back from {before} to {(*marks, stable)}")
+        self._seen[key] = (weakref.ref(log), (*marks, stable))
+        epoch_key = (machine.name, partition.name)
+        if partition.leader_epoch < self._epochs.get(epoch_key, -1):
+            self._wrong(machine, f"{partition.name}: leader epoch went back to {partition.leader_epoch}")
+        self._epochs[epoch_key] = partition.leader_epoch
+        for text in self._scan(machine, log, partition.name).look(machine.disk):
+            self._wrong(machine, f"{partition.name}: {text}")
+
+    def _scan(self, machine: Machine, log: Log, name: str) -> LogScan:
+        scan = self._scans.get((machine.name, name))
+        if scan is None or not scan.is_of(log):
+            scan = self._scans[machine.name, name] = LogScan(log, contiguous=not log.config.compacted)
+        return scan
+
+    # -- what was acknowledged ----------------------------------------------------------------------------------
+
+    def _note_acknowledged(self) -> None:
+        history = self._recorder.history
+        for operation in history[self._known_operations :]:
+            if operation.outcome is not Outcome.OK:
+                continue
+            for step in operation.steps:
+                if isinstance(step, Send) and step.offset is not None:
+                    furthest = self._acknowledged.get(step.partition, (-1, -1))
+                    self._acknowledged[step.partition] = max(furthest, (step.offset, step.value))
+        self._known_operations = len(history)
+
+    def _look_for_acknowledged(self, machine: Machine, partition: Partition) -> None:
+        """The furthest acknowledged record lies where it was told, and readers of the only copy get it.
+
+        The next leader of several has it too, and learns a moment later how far readers may go.
+        """
+        offset, value = self._acknowledged.pop(partition.name, (-1, -1))
+        if offset < partition.log.log_start_offset:
+            return
+        if len(self._world.machines) == 1 and partition.log.high_watermark <= offset:
+            text = f"offset {offset} is acknowledged, the watermark is {partition.log.high_watermark}"
+            self._wrong(machine, f"{partition.name}: {text}")
+        scan = self._scans[machine.name, partition.name]
+        found = scan.value_at(machine.disk, offset)
+        if found != str(value).encode():
+            self._wrong(machine, f"{partition.name}: {value} was acknowledged at offset {offset}, there lies {found!r}")
 
     def _wrong(self, machine: Machine, text: str) -> None:
-        self._recorder.problems.append(f"{machine.name}: {text}")
+        problem = f"{machine.name}: {text}"
+        if len(self._recorder.problems) < MAX_PROBLEMS and problem not in self._recorder.problems:
+            self._recorder.problems.append(problem)
 
 
 def check_disk(machine: Machine) -> list[str]:

@@ -152,6 +152,10 @@ class SimLoop(asyncio.BaseEventLoop):
         queue = self._hosts.get(host)
         return [task for task in queue.tasks if not task.done()] if queue else []
 
+    def timer_count(self) -> int:
+        """Timers that are set, with those that were cancelled and whose time has not come."""
+        return len(self._timers)
+
     def _host(self, name: str) -> HostQueue:
         queue = self._hosts.get(name)
         if queue is None:

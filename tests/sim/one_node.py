@@ -14,7 +14,7 @@ from odradek.protocol.messages.create_topics_response import CreateTopicsRespons
 from odradek.protocol.messages.incremental_alter_configs_response import IncrementalAlterConfigsResponse
 from tests.sim.clients import RETRY_S, Client, Producer, Recorder
 from tests.sim.history import Rules, first, judge
-from tests.sim.invariants import WATCH_EVERY_S, Watch, check_disk
+from tests.sim.invariants import check_disk
 from tests.sim.members import TIMEOUTS_MS, Member, finish
 from tests.sim.readers import Committer, Reader
 from tests.sim.runs import Scenario
@@ -118,6 +118,11 @@ class OneNode(Scenario):
 
     async def run(self) -> None:
         """Everything from the first start to the last read; problems are in the recorder."""
+        async with self.watched():
+            await self._run()
+        self._verdict()
+
+    async def _run(self) -> None:
         world = self.world
         self.add_machines()
         for machine in world.machines.values():
@@ -155,7 +160,6 @@ class OneNode(Scenario):
         members = self._members()
         tasks = [world.loop.spawn(client.name, client.run(), name=client.name) for client in clients]
         belonging = {member: world.loop.spawn(member.name, member.run(), name=member.name) for member in members}
-        watching = world.loop.spawn("world", self._watch(), name="watch")
         await world.make_trouble(self.random.uniform(*TROUBLE_S))
         world.heal()
         for client in clients:
@@ -178,9 +182,6 @@ class OneNode(Scenario):
             )
         for client in [*clients, *members]:
             self.recorder.problems += [f"{client.name}: {text}" for text in client.network.violations()]
-        watching.cancel()
-        await asyncio.gather(watching, return_exceptions=True)
-        self._verdict()
 
     def add_machines(self) -> None:
         """Put the nodes into the world; they are not started here."""
@@ -189,10 +190,6 @@ class OneNode(Scenario):
     def more_clients(self) -> Sequence[Any]:
         """Clients of a world of its own, with `name`, `network`, `run` and `stopping` as the others."""
         return ()
-
-    def make_watch(self) -> Watch:
-        """What looks at the nodes while they run."""
-        return Watch(self.world, self.recorder)
 
     async def converge(self) -> None:
         """Return once all nodes agree; one node does."""
@@ -245,12 +242,6 @@ class OneNode(Scenario):
             idempotent=False,
             values=itertools.count(1),
         )
-
-    async def _watch(self) -> None:
-        watch = self.make_watch()
-        while True:
-            await asyncio.sleep(WATCH_EVERY_S)
-            watch.look()
 
     async def _read_everything(self, readers: list[Reader], admin: Admin) -> Reader:
         fresh = Reader(self.world, "auditor", 9, self.recorder, partitions=list(readers[0].positions), sessions=False)

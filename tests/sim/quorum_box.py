@@ -82,6 +82,10 @@ class QuorumMachine(Machine):
     world: QuorumWorld
 
     @property
+    def is_broker(self) -> bool:
+        return False
+
+    @property
     def directory(self) -> Path:
         return Path("/data") / DIRECTORY
 
@@ -164,6 +168,7 @@ class QuorumRun(Scenario):
 
     def __init__(self, world: World) -> None:
         super().__init__(world)
+        self.world.judge.problems = self.recorder.problems
         self.network = SimNetwork(world.wires, "writer")
         self.acknowledged: dict[str, str] = {}
         self.stopping = False
@@ -181,16 +186,16 @@ class QuorumRun(Scenario):
         return QuorumWorld(seed, swarm, on_event)
 
     @property
-    def problems(self) -> list[str]:
-        return self.world.judge.problems
-
-    @property
     def operations(self) -> int:
         """What was acknowledged, which takes a leader."""
         return len(self.acknowledged)
 
     async def run(self) -> None:
-        """From the first start to the verdict; problems are the judge's."""
+        """From the first start to the verdict."""
+        async with self.watched():
+            await self._run()
+
+    async def _run(self) -> None:
         world = self.world
         world.build()
         tasks = [world.loop.spawn("writer", self._write(), name="writer")]

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from random import Random
 from typing import ClassVar
 
 from tests.sim import faults
 from tests.sim.clients import Recorder
+from tests.sim.invariants import Watch
 from tests.sim.world import World
 
 LIMIT_S = 400.0
@@ -86,6 +89,22 @@ class Scenario:
     def operations(self) -> int:
         """How much clients have done."""
         return len(self.recorder.history)
+
+    def make_watch(self) -> Watch:
+        """What looks at the machines while they run."""
+        return Watch(self.world, self.recorder)
+
+    @asynccontextmanager
+    async def watched(self) -> AsyncIterator[None]:
+        """Hold the invariants against every moment of this block."""
+        watching = self.world.loop.spawn("world", self.make_watch().run(), name="watch")
+        try:
+            yield
+        finally:
+            watching.cancel()
+            (ended,) = await asyncio.gather(watching, return_exceptions=True)
+            if not isinstance(ended, asyncio.CancelledError):
+                self.problems.append(f"the watch ended: {ended!r}")
 
     async def run(self) -> None:
         """Everything from the first start to the verdict; what is broken is in `problems`."""

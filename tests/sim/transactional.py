@@ -35,6 +35,11 @@ class TransactionalNode(Scenario):
 
     async def run(self) -> None:
         """Everything from the first start to the last read; problems are in the recorder."""
+        async with self.watched():
+            await self._run()
+        self._verdict()
+
+    async def _run(self) -> None:
         world, ledger = self.world, Ledger()
         world.add_machine("node-1", 1).start()
         admin = Admin(world, "admin", 0, self.recorder)
@@ -63,7 +68,6 @@ class TransactionalNode(Scenario):
             )
         for client in clients:
             self.recorder.problems += [f"{client.name}: {text}" for text in client.network.violations()]
-        self._verdict()
 
     def _writers(self, ledger: Ledger) -> list[TransactionalWriter]:
         values = itertools.count(1)

@@ -240,6 +240,8 @@ class World:
         # A crash in the middle of it drops the task, which then never ends.
         await asyncio.wait([stopping], timeout=STOP_LIMIT_S)
         failure = stopping.exception() if stopping.done() and not stopping.cancelled() else None
+        if machine.broker is broker and stopping.done() and failure is None:
+            self._check_stopped(machine, stopping)
         if isinstance(failure, Exception) and not isinstance(failure, OdradekError | OSError):
             self.loop.failures.append(failure)
         if machine.broker is broker:
@@ -247,6 +249,16 @@ class World:
             machine.kill()
         await asyncio.sleep(random.uniform(*RESTART_S))
         self._restart(machine)
+
+    def _check_stopped(self, machine: Machine, stopping: asyncio.Task[None]) -> None:
+        """Every task has an owner that ends it: a process that stopped in good order has none left but its own."""
+        own = f"{machine.name} start {machine.starts}"
+        left = [task for task in self.loop.tasks_of(machine.name) if task is not stopping and task.get_name() != own]
+        if left:
+            self.loop.failures.append(AssertionError(f"{machine.name} has stopped, and nobody has ended {left}"))
+        listening = [address for address, listener in self.wires.listeners.items() if listener.host == machine.name]
+        if listening:
+            self.loop.failures.append(AssertionError(f"{machine.name} has stopped, and listens at {listening}"))
 
     async def _full(self, machine: Machine, random: Random) -> None:
         room = random.choice((0, 100, 3000, 30_000))

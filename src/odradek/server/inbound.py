@@ -21,6 +21,8 @@ SCRATCH_BYTES = 256 * 1024
 FIRST_BUFFER_BYTES = 64 * 1024
 # Enough for a dozen producers' requests of librdkafka's and Java's largest default size at once.
 MAX_USED_BYTES = 16 * 1024 * 1024
+# Each frame looks through them, so they are few.
+MAX_USED_BUFFERS = 64
 
 _LENGTH = struct.Struct(">i")
 _TLS_HANDSHAKE = 0x16
@@ -50,7 +52,9 @@ class UsedBuffers:
         return self._held_bytes
 
     def remember(self, buffer: bytearray) -> None:
-        """A frame was handed out in this buffer."""
+        """A frame was handed out in this buffer; of too many the oldest is forgotten."""
+        if len(self._buffers) == MAX_USED_BUFFERS:
+            self._held_bytes -= len(self._buffers.pop(0))
         if len(buffer) + self._held_bytes <= MAX_USED_BYTES:
             self._buffers.append(buffer)
             self._held_bytes += len(buffer)

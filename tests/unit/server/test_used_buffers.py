@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import struct
 
-from odradek.server.inbound import MAX_USED_BYTES, InboundFrames, UsedBuffers, new_scratch
+from odradek.server.inbound import MAX_USED_BUFFERS, MAX_USED_BYTES, InboundFrames, UsedBuffers, new_scratch
 
 
 def receive(inbound: InboundFrames, data: bytes) -> list[bytes]:
@@ -57,3 +57,16 @@ def test_what_is_kept_is_bounded() -> None:
     del views
     assert receive(inbound, bytes(MAX_USED_BYTES * 2)) == [bytes(MAX_USED_BYTES * 2)]
     assert used.held_bytes <= MAX_USED_BYTES
+
+
+def test_small_frames_that_come_in_pieces_do_not_fill_the_memory() -> None:
+    used = UsedBuffers()
+    for number in range(1000):
+        used.remember(bytearray(100 + number % 7))
+    kept = used.held_bytes
+    assert kept <= MAX_USED_BUFFERS * 106
+    first = bytes(range(256)) * 4000
+    inbound = InboundFrames(new_scratch(), 1 << 30, used)
+    assert receive(inbound, first) == [first]
+    assert used.held_bytes > len(first), "a large one takes the place of a small one"
+    assert used.held_bytes < kept + 2 * len(first)

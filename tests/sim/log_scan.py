@@ -1,0 +1,113 @@
+"""Reads the batches of one log off a disk as they come, for invariants: each byte is looked at once.
+
+It reads what readers of the disk would see, without the product, and knows where each batch lies.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import weakref
+from bisect import bisect_right
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from odradek.common.errors import ApiError
+from odradek.log.log import Log
+from odradek.log.segment import Segment
+from odradek.record.batch import HEADER_BYTES, BatchHeader, crc_is_valid, read_size
+from odradek.record.reader import read_records
+from tests.sim.disk import SimDisk
+
+
+@dataclass
+class Scanned:
+    """How far one segment was read, and where its batches lie."""
+
+    position: int
+    next_offset: int
+    leader_epoch: int = -1
+    base_offsets: list[int] = field(default_factory=list)
+    positions: list[int] = field(default_factory=list)
+
+
+class LogScan:
+    """The batches of one log in one process."""
+
+    def __init__(self, log: Log, *, contiguous: bool) -> None:
+        """`contiguous`: no offset is missing, as compaction would leave it."""
+        self._log = weakref.ref(log)
+        self._contiguous = contiguous
+        self._cut_count = log.cut_count
+        self._segments: weakref.WeakKeyDictionary[Segment, Scanned] = weakref.WeakKeyDictionary()
+        self._known: tuple[int, int, int] | None = None
+
+    def is_of(self, log: Log) -> bool:
+        return self._log() is log
+
+    def look(self, disk: SimDisk) -> Iterator[str]:
+        """Read what is new; what is wrong with it. A batch that is wrong is told once."""
+        log = self._log()
+        if log is None:
+            return
+        known = (log.segments[0].base_offset, log.log_end_offset, log.cut_count)
+        if known == self._known and self._contiguous:
+            return
+        self._known = known
+        if log.cut_count != self._cut_count:
+            self._cut_count = log.cut_count
+            self._segments.clear()
+        end, epoch = log.segments[0].base_offset, -1
+        for segment in log.segments:
+            if segment.base_offset < end or (self._contiguous and segment.base_offset != end):
+                yield f"segment {segment.base_offset} where offset {end} was to be"
+            scanned = self._segments.get(segment)
+            if scanned is None:
+                scanned = self._segments[segment] = Scanned(0, segment.base_offset, epoch)
+            if scanned.position < segment.size_bytes:
+                yield from self._read(disk.seen(segment.path), segment, scanned)
+            end, epoch = max(end, scanned.next_offset), scanned.leader_epoch
+        if end > log.log_end_offset or (self._contiguous and end != log.log_end_offset):
+            yield f"the last batch ends at {end}, the log at {log.log_end_offset}"
+
+    def _read(self, data: bytearray, segment: Segment, scanned: Scanned) -> Iterator[str]:
+        while scanned.position + HEADER_BYTES <= segment.size_bytes:
+            at = scanned.position
+            _, size = read_size(data, at)
+            if size < HEADER_BYTES or at + size > segment.size_bytes:
+                break
+            header = BatchHeader.read(data, at)
+            if not crc_is_valid(bytes(data[at : at + size]), header):
+                yield f"segment {segment.base_offset} is damaged at position {at}"
+            gap = header.base_offset != scanned.next_offset if self._contiguous else False
+            if header.base_offset < scanned.next_offset or gap:
+                yield f"offset {header.base_offset} where {scanned.next_offset} was to be"
+            if header.partition_leader_epoch < scanned.leader_epoch:
+                yield (
+                    f"offset {header.base_offset} of leader epoch {header.partition_leader_epoch} "
+                    f"behind one of {scanned.leader_epoch}"
+                )
+            scanned.base_offsets.append(header.base_offset)
+            scanned.positions.append(at)
+            scanned.next_offset = max(scanned.next_offset, header.last_offset + 1)
+            scanned.leader_epoch = max(scanned.leader_epoch, header.partition_leader_epoch)
+            scanned.position += size
+        if scanned.position != segment.size_bytes:
+            left = segment.size_bytes - scanned.position
+            yield f"segment {segment.base_offset} has {left} bytes behind its last batch"
+            scanned.position = segment.size_bytes
+
+    def value_at(self, disk: SimDisk, offset: int) -> bytes | None:
+        """The value of the record at an offset; None where there is none. What `look` has read alone is known."""
+        log = self._log()
+        for segment in log.segments if log is not None else ():
+            scanned = self._segments.get(segment)
+            if scanned is None or not scanned.base_offsets or not segment.base_offset <= offset < scanned.next_offset:
+                continue
+            at = scanned.positions[bisect_right(scanned.base_offsets, offset) - 1]
+            data = disk.seen(segment.path)
+            _, size = read_size(data, at)
+            with contextlib.suppress(ApiError):  # damaged, which `look` has told
+                for record in read_records(bytes(data[at : at + size])):
+                    if record.offset == offset:
+                        return record.value
+        return None
