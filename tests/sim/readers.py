@@ -76,6 +76,8 @@ class Reader(Client):
         self.positions = dict.fromkeys(partitions, 0)
         self._sessions = sessions
         self._leaders: dict[tuple[str, int], int] = {}
+        # The newest leader epochs heard of: a leader that missed an election is not believed, as by clients (KIP-320).
+        self._epochs: dict[tuple[str, int], int] = {}
         self._links: dict[int, Link] = {}
         self._turn = 0
         self._first_poll = True
@@ -127,7 +129,10 @@ class Reader(Client):
             for each in (await self.cluster.topic(topic)).partitions:
                 if (topic, each.partition_index) in self.positions:
                     check(each.error_code, f"{topic}-{each.partition_index}")
-                    self._leaders[topic, each.partition_index] = each.leader_id
+                    key = (topic, each.partition_index)
+                    if each.leader_epoch < self._epochs.get(key, -1):
+                        raise ApiError(ErrorCode.LEADER_NOT_AVAILABLE)
+                    self._leaders[key], self._epochs[key] = each.leader_id, each.leader_epoch
 
     def _forget_connection(self) -> None:
         for link in self._links.values():
@@ -144,7 +149,7 @@ class Reader(Client):
                 partition=partition,
                 fetch_offset=offset,
                 partition_max_bytes=self.random.choice((1, 300, 100_000)),
-                current_leader_epoch=-1,
+                current_leader_epoch=self._epochs[topic, partition],
                 last_fetched_epoch=-1,
             )
             topics.setdefault(topic, fetch_request.FetchTopic(topic=topic)).partitions.append(asked)
@@ -172,6 +177,8 @@ class Reader(Client):
                     self.problem(f"{name}: offset {self.positions[key]} was there and is gone")
                 if answer.error_code:
                     self._leaders.pop(key, None)
+                    for link in self._links.values():
+                        link.told.pop(key, None)
                     continue
                 records: Any = answer.records
                 data = b"" if records is None else bytes(records)
