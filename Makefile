@@ -11,7 +11,7 @@ unexport PYTHONDONTWRITEBYTECODE
 JOBS   ?= 3
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-slow check format docs generate golden bench bench-log bench-groups interop sim sim-nightly sim-bugs sim-coverage fuzz lock clean
+.PHONY: help setup demo test test-slow check format docs generate golden bench bench-log bench-groups interop sim sim-nightly sim-bugs sim-coverage fuzz chaos lock clean
 
 help: ## Print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -78,6 +78,9 @@ sim-coverage: $(STAMP) ## Branches of the product that no simulated run takes, S
 
 fuzz: $(STAMP) ## Fuzz all that reads bytes from elsewhere, MINUTES=5; failing inputs go into tests/fuzz/corpus (ARGS=--target NAME)
 	@$(PYTHON) -m tests.fuzz --minutes $(or $(MINUTES),5) $(ARGS)
+
+chaos: $(STAMP) ## Real nodes killed, paused, cut off, without disk, power or the right time, under load, some minutes (ARGS="one-way --rounds 20")
+	@$(PYTHON) -m tests.chaos $(ARGS)
 
 lock: $(STAMP) ## Resolve requirements/dev.txt anew from pyproject.toml
 	@$(VENV)/bin/pip install -q pip-tools

@@ -8,7 +8,7 @@ import shutil
 import struct
 import subprocess
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
@@ -41,12 +41,12 @@ class Ballast:
         size = stat.f_bavail * stat.f_frsize - leave_bytes
         with self._path.open("ab", buffering=0) as file:
             if size > 0:
-                os.posix_fallocate(file.fileno(), file.tell(), size)
-            while not leave_bytes:
-                try:
-                    file.write(bytes(512))
-                except OSError:
-                    return
+                with suppress(OSError):  # others write meanwhile
+                    os.posix_fallocate(file.fileno(), file.tell(), size)
+            for piece in () if leave_bytes else (1 << 20, 512):
+                with suppress(OSError):
+                    while True:
+                        file.write(bytes(piece))
 
     def release(self) -> None:
         """Space is back."""

@@ -251,6 +251,8 @@ class Log(DurableLog):
             if self.epochs.truncate_from_end(self.log_end_offset + 1):
                 self._epochs_are_written = False  # they speak of batches that did not come
             raise
+        except OSError as error:
+            raise StorageError(self.log_dir, f"{self.directory}: {error}") from error
         # Before anything else may fail: an offset that is on disk is never given again (KAFKA-7866).
         self.log_end_offset = headers[-1].last_offset + 1
         for chunk, header in zip(chunks, headers, strict=True):

@@ -36,6 +36,7 @@ class NodePlan:
 
     Attributes:
         port, controller_port: where it listens for clients, and as a controller; 0 where it does not.
+        host: the address that it listens on.
         directory: holds its properties file and, below `data`, its data.
     """
 
@@ -46,6 +47,7 @@ class NodePlan:
     rack: str
     directory: Path
     properties: Mapping[str, str]
+    host: str = HOST
 
     @property
     def config(self) -> Path:
@@ -80,6 +82,7 @@ def plan_cluster(
     racks: Sequence[str] = (),
     settings: Mapping[str, object] | None = None,
     first_port: int = 0,
+    hosts: Sequence[str] = (),
 ) -> list[NodePlan]:
     """The nodes of a cluster, brokers first.
 
@@ -89,6 +92,7 @@ def plan_cluster(
         racks: dealt out to the brokers in turn.
         settings: Kafka's keys, for all nodes, above those of the plan.
         first_port: of the first broker, the others follow; 0 takes whatever is free.
+        hosts: an address for each node, in order; all are this machine's loopback without.
     Raises:
         ConfigError: no broker at all, or an even number of controllers.
     """
@@ -108,7 +112,10 @@ def plan_cluster(
         nodes.append((node_id, roles, next(ports), next(controller_ports) if votes else 0))
     for node_id in range(FIRST_CONTROLLER_ID, FIRST_CONTROLLER_ID + controllers):
         nodes.append((node_id, ("controller",), 0, next(controller_ports)))
-    voters = ",".join(f"{node_id}@{HOST}:{port}" for node_id, _, _, port in nodes if port)
+    addresses = list(hosts) or [HOST] * len(nodes)
+    voters = ",".join(
+        f"{node_id}@{host}:{port}" for (node_id, _, _, port), host in zip(nodes, addresses, strict=True) if port
+    )
     copies = min(brokers, MAX_COPIES)
     common = {
         "controller.quorum.voters": voters,
@@ -121,10 +128,10 @@ def plan_cluster(
     }
     plans = []
     for index, (node_id, roles, port, controller_port) in enumerate(nodes):
-        own = directory / f"node-{node_id}"
+        own, host = directory / f"node-{node_id}", addresses[index]
         rack = racks[index % len(racks)] if racks and "broker" in roles else ""
-        listeners = [f"PLAINTEXT://{HOST}:{port}"] if port else []
-        listeners += [f"CONTROLLER://{HOST}:{controller_port}"] if controller_port else []
+        listeners = [f"PLAINTEXT://{host}:{port}"] if port else []
+        listeners += [f"CONTROLLER://{host}:{controller_port}"] if controller_port else []
         properties = {
             "node.id": str(node_id),
             "process.roles": ",".join(roles),
@@ -133,7 +140,7 @@ def plan_cluster(
             **({"broker.rack": rack} if rack else {}),
             **common,
         }
-        plans.append(NodePlan(node_id, roles, port, controller_port, rack, own, properties))
+        plans.append(NodePlan(node_id, roles, port, controller_port, rack, own, properties, host))
     return plans
 
 
@@ -166,4 +173,4 @@ def write_properties(disk: Disk, plan: NodePlan) -> BrokerSettings:
 
 def bootstrap_servers(plans: Sequence[NodePlan]) -> str:
     """What clients take as bootstrap.servers: all brokers."""
-    return ",".join(f"{HOST}:{plan.port}" for plan in plans if plan.port)
+    return ",".join(f"{plan.host}:{plan.port}" for plan in plans if plan.port)

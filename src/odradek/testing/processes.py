@@ -17,7 +17,6 @@ from typing import Self
 
 from odradek.common.errors import OdradekError
 from odradek.common.real_io import RealDisk
-from odradek.testing.door import HOST
 from odradek.testing.layout import NodePlan, bootstrap_servers, format_cluster, plan_cluster
 
 START_TIMEOUT_S = 60.0
@@ -37,8 +36,11 @@ class NodeFailedError(OdradekError):
 class NodeProcess:
     """One node in a process of its own, over a directory that outlives it."""
 
-    def __init__(self, plan: NodePlan) -> None:
+    def __init__(self, plan: NodePlan, launcher: Sequence[str] = ()) -> None:
+        """`launcher` is a command that becomes the node's, as `ip netns exec NAME` does."""
         self.plan = plan
+        self.launcher = tuple(launcher)
+        self.environment: dict[str, str] = {}
         self.output = plan.directory / "node.log"
         self.process: subprocess.Popen[bytes] | None = None
         self.paused = False
@@ -50,7 +52,7 @@ class NodeProcess:
     @property
     def bootstrap(self) -> str:
         """Where clients find this broker."""
-        return f"{HOST}:{self.plan.port}"
+        return f"{self.plan.host}:{self.plan.port}"
 
     @property
     def pid(self) -> int:
@@ -65,8 +67,8 @@ class NodeProcess:
     def launch(self) -> None:
         """Start the process and do not wait for it."""
         assert not self.running, f"node {self.node_id} runs already"
-        command = [sys.executable, "-m", "odradek", "broker", "--config", str(self.plan.config)]
-        environment = {**os.environ, "PYTHONUNBUFFERED": "1"}
+        command = [*self.launcher, sys.executable, "-m", "odradek", "broker", "--config", str(self.plan.config)]
+        environment = {**os.environ, "PYTHONUNBUFFERED": "1", **self.environment}
         with self.output.open("ab") as output:
             # A group of its own: Ctrl-C in a terminal reaches us alone, and we stop the nodes in good order.
             self.process = subprocess.Popen(  # noqa: S603 - our own interpreter and module
@@ -101,7 +103,8 @@ class NodeProcess:
     def serves(self, timeout_s: float = 1.0) -> bool:
         """Whether the node answers a request now."""
         try:
-            with socket.create_connection((HOST, self.plan.port or self.plan.controller_port), timeout_s) as sock:
+            address = (self.plan.host, self.plan.port or self.plan.controller_port)
+            with socket.create_connection(address, timeout_s) as sock:
                 sock.settimeout(timeout_s)
                 sock.sendall(_ARE_YOU_THERE)
                 return bool(sock.recv(1))
@@ -165,8 +168,14 @@ class ProcessCluster:
         racks: Sequence[str] = (),
         settings: Mapping[str, object] | None = None,
         first_port: int = 0,
+        hosts: Mapping[str, Sequence[str]] | None = None,
     ) -> None:
-        """See `plan_cluster`; formatting happens here. Raises ConfigError."""
+        """See `plan_cluster`; formatting happens here. Raises ConfigError.
+
+        Args:
+            hosts: the address of each node, in order, and the command by which its processes get there.
+        """
+        launchers = dict(hosts or {})
         self.plans = plan_cluster(
             directory,
             brokers=brokers,
@@ -174,13 +183,14 @@ class ProcessCluster:
             racks=racks,
             settings=settings,
             first_port=first_port,
+            hosts=tuple(launchers),
         )
         disk = RealDisk()
         try:
             self.cluster_id = format_cluster(disk, self.plans, now_ms=time.time_ns() // 1_000_000)
         finally:
             disk.close()
-        self.nodes = {plan.node_id: NodeProcess(plan) for plan in self.plans}
+        self.nodes = {plan.node_id: NodeProcess(plan, launchers.get(plan.host, ())) for plan in self.plans}
 
     def __getitem__(self, node_id: int) -> NodeProcess:
         return self.nodes[node_id]

@@ -1,0 +1,164 @@
+"""What must be so when a scenario is over, found out from what clients saw and from the files of the nodes."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter, defaultdict
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from confluent_kafka import Consumer, KafkaException, TopicPartition
+from confluent_kafka.admin import AdminClient
+
+from odradek.testing.processes import NodeProcess, ProcessCluster
+from tests.chaos.load import QUIET, Reader, Writer
+
+PATIENCE_S = 120.0
+
+
+@dataclass
+class Verdict:
+    """What was found.
+
+    Attributes:
+        longest_gap_s: between two acknowledgements that one producer got.
+        whole_after_s: from the end of the faults until all replicas were in sync.
+    """
+
+    acknowledged: int
+    longest_gap_s: float
+    whole_after_s: float
+    problems: list[str]
+
+
+def until(holds: Callable[[], Any], what: str, timeout_s: float = PATIENCE_S) -> Any:
+    """Wait for something to become true; returns it. Raises AssertionError."""
+    deadline = time.monotonic() + timeout_s
+    while not (found := holds()):
+        assert time.monotonic() < deadline, f"never: {what}"
+        time.sleep(0.1)
+    return found
+
+
+def admin(cluster: ProcessCluster) -> AdminClient:
+    return AdminClient({"bootstrap.servers": cluster.bootstrap_servers, **QUIET})
+
+
+def leaders(cluster: ProcessCluster, topic: str) -> dict[int, int]:
+    """The leader of each partition, as some broker knows it; -1 where there is none. Waits for an answer."""
+
+    def ask() -> dict[int, int] | None:
+        try:
+            found = admin(cluster).list_topics(topic, timeout=3).topics[topic].partitions
+        except KafkaException:
+            return None
+        return {number: partition.leader for number, partition in found.items()} or None
+
+    return dict(until(ask, "somebody knows who leads"))
+
+
+def all_in_sync(cluster: ProcessCluster, topic: str, copies: int) -> bool:
+    try:
+        found = admin(cluster).list_topics(topic, timeout=3).topics[topic].partitions
+    except KafkaException:
+        return False
+    return bool(found) and all(len(partition.isrs) == copies for partition in found.values())
+
+
+def judge(cluster: ProcessCluster, topic: str, writers: list[Writer], reader: Reader, *, healed_at: float) -> Verdict:
+    """Wait until the cluster is whole again, end the load, and look at everything. `healed_at` is monotonic."""
+    copies = len(cluster.brokers)
+    until(lambda: all_in_sync(cluster, topic, copies), "all replicas are in sync again, unaided")
+    whole_after_s = time.monotonic() - healed_at
+    for writer in writers:
+        writer.end()
+    problems = [f"{writer.name}: {writer.unanswered} were never answered" for writer in writers if writer.unanswered]
+    problems += [f"{writer.name}: {text}" for writer in writers for text in writer.refused[:3]]
+    ends = end_offsets(cluster, topic, len(leaders(cluster, topic)))
+    reader.read_to(ends, PATIENCE_S)
+    reader.end()
+    problems += [f"reader: {text}" for text in reader.errors[:3]]
+    problems += _against_the_topic(writers, read_all(cluster, topic, ends), reader)
+    until(lambda: all_in_sync(cluster, topic, copies), "all replicas are in sync")
+    try:
+        until(lambda: not different_copies(cluster, topic, len(ends)), "the copies are alike", 30)
+    except AssertionError:
+        problems += [
+            f"{topic}-{number} differs from node to node" for number in different_copies(cluster, topic, len(ends))
+        ]
+    problems += [
+        f"{node.node_id}: a bug is in its log" for node in cluster.nodes.values() if "Traceback" in node.log_text()
+    ]
+    acknowledged = sum(len(numbers) for writer in writers for numbers in writer.acknowledged.values())
+    return Verdict(acknowledged, max(writer.longest_gap_s for writer in writers), whole_after_s, problems)
+
+
+def end_offsets(cluster: ProcessCluster, topic: str, partitions: int) -> dict[int, int]:
+    """The high watermark of each partition."""
+    consumer = Consumer({"bootstrap.servers": cluster.bootstrap_servers, "group.id": "ends", **QUIET})
+    try:
+        ends = {}
+        for number in range(partitions):
+
+            def ask(number: int = number) -> tuple[int, int] | None:
+                try:
+                    return consumer.get_watermark_offsets(TopicPartition(topic, number), timeout=5)  # type: ignore[no-any-return]
+                except KafkaException:
+                    return None
+
+            ends[number] = until(ask, f"the end of {topic}-{number} is known")[1]
+        return ends
+    finally:
+        consumer.close()
+
+
+def read_all(cluster: ProcessCluster, topic: str, ends: dict[int, int]) -> dict[int, list[tuple[int, bytes]]]:
+    """Everything that is committed, read anew."""
+    reader = Reader(cluster.bootstrap_servers, topic, len(ends))
+    reader.start()
+    try:
+        reader.read_to(ends, PATIENCE_S)
+    finally:
+        reader.end()
+    return {number: [each for each in found if each[0] < ends[number]] for number, found in reader.seen.items()}
+
+
+def _against_the_topic(writers: list[Writer], found: dict[int, list[tuple[int, bytes]]], reader: Reader) -> list[str]:
+    problems: list[str] = []
+    numbers: dict[tuple[str, int], list[int]] = defaultdict(list)
+    for partition, records in found.items():
+        for _, value in records:
+            label, _, number = value.decode().partition(":")
+            numbers[label, partition].append(int(number))
+        seen = [each for each in reader.seen[partition] if each[0] <= (records[-1][0] if records else -1)]
+        if seen != records:
+            gone = len(set(seen) - set(records))
+            problems.append(f"partition {partition}: the reader saw {len(seen)} records of which {gone} are not there")
+    for writer in writers:
+        for partition in range(len(found)):
+            there = numbers[writer.label, partition]
+            counted = Counter(there)
+            lost = [number for number in writer.acknowledged[partition] if number not in counted]
+            twice = [number for number, times in counted.items() if times > 1]
+            where = f"{writer.name}, partition {partition}"
+            if lost:
+                problems.append(f"{where}: {len(lost)} acknowledged records are lost, {lost[:3]} first")
+            if twice:
+                problems.append(f"{where}: {len(twice)} records came twice, {twice[:3]} first")
+            if there != sorted(there):
+                problems.append(f"{where}: the order is broken")
+    return problems
+
+
+def log_bytes(node: NodeProcess, topic: str, partition: int) -> bytes:
+    """The log of one replica, all segments in a row."""
+    directory = node.plan.data_dir / f"{topic}-{partition}"
+    return b"".join(path.read_bytes() for path in sorted(directory.glob("*.log")))
+
+
+def different_copies(cluster: ProcessCluster, topic: str, partitions: int) -> list[int]:
+    """Partitions of which not all replicas have the same bytes."""
+    return [
+        number for number in range(partitions) if len({log_bytes(node, topic, number) for node in cluster.brokers}) != 1
+    ]
