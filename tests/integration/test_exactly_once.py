@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import subprocess
 import sys
 import time
@@ -11,11 +10,9 @@ from pathlib import Path
 from random import Random
 
 import pytest
-from confluent_kafka.admin import AdminClient, NewTopic
 
-from odradek.testing.processes import ProcessCluster
 from tests.support.clients import create_topic
-from tests.support.exactly_once import committed_values, fill_source
+from tests.support.exactly_once import COPIER, committed_values, copy_cluster, fill_source
 from tests.support.node import Node
 
 PARTITIONS = 3
@@ -29,7 +26,7 @@ PROTOCOLS = pytest.mark.parametrize("protocol", ["classic", "consumer"])
 
 def start_copier(folder: Path, bootstrap: str, number: int, protocol: str) -> subprocess.Popen[bytes]:
     with (folder / f"copier-{number}.log").open("ab") as out:
-        arguments = [bootstrap, "source", "copy", f"copier-{number}", protocol]
+        arguments = [bootstrap, "source", "copy", COPIER % number, protocol]
         command = [sys.executable, "-m", "tests.support.copier", *arguments]
         return subprocess.Popen(command, stdout=out, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL)
 
@@ -99,29 +96,27 @@ def test_a_large_copy_equals_its_source(own_node: Node, tmp_path: Path, protocol
     copy_on_one_node(own_node, tmp_path, protocol=protocol, records=100_000, kills=40, seed=2)
 
 
+def copy_on_three_brokers(folder: Path, *, protocol: str, records: int, kills: int, seed: int) -> None:
+    """Coordinators, leaders and the partitions of one transaction lie on different brokers, each killed in its turn."""
+    with copy_cluster(folder / "cluster", PARTITIONS) as cluster:
+        copy_under_kills(
+            cluster.bootstrap,
+            folder,
+            cluster.kill_next,
+            protocol=protocol,
+            records=records,
+            kills=kills,
+            seed=seed,
+        )
+
+
 @pytest.mark.timeout(300)
 def test_a_copy_over_three_brokers_equals_its_source(tmp_path: Path) -> None:
-    """Coordinators, leaders and the partitions of one transaction lie on different brokers, each killed in its turn."""
-    settings = {"offsets.topic.num.partitions": 3, "transaction.state.log.num.partitions": 3}
-    with ProcessCluster(tmp_path / "cluster", brokers=3, settings=settings) as cluster:
-        admin = AdminClient({"bootstrap.servers": cluster.bootstrap_servers})
-        topics = [NewTopic(name, PARTITIONS, 3, config={"min.insync.replicas": "2"}) for name in ("source", "copy")]
-        for created in admin.create_topics(topics).values():
-            created.result(30)
-        victims = itertools.cycle(cluster.brokers)
+    copy_on_three_brokers(tmp_path, protocol="classic", records=5_000, kills=6, seed=3)
 
-        def kill_a_broker() -> None:
-            victim = next(victims)
-            victim.kill()
-            time.sleep(1)
-            victim.start()
 
-        copy_under_kills(
-            cluster.bootstrap_servers,
-            tmp_path,
-            kill_a_broker,
-            protocol="classic",
-            records=5_000,
-            kills=6,
-            seed=3,
-        )
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+@PROTOCOLS
+def test_a_large_copy_over_three_brokers_equals_its_source(tmp_path: Path, protocol: str) -> None:
+    copy_on_three_brokers(tmp_path, protocol=protocol, records=100_000, kills=30, seed=4)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import subprocess
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -14,7 +14,7 @@ from confluent_kafka import Producer
 from tests.interop.brokers import start_broker
 from tests.support.apache_kafka import ApacheKafka, java_command, require_kafka, run_tool
 from tests.support.clients import create_topic, produce_all
-from tests.support.exactly_once import committed_values, fill_source
+from tests.support.exactly_once import COPIER, committed_values, copy_cluster, fill_source
 from tests.support.node import Node
 
 pytestmark = [pytest.mark.interop, pytest.mark.java, pytest.mark.timeout(300)]
@@ -32,42 +32,68 @@ def kafka() -> None:
     require_kafka()
 
 
-def start_copier(folder: Path, bootstrap: str, number: int) -> subprocess.Popen[bytes]:
-    arguments = [bootstrap, "source", "copy", f"copier-{number}"]
+def start_copier(folder: Path, bootstrap: str, number: int, protocol: str) -> subprocess.Popen[bytes]:
+    arguments = [bootstrap, "source", "copy", COPIER % number, protocol]
     with (folder / f"copier-{number}.log").open("ab") as out:
         command = java_command(str(HERE / "java" / "CopyExactlyOnce.java"), arguments)
         return subprocess.Popen(command, stdout=out, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL)
+
+
+def copy_under_kills(
+    bootstrap: str, folder: Path, kill_a_node: Callable[[], None], *, protocol: str = "classic", kills: int = KILLS
+) -> None:
+    """Copy `source` into `copy`, which are there; copiers and nodes are killed in turn."""
+    expected = fill_source(bootstrap, "source", PARTITIONS, RECORDS)
+    copiers = [start_copier(folder, bootstrap, number, protocol) for number in range(COPIERS)]
+    try:
+        for kill in range(kills):
+            time.sleep(4)
+            if kill % 2:
+                kill_a_node()
+            else:
+                victim = kill // 2 % COPIERS
+                copiers[victim].kill()
+                copiers[victim].wait()
+                copiers[victim] = start_copier(folder, bootstrap, victim, protocol)
+        deadline = time.monotonic() + 120
+        while (found := committed_values(bootstrap, "copy", PARTITIONS)) != expected:
+            assert time.monotonic() < deadline, {
+                number: (len(found[number]), len(expected[number])) for number in range(PARTITIONS)
+            }
+            for number in range(PARTITIONS):
+                assert found[number] == expected[number][: len(found[number])], f"partition {number}"
+            time.sleep(1)
+    finally:
+        for copier in copiers:
+            copier.kill()
+            copier.wait()
+    refused = [line for line in said(folder) if "INVALID_TXN_STATE" in line or "InvalidTxnState" in line]
+    assert not refused, "a transaction that followed on another was refused:\n" + refused[0]
+
+
+def said(folder: Path) -> list[str]:
+    """All lines that the copiers printed."""
+    return [line for file in folder.glob("copier-*.log") for line in file.read_text(errors="replace").splitlines()]
 
 
 def test_two_copiers_and_a_broker_that_are_killed_copy_exactly_once(tmp_path: Path) -> None:
     with start_broker(tmp_path / "broker") as broker:
         create_topic(broker.bootstrap, "source", PARTITIONS)
         create_topic(broker.bootstrap, "copy", PARTITIONS)
-        expected = fill_source(broker.bootstrap, "source", PARTITIONS, RECORDS)
-        copiers = [start_copier(tmp_path, broker.bootstrap, number) for number in range(COPIERS)]
-        try:
-            for kill in range(KILLS):
-                time.sleep(4)
-                if kill % 2:
-                    broker.kill()
-                    broker.start()
-                else:
-                    victim = kill // 2 % COPIERS
-                    copiers[victim].kill()
-                    copiers[victim].wait()
-                    copiers[victim] = start_copier(tmp_path, broker.bootstrap, victim)
-            deadline = time.monotonic() + 120
-            while (found := committed_values(broker.bootstrap, "copy", PARTITIONS)) != expected:
-                assert time.monotonic() < deadline, {
-                    number: (len(found[number]), len(expected[number])) for number in range(PARTITIONS)
-                }
-                for number in range(PARTITIONS):
-                    assert found[number] == expected[number][: len(found[number])], f"partition {number}"
-                time.sleep(1)
-        finally:
-            for copier in copiers:
-                copier.kill()
-                copier.wait()
+
+        def kill_the_broker() -> None:
+            broker.kill()
+            broker.start()
+
+        copy_under_kills(broker.bootstrap, tmp_path, kill_the_broker)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("protocol", ["classic", "consumer"])
+def test_two_copiers_copy_exactly_once_over_three_brokers(tmp_path: Path, protocol: str) -> None:
+    """Markers and the next transaction's records go to other brokers, over other connections: either may come first."""
+    with copy_cluster(tmp_path / "cluster", PARTITIONS) as cluster:
+        copy_under_kills(cluster.bootstrap, tmp_path, cluster.kill_next, protocol=protocol, kills=6)
 
 
 @pytest.fixture(scope="module")

@@ -22,21 +22,25 @@ public class CopyExactlyOnce {
         String from = arguments[1];
         String to = arguments[2];
         String name = arguments[3];
+        String protocol = arguments[4];
         while (true) {
             try {
-                copy(bootstrap, from, to, name);
+                copy(bootstrap, from, to, name, protocol);
             } catch (KafkaException error) {
                 System.err.println("begins anew: " + error);
             }
         }
     }
 
-    static void copy(String bootstrap, String from, String to, String name) {
+    static void copy(String bootstrap, String from, String to, String name, String protocol) {
         Properties reading = new Properties();
         reading.putAll(Map.of(
             "bootstrap.servers", bootstrap, "group.id", "copiers", "auto.offset.reset", "earliest",
             "enable.auto.commit", false, "isolation.level", "read_committed", "max.poll.records", 200,
-            "session.timeout.ms", 6000, "heartbeat.interval.ms", 1000));
+            "group.protocol", protocol));
+        if (protocol.equals("classic")) {
+            reading.putAll(Map.of("session.timeout.ms", 6000, "heartbeat.interval.ms", 1000));
+        }
         Properties writing = new Properties();
         writing.putAll(Map.of(
             "bootstrap.servers", bootstrap, "transactional.id", name, "transaction.timeout.ms", 10000,
@@ -72,6 +76,7 @@ public class CopyExactlyOnce {
                 } catch (ProducerFencedException error) {
                     throw error;
                 } catch (KafkaException error) {
+                    System.err.println("aborts: " + error + ", " + error.getCause());
                     producer.abortTransaction();
                     for (TopicPartition partition : records.partitions()) {
                         consumer.seek(partition, records.records(partition).get(0).offset());

@@ -1,0 +1,121 @@
+"""Transactions over three brokers: the coordinator on one, the partitions and the group's coordinator on others."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import ExitStack
+
+import pytest
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from odradek.protocol.apis import ApiKey
+from odradek.protocol.messages.find_coordinator_request import FindCoordinatorRequest
+from odradek.testing import Cluster
+from tests.support.api_calls import Calls, error_codes, fresh_name
+from tests.support.exactly_once import committed_values
+from tests.support.transactions import TransactionalProducer
+
+ROUNDS = 60
+PARTITIONS = 6
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[Cluster]:
+    with Cluster(brokers=3, settings={"transaction.state.log.num.partitions": 1}) as running:
+        yield running
+
+
+def port_of(cluster: Cluster, node_id: int) -> int:
+    return int(cluster.address(node_id).rsplit(":", 1)[1])
+
+
+def create(cluster: Cluster, partitions: int) -> str:
+    name = fresh_name("paid")
+    client = AdminClient({"bootstrap.servers": cluster.bootstrap_servers})
+    client.create_topics([NewTopic(name, partitions, 3)], operation_timeout=30)[name].result(timeout=30)
+    return name
+
+
+class Spread:
+    """One producer with a connection to its coordinator and one to every leader that it writes to."""
+
+    def __init__(self, cluster: Cluster, stack: ExitStack, topic: str) -> None:
+        self.topic = topic
+        first = stack.enter_context(TransactionalProducer(port_of(cluster, 1)))  # the first question makes the topic
+        coordinator = cluster.leader("__transaction_state")
+        name = first.transactional_id
+        self.owner = stack.enter_context(TransactionalProducer(port_of(cluster, coordinator), name))
+        self.at = {
+            node_id: self.owner
+            if node_id == coordinator
+            else stack.enter_context(TransactionalProducer(port_of(cluster, node_id), name))
+            for node_id in cluster.node_ids
+        }
+        self.coordinator = coordinator
+        self.leaders = [cluster.leader(topic, number) for number in range(PARTITIONS)]
+        assert self.owner.init() == "NONE"
+
+    def spread_identity(self) -> None:
+        """What the coordinator answered is what the next requests bear, over every connection."""
+        for each in self.at.values():
+            each.producer_id, each.epoch = self.owner.producer_id, self.owner.epoch
+            each.sequences.clear()
+
+    def write(self, value: bytes, partition: int) -> str:
+        return self.at[self.leaders[partition]].write(self.topic, value, partition=partition)
+
+
+def test_transactions_one_right_after_the_other_are_not_refused(cluster: Cluster) -> None:
+    """An end is answered while its markers are under way: what comes next may be at a leader before them (KIP-890)."""
+    topic = create(cluster, PARTITIONS)
+    expected: dict[int, list[bytes]] = {number: [] for number in range(PARTITIONS)}
+    with ExitStack() as stack:
+        spread = Spread(cluster, stack, topic)
+        for number in range(ROUNDS):
+            spread.spread_identity()
+            commit = number % 3 != 1
+            value = b"%d" % number
+            for partition in [(number + each) % PARTITIONS for each in range(PARTITIONS)]:
+                assert spread.write(value, partition) == "NONE", (number, partition)
+                if commit:
+                    expected[partition].append(value)
+            assert spread.owner.end(commit=commit) == "NONE"
+        assert any(leader != spread.coordinator for leader in spread.leaders)
+    assert committed_values(cluster.bootstrap_servers, topic, PARTITIONS) == expected
+
+
+def test_offsets_of_transactions_one_right_after_the_other_are_not_refused(cluster: Cluster) -> None:
+    """The same for the group's coordinator, which takes offsets into the transaction."""
+    topic, group = create(cluster, PARTITIONS), fresh_name("group")
+    with ExitStack() as stack:
+        spread = Spread(cluster, stack, topic)
+        asked = FindCoordinatorRequest(key_type=0, coordinator_keys=[group])
+        found = spread.owner.ask_until_loaded(ApiKey.FIND_COORDINATOR, 4, asked)
+        assert not any(error_codes(found)), found
+        keeper = spread.at[cluster.leader("__consumer_offsets")]
+        for number in range(ROUNDS):
+            spread.spread_identity()
+            assert keeper.commit_offset(group, topic, number) == "NONE", number
+            assert spread.owner.commit() == "NONE"
+
+
+def test_a_kill_of_the_coordinator_leaves_no_transaction_open(cluster: Cluster) -> None:
+    """Killed the moment after it has promised a commit: another one finds the end decided, and delivers it, once."""
+    topic = create(cluster, PARTITIONS)
+    with ExitStack() as stack:
+        spread = Spread(cluster, stack, topic)
+        spread.spread_identity()
+        for partition in range(PARTITIONS):
+            assert spread.write(b"promised", partition) == "NONE"
+        assert spread.owner.end(commit=True) == "NONE"
+        cluster.kill(spread.coordinator)
+    try:
+        found = committed_values(cluster.bootstrap_servers, topic, PARTITIONS)
+        assert all(values in ([], [b"promised"]) for values in found.values())
+        while found != {number: [b"promised"] for number in range(PARTITIONS)}:
+            found = committed_values(cluster.bootstrap_servers, topic, PARTITIONS)
+    finally:
+        cluster.restore()
+    for partition in range(PARTITIONS):
+        with Calls(port_of(cluster, cluster.leader(topic, partition))) as calls:
+            assert calls.list_end(topic, partition) == 2, "one record, one marker"
