@@ -105,6 +105,62 @@ TRANSACTIONS = (
         ")",
         "a partition knows of a commit that the coordinator may forget",
     ),
+    Bug(
+        "an end over a dead connection counts",
+        "coordinator.transaction.machine:TransactionMachine._check_connection",
+        "if request.connection < self._connections.get(request.transactional_id, -1):",
+        "if False:",
+        "a commit that was held back commits the next transaction (KAFKA-17754)",
+    ),
+    Bug(
+        "a fence without a bump",
+        "coordinator.transaction.machine:TransactionMachine._fence",
+        "epoch=present.producer_epoch + 1,",
+        "epoch=present.producer_epoch,",
+        "the producer of a transaction that was aborted over its head goes on writing",
+    ),
+    Bug(
+        "the last epoch is given away",
+        "coordinator.transaction.machine:TransactionMachine._owned",
+        "request.producer_epoch > LAST_CLIENT_EPOCH:",
+        "False:",
+        "a producer writes under the epoch that is left to the last marker, which nothing can fence",
+    ),
+    Bug(
+        "a marker ends what follows on it",
+        "log.producer_state:ProducerState.forget_verification",
+        "is_of_the_next = present.is_bumped_by_ends and transaction_version >= 2",
+        "is_of_the_next = False",
+        "a transaction that begins while the one before is ending is refused",
+    ),
+    Bug(
+        "open transactions expire",
+        "log.producer_state:ProducerState.expire",
+        "if entry.silent_since_ms < 0 or entry.transaction_start != NO_OFFSET:",
+        "if entry.silent_since_ms < 0:",
+        "a slow transaction's producer is forgotten, and its coordinator's epoch with it (KAFKA-9144)",
+    ),
+    Bug(
+        "old snapshots of producers passed over",
+        "log.recovery:load_producers",
+        "max(indexed_to, first_base)",
+        "indexed_to",
+        "a kill forgets the fences of producers whose records retention has dropped",
+    ),
+    Bug(
+        "an abort that timed out is not tried",
+        "coordinator.transaction.machine:TransactionMachine.abort_timed_out",
+        "if now_ms - present.start_ms > present.timeout_ms and len(ended) < MAX_ENDED_PER_LOOK:",
+        "if False:",
+        "the transaction of a producer that died keeps readers waiting for ever",
+    ),
+    Bug(
+        "a completion for any epoch",
+        "coordinator.transaction.machine:TransactionMachine.complete",
+        "or (present.producer_id, present.producer_epoch) != (metadata.producer_id, metadata.producer_epoch)",
+        "or False",
+        "markers that are written late complete the end of another transaction (KAFKA-6119)",
+    ),
 )
 
 # The first seed of the transactional world that catches a bug; a unit test plants those that are left out.
