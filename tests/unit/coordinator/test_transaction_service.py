@@ -18,8 +18,11 @@ from odradek.coordinator.transaction.driver import MarkerDriver
 from odradek.coordinator.transaction.machine import Request
 from odradek.coordinator.transaction.records import TRANSACTION_RECORDS, TRANSACTION_TOPIC, TransactionRecord
 from odradek.coordinator.transaction.service import TransactionCoordinator
+from odradek.metadata.delta import MetadataDelta
 from odradek.metadata.image import MetadataImage
 from odradek.metadata.model import PartitionImage, TopicImage
+from odradek.protocol.messages.partition_change_record import PartitionChangeRecord
+from odradek.protocol.messages.remove_topic_record import RemoveTopicRecord
 from odradek.protocol.messages.write_txn_markers_request import WriteTxnMarkersRequest
 from odradek.protocol.messages.write_txn_markers_response import (
     WritableTxnMarkerPartitionResult,
@@ -246,6 +249,35 @@ async def test_a_coordinator_that_was_replaced_completes_nothing(node: Node) -> 
     await node.service.end(request, commit=True)
     await asyncio.sleep(0.1)
     assert (node.state(), node.sent) == ("PrepareCommit", [])
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        PartitionChangeRecord(partition_id=0, topic_id=UUID(int=9), leader=2, replicas=[2], isr=[2]),
+        PartitionChangeRecord(partition_id=0, topic_id=UUID(int=9), leader=-1),
+        RemoveTopicRecord(topic_id=UUID(int=9)),
+    ],
+    ids=["its replica moves away", "it has no leader", "its topic is deleted"],
+)
+async def test_a_partition_that_goes_away_takes_its_coordinator_with_it(
+    node: Node, change: PartitionChangeRecord | RemoveTopicRecord
+) -> None:
+    """KAFKA-16118: unloading failed where the replica was gone by then, and the old coordinator went on answering."""
+    request = await node.begin()
+    node.answers = [ErrorCode.NOT_LEADER_OR_FOLLOWER] * 1000
+    await node.service.end(request, commit=True)
+    tasks = node.service.shards[0]._tasks
+    assert tasks, "markers are owed"
+    delta = MetadataDelta(node.image)
+    delta.replay(change)
+    node.image = delta.apply(2, 0)
+    node.service.on_metadata(delta, node.image)
+    assert not node.service.shards
+    for ask in (node.service.end(request, commit=True), node.service.init_producer_id("x", 1000, None)):
+        with pytest.raises(ApiError, match="elsewhere"):
+            await ask
+    await node.wait_until(lambda: not tasks)
 
 
 async def test_an_end_happens_though_its_client_goes_away(node: Node) -> None:
