@@ -264,7 +264,5 @@ def test_the_shell_completes_names(node: Node) -> None:
     assert complete("consume", "--topic", "complete-b") == ["complete-b"]
     away = ("--bootstrap-server", f"127.0.0.1:{free_port()}")
     assert complete("topics", "describe", *away, "--topic", "complete-") == []
-    odradek(
-        node.bootstrap, "groups", "reset-offsets", "--group", "cg", "--topic", "complete-a", "--to-latest", "--execute"
-    )
+    odradek(node.bootstrap, "groups", "reset", "--group", "cg", "--topic", "complete-a", "--to-latest", "--execute")
     assert complete("groups", "describe", "--group", "c") == ["cg"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -61,7 +62,7 @@ def commit(node: Node, group: str, offsets: dict[tuple[str, int], int]) -> None:
 
 
 def committed(node: Node, group: str) -> dict[tuple[str, int], int]:
-    (found,) = odradek(node.bootstrap, "groups", "describe", "--group", group, "--json").json
+    (found,) = odradek(node.bootstrap, "groups", "describe", "--group", group, "--rate-over", 0, "--json").json
     return {(each["topic"], each["partition"]): each["current_offset"] for each in found["offsets"]}
 
 
@@ -88,6 +89,7 @@ def test_a_group_with_a_member(node: Node) -> None:
         assert (offsets[0]["current_offset"], offsets[0]["log_end_offset"], offsets[0]["lag"]) == (40, 100, 60)
         assert (offsets[1]["current_offset"], offsets[1]["log_end_offset"], offsets[1]["lag"]) == (None, 100, None)
         assert offsets[1]["client_id"] == "stock"
+        assert (offsets[0]["read_per_s"], offsets[0]["written_per_s"], offsets[1]["read_per_s"]) == (0.0, 0.0, None)
         rows = odradek(node.bootstrap, "groups", "describe", "--group", "watchers").rows
         assert rows[1][:6] == ["watchers", "watched", "0", "40", "100", "60"]
         assert rows[2][:6] == ["watchers", "watched", "1", "-", "100", "-"]
@@ -99,13 +101,21 @@ def test_a_group_with_a_member(node: Node) -> None:
         # What must not be done under its feet.
         for arguments, said in (
             (["delete", "--group", "watchers"], "NON_EMPTY_GROUP"),
-            (["reset-offsets", "--group", "watchers", "--all-topics", "--to-earliest", "--execute"], "is in use"),
-            (["reset-offsets", "--group", "watchers", "--all-topics", "--to-earliest"], "is in use"),
+            (["reset", "--group", "watchers", "--all-topics", "--to-earliest", "--execute"], "is in use"),
+            (["reset", "--group", "watchers", "--all-topics", "--to-earliest"], "is in use"),
         ):
             refused = odradek(node.bootstrap, "groups", *arguments, code=errors.FAILED)
             assert said in refused.err
         gone = odradek(
-            node.bootstrap, "groups", "delete-offsets", "--group", "watchers", "--topic", "watched", code=errors.FAILED
+            node.bootstrap,
+            "groups",
+            "offsets",
+            "delete",
+            "--group",
+            "watchers",
+            "--topic",
+            "watched",
+            code=errors.FAILED,
         )
         assert "GROUP_SUBSCRIBED_TO_TOPIC" in gone.out
         assert committed(node, "watchers")["watched", 0] == 40
@@ -136,19 +146,19 @@ def test_where_a_group_is_moved_to(node: Node, position: list[str], expected: di
         filled(node, "moved")
     before = {("moved", 0): 50, ("moved", 1): 60}
     commit(node, "movers", before)
-    shown = odradek(node.bootstrap, "groups", "reset-offsets", "--group", "movers", "--all-topics", *position, "--json")
+    shown = odradek(node.bootstrap, "groups", "reset", "--group", "movers", "--all-topics", *position, "--json")
     plan = shown.json
     assert plan["executed"] is False
     assert {each["partition"]: each["new_offset"] for each in plan["offsets"]} == expected
     assert {each["partition"]: each["current_offset"] for each in plan["offsets"]} == {0: 50, 1: 60}
     assert committed(node, "movers") == before
-    odradek(node.bootstrap, "groups", "reset-offsets", "--group", "movers", "--topic", "moved", *position, "--execute")
+    odradek(node.bootstrap, "groups", "reset", "--group", "movers", "--topic", "moved", *position, "--execute")
     assert committed(node, "movers") == {("moved", index): offset for index, offset in expected.items()}
 
 
 def test_one_partition_a_new_group_and_a_file(node: Node, tmp_path: Path) -> None:
     filled(node, "filed")
-    reset = ("groups", "reset-offsets", "--group", "filers")
+    reset = ("groups", "reset", "--group", "filers")
     odradek(node.bootstrap, *reset, "--topic", "filed:1", "--to-offset", 30, "--execute")
     assert committed(node, "filers") == {("filed", 1): 30}
     exported = odradek(node.bootstrap, *reset, "--topic", "filed", "--to-latest", "--export").out
@@ -162,6 +172,29 @@ def test_one_partition_a_new_group_and_a_file(node: Node, tmp_path: Path) -> Non
     assert committed(node, "filers") == {("filed", 0): 11, ("filed", 1): 12}
 
 
+def test_how_fast_a_group_reads_and_falls_behind(node: Node) -> None:
+    filled(node, "paced", 1, 10)
+    commit(node, "pacers", {("paced", 0): 0})
+    done = threading.Event()
+
+    def work() -> None:
+        offset = 0
+        while not done.is_set():
+            offset += 1
+            produce_records(node, "paced", 0, 5)
+            commit(node, "pacers", {("paced", 0): offset})
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    try:
+        (found,) = odradek(node.bootstrap, "groups", "describe", "--group", "pacers", "--rate-over", 2, "--json").json
+    finally:
+        done.set()
+        thread.join()
+    (row,) = found["offsets"]
+    assert row["written_per_s"] > row["read_per_s"] > 0
+
+
 def test_what_is_deleted_is_gone(node: Node) -> None:
     filled(node, "kept", 1)
     filled(node, "dropped", 2)
@@ -169,7 +202,7 @@ def test_what_is_deleted_is_gone(node: Node) -> None:
     commit(node, "leavers", offsets)
     assert committed(node, "leavers") == offsets
     deleted: Any = odradek(
-        node.bootstrap, "groups", "delete-offsets", "--group", "leavers", "--topic", "dropped:1", "--json"
+        node.bootstrap, "groups", "offsets", "delete", "--group", "leavers", "--topic", "dropped:1", "--json"
     ).json
     assert deleted == [{"topic": "dropped", "partition": 1, "result": "deleted"}]
     assert committed(node, "leavers") == {("kept", 0): 5, ("dropped", 0): 6}
@@ -183,15 +216,15 @@ def test_what_is_deleted_is_gone(node: Node) -> None:
     [
         (["describe", "--group", "nobody"], errors.NOT_FOUND, "GROUP_ID_NOT_FOUND"),
         (["delete", "--group", "nobody"], errors.NOT_FOUND, "GROUP_ID_NOT_FOUND"),
-        (["delete-offsets", "--group", "nobody", "--topic", "t"], errors.NOT_FOUND, "GROUP_ID_NOT_FOUND"),
-        (["reset-offsets", "--group", "nobody", "--all-topics", "--to-earliest"], 1, "it has committed nothing"),
-        (["reset-offsets", "--group", "nobody", "--topic", "no", "--to-earliest"], errors.NOT_FOUND, "topic no"),
+        (["offsets", "delete", "--group", "nobody", "--topic", "t"], errors.NOT_FOUND, "GROUP_ID_NOT_FOUND"),
+        (["reset", "--group", "nobody", "--all-topics", "--to-earliest"], 1, "it has committed nothing"),
+        (["reset", "--group", "nobody", "--topic", "no", "--to-earliest"], errors.NOT_FOUND, "topic no"),
         (
-            ["reset-offsets", "--group", "nobody", "--topic", "some:9", "--to-earliest"],
+            ["reset", "--group", "nobody", "--topic", "some:9", "--to-earliest"],
             errors.NOT_FOUND,
             "no partition 9",
         ),
-        (["reset-offsets", "--group", "nobody", "--topic", "some", "--shift-by", "1"], 1, "to shift; use --to-offset"),
+        (["reset", "--group", "nobody", "--topic", "some", "--shift-by", "1"], 1, "to shift; use --to-offset"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",
 )

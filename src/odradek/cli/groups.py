@@ -10,6 +10,7 @@ import typer
 from odradek.cli.completion import group_names, topic_names
 from odradek.cli.connect import DEFAULT_BOOTSTRAP, BootstrapOption, CommandConfigOption, administer, target
 from odradek.cli.errors import FAILED, USAGE, CliError
+from odradek.cli.group_explain import explain
 from odradek.cli.offsets import ResetPlan, export_plan, parse_topic, plan_reset, wanted_position
 from odradek.cli.output import JsonOption, note, print_json, print_table
 
@@ -17,7 +18,12 @@ if TYPE_CHECKING:
     from odradek.client.cluster import Cluster
     from odradek.client.groups import GroupDescription, TopicPartition
 
-app = typer.Typer(add_completion=False, no_args_is_help=True, help="List, describe, delete and reset consumer groups.")
+app = typer.Typer(
+    add_completion=False, no_args_is_help=True, help="List, describe, explain, delete and reset consumer groups."
+)
+offsets_app = typer.Typer(add_completion=False, no_args_is_help=True, help="What groups have committed.")
+app.add_typer(offsets_app, name="offsets")
+app.command("explain")(explain)
 
 GroupOption = Annotated[
     list[str], typer.Option("--group", help="The group's name; may be given often.", autocompletion=group_names)
@@ -78,17 +84,25 @@ def describe(
     all_groups: AllGroupsOption = False,
     members: Annotated[bool, typer.Option("--members", help="Show the members instead of the offsets.")] = False,
     state: Annotated[bool, typer.Option("--state", help="Show the state of the group instead of the offsets.")] = False,
+    rate_over: Annotated[
+        float,
+        typer.Option("--rate-over", help="Look twice, so many seconds apart, for the rates; 0: once.", min=0, max=3600),
+    ] = 1.0,
     bootstrap_server: BootstrapOption = DEFAULT_BOOTSTRAP,
     command_config: CommandConfigOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Show what groups have committed, how far behind they are, and who reads what."""
+    """Show what groups have committed, how far behind they are, how fast that changes, and who reads what."""
     if members and state:
         raise CliError("--members and --state exclude each other; choose one", code=USAGE)
 
     async def work(cluster: Cluster) -> list[dict[str, Any]]:
         names = await _group_names(cluster, group, all_groups)
-        return [await _described(cluster, name, with_offsets=not (members or state) or as_json) for name in names]
+        with_offsets = not (members or state) or as_json
+        described = [await _described(cluster, name, with_offsets=with_offsets) for name in names]
+        if with_offsets and rate_over:
+            await _add_rates(cluster, described, rate_over)
+        return described
 
     found = administer(target(bootstrap_server, command_config), work)
     if as_json:
@@ -126,7 +140,7 @@ def delete(
         typer.echo(f"Deleted group {name}.")
 
 
-@app.command("reset-offsets")
+@app.command("reset")
 def reset_offsets(
     group: GroupOption,
     topic: TopicsOption = None,
@@ -185,7 +199,7 @@ def reset_offsets(
     _show_plans(plans, execute=execute, export=export, as_json=as_json)
 
 
-@app.command("delete-offsets")
+@offsets_app.command("delete")
 def delete_offsets(
     group: Annotated[str, typer.Option("--group", help="The group's name.", autocompletion=group_names)],
     topic: Annotated[
@@ -345,6 +359,28 @@ async def _offsets(cluster: Cluster, group: GroupDescription) -> list[dict[str, 
     return rows
 
 
+async def _add_rates(cluster: Cluster, described: list[dict[str, Any]], interval_s: float) -> None:
+    """Look again: what the group commits and what is written, in records per second; None where that is unknown."""
+    import asyncio
+    import time
+
+    from odradek.client import groups
+
+    began = time.monotonic()
+    await asyncio.sleep(interval_s)
+    for group in described:
+        again = {
+            (row["topic"], row["partition"]): row
+            for row in await _offsets(cluster, await groups.describe_group(cluster, group["group"]))
+        }
+        passed_s = time.monotonic() - began
+        for row in group["offsets"]:
+            later = again.get((row["topic"], row["partition"]), {})
+            for rate, key in (("read_per_s", "current_offset"), ("written_per_s", "log_end_offset")):
+                before, after = row[key], later.get(key)
+                row[rate] = None if before is None or after is None else round((after - before) / passed_s, 1)
+
+
 def _print_group(group: dict[str, Any], *, members: bool, state: bool) -> None:
     if state:
         print_table(
@@ -379,11 +415,22 @@ def _print_group(group: dict[str, Any], *, members: bool, state: bool) -> None:
             ],
         )
         return
-    headings = ["GROUP", "TOPIC", "PARTITION", "CURRENT-OFFSET", "LOG-END-OFFSET", "LAG", "CONSUMER-ID", "HOST"]
+    headings = ["GROUP", "TOPIC", "PARTITION", "CURRENT-OFFSET", "LOG-END-OFFSET", "LAG", "READ/S", "WRITTEN/S"]
     print_table(
-        [*headings, "CLIENT-ID"],
-        [[group["group"], *(each[key] for key in _COLUMNS)] for each in group["offsets"]],
+        [*headings, "CONSUMER-ID", "HOST", "CLIENT-ID"],
+        [[group["group"], *(each.get(key) for key in _COLUMNS)] for each in group["offsets"]],
     )
 
 
-_COLUMNS = ("topic", "partition", "current_offset", "log_end_offset", "lag", "member_id", "host", "client_id")
+_COLUMNS = (
+    "topic",
+    "partition",
+    "current_offset",
+    "log_end_offset",
+    "lag",
+    "read_per_s",
+    "written_per_s",
+    "member_id",
+    "host",
+    "client_id",
+)

@@ -1,4 +1,4 @@
-"""Where `odradek groups reset-offsets` moves a group to: reading the options, and computing the plan."""
+"""Where `odradek groups reset` moves a group to: reading the options, and computing the plan."""
 
 from __future__ import annotations
 

@@ -8,12 +8,13 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Final, TypeVar
+from typing import Any, Final, TypeVar
 
 from odradek.client.cluster import Cluster, check
 from odradek.client.connection import UnsupportedRequestError
 from odradek.common.errors import ApiError, ErrorCode, ProtocolError
 from odradek.protocol.codec import decode_prefix
+from odradek.protocol.extras import GROUP_TIMELINES_VERSION, read_timelines, timelines_field
 from odradek.protocol.messages import (
     list_offsets_request,
     list_offsets_response,
@@ -184,6 +185,32 @@ def decode_subscription(data: bytes) -> list[str]:
     except ProtocolError:
         return []
     return subscription.topics
+
+
+async def group_timeline(cluster: Cluster, group_id: str) -> dict[str, Any] | None:
+    """What happened to a group lately, as its coordinator knows it; None where that is no broker of ours.
+
+    A group that the coordinator knows nothing of has a timeline without events.
+
+    Raises:
+        ApiError: what the coordinator says.
+    """
+
+    async def ask(node_id: int) -> dict[str, Any] | None:
+        request = DescribeGroupsRequest(groups=[group_id], unknown_tagged_fields=[timelines_field()])
+        connection = await cluster.connection_to(node_id)
+        if connection.versions.get(DescribeGroupsRequest.KEY or 0, (0, 0))[1] < GROUP_TIMELINES_VERSION:
+            return None
+        response = await cluster.request(request, DescribeGroupsResponse, node_id=node_id)
+        (group,) = response.groups
+        if group.error_code != ErrorCode.GROUP_ID_NOT_FOUND:
+            check(group.error_code, f"group {group_id}", group.error_message)
+        timelines = read_timelines(response)
+        if timelines is None:
+            return None
+        return timelines[0] if timelines else {"group": group_id, "events": []}
+
+    return await _with_coordinator(cluster, group_id, ask)
 
 
 async def delete_group(cluster: Cluster, group_id: str) -> None:

@@ -15,7 +15,17 @@ from odradek.common.errors import ApiError, ConfigError, ErrorCode
 
 # Not needed to say what a command is for, and slow to import.
 HEAVY = ("confluent_kafka", "uvloop", "asyncio.base_events", "ssl", "cramjam", "odradek.server.broker", "rich.progress")
-SUBCOMMANDS = [[name, sub] for name in COMMANDS for sub in (getattr(load(name), "commands", None) or {"": None})]
+
+
+def leaves(words: list[str], command: object) -> list[list[str]]:
+    """All commands that do something, as words."""
+    below = getattr(command, "commands", None)
+    if not below:
+        return [words if len(words) > 1 else [*words, ""]]
+    return [leaf for name, sub in below.items() for leaf in leaves([*words, name], sub)]
+
+
+SUBCOMMANDS = [leaf for name in COMMANDS for leaf in leaves([name], load(name))]
 
 # These print one value, or the lines of a log.
 ONE_VALUE = (["broker", ""], ["random-uuid", ""], ["storage", "random-uuid"], ["storage", "format"])
@@ -76,8 +86,8 @@ def test_commands_that_answer_have_json(command: list[str], capsys: pytest.Captu
         (["configs", "alter", "--topic", "t"], "odradek: nothing to change: give --add-config"),
         (["configs", "describe", "--broker", "one"], "odradek: a broker's name is its id, not 'one'"),
         (["groups", "describe"], "odradek: say which groups: --group NAME, or --all-groups"),
-        (["groups", "reset-offsets", "--group", "g", "--topic", "t"], "odradek: say where to, once: --to-earliest"),
-        (["groups", "reset-offsets", "--group", "g", "--to-latest"], "odradek: say which topics: --topic NAME"),
+        (["groups", "reset", "--group", "g", "--topic", "t"], "odradek: say where to, once: --to-earliest"),
+        (["groups", "reset", "--group", "g", "--to-latest"], "odradek: say which topics: --topic NAME"),
         (["consume", "--topic", "t", "--offset", "3"], "odradek: --offset needs --partition"),
         (["produce", "--topic", "t", "--key", "k", "--key-separator", ":"], "odradek: --key gives all records one key"),
         (["dump-log"], "odradek: name files of a log directory"),

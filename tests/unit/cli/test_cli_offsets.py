@@ -1,4 +1,4 @@
-"""What the options of `groups reset-offsets` and `configs alter` mean."""
+"""What the options of `groups reset` and `configs alter` mean."""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ from odradek.coordinator.consumer_group.config import ConsumerGroupConfig
 from odradek.coordinator.consumer_group.conversion import assignment_bytes, by_id, can_be_read
 from odradek.coordinator.consumer_group.deadlines import JOIN, SYNC, Deadlines
 from odradek.coordinator.consumer_group.draft import Draft
-from odradek.coordinator.consumer_group.migration import Change, Migration
+from odradek.coordinator.consumer_group.migration import Change, Migration, who_is
 from odradek.coordinator.consumer_group.state import (
     JOINING_EPOCH,
     NO_PARTITIONS,
@@ -31,6 +31,7 @@ from odradek.coordinator.consumer_group.state import (
 )
 from odradek.coordinator.consumer_group.topics import TopicsView
 from odradek.coordinator.group.group import Moment, Protocols
+from odradek.coordinator.group.journal import Journal
 from odradek.coordinator.group.membership import (
     MEMBER_ID_REQUIRED_VERSION,
     Caller,
@@ -59,7 +60,9 @@ class ClassicMembers:
         deadlines: Deadlines,
         migration: Migration,
         topics: Callable[[], TopicsView],
+        journal: Journal,
     ) -> None:
+        self._journal = journal
         self._config = config
         self._default_assignor = default_assignor
         self._deadlines = deadlines
@@ -100,6 +103,13 @@ class ClassicMembers:
         draft.put(member_id, before, metadata)
         owned = by_id(owned_partitions(subscription), draft.view)
         step = draft.step(member_id, current, owned, former_id)
+        if former_id is not None:
+            reason = f"it takes the place of {former_id}, which is fenced"
+            self._journal.note(group.group_id, "returned", now, who_is(member_id, metadata), reason)
+        elif before is None:
+            who = who_is(member_id, metadata)
+            self._journal.note(group.group_id, "joined", now, who, request.reason or "", draft.group_epoch)
+        draft.note(self._journal, now, current, step)
         change = Change([*draft.records])
         if former_id is not None:
             change = self._migration.replaced(draft, member_id, former_id, step, now)
@@ -192,15 +202,15 @@ class ClassicMembers:
     def leave(self, group: ConsumerGroup, request: LeaveGroupRequest, now: Moment) -> tuple[Change, LeaveGroupResponse]:
         """Take members out, by their id or, for static ones of either protocol, by their instance id alone."""
         answers: list[MemberResponse] = []
-        gone: dict[str, None] = {}
+        gone: dict[str, str] = {}
         for identity in request.members:
             answer = MemberResponse(member_id=identity.member_id, group_instance_id=identity.group_instance_id)
             answers.append(answer)
             try:
-                gone[_leaving(group, identity)] = None
+                gone[_leaving(group, identity)] = identity.reason or ""
             except ApiError as error:
                 answer.error_code = error.code
-        change = self._migration.remove(group, list(gone), now) if gone else Change([])
+        change = self._migration.remove(group, gone, now, "left") if gone else Change([])
         return change, LeaveGroupResponse(members=answers)
 
 

@@ -33,8 +33,11 @@ from odradek.coordinator.consumer_group.state import (
     MemberMetadata,
     Partitions,
     ResolvedRegex,
+    in_order,
 )
 from odradek.coordinator.consumer_group.topics import TopicsView
+from odradek.coordinator.group.group import Moment
+from odradek.coordinator.group.journal import Journal
 
 Records = list[ConsumerGroupRecord]
 
@@ -53,6 +56,8 @@ class Draft:
     group_epoch: int = field(init=False)
     assignment_epoch: int = field(init=False)
     records: Records = field(default_factory=list)
+    # Why there is a new group epoch; empty where there is none.
+    cause: str = ""
 
     def __post_init__(self) -> None:
         group = self.group
@@ -82,7 +87,7 @@ class Draft:
             self.records.append(member_record(self.group.group_id, member_id, metadata))
         self.members[member_id] = metadata
         self._resolve_regexes(before, metadata)
-        self._maybe_bump(before, metadata)
+        self._maybe_bump(member_id, before, metadata)
         if self.group_epoch > self.assignment_epoch:
             self._assign()
 
@@ -107,6 +112,19 @@ class Draft:
             self.records.append(current_record(self.group.group_id, member_id, after))
         return after
 
+    def note(self, journal: Journal, now: Moment, before: CurrentAssignment, after: CurrentAssignment) -> None:
+        """Tell those who ask why: the new epoch, what the member gave up, and what it got."""
+        group_id = self.group.group_id
+        if self.cause:
+            journal.rebalance(group_id, now, self.cause, self.group_epoch, anew=True)
+        journal.released(group_id, self.names(before.held - after.held), now)
+        journal.taken(group_id, self.names(after.assigned - before.assigned), now, self.assignment_epoch)
+
+    def names(self, partitions: Partitions) -> list[tuple[str, int]]:
+        """Partitions by name, in order; those of topics that are gone are left out."""
+        by_id = self.view.by_id
+        return [(by_id[topic_id].name, index) for topic_id, index in in_order(partitions) if topic_id in by_id]
+
     # ---- what follows
 
     def _topic_names(self, member: MemberMetadata) -> list[str]:
@@ -130,7 +148,7 @@ class Draft:
             group.matched_versions.pop(left, None)
             self.records.append(regex_tombstone(group.group_id, left))
 
-    def _maybe_bump(self, before: MemberMetadata | None, metadata: MemberMetadata) -> None:
+    def _maybe_bump(self, member_id: str, before: MemberMetadata | None, metadata: MemberMetadata) -> None:
         """A new group epoch where a subscription, or a topic that somebody subscribes to, is not what it was."""
         group = self.group
         changed = before is None or set(before.topic_names) != set(metadata.topic_names)
@@ -143,6 +161,12 @@ class Draft:
         if not changed and metadata_hash == group.metadata_hash.value:
             return
         self.group_epoch += 1
+        if before is None:
+            self.cause = f"member {member_id} joined"
+        elif changed:
+            self.cause = f"member {member_id} subscribes to other topics"
+        else:
+            self.cause = "a topic that is subscribed to was made, deleted, grew, or moved"
         self.records.append(epoch_record(group.group_id, self.group_epoch, metadata_hash))
 
     def _assign(self) -> None:

@@ -19,7 +19,7 @@ from odradek.coordinator.consumer_group.assignors import ASSIGNORS
 from odradek.coordinator.consumer_group.config import ConsumerGroupConfig
 from odradek.coordinator.consumer_group.deadlines import REVOCATION, Deadlines
 from odradek.coordinator.consumer_group.draft import Draft
-from odradek.coordinator.consumer_group.migration import Change, Migration
+from odradek.coordinator.consumer_group.migration import Change, Migration, who_is
 from odradek.coordinator.consumer_group.records import current_record
 from odradek.coordinator.consumer_group.registry import ConsumerGroups
 from odradek.coordinator.consumer_group.state import (
@@ -35,6 +35,7 @@ from odradek.coordinator.consumer_group.state import (
 )
 from odradek.coordinator.consumer_group.topics import TopicsView
 from odradek.coordinator.group.group import ClassicGroup, Moment
+from odradek.coordinator.group.journal import Journal
 from odradek.coordinator.group.outcome import StoreMembers
 from odradek.protocol.messages.consumer_group_heartbeat_request import ConsumerGroupHeartbeatRequest
 from odradek.protocol.messages.consumer_group_heartbeat_response import (
@@ -82,7 +83,9 @@ class Heartbeats:
         deadlines: Deadlines,
         migration: Migration,
         topics: Callable[[], TopicsView],
+        journal: Journal,
     ) -> None:
+        self._journal = journal
         self._config = config
         self._groups = groups
         self._deadlines = deadlines
@@ -128,6 +131,7 @@ class Heartbeats:
         found = self._find(group, member_id, request, owned)
         draft = Draft(group, self._topics(), self.default_assignor, now.wall_ms)
         current = self._stay(draft, found, request, caller, owned, now)
+        self._note(draft, found, current, now)
         if classic is not None:
             self._migration.retire(classic, group, now)
         response = self._answer(request, found.current, current, member_id, overrides)
@@ -241,6 +245,15 @@ class Heartbeats:
             )
         return response
 
+    def _note(self, draft: Draft, found: Found, current: CurrentAssignment, now: Moment) -> None:
+        group_id, member_id = draft.group.group_id, found.member_id
+        who = who_is(member_id, draft.members[member_id])
+        if found.replaces is not None:
+            self._journal.note(group_id, "returned", now, who, f"it takes the place of {found.replaces}")
+        elif found.metadata is None:
+            self._journal.note(group_id, "joined", now, who, "", draft.group_epoch)
+        draft.note(self._journal, now, found.current, current)
+
     # ---- leaving
 
     def _leave(self, group: ConsumerGroup, request: ConsumerGroupHeartbeatRequest, now: Moment) -> Change:
@@ -264,8 +277,10 @@ class Heartbeats:
                 pending_revocation=NO_PARTITIONS,
             )
             self._deadlines.met(REVOCATION, group.group_id, member_id)
+            who = who_is(member_id, group.members[member_id])
+            self._journal.note(group.group_id, "away", now, who, "a static member that keeps its partitions")
             return Change([current_record(group.group_id, member_id, away)])
-        return self._migration.remove(group, [member_id], now)
+        return self._migration.remove(group, {member_id: ""}, now, "left")
 
 
 def _problem(request: ConsumerGroupHeartbeatRequest, api_version: int) -> str | None:

@@ -9,12 +9,12 @@ changes with the decision; where the write then fails it is made again from what
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
 from odradek.common.errors import ApiError, ErrorCode, ProtocolError
 from odradek.coordinator.consumer_group.config import ConsumerGroupConfig
-from odradek.coordinator.consumer_group.conversion import downgraded, upgraded
+from odradek.coordinator.consumer_group.conversion import by_name, downgraded, upgraded
 from odradek.coordinator.consumer_group.deadlines import Deadlines
 from odradek.coordinator.consumer_group.draft import Draft
 from odradek.coordinator.consumer_group.records import (
@@ -33,6 +33,7 @@ from odradek.coordinator.consumer_group.state import (
 )
 from odradek.coordinator.consumer_group.topics import TopicsView
 from odradek.coordinator.group.group import ClassicGroup, Moment
+from odradek.coordinator.group.journal import NOBODY, Journal, Who
 from odradek.coordinator.group.outcome import StoreMembers
 from odradek.coordinator.group.rebalance import Rebalance, Records
 from odradek.coordinator.group.records import group_record, group_tombstone
@@ -60,7 +61,9 @@ class Migration:
         rebalance: Rebalance,
         deadlines: Deadlines,
         topics: Callable[[], TopicsView],
+        journal: Journal,
     ) -> None:
+        self._journal = journal
         self._config = config
         self._consumers = consumers
         self._classics = classics
@@ -99,6 +102,8 @@ class Migration:
     def retire(self, classic: ClassicGroup, group: ConsumerGroup, now: Moment) -> None:
         """The classic group is one no more: its members learn it as soon as they ask, and have their sessions."""
         self._rebalance.retire(classic)
+        if group.members:
+            self._journal.note(group.group_id, "converted", now, NOBODY, "to a consumer group: a consumer joined")
         for member_id, metadata in group.members.items():
             self._deadlines.heard(group.group_id, member_id, metadata, now)
 
@@ -113,10 +118,21 @@ class Migration:
 
     # ---- members that go, and downgrade
 
-    def remove(self, group: ConsumerGroup, member_ids: Collection[str], now: Moment) -> Change:
-        """Some members are gone: their partitions are free, and the others get a new target, or the group goes back."""
-        for member_id in member_ids:
+    def remove(self, group: ConsumerGroup, member_ids: Mapping[str, str], now: Moment, kind: str) -> Change:
+        """Some members are gone: their partitions are free, and the others get a new target, or the group goes back.
+
+        Args:
+            member_ids: why each is gone, in words.
+            kind: as it is noted: left, removed.
+        """
+        view = self._topics()
+        for member_id, reason in member_ids.items():
             self._deadlines.cancel(group.group_id, member_id)
+            who = who_is(member_id, group.members[member_id])
+            self._journal.note(group.group_id, kind, now, who, reason, group.group_epoch.value)
+            named = by_name(group.current_of(member_id).held, view)
+            free = [(topic, index) for topic, ids in named.items() for index in ids]
+            self._journal.released(group.group_id, free, now)
         stay = {member_id: each for member_id, each in group.members.items() if member_id not in member_ids}
         current = {member_id: group.current_of(member_id) for member_id in stay}
         change = self._maybe_downgrade(group, stay, current, now, rebalance=True)
@@ -128,8 +144,10 @@ class Migration:
         left = {group.members[member_id].regex for member_id in member_ids} - {each.regex for each in stay.values()}
         records += [regex_tombstone(group.group_id, regex) for regex in sorted(left - {None}, key=str) if regex]
         names = [name for each in stay.values() for name in group.topics_of(each)]
-        metadata_hash = self._topics().metadata_hash(names)
-        records.append(epoch_record(group.group_id, group.group_epoch.value + 1, metadata_hash))
+        group_epoch = group.group_epoch.value + 1
+        records.append(epoch_record(group.group_id, group_epoch, view.metadata_hash(names)))
+        why = f"{kind}: {', '.join(member_ids)}"
+        self._journal.rebalance(group.group_id, now, why, group_epoch, anew=True)
         return Change([*records], StoreMembers(group.group_id))
 
     def replaced(self, draft: Draft, member_id: str, former_id: str, step: CurrentAssignment, now: Moment) -> Change:
@@ -165,6 +183,8 @@ class Migration:
         for member_id in members:
             self._deadlines.cancel(group.group_id, member_id)
         self._classics.adopt(classic)
+        reason = "to a classic group: the last consumer of the consumer protocol is gone"
+        self._journal.note(group.group_id, "converted", now, NOBODY, reason)
         for member in classic.members.values():
             self._rebalance.renew_session(classic, member, now)
         stored = group_record(classic, dict(classic.assignments()))
@@ -176,7 +196,7 @@ class Migration:
             classic.reserved_generation = stored.value.generation
         records: Records = [*group_tombstones(group), stored]
         if rebalance:
-            records += self._rebalance.prepare(classic, now)
+            records += self._rebalance.prepare(classic, now, "the group is one of the classic protocol again")
         return Change(records, StoreMembers(group.group_id), is_downgrade=True)
 
     def settle(self, pending: StoreMembers, error: ErrorCode, now: Moment) -> None:
@@ -192,3 +212,8 @@ class Migration:
         if classic is not None:
             for member in classic.members.values():
                 self._rebalance.renew_session(classic, member, now)
+
+
+def who_is(member_id: str, metadata: MemberMetadata) -> Who:
+    """A member, as it is noted."""
+    return Who(member_id, metadata.instance_id, metadata.client_id, metadata.client_host)

@@ -136,6 +136,11 @@ class ClassicGroup:
     def can_rebalance(self) -> bool:
         return GroupState.PREPARING_REBALANCE in TRANSITIONS[self.state]
 
+    @property
+    def next_generation(self) -> int:
+        """The generation that the next rebalance leads to."""
+        return max(self.generation_id, self.reserved_generation) + 1
+
     def is_leader(self, member_id: str) -> bool:
         return self.leader_id == member_id
 
@@ -217,7 +222,7 @@ class ClassicGroup:
 
     def start_generation(self, now: Moment) -> None:
         """Fix the members that joined as the next generation; Empty where there are none."""
-        self.generation_id = max(self.generation_id, self.reserved_generation) + 1
+        self.generation_id = self.next_generation
         self.initial_delay = None
         self.pending_syncs.clear()
         self.protocol_name = self.select_protocol() if self.members else None

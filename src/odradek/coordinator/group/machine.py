@@ -26,6 +26,7 @@ from odradek.coordinator.consumer_group.topics import TopicsView
 from odradek.coordinator.group.commits import Commits
 from odradek.coordinator.group.config import GroupConfig
 from odradek.coordinator.group.group import Moment
+from odradek.coordinator.group.journal import Journal
 from odradek.coordinator.group.membership import Caller, Membership, join_error
 from odradek.coordinator.group.offsets import OffsetStore
 from odradek.coordinator.group.outcome import Outcome, PendingWrite, StoreMembers
@@ -81,17 +82,22 @@ class GroupMachine:
         self.offsets = OffsetStore(timeline)
         self.consumers = ConsumerGroups(timeline)
         self.groups = GroupRegistry(timeline, self.offsets, self.consumers)
-        self._rebalance = Rebalance(config, self.groups, self.timers)
+        self.journal = Journal()
+        self._rebalance = Rebalance(config, self.groups, self.timers, self.journal)
         self.membership = Membership(self.groups, self._rebalance)
         self.commits = Commits(config, self.groups, self.consumers, self.offsets, self._rebalance)
         deadlines = Deadlines(self._consumer_config, self.timers, group_configs)
         self._deadlines = deadlines
         self._migration = Migration(
-            self._consumer_config, self.consumers, self.groups, self._rebalance, deadlines, topics
+            self._consumer_config, self.consumers, self.groups, self._rebalance, deadlines, topics, self.journal
         )
-        self.heartbeats = Heartbeats(self._consumer_config, self.consumers, deadlines, self._migration, topics)
+        self.heartbeats = Heartbeats(
+            self._consumer_config, self.consumers, deadlines, self._migration, topics, self.journal
+        )
         default = self.heartbeats.default_assignor
-        self._classic_members = ClassicMembers(self._consumer_config, default, deadlines, self._migration, topics)
+        self._classic_members = ClassicMembers(
+            self._consumer_config, default, deadlines, self._migration, topics, self.journal
+        )
 
     def replay(self, record: CoordinatorRecord, offset: int) -> None:
         """Apply one record of the log."""
@@ -110,9 +116,11 @@ class GroupMachine:
     def on_unloaded(self) -> None:
         self.timers.clear()
         self.groups.clear()
+        self.journal.clear()
 
     def loaded(self, now: Moment) -> Result[CoordinatorRecord, Outcome[None]]:
         """Give every stored member a fresh session; shrink groups that a lowered limit has made too large."""
+        self.journal.since_ms = now.wall_ms
         records: Records = []
         for group_id, value in list(self.groups.stored.items()):
             group = self.groups.find(group_id) if value.members else None
@@ -121,7 +129,7 @@ class GroupMachine:
             for member in group.members.values():
                 self._rebalance.renew_session(group, member, now)
             if len(group.members) > self._config.max_size:
-                records += self._rebalance.prepare(group, now)
+                records += self._rebalance.prepare(group, now, "the group is larger than group.max.size")
         for consumers in self.consumers:
             self._deadlines.loaded(consumers, now)
         self._schedule_expiry(now, self._config.offsets_retention_check_interval_ms)
@@ -251,7 +259,8 @@ class GroupMachine:
         if group is None or not self._deadlines.is_due(group, key):
             return Result([], Outcome(None))
         _log.info("consumer removed", group=key.group_id, member=key.member_id, reason=REASONS[key.kind])
-        return self._changed(self._migration.remove(group, [key.member_id], now), None)
+        gone = {key.member_id: REASONS[key.kind]}
+        return self._changed(self._migration.remove(group, gone, now, "removed"), None)
 
     def _expire(self, now: Moment) -> Result[CoordinatorRecord, Outcome[Any]]:
         result = self.commits.expire(now, MAX_EXPIRED_PER_RUN)

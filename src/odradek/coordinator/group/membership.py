@@ -23,7 +23,7 @@ from odradek.protocol.messages.heartbeat_request import HeartbeatRequest
 from odradek.protocol.messages.heartbeat_response import HeartbeatResponse
 from odradek.protocol.messages.join_group_request import JoinGroupRequest
 from odradek.protocol.messages.join_group_response import JoinGroupResponse
-from odradek.protocol.messages.leave_group_request import LeaveGroupRequest
+from odradek.protocol.messages.leave_group_request import LeaveGroupRequest, MemberIdentity
 from odradek.protocol.messages.leave_group_response import LeaveGroupResponse, MemberResponse
 from odradek.protocol.messages.sync_group_request import SyncGroupRequest
 from odradek.protocol.messages.sync_group_response import SyncGroupResponse
@@ -143,8 +143,9 @@ class Membership:
         if group.initial_delay is not None:
             group.new_member_added = True
         group.add(member)
+        self._rebalance.note(group, member, "joined", request.reason or "", now)
         self._rebalance.renew_session(group, member, now, NEW_MEMBER_JOIN_TIMEOUT_MS)
-        return self._rebalance.rebalance_or_complete(group, now)
+        return self._rebalance.rebalance_or_complete(group, now, f"member {member_id} joined")
 
     def _join_known(
         self, group: ClassicGroup, request: JoinGroupRequest, protocols: Protocols, caller: Caller, now: Moment
@@ -167,8 +168,16 @@ class Membership:
         if group.is_in(GroupState.EMPTY, GroupState.DEAD):
             return self._result([], join_error(ErrorCode.UNKNOWN_MEMBER_ID, member_id))
         # A leader that rejoins asks for a rebalance: it has seen something change that its metadata does not show.
+        self._rebalance.note_joins_again(group, member, protocols[0][1], now)
         self._update(member, request, protocols, caller.ticket)
-        return self._result(self._rebalance.rebalance_or_complete(group, now))
+        why = f"member {member_id} joined again"
+        if group.is_leader(member_id) and same:
+            why = f"the leader {member_id} joined again: it saw topics change, or asks for a new assignment"
+        elif not same:
+            why = f"member {member_id} joined again with another subscription, or other partitions"
+        if request.reason:
+            why = f"{why} ({request.reason})"
+        return self._result(self._rebalance.rebalance_or_complete(group, now, why))
 
     def _update(self, member: Member, request: JoinGroupRequest, protocols: Protocols, ticket: int) -> None:
         """A member joins again. A JoinGroup of it that is still parked has lost its client, which sent this one."""
@@ -212,12 +221,15 @@ class Membership:
         )
         member = group.rename_static(instance_id, new_member_id)
         member.is_new = False
+        member.client_id, member.client_host = caller.client_id, caller.client_host
+        self._rebalance.note(group, member, "returned", f"it takes the place of {old_member_id}, which is fenced", now)
         self._update(member, request, protocols, caller.ticket)
         self._rebalance.renew_session(group, member, now)
         if group.is_in(GroupState.STABLE) and group.select_protocol() == group.protocol_name:
             # The assignment still holds, so nobody else need stop: only the new id is stored (KIP-345).
             return self._result([group_record(group, dict(group.assignments()))], None, pending)
-        return self._result(self._rebalance.rebalance_or_complete(group, now))
+        why = f"static member {instance_id} came back with other protocols, or during a rebalance"
+        return self._result(self._rebalance.rebalance_or_complete(group, now, why))
 
     # ---- SyncGroup
 
@@ -290,18 +302,20 @@ class Membership:
             try:
                 if group is None:
                     raise ApiError(ErrorCode.UNKNOWN_MEMBER_ID, f"Group {request.group_id} not found.")
-                self._take_out(group, identity.member_id, identity.group_instance_id)
+                self._take_out(group, identity, now)
                 left = True
             except ApiError as error:
                 answer.error_code = error.code
         records: Records = []
         if group is not None and left:
-            records = self._rebalance.after_removal(group, now)
+            gone = ", ".join(each.member_id or each.group_instance_id or "" for each in answers if not each.error_code)
+            records = self._rebalance.after_removal(group, now, f"left: {gone}")
             if not records:
                 self._groups.drop_if_unused(group)
         return self._result(records, LeaveGroupResponse(members=answers))
 
-    def _take_out(self, group: ClassicGroup, member_id: str, instance_id: str | None) -> None:
+    def _take_out(self, group: ClassicGroup, identity: MemberIdentity, now: Moment) -> None:
+        member_id, instance_id = identity.member_id, identity.group_instance_id
         if not member_id:
             holder = None if instance_id is None else group.static_members.get(instance_id)
             if holder is None:
@@ -311,7 +325,9 @@ class Membership:
             self._rebalance.end_session(group, member_id)
             group.remove(member_id)
             return
-        self._rebalance.remove_member(group, group.check_member(member_id, instance_id))
+        member = group.check_member(member_id, instance_id)
+        self._rebalance.note_gone(group, member, "left", identity.reason or "", now)
+        self._rebalance.remove_member(group, member)
 
     # ---- what was written
 
@@ -329,9 +345,11 @@ class Membership:
             return self._result([])  # a rebalance began meanwhile, and told them
         if error is not ErrorCode.NONE:
             self._rebalance.reset_assignments(group, error, now)
-            return self._result(self._rebalance.rebalance_or_complete(group, now))
+            why = f"the assignment could not be stored ({error.name})"
+            return self._result(self._rebalance.rebalance_or_complete(group, now, why))
         for member_id, member in group.members.items():
             member.assignment = pending.assignments.get(member_id, b"")
+        self._rebalance.note_assigned(group, now)
         self._rebalance.propagate(group, ErrorCode.NONE, now)
         group.transition_to(GroupState.STABLE, now)
         return self._result([])

@@ -15,9 +15,11 @@ from typing import Any
 from odradek.common.errors import ErrorCode
 from odradek.coordinator.group.config import GroupConfig
 from odradek.coordinator.group.group import ClassicGroup, Completion, Member, Moment
+from odradek.coordinator.group.journal import Journal, Who
 from odradek.coordinator.group.records import CoordinatorRecord, group_record
 from odradek.coordinator.group.registry import GroupRegistry
 from odradek.coordinator.group.state import GroupState
+from odradek.coordinator.group.subscription import held_after_join
 from odradek.coordinator.group.timers import TimerKey, Timers
 from odradek.protocol.messages.join_group_response import JoinGroupResponse, JoinGroupResponseMember
 from odradek.protocol.messages.sync_group_response import SyncGroupResponse
@@ -32,9 +34,10 @@ NEW_MEMBER_JOIN_TIMEOUT_MS = 5 * 60 * 1000
 class Rebalance:
     """The phases of a rebalance, over the groups and timers of one shard."""
 
-    def __init__(self, config: GroupConfig, groups: GroupRegistry, timers: Timers) -> None:
+    def __init__(self, config: GroupConfig, groups: GroupRegistry, timers: Timers, journal: Journal) -> None:
         self.config = config
         self.groups = groups
+        self.journal = journal
         self.timers = timers
         self._completions: list[Completion] = []
 
@@ -77,12 +80,13 @@ class Rebalance:
 
     # ---- the phases
 
-    def rebalance_or_complete(self, group: ClassicGroup, now: Moment) -> Records:
+    def rebalance_or_complete(self, group: ClassicGroup, now: Moment, why: str) -> Records:
         """After a change of the members: begin a rebalance, or, in one already, see whether it can go on."""
-        return self.prepare(group, now) if group.can_rebalance else self.maybe_complete_join(group, now)
+        return self.prepare(group, now, why) if group.can_rebalance else self.maybe_complete_join(group, now)
 
-    def prepare(self, group: ClassicGroup, now: Moment) -> Records:
+    def prepare(self, group: ClassicGroup, now: Moment, why: str) -> Records:
         """Ask everyone to join again. The first rebalance of an empty group waits for more members instead."""
+        self.journal.rebalance(group.group_id, now, why, group.next_generation)
         if group.is_in(GroupState.COMPLETING_REBALANCE):
             self.reset_assignments(group, ErrorCode.REBALANCE_IN_PROGRESS, now)
         group.pending_syncs.clear()
@@ -111,6 +115,7 @@ class Rebalance:
         self.timers.cancel(TimerKey("join", group.group_id))
         for member in list(group.members.values()):
             if member.awaiting_join is None and not member.is_static:
+                self.note_gone(group, member, "removed", "it did not join the rebalance in time", now)
                 group.remove(member.member_id)
                 self.end_session(group, member.member_id)
         if group.members and not group.elect_joined_leader():
@@ -195,6 +200,32 @@ class Rebalance:
             for member_id in [*group.members, *group.pending_joins]:
                 self.timers.cancel(TimerKey("session", group_id, member_id))
 
+    # ---- what is noted for those who ask why
+
+    def note(self, group: ClassicGroup, member: Member, kind: str, reason: str, now: Moment) -> None:
+        self.journal.note(group.group_id, kind, now, who(member), reason, group.generation_id)
+
+    def note_gone(self, group: ClassicGroup, member: Member, kind: str, reason: str, now: Moment) -> None:
+        """A member is out, and nobody has what it had."""
+        self.note(group, member, kind, reason, now)
+        if group.uses_consumer_protocol:
+            assigned, _ = held_after_join(member.assignment, member.metadata(group.protocol_name or ""))
+            self.journal.released(group.group_id, sorted(assigned), now)
+
+    def note_joins_again(self, group: ClassicGroup, member: Member, subscription: bytes, now: Moment) -> None:
+        """What it does not say to own any more nobody has until the rebalance is over."""
+        if group.uses_consumer_protocol:
+            assigned, owned = held_after_join(member.assignment, subscription)
+            self.journal.released(group.group_id, sorted(assigned - owned), now)
+
+    def note_assigned(self, group: ClassicGroup, now: Moment) -> None:
+        """Every member has its assignment."""
+        if group.uses_consumer_protocol:
+            for member in group.members.values():
+                assigned, owned = held_after_join(member.assignment, member.metadata(group.protocol_name or ""))
+                self.journal.taken(group.group_id, sorted(assigned - owned), now, group.generation_id)
+        self.journal.settled(group.group_id)
+
     # ---- what the timers do
 
     def on_join_timer(self, group: ClassicGroup, now: Moment) -> Records:
@@ -218,8 +249,10 @@ class Rebalance:
             return []
         for member_id in late:
             self.end_session(group, member_id)
+            if (member := group.members.get(member_id)) is not None:
+                self.note_gone(group, member, "removed", "it did not ask for its assignment in time", now)
             group.remove(member_id)
-        return self.prepare(group, now)
+        return self.prepare(group, now, "members did not ask for their assignment in time")
 
     def on_session_timer(self, group: ClassicGroup, member_id: str, now: Moment) -> Records:
         """A member was not heard of for its session timeout."""
@@ -231,11 +264,18 @@ class Rebalance:
         member = group.members.get(member_id)
         if member is None or member.satisfies_heartbeat:
             return []
+        reason = f"it was not heard of for its session timeout of {member.session_timeout_ms} ms"
+        self.note_gone(group, member, "removed", reason, now)
         self.remove_member(group, member)
-        return self.after_removal(group, now)
+        return self.after_removal(group, now, f"the session of member {member_id} timed out")
 
-    def after_removal(self, group: ClassicGroup, now: Moment) -> Records:
+    def after_removal(self, group: ClassicGroup, now: Moment, why: str) -> Records:
         """One or more members are gone: rebalance, or go on with the one that runs."""
         if group.is_in(GroupState.STABLE, GroupState.COMPLETING_REBALANCE):
-            return self.prepare(group, now)
+            return self.prepare(group, now, why)
         return self.maybe_complete_join(group, now)
+
+
+def who(member: Member) -> Who:
+    """A member, as it is noted."""
+    return Who(member.member_id, member.group_instance_id, member.client_id, member.client_host)

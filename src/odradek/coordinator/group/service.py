@@ -1,15 +1,11 @@
 """The group coordinator of this broker: one shard for each partition of __consumer_offsets that it leads.
 
-    request -> shard of the group -> runtime.run(machine operation) -> answer, or parked until somebody completes it
-
-JoinGroup, SyncGroup and LeaveGroup run in tasks of their shard, not of the connection that asked: when a client goes
-away in the middle, the others that its request concerned must still be answered.
+request -> shard of the group -> runtime.run(machine operation) -> answer, or parked until somebody completes it
 """
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, Protocol, TypeVar
 from uuid import UUID
@@ -22,12 +18,11 @@ from odradek.coordinator.consumer_group.heartbeats import HeartbeatCaller
 from odradek.coordinator.consumer_group.state import JOINING_EPOCH
 from odradek.coordinator.consumer_group.topics import TopicsView, topics_view
 from odradek.coordinator.group.config import GroupConfig
-from odradek.coordinator.group.group import Completion, Moment
-from odradek.coordinator.group.machine import GroupMachine
 from odradek.coordinator.group.membership import Caller
-from odradek.coordinator.group.outcome import Outcome, PendingWrite
+from odradek.coordinator.group.outcome import Outcome
 from odradek.coordinator.group.queries import describe_groups
 from odradek.coordinator.group.records import OFFSETS_TOPIC, CoordinatorRecord, TransactionEndRecord
+from odradek.coordinator.group.runtime import FromMember, MakeLog, Operation, Shard
 from odradek.coordinator.service import CreateTopic, ShardHost, StateTopic, answer_code
 from odradek.log.producer_state import NOT_REQUIRED, ProducerState, Verification
 from odradek.metadata.delta import MetadataDelta
@@ -57,201 +52,16 @@ from odradek.protocol.messages.sync_group_response import SyncGroupResponse
 from odradek.protocol.messages.txn_offset_commit_request import TxnOffsetCommitRequest
 from odradek.protocol.messages.txn_offset_commit_response import TxnOffsetCommitResponse
 from odradek.statemachine.machine import Result
-from odradek.statemachine.runtime import MachineLog, Runtime, State
-from odradek.statemachine.timeline import Timeline
 
 _log = get_logger("coordinator.group")
 
 T = TypeVar("T")
-Operation = Callable[[], Result[CoordinatorRecord, Outcome[T]]]
-MakeLog = Callable[[int, int], MachineLog[CoordinatorRecord, Any]]
 
 
 class RandomBits(Protocol):
     """The part of `random.Random` that member ids are made of."""
 
     def getrandbits(self, k: int, /) -> int: ...
-
-
-class Shard:
-    """One partition's machine during one reign, with the requests that are parked in it and the tasks that it owns."""
-
-    def __init__(
-        self,
-        config: GroupConfig,
-        clock: Clock,
-        partition_id: int,
-        leader_epoch: int,
-        make_log: MakeLog,
-        *,
-        consumer_config: ConsumerGroupConfig,
-        topics: Callable[[], TopicsView],
-        group_configs: Callable[[str], Mapping[str, str]],
-    ) -> None:
-        self.partition_id = partition_id
-        self.leader_epoch = leader_epoch
-        self._clock = clock
-        self._timeout_ms = config.offsets_commit_timeout_ms
-        timeline = Timeline()
-        self.machine = GroupMachine(
-            config, timeline, consumer_config=consumer_config, topics=topics, group_configs=group_configs
-        )
-        self.runtime: Runtime[CoordinatorRecord] = Runtime(
-            self.machine, make_log(partition_id, leader_epoch), timeline, on_failed=self._on_failed
-        )
-        self._parked: dict[int, asyncio.Future[Any]] = {}
-        self._tasks: dict[asyncio.Task[None], None] = {}
-        self._next_ticket = 0
-        self._wake_up: asyncio.TimerHandle | None = None
-        self._wake_up_ms = 0
-
-    def now(self) -> Moment:
-        return Moment(self._clock.now_ms(), self._clock.monotonic_ms())
-
-    def start(self) -> None:
-        """Begin to load."""
-        self.spawn(self.load())
-
-    async def load(self) -> None:
-        """Replay the partition, then give every member a fresh session. A log that cannot be read ends the reign."""
-        try:
-            count = await self.runtime.load()
-        except OdradekError:
-            return  # `_on_failed` has told why
-        if self.runtime.active:
-            level = _log.info if count else _log.debug
-            level("groups loaded", partition=self.partition_id, records=count)
-            await self._apply(lambda: self.machine.loaded(self.now()))
-
-    def forget_topics(self, topics: Mapping[str, UUID]) -> None:
-        """Remove the offsets of deleted topics, in the background; a shard that loads leaves them to expiry."""
-        if self.runtime.active:
-            self.spawn(self._apply(lambda: self.machine.commits.drop_topics(topics)))
-
-    # ---- running operations
-
-    def check_active(self) -> None:
-        """Raises ApiError: COORDINATOR_LOAD_IN_PROGRESS, NOT_COORDINATOR."""
-        if not self.runtime.active:
-            loading = self.runtime.state in (State.NEW, State.LOADING)
-            raise ApiError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS if loading else ErrorCode.NOT_COORDINATOR)
-
-    async def run(self, operation: Operation[T]) -> T:
-        """Run an operation that answers at once and completes nobody else. Raises ApiError."""
-        outcome = await self.runtime.run(operation, timeout_ms=self._timeout_ms)
-        assert outcome.response is not None and not outcome.completions
-        self._arm()
-        return outcome.response
-
-    async def run_parked(self, operation: Callable[[int], Result[CoordinatorRecord, Outcome[T]]]) -> T:
-        """Run an operation in a task of the shard and wait for its answer, or for its ticket to be completed."""
-        ticket = self._next_ticket
-        self._next_ticket += 1
-        future: asyncio.Future[T] = asyncio.get_running_loop().create_future()
-        self._parked[ticket] = future
-        self.spawn(self._apply(lambda: operation(ticket), ticket))
-        try:
-            return await future
-        finally:
-            self._parked.pop(ticket, None)
-
-    def spawn(self, work: Coroutine[Any, Any, None]) -> None:
-        """Run in a task that `close` waits for."""
-        task = asyncio.get_running_loop().create_task(work)
-        self._tasks[task] = None
-        task.add_done_callback(self._tasks.pop)
-
-    async def _apply(self, operation: Operation[Any], ticket: int | None = None) -> None:
-        """Run an operation, answer its caller and all that it completes, and settle what it wrote."""
-        decided: list[Outcome[Any]] = []
-
-        def decide() -> Result[CoordinatorRecord, Outcome[Any]]:
-            result = operation()
-            decided.append(result.response)
-            return result
-
-        code = ErrorCode.NONE
-        try:
-            await self.runtime.run(decide, timeout_ms=self._timeout_ms)
-        except OdradekError as error:
-            code = answer_code(error)
-            if ticket is not None and not (decided and decided[0].pending):
-                self._fail(ticket, code, str(error))
-        except Exception as error:
-            _log.bug("a group operation failed", error, partition=self.partition_id)
-            code = ErrorCode.UNKNOWN_SERVER_ERROR
-            if ticket is not None:
-                self._fail(ticket, code, type(error).__name__)
-        if not self.runtime.active:
-            return
-        for outcome in decided:
-            self._release(outcome.completions)
-            if ticket is not None and outcome.response is not None:
-                self._release([Completion(ticket, outcome.response)])
-            if outcome.pending is not None:
-                self._settle(outcome.pending, code)
-        self._arm()
-
-    def _settle(self, pending: PendingWrite, code: ErrorCode) -> None:
-        self.spawn(self._apply(lambda: self.machine.settle(pending, code, self.now())))
-
-    def _release(self, completions: Sequence[Completion]) -> None:
-        for ticket, response in completions:
-            future = self._parked.pop(ticket, None)
-            if future is not None and not future.done():
-                future.set_result(response)
-
-    def _fail(self, ticket: int, code: ErrorCode, message: str) -> None:
-        future = self._parked.pop(ticket, None)
-        if future is not None and not future.done():
-            future.set_exception(ApiError(code, message))
-
-    # ---- deadlines
-
-    def _arm(self) -> None:
-        """Wake up at the machine's next deadline; a deadline that moved away costs one idle wake-up."""
-        deadline_ms = self.machine.next_deadline_ms()
-        if deadline_ms is None or not self.runtime.active:
-            return
-        if self._wake_up is not None:
-            if self._wake_up_ms <= deadline_ms:
-                return
-            self._wake_up.cancel()
-        delay_ms = max(0, deadline_ms - self._clock.monotonic_ms())
-        self._wake_up_ms = deadline_ms
-        self._wake_up = asyncio.get_running_loop().call_later(delay_ms / 1000, self._on_wake_up)
-
-    def _on_wake_up(self) -> None:
-        self._wake_up = None
-        deadline_ms = self.machine.next_deadline_ms()
-        if deadline_ms is not None and deadline_ms <= self._clock.monotonic_ms() and self.runtime.active:
-            self.spawn(self._apply(lambda: self.machine.on_deadline(self.now())))
-        else:
-            self._arm()
-
-    # ---- the end
-
-    def _on_failed(self, error: BaseException) -> None:
-        _log.error("a coordinator's reign ended", partition=self.partition_id, error=error)
-        self._drop()
-
-    def _drop(self) -> None:
-        if self._wake_up is not None:
-            self._wake_up.cancel()
-            self._wake_up = None
-        for ticket in list(self._parked):
-            self._fail(ticket, ErrorCode.NOT_COORDINATOR, "the coordinator has moved")
-
-    def resign(self) -> None:
-        """Stop at once: everyone who waits looks for the coordinator again."""
-        self.runtime.unload()
-        self._drop()
-
-    async def close(self) -> None:
-        """Resign, and wait for the shard's tasks."""
-        self.resign()
-        await self.runtime.close()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
 
 
 class GroupCoordinator(ShardHost[Shard]):
@@ -347,8 +157,11 @@ class GroupCoordinator(ShardHost[Shard]):
                 named = Caller(caller.client_id, caller.client_host, caller.api_version, ticket, self._new_id())
                 return shard.machine.join(request, named, shard.now())
 
-            return await shard.run_parked(operation)
+            response = await shard.run_parked(operation)
+            shard.note_refused(request, caller, ErrorCode(response.error_code))
+            return response
         except ApiError as error:
+            self._note_refused(request, caller, error)
             return JoinGroupResponse(error_code=answer_code(error), member_id=request.member_id, protocol_name=None)
 
     async def sync_group(self, request: SyncGroupRequest, caller: Caller) -> SyncGroupResponse:
@@ -363,15 +176,17 @@ class GroupCoordinator(ShardHost[Shard]):
 
             return await shard.run_parked(operation)
         except ApiError as error:
+            self._note_refused(request, caller, error)
             return SyncGroupResponse(error_code=answer_code(error))
 
-    async def heartbeat(self, request: HeartbeatRequest) -> HeartbeatResponse:
+    async def heartbeat(self, request: HeartbeatRequest, caller: Caller | None = None) -> HeartbeatResponse:
         """Heartbeat 0-4; while the shard loads every member is taken to be alive."""
         try:
             _check_group_id(request.group_id)
             shard = self.shard(request.group_id)
             return await shard.run(lambda: shard.machine.classic_heartbeat(request, shard.now()))
         except ApiError as error:
+            self._note_refused(request, caller, error)
             code = answer_code(error)
             loading = code is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
             return HeartbeatResponse(error_code=ErrorCode.NONE if loading else code)
@@ -402,6 +217,7 @@ class GroupCoordinator(ShardHost[Shard]):
             # Whoever comes or goes may change the group's protocol: members of the other one that wait are answered.
             return await shard.run_parked(lambda _: shard.machine.consumer_heartbeat(request, named, shard.now()))
         except ApiError as error:
+            self._note_refused(request, caller, error)
             return ConsumerGroupHeartbeatResponse(error_code=answer_code(error), error_message=error.message or None)
 
     async def describe_consumer_groups(self, group_ids: Sequence[str]) -> list[DescribedConsumerGroup]:
@@ -421,10 +237,16 @@ class GroupCoordinator(ShardHost[Shard]):
 
     # ---- offsets
 
-    async def offset_commit(self, request: OffsetCommitRequest, api_version: int) -> OffsetCommitResponse:
+    async def offset_commit(
+        self, request: OffsetCommitRequest, api_version: int, caller: Caller | None = None
+    ) -> OffsetCommitResponse:
         """OffsetCommit 2-10, for topics and partitions that exist. Raises ApiError for the whole request."""
         shard = self.shard(request.group_id)
-        return await self._run(shard, lambda: shard.machine.commits.commit(request, api_version, shard.now()))
+        try:
+            return await self._run(shard, lambda: shard.machine.commits.commit(request, api_version, shard.now()))
+        except ApiError as error:
+            self._note_refused(request, caller, error)
+            raise
 
     async def txn_offset_commit(
         self,
@@ -530,6 +352,24 @@ class GroupCoordinator(ShardHost[Shard]):
                 if answer_code(error) is not ErrorCode.NOT_COORDINATOR:
                     raise ApiError(answer_code(error), error.message) from error
         return listed
+
+    def timelines(self, group_ids: Sequence[str]) -> list[dict[str, Any]]:
+        """What happened to groups lately, as it is known here; those that nothing is known of are left out."""
+        found: list[dict[str, Any]] = []
+        for group_id in dict.fromkeys(group_ids):
+            partition_id = self.partition_for(group_id)
+            shard = None if partition_id is None else self.shards.get(partition_id)
+            timeline = None if shard is None else shard.machine.journal.timeline(group_id, shard.now())
+            if timeline is not None:
+                found.append(timeline)
+        return found
+
+    def _note_refused(self, request: FromMember, caller: Caller | None, error: ApiError) -> None:
+        try:
+            shard = self.shard(request.group_id)
+        except ApiError:
+            return
+        shard.note_refused(request, caller, error.code, error.message)
 
     async def _run(self, shard: Shard, operation: Operation[T]) -> T:
         try:

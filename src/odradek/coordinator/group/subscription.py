@@ -52,6 +52,14 @@ def read_assignment(data: bytes) -> NamedPartitions:
     return frozenset((each.topic, index) for each in body.assigned_partitions for index in each.partitions)
 
 
+def held_after_join(assignment: bytes, subscription: bytes) -> tuple[NamedPartitions, NamedPartitions]:
+    """What a member was assigned, and what of all it says to own now that it joins; nothing where bytes are no such."""
+    try:
+        return read_assignment(assignment), owned_partitions(read_subscription(subscription))
+    except ProtocolError:
+        return frozenset(), frozenset()
+
+
 def write_assignment(partitions: Mapping[str, list[int]], like: bytes) -> bytes:
     """An assignment, topic by topic, in the version of the subscription `like` (version 0 where that is none)."""
     try:

@@ -2,6 +2,9 @@
 
 Behaviour: state, protocol and members of classic groups; an unknown group is "Dead".
 
+From version 5 on a request may ask, in a tagged field of ours, what happened to its groups
+(docs/adr/0007-group-timelines.md).
+
 Version notes: 3: authorized operations (KIP-430). 4: group.instance.id (KIP-345). 5: flexible. 6: GROUP_ID_NOT_FOUND
 and a message for an unknown group (KIP-1043).
 
@@ -10,6 +13,7 @@ Not done: without an authorizer everyone may do everything, and that is what the
 
 from __future__ import annotations
 
+from odradek.protocol.extras import asks_for_timelines, timelines_field
 from odradek.protocol.messages.describe_groups_request import DescribeGroupsRequest
 from odradek.protocol.messages.describe_groups_response import DescribeGroupsResponse
 from odradek.server.context import RequestContext
@@ -25,4 +29,7 @@ async def handle(context: RequestContext, request: DescribeGroupsRequest) -> Des
         for group in groups:
             if not group.error_code:
                 group.authorized_operations = ALL_GROUP_OPERATIONS
-    return DescribeGroupsResponse(groups=groups)
+    response = DescribeGroupsResponse(groups=groups)
+    if asks_for_timelines(request):
+        response.unknown_tagged_fields = [timelines_field(context.broker.coordinator.timelines(request.groups))]
+    return response

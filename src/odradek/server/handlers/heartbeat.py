@@ -10,6 +10,7 @@ Version notes: 3: group.instance.id (KIP-345). 4: flexible.
 
 from __future__ import annotations
 
+from odradek.coordinator.group.membership import Caller
 from odradek.protocol.messages.heartbeat_request import HeartbeatRequest
 from odradek.protocol.messages.heartbeat_response import HeartbeatResponse
 from odradek.server.context import RequestContext
@@ -17,5 +18,6 @@ from odradek.server.context import RequestContext
 
 async def handle(context: RequestContext, request: HeartbeatRequest) -> HeartbeatResponse:
     """Note that the member lives."""
-    response: HeartbeatResponse = await context.broker.coordinator.heartbeat(request)
+    caller = Caller(context.client_id, f"/{context.client_address}", context.api_version)
+    response: HeartbeatResponse = await context.broker.coordinator.heartbeat(request, caller)
     return response

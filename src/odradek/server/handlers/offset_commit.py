@@ -10,6 +10,7 @@ GROUP_ID_NOT_FOUND for a group that does not exist (KIP-848). 10: topics by id.
 from __future__ import annotations
 
 from odradek.common.errors import ApiError, ErrorCode
+from odradek.coordinator.group.membership import Caller
 from odradek.metadata.image import MetadataImage
 from odradek.protocol.messages.offset_commit_request import OffsetCommitRequest, OffsetCommitRequestTopic
 from odradek.protocol.messages.offset_commit_response import (
@@ -35,8 +36,9 @@ async def handle(context: RequestContext, request: OffsetCommitRequest) -> Offse
             known.append((topic, answer))
     if known:
         request.topics = [topic for topic, _ in known]
+        caller = Caller(context.client_id, f"/{context.client_address}", context.api_version)
         try:
-            committed = await context.broker.coordinator.offset_commit(request, context.api_version)
+            committed = await context.broker.coordinator.offset_commit(request, context.api_version, caller)
             for (_, answer), stored in zip(known, committed.topics, strict=True):
                 answer.partitions += stored.partitions
         except ApiError as error:

@@ -1,0 +1,218 @@
+"""What happened to each group of one shard lately, and why: what `odradek groups explain` shows.
+
+Soft and bounded: the last events of a group, the last of the shard, and how long partitions have had no owner. It
+begins when the shard is loaded and ends with the reign. Nothing is decided by it. An event that repeats (a fenced
+member that goes on asking) is counted, not written again. What a client names is cut to `MAX_TEXT`.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from odradek.common.errors import ErrorCode
+from odradek.coordinator.group.group import Moment
+
+MAX_EVENTS_PER_GROUP = 256
+MAX_EVENTS = 1000
+MAX_GROUPS = 500
+# Partitions of one group whose missing owners are watched; a group of more is told about these.
+MAX_WATCHED = 10_000
+MAX_TEXT = 256
+# How far back an event is looked for that would only be repeated.
+REPEATS_AMONG = 8
+
+Partition = tuple[str, int]
+
+# Refusals that end a member, or keep one out.
+REFUSALS = frozenset(
+    {
+        ErrorCode.FENCED_INSTANCE_ID,
+        ErrorCode.FENCED_MEMBER_EPOCH,
+        ErrorCode.UNRELEASED_INSTANCE_ID,
+        ErrorCode.UNKNOWN_MEMBER_ID,
+        ErrorCode.ILLEGAL_GENERATION,
+        ErrorCode.STALE_MEMBER_EPOCH,
+        ErrorCode.GROUP_MAX_SIZE_REACHED,
+        ErrorCode.INCONSISTENT_GROUP_PROTOCOL,
+        ErrorCode.INVALID_SESSION_TIMEOUT,
+    }
+)
+FENCED = frozenset({ErrorCode.FENCED_INSTANCE_ID, ErrorCode.FENCED_MEMBER_EPOCH})
+
+
+class Who(NamedTuple):
+    """A member, or somebody who says to be one. `client_host` is as Kafka writes it: "/127.0.0.1"."""
+
+    member_id: str = ""
+    instance_id: str | None = None
+    client_id: str = ""
+    client_host: str = ""
+
+
+NOBODY = Who()
+
+
+@dataclass(slots=True)
+class Event:
+    """One thing that happened.
+
+    Attributes:
+        kind: joined, returned, left, away, removed, fenced, refused, rebalance, assigned, converted.
+        at_ms: wall clock, of the first time.
+        generation: the generation, or group epoch, that it belongs to; -1 for none.
+        count: how often; of "assigned" how many partitions came to a new owner.
+        took_ms: of "assigned", since the rebalance began.
+        unowned_ms: of "assigned", the longest that one of these partitions had no owner.
+    """
+
+    kind: str
+    at_ms: int
+    who: Who = NOBODY
+    reason: str = ""
+    generation: int = -1
+    count: int = 1
+    took_ms: int = 0
+    unowned_ms: int = 0
+
+
+@dataclass(slots=True)
+class _Timeline:
+    events: deque[Event] = field(default_factory=deque)
+    dropped: int = 0
+    # Partition -> since when, monotonic.
+    unowned: dict[Partition, int] = field(default_factory=dict)
+    rebalancing_since_ms: int | None = None
+
+
+class Journal:
+    """The timelines of one shard's groups, the one that changed last at the end."""
+
+    def __init__(self) -> None:
+        self._timelines: dict[str, _Timeline] = {}
+        self._event_count = 0
+        # Wall clock: when the shard was loaded. What happened before is not known.
+        self.since_ms = 0
+
+    def __len__(self) -> int:
+        return self._event_count
+
+    def clear(self) -> None:
+        """The reign has ended."""
+        self._timelines.clear()
+        self._event_count = 0
+
+    # ---- writing
+
+    def note(
+        self, group_id: str, kind: str, now: Moment, who: Who = NOBODY, reason: str = "", generation: int = -1
+    ) -> None:
+        """Something happened. What only repeats one of the last events counts there."""
+        timeline = self._touch(group_id)
+        who, reason = _cut(who), reason[:MAX_TEXT]
+        for event in list(timeline.events)[-REPEATS_AMONG:]:
+            if (event.kind, event.who, event.reason, event.generation) == (kind, who, reason, generation):
+                event.count += 1
+                return
+        self._append(timeline, Event(kind, now.wall_ms, who, reason, generation))
+
+    def refused(self, group_id: str, code: ErrorCode, now: Moment, who: Who, message: str = "") -> None:
+        """A request was refused; of groups that nothing else is known of, nothing is kept."""
+        if code in REFUSALS and group_id in self._timelines:
+            reason = f"{code.name}: {message}" if message else code.name
+            self.note(group_id, "fenced" if code in FENCED else "refused", now, who, reason)
+
+    def rebalance(self, group_id: str, now: Moment, reason: str, generation: int, *, anew: bool = False) -> None:
+        """A rebalance begins that leads to this generation; `anew` where the last one is over in any case."""
+        timeline = self._touch(group_id)
+        if anew or timeline.rebalancing_since_ms is None:
+            timeline.rebalancing_since_ms = now.monotonic_ms
+        self.note(group_id, "rebalance", now, NOBODY, reason, generation)
+
+    def released(self, group_id: str, partitions: Iterable[Partition], now: Moment) -> None:
+        """Partitions have no owner from now on."""
+        unowned = self._touch(group_id).unowned
+        for partition in partitions:
+            if len(unowned) < MAX_WATCHED:
+                unowned.setdefault(partition, now.monotonic_ms)
+
+    def taken(self, group_id: str, partitions: Iterable[Partition], now: Moment, generation: int) -> None:
+        """Partitions have an owner; one event tells it of a whole generation."""
+        timeline = self._touch(group_id)
+        waited = [timeline.unowned.pop(each, now.monotonic_ms) for each in partitions]
+        if not waited:
+            return
+        event = next((each for each in reversed(timeline.events) if each.kind == "assigned"), None)
+        if event is None or event.generation != generation:
+            event = Event("assigned", now.wall_ms, generation=generation, count=0)
+            self._append(timeline, event)
+        event.count += len(waited)
+        event.unowned_ms = max(event.unowned_ms, now.monotonic_ms - min(waited))
+        if timeline.rebalancing_since_ms is not None:
+            event.took_ms = now.monotonic_ms - timeline.rebalancing_since_ms
+
+    def settled(self, group_id: str) -> None:
+        """The rebalance is over."""
+        if (timeline := self._timelines.get(group_id)) is not None:
+            timeline.rebalancing_since_ms = None
+
+    def _touch(self, group_id: str) -> _Timeline:
+        timeline = self._timelines.pop(group_id, None) or _Timeline()
+        self._timelines[group_id] = timeline
+        while len(self._timelines) > MAX_GROUPS:
+            self._drop_oldest(group_id)
+        return timeline
+
+    def _append(self, timeline: _Timeline, event: Event) -> None:
+        timeline.events.append(event)
+        self._event_count += 1
+        if len(timeline.events) > MAX_EVENTS_PER_GROUP:
+            timeline.events.popleft()
+            timeline.dropped += 1
+            self._event_count -= 1
+        while self._event_count > MAX_EVENTS and len(self._timelines) > 1:
+            self._drop_oldest("")
+
+    def _drop_oldest(self, keep: str) -> None:
+        group_id = next(each for each in self._timelines if each != keep)
+        self._event_count -= len(self._timelines.pop(group_id).events)
+
+    # ---- reading
+
+    def timeline(self, group_id: str, now: Moment) -> dict[str, Any] | None:
+        """The timeline of a group, oldest event first, as it goes over the wire; None where nothing is known."""
+        timeline = self._timelines.get(group_id)
+        if timeline is None:
+            return None
+        waiting = timeline.unowned.values()
+        return {
+            "group": group_id,
+            "since_ms": self.since_ms,
+            "dropped_events": timeline.dropped,
+            "unowned_partitions": len(waiting),
+            "unowned_longest_ms": now.monotonic_ms - min(waiting) if waiting else 0,
+            "events": [_plain(event) for event in timeline.events],
+        }
+
+
+def _cut(who: Who) -> Who:
+    instance_id = None if who.instance_id is None else who.instance_id[:MAX_TEXT]
+    return Who(who.member_id[:MAX_TEXT], instance_id, who.client_id[:MAX_TEXT], who.client_host[:MAX_TEXT])
+
+
+def _plain(event: Event) -> dict[str, Any]:
+    return {
+        "at_ms": event.at_ms,
+        "kind": event.kind,
+        "member_id": event.who.member_id,
+        "instance_id": event.who.instance_id,
+        "client_id": event.who.client_id,
+        "client_host": event.who.client_host,
+        "reason": event.reason,
+        "generation": event.generation,
+        "count": event.count,
+        "took_ms": event.took_ms,
+        "unowned_ms": event.unowned_ms,
+    }

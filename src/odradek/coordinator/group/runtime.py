@@ -1,0 +1,231 @@
+"""One shard of the group coordinator while it runs: its machine, the requests parked in it, its tasks and its alarm.
+
+JoinGroup, SyncGroup and LeaveGroup run in tasks of their shard, not of the connection that asked: when a client goes
+away in the middle, the others that its request concerned must still be answered.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from typing import Any, TypeVar
+from uuid import UUID
+
+from odradek.common.errors import ApiError, ErrorCode, OdradekError
+from odradek.common.log_lines import get_logger
+from odradek.common.ports import Clock
+from odradek.coordinator.consumer_group.config import ConsumerGroupConfig
+from odradek.coordinator.consumer_group.topics import TopicsView
+from odradek.coordinator.group.config import GroupConfig
+from odradek.coordinator.group.group import Completion, Moment
+from odradek.coordinator.group.journal import Who
+from odradek.coordinator.group.machine import GroupMachine
+from odradek.coordinator.group.membership import Caller
+from odradek.coordinator.group.outcome import Outcome, PendingWrite
+from odradek.coordinator.group.records import CoordinatorRecord
+from odradek.coordinator.service import answer_code
+from odradek.protocol.messages.consumer_group_heartbeat_request import ConsumerGroupHeartbeatRequest
+from odradek.protocol.messages.heartbeat_request import HeartbeatRequest
+from odradek.protocol.messages.join_group_request import JoinGroupRequest
+from odradek.protocol.messages.offset_commit_request import OffsetCommitRequest
+from odradek.protocol.messages.sync_group_request import SyncGroupRequest
+from odradek.statemachine.machine import Result
+from odradek.statemachine.runtime import MachineLog, Runtime, State
+from odradek.statemachine.timeline import Timeline
+
+_log = get_logger("coordinator.group")
+
+T = TypeVar("T")
+Operation = Callable[[], Result[CoordinatorRecord, Outcome[T]]]
+MakeLog = Callable[[int, int], MachineLog[CoordinatorRecord, Any]]
+FromMember = (
+    JoinGroupRequest | SyncGroupRequest | HeartbeatRequest | ConsumerGroupHeartbeatRequest | OffsetCommitRequest
+)
+
+
+class Shard:
+    """One partition's machine during one reign, with the requests that are parked in it and the tasks that it owns."""
+
+    def __init__(
+        self,
+        config: GroupConfig,
+        clock: Clock,
+        partition_id: int,
+        leader_epoch: int,
+        make_log: MakeLog,
+        *,
+        consumer_config: ConsumerGroupConfig,
+        topics: Callable[[], TopicsView],
+        group_configs: Callable[[str], Mapping[str, str]],
+    ) -> None:
+        self.partition_id = partition_id
+        self.leader_epoch = leader_epoch
+        self._clock = clock
+        self._timeout_ms = config.offsets_commit_timeout_ms
+        timeline = Timeline()
+        self.machine = GroupMachine(
+            config, timeline, consumer_config=consumer_config, topics=topics, group_configs=group_configs
+        )
+        self.runtime: Runtime[CoordinatorRecord] = Runtime(
+            self.machine, make_log(partition_id, leader_epoch), timeline, on_failed=self._on_failed
+        )
+        self._parked: dict[int, asyncio.Future[Any]] = {}
+        self._tasks: dict[asyncio.Task[None], None] = {}
+        self._next_ticket = 0
+        self._wake_up: asyncio.TimerHandle | None = None
+        self._wake_up_ms = 0
+
+    def now(self) -> Moment:
+        return Moment(self._clock.now_ms(), self._clock.monotonic_ms())
+
+    def start(self) -> None:
+        """Begin to load."""
+        self.spawn(self.load())
+
+    async def load(self) -> None:
+        """Replay the partition, then give every member a fresh session. A log that cannot be read ends the reign."""
+        try:
+            count = await self.runtime.load()
+        except OdradekError:
+            return  # `_on_failed` has told why
+        if self.runtime.active:
+            level = _log.info if count else _log.debug
+            level("groups loaded", partition=self.partition_id, records=count)
+            await self._apply(lambda: self.machine.loaded(self.now()))
+
+    def note_refused(self, request: FromMember, caller: Caller | None, code: ErrorCode, message: str = "") -> None:
+        """A request was answered with an error, perhaps one that those who ask why should know of."""
+        instance_id = getattr(request, "group_instance_id", None) or getattr(request, "instance_id", None)
+        sender = (caller.client_id, caller.client_host) if caller is not None else ("", "")
+        who = Who(request.member_id, instance_id, *sender)
+        self.machine.journal.refused(request.group_id, code, self.now(), who, message)
+
+    def forget_topics(self, topics: Mapping[str, UUID]) -> None:
+        """Remove the offsets of deleted topics, in the background; a shard that loads leaves them to expiry."""
+        if self.runtime.active:
+            self.spawn(self._apply(lambda: self.machine.commits.drop_topics(topics)))
+
+    # ---- running operations
+
+    def check_active(self) -> None:
+        """Raises ApiError: COORDINATOR_LOAD_IN_PROGRESS, NOT_COORDINATOR."""
+        if not self.runtime.active:
+            loading = self.runtime.state in (State.NEW, State.LOADING)
+            raise ApiError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS if loading else ErrorCode.NOT_COORDINATOR)
+
+    async def run(self, operation: Operation[T]) -> T:
+        """Run an operation that answers at once and completes nobody else. Raises ApiError."""
+        outcome = await self.runtime.run(operation, timeout_ms=self._timeout_ms)
+        assert outcome.response is not None and not outcome.completions
+        self._arm()
+        return outcome.response
+
+    async def run_parked(self, operation: Callable[[int], Result[CoordinatorRecord, Outcome[T]]]) -> T:
+        """Run an operation in a task of the shard and wait for its answer, or for its ticket to be completed."""
+        ticket = self._next_ticket
+        self._next_ticket += 1
+        future: asyncio.Future[T] = asyncio.get_running_loop().create_future()
+        self._parked[ticket] = future
+        self.spawn(self._apply(lambda: operation(ticket), ticket))
+        try:
+            return await future
+        finally:
+            self._parked.pop(ticket, None)
+
+    def spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        """Run in a task that `close` waits for."""
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks[task] = None
+        task.add_done_callback(self._tasks.pop)
+
+    async def _apply(self, operation: Operation[Any], ticket: int | None = None) -> None:
+        """Run an operation, answer its caller and all that it completes, and settle what it wrote."""
+        decided: list[Outcome[Any]] = []
+
+        def decide() -> Result[CoordinatorRecord, Outcome[Any]]:
+            result = operation()
+            decided.append(result.response)
+            return result
+
+        code = ErrorCode.NONE
+        try:
+            await self.runtime.run(decide, timeout_ms=self._timeout_ms)
+        except OdradekError as error:
+            code = answer_code(error)
+            if ticket is not None and not (decided and decided[0].pending):
+                self._fail(ticket, code, str(error))
+        except Exception as error:
+            _log.bug("a group operation failed", error, partition=self.partition_id)
+            code = ErrorCode.UNKNOWN_SERVER_ERROR
+            if ticket is not None:
+                self._fail(ticket, code, type(error).__name__)
+        if not self.runtime.active:
+            return
+        for outcome in decided:
+            self._release(outcome.completions)
+            if ticket is not None and outcome.response is not None:
+                self._release([Completion(ticket, outcome.response)])
+            if outcome.pending is not None:
+                self._settle(outcome.pending, code)
+        self._arm()
+
+    def _settle(self, pending: PendingWrite, code: ErrorCode) -> None:
+        self.spawn(self._apply(lambda: self.machine.settle(pending, code, self.now())))
+
+    def _release(self, completions: Sequence[Completion]) -> None:
+        for ticket, response in completions:
+            future = self._parked.pop(ticket, None)
+            if future is not None and not future.done():
+                future.set_result(response)
+
+    def _fail(self, ticket: int, code: ErrorCode, message: str) -> None:
+        future = self._parked.pop(ticket, None)
+        if future is not None and not future.done():
+            future.set_exception(ApiError(code, message))
+
+    # ---- deadlines
+
+    def _arm(self) -> None:
+        """Wake up at the machine's next deadline; a deadline that moved away costs one idle wake-up."""
+        deadline_ms = self.machine.next_deadline_ms()
+        if deadline_ms is None or not self.runtime.active:
+            return
+        if self._wake_up is not None:
+            if self._wake_up_ms <= deadline_ms:
+                return
+            self._wake_up.cancel()
+        delay_ms = max(0, deadline_ms - self._clock.monotonic_ms())
+        self._wake_up_ms = deadline_ms
+        self._wake_up = asyncio.get_running_loop().call_later(delay_ms / 1000, self._on_wake_up)
+
+    def _on_wake_up(self) -> None:
+        self._wake_up = None
+        deadline_ms = self.machine.next_deadline_ms()
+        if deadline_ms is not None and deadline_ms <= self._clock.monotonic_ms() and self.runtime.active:
+            self.spawn(self._apply(lambda: self.machine.on_deadline(self.now())))
+        else:
+            self._arm()
+
+    # ---- the end
+
+    def _on_failed(self, error: BaseException) -> None:
+        _log.error("a coordinator's reign ended", partition=self.partition_id, error=error)
+        self._drop()
+
+    def _drop(self) -> None:
+        if self._wake_up is not None:
+            self._wake_up.cancel()
+            self._wake_up = None
+        for ticket in list(self._parked):
+            self._fail(ticket, ErrorCode.NOT_COORDINATOR, "the coordinator has moved")
+
+    def resign(self) -> None:
+        """Stop at once: everyone who waits looks for the coordinator again."""
+        self.runtime.unload()
+        self._drop()
+
+    async def close(self) -> None:
+        """Resign, and wait for the shard's tasks."""
+        self.resign()
+        await self.runtime.close()
+        await asyncio.gather(*self._tasks, return_exceptions=True)

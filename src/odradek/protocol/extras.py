@@ -1,0 +1,40 @@
+"""What Odradek adds to Kafka's messages: tagged fields (KIP-482), which a peer that does not know them skips.
+
+A field is sent only to a peer that asked for it with the same field in its request, so that no other client ever gets
+one. Numbers are far above those that Kafka gives out, which are counted from 0. See docs/adr/0007-group-timelines.md.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import Any
+
+from odradek.protocol.declare import Message
+
+# DescribeGroups from version 5 on, request (empty) and response (UTF-8 JSON: a list with one object for each group that
+# something is known of).
+GROUP_TIMELINES_TAG = 0x6F6452
+GROUP_TIMELINES_VERSION = 5
+
+
+def asks_for_timelines(request: Message) -> bool:
+    """Whether a DescribeGroups request wants to know what happened to its groups."""
+    return any(tag == GROUP_TIMELINES_TAG for tag, _ in request.unknown_tagged_fields)
+
+
+def timelines_field(timelines: Sequence[dict[str, Any]] | None = None) -> tuple[int, bytes]:
+    """The field of the request, or of the response where there are `timelines`."""
+    return GROUP_TIMELINES_TAG, b"" if timelines is None else json.dumps(timelines).encode()
+
+
+def read_timelines(response: Message) -> list[dict[str, Any]] | None:
+    """The timelines in a response; None where the broker keeps none, or wrote what we cannot read."""
+    for tag, data in response.unknown_tagged_fields:
+        if tag == GROUP_TIMELINES_TAG:
+            try:
+                found = json.loads(data)
+            except ValueError:
+                return None
+            return found if isinstance(found, list) else None
+    return None

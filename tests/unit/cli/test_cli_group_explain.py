@@ -1,0 +1,46 @@
+"""What `odradek groups explain` advises, from events alone."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from odradek.cli.group_explain import advice, details
+
+
+def event(kind: str, **fields: Any) -> dict[str, Any]:
+    plain = {"at_ms": 0, "kind": kind, "member_id": "m", "instance_id": None, "client_id": "c", "client_host": "/h"}
+    return plain | {"reason": "", "generation": 1, "count": 1, "took_ms": 0, "unowned_ms": 0} | fields
+
+
+@pytest.mark.parametrize(
+    ("events", "said"),
+    [
+        ([event("removed", reason="its session timed out")], "was killed, hung, or lost its network"),
+        ([event("removed", reason="its session timed out"), event("joined")], "fell silent and came back"),
+        ([event("removed", reason="it did not join the rebalance in time")], "max.poll.records"),
+        ([event("left", reason="consumer poll timeout has expired.")], "max.poll.interval.ms"),
+        ([event("left"), event("joined", at_ms=4_000, member_id="m2")], "the same client came back"),
+        ([event("fenced", reason="FENCED_INSTANCE_ID: i", instance_id="i")], "two consumers use group.instance.id i"),
+        ([event("refused", reason="UNRELEASED_INSTANCE_ID: i")], "another live consumer"),
+        ([event("refused", reason="GROUP_MAX_SIZE_REACHED")], "group.max.size"),
+        ([event("refused", reason="INCONSISTENT_GROUP_PROTOCOL")], "in two steps"),
+        ([event("refused", reason="INVALID_SESSION_TIMEOUT")], "group.max.session.timeout.ms"),
+        ([event("rebalance", count=6)], "6 rebalances within 10 minutes"),
+    ],
+)
+def test_each_trouble_has_its_advice(events: list[dict[str, Any]], said: str) -> None:
+    (line,) = advice(events)
+    assert said in line
+
+
+def test_what_is_as_it_should_be_needs_none() -> None:
+    events = [event("joined"), event("rebalance"), event("assigned", count=4), event("left"), event("returned")]
+    assert advice(events) == []
+
+
+def test_an_assignment_in_words() -> None:
+    text = details(event("assigned", count=4, took_ms=1500, unowned_ms=180_000))
+    assert text == "4 partitions have a new owner, 1.5 s after the rebalance began; the longest without one: 3 min"
+    assert details(event("fenced", reason="why", count=3)) == "why (3 times)"
