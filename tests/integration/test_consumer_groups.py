@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from confluent_kafka import Consumer, TopicPartition
+from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
 from odradek.common.errors import ErrorCode
 from odradek.protocol.apis import ApiKey
@@ -51,7 +51,15 @@ class Reader:
             mine = self.partitions
             offsets = [TopicPartition(*key, end) for key, end in ends.items() if key in mine]
             if offsets:
-                self.consumer.commit(offsets=offsets, asynchronous=False)
+                self._commit(offsets)
+
+    def _commit(self, offsets: list[TopicPartition]) -> None:
+        try:
+            self.consumer.commit(offsets=offsets, asynchronous=False)
+        except KafkaException as error:
+            # The member's epoch went on while the commit was under way: it learns that with its next heartbeat.
+            if error.args[0].code() != KafkaError.STALE_MEMBER_EPOCH:
+                raise
 
     @property
     def partitions(self) -> set[tuple[str, int]]:

@@ -119,11 +119,14 @@ def test_connections_over_the_limits_are_closed_and_others_served(
 
 
 def ended(wires: list[Wire]) -> list[Wire]:
-    """Those that the node has closed, once there is one; a node that closes several does so in one turn."""
-    readable, _, _ = select.select([wire.socket for wire in wires], [], [], 10)
-    time.sleep(0.2)
-    readable, _, _ = select.select(readable, [], [], 0)
-    return [wire for wire in wires if wire.socket in readable and wire.is_closed_by_peer()]
+    """Those that the node closes: waits for the first, then until a second brings no more."""
+    found: list[Wire] = []
+    while True:
+        left = {wire.socket: wire for wire in wires if wire not in found}
+        readable, _, _ = select.select(list(left), [], [], 1 if found else 10)
+        if not readable:
+            return [wire for wire in wires if wire in found]
+        found += [left[each] for each in readable if left[each].is_closed_by_peer()]
 
 
 def test_a_crowd_of_clients_does_not_keep_the_cluster_out(tmp_path_factory: pytest.TempPathFactory) -> None:

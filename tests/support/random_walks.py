@@ -162,7 +162,9 @@ def walk_times(port: int, seed: int, steps: int) -> Facts:
     rng = Random(seed)
     facts: Facts = []
     with Calls(port) as calls:
-        topic = calls.create_topic(segment_bytes=1_048_576, index_interval_bytes=100, name=fresh_name())
+        topic = calls.create_topic(
+            retention_ms=-1, segment_bytes=1_048_576, index_interval_bytes=100, name=fresh_name()
+        )
         for _ in range(steps):
             if rng.random() < 0.5:
                 values = [b"v" * rng.choice([10, 100, 3000])] * rng.randrange(1, 5)

@@ -9,6 +9,7 @@ for byte.
 
 from __future__ import annotations
 
+import functools
 import random
 import shutil
 from collections.abc import Callable
@@ -16,8 +17,11 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, cast
 
+from odradek.common.broker_settings import BrokerSettings, resolve
+from odradek.common.config_providers import Sources
 from odradek.common.errors import ApiError, ErrorCode
 from odradek.common.metrics import Metrics
+from odradek.common.node_settings import zero_config
 from odradek.common.real_io import RealDisk
 from odradek.log.config import LogConfig
 from odradek.log.log import Log
@@ -43,6 +47,8 @@ from odradek.replica.partition import Partition
 from odradek.server.context import BrokerServices, RequestContext
 from odradek.server.fetch_sessions import FetchSessionCache, FetchSessionConfig
 from odradek.server.handlers import fetch, list_offsets
+from odradek.server.listeners import ListenerSpec
+from odradek.server.options import honoured_settings
 from tests.support.batches import NOW_MS, batch, header_of
 from tests.support.controller_harness import CLUSTER, Harness
 
@@ -67,6 +73,12 @@ class Exchange:
     request: Any
     answer: Any = None
     served: bool = False
+
+
+@functools.cache
+def settings() -> BrokerSettings:
+    """What a broker of the walk is started with, as far as handlers ask."""
+    return resolve(zero_config({}), Sources({}, lambda path: {}), honoured=honoured_settings())
 
 
 class WalkBroker:
@@ -119,6 +131,7 @@ class WalkBroker:
         sessions = FetchSessionCache(FetchSessionConfig(), self.walk.random, self.walk.monotonic_ms)
         parts |= {
             "node_id": self.broker_id,
+            "settings": settings(),
             "clock": self.walk,
             "metrics": Metrics(),
             "publisher": self.publisher,
@@ -150,9 +163,9 @@ class WalkBroker:
         return handler(context, request)
 
     @property
-    def listener(self) -> Any:
-        """As a connection's: hints name nobody."""
-        return type("Listener", (), {"name": "NOWHERE", "scope": "broker"})()
+    def listener(self) -> ListenerSpec:
+        """As a connection's: the others' requests come in by it."""
+        return ListenerSpec(settings().inter_broker_listener_name, "127.0.0.1", 0)
 
 
 class ReplicaWalk:
