@@ -11,7 +11,7 @@ unexport PYTHONDONTWRITEBYTECODE
 JOBS   ?= 3
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-slow check format docs generate golden bench bench-log bench-groups interop sim sim-nightly sim-bugs sim-coverage fuzz chaos lock clean
+.PHONY: help setup demo test test-slow check format docs generate golden bench bench-log bench-spark bench-groups interop sim sim-nightly sim-bugs sim-coverage fuzz chaos lock clean
 
 help: ## Print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -54,6 +54,9 @@ golden: $(STAMP) ## Write the golden bytes of the protocol tests anew with Kafka
 
 bench: $(STAMP) ## Compare with Apache Kafka on this machine (needs Maven; ARGS=--quick for a first look)
 	@$(JAVA) && $(PYTHON) -m bench $(ARGS)
+
+bench-spark: $(STAMP) ## Spark's own Kafka connector and ours, in turns, on the same brokers (ARGS="--brokers kafka")
+	@$(JAVA) && $(PYTHON) -m bench.spark_connectors $(ARGS)
 
 bench-log: $(STAMP) ## The log beside Apache Kafka's on the same files: compaction so far (needs Maven; ARGS="--records 1000000")
 	@$(JAVA) && $(PYTHON) -m bench.log_bench compaction $(ARGS)

@@ -28,6 +28,7 @@ from pyspark_odradek.errors import OptionError, StagingError
 from pyspark_odradek.offsets import TopicPartition
 from pyspark_odradek.sink_options import SinkOptions
 from pyspark_odradek.staging import StagedFile, Staging
+from pyspark_odradek.task import streaming_task
 from pyspark_odradek.transaction import TransactionalCommit, Work
 
 log = logging.getLogger("pyspark_odradek")
@@ -189,13 +190,8 @@ class ExactStreamWriter(_ExactWriter, DataSourceStreamArrowWriter):
 
     def write(self, iterator: Iterator[Any]) -> Staged:
         """Stage all rows of a task."""
-        context = TaskContext.get()
-        query_id = context.getLocalProperty("sql.streaming.queryId") if context is not None else None
-        batch_id = context.getLocalProperty("streaming.sql.batchId") if context is not None else None
-        if context is None or query_id is None or batch_id is None:
-            raise OptionError("the exactly-once sink runs only in a task of a streaming query")
-        run_id = context.getLocalProperty("spark.jobGroup.id") or ""
-        return self.stage(iterator, query_id, run_id, int(batch_id))
+        task = streaming_task()
+        return self.stage(iterator, task.query_id, task.run_id, task.batch_id)
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 - Spark's name
         """Make the batch visible: all of it, once."""

@@ -50,6 +50,7 @@ READ_OPTIONS = [
 ]
 VALUE_FORMATS = ("binary", "json", "avro")
 WRITE_OPTIONS = [
+    "sink",
     "topic",
     "includeHeaders",
     "delivery",

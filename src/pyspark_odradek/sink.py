@@ -23,6 +23,7 @@ from pyspark_odradek.sink_options import EXACTLY_ONCE, SinkOptions, parse_sink_o
 
 log = logging.getLogger("pyspark_odradek")
 
+SINKS = ("topic", "delta", "postgres")
 AT_LEAST_ONCE = (
     "the topic sink is at-least-once: a task or batch that runs again writes its records again; "
     "let readers tell them by key or id"
@@ -152,6 +153,8 @@ class StreamTopicWriter(_Writer, DataSourceStreamArrowWriter):
 
 def batch_writer(given: Mapping[str, str], schema: StructType, overwrite: bool) -> DataSourceArrowWriter:
     """The writer of `df.write`. Raises OptionError."""
+    if _sink(given) != "topic":
+        raise OptionError(f"sink={_sink(given)} is for streams; a batch query needs no marker, and has other writers")
     options = parse_sink_options(given, streaming=False, overwrite=overwrite)
     if options.delivery == EXACTLY_ONCE:
         from pyspark_odradek.exact_sink import ExactBatchWriter
@@ -162,6 +165,18 @@ def batch_writer(given: Mapping[str, str], schema: StructType, overwrite: bool) 
 
 def stream_writer(given: Mapping[str, str], schema: StructType, overwrite: bool) -> DataSourceStreamArrowWriter:
     """The writer of `df.writeStream`. Raises OptionError."""
+    if _sink(given) == "delta":
+        from pyspark_odradek.delta_sink import DeltaStreamWriter
+
+        if overwrite:
+            raise OptionError("the Delta sink appends; use the output mode append or update")
+        return DeltaStreamWriter(given, schema)
+    if _sink(given) == "postgres":
+        from pyspark_odradek.postgres_sink import PostgresStreamWriter
+
+        if overwrite:
+            raise OptionError("the PostgreSQL sink appends or upserts; use the output mode append or update")
+        return PostgresStreamWriter(given, schema)
     # Spark says overwrite for the output mode complete; a topic then gets all rows of each batch, as with Spark's.
     options = parse_sink_options(given, streaming=True, overwrite=False)
     if options.delivery == EXACTLY_ONCE:
@@ -169,6 +184,13 @@ def stream_writer(given: Mapping[str, str], schema: StructType, overwrite: bool)
 
         return ExactStreamWriter(options, schema)
     return StreamTopicWriter(options, schema)
+
+
+def _sink(given: Mapping[str, str]) -> str:
+    name = next((value.lower() for option, value in given.items() if option.lower() == "sink"), SINKS[0])
+    if name not in SINKS:
+        raise OptionError(f"sink is one of {', '.join(SINKS)}, not {name!r}")
+    return name
 
 
 def producer_config(settings: Mapping[str, str]) -> dict[str, Any]:

@@ -33,11 +33,11 @@ class Staging:
 
     def __init__(self, place: str) -> None:
         self.place = place
-        _open(place)  # a place that makes no sense is told at once
+        open_place(place)  # a place that makes no sense is told at once
 
     def create(self, folder: str, name: str) -> StagingFile:
         """Open a new file `<place>/<folder>/<name>-<random>`. Raises StagingError."""
-        system, root = _open(self.place)
+        system, root = open_place(self.place)
         path = posixpath.join(root, folder, f"{name}-{uuid.uuid4().hex[:12]}")
         try:
             system.create_dir(posixpath.dirname(path), recursive=True)
@@ -47,7 +47,7 @@ class Staging:
 
     def open(self, staged: StagedFile) -> Any:
         """A stream over a staged file, to be closed. Raises StagingError."""
-        system, _ = _open(self.place)
+        system, _ = open_place(self.place)
         try:
             return system.open_input_stream(staged.path)
         except OSError as error:
@@ -58,7 +58,7 @@ class Staging:
 
     def remove(self, folder: str) -> None:
         """Delete a folder and all in it; one that does not exist is no error. Raises OSError."""
-        system, root = _open(self.place)
+        system, root = open_place(self.place)
         path = posixpath.join(root, folder)
         from pyarrow.fs import FileType
 
@@ -69,7 +69,7 @@ class Staging:
         """The names of the folders in a folder. Raises OSError."""
         from pyarrow.fs import FileSelector, FileType
 
-        system, root = _open(self.place)
+        system, root = open_place(self.place)
         selector = FileSelector(posixpath.join(root, folder), allow_not_found=True)
         return sorted(info.base_name for info in system.get_file_info(selector) if info.type == FileType.Directory)
 
@@ -117,7 +117,8 @@ def _refused(place: str, error: OSError) -> StagingError:
     )
 
 
-def _open(place: str) -> tuple[Any, str]:
+def open_place(place: str) -> tuple[Any, str]:
+    """(the file system of a path or URI, the path in it). Raises OptionError."""
     from pyarrow import ArrowException
     from pyarrow.fs import FileSystem, LocalFileSystem
 

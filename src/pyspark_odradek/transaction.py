@@ -56,6 +56,7 @@ from pyspark_odradek.encode import EncodedBatch
 from pyspark_odradek.errors import ClusterError, FencedError
 from pyspark_odradek.offsets import TopicPartition
 from pyspark_odradek.produce import TransactionalSender
+from pyspark_odradek.task import is_written
 
 log = logging.getLogger("pyspark_odradek")
 R = TypeVar("R", bound=Message)
@@ -316,14 +317,8 @@ class TransactionalCommit:
 
     def _is_there(self, batch_id: int) -> bool:
         found = self.marker()
-        if found is None or found.batch_id < batch_id:
+        if found is None or not is_written(found.batch_id, batch_id, "the sink"):
             return False
-        if found.batch_id > batch_id:
-            raise FencedError(
-                f"the sink has batch {found.batch_id} of this query already, and this driver is at batch {batch_id}: "
-                "another driver runs on the same checkpoint, or the checkpoint was put back to an older state. "
-                "Nothing was written; stop the other driver, or start with a new checkpoint."
-            )
         log.warning("batch %d was written before by run %s and is not written again", batch_id, found.run_id)
         return True
 

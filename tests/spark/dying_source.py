@@ -24,6 +24,8 @@ class DyingSource(OdradekDataSource):
         options = {name.lower(): value for name, value in self.options.items()}
         plan = Path(options.pop("plan"))
         writer = stream_writer(options, schema, overwrite)
+        if "transaction" not in dir(writer):
+            return dying(writer, plan)
         make = writer.transaction  # type: ignore[attr-defined]
         writer.transaction = lambda query_id: dying(make(query_id), plan)  # type: ignore[attr-defined]
         return writer

@@ -24,7 +24,7 @@ def copy(spark: Any, bootstrap: str, topic: str, folder: Path, sink: str = "odra
     writer = stream.writeStream.format(sink).option("kafka.bootstrap.servers", bootstrap)
     writer = writer.option("topic", f"{topic}-copy").option("checkpointLocation", str(folder / "checkpoint"))
     query = writer.options(**options).trigger(availableNow=True).start()
-    assert query.awaitTermination(90), "the copy did not end"
+    assert query.awaitTermination(150), "the copy did not end"
     return query
 
 
