@@ -2,9 +2,9 @@
 
 `init NAME [id=…] [timeout=MS] [again] [connection=N]` (`again` names the producer's id and epoch, KIP-360),
 `add NAME PARTITION… [v=0|2] [connection=N]`, `verify NAME PARTITION…`, `commit NAME`, `abort NAME` (both with `[v=0|2]
-[epoch=N] [connection=N]`), `markers` (they are written, and said to be), `pass MS`, `look` (for what has timed out),
-`expire MS`, `restart` (another broker loads what was written), `fail` (the next write fails), `epoch ID N` (as if it
-had been bumped so often), `show`.
+[epoch=N] [connection=N]`), `markers [COUNT]` (those of the oldest ends are written, and said to be), `pass MS`, `look`
+(for what has timed out), `expire MS`, `restart` (another broker loads what was written), `fail` (the next write fails),
+`epoch ID N` (as if it had been bumped so often), `show`.
 """
 
 from __future__ import annotations
@@ -83,7 +83,8 @@ class TxnWords:
         return self._end(command, commit=False)
 
     def do_markers(self, command: Command) -> Iterator[str]:
-        owed, self.owed = self.owed, []
+        count = int(command.arguments[0]) if command.arguments else len(self.owed)
+        owed, self.owed = self.owed[:count], self.owed[count:]
         for ended in owed:
             partitions = ",".join(str(number) for _, number in sorted(ended.metadata.partitions)) or "nothing"
             what = "COMMIT" if ended.committed else "ABORT"
