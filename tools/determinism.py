@@ -1,8 +1,10 @@
-"""Finds what would make two runs of one seed differ: the world's clocks, chance and threads, and walks over sets.
+"""Finds what would make two runs of one seed differ: the world's clocks, chance and threads, hashes of strings, and
+walks over sets.
 
 The order of a set of strings depends on PYTHONHASHSEED, that of a set of objects on where they lie in memory. So what
 runs inside the simulator walks over sets in `sorted` order, or keeps what it walks over in dicts. The check reads the
-source alone: it knows a set by how it is made or annotated, which the type checker makes everybody write down.
+source alone: it knows a set by how it is made or annotated, which the type checker makes everybody write down; what a
+dict or list of sets holds are sets too.
 """
 
 from __future__ import annotations
@@ -10,6 +12,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from enum import Enum
 from pathlib import Path
 
 # Modules that reach past the ports; `Random` may be named, for it is passed with its seed, and types of the rest too.
@@ -18,13 +21,25 @@ WORLD_MODULES = {
     "random": frozenset({"Random"}),
     "secrets": frozenset[str](),
     "threading": frozenset[str](),
+    "_thread": frozenset[str](),
+    "_random": frozenset[str](),
     "multiprocessing": frozenset[str](),
     "concurrent": frozenset[str](),
     "subprocess": frozenset[str](),
     "uuid": frozenset({"UUID", "SafeUUID"}),
 }
-WORLD_CALLS = frozenset({"os.urandom", "os.getpid", "asyncio.to_thread", "datetime.now", "datetime.utcnow"})
+WORLD_CALLS = frozenset({"os.urandom", "os.getrandom", "os.getpid", "os.times", "asyncio.to_thread"})
+# The wall clock, however the class was imported.
+CLOCK_CALLS = frozenset(f"{owner}.{name}" for owner in ("datetime", "date") for name in ("now", "utcnow", "today"))
+# Methods of loops that start a thread, and what imports a module by its name.
+WORLD_METHODS = frozenset({"run_in_executor", "set_default_executor"})
+IMPORTS = frozenset({"import_module", "__import__"})
+# What depends on where an object lies, or on PYTHONHASHSEED.
+HASHES = frozenset({"hash"})
 SET_TYPES = frozenset({"set", "frozenset", "AbstractSet", "MutableSet", "Set"})
+HOLDER_TYPES = frozenset(
+    {"dict", "defaultdict", "OrderedDict", "Mapping", "MutableMapping", "list", "deque", "Sequence"}
+)
 SET_METHODS = frozenset({"union", "intersection", "difference", "symmetric_difference"})
 SET_OPERATORS = (ast.BitOr, ast.BitAnd, ast.Sub, ast.BitXor)
 # What takes its argument in any order and gives the same.
@@ -34,39 +49,49 @@ ORDERED = frozenset({"list", "tuple", "enumerate", "iter", "zip", "map", "filter
 ORDERED_METHODS = frozenset({"extend", "fromkeys", "join", "writelines", "gather", "chain", "from_iterable"})
 
 
+class Kind(Enum):
+    """What is known of an expression."""
+
+    OTHER = 0
+    SET = 1
+    # A dict or sequence of sets.
+    HOLDER = 2
+
+
 @dataclass
 class Known:
-    """What is known to be a set, over all files.
+    """What is known to be a set, or to hold sets, over all files.
 
     Attributes:
-        attributes: name -> whether every class that annotates it says that it is a set.
+        attributes: name -> what every class that annotates it says that it is; OTHER where they differ.
         returns: name of a function or method -> the same of what it returns.
     """
 
-    attributes: dict[str, bool] = field(default_factory=dict)
-    returns: dict[str, bool] = field(default_factory=dict)
+    attributes: dict[str, Kind] = field(default_factory=dict)
+    returns: dict[str, Kind] = field(default_factory=dict)
 
     def learn(self, tree: ast.Module) -> None:
         for node in ast.walk(tree):
             if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
-                self._note(self.returns, node.name, _is_set_type(node.returns))
+                self._note(self.returns, node.name, _type_kind(node.returns))
                 if any(isinstance(each, ast.Name) and each.id == "property" for each in node.decorator_list):
-                    self._note(self.attributes, node.name, _is_set_type(node.returns))
+                    self._note(self.attributes, node.name, _type_kind(node.returns))
             elif isinstance(node, ast.ClassDef):
                 for line in node.body:
                     if isinstance(line, ast.AnnAssign) and isinstance(line.target, ast.Name):
-                        self._note(self.attributes, line.target.id, _is_set_type(line.annotation))
+                        self._note(self.attributes, line.target.id, _type_kind(line.annotation))
             elif isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Attribute):
-                self._note(self.attributes, node.target.attr, _is_set_type(node.annotation))
+                self._note(self.attributes, node.target.attr, _type_kind(node.annotation))
             elif isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Attribute):
                 if isinstance(node.value, ast.List | ast.Dict | ast.Tuple | ast.ListComp | ast.DictComp | ast.Constant):
-                    self._note(self.attributes, node.targets[0].attr, False)
+                    self._note(self.attributes, node.targets[0].attr, Kind.OTHER)
                 elif _is_made_as_set(node.value):
-                    self._note(self.attributes, node.targets[0].attr, True)
+                    self._note(self.attributes, node.targets[0].attr, Kind.SET)
 
     @staticmethod
-    def _note(known: dict[str, bool], name: str, is_set: bool) -> None:
-        known[name] = known.get(name, True) and is_set
+    def _note(known: dict[str, Kind], name: str, kind: Kind) -> None:
+        if known.setdefault(name, kind) is not kind:
+            known[name] = Kind.OTHER
 
 
 def findings(paths: Iterable[Path]) -> Iterator[tuple[Path, int, str]]:
@@ -82,6 +107,9 @@ def findings(paths: Iterable[Path]) -> Iterator[tuple[Path, int, str]]:
 
 def world(tree: ast.Module) -> Iterator[tuple[int, str]]:
     """Imports and calls that reach for the world."""
+    hashing = [node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef) and node.name == "__hash__"]
+    # There `hash` makes what a dict looks up by, and no order.
+    allowed = {id(part) for function in hashing for part in ast.walk(function)}
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             for name in node.names:
@@ -95,18 +123,34 @@ def world(tree: ast.Module) -> Iterator[tuple[int, str]]:
                     yield node.lineno, f"from {node.module} import {name.name}"
         elif isinstance(node, ast.Attribute):
             text = ast.unparse(node)
-            if text in WORLD_CALLS:
+            if text in WORLD_CALLS or ".".join(text.split(".")[-2:]) in CLOCK_CALLS or node.attr in WORLD_METHODS:
                 yield node.lineno, text
+        elif isinstance(node, ast.Call) and id(node) not in allowed:
+            yield from _bad_call(node)
+
+
+def _bad_call(node: ast.Call) -> Iterator[tuple[int, str]]:
+    """Calls of builtins that reach for the world, or give another answer in another process."""
+    function = node.func
+    name = (
+        function.id if isinstance(function, ast.Name) else function.attr if isinstance(function, ast.Attribute) else ""
+    )
+    if isinstance(function, ast.Name) and name in HASHES:
+        yield node.lineno, f"{name}() of a string or object"
+    if name in IMPORTS and node.args and isinstance(node.args[0], ast.Constant):
+        root = str(node.args[0].value).split(".")[0]
+        if root in WORLD_MODULES:
+            yield node.lineno, f"{name}({root!r})"
 
 
 def walks(tree: ast.Module, known: Known) -> Iterator[tuple[int, str]]:
     """Places that walk over a set in its own order."""
     for scope in ast.walk(tree):
         if isinstance(scope, ast.Module | ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda | ast.ClassDef):
-            names = _set_names(scope, known)
+            names = _names(scope, known)
             for node in _own_nodes(scope):
                 for walked in _walked(node):
-                    if _is_set(walked, names, known):
+                    if _kind(walked, names, known) is Kind.SET:
                         yield walked.lineno, f"walks over the set {ast.unparse(walked)}"
 
 
@@ -163,46 +207,94 @@ def _unpacks(node: ast.AST) -> bool:
     return isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Tuple | ast.List)
 
 
-def _set_names(scope: ast.AST, known: Known) -> Mapping[str, bool]:
-    names: dict[str, bool] = {}
+def _names(scope: ast.AST, known: Known) -> Mapping[str, Kind]:
+    names: dict[str, Kind] = {}
     if isinstance(scope, ast.FunctionDef | ast.AsyncFunctionDef):
         arguments = scope.args
         for argument in [*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs]:
-            names[argument.arg] = _is_set_type(argument.annotation)
+            names[argument.arg] = _type_kind(argument.annotation)
     for _ in range(2):  # names may be made from names that are made further down
         for node in _own_nodes(scope):
             if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name):
-                names[node.target.id] = _is_set_type(node.annotation)
+                names[node.target.id] = _type_kind(node.annotation)
             elif isinstance(node, ast.Assign | ast.NamedExpr):
                 target = node.targets[0] if isinstance(node, ast.Assign) else node.target
-                if isinstance(target, ast.Name) and _is_set(node.value, names, known):
-                    names[target.id] = True
+                kind = _kind(node.value, names, known)
+                if isinstance(target, ast.Name) and kind is not Kind.OTHER:
+                    names[target.id] = kind
+            elif isinstance(node, ast.For | ast.AsyncFor | ast.comprehension):
+                held = _held_by(node.target, node.iter, names, known)
+                if held is not None:
+                    names[held] = Kind.SET
     return names
 
 
-def _is_set(node: ast.expr, names: Mapping[str, bool], known: Known) -> bool:
+def _held_by(target: ast.expr, walked: ast.expr, names: Mapping[str, Kind], known: Known) -> str | None:
+    """The name that a walk over a dict or list of sets gives to each set."""
+    if isinstance(walked, ast.Call) and isinstance(walked.func, ast.Name) and walked.func.id in ("list", "sorted"):
+        walked = walked.args[0] if walked.args else walked
+    if isinstance(walked, ast.Call) and isinstance(walked.func, ast.Attribute) and not walked.args:
+        if _kind(walked.func.value, names, known) is not Kind.HOLDER:
+            return None
+        if walked.func.attr == "items" and isinstance(target, ast.Tuple):
+            target = target.elts[-1]
+        elif walked.func.attr != "values":
+            return None
+        return target.id if isinstance(target, ast.Name) else None
+    return None  # a walk over a dict gives its keys
+
+
+def _kind(node: ast.expr, names: Mapping[str, Kind], known: Known) -> Kind:
     if isinstance(node, ast.Name):
-        return names.get(node.id, False)
+        return names.get(node.id, Kind.OTHER)
     if isinstance(node, ast.Attribute):
-        return known.attributes.get(node.attr, False)
+        return known.attributes.get(node.attr, Kind.OTHER)
+    if isinstance(node, ast.Subscript):
+        is_holder = _kind(node.value, names, known) is Kind.HOLDER
+        return Kind.SET if is_holder and not isinstance(node.slice, ast.Slice) else Kind.OTHER
     if isinstance(node, ast.BinOp):
-        if not isinstance(node.op, SET_OPERATORS):
-            return False
-        return any(_is_set(side, names, known) or _is_view(side) for side in (node.left, node.right))
+        sides = (node.left, node.right)
+        is_set = any(_kind(side, names, known) is Kind.SET or _is_view(side) for side in sides)
+        return Kind.SET if is_set and isinstance(node.op, SET_OPERATORS) else Kind.OTHER
     if isinstance(node, ast.IfExp):
-        return _is_set(node.body, names, known) or _is_set(node.orelse, names, known)
+        return _first((node.body, node.orelse), names, known)
     if isinstance(node, ast.BoolOp):
-        return any(_is_set(value, names, known) for value in node.values)
+        return _first(node.values, names, known)
     if isinstance(node, ast.Await):
-        return _is_set(node.value, names, known)
+        return _kind(node.value, names, known)
+    if isinstance(node, ast.Dict | ast.DictComp | ast.List | ast.ListComp):
+        values = node.values if isinstance(node, ast.Dict) else node.elts if isinstance(node, ast.List) else []
+        values = (
+            [node.value] if isinstance(node, ast.DictComp) else [node.elt] if isinstance(node, ast.ListComp) else values
+        )
+        holds = any(value is not None and _kind(value, names, known) is Kind.SET for value in values)
+        return Kind.HOLDER if holds else Kind.OTHER
     if isinstance(node, ast.Call):
-        if isinstance(node.func, ast.Attribute):
-            if node.func.attr in SET_METHODS:
-                return _is_set(node.func.value, names, known)
-            return known.returns.get(node.func.attr, False)
-        if isinstance(node.func, ast.Name):
-            return _is_made_as_set(node) or known.returns.get(node.func.id, False)
-    return _is_made_as_set(node)
+        return _call_kind(node, names, known)
+    return Kind.SET if _is_made_as_set(node) else Kind.OTHER
+
+
+def _first(values: Iterable[ast.expr], names: Mapping[str, Kind], known: Known) -> Kind:
+    kinds = [_kind(value, names, known) for value in values]
+    return next((kind for kind in kinds if kind is not Kind.OTHER), Kind.OTHER)
+
+
+def _call_kind(node: ast.Call, names: Mapping[str, Kind], known: Known) -> Kind:
+    function = node.func
+    if isinstance(function, ast.Attribute):
+        owner = _kind(function.value, names, known)
+        if function.attr in SET_METHODS:
+            return owner if owner is Kind.SET else Kind.OTHER
+        if owner is Kind.HOLDER and function.attr in ("get", "setdefault", "pop", "popleft"):
+            return Kind.SET
+        if function.attr == "copy":
+            return owner
+        return known.returns.get(function.attr, Kind.OTHER)
+    if isinstance(function, ast.Name):
+        if function.id == "defaultdict" and node.args and ast.unparse(node.args[0]) in ("set", "frozenset"):
+            return Kind.HOLDER
+        return Kind.SET if _is_made_as_set(node) else known.returns.get(function.id, Kind.OTHER)
+    return Kind.SET if _is_made_as_set(node) else Kind.OTHER
 
 
 def _is_made_as_set(node: ast.expr) -> bool:
@@ -217,6 +309,29 @@ def _is_made_as_set(node: ast.expr) -> bool:
 def _is_view(node: ast.expr) -> bool:
     """`mapping.keys()` and `.items()`: with an operator they become sets."""
     return isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in ("keys", "items")
+
+
+def _type_kind(annotation: ast.expr | None) -> Kind:
+    if annotation is None:
+        return Kind.OTHER
+    if _is_set_type(annotation):
+        return Kind.SET
+    return Kind.HOLDER if _is_holder_type(annotation) else Kind.OTHER
+
+
+def _is_holder_type(annotation: ast.expr) -> bool:
+    """`dict[str, set[int]]` and the like."""
+    if isinstance(annotation, ast.BinOp):
+        return _is_holder_type(annotation.left) or _is_holder_type(annotation.right)
+    if not isinstance(annotation, ast.Subscript):
+        return False
+    name = annotation.value.attr if isinstance(annotation.value, ast.Attribute) else ast.unparse(annotation.value)
+    held = (
+        annotation.slice.elts[-1]
+        if isinstance(annotation.slice, ast.Tuple) and annotation.slice.elts
+        else annotation.slice
+    )
+    return name in HOLDER_TYPES and _is_set_type(held)
 
 
 def _is_set_type(annotation: ast.expr | None) -> bool:

@@ -85,7 +85,7 @@ class DirectoryAssignments:
                 self._untold.pop((topic.topic_id, number), None)
         for topic_id, changed in delta.changed_partitions.items():
             present = image.topics_by_id.get(topic_id)
-            for number in changed if present is not None else ():
+            for number in sorted(changed) if present is not None else ():
                 assert present is not None
                 self._compare(present, number)
         if self._untold:
