@@ -1,4 +1,4 @@
-"""`make fuzz`: all targets in turns, guided by the lines they reach; failing inputs go into the corpus."""
+"""`make fuzz`: all targets in turns, under our engine and under Atheris; failing inputs go into the corpus."""
 
 from __future__ import annotations
 
@@ -8,10 +8,13 @@ import time
 import traceback
 from collections.abc import Sequence
 
-from tests.fuzz.engine import Coverage, Finding, Target, executions, keep, shrink, signature
+from tests.fuzz.engine import Coverage, Finding, Target, executions, keep, run_one, shrink, signature
 from tests.fuzz.targets import TARGETS
+from tests.fuzz.under_atheris import is_installed, run_turn
 
 TURN_S = 20.0
+# Half of every turn is Atheris's, where it is installed; starting it takes some seconds.
+ENGINES = ("both", "own", "atheris")
 MAX_KEPT_BYTES = 600
 
 
@@ -21,7 +24,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--seed", type=int, default=None, help="of the first turn; a new one each run without it")
     parser.add_argument("--target", action="append", choices=[target.name for target in TARGETS])
     parser.add_argument("--keep", action="store_true", help="write small inputs that reach new lines into the corpus")
+    parser.add_argument("--engine", choices=ENGINES, default="both")
     options = parser.parse_args(arguments)
+    if options.engine != "own" and not is_installed():
+        print("Atheris is not installed here (it has wheels for Linux on x86-64): our own engine runs alone")
+        if options.engine == "atheris":
+            return 2
+        options.engine = "own"
     chosen = [target for target in TARGETS if options.target is None or target.name in options.target]
     seed = int(time.time()) if options.seed is None else options.seed
     turn_s = min(TURN_S, options.minutes * 60 / len(chosen))
@@ -35,6 +44,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
             left = min(turn_s, until - time.monotonic())
             if left <= 0:
                 break
+            if options.engine != "own":
+                left = left if options.engine == "atheris" else left / 2
+                totals[target.name] += under_atheris(target, max(1, round(left)), seed, failures)
+                if options.engine == "atheris":
+                    continue
             for new in executions(target, seed, left, coverage=coverage[target.name], on_finding=failures.found):
                 totals[target.name] += 1
                 if options.keep and new is not None and len(new) <= MAX_KEPT_BYTES:
@@ -47,6 +61,23 @@ def main(arguments: Sequence[str] | None = None) -> int:
     for line in failures.lines:
         print(line)
     return 1 if failures.lines else 0
+
+
+def under_atheris(target: Target, seconds: int, seed: int, failures: Failures) -> int:
+    """One turn of Atheris; what fails is run again here, to be shortened and kept. Returns the number of inputs."""
+    turn = run_turn(target.name, seconds, seed)
+    print(f"{target.name:16} {turn.executions:9,} executions under Atheris", flush=True)
+    if turn.failing is not None:
+        try:
+            run_one(target, turn.failing)
+        except Finding as finding:
+            failures.found(finding)
+            failures.settle(target)
+        else:
+            # It took too long, or too much memory, in that process alone.
+            path = keep(target.name, turn.failing, "failed")
+            failures.lines.append(f"{target.name}/{path.name}: {turn.output[-400:]}")
+    return turn.executions
 
 
 class Failures:

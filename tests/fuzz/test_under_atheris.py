@@ -1,0 +1,48 @@
+"""Targets under Atheris: they hold, and a planted bug is found with the input that shows it."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.fuzz.engine import Finding, run_one
+from tests.fuzz.targets import TARGETS
+from tests.fuzz.under_atheris import is_installed, run_turn
+
+pytestmark = pytest.mark.skipif(not is_installed(), reason="Atheris has wheels for Linux on x86-64 alone")
+
+SEED = 20_261_121
+SECONDS = 3
+# The whole list takes a minute each, in the slow suite.
+SHORT = ("requests",)
+MINUTE_S = 60
+# What is cut short raises whatever Python raises.
+BUG = "from tests.fuzz import targets_protocol as t, test_fuzzers_bite as b; t.decode = b.decode_and_leak"
+
+
+@pytest.mark.parametrize("name", SHORT)
+def test_whatever_the_bytes_are(name: str) -> None:
+    turn = run_turn(name, SECONDS, SEED)
+    assert turn.failing is None, turn.output[-3000:]
+    assert turn.executions > 20, turn.output
+
+
+def test_a_planted_bug_is_found() -> None:
+    turn = run_turn("requests", 60, SEED, plant=BUG)
+    assert turn.failing is not None, turn.output[-2000:]
+    assert "IndexError" in turn.output
+
+
+def test_a_run_that_ends_early_is_told() -> None:
+    with pytest.raises(RuntimeError, match="ended with"):
+        run_turn("requests", 5, SEED, plant="sys.exit(3)")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("target", TARGETS, ids=lambda target: target.name)
+def test_whatever_the_bytes_are_for_a_minute(target: object) -> None:
+    found = next(each for each in TARGETS if each is target)
+    turn = run_turn(found.name, MINUTE_S, SEED)
+    if turn.failing is not None:
+        with pytest.raises(Finding):
+            run_one(found, turn.failing)
+        pytest.fail(f"{turn.failing!r}\n{turn.output[-3000:]}")

@@ -1,0 +1,61 @@
+"""Runs targets under Atheris, each turn in a process of its own (see `guided.py`), and brings back what fails."""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+import subprocess
+import sys
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+# Instrumenting the product takes some seconds; on a machine with other work it takes longer.
+START_S = 300
+_EXECUTED = re.compile(r"stat::number_of_executed_units:\s*(\d+)")
+_ARTIFACTS = ("crash-*", "oom-*", "timeout-*", "slow-unit-*")
+
+
+@dataclass(frozen=True)
+class Turn:
+    """What came of one turn of one target.
+
+    Attributes:
+        executions: how many inputs ran.
+        failing: the input that failed, None where none did.
+        output: what libFuzzer said.
+    """
+
+    executions: int
+    failing: bytes | None
+    output: str
+
+
+def is_installed() -> bool:
+    """Atheris has wheels for Linux on x86-64 alone; elsewhere our own engine is what there is."""
+    return importlib.util.find_spec("atheris") is not None
+
+
+def run_turn(target: str, seconds: int, seed: int, *, plant: str = "") -> Turn:
+    """Fuzz one target for so long; `plant` is run before, in that process, for tests.
+
+    Raises:
+        RuntimeError: the process ended otherwise than by its time or a failing input.
+    """
+    with tempfile.TemporaryDirectory(prefix="odradek-fuzz-") as folder:
+        arguments = ["--target", target, "--seconds", str(seconds), "--seed", str(seed), "--folder", folder]
+        program = f"import sys; from tests.fuzz import guided\n{plant}\nguided.main()"
+        done = subprocess.run(
+            [sys.executable, "-c", program, *arguments],
+            cwd=ROOT,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            timeout=seconds + START_S,
+        )
+        output = done.stdout.decode(errors="replace")
+        failing = [path.read_bytes() for kind in _ARTIFACTS for path in sorted(Path(folder).glob(kind))]
+        counted = _EXECUTED.search(output)
+        if not failing and (done.returncode != 0 or counted is None):
+            raise RuntimeError(f"{target} under Atheris ended with {done.returncode}:\n{output[-2000:]}")
+        return Turn(int(counted[1]) if counted else 0, failing[0] if failing else None, output)
