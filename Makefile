@@ -11,7 +11,7 @@ unexport PYTHONDONTWRITEBYTECODE
 JOBS   ?= 3
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-slow check format docs generate golden bench bench-log bench-spark bench-groups interop sim sim-nightly sim-bugs sim-coverage fuzz chaos lock clean
+.PHONY: help setup demo test test-slow check format docs generate golden bench bench-log bench-spark bench-groups bench-cluster interop sim sim-nightly sim-bugs sim-coverage fuzz chaos lock clean
 
 help: ## Print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -63,6 +63,9 @@ bench-log: $(STAMP) ## The log beside Apache Kafka's on the same files: compacti
 
 bench-groups: $(STAMP) ## Groups and transactions beside Apache Kafka's (needs Maven; ARGS=--quick for a first look)
 	@$(JAVA) && $(PYTHON) -m bench.groups_bench $(ARGS)
+
+bench-cluster: $(STAMP) ## Three nodes beside three of Apache Kafka: throughput, failover, catching up (needs Maven; ARGS=--quick)
+	@$(JAVA) && $(PYTHON) -m bench.cluster_bench $(ARGS)
 
 interop: $(STAMP) ## The suites of librdkafka and kafka-python, and foreign clients, in full
 	@$(JAVA) && $(PYTHON) -m pytest -m interop tests/interop $(ARGS)

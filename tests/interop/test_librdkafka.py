@@ -1,4 +1,4 @@
-"""librdkafka's own tests against one node: the core in quick mode with every test run, all the others as long forms."""
+"""librdkafka's own tests against one node, or three where they ask for them: the core in quick mode with every test run, all the others as long forms."""
 
 from __future__ import annotations
 
@@ -28,13 +28,10 @@ CORE = (
 )
 GROUPS = "0018 0019 0033 0040 0045 0050 0051 0056 0061 0069 0089 0091 0093 0099 0102 0113 0118 0122 0127 0130 0132 0137"
 TRANSACTIONS = "0075 0076 0086 0090 0094 0129"
-# They ask for topics of three replicas; the first also for a producer in Java, which it builds.
-TRANSACTIONS_OVER_THREE = ("0098", "0103")
 SHARE = "0170 0171 0172 0173 0174 0175 0176 0177 0178 0179 0180 0181 0184 0185"
 # Those that reach a broker and belong to none of the other selections.
 OTHERS = (
-    "0016 0020 0021 0035 0038 0039 0042 0049 0053 0055 0057 0060 0063 0064 0065 0068 0082 0083 0084 0088 0101 0114 "
-    "0123 0125"
+    "0016 0020 0021 0035 0038 0039 0042 0049 0053 0055 0057 0060 0063 0064 0065 0068 0082 0083 0084 0088 0114 0123 0125"
 )
 # Of 0081, which ends at its first subtest that fails: those about groups, offsets, configurations and topics.
 ADMIN_PARTS = (
@@ -76,7 +73,7 @@ SUITES = (
     Suite("librdkafka-acls", ("0109", "0115", "0119"), settings=AUTHORIZED),
     Suite(
         "librdkafka-no-auto-create",
-        ("0045", "0107", "0111"),
+        ("0045",),
         settings={"auto.create.topics.enable": "false"},
         arguments=("-s", "noautocreate"),
     ),
@@ -183,18 +180,48 @@ def test_of_librdkafka(
     known_failures.judge(suite.name, number, None if outcome.status == "PASSED" else outcome.reason)
 
 
+@dataclass(frozen=True)
+class OverThree:
+    """A test that asks for topics of three replicas, and how it is run. `java`: it builds a producer in Java."""
+
+    number: str
+    settings: dict[str, object] = field(default_factory=dict)
+    racks: tuple[str, ...] = ()
+    arguments: tuple[str, ...] = ()
+    java: bool = False
+
+
+NO_AUTO_CREATE: dict[str, object] = {"auto.create.topics.enable": "false"}
+RACK_AWARE = "org.apache.kafka.common.replica.RackAwareReplicaSelector"
+OVER_THREE = (
+    OverThree("0098", java=True),
+    OverThree("0101", {"replica.selector.class": RACK_AWARE}, racks=("RACK1", "RACK2", "RACK3")),
+    OverThree("0103"),
+    OverThree("0107", NO_AUTO_CREATE, arguments=("-s", "noautocreate")),
+    OverThree("0111", NO_AUTO_CREATE, arguments=("-s", "noautocreate")),
+)
+
+
 @pytest.mark.slow
 @pytest.mark.timeout(700)
-@pytest.mark.parametrize("number", TRANSACTIONS_OVER_THREE)
-def test_transactions_over_three_brokers(number: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("wanted", OVER_THREE, ids=lambda wanted: wanted.number)
+def test_over_three_brokers(wanted: OverThree, tmp_path: Path) -> None:
     try:
         runner()
     except MissingError as error:
         pytest.skip(f"librdkafka's tests cannot be built: {error}")
-    java = number == "0098"
-    if java:
+    if wanted.java:
         require_kafka()
     settings = {"transaction.state.log.num.partitions": 3, "offsets.topic.num.partitions": 3, "num.partitions": 4}
-    with ProcessCluster(tmp_path / "cluster", brokers=3, settings=settings) as cluster:
-        outcome = run_test(number, cluster.bootstrap_servers, tmp_path / number, quick=False, java=java, timeout_s=600)
+    directory = tmp_path / "cluster"
+    with ProcessCluster(directory, brokers=3, racks=wanted.racks, settings={**settings, **wanted.settings}) as cluster:
+        outcome = run_test(
+            wanted.number,
+            cluster.bootstrap_servers,
+            tmp_path / wanted.number,
+            quick=False,
+            arguments=wanted.arguments,
+            java=wanted.java,
+            timeout_s=600,
+        )
     assert outcome.status == "PASSED", outcome.reason

@@ -1,0 +1,197 @@
+"""`make bench-cluster`: three nodes of Apache Kafka and three of Odradek, cell by cell in interleaved rounds.
+
+Writes docs/benchmarks-cluster.md; `--quick` prints a first look and writes nothing. What people found out about the
+numbers is kept in bench/notes-cluster.md.
+"""
+
+from __future__ import annotations
+
+import argparse
+import datetime
+import importlib.metadata
+import statistics
+import sys
+import tempfile
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from bench.brokers import machine
+from bench.cluster_cells import (
+    Cell,
+    catch_up,
+    clean_stop,
+    disk_price,
+    election,
+    failover,
+    latency,
+    many_failovers,
+    many_partitions,
+    preferred_election,
+    published_shape,
+    throughput,
+)
+from bench.generator import build
+from bench.report import number
+from bench.trios import KAFKA_HEAP, Trio, kafka_trio, our_trio
+from tests.interop.librdkafka_suite import VERSION as LIBRDKAFKA_VERSION
+from tests.interop.packages import MissingError
+from tests.support.apache_kafka import VERSION as KAFKA_VERSION
+from tests.support.apache_kafka import KafkaUnavailableError, kafka_libraries
+
+PAGE = Path(__file__).parents[1] / "docs" / "benchmarks-cluster.md"
+NOTES = Path(__file__).with_name("notes-cluster.md")
+SIZES = (128, 1024, 10_240, 102_400, 515 * 1024)
+MISSED_BYTES = 200 << 20
+
+
+@dataclass(slots=True)
+class Row:
+    """A cell's rounds, each (Apache Kafka, Odradek), made one right after the other."""
+
+    cell: Cell
+    rounds: list[tuple[float, float]] = field(default_factory=list)
+
+    def line(self) -> str:
+        """The row as Markdown; a ratio above 1 is better for Odradek, whatever is measured."""
+        kafka, ours = (number(statistics.median(each[which] for each in self.rounds)) for which in (0, 1))
+        pairs = [(b, a) if self.cell.better == "lower" else (a, b) for a, b in self.rounds]
+        ratios = [good / max(base, 1e-9) for base, good in pairs]
+        spread = f"**{statistics.median(ratios):.2f}** ({min(ratios):.2f} to {max(ratios):.2f})"
+        return f"| {self.cell.name} | {self.cell.unit} | {kafka} | {ours} | {spread} |"
+
+
+def cells(program: Path) -> list[Cell]:
+    """All rows, in the order of the table."""
+    found = [
+        Cell(
+            f"produce {size:,} B, RF 3, acks=all",
+            "records/s",
+            "higher",
+            throughput(program, size, 3, "all"),
+            size != 10_240,
+        )
+        for size in SIZES
+    ]
+    found.append(Cell("produce 1,024 B, RF 1, acks=all", "records/s", "higher", throughput(program, 1024, 1, "all")))
+    for percentile in ("p50", "p99"):
+        for copies in (1, 3):
+            name = f"500 records of 1 KB per second, RF {copies}, acks=all, acknowledged, {percentile}"
+            found.append(Cell(name, "ms", "lower", latency(program, 1024, copies, percentile), copies == 3))
+    found += [
+        Cell("bytes on disk for a byte of 1 KB records, RF 1", "", "lower", disk_price(1), False),
+        Cell("bytes on disk for a byte of 1 KB records, RF 3", "", "lower", disk_price(3), False),
+        Cell("kill -9 of a leader to the next acknowledgement", "s", "lower", failover(of_controller=False)),
+        Cell("the same, the active controller on that node", "s", "lower", failover(of_controller=True)),
+        Cell("clean stop of a leader, longest wait", "ms", "lower", clean_stop),
+        Cell("leadership handed back, longest wait", "ms", "lower", preferred_election),
+        Cell("kill -9 of the active controller to the next topic", "s", "lower", election),
+        Cell(
+            f"a follower catches up {MISSED_BYTES >> 20} MiB, its start included",
+            "MB/s",
+            "higher",
+            catch_up(MISSED_BYTES),
+        ),
+        Cell(
+            "12 producers, 24 consumers, 24 partitions, 128 B, RF 1, acks=1",
+            "records/s",
+            "higher",
+            published_shape(program),
+            False,
+        ),
+        Cell("1,000 partitions of three copies, until all are in sync", "s", "lower", many_partitions(1000), False),
+        Cell(
+            "kill -9 of one of three with 1,000 partitions, until all are led",
+            "s",
+            "lower",
+            many_failovers(1000),
+            False,
+        ),
+    ]
+    return found
+
+
+def one_round(trios: list[Trio], rows: list[Row], index: int, seconds: float) -> None:
+    """Every cell once against each cluster; who goes first alternates."""
+    for position, row in enumerate(rows):
+        seen: dict[str, float] = {}
+        for trio in trios if index % 2 else reversed(trios):
+            seen[trio.name] = row.cell.measure(trio, f"bench-{index}-{position}", seconds)
+        row.rounds.append((seen["Apache Kafka"], seen["Odradek"]))
+        kafka, ours = row.rounds[-1]
+        print(f"  round {index}  {row.cell.name:<66} {kafka:>12,.2f} {ours:>12,.2f}", file=sys.stderr, flush=True)
+
+
+def page(rows: Sequence[Row], memory: Sequence[str], hardware: Mapping[str, str], rounds: int, took_s: float) -> str:
+    """The whole of docs/benchmarks-cluster.md."""
+    lines = [
+        "# Three nodes, beside Apache Kafka's",
+        "",
+        "Written by `make bench-cluster`. Three nodes of either broker run on the same machine all the time, each",
+        f"broker and controller in one; {rounds} rounds; in each a cell is measured against both clusters, one right",
+        "after the other, and who goes first alternates. A ratio above 1 means that Odradek does better; it is taken",
+        "within a round, and the table shows the median of the rounds.",
+        "",
+        f"- measured {datetime.date.today().isoformat()}, in {took_s / 60:.0f} minutes",
+        f"- Odradek {importlib.metadata.version('odradek')}, Apache Kafka {KAFKA_VERSION} with {KAFKA_HEAP} each,",
+        f"  librdkafka {LIBRDKAFKA_VERSION}; default settings, min.insync.replicas 2 where there are three copies",
+        *(f"- {name}: {value}" for name, value in hardware.items()),
+        "- generator and all six nodes share the processor",
+        "",
+        "| cell | unit | Apache Kafka | Odradek | ratio, median (lowest to highest) |",
+        "|---|---|---|---|---|",
+        *(row.line() for row in rows),
+        *memory,
+    ]
+    if NOTES.exists():
+        lines += ["", NOTES.read_text().strip()]
+    return "\n".join(lines) + "\n"
+
+
+def main() -> int:
+    """Parse the command line and measure; returns the exit code."""
+    parser = argparse.ArgumentParser(prog="python -m bench.cluster_bench", description=__doc__)
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--seconds", type=float, default=2.0, help="of each run of the load generator")
+    parser.add_argument("--quick", action="store_true", help="one round of the most telling cells; writes nothing")
+    parser.add_argument("--cells", default="", help="only cells whose name contains this")
+    parser.add_argument("--write", action="store_true", help="write docs/benchmarks-cluster.md (the full form does)")
+    options = parser.parse_args()
+    try:
+        kafka_libraries()
+        program = build()
+    except (KafkaUnavailableError, MissingError) as error:
+        print(f"bench-cluster: {error}", file=sys.stderr)
+        return 1
+    wanted = [cell for cell in cells(program) if options.cells in cell.name and (cell.quick or not options.quick)]
+    rows = [Row(cell) for cell in wanted]
+    rounds = 1 if options.quick else options.rounds
+    started = time.monotonic()
+    with tempfile.TemporaryDirectory(prefix="odradek-bench-cluster-") as folder:
+        trios = [kafka_trio(Path(folder)), our_trio(Path(folder))]
+        try:
+            for trio in trios:
+                trio.start()
+            idle = [trio.memory_bytes() for trio in trios]
+            for index in range(1, rounds + 1):
+                one_round(trios, rows, index, options.seconds)
+            loaded = [trio.memory_bytes() for trio in trios]
+        finally:
+            for trio in trios:
+                trio.stop()
+    memory = [_memory("memory of three nodes, idle", idle), _memory("memory of three nodes after load", loaded)]
+    text = page(rows, memory, machine(), rounds, time.monotonic() - started)
+    print(text)
+    if options.write or not (options.quick or options.cells):
+        PAGE.write_text(text)
+    return 0
+
+
+def _memory(name: str, both: Sequence[int]) -> str:
+    kafka, ours = (each / 2**20 for each in both)
+    return f"| {name} | MiB | {kafka:.0f} | {ours:.0f} | **{kafka / ours:.2f}** |"
+
+
+if __name__ == "__main__":
+    sys.exit(main())

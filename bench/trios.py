@@ -1,0 +1,180 @@
+"""Three nodes of either broker, each a broker and a controller, that can be killed, stopped, and measured."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, TypeVar
+
+from confluent_kafka import KafkaException
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from odradek.protocol.apis import ApiKey
+from odradek.protocol.messages.describe_quorum_request import DescribeQuorumRequest, PartitionData, TopicData
+from odradek.testing.processes import NodeProcess, ProcessCluster
+from tests.support.apache_kafka import ApacheKafka, free_port, run_tool
+from tests.support.api_calls import Calls
+
+T = TypeVar("T")
+NODES = (1, 2, 3)
+KAFKA_HEAP = "512m"
+PATIENCE_S = 120.0
+# Both at their defaults, but for small internal topics, deleted topics that leave the disk, and two in-sync copies.
+SETTINGS: Mapping[str, object] = {
+    "min.insync.replicas": 2,
+    "offsets.topic.num.partitions": 4,
+    "offsets.topic.replication.factor": 3,
+    "transaction.state.log.num.partitions": 4,
+    "transaction.state.log.replication.factor": 3,
+    "transaction.state.log.min.isr": 2,
+    "log.segment.delete.delay.ms": 0,
+    "auto.create.topics.enable": "false",
+    "group.initial.rebalance.delay.ms": 0,
+}
+
+
+def until(holds: Callable[[], T | Any], what: str) -> Any:
+    """Wait, looking every few milliseconds; connections that fail count as not yet. Raises TimeoutError."""
+    deadline = time.monotonic() + PATIENCE_S
+    while time.monotonic() < deadline:
+        try:
+            if found := holds():
+                return found
+        except (OSError, KafkaException):
+            pass
+        time.sleep(0.005)
+    raise TimeoutError(f"never: {what}")
+
+
+class Trio:
+    """Three nodes under measurement; `nodes` by id, each with launch, kill, stop, pid and a port."""
+
+    def __init__(self, name: str, nodes: Mapping[int, NodeProcess | ApacheKafka]) -> None:
+        self.name = name
+        self.nodes = dict(nodes)
+        self.running: set[int] = set()
+        self._admin: AdminClient | None = None
+
+    @property
+    def bootstrap(self) -> str:
+        return ",".join(node.bootstrap for node in self.nodes.values())
+
+    @property
+    def admin(self) -> AdminClient:
+        """One client for all questions: a new one would have to learn who is there."""
+        if self._admin is None:
+            settings: dict[str, Any] = {
+                "bootstrap.servers": self.bootstrap,
+                "log_level": 0,
+                "reconnect.backoff.max.ms": 100,
+                "topic.metadata.refresh.interval.ms": 200,
+            }
+            self._admin = AdminClient(settings)
+        return self._admin
+
+    def start(self) -> None:
+        """All at once; returns when all three are there."""
+        for node_id in NODES:
+            self.launch(node_id)
+        until(lambda: len(self.admin.list_topics(timeout=5).brokers) == len(NODES), f"{self.name} is whole")
+
+    def stop(self) -> None:
+        """kill -9 of all: nobody measures how they end together."""
+        for node_id in tuple(self.running):
+            self.kill(node_id)
+
+    def launch(self, node_id: int) -> None:
+        self.nodes[node_id].launch()
+        self.running.add(node_id)
+
+    def kill(self, node_id: int) -> None:
+        self.running.discard(node_id)
+        self.nodes[node_id].kill()
+
+    def stop_cleanly(self, node_id: int) -> None:
+        self.running.discard(node_id)
+        self.nodes[node_id].stop()
+
+    def memory_bytes(self) -> int:
+        """Resident memory of the three processes."""
+        total = 0
+        for node_id in self.running:
+            status = Path(f"/proc/{self.nodes[node_id].pid}/status").read_text()
+            fields = dict(line.split(":", 1) for line in status.splitlines())
+            total += int(fields["VmRSS"].split()[0]) * 1024
+        return total
+
+    def data_bytes(self, topic: str) -> int:
+        """What the topic's logs take on the disks of all three."""
+        paths = [path for node in self.nodes.values() for path in _data_dir(node).glob(f"{topic}-*/*.log")]
+        return sum(path.stat().st_size for path in paths)
+
+    def create(self, topic: str, partitions: int, copies: int) -> None:
+        """Make a topic, and wait until every copy of it is in sync."""
+        config = {"min.insync.replicas": str(min(2, copies))}
+        self.admin.create_topics([NewTopic(topic, partitions, copies, config=config)])[topic].result(PATIENCE_S)
+        self.in_sync(topic, copies, partitions)
+
+    def delete(self, topic: str) -> None:
+        self.admin.delete_topics([topic])[topic].result(PATIENCE_S)
+
+    def in_sync(self, topic: str, copies: int, partitions: int) -> None:
+        """Wait until so many copies of all partitions are in sync."""
+
+        def whole() -> bool:
+            found = self.admin.list_topics(topic, timeout=10).topics[topic].partitions
+            return len(found) == partitions and all(len(each.isrs) >= copies for each in found.values())
+
+        until(whole, f"{topic} is in sync")
+
+    def leader(self, topic: str) -> int:
+        """Of partition 0."""
+        return int(
+            until(
+                lambda: max(self.admin.list_topics(topic, timeout=10).topics[topic].partitions[0].leader, 0),
+                "somebody leads",
+            )
+        )
+
+    def controller(self) -> int:
+        """The active controller, as a running node tells it."""
+        partition = TopicData(topic_name="__cluster_metadata", partitions=[PartitionData()])
+
+        def ask() -> int:
+            with Calls(_port(self.nodes[min(self.running)])) as calls:
+                answer = calls.ask(ApiKey.DESCRIBE_QUORUM, 2, DescribeQuorumRequest(topics=[partition]))
+            leader: int = answer.topics[0].partitions[0].leader_id
+            return max(leader, 0)
+
+        return int(until(ask, "somebody is the active controller"))
+
+
+def _port(node: NodeProcess | ApacheKafka) -> int:
+    return node.port if isinstance(node, ApacheKafka) else node.plan.port
+
+
+def _data_dir(node: NodeProcess | ApacheKafka) -> Path:
+    return node.data_dir if isinstance(node, ApacheKafka) else node.plan.data_dir
+
+
+def kafka_trio(folder: Path) -> Trio:
+    """Three nodes of Apache Kafka, formatted."""
+    ports = {node_id: free_port() for node_id in NODES}
+    nodes = {node_id: ApacheKafka(folder / f"kafka-{node_id}", SETTINGS, heap=KAFKA_HEAP) for node_id in NODES}
+    voters = ",".join(f"{node_id}@127.0.0.1:{ports[node_id]}" for node_id in NODES)
+    cluster_id = run_tool("kafka.tools.StorageTool", ["random-uuid"]).stdout.split()[-1]
+    for node_id, node in nodes.items():
+        node.settings |= {
+            "node.id": node_id,
+            "controller.quorum.voters": voters,
+            "listeners": f"PLAINTEXT://127.0.0.1:{node.port},CONTROLLER://127.0.0.1:{ports[node_id]}",
+        }
+        node.write_properties()
+        run_tool("kafka.tools.StorageTool", ["format", "-t", cluster_id, "-c", node.properties])
+    return Trio("Apache Kafka", nodes)
+
+
+def our_trio(folder: Path) -> Trio:
+    """Three nodes of Odradek, formatted."""
+    return Trio("Odradek", ProcessCluster(folder / "odradek", brokers=len(NODES), settings=SETTINGS).nodes)
