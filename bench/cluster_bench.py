@@ -44,6 +44,7 @@ PAGE = Path(__file__).parents[1] / "docs" / "benchmarks-cluster.md"
 NOTES = Path(__file__).with_name("notes-cluster.md")
 SIZES = (128, 1024, 10_240, 102_400, 515 * 1024)
 MISSED_BYTES = 200 << 20
+WARM_UP_S = 5.0
 
 
 @dataclass(slots=True)
@@ -174,6 +175,8 @@ def main() -> int:
             for trio in trios:
                 trio.start()
             idle = [trio.memory_bytes() for trio in trios]
+            for trio in trios:  # a JVM is slow until it has compiled what it runs
+                throughput(program, 1024, 3, "all")(trio, "warm-up", WARM_UP_S)
             for index in range(1, rounds + 1):
                 one_round(trios, rows, index, options.seconds)
             loaded = [trio.memory_bytes() for trio in trios]

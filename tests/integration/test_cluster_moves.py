@@ -251,3 +251,27 @@ def test_a_drain_says_what_it_would_break(cluster: ProcessCluster) -> None:
     run(cluster, "drain", 4, "--end", "--stop", code=errors.USAGE)
     for topic in ("alone", "pair"):
         run(cluster, "topics", "delete", "--topic", topic)
+
+
+def test_who_is_not_in_sync_and_why(cluster: ProcessCluster) -> None:
+    """A broker that was killed is fenced; one that stands still is silent; one that is back catches up."""
+    assert run(cluster, "partitions", "lagging", "--json").json == []
+    create(cluster, "behind", "1:4,2:4", "min.insync.replicas=1")
+    write(cluster, "behind", 0, 20)
+    cluster[4].pause()
+    try:
+        eventually(lambda: len(run(cluster, "partitions", "lagging", "--json").json) >= 2, "4 falls out")
+        rows = run(cluster, "partitions", "lagging", "--json").json
+        assert {row["broker"] for row in rows} == {4}
+        assert {row["why"] for row in rows} <= {"silent", "fenced"}
+    finally:
+        cluster[4].resume()
+    eventually(lambda: run(cluster, "partitions", "lagging", "--json").json == [], "4 is in sync again")
+    cluster[4].kill()
+    eventually(
+        lambda: {row["why"] for row in run(cluster, "partitions", "lagging", "--json").json} == {"fenced"}, "fenced"
+    )
+    shown = run(cluster, "partitions", "lagging")
+    assert "behind" in shown.out and "odradek_follower_out_seconds" in shown.err
+    cluster[4].start()
+    eventually(lambda: "All replicas are in sync" in run(cluster, "partitions", "lagging").out, "4 is in sync again")

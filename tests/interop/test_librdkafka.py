@@ -1,4 +1,7 @@
-"""librdkafka's own tests against one node, or three where they ask for them: the core in quick mode with every test run, all the others as long forms."""
+"""librdkafka's own tests against one node, or three where they ask for them.
+
+The core runs in quick mode with every test run, all the others as long forms.
+"""
 
 from __future__ import annotations
 

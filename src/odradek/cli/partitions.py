@@ -294,6 +294,33 @@ def status(
         )
 
 
+@app.command("lagging")
+def lagging(
+    bootstrap_server: BootstrapOption = DEFAULT_BOOTSTRAP,
+    command_config: CommandConfigOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Show which replicas are not in sync, and why: fenced, silent, slow or stuck. Takes a second or two."""
+
+    async def work(cluster: Cluster) -> list[dict[str, Any]]:
+        from odradek.cli.partition_lag import laggards
+
+        return await laggards(cluster)
+
+    rows = administer(target(bootstrap_server, command_config), work)
+    if as_json:
+        print_json(rows)
+    elif not rows:
+        typer.echo("All replicas are in sync.")
+    else:
+        headings = ("topic", "partition", "leader", "broker", "why", "missing_bytes", "bytes_per_second")
+        print_table(
+            [heading.upper().replace("_", " ") for heading in headings],
+            [["-" if row[heading] is None else row[heading] for heading in headings] for row in rows],
+        )
+        note("Since when, and how often before: the leader's log, and odradek_follower_out_seconds of its metrics.")
+
+
 def _cell(value: Any) -> Any:
     return _ids(value) if isinstance(value, list) else value
 

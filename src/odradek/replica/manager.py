@@ -69,7 +69,7 @@ class ReplicaManager:
         self._log_manager = log_manager
         self._on_storage_failed = on_storage_failed
         self.preparations = PreparationLines(log_manager.disk)
-        self._monotonic_ms = monotonic_ms
+        self.monotonic_ms = monotonic_ms
         self.selector = selector
         self.isr_counts = IsrCounts()
         self.leader_quota = TokenBucket()
@@ -182,7 +182,7 @@ class ReplicaManager:
                     broker_id=self.broker_id,
                     request_flush=self._flusher.request,
                     request_isr=self._request_isr,
-                    monotonic_ms=self._monotonic_ms,
+                    monotonic_ms=self.monotonic_ms,
                     isr_counts=self.isr_counts,
                     may_be_in_sync=self._may_be_in_sync,
                 )
@@ -193,7 +193,7 @@ class ReplicaManager:
             if partition.log.topic_partition in self._log_manager.futures.logs:
                 self.moves.resume(partition)
             before = (partition.leader_id, partition.leader_epoch)
-            partition.update(wanted, now_ms=self._monotonic_ms())
+            partition.update(wanted, now_ms=self.monotonic_ms())
             if before != (partition.leader_id, partition.leader_epoch):
                 self._assign(partition)
         except ApiError as error:

@@ -9,6 +9,11 @@ from odradek.common.metrics import Family, Sample
 
 if TYPE_CHECKING:
     from odradek.replica.manager import ReplicaManager
+    from odradek.replica.partition import Partition
+
+
+def _name(partition: Partition) -> tuple[tuple[str, str], ...]:
+    return ("topic", partition.topic), ("partition", str(partition.partition_id))
 
 
 def replication_families(replicas: ReplicaManager) -> Iterator[Family]:
@@ -17,7 +22,7 @@ def replication_families(replicas: ReplicaManager) -> Iterator[Family]:
     lags = tuple(
         Sample(
             partition.log.log_end_offset - max(0, follower.log_end_offset),
-            (("topic", partition.topic), ("partition", str(partition.partition_id)), ("broker", str(broker_id))),
+            (*_name(partition), ("broker", str(broker_id))),
         )
         for partition in leading
         for broker_id, follower in sorted(partition.in_sync.followers.items())
@@ -40,6 +45,24 @@ def replication_families(replicas: ReplicaManager) -> Iterator[Family]:
         "odradek_isr_expansions", "In-sync sets of partitions led here that won members.", counts.expansions
     )
     yield Family("odradek_follower_lag_records", "gauge", "Records that a follower has not fetched.", lags)
+    out = [
+        (fallen, (*_name(partition), ("broker", str(broker_id)), ("reason", fallen.reason)))
+        for partition in leading
+        for broker_id, fallen in sorted(partition.in_sync.out().items())
+    ]
+    now_ms = replicas.monotonic_ms()
+    yield Family(
+        "odradek_follower_out_seconds",
+        "gauge",
+        "For how long a follower has not been in sync, by reason: stuck, slow, fenced or new.",
+        tuple(Sample(max(0, now_ms - fallen.since_ms) / 1000, labels) for fallen, labels in out),
+    )
+    yield Family(
+        "odradek_follower_falls",
+        "gauge",
+        "How often a follower that is not in sync has fallen out under this leader.",
+        tuple(Sample(fallen.fall_count, labels) for fallen, labels in out),
+    )
     fetchers = replicas.fetchers
     yield Family.counter(
         "odradek_replica_fetched_bytes",

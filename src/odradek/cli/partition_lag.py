@@ -1,0 +1,101 @@
+"""Which replicas are not in sync, and why: `odradek partitions lagging`, found out with the APIs that any cluster has.
+
+- fenced   the controller counts the broker out: its process is gone, or has not been heard of for its session
+- silent   the broker does not answer us: it stands still, or its machine is not reached
+- slow     it fetches, and has not come so far yet
+- stuck    it answers us and fetches nothing: it may be cut off from the leader; its own log says why
+
+Since when, and how often it fell before, is known to the leader alone, which tells it by `odradek_follower_out_seconds`
+and `odradek_follower_falls` of its metrics, and in its log.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any
+
+from odradek.client.admin import describe_cluster
+from odradek.client.reassignment import TopicPartition, replica_sizes
+
+if TYPE_CHECKING:
+    from odradek.client.cluster import Cluster
+
+# Between two looks at how large a replica is, and for how long a broker may keep us waiting.
+LOOK_APART_S = 1.0
+ANSWER_WITHIN_S = 3.0
+
+Sizes = dict[tuple[TopicPartition, int], int]
+
+
+async def laggards(cluster: Cluster) -> list[dict[str, Any]]:
+    """A row for each replica that is not in sync, in order. Raises ApiError."""
+    found = await cluster.metadata(None)
+    missing = {
+        (topic.name or "", partition.partition_index): (
+            partition,
+            sorted({*partition.replica_nodes} - {*partition.isr_nodes}),
+        )
+        for topic in found.topics
+        for partition in topic.partitions
+        if len(partition.isr_nodes) < len(partition.replica_nodes)
+    }
+    if not missing:
+        return []
+    known = {broker.broker_id: broker for broker in (await describe_cluster(cluster, fenced=True)).brokers}
+    asked = {
+        broker_id
+        for partition, out in missing.values()
+        for broker_id in (partition.leader_id, *out)
+        if broker_id in known and not known[broker_id].is_fenced
+    }
+    before = await _sizes(cluster, asked, missing)
+    await asyncio.sleep(LOOK_APART_S)
+    after = await _sizes(cluster, asked, missing)
+    rows = []
+    for key, (partition, out) in sorted(missing.items()):
+        for broker_id in out:
+            gone = broker_id not in known or known[broker_id].is_fenced
+            why = "fenced" if gone else _why(before, after, key, broker_id)
+            rows.append(
+                {
+                    "topic": key[0],
+                    "partition": key[1],
+                    "leader": partition.leader_id,
+                    "broker": broker_id,
+                    "why": why,
+                    "missing_bytes": _missing(after, key, partition.leader_id, broker_id),
+                    "bytes_per_second": _rate(before, after, key, broker_id) if why == "slow" else None,
+                }
+            )
+    return rows
+
+
+async def _sizes(cluster: Cluster, brokers: set[int], missing: Any) -> dict[int, Sizes | None]:
+    """What each broker holds of these partitions; None where it does not answer."""
+
+    async def of(broker_id: int) -> Sizes | None:
+        try:
+            async with asyncio.timeout(ANSWER_WITHIN_S):
+                return await replica_sizes(cluster, [broker_id], list(missing)) or None
+        except TimeoutError:
+            return None
+
+    ordered = sorted(brokers)
+    return dict(zip(ordered, await asyncio.gather(*(of(broker_id) for broker_id in ordered)), strict=True))
+
+
+def _why(before: dict[int, Sizes | None], after: dict[int, Sizes | None], key: TopicPartition, broker_id: int) -> str:
+    if before.get(broker_id) is None or after.get(broker_id) is None:
+        return "silent"
+    return "slow" if _rate(before, after, key, broker_id) else "stuck"
+
+
+def _rate(before: dict[int, Sizes | None], after: dict[int, Sizes | None], key: TopicPartition, broker_id: int) -> int:
+    """Bytes a second that the replica has grown by, or that it was cut by."""
+    old, new = before.get(broker_id) or {}, after.get(broker_id) or {}
+    return int(abs(new.get((key, broker_id), 0) - old.get((key, broker_id), 0)) / LOOK_APART_S)
+
+
+def _missing(after: dict[int, Sizes | None], key: TopicPartition, leader: int, broker_id: int) -> int | None:
+    theirs, own = (after.get(leader) or {}).get((key, leader)), (after.get(broker_id) or {}).get((key, broker_id))
+    return None if theirs is None or own is None else max(0, theirs - own)
