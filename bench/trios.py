@@ -130,12 +130,12 @@ class Trio:
 
     def leader(self, topic: str) -> int:
         """Of partition 0."""
-        return int(
-            until(
-                lambda: max(self.admin.list_topics(topic, timeout=10).topics[topic].partitions[0].leader, 0),
-                "somebody leads",
-            )
-        )
+
+        def ask() -> int:
+            found = self.admin.list_topics(topic, timeout=10).topics[topic].partitions.get(0)
+            return 0 if found is None else max(found.leader, 0)
+
+        return int(until(ask, "somebody leads"))
 
     def controller(self) -> int:
         """The active controller, as a running node tells it."""

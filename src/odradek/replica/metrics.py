@@ -45,24 +45,7 @@ def replication_families(replicas: ReplicaManager) -> Iterator[Family]:
         "odradek_isr_expansions", "In-sync sets of partitions led here that won members.", counts.expansions
     )
     yield Family("odradek_follower_lag_records", "gauge", "Records that a follower has not fetched.", lags)
-    out = [
-        (fallen, (*_name(partition), ("broker", str(broker_id)), ("reason", fallen.reason)))
-        for partition in leading
-        for broker_id, fallen in sorted(partition.in_sync.out().items())
-    ]
-    now_ms = replicas.monotonic_ms()
-    yield Family(
-        "odradek_follower_out_seconds",
-        "gauge",
-        "For how long a follower has not been in sync, by reason: stuck, slow, fenced or new.",
-        tuple(Sample(max(0, now_ms - fallen.since_ms) / 1000, labels) for fallen, labels in out),
-    )
-    yield Family(
-        "odradek_follower_falls",
-        "gauge",
-        "How often a follower that is not in sync has fallen out under this leader.",
-        tuple(Sample(fallen.fall_count, labels) for fallen, labels in out),
-    )
+    yield from _out_families(replicas, leading)
     fetchers = replicas.fetchers
     yield Family.counter(
         "odradek_replica_fetched_bytes",
@@ -89,4 +72,26 @@ def replication_families(replicas: ReplicaManager) -> Iterator[Family]:
         "odradek_repair_failures",
         "Attempts to put damage right that found no replica which has what is damaged.",
         0 if repairs is None else repairs.failures,
+    )
+
+
+def _out_families(replicas: ReplicaManager, leading: list[Partition]) -> Iterator[Family]:
+    """Who is not in sync, why, and since when."""
+    out = [
+        (fallen, (*_name(partition), ("broker", str(broker_id)), ("reason", fallen.reason)))
+        for partition in leading
+        for broker_id, fallen in sorted(partition.in_sync.out().items())
+    ]
+    now_ms = replicas.monotonic_ms()
+    yield Family(
+        "odradek_follower_out_seconds",
+        "gauge",
+        "For how long a follower has not been in sync, by reason: stuck, slow, fenced or new.",
+        tuple(Sample(max(0, now_ms - fallen.since_ms) / 1000, labels) for fallen, labels in out),
+    )
+    yield Family(
+        "odradek_follower_falls",
+        "gauge",
+        "How often a follower that is not in sync has fallen out under this leader.",
+        tuple(Sample(fallen.fall_count, labels) for fallen, labels in out),
     )
