@@ -61,6 +61,7 @@ READ_BY_THE_NODE = frozenset(
 _THREADS = "one event loop does this work; there is no pool to size"
 _REPORTERS = "metrics are served in Prometheus' format (odradek.metrics.listener); there are no Java classes to load"
 _PURGATORY = "waiting requests leave nothing behind that would have to be purged"
+_SLICES = "coordinators load in slices so small that nobody else waits for them"
 # Taken without a warning, because what they tune does not exist here and leaving it out changes nothing for a client.
 WITHOUT_MEANING = {
     "background.threads": _THREADS,
@@ -75,6 +76,8 @@ WITHOUT_MEANING = {
     "fetch.purgatory.purge.interval.requests": _PURGATORY,
     "producer.purgatory.purge.interval.requests": _PURGATORY,
     "share.fetch.purgatory.purge.interval.requests": _PURGATORY,
+    "offsets.load.buffer.size": _SLICES,
+    "transaction.state.log.load.buffer.size": _SLICES,
     "metric.reporters": _REPORTERS,
     "kafka.metrics.reporters": _REPORTERS,
 }
