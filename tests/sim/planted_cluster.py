@@ -164,9 +164,9 @@ MANY_NODES = (
     ),
     Bug(
         "eligible replicas are those that left in good time",
-        "controller.election:_find_eligible",
-        "if not rules.elr_enabled or _enough(plan, rules):",
-        "if not rules.elr_enabled:",
+        "controller.election:_settle_eligible",
+        "if not rules.elr_enabled or plan.unclean or _enough(plan, rules):",
+        "if not rules.elr_enabled or plan.unclean:",
         "a replica that fell out while there were enough others may be elected",
     ),
     Bug(
@@ -175,5 +175,18 @@ MANY_NODES = (
         "leader, leader_epoch = record.leader, leader_epoch + 1",
         "leader, leader_epoch = record.leader, leader_epoch + 0",
         "nobody can tell one reign from the next",
+    ),
+)
+
+# Needs somebody who moves replicas.
+MOVING = (
+    Bug(
+        "a move ends before its replicas are in sync",
+        "controller.election:_complete_reassignment",
+        "if staying and set(plan.adding) <= set(staying):",
+        "if plan.adding:\n    plan.isr = plan.isr + tuple(r for r in plan.adding if r not in plan.isr)\n"
+        "    staying = tuple(replica for replica in plan.isr if replica not in plan.removing)\n"
+        "if staying:",
+        "replicas that have nothing count as in sync",
     ),
 )

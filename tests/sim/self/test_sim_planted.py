@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from typing import Any
 
 import pytest
 
@@ -10,6 +11,7 @@ from odradek.log import files
 from odradek.log.log import Log
 from odradek.replica.partition import Partition
 from tests.sim.bugs import ALL_BUGS, EASY_SEEDS, known_seeds, problem_of, world_of
+from tests.sim.directed import DIRECTED, finds
 from tests.sim.planted import ONE_NODE, Bug
 from tests.sim.planted_cluster import MANY_NODES
 
@@ -18,7 +20,9 @@ KNOWN = known_seeds()
 OTHER_SEEDS = range(1, 6 * EASY_SEEDS)
 # A seed of the cluster takes longer.
 OTHER_CLUSTER_SEEDS = range(1, 2 * EASY_SEEDS)
-BY_SEED = [bug for bug in ALL_BUGS if (KNOWN.get(bug.name, (None, 0))[0] or EASY_SEEDS + 1) <= EASY_SEEDS]
+# The others have their tests beside those of their worlds.
+MEASURED = (*ONE_NODE, *MANY_NODES)
+BY_SEED = [bug for bug in MEASURED if (KNOWN.get(bug.name, (None, 0))[0] or EASY_SEEDS + 1) <= EASY_SEEDS]
 
 
 @pytest.mark.parametrize("bug", BY_SEED, ids=lambda bug: bug.name.replace(" ", "-"))
@@ -31,9 +35,18 @@ def test_a_planted_bug_is_caught(bug: Bug) -> None:
 
 
 def test_every_bug_was_measured() -> None:
-    assert list(KNOWN) == [bug.name for bug in ALL_BUGS]
+    assert [name for name in KNOWN if name in [bug.name for bug in MEASURED]] == [bug.name for bug in MEASURED]
+    assert len(ALL_BUGS) == len(dict.fromkeys(bug.name for bug in ALL_BUGS)), "two bugs have one name"
     assert len(ONE_NODE) >= 15
     assert len(MANY_NODES) >= 15
+
+
+@pytest.mark.parametrize(("name", "scenario"), DIRECTED.items(), ids=[name.replace(" ", "-") for name in DIRECTED])
+def test_a_scenario_catches_what_seeds_may_not(name: str, scenario: Any) -> None:
+    bug = next(bug for bug in MANY_NODES if bug.name == name)
+    assert not finds(scenario), "it finds something without the bug"
+    with bug.planted():
+        assert finds(scenario), bug.meaning
 
 
 def test_a_bug_is_gone_when_its_block_ends() -> None:
@@ -52,9 +65,9 @@ def test_a_bug_whose_line_is_gone_is_not_planted() -> None:
 
 def test_a_bug_is_planted_wherever_the_function_was_imported() -> None:
     bug = next(each for each in ONE_NODE if each.name == "failed fsync tried again")
-    from odradek.log import log
+    from odradek.log import durable
 
     before = files.make_durable
     with bug.planted():
-        assert log.make_durable is files.make_durable is not before
-    assert log.make_durable is files.make_durable is before
+        assert durable.make_durable is files.make_durable is not before
+    assert durable.make_durable is files.make_durable is before
