@@ -90,6 +90,15 @@ def killed_leader(world: World, rounds: int) -> None:
         world.in_sync()
 
 
+def rolling(world: World, rounds: int) -> None:
+    """Each node is stopped in good order and started again, one after the other; nobody may be refused."""
+    for _ in range(rounds):
+        for node in world.cluster.brokers:
+            world.told(f"node {node.node_id} restarts")
+            node.restart()
+            world.in_sync()
+
+
 def zombie(world: World, rounds: int) -> None:
     """A leader stands still for longer than its session, and goes on as if nothing had been."""
     for _ in range(rounds):
@@ -269,6 +278,7 @@ SCENARIOS = {
     each.name: each
     for each in (
         Scenario("killed-leader", killed_leader),
+        Scenario("rolling", rolling),
         Scenario("zombie", zombie),
         Scenario("cut-from-followers", cut_from_followers, needs_hosts=True),
         Scenario("one-way", one_way, needs_hosts=True),
