@@ -16,6 +16,7 @@ from odradek.protocol.messages.offset_fetch_request import (
     OffsetFetchRequestGroup,
     OffsetFetchRequestTopics,
 )
+from odradek.protocol.messages.produce_request import PartitionProduceData, ProduceRequest, TopicProduceData
 from odradek.protocol.messages.txn_offset_commit_request import (
     TxnOffsetCommitRequest,
     TxnOffsetCommitRequestPartition,
@@ -170,6 +171,27 @@ def test_nothing_is_left_of_what_was_refused(calls: Calls, node: Node) -> None:
     assert not {each.transactional_id for each in listed} & set(names)
     known = calls.ask(ApiKey.LIST_GROUPS, 4, ListGroupsRequest()).groups
     assert not {each.group_id for each in known} & set(groups)
+    assert calls.list_end(topic) == 0
+
+
+def test_one_partition_twice_for_two_producers(node: Node, calls: Calls, producer: TransactionalProducer) -> None:
+    """A request that makes no sense; `node` has nothing of it in its log but lines."""
+    topic = calls.create_topic()
+    places = [
+        PartitionProduceData(
+            index=0, records=batch(b"x", producer_id=each, producer_epoch=7, sequence=0, transactional=True)
+        )
+        for each in (1 << 40, 1 << 41)
+    ]
+    request = ProduceRequest(
+        transactional_id=producer.transactional_id,
+        acks=-1,
+        timeout_ms=10_000,
+        topic_data=[TopicProduceData(name=topic, partition_data=places)],
+    )
+    answer = producer.ask(ApiKey.PRODUCE, 12 if producer.version == 2 else 11, request)
+    codes = [name_of(each.error_code) for part in answer.responses for each in part.partition_responses]
+    assert set(codes) == {"INVALID_PRODUCER_ID_MAPPING"}
     assert calls.list_end(topic) == 0
 
 

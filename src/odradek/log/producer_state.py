@@ -70,11 +70,13 @@ class Verification:
     of the batch's own epoch is the end of that one.
     """
 
-    __slots__ = ("is_bumped_by_ends", "producer_epoch", "seen_by_expiry")
+    __slots__ = ("asker_count", "is_bumped_by_ends", "is_confirmed", "producer_epoch", "seen_by_expiry")
 
     def __init__(self, producer_epoch: int = -1, *, is_bumped_by_ends: bool = False) -> None:
         self.producer_epoch = producer_epoch
         self.is_bumped_by_ends = is_bumped_by_ends
+        self.asker_count = 0
+        self.is_confirmed = False
         self.seen_by_expiry = False
 
 
@@ -197,21 +199,28 @@ class ProducerState:
     def begin_verification(
         self, producer_id: int, producer_epoch: int, *, is_bumped_by_ends: bool = False
     ) -> Verification:
-        """Before the coordinator is asked; those who ask at the same time share one.
+        """Before the coordinator is asked, and `end_verification` after it; who ask at the same time share one.
 
         Args:
             is_bumped_by_ends: the producer's epoch rises with every end of a transaction (KIP-890).
         """
-        present = self._verifications.get(producer_id)
-        if present is not None and (present.producer_epoch, present.is_bumped_by_ends) == (
-            producer_epoch,
-            is_bumped_by_ends,
-        ):
-            return present
-        fresh = Verification(producer_epoch, is_bumped_by_ends=is_bumped_by_ends)
-        if present is None or present.producer_epoch <= producer_epoch:
-            self._verifications[producer_id] = fresh
-        return fresh
+        verification = self._verifications.get(producer_id)
+        asked = (producer_epoch, is_bumped_by_ends)
+        if verification is None or (verification.producer_epoch, verification.is_bumped_by_ends) != asked:
+            is_newest = verification is None or verification.producer_epoch <= producer_epoch
+            verification = Verification(producer_epoch, is_bumped_by_ends=is_bumped_by_ends)
+            if is_newest:
+                self._verifications[producer_id] = verification
+        verification.asker_count += 1
+        return verification
+
+    def end_verification(self, producer_id: int, verification: Verification, *, is_confirmed: bool) -> None:
+        """The coordinator has answered; what it denies to all who asked is not kept: anybody may invent ids."""
+        verification.asker_count -= 1
+        verification.is_confirmed |= is_confirmed
+        is_denied = not verification.asker_count and not verification.is_confirmed
+        if is_denied and self._verifications.get(producer_id) is verification:
+            del self._verifications[producer_id]
 
     def is_verified(self, producer_id: int, producer_epoch: int, verification: Verification | None) -> bool:
         """Whether its transaction was not ended since `begin_verification` gave it."""

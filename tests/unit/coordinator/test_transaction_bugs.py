@@ -14,7 +14,7 @@ import pytest
 from odradek.common.errors import OdradekError
 from tests.scenarios.script import ScriptError, play
 from tests.scenarios.words_txn import TxnWords
-from tests.sim.planted_transactions import CAUGHT_BY_SEED, TRANSACTIONS, transaction_bug
+from tests.sim.planted_transactions import CAUGHT_BY_SEED, CAUGHT_BY_TEST, TRANSACTIONS, table, transaction_bug
 from tests.unit.log.test_log import Home
 from tests.unit.log.test_log_transactions import (
     test_a_marker_makes_what_was_verified_before_it_worthless as late_batch,
@@ -41,6 +41,7 @@ BY_TEST: dict[str, Callable[[Path], None]] = {
 }
 # Planted by the tests of the service themselves.
 BY_THE_SERVICE = {"failed marker not sent again", "marker before its decision is durable"}
+PAGE = Path(__file__).resolve().parents[3] / "docs" / "simulation.md"
 
 
 @pytest.mark.parametrize("name", BY_SCENARIO, ids=lambda name: name.replace(" ", "-"))
@@ -62,3 +63,9 @@ def test_a_test_catches_a_planted_bug(name: str, tmp_path: Path) -> None:
 def test_every_bug_is_caught_by_something() -> None:
     caught = {*CAUGHT_BY_SEED, *BY_SCENARIO, *BY_TEST, *BY_THE_SERVICE}
     assert caught == {bug.name for bug in TRANSACTIONS}
+    assert {*BY_SCENARIO, *BY_TEST} | BY_THE_SERVICE >= set(CAUGHT_BY_TEST)
+    assert len(TRANSACTIONS) >= 20
+
+
+def test_the_page_has_the_table_as_it_is() -> None:
+    assert f"<!-- transaction bugs: begin -->\n{table()}\n<!-- transaction bugs: end -->" in PAGE.read_text()

@@ -178,12 +178,27 @@ def test_nothing_is_left_of_producers_whose_batches_were_refused() -> None:
     for number in range(1000):
         with pytest.raises(ApiError):
             state.check(with_producer(first, producer_id=number, offset=0), Verification())
-        state.begin_verification(number, 0)
-    assert not state.producers
-    state.expire(0, DAY_MS)
-    state.expire(0, DAY_MS)
-    assert not state.is_verified(1, 0, state.begin_verification(2, 0)), "what was asked for long ago is forgotten"
+        asked = state.begin_verification(number, 0)
+        assert state.begin_verification(number, 0) is asked
+        state.end_verification(number, asked, is_confirmed=False)
+        assert state._verifications, "somebody else still asks"
+        state.end_verification(number, asked, is_confirmed=False)
+    assert not state.producers and not state._verifications
     assert state.first_unstable_offset(10) is None
+
+
+def test_what_is_confirmed_to_one_holds_for_all_who_ask() -> None:
+    state = ProducerState()
+    first, second = state.begin_verification(1, 0), state.begin_verification(1, 0)
+    state.end_verification(1, first, is_confirmed=True)
+    state.end_verification(1, second, is_confirmed=False)
+    assert state.is_verified(1, 0, first)
+    late = state.begin_verification(2, 0)
+    for _ in range(2):  # whose answer never came
+        state.expire(0, DAY_MS)
+    assert not state.is_verified(2, 0, late)
+    state.end_verification(2, late, is_confirmed=True)
+    assert not state._verifications
 
 
 def test_an_end_of_what_was_forgotten_counts_as_the_first_word() -> None:

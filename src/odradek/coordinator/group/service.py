@@ -276,6 +276,7 @@ class GroupCoordinator(ShardHost[Shard]):
                     request.producer_id, request.producer_epoch, is_bumped_by_ends=is_bumped_by_ends
                 )
                 code = await verify(shard.partition_id)
+                producers.end_verification(request.producer_id, verification, is_confirmed=not code)
                 if code:
                     raise ApiError(code, f"producer {request.producer_id} has no such transaction open")
         return await self._run(

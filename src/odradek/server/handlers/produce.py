@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any
 
 from odradek.common.errors import ApiError, ErrorCode, OdradekError, StorageError
 from odradek.common.log_lines import get_logger
-from odradek.log.producer_state import NOT_REQUIRED, Verification
+from odradek.log.producer_state import NOT_REQUIRED, ProducerState, Verification
 from odradek.protocol.messages.produce_request import ProduceRequest
 from odradek.protocol.messages.produce_response import (
     BatchIndexAndErrorMessage,
@@ -272,19 +272,21 @@ async def _verify_and_append(
     verifier, version = context.broker.verifier, context.api_version
     add = version >= _FIRST_ADDING
     verified: dict[tuple[str, int], Verification | ApiError] = {}
-    asked: dict[tuple[int, int], list[tuple[str, int]]] = {}
+    asked: dict[tuple[int, int], dict[tuple[str, int], tuple[ProducerState, Verification]]] = {}
     for partition, header in unverified:
         key = (partition.topic, partition.partition_id)
         if not add and not verifier.config.enable:
             verified[key] = NOT_REQUIRED
             continue
-        verified[key] = partition.log.producers.begin_verification(
-            header.producer_id, header.producer_epoch, is_bumped_by_ends=add
-        )
-        asked.setdefault((header.producer_id, header.producer_epoch), []).append(key)
-    for (producer_id, epoch), keys in asked.items():
-        codes = await verifier.ask(request.transactional_id or "", producer_id, epoch, keys, add=add)
+        producers, producer_id, epoch = partition.log.producers, header.producer_id, header.producer_epoch
+        verification = producers.begin_verification(producer_id, epoch, is_bumped_by_ends=add)
+        verified[key] = verification
+        asked.setdefault((producer_id, epoch), {})[key] = producers, verification
+    for (producer_id, epoch), places in asked.items():
+        codes = await verifier.ask(request.transactional_id or "", producer_id, epoch, list(places), add=add)
         for key, code in codes.items():
+            producers, verification = places[key]
+            producers.end_verification(producer_id, verification, is_confirmed=not code)
             if code:
                 verified[key] = _verification_error(code, version)
     outcome = _Appends(context, request, verified).run()
