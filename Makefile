@@ -82,7 +82,7 @@ sim-bugs: $(STAMP) ## Seeds that each planted bug survives, into docs/simulation
 sim-coverage: $(STAMP) ## Branches of the product that no simulated run takes, SEEDS=100, SHOW=log/log.py lists them
 	@PYTHONHASHSEED=0 $(PYTHON) -m tests.sim.coverage --seeds $(or $(SEEDS),100) $(if $(SHOW),--show $(SHOW))
 
-fuzz: $(STAMP) ## Fuzz all that reads bytes from elsewhere, MINUTES=5; failing inputs go into tests/fuzz/corpus (ARGS=--target NAME)
+fuzz: $(STAMP) ## Fuzz all that reads bytes from elsewhere, MINUTES=5; failing inputs go into tests/fuzz/corpus (ARGS="--target NAME --engine own")
 	@$(PYTHON) -m tests.fuzz --minutes $(or $(MINUTES),5) $(ARGS)
 
 chaos: $(STAMP) ## Real nodes killed, paused, cut off, without disk, power or the right time, under load, some minutes (ARGS="one-way --rounds 20")

@@ -1,4 +1,4 @@
-"""Every target, for some seconds and from a fixed seed; `make fuzz MINUTES=…` runs them for long."""
+"""Every target from a fixed seed: some seconds of each, a minute in the slow suite; `make fuzz` runs them for long."""
 
 from __future__ import annotations
 
@@ -9,15 +9,26 @@ from tests.fuzz.targets import TARGETS
 
 SEED = 20_261_121
 SECONDS = 4.4
+MINUTE_S = 60.0
 
 
 @pytest.mark.parametrize("target", TARGETS, ids=lambda target: target.name)
 def test_whatever_the_bytes_are(target: Target) -> None:
+    run(target, SEED, SECONDS)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("target", TARGETS, ids=lambda target: target.name)
+def test_whatever_the_bytes_are_for_a_minute(target: Target) -> None:
+    run(target, SEED + 1, MINUTE_S)
+
+
+def run(target: Target, seed: int, seconds: float) -> None:
     count = 0
     try:
-        for _ in executions(target, SEED, SECONDS):
+        for _ in executions(target, seed, seconds):
             count += 1
     except Finding as finding:
         path = keep(target.name, finding.data, "failed")
-        pytest.fail(f"input {count} of seed {SEED}, kept as {path.name}: {finding}\n{finding.__cause__!r}")
+        pytest.fail(f"input {count} of seed {seed}, kept as {path.name}: {finding}\n{finding.__cause__!r}")
     assert count > 20, "the target is too slow to find anything"
