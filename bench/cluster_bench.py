@@ -17,6 +17,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from confluent_kafka import KafkaException
+
 from bench.brokers import machine
 from bench.cluster_cells import (
     Cell,
@@ -118,7 +120,13 @@ def one_round(trios: list[Trio], rows: list[Row], index: int, seconds: float) ->
     for position, row in enumerate(rows):
         seen: dict[str, float] = {}
         for trio in trios if index % 2 else reversed(trios):
-            seen[trio.name] = row.cell.measure(trio, f"bench-{index}-{position}", seconds)
+            try:
+                seen[trio.name] = row.cell.measure(trio, f"bench-{index}-{position}", seconds)
+            except (TimeoutError, AssertionError, KafkaException) as error:
+                print(f"  round {index}  {row.cell.name}: {trio.name} failed: {error}", file=sys.stderr, flush=True)
+                trio.heal()
+        if len(seen) < len(trios):
+            continue
         row.rounds.append((seen["Apache Kafka"], seen["Odradek"]))
         kafka, ours = row.rounds[-1]
         print(f"  round {index}  {row.cell.name:<66} {kafka:>12,.2f} {ours:>12,.2f}", file=sys.stderr, flush=True)
@@ -142,7 +150,7 @@ def page(rows: Sequence[Row], memory: Sequence[str], hardware: Mapping[str, str]
         "",
         "| cell | unit | Apache Kafka | Odradek | ratio, median (lowest to highest) |",
         "|---|---|---|---|---|",
-        *(row.line() for row in rows),
+        *(row.line() for row in rows if row.rounds),
         *memory,
     ]
     if NOTES.exists():

@@ -88,6 +88,12 @@ class Trio:
         self.nodes[node_id].launch()
         self.running.add(node_id)
 
+    def heal(self) -> None:
+        """Start what does not run, after a measurement that was given up."""
+        for node_id in NODES:
+            if node_id not in self.running:
+                self.launch(node_id)
+
     def kill(self, node_id: int) -> None:
         self.running.discard(node_id)
         self.nodes[node_id].kill()

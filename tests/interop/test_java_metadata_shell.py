@@ -15,6 +15,7 @@ from tests.support.cli import odradek
 
 pytestmark = [pytest.mark.interop, pytest.mark.java, pytest.mark.slow, pytest.mark.timeout(300)]
 
+TRIES = 10
 SHELL = "org.apache.kafka.shell.MetadataShell"
 POM = f"""<project xmlns="http://maven.apache.org/POM/4.0.0">
   <modelVersion>4.0.0</modelVersion>
@@ -46,7 +47,15 @@ def shell_libraries() -> Path:
     return folder / "lib"
 
 
-def shown(log: Path, *words: str) -> str:
+def shown(log: Path, *words: str, wanted: str) -> None:
+    """Wait until one command of the shell prints this word: it may begin before it has read the whole log."""
+    for _ in range(TRIES):
+        if wanted in (printed := run(log, *words)).replace(",", " ").split():
+            return
+    raise AssertionError(f"{words} never printed {wanted}: {printed}")
+
+
+def run(log: Path, *words: str) -> str:
     """What one command of the shell prints."""
     options = ["-cp", f"{shell_libraries()}/*", SHELL, "--snapshot", str(log), *words]
     command = [str(find_java()), *TOOL_JVM_OPTIONS, *options]
@@ -59,8 +68,9 @@ def test_kafka_metadata_shell_reads_our_log(tmp_path: Path) -> None:
     with cluster:
         odradek(cluster.bootstrap_servers, "topics", "create", "--topic", "shown", "--partitions", "3")
     (log,) = (cluster[1].plan.data_dir / "__cluster_metadata-0").glob("*.log")
-    assert shown(log, "ls", "/image/topics/byName").split() == ["shown"]
-    assert shown(log, "ls", "/image/topics/byName/shown").split() == ["0", "1", "2"]
-    assert "replicas=[1]" in shown(log, "cat", "/image/topics/byName/shown/0")
-    assert shown(log, "ls", "/image/cluster/brokers").split() == ["1"]
-    assert "metadataVersion" in shown(log, "tree", "/image/features")
+    shown(log, "ls", "/image/topics/byName", wanted="shown")
+    for number in ("0", "1", "2"):
+        shown(log, "ls", "/image/topics/byName/shown", wanted=number)
+    shown(log, "cat", "/image/topics/byName/shown/0", wanted="PartitionRegistration(replicas=[1]")
+    shown(log, "ls", "/image/cluster/brokers", wanted="1")
+    shown(log, "tree", "/image/features", wanted="metadataVersion:")
