@@ -14,6 +14,8 @@ from pathlib import Path
 import pytest
 
 from odradek.common.errors import ErrorCode
+from odradek.coordinator.batches import EncodedRecord
+from odradek.coordinator.log import PartitionMachineLog
 from odradek.log.compaction.cleaner import Cleaner
 from odradek.log.compaction.config import CleanerConfig
 from odradek.log.config import LogConfig
@@ -125,6 +127,21 @@ async def values(node: ReplicaNode, cluster: ReplicaCluster) -> list[bytes | Non
             found += [record.value for record in read_records(data[start : start + header.size_bytes], header)]
             offset = header.last_offset + 1
     return found
+
+
+class Values:
+    """A machine's records that are the values as they are."""
+
+    topic = "t"
+
+    def encode(self, record: bytes, /) -> EncodedRecord:
+        raise AssertionError("nothing is written")
+
+    def decode(self, key: bytes, value: bytes | None, header: BatchHeader, /) -> bytes | None:
+        return value
+
+    def decode_marker(self, header: BatchHeader, committed: bool, /) -> bytes | None:
+        return None
 
 
 def payload_bit(data: bytearray, starts: list[int]) -> None:
@@ -343,3 +360,22 @@ def _starts(data: bytes) -> list[int]:
 def _is_whole(data: bytes, at: int) -> bool:
     header = BatchHeader.read(data, at)
     return crc_is_valid(data[at : at + header.size_bytes], header)
+
+
+async def test_a_coordinator_loads_what_was_damaged(cluster: ReplicaCluster) -> None:
+    """Whoever replays a log waits for its repair as well, and misses nothing."""
+    await filled(cluster)
+    node = cluster.nodes[2]
+    await damaged(node, payload_bit)
+    await leads(cluster, 2, instead_of=1)
+    partition = node.partition()
+    log = PartitionMachineLog(
+        partition,
+        partition.leader_epoch,
+        node.clock,
+        Values(),
+        max_batch_bytes=1 << 20,
+        on_storage_error=lambda error: None,
+    )
+    found = [record for slice_ in [each async for each in log.read_all()] for _, record in slice_]
+    assert found == [value(number) for number in range(COUNT)]

@@ -86,7 +86,11 @@ class PartitionMachineLog(Generic[RecordT]):
             await future
 
     async def read_all(self) -> AsyncIterator[Sequence[tuple[int, RecordT]]]:
-        """Everything that the log holds now, in slices. Raises StorageError."""
+        """Everything that the log holds now, in slices; waits for damage to be put right from another replica.
+
+        Raises:
+            ApiError: CORRUPT_MESSAGE, no replica has what is damaged here. StorageError.
+        """
         log = self._partition.log
         offset, end_offset = log.log_start_offset, log.log_end_offset
         while offset < end_offset:
@@ -98,6 +102,12 @@ class PartitionMachineLog(Generic[RecordT]):
                 failed = error if isinstance(error, StorageError) else StorageError(log.log_dir, str(error))
                 self._on_storage_error(failed)
                 raise failed from error
+            except ApiError as error:
+                repair = self._partition.wait_repaired()
+                if error.code is not ErrorCode.CORRUPT_MESSAGE or repair is None:
+                    raise
+                await repair
+                continue
             records, next_offset = decode_batches(self._codec, data)
             if next_offset <= offset:
                 break  # compaction left nothing behind this place

@@ -73,7 +73,6 @@ class Partition:
         "data_waits",
         "durable",
         "in_sync",
-        "is_being_repaired",
         "isr",
         "leader_epoch",
         "leader_epoch_start_offset",
@@ -82,6 +81,7 @@ class Partition:
         "min_in_sync_replicas",
         "partition_epoch",
         "partition_id",
+        "repair",
         "replicated",
         "rules",
         "throttled",
@@ -131,7 +131,7 @@ class Partition:
         self.data_waits: dict[DataWait, None] = {}
         self.append_count = 0
         self.closed = False
-        self.is_being_repaired = False  # readers of what is damaged wait for it
+        self.repair: asyncio.Future[None] | None = None  # of what is damaged: its readers wait for it
         self._flush_messages: int = log.config.flush_messages
         self._request_flush = request_flush
         self._request_isr = request_isr
@@ -539,6 +539,14 @@ class Partition:
             self.partition_epoch, self.isr = partition_epoch, isr
             self.in_sync.commit(self.assigned_replicas, isr, now_ms)
         self._advance_high_watermark()
+
+    @property
+    def is_being_repaired(self) -> bool:
+        return self.repair is not None
+
+    def wait_repaired(self) -> asyncio.Future[None] | None:
+        """None where no damage is being put right, else a future of the end of that, well or not."""
+        return None if self.repair is None else asyncio.shield(self.repair)
 
     # Following
 

@@ -108,7 +108,7 @@ class RepairService:
             return False
         task = asyncio.get_running_loop().create_task(self._run(partition, segment, position))
         self._tasks[partition] = task
-        partition.is_being_repaired = True
+        partition.repair = task
         return True
 
     async def close(self) -> None:
@@ -135,7 +135,7 @@ class RepairService:
             elif not self._closing:
                 self.counts.failures += 1
                 self._not_before_ms[partition] = self._clock.monotonic_ms() + PAUSE_MS
-            partition.is_being_repaired = False
+            partition.repair = None
             partition.wake_readers()
 
     async def _repair(self, partition: Partition, segment: Segment, position: int) -> bool:
