@@ -7,6 +7,7 @@ dies there, since nothing is done for it afterwards.
 from __future__ import annotations
 
 import itertools
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -68,7 +69,9 @@ def work(topic: str, batch_id: int | None, run_id: str, numbers: range) -> Work:
             "value": pa.array([b"%d" % n for n in numbers], pa.binary()),
         }
     )
-    batches = RowEncoder(topic, lambda _: PARTITIONS, BatchFormat(batch_bytes=300)).encode(rows, 1_700_000_000_000)
+    batches = RowEncoder(topic, lambda _: PARTITIONS, BatchFormat(batch_bytes=300)).encode(
+        rows, time.time_ns() // 1_000_000
+    )
     partitions = frozenset(TopicPartition(batch.topic, batch.partition_id) for batch in batches)
     return Work(batch_id, run_id, partitions, lambda: batches)
 

@@ -304,6 +304,31 @@ def test_the_lid_is_off_when_the_world_is_over() -> None:
     thread.join()
 
 
+def test_a_thread_that_ran_before_is_not_in_the_box() -> None:
+    loop = new_loop()
+    go_on, slept = threading.Event(), threading.Event()
+    failures: list[BaseException] = []
+
+    def beside() -> None:
+        go_on.wait()
+        try:
+            time.sleep(0)
+        except BaseException as error:
+            failures.append(error)
+        slept.set()
+
+    async def waits_for_it() -> None:
+        go_on.set()
+        slept.wait(10)
+
+    thread = threading.Thread(target=beside)
+    thread.start()
+    loop.run_world(waits_for_it(), limit_s=10)
+    thread.join()
+    assert not failures
+    loop.dispose()
+
+
 def test_who_reaches_out_and_catches_everything_fails_all_the_same() -> None:
     loop = new_loop()
 
