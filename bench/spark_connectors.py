@@ -4,10 +4,11 @@
     python -m bench.spark_connectors --brokers kafka        a node of Apache Kafka
     python -m bench.spark_connectors --records 1000000 --rounds 5
 
-Spark's connector is the jar of the same version as pyspark, from Maven Central. Everything is the same for both but the
-format's name; JSON is parsed by `from_json` behind theirs and in the source by ours, and the sink is at-least-once with
-theirs and exactly-once with ours. Each cell is the median of the rounds; the two connectors take turns within each, and
-a round of each that is not counted goes before. CPU is of the whole process tree: the JVM and Python's workers.
+Spark's connector is a jar from Maven Central, of pyspark's version or the newest before it that is there. Everything is
+the same for both but the format's name; JSON is parsed by `from_json` behind theirs and in the source by ours, and the
+sink is at-least-once with theirs and exactly-once with ours. Each cell is the median of the rounds; the two take turns
+within each, and a round of each that is not counted goes before. CPU is of the whole process tree: the JVM and Python's
+workers.
 """
 
 from __future__ import annotations
@@ -32,16 +33,18 @@ from rich.table import Table
 from bench.spark_bench import create
 
 CACHE = Path(__file__).resolve().parents[1] / ".cache"
+ALONE = "<exclusions><exclusion><groupId>*</groupId><artifactId>*</artifactId></exclusion></exclusions>"
+DEPENDENCY = (
+    "<dependency><groupId>{0}</groupId><artifactId>{1}</artifactId><version>{2}</version>" + ALONE + "</dependency>"
+)
 POM = """<project xmlns="http://maven.apache.org/POM/4.0.0">
   <modelVersion>4.0.0</modelVersion>
   <groupId>odradek.bench</groupId><artifactId>connector</artifactId><version>1</version><packaging>pom</packaging>
-  <dependencies>
-    <dependency><groupId>org.apache.spark</groupId><artifactId>spark-sql-kafka-0-10_2.13</artifactId>
-      <version>{version}</version></dependency>
-  </dependencies>
+  <dependencies>{}</dependencies>
 </project>
 """
-NEEDED = ("spark-sql-kafka", "spark-token-provider-kafka", "kafka-clients", "commons-pool2")
+# The connector and its token provider: of our Spark, or the newest ones that mirrors are known to have together.
+VERSIONS = ((pyspark.__version__, pyspark.__version__), ("4.2.0", "4.0.0"))
 SCHEMA = "id LONG, customer STRING, amount DOUBLE, at TIMESTAMP"
 THEIRS, OURS = "kafka", "odradek"
 LATENCY_RECORDS = 40
@@ -75,6 +78,7 @@ def main() -> None:
         finally:
             bench.spark.stop()
         console.print(table)
+        console.print(f"Spark {pyspark.__version__}, {', '.join(jar.name for jar in jars if 'sql-kafka' in jar.name)}")
 
 
 def node(kind: str, folder: Path) -> Any:
@@ -90,21 +94,38 @@ def node(kind: str, folder: Path) -> Any:
 
 def connector_jars() -> list[Path]:
     """The jars of Spark's connector, fetched once by Maven."""
-    home = CACHE / f"spark-sql-kafka-{pyspark.__version__}"
-    if not home.exists():
-        if shutil.which("mvn") is None:
-            raise SystemExit("needs Maven (mvn) to fetch Spark's own connector")
-        CACHE.mkdir(exist_ok=True)
-        with tempfile.TemporaryDirectory(dir=CACHE) as folder:
-            (Path(folder) / "pom.xml").write_text(POM.format(version=pyspark.__version__))
-            fetched = Path(folder) / "lib"
-            command = ["mvn", "-q", "-B", "dependency:copy-dependencies", f"-DoutputDirectory={fetched}"]
-            done = subprocess.run(command, cwd=folder, capture_output=True, text=True, stdin=subprocess.DEVNULL)
-            if done.returncode != 0:
-                lines = [line for line in done.stdout.splitlines() if "ERROR" in line] or ["no reason given"]
-                raise SystemExit(f"Maven could not fetch spark-sql-kafka {pyspark.__version__}: {lines[0][:200]}")
-            fetched.rename(home)
-    return sorted(path for path in home.glob("*.jar") if path.name.startswith(NEEDED))
+    failures = []
+    for connector, tokens in VERSIONS:
+        home = CACHE / f"spark-sql-kafka-{connector}"
+        failure = None if home.exists() else fetch(connector, tokens, home)
+        if failure is None:
+            return sorted(home.glob("*.jar"))
+        failures.append(failure)
+    raise SystemExit("\n".join(failures))
+
+
+def fetch(connector: str, tokens: str, home: Path) -> str | None:
+    """Fetch one version, without Spark itself, which pyspark has; says why where it cannot be had."""
+    if shutil.which("mvn") is None:
+        return "needs Maven (mvn) to fetch Spark's own connector"
+    CACHE.mkdir(exist_ok=True)
+    wanted = [
+        ("org.apache.spark", "spark-sql-kafka-0-10_2.13", connector),
+        ("org.apache.spark", "spark-token-provider-kafka-0-10_2.13", tokens),
+        ("org.apache.kafka", "kafka-clients", "3.9.1"),
+        ("org.apache.commons", "commons-pool2", "2.12.1"),
+    ]
+    with tempfile.TemporaryDirectory(dir=CACHE) as folder:
+        pom = POM.format("".join(DEPENDENCY.format(*each) for each in wanted))
+        (Path(folder) / "pom.xml").write_text(pom)
+        fetched = Path(folder) / "lib"
+        command = ["mvn", "-q", "-B", "dependency:copy-dependencies", f"-DoutputDirectory={fetched}"]
+        done = subprocess.run(command, cwd=folder, capture_output=True, text=True, stdin=subprocess.DEVNULL)
+        if done.returncode != 0:
+            lines = [line for line in done.stdout.splitlines() if "ERROR" in line] or ["no reason given"]
+            return f"Maven could not fetch spark-sql-kafka {connector}: {lines[0][:300]}"
+        fetched.rename(home)
+    return None
 
 
 class Bench:

@@ -169,9 +169,8 @@ def _delays_topic(bootstrap: str, database: duckdb.DuckDBPyConnection) -> Line:
 def _late(bootstrap: str, database: duckdb.DuckDBPyConnection) -> Line:
     query = f"SELECT id FROM source_flights WHERE {KNOWN_AT} > time_hour + INTERVAL {LATE_HOURS} HOURS"
     expected = {row[0] for row in database.execute(query).fetchall()}
-    found = {record["id"] for _, record in records(bootstrap, "late-flights")}
-    statement = f"flights known over {LATE_HOURS} hours late"
-    return Line(statement, f"{len(expected):,}", f"{len(found):,}", found == expected)
+    found = Counter(record["id"] for _, record in records(bootstrap, "late-flights"))
+    return _ids(f"flights known over {LATE_HOURS} hours late", expected, found)
 
 
 def _copies(nodes: Nodes, topic: str) -> Line:

@@ -28,7 +28,7 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
 from pyspark_odradek.errors import ClusterError, OptionError, StagingError
-from pyspark_odradek.options import boolean, check_names
+from pyspark_odradek.options import boolean, check_names, lowered
 from pyspark_odradek.staging import open_place
 from pyspark_odradek.task import Task, is_written, same_task, streaming_task
 
@@ -61,7 +61,7 @@ class DeltaStreamWriter(DataSourceStreamArrowWriter):
     """`df.writeStream.format("odradek").option("sink", "delta").start(path)`."""
 
     def __init__(self, given: Mapping[str, str], schema: StructType) -> None:
-        options = {name.lower(): value for name, value in given.items()}
+        options = lowered(given)
         check_names(options, DELTA_OPTIONS)
         if any(name.startswith("kafka.") for name in options):
             raise OptionError("kafka.* options have no meaning for the Delta sink; leave them away")

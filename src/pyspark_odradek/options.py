@@ -71,7 +71,22 @@ WITHOUT_EFFECT = [
     "kafka.enable.auto.commit",
 ]
 # What Spark itself puts among the options of a source or sink.
-OF_SPARK = ["path", "checkpointLocation", "queryName", "outputMode", "format", "schema", "userSpecifiedSchema"]
+OF_SPARK = [
+    "path",
+    "checkpointLocation",
+    "queryName",
+    "outputMode",
+    "format",
+    "schema",
+    "userSpecifiedSchema",
+    # of a table in SQL
+    "provider",
+    "owner",
+    "location",
+    "external",
+    "is_managed_location",
+    "comment",
+]
 # As Spark's Kafka source refuses them: they contradict how it reads.
 REFUSED = {
     "kafka.auto.offset.reset": "use startingOffsets",
@@ -164,7 +179,7 @@ def parse_read_options(given: Mapping[str, str], *, streaming: bool) -> ReadOpti
     Raises:
         OptionError: with the name of the option and what it may be.
     """
-    options = {name.lower(): value for name, value in given.items()}
+    options = lowered(given)
     check_names(options, READ_OPTIONS)
     kafka = kafka_settings(options)
     topics, pattern, assigned = _subject(options)
@@ -238,6 +253,12 @@ def _value_options(options: Mapping[str, str]) -> dict[str, Any]:
     if form == "avro" and schema is None:
         raise OptionError("valueFormat=avro needs the option valueSchema: the Avro schema, in JSON")
     return {"value_format": form, "value_schema": schema, "bad_records": bad, "dead_letter_topic": letters}
+
+
+def lowered(given: Mapping[str, str]) -> dict[str, str]:
+    """Options by their names in small letters. Those of a table in SQL come twice, once behind `option.`."""
+    options = {name.lower(): value for name, value in given.items()}
+    return {name.removeprefix("option."): value for name, value in options.items()}
 
 
 def check_names(options: Mapping[str, str], known: list[str]) -> None:

@@ -42,7 +42,7 @@ from pyspark.sql.types import (
 )
 
 from pyspark_odradek.errors import ClusterError, OptionError, StagingError
-from pyspark_odradek.options import boolean, check_names
+from pyspark_odradek.options import boolean, check_names, lowered
 from pyspark_odradek.task import Task, is_written, same_task, streaming_task
 
 try:
@@ -86,7 +86,7 @@ class PostgresStreamWriter(DataSourceStreamArrowWriter):
     """`df.writeStream.format("odradek").option("sink", "postgres")`."""
 
     def __init__(self, given: Mapping[str, str], schema: StructType) -> None:
-        options = {name.lower(): value for name, value in given.items()}
+        options = lowered(given)
         check_names(options, POSTGRES_OPTIONS)
         if any(name.startswith("kafka.") for name in options):
             raise OptionError("kafka.* options have no meaning for the PostgreSQL sink; leave them away")

@@ -19,6 +19,7 @@ from pyspark.sql.types import StructType
 
 from pyspark_odradek.cluster import ClientSettings, shared_cluster
 from pyspark_odradek.errors import ClusterError, OptionError
+from pyspark_odradek.options import lowered
 from pyspark_odradek.sink_options import EXACTLY_ONCE, SinkOptions, parse_sink_options
 
 log = logging.getLogger("pyspark_odradek")
@@ -187,7 +188,7 @@ def stream_writer(given: Mapping[str, str], schema: StructType, overwrite: bool)
 
 
 def _sink(given: Mapping[str, str]) -> str:
-    name = next((value.lower() for option, value in given.items() if option.lower() == "sink"), SINKS[0])
+    name = lowered(given).get("sink", SINKS[0]).lower()
     if name not in SINKS:
         raise OptionError(f"sink is one of {', '.join(SINKS)}, not {name!r}")
     return name

@@ -19,12 +19,15 @@ from pyspark_odradek.options import (
     check_names,
     count,
     kafka_settings,
+    lowered,
     warn_of_unread_settings,
 )
 
 log = logging.getLogger("pyspark_odradek")
 
 COLUMNS = ("key", "value", "headers", "topic", "partition", "timestamp")
+# Columns of the source that a broker gives anew: INSERT INTO a table of this format cannot leave them away.
+OF_THE_BROKER = frozenset({"offset", "timestamptype"})
 EXACTLY_ONCE, AT_LEAST_ONCE = "exactly_once", "at_least_once"
 DEFAULT_PREFIX = "odradek-sink."
 LEVELS = {"gzip": (1, 9), "lz4": (1, 17), "zstd": (-131072, 22)}
@@ -76,7 +79,7 @@ class SinkOptions:
     def columns(self, schema: StructType) -> dict[str, str]:
         """The columns to be written, with their types. Raises OptionError for what the sink does not take."""
         found = {field.name.lower(): field for field in schema}
-        unknown = sorted(found.keys() - set(COLUMNS))
+        unknown = sorted(found.keys() - set(COLUMNS) - OF_THE_BROKER)
         if unknown:
             raise OptionError(
                 f"the topic sink takes the columns {', '.join(COLUMNS)}; select away {', '.join(unknown)}"
@@ -119,7 +122,7 @@ def parse_sink_options(given: Mapping[str, str], *, streaming: bool, overwrite: 
     Raises:
         OptionError: with the name of the option and what it may be.
     """
-    options = {name.lower(): value for name, value in given.items()}
+    options = lowered(given)
     topic_settings = {name[6:]: value for name, value in options.items() if name.startswith("topic.")}
     check_names({name: value for name, value in options.items() if not name.startswith("topic.")}, WRITE_OPTIONS)
     if overwrite:

@@ -10,6 +10,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+import pyspark
 import pytest
 
 from tests.spark.queries import numbered
@@ -29,13 +30,14 @@ class Job:
         command = [sys.executable, "-m", "tests.spark.copy_job", bootstrap, topic, str(folder), *arguments]
         root = Path(__file__).resolve().parents[2]
         environment = {**os.environ, "PYTHONPATH": f"{root / 'src'}:{root}", "PYSPARK_PYTHON": sys.executable}
+        environment["SPARK_HOME"] = str(spark_home(folder))
         with self.log.open("wb") as output:
             self.process = subprocess.Popen(
                 command, stdout=output, stderr=output, start_new_session=True, cwd=root, env=environment
             )
 
     def wait(self) -> int:
-        return self.process.wait(timeout=300)
+        return self.process.wait(timeout=800)
 
     def end(self) -> None:
         """kill -9 of the driver and its JVM."""
@@ -45,6 +47,16 @@ class Job:
 
     def text(self) -> str:
         return self.log.read_text(errors="replace")
+
+
+def spark_home(folder: Path) -> Path:
+    """A home of Spark in a folder of ours, since executors of a local cluster write into it."""
+    home = folder / "spark-home"
+    if not home.exists():
+        home.mkdir()
+        for entry in Path(pyspark.__file__).parent.iterdir():
+            (home / entry.name).symlink_to(entry)
+    return home
 
 
 @pytest.fixture

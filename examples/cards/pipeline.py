@@ -1,0 +1,73 @@
+"""The queries: transactions → decisions, on a reply topic with the request's own headers, and into a Delta table."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as fn
+from pyspark.sql.streaming.query import StreamingQuery
+
+from examples.cards.rules import History, Rules, Transaction, decide
+
+TRANSACTION = (
+    "id STRING, card STRING, merchant STRING, amount_cents LONG, at_ms LONG, latitude DOUBLE, longitude DOUBLE"
+)
+DECISION = "id STRING, card STRING, approved BOOLEAN, reasons ARRAY<STRING>, rules_version INT"
+REQUESTS, REPLIES, DEAD = "card-transactions", "card-decisions", "card-dead-letters"
+
+
+def requests(spark: SparkSession, bootstrap: str) -> DataFrame:
+    """The stream of transactions; what does not decode is put aside with the reason."""
+    source = spark.readStream.format("odradek").option("kafka.bootstrap.servers", bootstrap)
+    source = source.option("subscribe", REQUESTS).option("startingOffsets", "earliest").option("groupId", "card-rules")
+    source = source.option("includeHeaders", "true").option("deadLetterTopic", DEAD)
+    return source.option("valueFormat", "json").option("valueSchema", TRANSACTION).load()
+
+
+def decisions(stream: DataFrame, rules: Rules) -> DataFrame:
+    """One decision for each transaction, with the history of each card as state."""
+
+    def judge(key: tuple[str], batches: Iterable[Any], state: Any) -> Iterator[Any]:
+        import pandas as pd
+
+        history = History.from_json(state.get[0]) if state.exists else History()
+        rows = pd.concat(list(batches)).sort_values("offset")
+        made = []
+        for row in rows.to_dict("records"):
+            decision = decide(rules, history, Transaction(**{name: row[name] for name in Transaction.__slots__}))
+            made.append(asdict(decision) | {"correlation": row["correlation"]})
+        state.update((history.to_json(),))
+        yield pd.DataFrame(made)
+
+    correlation = fn.expr("filter(headers, header -> header.key = 'correlation-id')[0].value")
+    asked = stream.where("value IS NOT NULL").select("value.*", "offset", correlation.alias("correlation"))
+    return asked.groupBy("card").applyInPandasWithState(
+        judge, f"{DECISION}, correlation BINARY", "history STRING", "append", "NoTimeout"
+    )
+
+
+def answer(decided: DataFrame, bootstrap: str, checkpoint: Path, **trigger: Any) -> StreamingQuery:
+    """Each decision exactly once on the reply topic, under its card as key, with the request's correlation id."""
+    header = fn.struct(fn.lit("correlation-id").alias("key"), fn.col("correlation").alias("value"))
+    rows = decided.select(
+        fn.col("card").alias("key"),
+        fn.to_json(fn.struct("id", "card", "approved", "reasons", "rules_version")).alias("value"),
+        fn.array(header).alias("headers"),
+    )
+    writer = rows.writeStream.format("odradek").queryName("card-rules").option("kafka.bootstrap.servers", bootstrap)
+    writer = writer.option("topic", REPLIES).option("checkpointLocation", str(checkpoint))
+    return writer.trigger(**trigger).start()
+
+
+def keep(spark: SparkSession, bootstrap: str, table: Path, checkpoint: Path, **trigger: Any) -> StreamingQuery:
+    """Every decision exactly once in a Delta table for analysts, read from the reply topic."""
+    source = spark.readStream.format("odradek").option("kafka.bootstrap.servers", bootstrap)
+    source = source.option("subscribe", REPLIES).option("startingOffsets", "earliest").option("groupId", "card-store")
+    replies = source.option("valueFormat", "json").option("valueSchema", DECISION).load()
+    rows = replies.select("value.*", fn.col("timestamp").alias("decided_at"))
+    writer = rows.writeStream.format("odradek").queryName("card-store").option("sink", "delta")
+    return writer.option("checkpointLocation", str(checkpoint)).trigger(**trigger).start(str(table))

@@ -1,0 +1,121 @@
+"""The example of card approval: its rules by themselves, its made-up data, and its queries."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from confluent_kafka import Producer
+from deltalake import DeltaTable
+
+from examples.cards import pipeline
+from examples.cards.generator import FRAUDS, Labelled, transactions
+from examples.cards.rules import HOUR_MS, History, Rules, Transaction, decide, distance_km
+from tests.support.clients import create_topic, read_all
+
+RULES = Rules()
+
+
+def asked(
+    at_ms: int = 0, amount_cents: int = 1000, merchant: str = "grocer", at: tuple[float, float] = (0, 0)
+) -> Transaction:
+    return Transaction(f"t{at_ms}", "c", merchant, amount_cents, at_ms, *at)
+
+
+def reasons(history: History, transaction: Transaction) -> tuple[str, ...]:
+    return decide(RULES, history, transaction).reasons
+
+
+def test_a_burst_is_refused_from_the_sixth_on_and_a_minute_later_no_more() -> None:
+    history = History()
+    assert [reasons(history, asked(at_ms)) for at_ms in range(0, 7000, 1000)] == [()] * 5 + [("velocity",)] * 2
+    assert reasons(history, asked(66_001)) == ()
+
+
+def test_an_amount_far_above_the_mean_is_refused_once_there_is_a_history() -> None:
+    history = History()
+    assert reasons(history, asked(0, 500_000)) == ()
+    history = History()
+    for turn in range(5):
+        assert reasons(history, asked(turn * HOUR_MS)) == ()
+    assert reasons(history, asked(6 * HOUR_MS, 10_001)) == ("amount",)
+    assert reasons(history, asked(7 * HOUR_MS, 10_000)) == (), "ten times the mean is not above it"
+
+
+def test_nobody_is_in_two_cities_at_once() -> None:
+    lisbon, prague = (38.72, -9.14), (50.08, 14.43)
+    assert 2200 < distance_km(*lisbon, *prague) < 2300
+    history = History()
+    assert reasons(history, asked(0, at=lisbon)) == ()
+    assert reasons(history, asked(2 * HOUR_MS, at=prague)) == ("impossible-travel",)
+    assert reasons(history, asked(3 * HOUR_MS, at=prague)) == ()
+    assert reasons(history, asked(2 * HOUR_MS, at=lisbon)) == ("impossible-travel",), "a clock that goes back"
+
+
+def test_blocked_merchants_and_what_is_refused_does_not_count() -> None:
+    history = History()
+    assert reasons(history, asked(0, merchant="lucky-wheel")) == ("blocked-merchant",)
+    assert (history.approved, history.total_cents) == (0, 0)
+    assert History.from_json(history.to_json()) == history
+
+
+def test_the_made_up_fraud_is_found_and_nothing_else() -> None:
+    made = list(transactions(7, 40, 15))
+    assert made == list(transactions(7, 40, 15))
+    assert {labelled.fraud for labelled in made} == {None, *FRAUDS}
+    histories: dict[str, History] = {}
+    for labelled in made:
+        history = histories.setdefault(labelled.transaction.card, History())
+        expected = (labelled.fraud,) if labelled.fraud else ()
+        assert reasons(history, labelled.transaction) == expected, labelled
+
+
+def send_all(bootstrap: str, made: list[Labelled]) -> None:
+    producer = Producer({"bootstrap.servers": bootstrap, "linger.ms": 5})
+    for labelled in made:
+        transaction = labelled.transaction
+        headers = [("correlation-id", transaction.id.encode())]
+        producer.produce(pipeline.REQUESTS, labelled.value(), transaction.card.encode(), headers=headers)
+    assert producer.flush(30) == 0
+
+
+def run(spark: Any, bootstrap: str, folder: Path, rules: Rules = RULES) -> None:
+    decided = pipeline.decisions(pipeline.requests(spark, bootstrap), rules)
+    checkpoint = folder / f"rules-{rules.version}"
+    assert pipeline.answer(decided, bootstrap, checkpoint, availableNow=True).awaitTermination(150)
+
+
+def test_the_queries(spark: Any, odradek: str, tmp_path: Path) -> None:
+    """Decisions are those of the rules run one after another; they are there once; a corrected rule is a replay."""
+    for topic in (pipeline.REQUESTS, pipeline.REPLIES, pipeline.DEAD):
+        create_topic(odradek, topic, 2)
+    made = list(transactions(3, 8, 10))
+    half = len(made) // 2
+    send_all(odradek, made[:half])
+    run(spark, odradek, tmp_path)
+    send_all(odradek, made[half:])
+    Producer({"bootstrap.servers": odradek}).flush()
+    run(spark, odradek, tmp_path)
+
+    replies = read_all(odradek, pipeline.REPLIES, 2, isolation_level="read_committed")
+    found = {}
+    for message in replies:
+        value = json.loads(message.value() or b"")
+        assert message.headers() == [("correlation-id", value["id"].encode())]
+        assert message.key() == value["card"].encode()
+        found[value["id"]] = value["reasons"]
+    assert len(found) == len(replies) == len(made)
+    assert found == {m.transaction.id: [m.fraud] if m.fraud else [] for m in made}
+
+    store = tmp_path / "decisions"
+    assert pipeline.keep(spark, odradek, store, tmp_path / "store", availableNow=True).awaitTermination(150)
+    kept = DeltaTable(str(store)).to_pyarrow_table(columns=["id", "approved", "rules_version"]).to_pylist()
+    assert {row["id"]: row["approved"] for row in kept} == {key: not value for key, value in found.items()}
+
+    run(spark, odradek, tmp_path, Rules(version=2, blocked_merchants=frozenset()))
+    corrected = [
+        json.loads(m.value() or b"") for m in read_all(odradek, pipeline.REPLIES, 2, isolation_level="read_committed")
+    ]
+    of_version_2 = {value["id"]: value["reasons"] for value in corrected if value["rules_version"] == 2}
+    assert of_version_2 == {key: [r for r in value if r != "blocked-merchant"] for key, value in found.items()}
