@@ -209,6 +209,8 @@ def format_storage(
             directory_id = _own_directory_id(settings, options, voters, directory_id)
         try:
             make_dirs_durably(disk, directory)
+            # Once more where it was there: whoever made it may have died before its name was durable.
+            disk.sync_dir(directory.parent)
             if is_metadata:
                 _write_first_metadata(disk, directory, levels, voters, now_ms)
             meta = MetaProperties(cluster_id, settings.node_id, directory_id)
