@@ -20,6 +20,7 @@ from odradek.common.ports import ProtocolFactory
 from odradek.protocol.messages import produce_request as produce
 from odradek.protocol.messages.init_producer_id_request import InitProducerIdRequest
 from odradek.protocol.messages.init_producer_id_response import InitProducerIdResponse
+from odradek.record.batch import BatchHeader, crc_is_valid
 from odradek.record.builder import build_batch
 from odradek.record.record import Record
 from tests.sim.clock import SimClock
@@ -136,6 +137,18 @@ class Client:
     async def ask(self, connection: Connection, request: Any, response: Any, version: int | None = None) -> Any:
         """Send a request. Raises OdradekError; a broken connection is forgotten by the cluster."""
         return await connection.request(request, response, timeout_s=TIMEOUT_MS / 1000, version=version)
+
+    def refuses(self, name: str, batch: bytes, header: BatchHeader) -> bool:
+        """Whether a batch is not what was written. Such answers are not believed, and asked for again.
+
+        Brokers look at the checksum before they serve; a bit may flip in what is read after that.
+        """
+        if crc_is_valid(batch, header):
+            return False
+        if not self.world.swarm.disk.flipped_bit:
+            self.problem(f"{name}: the batch at offset {header.base_offset} has a wrong checksum")
+        self.world.count("damaged answer")
+        return True
 
     def problem(self, text: str) -> None:
         """Something that must never be, told at the end of the run."""

@@ -24,6 +24,12 @@ class SimClock:
         elapsed_ms = (self._loop.time() - self._start_s) * 1000
         return START_OF_TIME_MS + self.skew_ms + int(elapsed_ms * (1 + self.drift_ppm / 1_000_000))
 
+    def drift(self, ppm: int) -> None:
+        """Let the wall clock run fast (or slow, below 0) by so many millionths from here on, without a jump."""
+        now_ms = self.now_ms()
+        self.drift_ppm = ppm
+        self.skew_ms += now_ms - self.now_ms()
+
     def jump(self, by_ms: int) -> None:
         """Set the wall clock forward or back, as an operator or a time server does."""
         self.skew_ms += by_ms

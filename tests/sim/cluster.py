@@ -7,9 +7,13 @@ power; and what only many nodes can break is watched: see `cluster_invariants`.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
+from random import Random
 from typing import ClassVar
 
+from tests.sim import faults
 from tests.sim.cluster_invariants import ClusterWatch, different_logs, unconverged
+from tests.sim.cluster_world import METADATA, ClusterWorld
 from tests.sim.invariants import Watch
 from tests.sim.one_node import OneNode
 from tests.sim.world import PORT, World
@@ -44,8 +48,20 @@ class ManyNodes(OneNode):
     acks = (-1,)
     durable_settings: ClassVar[dict[str, str]] = {"log.flush.interval.messages": "1"}
 
+    @classmethod
+    def draw(cls, random: Random, without: frozenset[str]) -> faults.Swarm:
+        """Every copy has others: machines may also lose their disks."""
+        return faults.draw(random, without, copies=True)
+
+    @classmethod
+    def make_world(cls, seed: int, swarm: faults.Swarm, on_event: Callable[[str], None] | None) -> ClusterWorld:
+        settings = cls.settings | (cls.durable_settings if swarm.loses_power else {})
+        return ClusterWorld(seed, swarm, settings=settings, on_event=on_event)
+
     def __init__(self, world: World) -> None:
         super().__init__(world)
+        if isinstance(world, ClusterWorld) and world.swaps_disks:
+            world.settings = {"metadata.log.dir": str(METADATA), **world.settings}
         world.settings = {**SETTINGS, **world.settings}
         world.cluster_id = CLUSTER_ID
         self._watching: ClusterWatch | None = None

@@ -83,6 +83,8 @@ class KeyWriter(Producer):
             before = offset
             for position, header in read_batches(data):
                 batch = data[position : position + header.size_bytes]
+                if self.refuses(COMPACTED, batch, header):
+                    raise ApiError(ErrorCode.CORRUPT_MESSAGE)
                 found += [record for record in read_records(batch, header) if record.offset >= offset]
                 offset = header.last_offset + 1
             if offset == before:

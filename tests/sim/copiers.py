@@ -387,7 +387,10 @@ class CommittedReader(Reader):
                 self.problem(f"{name}: offset {header.last_offset} was given, stable is {answer.last_stable_offset}")
             while aborted and aborted[0][0] <= header.last_offset:
                 dropping.add(aborted.pop(0)[1])
-            records = read_records(data[position : position + header.size_bytes], header)
+            batch = data[position : position + header.size_bytes]
+            if self.refuses(name, batch, header):
+                break
+            records = read_records(batch, header)
             if header.is_control:
                 self._marker(key, name, header.producer_id, header.producer_epoch, control_type(records[0]))
             elif header.producer_id not in dropping:

@@ -13,6 +13,7 @@ that could not be written.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import errno
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -21,6 +22,8 @@ from random import Random
 from typing import Any, TypeVar
 
 from odradek.common.ports import Buffer, DiskUsage, File, MakeAnswer, Worker
+from odradek.record.batch import HEADER_BYTES
+from odradek.record.reader import read_batches
 from tests.sim.inodes import SECTOR_BYTES as SECTOR_BYTES
 from tests.sim.inodes import Directory, Inode, Node, Tree
 
@@ -34,8 +37,8 @@ class DiskFaults:
     """How often what goes wrong; all rates are probabilities for one operation.
 
     Attributes:
-        flips: suffixes of the files whose reads show flipped bits; empty means all. What has no checksum in Kafka's
-            formats (checkpoints, meta.properties) cannot tell.
+        flips_records: bits flip in the records of logs alone, under their checksums. A header that is read by itself,
+            or a checkpoint, has none in Kafka's formats, and every broker believes what it reads there.
     """
 
     write_error: float = 0.0
@@ -46,7 +49,7 @@ class DiskFaults:
     rename_error: float = 0.0
     sync_dir_error: float = 0.0
     flipped_bit: float = 0.0
-    flips: tuple[str, ...] = ()
+    flips_records: bool = False
     slow_sync: float = 0.0
     sync_ms: tuple[float, float] = (0.1, 5.0)
     slow_sync_ms: tuple[float, float] = (100.0, 2000.0)
@@ -72,7 +75,7 @@ class SimDisk:
         self.operations = 0
         # Whether a fault that was drawn is to happen.
         self.happens: Callable[[str], bool] = lambda fault: True
-        # Gets every write (kind, path, position, bytes), cut and sync, so that runs can be compared.
+        # Gets every write (kind, path, position, bytes), cut, sync, rename and removal, so that runs can be compared.
         self.on_change: Callable[[bytes, str, int, Buffer], None] = lambda kind, path, position, data: None
         self.injected: dict[str, int] = {}
 
@@ -85,6 +88,10 @@ class SimDisk:
             self.injected[fault] = self.injected.get(fault, 0) + 1
             return True
         return False
+
+    def chance(self) -> float:
+        """A number from 0 on, less than 1."""
+        return self._random.random()
 
     def draw(self, below: int) -> int:
         """A number from 0 on, less than `below`."""
@@ -170,10 +177,12 @@ class SimDisk:
         if isinstance(before, Directory) and before.seen:
             raise OSError(errno.ENOTEMPTY, "Directory not empty", str(target))
         left, entered = self._directory(source.parent), self._directory(target.parent)
+        self.on_change(b"m", str(source), 0, str(target).encode())
         self._tree.change((left, source.name, None), (entered, target.name, node))
 
     def remove(self, path: Path) -> None:
         if isinstance(self._tree.find(path), Inode):
+            self.on_change(b"d", str(path), 0, b"")
             self._tree.change((self._directory(path.parent), path.name, None))
 
     def remove_tree(self, path: Path) -> None:
@@ -215,7 +224,13 @@ class SimDisk:
         if self.hit("slow sync", self.faults.slow_sync):
             low, high = self.faults.slow_sync_ms
         delay_s = self._random.uniform(low, high) / 1000
-        await asyncio.sleep(delay_s / 2)
+        try:
+            await asyncio.sleep(delay_s / 2)
+        except asyncio.CancelledError:
+            # Work that was begun is done, whoever waits for it.
+            with contextlib.suppress(Exception):
+                work()
+            raise
         result = work()
         await asyncio.sleep(delay_s / 2)
         return result
@@ -287,13 +302,28 @@ class SimFile:
         if self._disk.hit("read error", faults.read_error):
             raise OSError(errno.EIO, "simulated read error", str(self._path))
         data = bytes(self._inode.seen[position : position + length])
-        flips = not faults.flips or self._path.suffix in faults.flips
-        if data and flips and self._disk.hit("flipped bit", faults.flipped_bit):
-            damaged = bytearray(data)
-            bit = self._disk.draw(len(data) * 8)
-            damaged[bit // 8] ^= 1 << bit % 8
-            return bytes(damaged)
-        return data
+        if not faults.flipped_bit or self._disk.chance() >= faults.flipped_bit:
+            return data
+        places = self._may_flip(position, data)
+        if not places or not self._disk.hit("flipped bit", 1.0):
+            return data
+        damaged = bytearray(data)
+        place = places[self._disk.draw(len(places))]
+        damaged[place[self._disk.draw(len(place))]] ^= 1 << self._disk.draw(8)
+        return bytes(damaged)
+
+    def _may_flip(self, position: int, data: bytes) -> list[range]:
+        """Where in what is read a bit may flip."""
+        if not self._disk.faults.flips_records:
+            return [range(len(data))] if data else []
+        if self._path.suffix != ".log":
+            return []
+        found = []
+        for start, header in read_batches(bytes(self._inode.seen)):
+            first, last = start + HEADER_BYTES - position, start + header.size_bytes - position
+            if inside := range(max(first, 0), min(last, len(data))):
+                found.append(inside)
+        return found
 
     def write_at(self, position: int, chunks: Sequence[Buffer]) -> int:
         self._check()

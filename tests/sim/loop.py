@@ -23,6 +23,7 @@ from collections.abc import Callable, Coroutine
 from random import Random
 from typing import Any, NoReturn
 
+from odradek.common.buggify import Hook, simulated
 from tests.sim import lid, waiting
 from tests.sim.lid import EscapedTheBoxError as EscapedTheBoxError
 from tests.sim.trace import Trace
@@ -94,6 +95,8 @@ class SimLoop(asyncio.BaseEventLoop):
         self._deadline = math.inf
         self._escape: EscapedTheBoxError | None = None
         self._steps_when_time_moved = 0
+        # Decides at every point of the product that asks to be held up.
+        self.buggify: Hook | None = None
         self.steps = 0
         self.trace = Trace()
         self.failures: list[BaseException] = []
@@ -319,8 +322,9 @@ class SimLoop(asyncio.BaseEventLoop):
         before = events._get_running_loop()
         assert before is None, "a simulation cannot run inside another loop"
         self._deadline = self._now + limit_s
+        hook = self.buggify if self.buggify is not None else _goes_on
         self._steps_when_time_moved = self.steps
-        with lid.closed(self._on_escape):
+        with lid.closed(self._on_escape), simulated(hook):
             return self.run_until_complete(self.spawn(WORLD, coroutine, name="scenario"))
 
     def dispose(self) -> None:
@@ -353,6 +357,10 @@ class SimLoop(asyncio.BaseEventLoop):
 
     def __del__(self) -> None:
         """No warning where a test did not dispose: there is no selector and no descriptor that could leak."""
+
+
+async def _goes_on(point: str) -> None:
+    """What a point does in a world that holds nobody up."""
 
 
 def _close(coroutine: Any) -> None:

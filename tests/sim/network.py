@@ -23,9 +23,8 @@ from odradek.common.ports import Buffer, Listener, ProtocolFactory
 from tests.sim.loop import SimLoop
 
 HIGH_WATER_BYTES = 64 * 1024
-# When a system that gets no answer asks again for a connection, in seconds from the first time, and when it gives up.
+# When a system that gets no answer asks again for a connection, in seconds from the first time.
 CONNECT_TRIES_S = (0.0, 1.0, 3.0, 7.0, 15.0)
-CONNECT_TIMEOUT_S = 20.0
 # What was not acknowledged is sent again after so long.
 RETRANSMIT_S = (0.2, 3.0)
 Item = tuple[bytes, BaseException | None, bool]
@@ -40,6 +39,8 @@ class NetworkFaults:
     stall_ms: tuple[float, float] = (50.0, 3000.0)
     tiny_segments: float = 0.0
     reset: float = 0.0
+    # A system that is told to ask once more alone gives up soon.
+    connect_timeout_s: float = 20.0
 
 
 @dataclass
@@ -168,7 +169,8 @@ class SimNetwork:
         wires = self._wires
         assert tls is None, "TLS is tested on real sockets"
         await asyncio.sleep(wires.latency_s())
-        for waited_s, then_s in itertools.pairwise((*CONNECT_TRIES_S, CONNECT_TIMEOUT_S)):
+        limit_s = wires.faults.connect_timeout_s
+        for waited_s, then_s in itertools.pairwise([*(at_s for at_s in CONNECT_TRIES_S if at_s < limit_s), limit_s]):
             if wires.reaches(self._host, host):
                 break
             await asyncio.sleep(then_s - waited_s)

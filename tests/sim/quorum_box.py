@@ -177,7 +177,8 @@ class QuorumRun(Scenario):
     def draw(cls, random: Random, without: frozenset[str]) -> faults.Swarm:
         """No disk fails, and none is full."""
         swarm = faults.draw(random, without)
-        swarm.disk.write_error = swarm.disk.sync_error = 0.0
+        for kind in faults.DISK_ERRORS:
+            setattr(swarm.disk, kind, 0.0)
         swarm.every_s["full"] = 0.0
         return swarm
 

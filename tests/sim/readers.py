@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from odradek.client.cluster import check
@@ -13,7 +15,7 @@ from odradek.protocol.messages.fetch_response import FetchResponse
 from odradek.protocol.messages.list_offsets_response import ListOffsetsResponse
 from odradek.protocol.messages.offset_commit_response import OffsetCommitResponse
 from odradek.protocol.messages.offset_fetch_response import OffsetFetchResponse
-from odradek.record.batch import crc_is_valid
+from odradek.record.batch import BatchHeader
 from odradek.record.reader import read_batches, read_records
 from tests.sim.clients import RETRY_S, Client, Recorder
 from tests.sim.history import Commit, EndOffset, Marks, Operation, Outcome, Poll
@@ -25,22 +27,24 @@ LATEST = -1
 OFFSET_COMMIT_VERSION = 7
 OFFSET_FETCH_VERSION = 7
 
+Refuses = Callable[[bytes, BatchHeader], bool]
 
-def values_of(data: bytes, from_offset: int) -> tuple[list[tuple[int, int]], int, str]:
-    """(offset, value) of each record of whole batches at or above an offset; the next offset; what is wrong, or ""."""
+
+def values_of(data: bytes, from_offset: int, refuses: Refuses) -> tuple[list[tuple[int, int]], int]:
+    """(offset, value) of each record of whole batches at or above an offset, up to one that is refused; next offset."""
     found: list[tuple[int, int]] = []
     next_offset = from_offset
     for position, header in read_batches(data):
         batch = data[position : position + header.size_bytes]
-        if not crc_is_valid(batch, header):
-            return found, next_offset, f"the batch at offset {header.base_offset} has a wrong checksum"
+        if refuses(batch, header):
+            break
         if header.last_offset < from_offset:
             continue
         if not header.is_control:
             records = read_records(batch, header)
             found += [(each.offset, int(each.value or b"-1")) for each in records if each.offset >= from_offset]
         next_offset = header.last_offset + 1
-    return found, next_offset, ""
+    return found, next_offset
 
 
 class Link:
@@ -182,9 +186,7 @@ class Reader(Client):
                     continue
                 records: Any = answer.records
                 data = b"" if records is None else bytes(records)
-                found, next_offset, wrong = values_of(data, self.positions[key])
-                if wrong:
-                    self.problem(f"{name}: {wrong}")
+                found, next_offset = values_of(data, self.positions[key], partial(self.refuses, name))
                 if found and next_offset > answer.high_watermark:
                     self.problem(f"{name}: read up to {next_offset}, above the watermark {answer.high_watermark}")
                 if found:

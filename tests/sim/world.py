@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 from random import Random
 
 from odradek.common.errors import OdradekError
@@ -27,6 +28,12 @@ PAUSE_S = (0.1, 8.0)
 CUT_S = (0.1, 8.0)
 FULL_S = (0.2, 4.0)
 STOP_LIMIT_S = 8.0
+# How many of the points at which the product may be held up a seed makes use of, and for how long.
+ACTIVE_POINTS = 0.4
+HOLD_UP_S = ((0.0, 0.0), (0.0, 0.005), (0.0, 0.1), (0.2, 1.0))
+POINTS_SALT = 0xB0661F
+# How often a cut takes both ways between two hosts.
+BOTH_WAYS = 0.3
 # Small, so that a run of seconds rolls segments, has index entries and takes snapshots.
 SETTINGS = {
     "offsets.topic.num.partitions": "2",
@@ -58,6 +65,8 @@ class Machine:
         # The node, once it serves clients; `process` also while it starts.
         self.broker: Broker | None = None
         self.process: Broker | None = None
+        # What its disk held some time ago, by name.
+        self.backup: dict[Path, bytes] | None = None
         self.starts = 0
         self.running = False
 
@@ -146,6 +155,11 @@ class World:
         self.loop = SimLoop(Random(self.random.getrandbits(64)))
         self.wires = Wires(self.loop, Random(self.random.getrandbits(64)), swarm.network)
         self.wires.happens = swarm.happens
+        self.loop.buggify = self._hold_up
+        self._chance = Random(seed ^ POINTS_SALT)
+        # Point of the product -> whether this seed holds tasks up there; and how often it did.
+        self._points: dict[str, bool] = {}
+        self.held_up: dict[str, int] = {}
         self.machines: dict[str, Machine] = {}
         self.counts: dict[str, int] = {}
         self.healing = False
@@ -280,9 +294,12 @@ class World:
         for other in others:
             if random.random() < 0.5:
                 continue
-            source, target = random.choice([(machine.name, other), (other, machine.name)])
-            self.tell(f"the way from {source} to {target} is cut")
-            self.wires.cut(source, target)
+            both = [(machine.name, other), (other, machine.name)]
+            ways = both if random.random() < BOTH_WAYS else [random.choice(both)]
+            self.count("one-way cut" if len(ways) == 1 else "two-way cut")
+            for source, target in ways:
+                self.tell(f"the way from {source} to {target} is cut")
+                self.wires.cut(source, target)
         await asyncio.sleep(random.uniform(*CUT_S))
         self.tell("all ways are open")
         self.wires.heal()
@@ -291,6 +308,24 @@ class World:
         by_ms = random.choice([-86_400_000, -5_000, -1, 1, 700, 60_000, 86_400_000])
         self.tell(f"the wall clock of {machine.name} jumps by {by_ms} ms")
         machine.clock.jump(by_ms)
+
+    async def _drift(self, machine: Machine, random: Random) -> None:
+        ppm = random.choice([-200_000, -500, -50, 50, 500, 200_000])
+        self.tell(f"the wall clock of {machine.name} drifts by {ppm} ppm")
+        machine.clock.drift(ppm)
+
+    async def _hold_up(self, point: str) -> None:
+        """Keep a task for a while where the product says that this may be worth trying."""
+        rate, chance = self.swarm.buggify, self._chance
+        if not rate or self.healing:
+            return
+        if point not in self._points:
+            self._points[point] = chance.random() < ACTIVE_POINTS
+        if not self._points[point] or chance.random() >= rate or not self.swarm.happens("buggify"):
+            return
+        self.count("held up")
+        self.held_up[point] = self.held_up.get(point, 0) + 1
+        await asyncio.sleep(chance.uniform(*chance.choice(HOLD_UP_S)))
 
     def hosts(self) -> list[str]:
         """Every host that has an end of a connection, machines first."""

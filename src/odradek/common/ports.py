@@ -160,7 +160,10 @@ class Disk(Protocol):
         ...
 
     async def off_loop(self, work: Callable[[], T]) -> T:
-        """Run blocking work without stopping the event loop; the simulator runs it inline, on simulated time."""
+        """Run blocking work without stopping the event loop; the simulator runs it inline, on simulated time.
+
+        Work that was begun is done: who is cancelled meanwhile goes on only then.
+        """
         ...
 
     async def start_worker(self, make: MakeAnswer, argument: object, *, bytes_per_second: float) -> Worker:

@@ -9,7 +9,8 @@ from odradek.common.errors import ApiError, ErrorCode, StorageError
 from odradek.common.ports import Clock
 from odradek.coordinator.batches import RecordCodec, decode_batches, encode_batches
 from odradek.log.producer_state import BY_COORDINATOR
-from odradek.record.batch import BatchHeader
+from odradek.record.batch import BatchHeader, crc_is_valid
+from odradek.record.reader import read_batches
 from odradek.replica.partition import Partition
 
 # Replaying this much takes a few milliseconds; then others get their turn.
@@ -18,6 +19,11 @@ ALL_IN_SYNC = -1
 
 
 RecordT = TypeVar("RecordT")
+
+
+def all_whole(data: bytes) -> bool:
+    """Whether every batch is what was written."""
+    return all(crc_is_valid(data[start : start + header.size_bytes], header) for start, header in read_batches(data))
 
 
 class PartitionMachineLog(Generic[RecordT]):
@@ -86,10 +92,14 @@ class PartitionMachineLog(Generic[RecordT]):
             await future
 
     async def read_all(self) -> AsyncIterator[Sequence[tuple[int, RecordT]]]:
-        """Everything that the log holds now, in slices; waits for damage to be put right from another replica.
+        """Everything that the log holds now, in slices; an empty one where it cannot be read at the moment.
+
+        That is where a batch is damaged. It is put right from another replica, and waited for; it may have been damaged on
+        the way alone, and is read again. Who gave up would leave groups without a coordinator for as long as this broker
+        leads.
 
         Raises:
-            ApiError: CORRUPT_MESSAGE, no replica has what is damaged here. StorageError.
+            ApiError: NOT_LEADER_OR_FOLLOWER, the reign has ended while a batch was damaged. StorageError.
         """
         log = self._partition.log
         offset, end_offset = log.log_start_offset, log.log_end_offset
@@ -97,16 +107,21 @@ class PartitionMachineLog(Generic[RecordT]):
             log = self._partition.log  # another one has the same records, where it was moved to another directory
             try:
                 read = log.read(offset, max_bytes=LOAD_SLICE_BYTES, upper_offset=end_offset, at_least_one=True)
-                data = b"".join(chunk.read() for chunk in read.chunks)
+                data: bytes | None = b"".join(chunk.read() for chunk in read.chunks)
+            except ApiError as error:
+                if error.code is not ErrorCode.CORRUPT_MESSAGE:
+                    raise
+                if (repair := self._partition.wait_repaired()) is not None:
+                    await repair
+                data = None
             except (StorageError, OSError) as error:
                 failed = error if isinstance(error, StorageError) else StorageError(log.log_dir, str(error))
                 self._on_storage_error(failed)
                 raise failed from error
-            except ApiError as error:
-                repair = self._partition.wait_repaired()
-                if error.code is not ErrorCode.CORRUPT_MESSAGE or repair is None:
-                    raise
-                await repair
+            if data is None or not all_whole(data):
+                if self._partition.leader_epoch != self._leader_epoch:
+                    raise ApiError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"{self._partition.name} has a new leader epoch")
+                yield []
                 continue
             records, next_offset = decode_batches(self._codec, data)
             if next_offset <= offset:

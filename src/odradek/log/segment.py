@@ -6,6 +6,7 @@ Positions are bytes in the file. Reading never copies: `locate` finds batches by
 
 from __future__ import annotations
 
+import errno
 import struct
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -17,6 +18,7 @@ from odradek.common.ports import Buffer, Disk, File, is_disk_full
 from odradek.log.files import FileCache, FileSlice, SharedFile
 from odradek.log.index import CorruptIndexError, OffsetIndex, TimeIndex, TransactionIndex
 from odradek.record.batch import HEADER_BYTES, LOG_OVERHEAD_BYTES, MAGIC, BatchHeader, crc_is_valid, read_size
+from odradek.record.reader import read_batches
 
 MAX_RELATIVE_OFFSET = 2**31 - 1
 # One read covers an index interval, so that finding a batch is one or two reads.
@@ -338,11 +340,26 @@ class Segment:
         self._files.get(self.path).file.sync()
 
     def write_again(self, position: int) -> None:
-        """Write the bytes from `position` on as they are, so that a sync has something to do; raises OSError."""
+        """Write the batches from `position` on as they are, so that a sync has something to do; raises OSError.
+
+        Each is looked at once more: a bit that flipped on the way up must not become what is stored.
+        """
         file = self._files.get(self.path).file
+        read_bytes = RECOVERY_READ_BYTES
         while position < self.size_bytes:
-            data = file.read_at(position, RECOVERY_READ_BYTES)
-            position += file.write_at(position, [data])
+            data = file.read_at(position, read_bytes)
+            whole = 0
+            for start, header in read_batches(data):
+                whole = start + header.size_bytes
+                if not crc_is_valid(data[start:whole], header):
+                    raise OSError(errno.EIO, "what is read is not what was verified", str(self.path))
+            if not whole:
+                if read_bytes >= self.size_bytes:
+                    raise OSError(errno.EIO, "what is read is not what was verified", str(self.path))
+                read_bytes = self.size_bytes
+                continue
+            position += file.write_at(position, [data[:whole]])
+            read_bytes = RECOVERY_READ_BYTES
 
     def sync_with_names(self) -> None:
         """Block until the bytes, and all names in the directory, are durable; raises OSError."""
@@ -511,6 +528,10 @@ class Segment:
             if inside + size > len(window):
                 window, start, inside = file.read_at(position, max(size, read_bytes)), position, 0
             batch = window[inside : inside + size]
+            if len(batch) < size or not crc_is_valid(batch, header):
+                # Once more from the disk: what is damaged there stays so, a bit that flipped on the way does not.
+                batch = file.read_at(position, size)
+                window, start = batch, position
             if len(batch) < size or not crc_is_valid(batch, header):
                 yield Damage(position, "the checksum does not match")
                 return

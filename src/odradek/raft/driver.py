@@ -17,6 +17,7 @@ from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from odradek.common.buggify import buggify
 from odradek.common.errors import ApiError, ConfigError, ErrorCode, StorageError
 from odradek.common.log_lines import get_logger
 from odradek.common.ports import Clock, Disk, is_disk_full
@@ -476,6 +477,7 @@ class RaftDriver:
         while True:
             self._leader_news.clear()
             go_on = False
+            await buggify("raft: before a round of a follower")
             try:
                 go_on = await self._follower.round()
             except ApiError as error:
@@ -518,6 +520,7 @@ class RaftDriver:
         while True:
             await self._dirty.wait()
             self._dirty.clear()
+            await buggify("raft: before an fsync")
             try:
                 end_offset = self.log.log_end_offset
                 await self._disk.off_loop(self.log.begin_flush())

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from typing import Any, Protocol
 
 from odradek.client.connection import RefusedError, RequestTimeoutError, UnreachableError, UnsupportedRequestError
+from odradek.common.buggify import buggify
 from odradek.common.errors import OdradekError, ProtocolError
 from odradek.common.log_lines import get_logger
 from odradek.common.ports import Clock, Disk
@@ -161,6 +162,7 @@ class Follower:
         )
         try:
             fetched = wire.read_fetched(await self._host.ask(endpoint, request, FetchResponse, wire.FETCH_VERSION))
+            await buggify("raft: before an answer is taken")
         except LeaderChangedError:
             return True
         except (UnreachableError, RequestTimeoutError, UnsupportedRequestError, ProtocolError) as error:

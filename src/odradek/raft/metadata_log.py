@@ -323,7 +323,11 @@ class MetadataLog:
         unsure = self._places[self._index_of(self._synced_offset or 0) :]
         for place in unsure:
             file = self._files[place.segment_offset]
-            file.write_at(place.position, [file.read_at(place.position, place.size_bytes)])
+            batch = file.read_at(place.position, place.size_bytes)
+            if not crc_is_valid(batch, BatchHeader.read(batch)):
+                # A bit that flipped on the way up must not become what is stored.
+                raise StorageError(self.directory, f"offset {place.base_offset} was whole, and is read damaged")
+            file.write_at(place.position, [batch])
         # A segment that was rolled before it was synced is among them, though it begins below what is certain.
         for segment_offset in sorted({*(place.segment_offset for place in unsure), max(self._files)}):
             self._files[segment_offset].sync()
@@ -348,7 +352,10 @@ class MetadataLog:
             batch = memoryview(data)[position : position + header.size_bytes]
             # The checksum covers neither offset nor leader epoch; both only rise, which shows a flipped bit there too.
             follows = follows and header.partition_leader_epoch >= self.last_epoch
-            if header.magic != MAGIC or not follows or not crc_is_valid(batch, header):
+            if header.magic != MAGIC or not follows:
+                break
+            # Once more from the disk: what is damaged there stays so, a bit that flipped on the way does not.
+            if not crc_is_valid(batch, header) and not crc_is_valid(file.read_at(position, len(batch)), header):
                 break
             self._remember(header, segment_offset, position)
             end = position + header.size_bytes

@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from odradek.client.connection import Connection, RequestTimeoutError, connect
+from odradek.common.buggify import buggify
 from odradek.common.errors import OdradekError, StorageError
 from odradek.common.log_lines import get_logger
 from odradek.protocol.api_key import ApiKey
@@ -205,6 +206,7 @@ class _FetchTask:
             await self._pause()
             return
         connection = await self._connected()
+        await buggify("replica: before a fetch")
         if fetcher.has_lost:
             await self._find_lost(connection)
         waiting = deque(self._ask(connection))
@@ -213,6 +215,7 @@ class _FetchTask:
         while waiting:
             await self._until_answered_or_woken(waiting[0])
             if waiting[0].done():
+                await buggify("replica: before an answer is taken")
                 self._take(waiting.popleft().result())
             if waiting and fetcher.has_work(clock.monotonic_ms()) and fetcher.may_ask_twice:
                 waiting += self._ask(connection)

@@ -10,6 +10,7 @@ import asyncio
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from odradek.common.buggify import buggify
 from odradek.common.errors import StorageError
 
 if TYPE_CHECKING:
@@ -65,6 +66,7 @@ class Flusher:
         return task
 
     async def _flush(self, partition: Partition, *, once: bool) -> None:
+        await buggify("replica: before a flush")
         log = partition.log
         try:
             while (once or partition.flush_is_due) and not partition.closed and partition not in self._held:

@@ -12,6 +12,7 @@ import contextlib
 from collections.abc import Awaitable, Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
+from odradek.common.buggify import buggify
 from odradek.common.errors import ErrorCode, OdradekError
 from odradek.common.log_lines import get_logger
 from odradek.protocol.messages.alter_partition_request import (
@@ -111,12 +112,14 @@ class IsrService:
         while True:
             await self._wake.wait()
             self._wake.clear()
+            await buggify("replica: before an in-sync set is asked for")
             asked = self._wanted()
             if not asked:
                 continue
             code, failure = ErrorCode.NONE, ""
             try:
                 response = await self._send(self._request(asked))
+                await buggify("replica: before the answer on in-sync sets is taken")
                 code = ErrorCode(response.error_code)
             except OdradekError as error:
                 code, failure = ErrorCode.REQUEST_TIMED_OUT, str(error)

@@ -17,6 +17,7 @@ from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from odradek.client.controller_channel import RETRY_S, ControllerChannel
+from odradek.common.buggify import buggify
 from odradek.common.config import config, option
 from odradek.common.errors import ApiError, ErrorCode
 from odradek.common.ports import Clock
@@ -150,6 +151,7 @@ class ControllerGateway:
             return cast(M, await own(self._own_service()))
         deadline_ms = self._clock.monotonic_ms() + timeout_ms
         while True:
+            await buggify("server: before the controller is asked")
             try:
                 if self._leads():
                     return cast(M, await own(self._own_service()))

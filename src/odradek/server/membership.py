@@ -13,6 +13,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 from uuid import UUID
 
+from odradek.common.buggify import buggify
 from odradek.common.config import config, option
 from odradek.common.errors import ApiError, ErrorCode, OdradekError
 from odradek.common.log_lines import get_logger
@@ -180,6 +181,7 @@ class Membership:
 
     async def _register(self, registration: BrokerRegistrationRequest) -> int:
         while True:
+            await buggify("server: before a registration")
             try:
                 answer = await self._controller.broker_registration(registration)
             except ApiError as error:
@@ -195,6 +197,7 @@ class Membership:
                 async with asyncio.timeout(self._config.heartbeat_interval_ms / 1000):
                     await self._early.wait()
             self._early.clear()
+            await buggify("server: before a heartbeat")
             try:
                 await self._beat()
             except OdradekError as error:

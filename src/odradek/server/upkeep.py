@@ -10,6 +10,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING
 
+from odradek.common.buggify import buggify
 from odradek.common.config import config, option
 from odradek.common.errors import ApiError, StorageError
 from odradek.common.log_lines import get_logger
@@ -132,6 +133,7 @@ class Upkeep:
             while not await self._stops_within(pause_ms):
                 pause_ms = interval_ms
                 try:
+                    await buggify("server: before a pass of the upkeep")
                     await job()
                 except StorageError as error:
                     self._replicas.storage_failed(error)

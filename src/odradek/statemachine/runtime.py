@@ -31,6 +31,7 @@ from collections.abc import AsyncIterator, Callable, Hashable, Sequence
 from enum import Enum
 from typing import Any, Generic, Protocol, TypeVar
 
+from odradek.common.buggify import buggify
 from odradek.common.errors import ApiError, ErrorCode, OdradekError
 from odradek.statemachine.machine import Result, StateMachine
 from odradek.statemachine.timeline import Timeline
@@ -89,12 +90,17 @@ class MachineLog(Protocol[RecordT, PreparedT]):
         """All records below `end_offset` with their offsets, in slices that are replayed in a few milliseconds.
 
         A leader's own log is never cut, so what it holds may be replayed before it is known to be committed. Where the
-        log begins with a snapshot, its records come first, all with the snapshot's last contained offset.
+        log begins with a snapshot, its records come first, all with the snapshot's last contained offset. An empty
+        slice says that nothing can be read at the moment: the next one is asked for a little later.
 
         Raises:
             StorageError: the log is damaged or cannot be read.
         """
         ...
+
+
+# How long a load waits where its log cannot be read at the moment.
+LOAD_AGAIN_S = 0.1
 
 
 class State(Enum):
@@ -203,12 +209,13 @@ class Runtime(Generic[RecordT]):
         count = 0
         try:
             async for records in self._log.read_all():
+                await buggify("machine: before a slice is replayed")
                 if self._state is not State.LOADING:
                     return count
                 for offset, record in records:
                     self.machine.replay(record, offset)
                 count += len(records)
-                await asyncio.sleep(0)
+                await asyncio.sleep(0 if records else LOAD_AGAIN_S)
         except Exception as error:
             self._end(error)
             raise
@@ -364,6 +371,7 @@ class Runtime(Generic[RecordT]):
             while self._parked:
                 try:
                     await self._log.wait_committed(self._parked[0].end_offset)
+                    await buggify("machine: before answers are released")
                 except Exception as error:
                     self._end(error)
                     return

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import errno
 from pathlib import Path
@@ -11,7 +12,11 @@ from typing import Any
 import pytest
 
 from odradek.common.ports import make_dirs_durably, read_file, write_file_durably
+from odradek.record.batch import HEADER_BYTES
+from odradek.record.builder import build_batch
+from odradek.record.record import Record
 from tests.sim.disk import SECTOR_BYTES, DiskFaults, SimDisk
+from tests.sim.loop import SimLoop
 
 HOME = Path("/data")
 
@@ -269,12 +274,23 @@ def test_a_short_write_is_gone_on_with_and_may_be_torn_where_it_was_short() -> N
     assert any(0 < length < 300 for length in lengths), "a part that is no sector"
 
 
-def test_flipped_bits_spare_files_without_checksums() -> None:
-    disk = new_disk(3, flipped_bit=1.0, flips=(".log",))
-    for name in ("0.log", "checkpoint"):
-        disk.open(HOME / name, create=True).write_at(0, [bytes(100)])
-    assert read_file(disk, HOME / "checkpoint") == bytes(100)
-    assert read_file(disk, HOME / "0.log") != bytes(100)
+def test_flipped_bits_may_be_kept_to_what_has_a_checksum() -> None:
+    batches = [build_batch([Record(None, b"%d" % number * 50, timestamp_ms=0)]) for number in range(3)]
+    data = b"".join(batches)
+    headers = [range(start, start + HEADER_BYTES) for start in (0, len(batches[0]), 2 * len(batches[0]))]
+    flipped = set()
+    for seed in range(300):
+        disk = new_disk(seed, flipped_bit=1.0, flips_records=True)
+        for name in ("0.log", "checkpoint"):
+            disk.open(HOME / name, create=True).write_at(0, [data])
+        assert read_file(disk, HOME / "checkpoint") == data
+        position = seed % len(data)
+        read = disk.open(HOME / "0.log").read_at(position, 100)
+        different = [place for place, byte in enumerate(read, position) if byte != data[place]]
+        assert len(different) <= 1
+        flipped.update(different)
+    assert len(flipped) > 100
+    assert not any(place in header for place in flipped for header in headers)
 
 
 def test_an_older_disk_has_what_it_had_and_nothing_that_came_since() -> None:
@@ -290,3 +306,20 @@ def test_an_older_disk_has_what_it_had_and_nothing_that_came_since() -> None:
     assert disk.is_dir(HOME / "empty-0")
     disk.lose_power()
     assert read_file(disk, HOME / "kept-0" / "log") == b"before"
+
+
+def test_work_off_the_loop_is_done_though_nobody_waits_for_it_any_more() -> None:
+    loop = SimLoop(Random(1))
+    disk = new_disk()
+    done: list[int] = []
+
+    async def scenario() -> None:
+        task = loop.spawn("a", disk.off_loop(lambda: done.append(1)))
+        await asyncio.sleep(0.00001)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        assert done == [1]
+
+    loop.run_world(scenario(), limit_s=10)
+    loop.dispose()

@@ -12,6 +12,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+from odradek.common.buggify import buggify
 from odradek.common.errors import ApiError, ErrorCode, OdradekError, StorageError
 from odradek.common.log_lines import get_logger
 from odradek.common.ports import Clock, Disk, Worker, WorkerError, is_disk_full
@@ -223,6 +224,7 @@ class Cleaner:
             self._count_learned(learned, plan)
             first = 0
             for number, count in enumerate(learned.groups):
+                await buggify("log: before segments are cleaned")
                 group: CleanedGroup = await ask(number, segments[first:])
                 if group.is_changed:
                     self._swap(log, segments[first : first + count])
