@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -11,7 +12,7 @@ from uuid import UUID
 from odradek.client.connection import Connection
 from odradek.common.errors import ErrorCode, OdradekError, StorageError
 from odradek.common.ports import make_dirs_durably
-from odradek.coordinator.group.records import GROUP_RECORDS
+from odradek.coordinator.group.records import GROUP_RECORDS, CoordinatorRecord, OffsetRecord
 from odradek.coordinator.log import PartitionMachineLog
 from odradek.log.config import LogConfig
 from odradek.log.files import FileCache
@@ -21,12 +22,14 @@ from odradek.protocol.messages.heartbeat_request import HeartbeatRequest
 from odradek.protocol.messages.heartbeat_response import HeartbeatResponse
 from odradek.protocol.messages.join_group_request import JoinGroupRequest, JoinGroupRequestProtocol
 from odradek.protocol.messages.join_group_response import JoinGroupResponse
+from odradek.protocol.messages.offset_commit_key import OffsetCommitKey
 from odradek.protocol.messages.offset_commit_request import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
     OffsetCommitRequestTopic,
 )
 from odradek.protocol.messages.offset_commit_response import OffsetCommitResponse
+from odradek.protocol.messages.offset_commit_value import OffsetCommitValue
 from odradek.protocol.messages.sync_group_request import SyncGroupRequest, SyncGroupRequestAssignment
 from odradek.protocol.messages.sync_group_response import SyncGroupResponse
 from odradek.record.builder import build_batch
@@ -142,23 +145,48 @@ def a_member_of_an_earlier_generation_is_refused() -> None:
         world.dispose()
 
 
-def a_coordinator_that_cannot_write_gives_its_disk_up() -> None:
-    """One that stayed the leader would refuse its groups for ever, and nobody else would take them."""
-    disk = SimDisk(Random(0), DiskFaults(), lambda: 0)
+def coordinator_log(
+    disk: SimDisk, on_storage_error: Callable[[StorageError], None]
+) -> PartitionMachineLog[CoordinatorRecord]:
+    """The log of a coordinator that leads its partition."""
     home = Path("/data/__consumer_offsets-0")
     make_dirs_durably(disk, home)
     log = Log.open(FileCache(disk), home, ("__consumer_offsets", 0), LogConfig(), now_ms=0, recovery_point=0)
     partition = Partition("__consumer_offsets", 0, UUID(int=1), log, broker_id=1)
     partition.update(PartitionImage(replicas=(1,), isr=(1,), leader=1, leader_epoch=0, partition_epoch=0))
-    told: list[StorageError] = []
-    machine_log = PartitionMachineLog(
-        partition,
-        0,
-        SimClock(SimLoop(Random(0))),
-        GROUP_RECORDS,
-        max_batch_bytes=10_000,
-        on_storage_error=told.append,
+    clock = SimClock(SimLoop(Random(0)))
+    return PartitionMachineLog(
+        partition, 0, clock, GROUP_RECORDS, max_batch_bytes=10_000, on_storage_error=on_storage_error
     )
+
+
+def a_coordinator_loads_all_though_bits_flip_on_the_way() -> None:
+    """It asks again: one that gave up would stay the leader and refuse its groups for as long as it leads."""
+    disk = SimDisk(Random(1), DiskFaults(), lambda: 0)
+    machine_log = coordinator_log(disk, lambda error: None)
+    for number in range(30):
+        key = OffsetCommitKey(group="g", topic="t", partition=number)
+        machine_log.append([machine_log.prepare([OffsetRecord(key, OffsetCommitValue(offset=number))], atomic=True)])
+    disk.faults = DiskFaults(flipped_bit=0.5, flips_records=True)
+    found: list[tuple[int, CoordinatorRecord]] = []
+
+    async def load() -> None:
+        async for records in machine_log.read_all():
+            found.extend(records)
+
+    loop = SimLoop(Random(1))
+    loop.run_world(load(), limit_s=60)
+    loop.dispose()
+    loaded = [(offset, record.key.partition) for offset, record in found if isinstance(record, OffsetRecord)]
+    assert loaded == [(number, number) for number in range(30)]
+    assert disk.injected["flipped bit"]
+
+
+def a_coordinator_that_cannot_write_gives_its_disk_up() -> None:
+    """One that stayed the leader would refuse its groups for ever, and nobody else would take them."""
+    disk = SimDisk(Random(0), DiskFaults(), lambda: 0)
+    told: list[StorageError] = []
+    machine_log = coordinator_log(disk, told.append)
     batch = build_batch([Record(b"key", b"value", timestamp_ms=0)])
     machine_log.append([[batch]])
     disk.faults = DiskFaults(write_error=1.0)

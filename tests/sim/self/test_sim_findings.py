@@ -28,6 +28,7 @@ from tests.sim.bugs import ALL_BUGS, EASY_SEEDS, known_seeds
 from tests.sim.directed import DIRECTED
 from tests.sim.disk import DiskFaults, SimDisk
 from tests.sim.group_scenarios import (
+    a_coordinator_loads_all_though_bits_flip_on_the_way,
     a_coordinator_that_cannot_write_gives_its_disk_up,
     a_member_of_an_earlier_generation_is_refused,
 )
@@ -116,6 +117,58 @@ def a_write_of_the_synced_offset_that_failed_half_way_is_no_other_offset() -> No
             again = MetadataLog(disk, HOME)
             assert again.log_end_offset == sum(records)
             again.close()
+
+
+def flips_at(disk: SimDisk, read: int) -> None:
+    """Let one bit flip in that read of records, counted from here."""
+    left = read
+
+    def chance() -> float:
+        nonlocal left
+        left -= 1
+        return 0.0 if left == -1 else 1.0
+
+    disk.chance = chance  # type: ignore[method-assign]
+    disk.faults = DiskFaults(flipped_bit=0.5, flips_records=True)
+
+
+def a_bit_that_flips_while_a_log_is_recovered_costs_no_record() -> None:
+    flipped = 0
+    for read in range(25):
+        disk = new_disk(read)
+        log = opened(disk)
+        for _ in range(5):
+            append(log, size=300)
+        disk.process_died()
+        flips_at(disk, read)
+        with contextlib.suppress(StorageError):  # then it is started again
+            assert opened(disk).log_end_offset == 5
+        flipped += disk.injected.get("flipped bit", 0)
+        disk.faults = DiskFaults()
+        disk.process_died()
+        assert opened(disk).log_end_offset == 5
+        disk.lose_power()
+        assert opened(disk).log_end_offset == 5, "what was stored again is what was there"
+    assert flipped > 2
+
+
+def a_bit_that_flips_while_metadata_is_read_costs_no_record() -> None:
+    flipped = 0
+    for read in range(25):
+        disk = new_disk(read)
+        log = MetadataLog(disk, HOME)
+        log.append([topic_batch(offset) for offset in range(5)])
+        disk.process_died()
+        flips_at(disk, read)
+        with contextlib.suppress(StorageError):
+            assert MetadataLog(disk, HOME).log_end_offset == 5
+        flipped += disk.injected.get("flipped bit", 0)
+        disk.faults = DiskFaults()
+        disk.process_died()
+        assert MetadataLog(disk, HOME).log_end_offset == 5
+        disk.lose_power()
+        assert MetadataLog(disk, HOME).log_end_offset == 5
+    assert flipped > 2
 
 
 def a_failed_sync_and_a_restart_do_not_make_metadata_durable() -> None:
@@ -293,6 +346,8 @@ SCENARIOS: dict[Callable[[], None], tuple[str, ...]] = {
     a_failed_sync_and_a_restart_do_not_make_metadata_durable: ("metadata log not written again",),
     a_metadata_segment_that_was_rolled_before_its_sync_is_synced_by_the_next_start: (),
     a_write_of_the_synced_offset_that_failed_half_way_is_no_other_offset: (),
+    a_bit_that_flips_while_a_log_is_recovered_costs_no_record: (),
+    a_bit_that_flips_while_metadata_is_read_costs_no_record: (),
     bytes_that_a_full_disk_took_back_stay_gone: (),
     batches_behind_one_that_a_full_disk_refused_are_refused_too: (),
     damage_before_the_last_index_entry_is_found: (
@@ -306,6 +361,7 @@ SCENARIOS: dict[Callable[[], None], tuple[str, ...]] = {
     a_cut_stays_cut_after_a_loss_of_power: ("cut not synced", "cut leaves the torn bytes"),
     torn_metadata_is_cut: ("metadata log not checked",),
     metadata_that_a_new_leader_cut_off_is_not_missed: ("what counted as synced stays after a cut",),
+    a_coordinator_loads_all_though_bits_flip_on_the_way: (),
     a_coordinator_that_cannot_write_gives_its_disk_up: ("a coordinator that cannot write stays",),
     a_member_of_an_earlier_generation_is_refused: (
         "generation of a commit not checked",
