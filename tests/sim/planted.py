@@ -334,14 +334,14 @@ ONE_NODE = (
     Bug(
         "metadata log not checked",
         "raft.metadata_log:MetadataLog._load_segment",
-        "if header.magic != MAGIC or not follows or not crc_is_valid(batch, header):",
-        "if header.magic != MAGIC or not follows:",
+        "if not crc_is_valid(batch, header) and not crc_is_valid(file.read_at(position, len(batch)), header):",
+        "if False:",
         "a torn batch of metadata is replayed",
     ),
     Bug(
         "metadata log not written again",
         "raft.metadata_log:MetadataLog._make_durable",
-        "file.write_at(place.position, [file.read_at(place.position, place.size_bytes)])",
+        "file.write_at(place.position, [batch])",
         "pass",
         "after a failed fsync and a restart, metadata counts as durable that is not",
     ),

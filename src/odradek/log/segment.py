@@ -532,9 +532,9 @@ class Segment:
                 # Once more from the disk: what is damaged there stays so, a bit that flipped on the way does not.
                 batch = file.read_at(position, size)
                 window, start = batch, position
-            if len(batch) < size or not crc_is_valid(batch, header):
-                yield Damage(position, "the checksum does not match")
-                return
+                if not (len(batch) == size and crc_is_valid(batch, header)):
+                    yield Damage(position, "the checksum does not match")
+                    return
             # The checksum does not cover the offset; a gap before it is what compaction leaves.
             in_order = expected_offset <= header.base_offset <= header.last_offset
             if not in_order or self.would_overflow(header.last_offset):
