@@ -94,9 +94,8 @@ class PartitionMachineLog(Generic[RecordT]):
     async def read_all(self) -> AsyncIterator[Sequence[tuple[int, RecordT]]]:
         """Everything that the log holds now, in slices; an empty one where it cannot be read at the moment.
 
-        That is where a batch is damaged. It is put right from another replica, and waited for; it may have been damaged on
-        the way alone, and is read again. Who gave up would leave groups without a coordinator for as long as this broker
-        leads.
+        That is where a batch is damaged. It is put right from another replica, and waited for; or it was damaged on the
+        way alone, and is read again. Who gave up would leave groups without a coordinator while this broker leads.
 
         Raises:
             ApiError: NOT_LEADER_OR_FOLLOWER, the reign has ended while a batch was damaged. StorageError.
