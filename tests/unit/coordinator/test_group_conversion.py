@@ -11,6 +11,7 @@ import pytest
 
 from odradek.common.errors import ApiError, ErrorCode
 from odradek.coordinator.consumer_group.state import ConsumerGroupState
+from odradek.coordinator.group.group import ClassicGroup, Member
 from odradek.coordinator.group.records import GroupRecord
 from odradek.coordinator.group.state import GroupState
 from odradek.protocol.messages.offset_commit_request import (
@@ -18,7 +19,15 @@ from odradek.protocol.messages.offset_commit_request import (
     OffsetCommitRequestPartition,
     OffsetCommitRequestTopic,
 )
-from tests.support.mixed_groups import GROUP, ClassicClient, MixedShard, NewClient, topics_view
+from tests.support.mixed_groups import (
+    GROUP,
+    ClassicClient,
+    MixedShard,
+    NewClient,
+    assignment_bytes,
+    subscription_bytes,
+    topics_view,
+)
 
 AnyClient = ClassicClient | NewClient
 
@@ -158,8 +167,6 @@ def test_the_policy_allows_each_direction(policy: str, up: bool, down: bool) -> 
 def test_groups_that_cannot_be_upgraded() -> None:
     shard = MixedShard(topics_view(ta=4))
     for protocol_type, metadata in (("connect", b"\0\1"), ("consumer", b"nonsense")):
-        from odradek.coordinator.group.group import ClassicGroup, Member
-
         group = ClassicGroup(GROUP)
         group.add(Member("m", None, "c", "/h", 1000, 1000, protocol_type, (("range", metadata),)))
         group.transition_to(GroupState.PREPARING_REBALANCE, shard.now)
@@ -167,6 +174,20 @@ def test_groups_that_cannot_be_upgraded() -> None:
         assert join_code(shard) is ErrorCode.GROUP_ID_NOT_FOUND
         assert shard.machine.groups.find(GROUP) is group and not shard.log
     assert MixedShard(topics_view(ta=4)).machine.consumers.find(GROUP) is None
+
+
+@pytest.mark.parametrize(("name", "may"), [("cooperative-sticky", True), ("stream", False)])
+def test_what_only_a_leader_can_tell_keeps_a_group_classic(name: str, may: bool) -> None:
+    """Kafka Streams' assignor sends tasks along with partitions: a coordinator cannot."""
+    shard = MixedShard(topics_view(ta=1))
+    with_data = assignment_bytes(frozenset({("ta", 0)}))[:-4] + b"\0\0\0\1x"
+    member = Member("m", None, "c", "/h", 1000, 1000, "consumer", ((name, subscription_bytes(["ta"])),), with_data)
+    group = ClassicGroup(GROUP)
+    group.add(member)
+    group.state, group.generation_id, group.protocol_name = GroupState.STABLE, 1, name
+    shard.machine.groups.adopt(group)
+    assert join_code(shard) is (ErrorCode.NONE if may else ErrorCode.GROUP_ID_NOT_FOUND)
+    assert (shard.machine.groups.find(GROUP) is group) is not may
 
 
 def test_a_refused_join_changes_nothing_of_the_classic_group() -> None:

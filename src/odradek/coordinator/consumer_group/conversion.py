@@ -41,6 +41,7 @@ from odradek.coordinator.group.state import GroupState
 from odradek.coordinator.group.subscription import (
     CONSUMER_PROTOCOL_TYPE,
     NamedPartitions,
+    has_user_data,
     owned_partitions,
     read_assignment,
     read_subscription,
@@ -49,6 +50,9 @@ from odradek.coordinator.group.subscription import (
 from odradek.protocol.messages.consumer_protocol_subscription import ConsumerProtocolSubscription
 from odradek.protocol.messages.group_metadata_value import GroupMetadataValue
 from odradek.statemachine.timeline import Timeline
+
+# Of Kafka's own clients: what they assign is partitions alone.
+STOCK_ASSIGNORS = frozenset({"range", "roundrobin", "sticky", "cooperative-sticky"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,6 +88,20 @@ def upgraded(classic: ClassicGroup, stored: GroupMetadataValue | None, view: Top
     for record in records:
         apply_record(group, record)
     return Upgraded(group, records)
+
+
+def needs_its_leader(classic: ClassicGroup) -> bool:
+    """Whether members are told more by their leader than partitions, as by Kafka Streams': a coordinator cannot.
+
+    Kafka refuses every group with such data. librdkafka's sticky assignors send along what only their next leader
+    reads, so that names of Kafka's own assignors pass here.
+
+    Raises:
+        ProtocolError: a member's bytes are no assignment.
+    """
+    if classic.protocol_name in STOCK_ASSIGNORS:
+        return False
+    return any(has_user_data(member.assignment) for member in classic.members.values())
 
 
 def _subscription(classic: ClassicGroup, member: Member) -> ConsumerProtocolSubscription:

@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from odradek.common.errors import ApiError, ErrorCode, ProtocolError
 from odradek.coordinator.consumer_group.config import ConsumerGroupConfig
-from odradek.coordinator.consumer_group.conversion import by_name, downgraded, upgraded
+from odradek.coordinator.consumer_group.conversion import by_name, downgraded, needs_its_leader, upgraded
 from odradek.coordinator.consumer_group.deadlines import Deadlines
 from odradek.coordinator.consumer_group.draft import Draft
 from odradek.coordinator.consumer_group.records import (
@@ -91,6 +91,8 @@ class Migration:
         problem = self._why_not(classic)
         if problem is None:
             try:
+                if needs_its_leader(classic):
+                    problem = "its members use an assignor of their own, whose data would be lost"
                 made = upgraded(classic, stored, self._topics(), now.wall_ms)
             except ProtocolError:
                 problem = "a member's metadata is not of the embedded consumer protocol"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from odradek.common.errors import ErrorCode
 from odradek.coordinator.consumer_group.registry import ConsumerGroups
@@ -23,14 +23,18 @@ CONSUMER_MEMBER = 1
 
 
 def describe_consumer_groups(
-    groups: ConsumerGroups, group_ids: Iterable[str], topics: TopicsView, default_assignor: str
+    groups: ConsumerGroups,
+    group_ids: Iterable[str],
+    topics: TopicsView,
+    default_assignor: str,
+    is_classic: Callable[[str], bool],
 ) -> list[DescribedGroup]:
     """Each group in the order asked for; GROUP_ID_NOT_FOUND for one that is not there or is no consumer group."""
     described: list[DescribedGroup] = []
     for group_id in group_ids:
         group = groups.find(group_id)
         if group is None:
-            message = f"Group {group_id} is not a consumer group."
+            message = f"Group {group_id} {'is not a consumer group' if is_classic(group_id) else 'not found'}."
             failed = DescribedGroup(group_id=group_id, error_code=ErrorCode.GROUP_ID_NOT_FOUND, error_message=message)
             described.append(failed)
         else:

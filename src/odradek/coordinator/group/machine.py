@@ -219,7 +219,9 @@ class GroupMachine:
     ) -> Result[CoordinatorRecord, Outcome[list[DescribedConsumerGroup]]]:
         """ConsumerGroupDescribe, in the order asked for."""
         default = self.heartbeats.default_assignor
-        described = describe_consumer_groups(self.consumers, group_ids, self._topics(), default)
+        described = describe_consumer_groups(
+            self.consumers, group_ids, self._topics(), default, lambda each: self.groups.find(each) is not None
+        )
         return Result([], Outcome(described))
 
     def list_groups(

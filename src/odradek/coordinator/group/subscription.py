@@ -52,6 +52,14 @@ def read_assignment(data: bytes) -> NamedPartitions:
     return frozenset((each.topic, index) for each in body.assigned_partitions for index in each.partitions)
 
 
+def has_user_data(assignment: bytes) -> bool:
+    """Whether an assignment holds more than partitions. Raises ProtocolError."""
+    if not assignment:
+        return False
+    body, _ = decode_prefix(ConsumerProtocolAssignment, assignment, min(_version(assignment), LAST_VERSION), 2)
+    return bool(body.user_data)
+
+
 def held_after_join(assignment: bytes, subscription: bytes) -> tuple[NamedPartitions, NamedPartitions]:
     """What a member was assigned, and what of all it says to own now that it joins; nothing where bytes are no such."""
     try:
