@@ -141,7 +141,9 @@ class Story:
             protocol_type=settings.get("protocol_type", "consumer") if version >= 5 else None,
             protocol_name=settings.get("protocol_name", "range") if version >= 5 else None,
             assignments=[
-                SyncGroupRequestAssignment(member_id=each, assignment=b"for " + settings.get("label", b"it"))
+                SyncGroupRequestAssignment(
+                    member_id=each, assignment=settings.get("assignment", b"for " + settings.get("label", b"it"))
+                )
                 for each in settings.get("assign", [])
             ],
         )

@@ -20,7 +20,7 @@ def print_json(value: Any) -> None:
 
 def print_table(headings: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
     """Rows under headings; plain columns where the output is no terminal, so that awk and cut work on it."""
-    texts = [["-" if cell is None else str(cell) for cell in row] for row in rows]
+    texts = [["-" if cell is None else _harmless(str(cell)) for cell in row] for row in rows]
     if sys.stdout.isatty():
         from rich.console import Console
         from rich.table import Table
@@ -34,6 +34,13 @@ def print_table(headings: Sequence[str], rows: Sequence[Sequence[object]]) -> No
     for line in [list(headings), *texts]:
         cells = [cell.ljust(width) for cell, width in zip(line, widths, strict=True)]
         typer.echo("  ".join(cells).rstrip())
+
+
+def _harmless(text: str) -> str:
+    """Control characters as escapes: names are whatever a client made up, and a terminal obeys what it is sent."""
+    if text.isprintable():
+        return text
+    return "".join(each if each.isprintable() else each.encode("unicode_escape").decode() for each in text)
 
 
 def note(text: str) -> None:

@@ -9,7 +9,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from odradek.common.errors import ApiError, ErrorCode
-from odradek.coordinator.group.queries import describe_groups
 from odradek.coordinator.group.state import GroupState
 from odradek.coordinator.group.timers import TimerKey, Timers
 from odradek.coordinator.hashing import java_string_hash, partition_for
@@ -164,7 +163,7 @@ def test_replaying_the_log_gives_the_live_state(steps: list[tuple[str, int, int]
 
 def test_describe_shows_protocol_and_metadata_of_a_stable_group_alone(shard: VirtualShard) -> None:
     def describe(version: int = 5, group: str = "g") -> Any:
-        return shard.apply(describe_groups(shard.machine.groups, [group], version))[0]
+        return shard.apply(shard.machine.describe_classics([group], version))[0]
 
     assert (describe().group_state, describe().error_code, describe().error_message) == ("Dead", 0, None)
     assert (describe(6).error_code, describe(6).error_message) == (ErrorCode.GROUP_ID_NOT_FOUND, "Group g not found.")

@@ -39,7 +39,6 @@ from odradek.coordinator.group.membership import (
     rebalance_timeout_of,
 )
 from odradek.coordinator.group.subscription import CONSUMER_PROTOCOL_TYPE, owned_partitions
-from odradek.protocol.messages.consumer_protocol_subscription import ConsumerProtocolSubscription
 from odradek.protocol.messages.heartbeat_request import HeartbeatRequest
 from odradek.protocol.messages.heartbeat_response import HeartbeatResponse
 from odradek.protocol.messages.join_group_request import JoinGroupRequest
@@ -84,11 +83,14 @@ class ClassicMembers:
         is_unknown = not request.member_id
         member_id = request.member_id or new_member_id(request, caller)
         check_room(group, member_id, self._config.max_size)
-        subscription = _subscription(group, member_id, request.protocol_type, protocols)
+        _check_protocols(group, member_id, request.protocol_type, protocols)
         instance_id = request.group_instance_id
         if is_unknown and instance_id is None and caller.api_version >= MEMBER_ID_REQUIRED_VERSION:
             # Nothing is remembered of it: whoever comes back with an id is a new member under it.
             raise ApiError(ErrorCode.MEMBER_ID_REQUIRED, member_id)
+        subscription = can_be_read(protocols)
+        if subscription is None:
+            raise ApiError(ErrorCode.INCONSISTENT_GROUP_PROTOCOL, "no subscription of the consumer protocol")
         draft = Draft(group, self._topics(), self._default_assignor, now.wall_ms)
         former_id, before, current = self._find(group, draft, member_id, instance_id, is_unknown)
         metadata = MemberMetadata(
@@ -229,16 +231,12 @@ def must_join_again(group: ConsumerGroup, member_id: str, current: CurrentAssign
     return all(group.is_free(partition, member_id) for partition in missing)
 
 
-def _subscription(
-    group: ConsumerGroup, member_id: str, protocol_type: str, protocols: Protocols
-) -> ConsumerProtocolSubscription:
+def _check_protocols(group: ConsumerGroup, member_id: str, protocol_type: str, protocols: Protocols) -> None:
     """Raises ApiError(INCONSISTENT_GROUP_PROTOCOL) where the member cannot work with the classic ones of the group."""
     others = [classic for each, classic in group.classic_members.items() if each != member_id]
     common = [name for name, _ in protocols if all(name in dict(each.protocols) for each in others)]
-    subscription = can_be_read(protocols)
-    if protocol_type != CONSUMER_PROTOCOL_TYPE or not common or subscription is None:
-        raise ApiError(ErrorCode.INCONSISTENT_GROUP_PROTOCOL, "no common protocol, or no subscription")
-    return subscription
+    if protocol_type != CONSUMER_PROTOCOL_TYPE or not common:
+        raise ApiError(ErrorCode.INCONSISTENT_GROUP_PROTOCOL, "no protocol in common with the other members")
 
 
 def _member(group: ConsumerGroup, member_id: str, instance_id: str | None) -> tuple[MemberMetadata, ClassicMetadata]:
@@ -261,10 +259,15 @@ def _check_generation(current: CurrentAssignment, generation_id: int) -> None:
 
 
 def _leaving(group: ConsumerGroup, identity: MemberIdentity) -> str:
-    if not identity.member_id and identity.group_instance_id is not None:
+    """An administrator may take out members of either protocol, and static ones without naming their id."""
+    member_id = identity.member_id
+    if identity.group_instance_id is not None:
         holder = group.static_members.get(identity.group_instance_id)
         if holder is None:
             raise ApiError(ErrorCode.UNKNOWN_MEMBER_ID, "no such static member")
+        if member_id and holder != member_id:
+            raise ApiError(ErrorCode.FENCED_INSTANCE_ID, f"{identity.group_instance_id} is now another member")
         return holder
-    _member(group, identity.member_id, identity.group_instance_id)
-    return identity.member_id
+    if member_id not in group.members:
+        raise ApiError(ErrorCode.UNKNOWN_MEMBER_ID, f"{member_id} is no member of the group")
+    return member_id

@@ -161,19 +161,20 @@ def assignment_bytes(classic: ClassicMetadata, partitions: Partitions, view: Top
 
 
 def downgraded(
+    group_id: str,
+    generation_id: int,
     members: dict[str, MemberMetadata],
     current: dict[str, CurrentAssignment],
-    group: ConsumerGroup,
     view: TopicsView,
     now: Moment,
 ) -> ClassicGroup | None:
-    """A Stable classic group of these members, at the group's epoch; None where they have no protocol in common.
+    """A Stable classic group of these members; None where they have no protocol in common.
 
     Args:
         members: all speak the classic protocol; not empty.
         current: what each of them has.
     """
-    classic = ClassicGroup(group.group_id)
+    classic = ClassicGroup(group_id)
     for member_id, metadata in members.items():
         assert metadata.classic is not None
         classic.add(
@@ -192,7 +193,7 @@ def downgraded(
     if not classic.candidate_protocols():
         return None
     classic.state, classic.state_timestamp_ms = GroupState.STABLE, now.wall_ms
-    classic.generation_id = group.group_epoch.value
+    classic.generation_id = generation_id
     classic.protocol_name = classic.select_protocol()
     classic.refresh_subscription()
     return classic

@@ -27,9 +27,9 @@ from odradek.coordinator.consumer_group.records import (
 from odradek.coordinator.consumer_group.registry import ConsumerGroups
 from odradek.coordinator.consumer_group.state import (
     ConsumerGroup,
-    ConsumerGroupState,
     CurrentAssignment,
     MemberMetadata,
+    MemberState,
 )
 from odradek.coordinator.consumer_group.topics import TopicsView
 from odradek.coordinator.group.group import ClassicGroup, Moment
@@ -137,7 +137,8 @@ class Migration:
             self._journal.released(group.group_id, free, now)
         stay = {member_id: each for member_id, each in group.members.items() if member_id not in member_ids}
         current = {member_id: group.current_of(member_id) for member_id in stay}
-        change = self._maybe_downgrade(group, stay, current, now, rebalance=True)
+        generation_id = group.group_epoch.value
+        change = self._maybe_downgrade(group, stay, current, now, generation_id=generation_id, rebalance=True)
         if change is not None:
             return change
         records: list[ConsumerGroupRecord] = []
@@ -160,8 +161,12 @@ class Migration:
         """
         current = {each: draft.group.current_of(each) for each in draft.members if each != member_id}
         current[member_id] = step
-        settled = draft.group.state is ConsumerGroupState.STABLE and draft.group_epoch == draft.group.group_epoch.value
-        change = self._maybe_downgrade(draft.group, draft.members, current, now, rebalance=not settled)
+        settled = all(
+            each.state is MemberState.STABLE and each.member_epoch == draft.group_epoch for each in current.values()
+        )
+        change = self._maybe_downgrade(
+            draft.group, draft.members, current, now, generation_id=draft.group_epoch, rebalance=not settled
+        )
         self._deadlines.cancel(draft.group.group_id, former_id)
         return change or Change([*draft.records], StoreMembers(draft.group.group_id))
 
@@ -172,6 +177,7 @@ class Migration:
         current: dict[str, CurrentAssignment],
         now: Moment,
         *,
+        generation_id: int,
         rebalance: bool,
     ) -> Change | None:
         """The group of these members as a classic one; None where it stays as it is."""
@@ -179,7 +185,7 @@ class Migration:
             return None
         if any(each.classic is None for each in members.values()):
             return None
-        classic = downgraded(members, current, group, self._topics(), now)
+        classic = downgraded(group.group_id, generation_id, members, current, self._topics(), now)
         if classic is None:
             return None
         for member_id in members:

@@ -30,7 +30,7 @@ from odradek.coordinator.group.journal import Journal
 from odradek.coordinator.group.membership import Caller, Membership, join_error
 from odradek.coordinator.group.offsets import OffsetStore
 from odradek.coordinator.group.outcome import Outcome, PendingWrite, StoreMembers
-from odradek.coordinator.group.queries import list_classic_groups
+from odradek.coordinator.group.queries import describe_groups, list_classic_groups
 from odradek.coordinator.group.rebalance import Rebalance, Records
 from odradek.coordinator.group.records import CoordinatorRecord, GroupRecord, OffsetRecord
 from odradek.coordinator.group.registry import GroupRegistry
@@ -38,6 +38,7 @@ from odradek.coordinator.group.timers import TimerKey, Timers
 from odradek.protocol.messages.consumer_group_describe_response import DescribedGroup as DescribedConsumerGroup
 from odradek.protocol.messages.consumer_group_heartbeat_request import ConsumerGroupHeartbeatRequest
 from odradek.protocol.messages.consumer_group_heartbeat_response import ConsumerGroupHeartbeatResponse
+from odradek.protocol.messages.describe_groups_response import DescribedGroup
 from odradek.protocol.messages.heartbeat_request import HeartbeatRequest
 from odradek.protocol.messages.heartbeat_response import HeartbeatResponse
 from odradek.protocol.messages.join_group_request import JoinGroupRequest
@@ -166,7 +167,7 @@ class GroupMachine:
         try:
             return self._changed(*self._classic_members.join(group, request, caller, now))
         except ApiError as error:
-            member_id = error.message if error.code is ErrorCode.MEMBER_ID_REQUIRED else request.member_id
+            member_id = error.message if error.code is ErrorCode.MEMBER_ID_REQUIRED else ""
             return Result([], Outcome(join_error(error.code, member_id)))
 
     def sync(
@@ -213,6 +214,12 @@ class GroupMachine:
         if group is None or group.members:
             return Result([], Outcome(False))
         return Result(group_tombstones(group), Outcome(True))
+
+    def describe_classics(
+        self, group_ids: Sequence[str], api_version: int
+    ) -> Result[CoordinatorRecord, Outcome[list[DescribedGroup]]]:
+        """DescribeGroups, in the order asked for."""
+        return describe_groups(self.groups, group_ids, api_version, lambda each: self.consumers.find(each) is not None)
 
     def describe_consumers(
         self, group_ids: Sequence[str]

@@ -5,7 +5,7 @@ Source: KIP-518 (state filter), KIP-848 (type filter), KIP-1043 (GROUP_ID_NOT_FO
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from odradek.common.errors import ErrorCode
 from odradek.coordinator.group.group import ClassicGroup, Member
@@ -22,7 +22,7 @@ NOT_FOUND_VERSION = 6
 
 
 def describe_groups(
-    groups: GroupRegistry, group_ids: Iterable[str], api_version: int
+    groups: GroupRegistry, group_ids: Iterable[str], api_version: int, is_consumer: Callable[[str], bool]
 ) -> Result[CoordinatorRecord, Outcome[list[DescribedGroup]]]:
     """Each group in the order asked for; an unknown one is "Dead", and from version 6 on an error too."""
     described: list[DescribedGroup] = []
@@ -34,7 +34,8 @@ def describe_groups(
         dead = DescribedGroup(group_id=group_id, group_state=GroupState.DEAD.value)
         if api_version >= NOT_FOUND_VERSION:
             dead.error_code = ErrorCode.GROUP_ID_NOT_FOUND
-            dead.error_message = f"Group {group_id} not found."
+            problem = "is not a classic group" if is_consumer(group_id) else "not found"
+            dead.error_message = f"Group {group_id} {problem}."
         described.append(dead)
     return Result([], Outcome(described))
 

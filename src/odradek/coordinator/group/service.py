@@ -20,7 +20,6 @@ from odradek.coordinator.consumer_group.topics import TopicsView, topics_view
 from odradek.coordinator.group.config import GroupConfig
 from odradek.coordinator.group.membership import Caller
 from odradek.coordinator.group.outcome import Outcome
-from odradek.coordinator.group.queries import describe_groups
 from odradek.coordinator.group.records import OFFSETS_TOPIC, CoordinatorRecord, TransactionEndRecord
 from odradek.coordinator.group.runtime import FromMember, MakeLog, Operation, Shard
 from odradek.coordinator.service import CreateTopic, ShardHost, StateTopic, answer_code
@@ -324,7 +323,7 @@ class GroupCoordinator(ShardHost[Shard]):
         """DescribeGroups 0-6, in the order asked for."""
 
         async def describe(shard: Shard, ids: list[str]) -> list[DescribedGroup]:
-            return await self._run(shard, lambda: describe_groups(shard.machine.groups, ids, api_version))
+            return await self._run(shard, lambda: shard.machine.describe_classics(ids, api_version))
 
         def refuse(group_id: str, error: ApiError) -> DescribedGroup:
             return DescribedGroup(group_id=group_id, error_code=error.code)

@@ -1,0 +1,173 @@
+"""What a stranger can make the coordinator of groups do: large subscriptions, notes and numbers of groups, and the
+largest group that the promises speak of. What is refused leaves nothing behind."""
+
+from __future__ import annotations
+
+import struct
+import time
+from collections.abc import Iterator
+from uuid import UUID
+
+import pytest
+
+from odradek.common.errors import ErrorCode
+from odradek.protocol.apis import ApiKey
+from odradek.protocol.codec import encode
+from odradek.protocol.messages.consumer_group_describe_request import ConsumerGroupDescribeRequest
+from odradek.protocol.messages.consumer_group_heartbeat_request import ConsumerGroupHeartbeatRequest, TopicPartitions
+from odradek.protocol.messages.create_partitions_request import CreatePartitionsRequest, CreatePartitionsTopic
+from odradek.protocol.messages.list_groups_request import ListGroupsRequest
+from odradek.protocol.messages.offset_commit_request import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+)
+from tests.support.cli import odradek
+from tests.support.clients import create_topic
+from tests.support.group_story import Story
+from tests.support.mixed_groups import subscription_bytes
+from tests.support.node import Node
+from tests.support.wire import Wire
+
+SETTINGS = {
+    "group.initial.rebalance.delay.ms": 0,
+    "group.consumer.min.session.timeout.ms": 45_000,
+    "group.consumer.min.heartbeat.interval.ms": 500,
+}
+
+
+@pytest.fixture(scope="module")
+def own(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Node]:
+    with Node(tmp_path_factory.mktemp("bad"), SETTINGS) as node:
+        yield node
+
+
+@pytest.fixture
+def story(own: Node) -> Iterator[Story]:
+    told = Story(own.port)
+    told.prepare()
+    yield told
+    told.wire.close()
+
+
+def beat(
+    story: Story, group: str, member: str, epoch: int, topics: list[str], owned: list[TopicPartitions] | None = None
+) -> tuple[ErrorCode, int, set[tuple[UUID, int]] | None]:
+    request = ConsumerGroupHeartbeatRequest(group_id=group, member_id=member, member_epoch=epoch)
+    if epoch == 0:
+        request.rebalance_timeout_ms, request.topic_partitions, request.subscribed_topic_names = 60_000, [], topics
+    else:
+        request.topic_partitions = owned
+    answer = story.wire.ask(ApiKey.CONSUMER_GROUP_HEARTBEAT, 1, request)
+    if answer.assignment is None:
+        return ErrorCode(answer.error_code), answer.member_epoch, None
+    given = {(topic.topic_id, p) for topic in answer.assignment.topic_partitions for p in topic.partitions}
+    return ErrorCode(answer.error_code), answer.member_epoch, given
+
+
+def listed(story: Story) -> set[str]:
+    return {each.group_id for each in story.wire.ask(ApiKey.LIST_GROUPS, 5, ListGroupsRequest()).groups}
+
+
+@pytest.mark.parametrize("length", [10, 240])
+def test_ten_thousand_topics_in_one_subscription(own: Node, story: Story, length: int) -> None:
+    """10,000 short names are taken; long ones are no record that the log takes, and the group is not there then."""
+    topics = [f"{number:05}-".ljust(length, "x") for number in range(10_000)]
+    group = f"wide-{length}"
+    code, epoch, _ = beat(story, group, "m", 0, topics)
+    assert code is (ErrorCode.NONE if length == 10 else ErrorCode.UNKNOWN_SERVER_ERROR)
+    described = story.wire.ask(ApiKey.CONSUMER_GROUP_DESCRIBE, 1, ConsumerGroupDescribeRequest(group_ids=[group]))
+    if code is ErrorCode.NONE:
+        assert len(described.groups[0].members[0].subscribed_topic_names) == 10_000
+        assert beat(story, group, "m", epoch, topics)[0] is ErrorCode.NONE
+        assert beat(story, group, "m", -1, topics)[0] is ErrorCode.NONE
+    else:
+        assert described.groups[0].error_code == ErrorCode.GROUP_ID_NOT_FOUND
+    classic = f"classic-{length}"
+    joined = story.enter("wide", classic, protocols=[("range", subscription_bytes(topics))])
+    story.sync("wide", classic, joined.member_id, 1, assign=[joined.member_id])
+    refused = "UNKNOWN_SERVER_ERROR" in story.lines[-1]
+    assert refused == (length == 240), story.lines[-1]
+    story.leave("wide", classic, (joined.member_id, None))
+    story.delete_groups("wide", classic)
+    assert classic not in listed(story)
+
+
+def test_ten_megabytes_of_metadata(own: Node, story: Story) -> None:
+    """Kafka's strings end at 32,767 bytes; a longer one is no request, and ends the connection."""
+    before = own.memory_bytes()
+    assert story.commit_code("noted", 1, metadata="x" * 32_000) == ErrorCode.OFFSET_METADATA_TOO_LARGE
+    partition = OffsetCommitRequestPartition(partition_index=0, committed_offset=1, committed_metadata="mark")
+    topic = OffsetCommitRequestTopic(name="story", partitions=[partition])
+    body = encode(OffsetCommitRequest(group_id="noted", topics=[topic]), 8)
+    assert body.count(b"\x05mark") == 1
+    huge = body.replace(b"\x05mark", b"\x81\xad\xe2\x04" + b"x" * 10_000_000)
+    header = struct.pack(">hhih4s", ApiKey.OFFSET_COMMIT, 8, 1, 4, b"test") + b"\0"
+    for _ in range(5):
+        with Wire(own.port) as wire:
+            wire.socket.sendall(struct.pack(">i", len(header) + len(huge)) + header + huge)
+            assert wire.is_closed_by_peer()
+    assert "noted" not in listed(story)
+    assert own.memory_bytes() - before < 100_000_000
+
+
+def test_names_with_control_characters_are_shown_harmlessly(own: Node, story: Story) -> None:
+    name = "evil\x1b[2J\r\nname\x00"
+    assert story.commit_code(name, 7) == 0
+    shown = odradek(own.bootstrap, "groups", "list").out
+    assert "\x1b" not in shown and "\x00" not in shown and "\r" not in shown
+    assert r"evil\x1b[2J\r\nname\x00" in shown
+    assert name in {each["group"] for each in odradek(own.bootstrap, "groups", "list", "--json").json}
+    story.delete_groups("evil", name)
+    assert name not in listed(story)
+
+
+def test_many_groups_that_nobody_is_in(own: Node, story: Story) -> None:
+    """Ids that are asked for, invented, and refused: none of them is a group."""
+    known = listed(story)
+    before = own.memory_bytes()
+    for number in range(3_000):
+        group = f"invented-{number}"
+        code, _, _ = beat(story, group, "m", 3, [])
+        assert code is ErrorCode.GROUP_ID_NOT_FOUND
+        assert story.commit_code(group, 1, member="m", generation=3) == ErrorCode.GROUP_ID_NOT_FOUND
+        story.heartbeat("invented", group, "m", 1)
+        assert "UNKNOWN_MEMBER_ID" in story.lines.pop()
+    assert listed(story) == known
+    assert own.memory_bytes() - before < 30_000_000
+
+
+def test_fifty_members_and_two_hundred_partitions_move_one_without_stopping_the_others(own: Node, story: Story) -> None:
+    create_topic(own.bootstrap, "wide", 200)
+    members = {f"m{number:02}": 0 for number in range(50)}
+    has: dict[str, set[tuple[UUID, int]]] = {member: set() for member in members}
+    told: dict[str, set[tuple[UUID, int]]] = dict(has)
+
+    def turn() -> None:
+        """Each member beats once, having done what it was told last."""
+        for member, epoch in members.items():
+            has[member] = told[member]
+            topics: dict[UUID, list[int]] = {}
+            for topic_id, partition in sorted(has[member]):
+                topics.setdefault(topic_id, []).append(partition)
+            owned = [TopicPartitions(topic_id=topic_id, partitions=ids) for topic_id, ids in topics.items()]
+            code, members[member], given = beat(story, "fifty", member, epoch, ["wide"], owned)
+            assert code is ErrorCode.NONE
+            if given is not None:
+                told[member] = given
+                has[member] &= given  # what it must give up it gives up at once
+            everything = [each for of in has.values() for each in of]
+            assert len(everything) == len(set(everything)), "two own one"
+
+    deadline = time.monotonic() + 60
+    while {len(of) for of in has.values()} != {4} and time.monotonic() < deadline:
+        turn()
+    before = {member: set(of) for member, of in has.items()}
+    assert {len(of) for of in before.values()} == {4}
+    more = CreatePartitionsTopic(name="wide", count=201, assignments=None)
+    answer = story.wire.ask(ApiKey.CREATE_PARTITIONS, 3, CreatePartitionsRequest(topics=[more], timeout_ms=30_000))
+    assert answer.results[0].error_code == ErrorCode.NONE, answer
+    while sum(len(of) for of in has.values()) < 201 and time.monotonic() < deadline:
+        turn()
+        assert all(before[member] <= has[member] for member in members), "somebody was stopped"
+    assert sorted(len(of) for of in has.values()) == [4] * 49 + [5]

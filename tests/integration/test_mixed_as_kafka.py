@@ -1,0 +1,57 @@
+"""Groups with members of both protocols answer as Apache Kafka does, line by line."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.support.apache_kafka import ApacheKafka, require_kafka
+from tests.support.mixed_story import tell_mixed
+from tests.support.node import Node
+
+TOLD = Path(__file__).parent / "data" / "mixed_as_kafka.txt"
+# (how a line begins, what Kafka says there, what we say instead), and why.
+OTHERWISE = (
+    # We take commits of the present generation alone; Kafka 4.3 those of an earlier one that had the partition, too
+    # (KIP-1251).
+    ("stale ", "OffsetCommit NONE", "OffsetCommit ILLEGAL_GENERATION"),
+    # A downgrade leaves one generation free, so that a crash does not forget the rebalance that is due.
+    ("second classic: JoinGroup NONE", "NONE 3", "NONE 4"),
+    # Epochs of our groups count from 1.
+    ("alone:", "NONE 2", "NONE 1"),
+    ("comes:", "NONE 2", "NONE 1"),
+    ("and back:", "NONE 2", "NONE 1"),
+    # Kafka throws.
+    ("no subscription: JoinGroup", "UNKNOWN_SERVER_ERROR", "INCONSISTENT_GROUP_PROTOCOL"),
+)
+SETTINGS = {"group.initial.rebalance.delay.ms": 0}
+
+
+def escaped(lines: list[str]) -> list[str]:
+    return [line.encode("unicode_escape").decode() for line in lines]
+
+
+def expected(line: str) -> str:
+    for beginning, theirs, ours in OTHERWISE:
+        if line.startswith(beginning):
+            return line.replace(theirs, ours)
+    return line
+
+
+def test_mixed_groups_answer_as_kafka_was_heard_to(tmp_path: Path) -> None:
+    with Node(tmp_path, SETTINGS) as node:
+        ours = escaped(tell_mixed(node.port))
+    theirs = TOLD.read_text().splitlines()
+    assert len(ours) == len(theirs)
+    found = [f"Kafka: {b}\n   we: {a}" for a, b in zip(ours, theirs, strict=True) if a != expected(b)]
+    assert not found, f"{len(found)} of {len(theirs)} lines differ:\n" + "\n".join(found)
+
+
+@pytest.mark.java
+@pytest.mark.slow
+def test_what_kafka_was_heard_to_say_of_mixed_groups_is_what_it_says(tmp_path: Path) -> None:
+    require_kafka()
+    with ApacheKafka(tmp_path / "kafka", SETTINGS) as kafka:
+        lines = escaped(tell_mixed(kafka.port))
+    assert lines == TOLD.read_text().splitlines()
