@@ -17,7 +17,7 @@ OTHERWISE = (
     # (KIP-1251).
     ("stale ", "OffsetCommit NONE", "OffsetCommit ILLEGAL_GENERATION"),
     # A downgrade leaves one generation free, so that a crash does not forget the rebalance that is due.
-    ("second classic: JoinGroup NONE", "NONE 3", "NONE 4"),
+    ("converted back: JoinGroup NONE", "NONE 5", "NONE 6"),
     # Epochs of our groups count from 1.
     ("alone:", "NONE 2", "NONE 1"),
     ("comes:", "NONE 2", "NONE 1"),

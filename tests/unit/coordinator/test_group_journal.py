@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 from typing import Any
 
+import pytest
+
 from odradek.common.errors import ErrorCode
 from odradek.coordinator.group.group import Moment
 from odradek.coordinator.group.journal import (
@@ -16,6 +18,8 @@ from odradek.coordinator.group.journal import (
     Journal,
     Who,
 )
+from odradek.coordinator.group.membership import Caller
+from odradek.protocol.messages.join_group_request import JoinGroupRequest, JoinGroupRequestProtocol
 from tests.support.mixed_groups import GROUP, START_MS, ClassicClient, MixedShard, NewClient, topics_view
 
 
@@ -126,3 +130,25 @@ def test_nothing_grows_without_bound() -> None:
     assert last is not None and (last["unowned_partitions"], last["unowned_longest_ms"]) == (MAX_WATCHED, 7)
     journal.clear()
     assert len(journal) == 0
+
+
+@pytest.mark.parametrize("count", [10_000, pytest.param(100_000, marks=pytest.mark.slow)])
+def test_many_groups_whose_members_never_come_back_leave_nothing(count: int) -> None:
+    """Ids that are given out and not used: no group, no deadline, nothing in the journal."""
+    shard = MixedShard(topics_view(ta=1))
+    machine = shard.machine
+    for number in range(count):
+        group_id = f"group-{number}"
+        request = JoinGroupRequest(
+            group_id=group_id,
+            session_timeout_ms=10_000,
+            rebalance_timeout_ms=10_000,
+            protocol_type="consumer",
+            protocols=[JoinGroupRequestProtocol(name="range", metadata=b"")],
+        )
+        machine.join(request, Caller("c", "/h", 9, number, str(number)), shard.now)
+    assert len(list(machine.groups.live())) == count and not shard.log
+    shard.advance(10_001)
+    assert not list(machine.groups.ids()) and not list(machine.groups.live())
+    assert len(machine.timers) == 1, "the look for expired offsets"
+    assert len(machine.journal) == 0
