@@ -83,6 +83,21 @@ def test_a_transaction_that_hangs_is_found_and_ended(own_node: Node) -> None:
         assert committed_values(node.bootstrap, topic, 2) == {0: [], 1: []}
 
 
+def test_a_producer_is_shut_out_and_its_transaction_aborted(node: Node, topic: str) -> None:
+    with TransactionalProducer(node.port) as producer:
+        producer.init()
+        producer.write(topic, b"open")
+        name = producer.transactional_id
+        told = odradek(node.bootstrap, "transactions", "terminate", "--transactional-id", name, "--json").json
+        assert told == {"terminated": name}
+        described = odradek(node.bootstrap, "transactions", "describe", "--transactional-id", name, "--json").json
+        assert described["state"] == "Empty"
+        assert producer.commit() == "PRODUCER_FENCED"
+    assert committed_values(node.bootstrap, topic, 2) == {0: [], 1: []}
+    unknown = ("transactions", "terminate", "--transactional-id", "no-such-id")
+    assert "no-such-id" in odradek(node.bootstrap, *unknown, code=errors.FAILED).err
+
+
 def test_bad_use(node: Node) -> None:
     assert (
         "needs --topic"

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from confluent_kafka import Producer
+from confluent_kafka import KafkaException, Producer
 
 from tests.interop.brokers import start_broker
 from tests.support.apache_kafka import ApacheKafka, java_command, require_kafka, run_tool
@@ -126,6 +126,26 @@ def test_kafka_transactions_lists_describes_and_aborts(broker: Node | ApacheKafk
     after = transactions(broker, "describe-producers", "--topic", "t", "--partition", 0)
     assert after.splitlines()[1].split()[-1] == "None", after
     assert committed_values(broker.bootstrap, "t", 1) == {0: []}
+
+
+@pytest.mark.slow
+def test_kafka_transactions_filters_and_terminates_by_force(broker: Node | ApacheKafka) -> None:
+    create_topic(broker.bootstrap, "forced", 1)
+    producer = Producer({"bootstrap.servers": broker.bootstrap, "transactional.id": "forced-1"})
+    producer.init_transactions(30)
+    producer.begin_transaction()
+    producer.produce("forced", b"open")
+    assert producer.flush(30) == 0
+    assert "forced-1" in transactions(broker, "list", "--transactional-id-pattern", "forced-.*")
+    assert "forced-1" not in transactions(broker, "list", "--transactional-id-pattern", "forced")
+    assert "forced-1" in transactions(broker, "list", "--duration-filter", 1)
+    assert "forced-1" not in transactions(broker, "list", "--duration-filter", 10**9)
+    transactions(broker, "forceTerminateTransaction", "--transactionalId", "forced-1")
+    described = transactions(broker, "describe", "--transactional-id", "forced-1")
+    assert re.search(r"CompleteAbort|Empty", described), described
+    with pytest.raises(KafkaException):
+        producer.commit_transaction(30)
+    assert committed_values(broker.bootstrap, "forced", 1) == {0: []}
 
 
 def test_kafka_reads_the_transaction_topic_and_the_markers(tmp_path: Path) -> None:

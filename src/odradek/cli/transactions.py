@@ -187,3 +187,24 @@ def abort(
         print_json({"aborted": ended})
         return
     typer.echo(f"Aborted in {topic}-{partition}: producer {ended['producer_id']}, from offset {start_offset} on.")
+
+
+@app.command("terminate")
+def terminate(
+    transactional_id: Annotated[str, typer.Option("--transactional-id", help="The id.")],
+    bootstrap_server: BootstrapOption = DEFAULT_BOOTSTRAP,
+    command_config: CommandConfigOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Shut out the producer of a transactional id, and abort the transaction that it has open."""
+
+    async def work(cluster: Cluster) -> None:
+        from odradek.client import transactions
+
+        await transactions.terminate(cluster, transactional_id)
+
+    administer(target(bootstrap_server, command_config), work)
+    if as_json:
+        print_json({"terminated": transactional_id})
+        return
+    typer.echo(f"Terminated: what {transactional_id} had open is aborted, and its producer is shut out.")

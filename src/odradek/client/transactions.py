@@ -19,6 +19,8 @@ from odradek.protocol.messages.describe_transactions_request import DescribeTran
 from odradek.protocol.messages.describe_transactions_response import DescribeTransactionsResponse, TransactionState
 from odradek.protocol.messages.find_coordinator_request import FindCoordinatorRequest
 from odradek.protocol.messages.find_coordinator_response import FindCoordinatorResponse
+from odradek.protocol.messages.init_producer_id_request import InitProducerIdRequest
+from odradek.protocol.messages.init_producer_id_response import InitProducerIdResponse
 from odradek.protocol.messages.list_transactions_request import ListTransactionsRequest
 from odradek.protocol.messages.list_transactions_response import ListTransactionsResponse
 from odradek.protocol.messages.write_txn_markers_request import (
@@ -116,6 +118,24 @@ async def describe_transaction(cluster: Cluster, transactional_id: str) -> tuple
         return found.node_id, state
 
     return await cluster.retried(attempt)
+
+
+async def terminate(cluster: Cluster, transactional_id: str) -> None:
+    """Shut out the producer of a transactional id, and abort what it has open; returns when its end is complete.
+
+    Raises:
+        ApiError: TRANSACTIONAL_ID_NOT_FOUND, and what else the coordinator says.
+    """
+    coordinator, known = await describe_transaction(cluster, transactional_id)
+    request = InitProducerIdRequest(
+        transactional_id=transactional_id, transaction_timeout_ms=known.transaction_timeout_ms
+    )
+
+    async def attempt() -> None:
+        response = await cluster.request(request, InitProducerIdResponse, node_id=coordinator)
+        check(response.error_code, f"transactional id {transactional_id}")
+
+    await cluster.retried(attempt)
 
 
 async def open_transactions(cluster: Cluster, partitions: Iterable[TopicPartition]) -> list[OpenTransaction]:
