@@ -29,7 +29,7 @@ class DurableLog(ReadableLog):
         super().__init__(files, directory, topic_partition, loaded)
         self.producers: ProducerState = loaded.producers
         self.recovery_point = loaded.recovery_point
-        self._unsynced_snapshots: list[Path] = []
+        self._unsynced_snapshots = list(loaded.unsynced_snapshots)
         self._epochs_are_written = loaded.epochs_are_written
         self._epochs_failed = False  # the flush under way found no space for them
         self._was_cut = loaded.was_cut  # since the last flush
@@ -41,6 +41,12 @@ class DurableLog(ReadableLog):
     def unflushed_count(self) -> int:
         """Records that a loss of power would take."""
         return self.log_end_offset - self.recovery_point
+
+    @property
+    def has_unsynced_segments(self) -> bool:
+        """Whether a closed segment, or an index of the last one that was closed, is not durable yet."""
+        closed = self._segments[-2:-1]
+        return self.recovery_point < self._bases[-1] or any(segment.has_unsynced_indexes for segment in closed)
 
     # -- epochs -------------------------------------------------------------------------------------------------
 
@@ -88,13 +94,13 @@ class DurableLog(ReadableLog):
         dirty = [
             segment
             for segment in self._segments
-            if segment.has_unsynced_cut or self.end_of(segment) > self.recovery_point
+            if segment.has_unsynced_cut or segment.has_unsynced_indexes or self.end_of(segment) > self.recovery_point
         ]
         snapshots, self._unsynced_snapshots = self._unsynced_snapshots, []
         try:
             for segment in dirty:
                 unless_full(segment.flush_indexes)
-                segment.has_unsynced_cut = False
+                segment.has_unsynced_cut = segment.has_unsynced_indexes = False
             held = [self._files.get(segment.path) for segment in dirty]
             snapshots += [segment.transactions.path for segment in dirty if segment.transactions.take_unsynced()]
         except OSError as error:

@@ -240,11 +240,13 @@ class TransactionIndex(IndexFile):
 
     def load(self) -> None:
         """Read the file. Raises CorruptIndexError for an unknown version or offsets that go back."""
-        entries = []
+        entries: list[AbortedTransaction] = []
         for version, *fields in _TXN_ENTRY.iter_unpack(self._load_bytes(_TXN_ENTRY.size)):
             entry = AbortedTransaction(*fields)
-            if version != 0 or entry.first_offset > entry.last_offset:
+            if version != 0 or entry.first_offset >= entry.last_offset:  # the last is the marker's, behind its data
                 raise CorruptIndexError(f"{self.path}: an entry of version {version} that goes back")
+            if entries and entry.last_offset <= entries[-1].last_offset:
+                raise CorruptIndexError(f"{self.path}: markers do not rise")
             entries.append(entry)
         self.entries = entries
 
@@ -252,6 +254,10 @@ class TransactionIndex(IndexFile):
         self.entries.append(entry)
         self._pending += _TXN_ENTRY.pack(0, *entry)
         self._unsynced = True
+
+    def note_unsynced(self) -> None:
+        """What is in the file may be in the page cache alone: a process that was killed wrote it."""
+        self._unsynced = bool(self.entries)
 
     def take_unsynced(self) -> bool:
         """Whether there are entries that no sync covers yet; the caller is about to flush and sync them."""

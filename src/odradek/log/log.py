@@ -24,7 +24,7 @@ from odradek.log.checkpoints import (
 )
 from odradek.log.config import LogConfig
 from odradek.log.durable import DurableLog
-from odradek.log.files import FileCache
+from odradek.log.files import FileCache, make_durable
 from odradek.log.producer_state import NOT_REQUIRED, ProducerEntry, Verification
 from odradek.log.recovery import LoadedLog, forget_snapshots, load_directory, load_producers, snapshot_offsets
 from odradek.log.replicated import in_portions, read_replicated
@@ -87,6 +87,7 @@ class Log(DurableLog):
         self._high_watermark = loaded.log_start_offset
         self.cleaned_offset = 0  # exclusive: of what lies before, compaction kept each key's last record alone
         self.on_cleaned_cut: Callable[[], None] = lambda: None
+        self.on_cut: Callable[[], None] = lambda: None
         self.cut_count = 0
 
     @classmethod
@@ -354,6 +355,7 @@ class Log(DurableLog):
         end = self.log_end_offset
         self.recovery_point = min(self.recovery_point, end)
         self.cut_count += 1
+        self.on_cut()
         if self.cleaned_offset > end:
             self.cleaned_offset = end
             self.on_cleaned_cut()
@@ -438,6 +440,8 @@ class Log(DurableLog):
 
         def work() -> list[Path]:
             try:
+                # What tells of the producers up to here must not be lost with what else would.
+                make_durable(disk, [], [segment_path(directory, base, ".snapshot")], [directory])
                 renamed = rename_deleted(disk, paths)
                 forget_snapshots(disk, directory, base)
             except FileNotFoundError:

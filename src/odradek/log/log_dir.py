@@ -9,14 +9,7 @@ from pathlib import Path
 from uuid import UUID
 
 from odradek.common.ports import Disk, read_file
-from odradek.log.checkpoints import (
-    HIGH_WATERMARK,
-    LOG_START,
-    RECOVERY_POINT,
-    CorruptCheckpointError,
-    TopicPartition,
-    read_offsets,
-)
+from odradek.log.checkpoints import TopicPartition
 
 CLEAN_SHUTDOWN = ".kafka_cleanshutdown"
 NO_DIRECTORY = UUID(int=0)
@@ -49,14 +42,23 @@ class LogDir:
     def offline(self) -> bool:
         return bool(self.error)
 
-    def open(self, disk: Disk, notes: list[str]) -> None:
-        """Read what the last stop left, and take the mark of a clean one away; raises OSError."""
+    def open(
+        self,
+        disk: Disk,
+        recovery: dict[TopicPartition, int],
+        start: dict[TopicPartition, int],
+        watermark: dict[TopicPartition, int],
+    ) -> None:
+        """Take what the last stop left, and take the mark of a clean one away; raises OSError.
+
+        Args:
+            recovery, start, watermark: offsets of the checkpoints.
+        """
         marker = self.path / CLEAN_SHUTDOWN
         self.clean_shutdown = disk.exists(marker)
         self.read_clean_epoch(disk)
-        self.checkpointed_recovery = _read_checkpoint(disk, self.path / RECOVERY_POINT, notes)
-        self.checkpointed_start = _read_checkpoint(disk, self.path / LOG_START, notes)
-        self.checkpointed_watermark = _read_checkpoint(disk, self.path / HIGH_WATERMARK, notes)
+        self.checkpointed_recovery, self.checkpointed_start = recovery, start
+        self.checkpointed_watermark = watermark
         # From here on the directory changes, so a crash finds it unclean, in the middle of recovery too.
         disk.remove(marker)
         disk.sync_dir(self.path)
@@ -67,11 +69,3 @@ class LogDir:
             self.clean_broker_epoch = int(json.loads(read_file(disk, self.path / CLEAN_SHUTDOWN))["brokerEpoch"])
         except (OSError, ValueError, KeyError, TypeError, RecursionError):
             self.clean_broker_epoch = -1
-
-
-def _read_checkpoint(disk: Disk, path: Path, notes: list[str]) -> dict[TopicPartition, int]:
-    try:
-        return read_offsets(disk, path)
-    except CorruptCheckpointError as error:
-        notes.append(f"{error}; its offsets are taken from the logs")
-        return {}

@@ -21,7 +21,6 @@ from odradek.log.checkpoints import (
     LOG_START,
     RECOVERY_POINT,
     TopicPartition,
-    write_offsets,
     write_topic_id,
 )
 from odradek.log.compaction.offsets import CleanedOffsets
@@ -31,6 +30,7 @@ from odradek.log.future import FutureLogs, future_name
 from odradek.log.loading import FILES_PER_THREAD, AssignedDirectory, FoundLog, LogLoader
 from odradek.log.log import Log
 from odradek.log.log_dir import CLEAN_SHUTDOWN, NO_DIRECTORY, LogDir
+from odradek.log.offset_files import OffsetFiles
 from odradek.log.segment import no_space
 
 if TYPE_CHECKING:
@@ -69,6 +69,13 @@ class LogManager:
         self.notes: list[str] = []
         self.futures = FutureLogs(self, lambda topic, number: future_name(topic, number, random.getrandbits(128)))
         self._cleaned = CleanedOffsets(disk)
+        self._recovery = OffsetFiles(disk, RECOVERY_POINT, lambda log: log.recovery_point)
+        self._starts = OffsetFiles(disk, LOG_START, lambda log: log.log_start_offset)
+        self._checkpoints = (
+            self._recovery,
+            self._starts,
+            OffsetFiles(disk, HIGH_WATERMARK, lambda log: log.high_watermark),
+        )
         self._doomed: list[tuple[int, Path]] = []
         self._closed: dict[Path, None] = {}
         self._failed_to_close: dict[Path, StorageError] = {}
@@ -127,7 +134,9 @@ class LogManager:
         for log_dir in self.dirs.values():
             try:
                 self._cleaned.load(log_dir.path, self.notes)
-                log_dir.open(self.disk, self.notes)
+                for files in self._checkpoints:
+                    files.load(log_dir.path, self.notes, "its offsets are taken from the logs")
+                log_dir.open(self.disk, *(files.written(log_dir.path) for files in self._checkpoints))
                 loader.list_dir(log_dir, self.notes)
             except OSError as error:
                 loader.failures[log_dir.path] = str(error)
@@ -182,8 +191,14 @@ class LogManager:
         key = log.topic_partition
         self._cleaned.restore(log)
         log.on_cleaned_cut = lambda: self._cleaned.forget(key, log.log_dir, self.logs.values())
+        log.on_cut = lambda: self._was_cut(log)
         self.logs[key] = log
         self.topic_ids[key] = topic_id
+
+    def _was_cut(self, log: Log) -> None:
+        """What lies behind the cut is new: the next start must look at it, as Kafka's LogManager sees to."""
+        for files in (self._recovery, self._starts):
+            files.take_back(log, self._all_logs())
 
     # -- logs ---------------------------------------------------------------------------------------------------
 
@@ -406,8 +421,7 @@ class LogManager:
         return [
             log
             for log in self.logs.values()
-            if log.recovery_point < log.segment_starts[-1]
-            or (log.unflushed_count and now_ms - log.last_flush_ms >= log.config.flush_ms)
+            if log.has_unsynced_segments or (log.unflushed_count and now_ms - log.last_flush_ms >= log.config.flush_ms)
         ]
 
     def take_removals(self) -> Callable[[], None]:
@@ -441,33 +455,20 @@ class LogManager:
 
         A full disk is no failure: the checkpoints that are there stay valid, only older.
         """
-        pending = []
+        logs = self._all_logs()
+        writes = []
         for path in self.online_dirs():
-            logs = [(log.topic_partition, log) for log in self._all_logs() if log.log_dir == path]
-            pending.append(
-                (
-                    path,
-                    {key: log.recovery_point for key, log in logs},
-                    {key: log.log_start_offset for key, log in logs},
-                    {key: log.high_watermark for key, log in logs},
-                )
-            )
-        disk = self.disk
-        cleaned = [self.cleaned_work(path) for path in self.online_dirs()]
+            for work in (
+                self._cleaned.work(path, self.logs.values()),
+                *(files.work(path, logs, always=True) for files in self._checkpoints),
+            ):
+                writes += [work] if work is not None else []
 
-        def work() -> None:
-            for write in cleaned:
+        def write_all() -> None:
+            for write in writes:
                 write()
-            for path, recovery, start, watermark in pending:
-                try:
-                    write_offsets(disk, path / RECOVERY_POINT, recovery)
-                    write_offsets(disk, path / LOG_START, start)
-                    write_offsets(disk, path / HIGH_WATERMARK, watermark)
-                except OSError as error:
-                    if not is_disk_full(error):
-                        raise StorageError(path, f"checkpoints: {error}") from error
 
-        return work
+        return write_all
 
     def cleaned_work(self, log_dir: Path) -> Callable[[], None]:
         """Blocking work that notes how far the logs of a directory were compacted; raises StorageError."""

@@ -15,7 +15,7 @@ import re
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from odradek.common.ports import Disk, read_file
+from odradek.common.ports import Disk, is_disk_full, read_file, write_file_durably
 from odradek.log.checkpoints import LEADER_EPOCHS, CorruptCheckpointError, read_lines
 from odradek.log.compaction.swap import settle_swap
 from odradek.log.config import NEVER
@@ -41,6 +41,7 @@ class LoadedLog:
         log_end_offset: exclusive.
         epochs_are_written: whether the epochs' checkpoint says what was found; else the next flush must write it.
         was_cut: whether the log ends before what was durable once, so that a checkpoint may speak of more.
+        unsynced_snapshots: of producers, which a process that was killed may have left in the page cache.
         notes: one line for each thing that was put right, for the node's log.
     """
 
@@ -52,6 +53,7 @@ class LoadedLog:
     recovery_point: int
     epochs_are_written: bool
     was_cut: bool
+    unsynced_snapshots: list[Path] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
 
 
@@ -121,6 +123,11 @@ def load_directory(
         recovered,
         epochs_are_written,
         was_cut=end < recovery_point,
+        unsynced_snapshots=[
+            segment_path(directory, offset, ".snapshot")
+            for offset in snapshot_offsets(disk, directory)
+            if offset > recovered
+        ],
         notes=notes,
     )
 
@@ -206,6 +213,7 @@ def _verify(segment: Segment, index_interval_bytes: int, following: int | None) 
         end = found[1].last_offset + 1
     segment.rebuild_indexes(index_interval_bytes)
     segment.all_checked()
+    segment.transactions.note_unsynced()
     return end, None
 
 
@@ -261,23 +269,30 @@ def load_producers(
     newest = end if indexed_to is None else min(end, max(indexed_to, first_base))
     state = ProducerState()
     offsets = snapshot_offsets(disk, directory)
-    for offset in reversed(offsets):
+    for offset in sorted(offsets, reverse=True):
         path = segment_path(directory, offset, ".snapshot")
         if offset > end:
             disk.remove(path)
             continue
-        if offset > newest:
-            continue
         try:
-            state = ProducerState.from_snapshot(read_file(disk, path), offset)
-            break
+            snapshot = ProducerState.from_snapshot(read_file(disk, path), offset)
+            if offset <= newest:
+                state = snapshot
+                break
         except CorruptSnapshotError as error:
             notes.append(f"{path}: {error}; producers are read from the log")
             disk.remove(path)
+            offsets.remove(offset)
+    if indexed_to is not None:
+        _forget_aborted(segments, newest)
     start = max(state.map_end_offset, first_base)
     for number, segment in enumerate(segments):
         if number + 1 < len(segments) and segments[number + 1].base_offset <= start:
             continue  # all before the snapshot, without a look at its index
+        if segment.base_offset > start and segment.base_offset not in offsets:
+            # Once retention has dropped what lies before, nothing else tells of the producers up to here.
+            state.map_end_offset = segment.base_offset
+            _write_snapshot(disk, segment_path(directory, segment.base_offset, ".snapshot"), state)
         found = segment.locate(start) if segment.size_bytes else None
         if found is None:
             continue
@@ -288,6 +303,23 @@ def load_producers(
     if state.producers:
         _widen_windows(state, segments)
     return state
+
+
+def _forget_aborted(segments: list[Segment], offset: int) -> None:
+    """What the index says of markers from `offset` on is read from the log anew: a loss of power may have kept entries
+    of markers that it took, or later ones without earlier ones."""
+    for segment, following in zip(segments, [*segments[1:], None], strict=True):
+        if following is None or following.base_offset > offset:
+            segment.load_indexes()
+            segment.transactions.truncate(offset)
+
+
+def _write_snapshot(disk: Disk, path: Path, state: ProducerState) -> None:
+    try:
+        write_file_durably(disk, path, state.snapshot())
+    except OSError as error:
+        if not is_disk_full(error):
+            raise
 
 
 def _widen_windows(state: ProducerState, segments: list[Segment]) -> None:

@@ -120,6 +120,7 @@ class Segment:
         self.replaced_by: Segment | None = None  # compaction put that one into its place
         self.is_dropped = False  # retention let it go: its name may soon be another file's
         self.has_unsynced_cut = False  # bytes of a write that did not fit: on disk until the next sync
+        self.has_unsynced_indexes = False  # what sealing it wrote: nobody would look for it after a loss of power
         self.is_sealed = False  # no more batches come: the indexes may be let go, and read again
 
     # -- opening ------------------------------------------------------------------------------------------------
@@ -136,11 +137,7 @@ class Segment:
         """Read the index files, once; rebuild them from the log where they are missing or wrong."""
         if self._indexes_loaded:
             return
-        self._indexes_loaded = True
-        try:
-            self.transactions.load()
-        except (CorruptIndexError, struct.error):
-            self.transactions_damaged = True  # it needs the segments before this one to be made anew
+        self._load_transactions()
         try:
             missing = self.size_bytes > 0 and not self._disk.exists(self.offsets.path)
             self.offsets.load(log_bytes=self.size_bytes)
@@ -160,6 +157,13 @@ class Segment:
             for _, header in self.headers(self.offsets.last_position()):
                 self._see_timestamp(header)
         self._loaded()
+
+    def _load_transactions(self) -> None:
+        self._indexes_loaded = True
+        try:
+            self.transactions.load()
+        except (CorruptIndexError, struct.error):
+            self.transactions_damaged = True  # it needs the segments before this one to be made anew
 
     def _loaded(self) -> None:
         self._newest_is_known = True
@@ -234,8 +238,9 @@ class Segment:
         self._loaded()
 
     def rebuild_indexes(self, index_interval_bytes: int) -> None:
-        """Make offset and time index anew from the batches' headers. The transaction index stays."""
-        self._indexes_loaded = True
+        """Make offset and time index anew from the batches' headers. The transaction index stays as its file has it."""
+        if not self._indexes_loaded:
+            self._load_transactions()
         self.offsets.clear()
         self.times.clear()
         self.max_timestamp_ms = self.max_timestamp_offset = -1
@@ -312,7 +317,7 @@ class Segment:
 
     def seal(self) -> None:
         """No more batches come."""
-        self.is_sealed = True
+        self.is_sealed = self.has_unsynced_indexes = True
         self._loaded()
 
     def note_newest(self) -> None:

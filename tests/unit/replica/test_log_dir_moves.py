@@ -134,7 +134,7 @@ async def crash_at(seed: int, change: int, *, power: bool) -> bool:
     controller: dict[str, UUID] = {}
     for path in (ONE, TWO):
         make_dirs_durably(disk, path)
-    broker, writer, died = Broker(disk, controller, random), Writer(random), False
+    broker, writer = Broker(disk, controller, random), Writer(random)
     for _ in range(10):
         writer.write(broker.partition)
         await asyncio.sleep(0)
@@ -147,7 +147,8 @@ async def crash_at(seed: int, change: int, *, power: bool) -> bool:
         await broker.run_moves(lambda: writer.write(broker.partition))
         broker.logs.take_removals()()
     except Crash:
-        died = True
+        pass
+    died = disk.changes >= change  # be it in the move, or in a flush beside it
     await end_of_process(disk)
     disk.lose_power() if power else disk.process_died()
     for life in range(2):
@@ -207,6 +208,11 @@ def copy_all(move: LogDirMove) -> None:
 
 @pytest.mark.parametrize("seed", range(30))
 def test_a_copy_is_what_the_log_is_however_it_was_cut(seed: int) -> None:
+    compare_cut_log_and_copy(seed)
+
+
+def compare_cut_log_and_copy(seed: int) -> None:
+    """A log that elections cut while it is copied, and its copy in the end."""
     random = Random(seed)
     logs, _, partition = make(random)
     log = partition.log
@@ -286,3 +292,45 @@ def test_a_name_that_leaves_no_room_for_a_copys_is_refused() -> None:
     with pytest.raises(ApiError) as caught:
         logs.futures.create(log, UUID(int=6), TWO)
     assert caught.value.code is ErrorCode.INVALID_TOPIC_EXCEPTION
+
+
+@pytest.mark.parametrize("known", [ONE, TWO])
+@pytest.mark.parametrize("is_longer", [False, True])
+def test_of_two_logs_of_a_name_the_one_that_the_controller_knows_is_the_log(known: Path, is_longer: bool) -> None:
+    logs, disk, partition = make(Random(1))
+    append(partition.log, b"00000", b"00001")
+    move = LogDirMove(partition, logs.futures.create(partition.log, TOPIC_ID, TWO))
+    copy_all(move)
+    other = partition.log if known == TWO else move.future
+    if is_longer:
+        append(other, b"00002")
+    move.future.rename_to(TWO / "t-0")  # and the process dies before the log gets another name
+    disk.process_died()
+    again = LogManager(disk, FixedClock(), [ONE, TWO], CONFIG, Random(1))
+    for directory in again.directories:
+        directory.directory_id = IDS[directory.path]
+    again.lock_dirs()
+    again.load(assigned=lambda topic, number: IDS[known])
+    log = again.get(("t", 0))
+    assert log is not None and log.log_dir == known
+    assert numbers(log) == [0, 1]
+    again.take_removals()()
+    left = [path for path in (ONE, TWO) if disk.is_dir(path / "t-0")]
+    assert left == ([ONE, TWO] if is_longer else [known]), "what somebody may miss is left alone"
+
+
+def test_a_copy_that_was_the_log_before_the_power_went_is_the_log() -> None:
+    logs, disk, partition = make(Random(1))
+    append(partition.log, b"00000")
+    move = LogDirMove(partition, logs.futures.create(partition.log, TOPIC_ID, TWO))
+    copy_all(move)
+    append(move.future, b"00001")
+    disk.process_died()
+    again = LogManager(disk, FixedClock(), [ONE, TWO], CONFIG, Random(1))
+    for directory in again.directories:
+        directory.directory_id = IDS[directory.path]
+    again.lock_dirs()
+    again.load(assigned=lambda topic, number: IDS[TWO])
+    log = again.get(("t", 0))
+    assert log is not None and log.directory == TWO / "t-0" and numbers(log) == [0, 1]
+    assert not again.futures.logs and not disk.is_dir(ONE / "t-0")

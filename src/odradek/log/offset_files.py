@@ -1,0 +1,87 @@
+"""The checkpoints of offsets in each log directory: what was last written to them, and who writes.
+
+An offset that is too small costs work at the next start. One that is too large does harm: what lies below it is not
+looked at, though the log was cut and has grown again since. So before a log may grow behind a cut, or begin anew under
+its name, the file must not name it beyond where it is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from odradek.common.errors import StorageError
+from odradek.common.ports import Disk, is_disk_full
+from odradek.log.checkpoints import CorruptCheckpointError, TopicPartition, read_offsets, write_offsets
+
+if TYPE_CHECKING:
+    from odradek.log.log import Log
+
+
+class OffsetFiles:
+    """One checkpoint, in every log directory."""
+
+    def __init__(self, disk: Disk, name: str, offset_of: Callable[[Log], int]) -> None:
+        """`offset_of` is what the file says of a log."""
+        self._disk = disk
+        self._name = name
+        self._offset_of = offset_of
+        self._written: dict[Path, dict[TopicPartition, int]] = {}
+        self._wanted: dict[Path, dict[TopicPartition, int]] = {}
+        self._writing: dict[Path, object] = {}
+
+    def load(self, log_dir: Path, notes: list[str], meaning: str) -> None:
+        """Read a directory's file; a damaged one says nothing, which means what `meaning` says. Raises OSError."""
+        try:
+            self._written[log_dir] = read_offsets(self._disk, log_dir / self._name)
+        except CorruptCheckpointError as error:
+            notes.append(f"{error}; {meaning}")
+            self._written[log_dir] = {}
+
+    def written(self, log_dir: Path) -> dict[TopicPartition, int]:
+        """What a directory's file says."""
+        return self._written.get(log_dir, {})
+
+    def work(self, log_dir: Path, logs: Iterable[Log], *, always: bool = False) -> Callable[[], None] | None:
+        """Blocking work that writes a directory's file; None where nothing has changed. The work raises StorageError.
+
+        A full disk is no failure: the file that is there stays valid, only older.
+
+        Args:
+            logs: all of the broker.
+            always: write what has not changed too: a disk that has failed, and is not used otherwise, is found out.
+        """
+        offsets = {log.topic_partition: self._offset_of(log) for log in logs if log.log_dir == log_dir}
+        self._wanted[log_dir] = offsets
+        if offsets == self._written.get(log_dir) and not always:
+            return None
+        return lambda: self._write(log_dir)
+
+    def _write(self, log_dir: Path) -> None:
+        token = object()
+        if self._writing.setdefault(log_dir, token) is not token:
+            return  # another thread is at it, and looks again when it is done
+        try:
+            while True:
+                wanted = self._wanted[log_dir]
+                write_offsets(self._disk, log_dir / self._name, wanted)
+                self._written[log_dir] = wanted
+                if wanted == self._wanted[log_dir]:
+                    return
+        except OSError as error:
+            if not is_disk_full(error):
+                raise StorageError(log_dir, f"{log_dir / self._name}: {error}") from error
+        finally:
+            del self._writing[log_dir]
+
+    def take_back(self, log: Log, logs: Iterable[Log]) -> None:
+        """A log was cut: let the file not name it beyond where it is; blocks where it does. Raises StorageError."""
+        if self._written.get(log.log_dir, {}).get(log.topic_partition, 0) > self._offset_of(log):
+            write = self.work(log.log_dir, logs)
+            if write is not None:
+                write()
+
+    def is_behind(self, log_dir: Path) -> bool:
+        """Whether the last write found no space."""
+        return log_dir not in self._writing and self._written.get(log_dir) != self._wanted.get(log_dir)

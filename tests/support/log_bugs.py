@@ -1,0 +1,141 @@
+"""Bugs to plant into the log, each beside what finds it: random walks, moves that die, or one test by name."""
+
+from __future__ import annotations
+
+from tests.sim.planted import Bug
+
+_SEGMENT, _LOG, _DURABLE = "log.segment:Segment.", "log.log:Log.", "log.durable:DurableLog."
+_RECOVERY, _INDEX, _EPOCHS = "log.recovery:", "log.index:", "log.epoch_cache:EpochCache."
+
+# Found by random walks beside a plain model.
+IN_WALKS = (
+    Bug(
+        "transaction index not read before it is kept",
+        _SEGMENT + "rebuild_indexes",
+        "if not self._indexes_loaded:",
+        "self._indexes_loaded = True\nif False:",
+        "after a kill, readers of committed data are given aborted records",
+    ),
+    Bug(
+        "recovery point not taken back at a cut",
+        _LOG + "_after_cut",
+        "self.on_cut()",
+        "pass",
+        "after a cut and a loss of power, what was written behind the cut is believed to be durable",
+    ),
+    Bug(
+        "snapshot not durable before what it replaces goes",
+        _LOG + "begin_delete",
+        'make_durable(disk, [], [segment_path(directory, base, ".snapshot")], [directory])',
+        "pass",
+        "retention, then a loss of power: open transactions are forgotten",
+    ),
+    Bug(
+        "aborted transactions of lost markers stay",
+        _RECOVERY + "load_producers",
+        "_forget_aborted(segments, newest)",
+        "pass",
+        "a loss of power takes a marker and leaves its entry: committed records are passed over",
+    ),
+    Bug(
+        "recovery trusts the active segment",
+        _SEGMENT + "check_batches",
+        "if len(batch) < size or not crc_is_valid(batch, header):",
+        "if len(batch) < size:",
+        "a torn batch at the end is served",
+    ),
+    Bug(
+        "recovery skips one segment too many",
+        _RECOVERY + "_recover",
+        "if following is not None and following <= recovery_point:",
+        "if following is not None:",
+        "a segment that was torn is not looked at",
+    ),
+    Bug(
+        "later segments stay behind a cut",
+        _RECOVERY + "_recover",
+        "del segments[number + 1 :]",
+        "pass",
+        "records follow on records that are lost",
+    ),
+    Bug(
+        "cut leaves the epochs",
+        _LOG + "_after_cut",
+        "self.epochs.truncate_from_end(end)",
+        "pass",
+        "a follower is told of epochs that were cut off",
+    ),
+    Bug(
+        "cut leaves the producers",
+        _LOG + "_after_cut",
+        "self.producers = load_producers(self._files.disk, self.directory, self._segments, end, [])",
+        "pass",
+        "a batch that was cut off is taken for a duplicate",
+    ),
+    Bug(
+        "cut keeps the batch that it falls on",
+        _LOG + "truncate_to",
+        "segment.truncate_to(found[0], offset)",
+        "segment.truncate_to(found[0] + found[1].size_bytes, offset)",
+        "an offset is given twice",
+    ),
+    Bug(
+        "retention by the oldest record",
+        "log.retention:count_deletable",
+        "newest = segment.max_timestamp_ms if segment.max_timestamp_ms >= 0 else segment.created_ms",
+        "newest = segment.first_timestamp_ms() or segment.created_ms",
+        "fresh records go with old ones",
+    ),
+    Bug(
+        "retention counts one segment too many",
+        "log.retention:count_deletable",
+        "is_excess = config.deletes and config.retention_bytes >= 0 and excess >= segment.size_bytes",
+        "is_excess = config.deletes and config.retention_bytes >= 0 and excess > 0",
+        "less than retention.bytes is kept",
+    ),
+    Bug(
+        "indexes of a closed segment not synced",
+        _DURABLE + "begin_flush",
+        "snapshots += [path for segment in dirty if segment.is_sealed for path in segment.paths()[1:]]",
+        "pass",
+        "after a loss of power a short index is believed",
+    ),
+    Bug(
+        "epoch of an offset off by one",
+        _EPOCHS + "epoch_for_offset",
+        "index = bisect_right(self._starts, offset) - 1",
+        "index = bisect_right(self._starts, offset - 1) - 1",
+        "the first record of a reign is told under the epoch before it",
+    ),
+    Bug(
+        "epochs not durable with their records",
+        _DURABLE + "begin_flush",
+        "epochs = None if self._epochs_are_written else self.epochs.lines()",
+        "epochs = None",
+        "a clean start knows nothing of the last epochs",
+    ),
+)
+# Found by moves between directories that die, or lose power, before one of their changes.
+IN_MOVES = (
+    Bug(
+        "swapped before it is durable",
+        "replica.log_dir_driver:LogDirMoves._flush",
+        "await self._manager.disk.off_loop(work)",
+        "pass",
+        "what was acknowledged as durable is lost with the power",
+    ),
+    Bug(
+        "copied what was cut meanwhile",
+        "replica.log_dir_move:LogDirMove.take",
+        "if token != source.cut_count or source is future:",
+        "if False:",
+        "the copy has records that the log never had there",
+    ),
+    Bug(
+        "copy not aligned",
+        "replica.log_dir_move:LogDirMove.begin_read",
+        "_align(future, source)",
+        "pass",
+        "the copy keeps what an election took from the log",
+    ),
+)
