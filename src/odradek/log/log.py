@@ -29,7 +29,7 @@ from odradek.log.producer_state import NOT_REQUIRED, ProducerEntry, Verification
 from odradek.log.recovery import LoadedLog, forget_snapshots, load_directory, load_producers, snapshot_offsets
 from odradek.log.replicated import in_portions, read_replicated
 from odradek.log.retention import Deletable, count_deletable, must_roll
-from odradek.log.segment import Segment, no_space, rename_deleted, segment_path
+from odradek.log.segment import MAX_RELATIVE_OFFSET, Segment, no_space, rename_deleted, segment_path
 from odradek.log.transactions import note_batch
 from odradek.record.batch import (
     BatchHeader,
@@ -245,7 +245,11 @@ class Log(DurableLog):
         try:
             self._assign_epochs(headers)
             if must_roll(self._segments[-1], size, headers, self.config, jitter=self._jitter, now_ms=now_ms):
-                self.roll(now_ms)
+                if headers[-1].last_offset - self.log_end_offset > MAX_RELATIVE_OFFSET:
+                    # A gap that compaction left: from our end on, an index could not count so far (KAFKA-6264).
+                    self.skip_to(headers[0].base_offset, now_ms)
+                else:
+                    self.roll(now_ms)
             segment = self._segments[-1]
             position = segment.write(chunks)
         except ApiError:

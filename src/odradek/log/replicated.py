@@ -15,6 +15,8 @@ from odradek.record.control import ControlType, control_type, marker_coordinator
 from odradek.record.reader import read_records
 
 Batch = tuple[memoryview, BatchHeader]
+# As many as a segment's indexes have room for (`segment.MAX_RELATIVE_OFFSET`).
+MAX_SPANNED_OFFSETS = 2**31 - 1
 
 
 def read_replicated(
@@ -58,12 +60,15 @@ def read_replicated(
 
 
 def in_portions(batches: Sequence[Batch], max_bytes: int) -> Iterator[Sequence[Batch]]:
-    """Runs of batches of at most `max_bytes`; a larger one stands alone. The leader's segments may be larger."""
+    """Runs of batches of at most `max_bytes`, and of offsets that one segment can count; a larger one stands alone. The
+    leader's segments may be larger."""
     portion: list[Batch] = []
     size = 0
     for batch in batches:
         length = len(batch[0])
-        if portion and size + length > max_bytes:
+        if portion and (
+            size + length > max_bytes or batch[1].last_offset - portion[0][1].base_offset > MAX_SPANNED_OFFSETS
+        ):
             yield portion
             portion, size = [], 0
         portion.append(batch)
