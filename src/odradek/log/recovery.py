@@ -123,11 +123,7 @@ def load_directory(
         recovered,
         epochs_are_written,
         was_cut=end < recovery_point,
-        unsynced_snapshots=[
-            segment_path(directory, offset, ".snapshot")
-            for offset in snapshot_offsets(disk, directory)
-            if offset > recovered
-        ],
+        unsynced_snapshots=_snapshots_behind(disk, directory, recovered),
         notes=notes,
     )
 
@@ -344,6 +340,10 @@ def _widen_windows(state: ProducerState, segments: list[Segment]) -> None:
 def snapshot_offsets(disk: Disk, directory: Path) -> list[int]:
     """The offsets up to which there are producer snapshots, rising."""
     return sorted(int(match[1]) for name in disk.list_dir(directory) if (match := _SNAPSHOT_FILE.match(name)))
+
+
+def _snapshots_behind(disk: Disk, directory: Path, offset: int) -> list[Path]:
+    return [segment_path(directory, each, ".snapshot") for each in snapshot_offsets(disk, directory) if each > offset]
 
 
 def forget_snapshots(disk: Disk, directory: Path, offset: int) -> None:
