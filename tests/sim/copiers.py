@@ -286,16 +286,19 @@ class TransactionalWriter(Client):
             await asyncio.sleep(RETRY_S)
         check(code, f"{self._topic}-{partition}")
 
+    async def _add_offsets(self) -> None:
+        adding = add_offsets_to_txn_request.AddOffsetsToTxnRequest(
+            transactional_id=self._id,
+            producer_id=self._identity[0],
+            producer_epoch=self._identity[1],
+            group_id=self._group,
+        )
+        added = await self._answer(await self._coordinator(self._id, 1), adding, AddOffsetsToTxnResponse, 3)
+        check(added.error_code, self._id)
+
     async def _commit_offset(self, number: int) -> None:
         if self._version == 0:
-            adding = add_offsets_to_txn_request.AddOffsetsToTxnRequest(
-                transactional_id=self._id,
-                producer_id=self._identity[0],
-                producer_epoch=self._identity[1],
-                group_id=self._group,
-            )
-            added = await self._answer(await self._coordinator(self._id, 1), adding, AddOffsetsToTxnResponse, 3)
-            check(added.error_code, self._id)
+            await self._add_offsets()
         wanted = txn_offset_commit_request.TxnOffsetCommitRequestPartition(
             partition_index=0, committed_offset=number, committed_metadata=None
         )
@@ -360,6 +363,7 @@ class CommittedReader(Reader):
         for topic in response.responses:
             for answer in topic.partitions:
                 if answer.error_code:
+                    self._leaders.pop((topic.topic, answer.partition_index), None)
                     continue
                 found = self._committed(topic.topic, answer)
                 name = f"{topic.topic}-{answer.partition_index}"

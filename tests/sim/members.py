@@ -147,7 +147,7 @@ class Member(Reader):
             try:
                 await self.poll(max_wait_ms=self.random.choice((0, 100, 300)))
             except OdradekError:
-                self._forget_connection()
+                self.forget_connections()
                 await asyncio.sleep(RETRY_S)
         else:
             await asyncio.sleep(0.1)
@@ -164,7 +164,7 @@ class Member(Reader):
         elif chance < LEAVES + DIES:
             self.world.tell(f"{self.name} dies and starts anew")
             self._forget_coordinator()
-            self._forget_connection()
+            self.forget_connections()
             self._member_id = ""
             self._give_up_partitions()
             await asyncio.sleep(self.random.uniform(0.1, 2.0))

@@ -95,7 +95,7 @@ class Reader(Client):
             try:
                 await self.poll()
             except OdradekError:
-                self._forget_connection()
+                self.forget_connections()
                 await asyncio.sleep(RETRY_S)
 
     async def poll(self, max_wait_ms: int | None = None) -> int:
@@ -138,7 +138,8 @@ class Reader(Client):
                         raise ApiError(ErrorCode.LEADER_NOT_AVAILABLE)
                     self._leaders[key], self._epochs[key] = each.leader_id, each.leader_epoch
 
-    def _forget_connection(self) -> None:
+    def forget_connections(self) -> None:
+        """Ask anew who leads, over connections of their own: answers on these may still come."""
         for link in self._links.values():
             link.connection.close()
         self._links.clear()

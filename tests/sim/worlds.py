@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from tests.sim.cluster import ManyNodes
 from tests.sim.compacted import CompactedNode
+from tests.sim.copying import CopyingCluster
 from tests.sim.movers import MovingHouse
 from tests.sim.one_node import OneNode
 from tests.sim.quorum_box import QuorumRun
 from tests.sim.runs import Scenario
 from tests.sim.transactional import TransactionalNode
 
-KINDS: tuple[type[Scenario], ...] = (OneNode, ManyNodes, MovingHouse, CompactedNode, TransactionalNode, QuorumRun)
+KINDS: tuple[type[Scenario], ...] = (OneNode, ManyNodes, MovingHouse, CopyingCluster, CompactedNode, TransactionalNode, QuorumRun)
 WORLDS: dict[str, type[Scenario]] = {kind.world_name: kind for kind in KINDS}

@@ -1,0 +1,350 @@
+"""Members of the consumer protocol (KIP-848) that copy in transactions: read, write, commit offsets, all or nothing.
+
+A copier does what a consume-transform-produce application does with the clients of Kafka 4: it joins by heartbeats, is
+given partitions and gives them up as it is told, reads each where the group's offset stands, writes what it read to
+another topic under one transaction with the new offset, and begins anew from the committed offset whenever the
+transaction did not come about. Some leave, some die without a word, some fall silent for longer than their session.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+from uuid import UUID
+
+from odradek.client.cluster import check
+from odradek.client.connection import Connection
+from odradek.common.errors import ApiError, ErrorCode, OdradekError
+from odradek.protocol.messages import consumer_group_heartbeat_request as heartbeat
+from odradek.protocol.messages import offset_fetch_request, txn_offset_commit_request
+from odradek.protocol.messages.consumer_group_heartbeat_response import ConsumerGroupHeartbeatResponse
+from odradek.protocol.messages.fetch_response import FetchResponse
+from odradek.protocol.messages.offset_fetch_response import OffsetFetchResponse
+from odradek.protocol.messages.txn_offset_commit_response import TxnOffsetCommitResponse
+from tests.sim.clients import RETRY_S, Recorder
+from tests.sim.copiers import ATTEMPTS, LOST, Ledger, TransactionalWriter
+from tests.sim.history import Outcome
+from tests.sim.readers import Reader, values_of
+from tests.sim.world import World
+
+HEARTBEAT_S = 0.3
+REBALANCE_MS = 6_000
+JOINING, LEAVING = 0, -1
+LEAVES, DIES, STALLS = 0.01, 0.015, 0.02
+STALL_S = (0.5, 5.0)
+ABORTS = 0.15
+# The first versions that name members and epochs of the consumer protocol, and topics by their names.
+HEARTBEAT_VERSION, OFFSET_FETCH_VERSION = 1, 9
+# What says that this member is none any more, or not at the epoch that it believes.
+FENCED = frozenset(
+    {
+        ErrorCode.UNKNOWN_MEMBER_ID,
+        ErrorCode.FENCED_MEMBER_EPOCH,
+        ErrorCode.GROUP_ID_NOT_FOUND,
+    }
+)
+
+
+class Ownership:
+    """What members were told that they own: in one epoch of a group a partition has one owner."""
+
+    def __init__(self) -> None:
+        self._owners: dict[tuple[tuple[str, int], int], str] = {}
+
+    def told(self, member: str, epoch: int, owned: list[tuple[str, int]]) -> list[str]:
+        """A member was told what it owns; returns what is wrong with that."""
+        wrong = []
+        for key in owned:
+            owner = self._owners.setdefault((key, epoch), member)
+            if owner != member:
+                wrong.append(f"{key[0]}-{key[1]} belongs to {owner} and to {member} in epoch {epoch}")
+        return wrong
+
+
+class Collector(Reader):
+    """Reads partitions without writing it into the history, and keeps what it found."""
+
+    def __init__(
+        self, world: World, name: str, process: int, recorder: Recorder, partitions: list[tuple[str, int]]
+    ) -> None:
+        super().__init__(world, name, process, recorder, partitions=partitions, sessions=False)
+        self.found: dict[tuple[str, int], list[tuple[int, int]]] = {}
+
+    def begin_at(self, offsets: dict[tuple[str, int], int]) -> None:
+        """Read these partitions and no others, from these offsets on."""
+        self.positions = dict(offsets)
+        self.found.clear()
+
+    def _take(self, response: FetchResponse, invoked: int) -> int:
+        count = 0
+        for topic in response.responses:
+            for answer in topic.partitions:
+                key = (topic.topic, answer.partition_index)
+                if key not in self.positions:
+                    continue
+                if answer.error_code == ErrorCode.OFFSET_OUT_OF_RANGE:
+                    self.problem(f"{topic.topic}-{key[1]}: offset {self.positions[key]} was committed and is not there")
+                if answer.error_code:
+                    self._leaders.pop(key, None)
+                    continue
+                records: Any = answer.records
+                found, self.positions[key], wrong = values_of(bytes(records or b""), self.positions[key])
+                if wrong:
+                    self.problem(f"{topic.topic}-{key[1]}: {wrong}")
+                self.found.setdefault(key, []).extend(found)
+                count += len(found)
+        return count
+
+
+class Copier(TransactionalWriter):
+    """One member of the group that copies `source` to its own topic, partition by partition."""
+
+    def __init__(
+        self,
+        world: World,
+        name: str,
+        process: int,
+        recorder: Recorder,
+        *,
+        source: str,
+        topic: str,
+        partitions: int,
+        group: str,
+        version: int,
+        ledger: Ledger,
+        ownership: Ownership,
+    ) -> None:
+        super().__init__(
+            world,
+            name,
+            process,
+            recorder,
+            topic=topic,
+            partitions=partitions,
+            transactional_id=name,
+            version=version,
+            fights=False,
+            values=(),
+            ledger=ledger,
+        )
+        self._source = source
+        self._group = group
+        self._ownership = ownership
+        self._reader = Collector(world, f"{name}-reader", process, recorder, [])
+        self._source_id: UUID | None = None
+        self._lives = 0
+        self._member_id = ""
+        self._epoch = JOINING
+        self._owned: list[tuple[str, int]] = []
+        self._to_fetch = False
+        self._last_heartbeat_s = -1000.0
+        self._copied: dict[tuple[str, int], int] = {}
+        # Once set, it behaves well, and ends when the group has come so far.
+        self.ends: dict[tuple[str, int], int] | None = None
+        self.done = False
+
+    async def run(self) -> None:
+        """Copy until `done`, which others say when all is copied."""
+        while not self.done:
+            try:
+                await self._step()
+            except OdradekError as error:
+                await self._after(error)
+        try:
+            await self._leave()
+        except OdradekError:
+            return
+
+    def copied(self, partition: tuple[str, int]) -> int:
+        """The offset up to which it knows a partition of its own to be copied; -1 where it is not its own."""
+        return self._copied.get(partition, -1)
+
+    async def _step(self) -> None:
+        if self._epoch == JOINING or self.world.loop.time() - self._last_heartbeat_s >= HEARTBEAT_S:
+            await self._heartbeat()
+        if self._identity[0] < 0:
+            await self._init()
+            self._to_fetch = True
+        if self._to_fetch:
+            await self._fetch_committed()
+        if not self._reader.positions:
+            await asyncio.sleep(0.1)
+        else:
+            try:
+                if await self._reader.poll(max_wait_ms=100):
+                    await self._copy()
+            except OdradekError:
+                self._reader.forget_connections()
+                self._to_fetch = True
+                raise
+        if self.ends is None:
+            await self._misbehave()
+
+    async def _after(self, error: OdradekError) -> None:
+        code = error.code if isinstance(error, ApiError) else None
+        if code in LOST:
+            self._identity = (-1, -1)
+        if code in FENCED:
+            self._give_up()
+        await asyncio.sleep(RETRY_S)
+
+    async def _misbehave(self) -> None:
+        chance = self.random.random()
+        if chance < LEAVES:
+            self.world.tell(f"{self.name} leaves")
+            await self._leave()
+        elif chance < LEAVES + DIES:
+            self.world.tell(f"{self.name} dies and starts anew")
+            self._lives += 1
+            self._identity = (-1, -1)
+            self._give_up()
+            await asyncio.sleep(self.random.uniform(0.1, 2.0))
+        elif chance < LEAVES + DIES + STALLS:
+            silent_s = self.random.uniform(*STALL_S)
+            self.world.tell(f"{self.name} is silent for {silent_s:.1f} s")
+            await asyncio.sleep(silent_s)
+
+    # -- membership -------------------------------------------------------------------------------------------------
+
+    def _give_up(self) -> None:
+        self._epoch = JOINING
+        self._owned = []
+        self._copied.clear()
+        self._reader.begin_at({})
+
+    async def _heartbeat(self) -> None:
+        """Say what it owns, and take what it is told. Raises OdradekError."""
+        if self._source_id is None:
+            self._source_id = (await self.cluster.topic(self._source)).topic_id
+        joins = self._epoch == JOINING
+        self._member_id = f"{self.name}-{self._lives}"
+        topics = [heartbeat.TopicPartitions(topic_id=self._source_id, partitions=[key[1] for key in self._owned])]
+        request = heartbeat.ConsumerGroupHeartbeatRequest(
+            group_id=self._group,
+            member_id=self._member_id,
+            member_epoch=self._epoch,
+            rebalance_timeout_ms=REBALANCE_MS,
+            subscribed_topic_names=[self._source],
+            topic_partitions=[] if joins or not self._owned else topics,
+        )
+        connection = await self._coordinator(self._group, 0)
+        answer = await self._answer(connection, request, ConsumerGroupHeartbeatResponse, HEARTBEAT_VERSION)
+        check(answer.error_code, self._group)
+        self._last_heartbeat_s = self.world.loop.time()
+        if not joins and answer.member_epoch < self._epoch:
+            self.problem(f"member epoch {self._epoch} went back to {answer.member_epoch}")
+        self._epoch = answer.member_epoch
+        if answer.assignment is not None:
+            owned = [(self._source, number) for each in answer.assignment.topic_partitions for number in each.partitions]
+            if sorted(owned) != sorted(self._owned):
+                self.world.tell(f"{self.name} has {sorted(owned)} in epoch {self._epoch}")
+                self._owned = sorted(owned)
+                self._to_fetch = True
+        for wrong in self._ownership.told(self._member_id, self._epoch, self._owned):
+            self.problem(wrong)
+
+    async def _leave(self) -> None:
+        if self._epoch == JOINING:
+            return
+        request = heartbeat.ConsumerGroupHeartbeatRequest(
+            group_id=self._group, member_id=self._member_id, member_epoch=LEAVING
+        )
+        self._give_up()
+        connection = await self._coordinator(self._group, 0)
+        await self._answer(connection, request, ConsumerGroupHeartbeatResponse, HEARTBEAT_VERSION)
+
+    async def _fetch_committed(self) -> None:
+        """Begin where the group stands; an offset that a transaction may yet change is waited for."""
+        if not self._owned:
+            self._reader.begin_at({})
+            self._to_fetch = False
+            return
+        numbers = [number for _, number in self._owned]
+        wanted = offset_fetch_request.OffsetFetchRequestGroup(
+            group_id=self._group,
+            member_id=self._member_id,
+            member_epoch=self._epoch,
+            topics=[offset_fetch_request.OffsetFetchRequestTopics(name=self._source, partition_indexes=numbers)],
+        )
+        request = offset_fetch_request.OffsetFetchRequest(groups=[wanted], require_stable=True)
+        connection = await self._coordinator(self._group, 0)
+        response = await self._answer(connection, request, OffsetFetchResponse, OFFSET_FETCH_VERSION)
+        (group,) = response.groups
+        check(group.error_code, self._group)
+        offsets = {}
+        for answer in (each for topic in group.topics for each in topic.partitions):
+            check(answer.error_code, f"{self._source}-{answer.partition_index}")
+            offsets[self._source, answer.partition_index] = max(0, answer.committed_offset)
+        for key, offset in offsets.items():
+            if offset < self._copied.get(key, 0):
+                self.problem(f"{key[0]}-{key[1]}: offset {self._copied[key]} was committed, then {offset}")
+        self._copied = dict(offsets)
+        self._reader.begin_at(offsets)
+        self._to_fetch = False
+
+    # -- copying ----------------------------------------------------------------------------------------------------
+
+    async def _copy(self) -> None:
+        """All that was read, and where to go on, in one transaction."""
+        found = {key: records for key, records in self._reader.found.items() if records}
+        ends = {key: self._reader.positions[key] for key in found}
+        self._reader.found.clear()
+        commit = self.ends is not None or self.random.random() >= ABORTS
+        try:
+            for key, records in found.items():
+                await self._write_copy(key[1], [value for _, value in records])
+            await self._commit_offsets(ends)
+        except OdradekError as error:
+            self._to_fetch = True
+            if not (isinstance(error, ApiError) and error.code in LOST):
+                await self._end(False)
+            # What of it was stored is not known: the next transaction begins with sequences of its own.
+            self._identity = (-1, -1)
+            raise
+        if commit:
+            self._ledger.committing.update(value for records in found.values() for _, value in records)
+        outcome = await self._end(commit)
+        if outcome is Outcome.OK:
+            self._copied.update((key, end) for key, end in ends.items() if key in self._copied)
+            return
+        self._to_fetch = True
+        self._identity = (-1, -1)
+
+    async def _write_copy(self, partition: int, values: list[int]) -> None:
+        """One batch, again until its fate is known. Raises OdradekError."""
+        if self._version == 0:
+            await self._add_partition(partition)
+        sequence = self._sequences.get(partition, 0)
+        request = self._produce_request(partition, values, sequence)
+        for attempt in range(ATTEMPTS):
+            try:
+                await self._produce(partition, request)
+                break
+            except OdradekError as error:
+                if (isinstance(error, ApiError) and error.code in LOST) or attempt == ATTEMPTS - 1:
+                    raise
+                await asyncio.sleep(RETRY_S)
+        self._sequences[partition] = sequence + len(values)
+
+    async def _commit_offsets(self, ends: dict[tuple[str, int], int]) -> None:
+        if self._version == 0:
+            await self._add_offsets()
+        partitions = [
+            txn_offset_commit_request.TxnOffsetCommitRequestPartition(
+                partition_index=number, committed_offset=end, committed_metadata=None
+            )
+            for (_, number), end in ends.items()
+        ]
+        request = txn_offset_commit_request.TxnOffsetCommitRequest(
+            transactional_id=self._id,
+            group_id=self._group,
+            producer_id=self._identity[0],
+            producer_epoch=self._identity[1],
+            generation_id_or_member_epoch=self._epoch,
+            member_id=self._member_id,
+            topics=[txn_offset_commit_request.TxnOffsetCommitRequestTopic(name=self._source, partitions=partitions)],
+        )
+        connection: Connection = await self._coordinator(self._group, 0)
+        answer = await self._answer(connection, request, TxnOffsetCommitResponse, 5 if self._version == 2 else 3)
+        for each in answer.topics[0].partitions:
+            check(each.error_code, self._group)
