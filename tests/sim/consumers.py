@@ -75,7 +75,7 @@ class Collector(Reader):
         self.positions = dict(offsets)
         self.found.clear()
 
-    def _take(self, response: FetchResponse, invoked: int) -> int:
+    def _take(self, response: FetchResponse, invoked: int, source: str) -> int:
         count = 0
         for topic in response.responses:
             for answer in topic.partitions:
@@ -235,7 +235,9 @@ class Copier(TransactionalWriter):
             self.problem(f"member epoch {self._epoch} went back to {answer.member_epoch}")
         self._epoch = answer.member_epoch
         if answer.assignment is not None:
-            owned = [(self._source, number) for each in answer.assignment.topic_partitions for number in each.partitions]
+            owned = [
+                (self._source, number) for each in answer.assignment.topic_partitions for number in each.partitions
+            ]
             if sorted(owned) != sorted(self._owned):
                 self.world.tell(f"{self.name} has {sorted(owned)} in epoch {self._epoch}")
                 self._owned = sorted(owned)

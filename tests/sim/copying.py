@@ -11,7 +11,7 @@ import asyncio
 from typing import Any, ClassVar
 
 from odradek.common.errors import OdradekError
-from odradek.protocol.messages.fetch_response import PartitionData
+from odradek.protocol.messages.fetch_response import FetchResponse, PartitionData
 from tests.sim.clients import RETRY_S, Recorder
 from tests.sim.cluster import ManyNodes
 from tests.sim.consumers import Collector, Copier, Ownership
@@ -41,12 +41,16 @@ class Onlooker(CommittedReader):
     def __init__(self, world: World, name: str, process: int, recorder: Recorder, ledger: Ledger) -> None:
         super().__init__(world, name, process, recorder, topic=COPY, partitions=PARTITIONS, ledger=ledger)
         self.found: dict[tuple[str, int], list[int]] = {(COPY, number): [] for number in range(PARTITIONS)}
-        self._stable_at: dict[tuple[tuple[str, int], int, int], int] = {}
+        self._stable_at: dict[tuple[tuple[str, int], str], int] = {}
+        self._source = ""
+
+    def _take(self, response: FetchResponse, invoked: int, source: str) -> int:
+        self._source = source
+        return super()._take(response, invoked, source)
 
     def _committed(self, topic: str, answer: PartitionData) -> list[tuple[int, int]]:
         key = (topic, answer.partition_index)
-        node_id = self._leaders[key]
-        place = (key, node_id, self.world.machines[f"node-{node_id}"].starts)
+        place = (key, self._source)
         self._stable[key] = self._stable_at.get(place, 0)
         found = super()._committed(topic, answer)
         self._stable_at[place] = self._stable[key]
@@ -93,8 +97,10 @@ class Copying:
         await self._admin.create_surely(COPY, PARTITIONS, self._configs)
         everybody = [*self.copiers, self._onlooker]
         self._tasks = [self.world.loop.spawn(each.name, each.run(), name=each.name) for each in everybody]
-        while not self.stopping:
+        while True:
             await asyncio.sleep(LOOK_S)
+            if self.stopping:
+                return
 
     def unfinished(self) -> list[str]:
         """Who has not come to the end."""
@@ -114,8 +120,10 @@ class Copying:
         ends = dict(source.positions)
         for copier in self.copiers:
             copier.ends = ends
-        while not all(any(each.copied(key) >= end for each in self.copiers) for key, end in ends.items()):
+        left = dict(ends)
+        while left:
             await asyncio.sleep(LOOK_S)
+            left = {key: end for key, end in left.items() if all(each.copied(key) < end for each in self.copiers)}
         for copier in self.copiers:
             copier.done = True
         self._onlooker.stopping = True
@@ -130,10 +138,12 @@ class Copying:
             return
         missing = sorted(set(wanted) - set(found))
         twice = sorted(value for value in set(found) if found.count(value) > wanted.count(value))
-        at = next((at for at, (a, b) in enumerate(zip(wanted, found, strict=False)) if a != b), min(map(len, (wanted, found))))
+        at = next(
+            (at for at, (a, b) in enumerate(zip(wanted, found, strict=False)) if a != b), min(map(len, (wanted, found)))
+        )
         self._recorder.problems.append(
-            f"{COPY}-{number} holds {len(found)} records for the {len(wanted)} of {TOPIC}-{number}: missing {missing[:5]}, "
-            f"too often {twice[:5]}, they part at record {at}"
+            f"{COPY}-{number} holds {len(found)} records for the {len(wanted)} of {TOPIC}-{number}: "
+            f"missing {missing[:5]}, too often {twice[:5]}, they part at record {at}"
         )
 
 

@@ -11,5 +11,13 @@ from tests.sim.quorum_box import QuorumRun
 from tests.sim.runs import Scenario
 from tests.sim.transactional import TransactionalNode
 
-KINDS: tuple[type[Scenario], ...] = (OneNode, ManyNodes, MovingHouse, CopyingCluster, CompactedNode, TransactionalNode, QuorumRun)
+KINDS: tuple[type[Scenario], ...] = (
+    OneNode,
+    ManyNodes,
+    MovingHouse,
+    CopyingCluster,
+    CompactedNode,
+    TransactionalNode,
+    QuorumRun,
+)
 WORLDS: dict[str, type[Scenario]] = {kind.world_name: kind for kind in KINDS}

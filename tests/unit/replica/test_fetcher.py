@@ -191,6 +191,20 @@ def test_an_answer_from_another_offset_counts_for_nothing(tmp_path: Path) -> Non
         assert (node.log.log_end_offset, node.log.high_watermark) == (4, 0)
 
 
+def late_answers_are_not_appended_behind_a_cut(directory: Path) -> None:
+    """What was asked for from a log end that is no more would leave a gap."""
+    with following(directory) as node:
+        node.hold((3, 4))
+        node.asked()
+        node.log.truncate_to(1)
+        node.answer(data(records=sent(4, 1, 3), high_watermark=5))
+        assert (node.log.log_end_offset, node.log.high_watermark) == (1, 0)
+
+
+def test_an_answer_from_before_a_cut_counts_for_nothing(tmp_path: Path) -> None:
+    late_answers_are_not_appended_behind_a_cut(tmp_path)
+
+
 def test_marks_of_the_leader_are_taken_as_far_as_our_log_goes(tmp_path: Path) -> None:
     with following(tmp_path) as node:
         node.asked()

@@ -1,0 +1,74 @@
+"""Bugs to plant in what several nodes, a consumer group and transactions do together; the world of `copying` finds them."""
+
+from __future__ import annotations
+
+from tests.sim.planted import Bug
+
+COPYING = (
+    Bug(
+        "partitions are given before they are free",
+        "coordinator.consumer_group.reconcile:_step",
+        "available = frozenset(partition for partition in missing if is_free(partition))",
+        "available = missing",
+        "two members copy the same partition",
+    ),
+    Bug(
+        "member epochs of a transaction's offsets are not checked",
+        "coordinator.group.commits:Commits._check_transactional_committer",
+        "check_commit(consumers, request.member_id, epoch, MEMBER_EPOCH_VERSION)",
+        "pass",
+        "a member that was given up commits what its successor copies too",
+    ),
+    Bug(
+        "offsets that a transaction may yet change are read",
+        "coordinator.group.commits:Commits._fetched",
+        "unstable = require_stable and self._offsets.is_unstable(group_id, topic, partition_id)",
+        "unstable = False",
+        "a partition is copied again from before a commit that is under way",
+    ),
+    Bug(
+        "what a dead consumer had stays its own",
+        "coordinator.consumer_group.deadlines:Deadlines.is_due",
+        "if key.member_id not in group.members:",
+        "if True:",
+        "its partitions are copied by nobody",
+    ),
+    Bug(
+        "a removal that could not be stored is not tried again",
+        "coordinator.consumer_group.migration:Migration.settle",
+        "self._deadlines.loaded(group, now)",
+        "pass",
+        "a dead member keeps its partitions for ever",
+    ),
+    Bug(
+        "followers know no producers",
+        "log.log:Log.append_as_follower",
+        "self.log_start_offset = max(self.log_start_offset, start)",
+        "self.log_start_offset = max(self.log_start_offset, start)\nself.producers = type(self.producers)()",
+        "who leads next takes what is sent again for new, and does not know which transactions are open",
+    ),
+    Bug(
+        "a coordinator that was replaced goes on",
+        "coordinator.service:ShardHost.on_resigned",
+        "shard = self.shards.pop(partition_id, None)",
+        "shard = None",
+        "a broker that led a partition answers for its groups and transactions beside the one that leads it",
+    ),
+    Bug(
+        "a new coordinator forgets the ends that it owes",
+        "coordinator.transaction.machine:TransactionMachine.unfinished",
+        "if metadata.is_ending]",
+        "if False]",
+        "a transaction hangs whose coordinator died between its decision and the markers",
+    ),
+    Bug(
+        "a marker counts before it is replicated",
+        "server.marker_writer:MarkerWriter._append",
+        "wait = partition.wait_replicated(partition.log.log_end_offset)",
+        "wait = None",
+        "an election takes a marker that the coordinator believes written",
+    ),
+)
+
+# The first seed of the world that catches each, None where none of those tried did.
+CAUGHT_BY_SEED: dict[str, int] = {"partitions are given before they are free": 1}

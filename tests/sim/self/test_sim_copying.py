@@ -1,0 +1,31 @@
+"""The world of exactly-once copies: seeds that hold, members that fence each other on the way, and bugs that tear it."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.sim.copying import CopyingCluster
+from tests.sim.planted_copying import CAUGHT_BY_SEED, COPYING
+from tests.sim.runs import run_seed
+
+SEEDS = 4
+
+
+@pytest.mark.parametrize("seed", range(1, SEEDS + 1))
+def test_what_is_copied_is_the_input_once_and_in_order(seed: int) -> None:
+    report = run_seed(seed, kind=CopyingCluster)
+    assert not report.failed, f"{report.problems[:3]}; to see it: make sim WORLD=copying SEED={seed}"
+
+
+def test_every_bug_has_its_line() -> None:
+    for bug in COPYING:
+        with bug.planted():
+            pass
+
+
+@pytest.mark.parametrize("name", ["partitions are given before they are free"])
+def test_a_planted_bug_is_caught(name: str) -> None:
+    (bug,) = [each for each in COPYING if each.name == name]
+    with bug.planted():
+        seeds = dict.fromkeys([CAUGHT_BY_SEED[name], *range(1, 20)])
+        assert any(run_seed(seed, kind=CopyingCluster).failed for seed in seeds), bug.meaning
