@@ -1,4 +1,4 @@
-"""The world of exactly-once copies: seeds that hold, members that fence each other on the way, and bugs that tear it."""
+"""The world of exactly-once copies: seeds that hold, and a bug that tears them."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from tests.sim.copying import CopyingCluster
 from tests.sim.planted_copying import CAUGHT_BY_SEED, COPYING
 from tests.sim.runs import run_seed
 
-SEEDS = 4
+SEEDS = 3
 
 
 @pytest.mark.parametrize("seed", range(1, SEEDS + 1))

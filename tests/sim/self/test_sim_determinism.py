@@ -24,6 +24,7 @@ SEEDS = {
     "node": (2, 5),
     "cluster": (3, 6),
     "moving": (3, 5),
+    "copying": (3, 5),
     "compacted": (3, 5),
     "transactions": (5, 6),
     "quorum": (4, 6),
