@@ -12,7 +12,7 @@ from tests.sim.runs import run_seed
 from tests.sim.world import World
 
 # As many again are in `test_sim_cluster_more.py`, so that another worker runs them at the same time.
-SEEDS = 100
+SEEDS = 60
 CHUNK = 10
 
 
