@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
-from confluent_kafka import KafkaException
+from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from odradek.protocol.apis import ApiKey
@@ -119,11 +119,11 @@ class Trio:
     def create(self, topic: str, partitions: int, copies: int) -> None:
         """Make a topic, and wait until every copy of it is in sync."""
         config = {"min.insync.replicas": str(min(2, copies))}
-        self.admin.create_topics([NewTopic(topic, partitions, copies, config=config)])[topic].result(PATIENCE_S)
+        _unless_done(self.admin.create_topics([NewTopic(topic, partitions, copies, config=config)])[topic])
         self.in_sync(topic, copies, partitions)
 
     def delete(self, topic: str) -> None:
-        self.admin.delete_topics([topic])[topic].result(PATIENCE_S)
+        _unless_done(self.admin.delete_topics([topic])[topic])
 
     def in_sync(self, topic: str, copies: int, partitions: int) -> None:
         """Wait until so many copies of all partitions are in sync."""
@@ -154,6 +154,15 @@ class Trio:
             return max(leader, 0)
 
         return int(until(ask, "somebody is the active controller"))
+
+
+def _unless_done(future: Any) -> None:
+    """Wait for an answer. Where a request was sent twice, the controller having moved, the first has done it."""
+    try:
+        future.result(PATIENCE_S)
+    except KafkaException as error:
+        if error.args[0].code() not in (KafkaError.TOPIC_ALREADY_EXISTS, KafkaError.UNKNOWN_TOPIC_OR_PART):
+            raise
 
 
 def _port(node: NodeProcess | ApacheKafka) -> int:
