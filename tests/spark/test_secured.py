@@ -66,9 +66,10 @@ def secured(tmp_path_factory: pytest.TempPathFactory, certificate: Path) -> Iter
     }
     with kafka:
         create_topic(kafka.bootstrap, "safe")
-        scrams = [ScramMechanism.SCRAM_SHA_256, ScramMechanism.SCRAM_SHA_512]
-        wished = [UserScramCredentialUpsertion("ann", ScramCredentialInfo(m, 4096), b"s3cret") for m in scrams]
-        for future in admin(kafka.bootstrap).alter_user_scram_credentials(wished).values():
+        client = admin(kafka.bootstrap)  # one that is collected before it is answered gives up
+        for mechanism in (ScramMechanism.SCRAM_SHA_256, ScramMechanism.SCRAM_SHA_512):
+            wished = UserScramCredentialUpsertion("ann", ScramCredentialInfo(mechanism, 4096), b"s3cret")
+            (future,) = client.alter_user_scram_credentials([wished]).values()
             future.result(30)
         yield kafka, f"localhost:{port}"
 
