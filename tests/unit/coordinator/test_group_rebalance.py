@@ -194,6 +194,7 @@ def test_a_member_that_waits_for_the_rebalance_does_not_time_out(shard: Any) -> 
 
 
 def test_a_new_member_whose_client_is_gone_is_given_up_after_five_minutes(shard: Any) -> None:
+    """KAFKA-7610, KAFKA-9752: a parked JoinGroup does not show that its client is there."""
     shard.stable(1, rebalance_ms=1_000_000, session_ms=1_000_000)
     member, ticket = shard.enter(rebalance_ms=1_000_000)
     shard.advance(299_999)
@@ -204,6 +205,7 @@ def test_a_new_member_whose_client_is_gone_is_given_up_after_five_minutes(shard:
 
 
 def test_members_that_never_sync_are_out_after_the_rebalance_timeout(shard: Any) -> None:
+    """KAFKA-12890: a group was stuck in CompletingRebalance."""
     (leader, _), (follower, _) = shard.enter(rebalance_ms=20_000), shard.enter(rebalance_ms=20_000)
     shard.advance(6000)
     shard.sync(leader, 1, {leader: b"all"})
@@ -217,6 +219,7 @@ def test_members_that_never_sync_are_out_after_the_rebalance_timeout(shard: Any)
 
 
 def test_a_leader_that_never_syncs_does_not_hold_the_group_forever(shard: Any) -> None:
+    """KAFKA-12890, where it is the leader."""
     (leader, _), (follower, _) = shard.enter(rebalance_ms=20_000), shard.enter(rebalance_ms=20_000)
     shard.advance(6000)
     waiting = shard.ask_sync(follower, 1)
@@ -355,6 +358,7 @@ def test_a_leaving_member_ends_the_wait_of_the_others(shard: Any) -> None:
 
 
 def test_the_group_does_not_grow_above_its_limit(make_shard: Any) -> None:
+    """KAFKA-7641: group.max.size."""
     shard = make_shard(max_size=2)
     members, generation_id = shard.stable(2)
     assert shard.join("").error_code == ErrorCode.GROUP_MAX_SIZE_REACHED
@@ -378,6 +382,7 @@ def test_a_lowered_limit_drops_the_members_that_rejoin_last(make_shard: Any) -> 
 
 
 def test_ids_that_nobody_uses_are_bounded(shard: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """KAFKA-7610: ids that were given out and not used were not counted."""
     monkeypatch.setattr("odradek.coordinator.group.membership.MAX_PENDING_JOINS", 3)
     codes = [shard.join("").error_code for _ in range(4)]
     assert codes == [ErrorCode.MEMBER_ID_REQUIRED] * 3 + [ErrorCode.GROUP_MAX_SIZE_REACHED]
@@ -414,3 +419,22 @@ def test_in_a_rebalance_upon_a_rebalance_nobody_owns_anything(shard: Any) -> Non
     assert [each.assignment for each in shard.group().members.values()] == [m.encode() for m in members]
     shard.enter()
     assert [each.assignment for each in shard.group().members.values()] == [b""] * 3
+
+
+def test_members_with_and_without_an_instance_share_a_group(shard: Any) -> None:
+    """KAFKA-14422: a static member that joined old clients, which know of no instances, left the rebalance stuck."""
+    old = shard.ask_join("", version=2, rebalance_ms=20_000)
+    static = shard.ask_join("", version=9, instance="i", rebalance_ms=20_000)
+    shard.advance(6_000)
+    answers = [shard.answers[ticket] for ticket in (old, static)]
+    assert [each.error_code for each in answers] == [ErrorCode.NONE, ErrorCode.NONE]
+    members = [each.member_id for each in answers]
+    assert answers[0].leader == members[0] and len(answers[0].members) == 2
+    waiting = shard.ask_sync(members[1], 1, instance="i")
+    shard.sync(members[0], 1, {each: each.encode() for each in members})
+    assert shard.answers[waiting].assignment == members[1].encode()
+    shard.ask_join(members[0], version=2, rebalance_ms=20_000)  # the leader asks for another one
+    shard.advance(9_000)
+    again = shard.ask_join(members[1], version=9, instance="i", rebalance_ms=20_000)
+    assert shard.answers[again].error_code == ErrorCode.NONE
+    assert shard.group().state is GroupState.COMPLETING_REBALANCE

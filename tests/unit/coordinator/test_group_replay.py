@@ -24,6 +24,7 @@ def durable(shard: VirtualShard) -> dict[str, Any]:
 
 
 def test_members_find_their_generation_after_a_restart_and_get_a_fresh_session(shard: VirtualShard) -> None:
+    """KAFKA-5600: what was loaded again did not replace what was there before."""
     members, generation_id = shard.stable(3, session_ms=10_000, protocols=[("range", subscription("t"))])
     shard.commit(17, member_id=members[0], generation_id=generation_id)
     shard.advance(9_999)
@@ -225,3 +226,16 @@ def test_timers_fire_once_in_order_at_their_last_deadline(changes: list[tuple[in
     assert sorted(fired) == sorted((deadline, key) for key, deadline in model.items())
     assert fired == sorted(fired, key=lambda each: each[0])
     assert len(timers) == 0
+
+
+def test_loading_expires_no_offset_of_members_that_are_there(shard: VirtualShard) -> None:
+    """KAFKA-8069: offsets were removed right after they were loaded, by the age of their last commit."""
+    settings = {"session_ms": 1_800_000, "protocols": [("range", subscription("t"))]}
+    (member,), generation_id = shard.stable(1, **settings)
+    shard.commit(17, member_id=member, generation_id=generation_id)
+    for _ in range(400):  # eight days
+        shard.advance(1_728_000)
+        assert shard.heartbeat(member, generation_id) == ErrorCode.NONE
+    after = shard.restarted()
+    after.advance(700_000)
+    assert after.committed() == 17
