@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
 
-from tests.support.group_fleet import PARTITIONS, SESSION_S, SETTINGS, Fleet, commit_all, committed, drained
+from tests.support.group_fleet import PARTITIONS, PATIENCE_S, SESSION_S, SETTINGS, Fleet, commit_all, committed, drained
 from tests.support.node import Node
 
 
@@ -50,8 +51,12 @@ def test_a_group_is_rolled_to_the_consumer_protocol_and_back(
     drained(fleet)
     assert fleet.longest_s < SESSION_S, "a partition had no owner until its member was given up on"
     assert all(not member.errors for member in fleet.members), [member.errors for member in fleet.members]
-    commit_all(fleet)
-    assert sum(committed(fleet)) == fleet.sent
+    deadline = time.monotonic() + PATIENCE_S
+    while sum(committed(fleet)) != fleet.sent:
+        assert time.monotonic() < deadline, (committed(fleet), fleet.sent)
+        for member in fleet.members:
+            member.poll(fleet.read)
+        commit_all(fleet)
 
 
 def test_a_node_that_is_killed_in_the_middle_knows_both_kinds_of_members(tmp_path: Path, closing: ExitStack) -> None:

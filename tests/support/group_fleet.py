@@ -152,8 +152,10 @@ def drained(fleet: Fleet) -> None:
 
 def commit_all(fleet: Fleet) -> None:
     for member in fleet.members:
+        # What it has read nothing of since it got it has no position yet; what its last owner read is committed.
         ends = [each for each in member.consumer.position(member.consumer.assignment()) if each.offset >= 0]
-        member.consumer.commit(offsets=ends, asynchronous=False)
+        if ends:
+            member.consumer.commit(offsets=ends, asynchronous=False)
 
 
 def committed(fleet: Fleet) -> list[int]:
