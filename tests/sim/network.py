@@ -268,7 +268,9 @@ class SimTransport(asyncio.Transport):
         faults = self._wires.faults
         wires = self._wires
         wires.loop.trace.data(b"n", self.there, self._port, item[0])
-        if faults.reset and not item[2] and wires.random.random() < faults.reset and wires.happens("reset"):
+        # What is gone already resets nothing: of what it had sent no piece may be missing before others that come.
+        may_reset = not (item[2] or self._lost or self.dead)
+        if faults.reset and may_reset and wires.random.random() < faults.reset and wires.happens("reset"):
             wires.count("reset")
             self._fail(ConnectionResetError("simulated reset"))
             return

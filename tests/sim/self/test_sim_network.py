@@ -240,3 +240,23 @@ def test_a_reader_that_stops_pauses_the_writer() -> None:
         assert len(pair.server.data) == 200_000
 
     pair.loop.run_world(scenario(), limit_s=100)
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_of_what_a_dead_host_had_sent_no_piece_is_missing_before_others(seed: int) -> None:
+    """Its last bytes were held by a cut; once the way is open resets are drawn for them too."""
+    pair = Pair(seed)
+    sent = bytes(range(200))
+
+    async def scenario() -> None:
+        transport = await pair.connect()
+        pair.wires.cut("c", "s")
+        for at in range(0, len(sent), 10):
+            transport.write(sent[at : at + 10])
+        pair.wires.host_died("c")
+        pair.wires.faults = NetworkFaults(reset=0.3)
+        pair.wires.heal()
+        await asyncio.sleep(5)
+        assert sent.startswith(bytes(pair.server.data)), "a piece is missing in the middle"
+
+    pair.loop.run_world(scenario(), limit_s=100)
