@@ -200,11 +200,14 @@ def format_storage(
             formatted[directory] = meta
     _refuse_formatted(formatted, settings, cluster_id, ignore=options.ignore_formatted)
     lines = []
-    for directory in storage_directories(settings):
+    # That of the metadata first: were it left when something fails on the way, the node would take them for lost,
+    # and never start. The others are made up for at the next start.
+    metadata_dir = Path(settings.metadata_log_dir)
+    for directory in sorted(storage_directories(settings), key=lambda each: each != metadata_dir):
         if directory in formatted:
             continue
         directory_id = random_id(random)
-        is_metadata = directory == Path(settings.metadata_log_dir)
+        is_metadata = directory == metadata_dir
         if is_metadata and voters is not None:
             directory_id = _own_directory_id(settings, options, voters, directory_id)
         try:

@@ -195,3 +195,20 @@ def test_a_directory_that_was_added_survives_a_loss_of_power() -> None:
         given = format_missing(disk, after, check_storage(disk, after), random=Random(2))
         disk.lose_power()
         assert check_storage(disk, after).directory_ids == given.directory_ids
+
+
+def test_what_a_failing_disk_left_half_formatted_starts_once_the_disk_works() -> None:
+    node = settings(Path("/data"), metadata__log__dir="/metadata")
+    half = 0
+    for seed in range(60):
+        disk = SimDisk(Random(seed), DiskFaults(sync_error=0.15), lambda: 0)
+        try:
+            format_storage(disk, node, "C", FormatOptions(), random=Random(1), now_ms=5)
+        except ConfigError:
+            found = [read_meta_properties(disk, Path(each)) is not None for each in ("/metadata", "/data")]
+            half += any(found)
+        disk.faults = DiskFaults()
+        ensure_formatted(disk, node, random=Random(2), now_ms=6, cluster_id="C")
+        format_missing(disk, node, check_storage(disk, node), random=Random(3))
+        assert not check_storage(disk, node).missing
+    assert half
