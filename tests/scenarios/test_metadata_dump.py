@@ -44,7 +44,7 @@ async def test_kafka_dumps_our_metadata_log_and_snapshot(tmp_path: Path) -> None
     dumped = dump(node.directory / f"{0:020d}.log")
     assert "isvalid: false" not in dumped and "LeaderChange" in dumped
     types = payload_types(dumped)
-    assert types.count("PARTITION_RECORD") == 3 and types.count("FEATURE_LEVEL_RECORD") == 6
+    assert types.count("PARTITION_RECORD") == 3 and types.count("FEATURE_LEVEL_RECORD") == 4
     assert {"REGISTER_BROKER_RECORD", "BROKER_REGISTRATION_CHANGE_RECORD", "CONFIG_RECORD"} <= set(types)
 
     dumped = dump(node.directory / snapshot_id.file_name)
