@@ -10,6 +10,7 @@ import pytest
 from tests.sim import faults
 from tests.sim.cluster import ManyNodes
 from tests.sim.cluster_world import ClusterWorld
+from tests.sim.copying import CopyingCluster
 from tests.sim.movers import MovingHouse
 from tests.sim.one_node import OneNode
 from tests.sim.quorum_box import QuorumRun
@@ -22,7 +23,7 @@ PAGE = Path(__file__).resolve().parents[3] / "docs" / "simulation.md"
 DRAWN_SEEDS = 200
 # A kind must have happened by the time when so many seeds were run that have drawn it.
 RUNS_OF_A_KIND = 8
-WITH_COPIES = (ManyNodes, MovingHouse)
+WITH_COPIES = (ManyNodes, MovingHouse, CopyingCluster)
 ONLY_WITH_COPIES = ("wipe", "older")
 
 
@@ -101,3 +102,10 @@ def test_the_page_names_every_kind_of_fault() -> None:
     named = {line.split("|")[2].strip().strip("`") for line in table.splitlines() if line.startswith("| ")}
     kinds = {*faults.KINDS, *faults.NETWORK_KINDS, *faults.DISK_KINDS, "buggify"}
     assert kinds <= {name.strip("` ") for names in named for name in names.split(",")}
+
+
+def test_the_page_says_which_worlds_have_copies() -> None:
+    legend = " ".join(PAGE.read_text().split("## Faults")[1].split("| Fault")[0].split())
+    copies = ", ".join(f"`{kind.world_name}`" for kind in WITH_COPIES)
+    assert f"`copies` for those of several brokers ({copies})" in legend
+    assert all(f"`{kind.world_name}`" in legend for kind in KINDS)
