@@ -139,6 +139,8 @@ class TransactionalCommit:
         while True:
             try:
                 if not session.is_settled:
+                    if session.producer_id < 0 and work.batch_id is not None:
+                        self._refuse_if_behind(work.batch_id)
                     self.begin(session, deadline)
                     if work.batch_id is not None and self._is_there(work.batch_id):
                         session.is_settled = True
@@ -206,9 +208,12 @@ class TransactionalCommit:
         except PassingError as error:
             log.debug("nothing to take back: %s", error)
 
-    def marker(self) -> Marker | None:
-        """The newest batch that is in the topics; None where there is none, or it has expired."""
-        request = OffsetFetchRequest(group_id=self.transactional_id, topics=None, require_stable=True)
+    def marker(self, *, stable: bool = True) -> Marker | None:
+        """The newest batch that is in the topics; None where there is none, or it has expired.
+
+        With `stable` an open transaction that may change the answer is waited for, by a PassingError.
+        """
+        request = OffsetFetchRequest(group_id=self.transactional_id, topics=None, require_stable=stable)
         connection = self.cluster.coordinator(self.transactional_id, GROUP)
         answer = connection.request(ApiKey.OFFSET_FETCH, request, OffsetFetchResponse)
         self._passed(answer.error_code, "OffsetFetch")
@@ -314,6 +319,11 @@ class TransactionalCommit:
             self.end(session, time.monotonic() + LAST_BACKOFF_S, committed=False)
         except (OSError, ProtocolError, PassingError, ClusterError) as error:
             log.debug("the transaction is taken back by its timeout: %s", error)
+
+    def _refuse_if_behind(self, batch_id: int) -> None:
+        """A driver that has to end anyway ends before it fences the one that is ahead of it."""
+        found = self.marker(stable=False)
+        is_written(found.batch_id if found is not None else None, batch_id, "the sink")
 
     def _is_there(self, batch_id: int) -> bool:
         found = self.marker()

@@ -136,7 +136,15 @@ def test_of_two_runs_the_older_one_is_fenced(bootstrap: str, topic: str, query: 
     forget_sessions()
     with pytest.raises(FencedError, match="has batch 1 of this query already, and this driver is at batch 0"):
         older.commit(work(topic, 0, "older again", range(100)))
-    assert committed(bootstrap, topic) == list(range(200))
+    forget_sessions()
+    assert younger.commit(work(topic, 2, "younger", range(200, 300)))
+    of_younger = dict(transaction._SESSIONS)
+    forget_sessions()
+    with pytest.raises(FencedError, match="this driver is at batch 1"):
+        older.commit(work(topic, 1, "behind", range(100, 200)))
+    transaction._SESSIONS.update(of_younger)
+    assert younger.commit(work(topic, 3, "younger", range(300, 400))), "one that is behind fences nobody"
+    assert committed(bootstrap, topic) == list(range(400))
 
 
 def test_a_run_that_is_fenced_in_the_middle_leaves_nothing(bootstrap: str, topic: str, query: str) -> None:
