@@ -1,4 +1,7 @@
-"""How long the judge takes for a million operations of a clean history: sends, polls, and what a group's members do."""
+"""How long the judge takes for a million operations of a clean history: sends, polls, and what a group's members do.
+
+Ends with 1 where it takes too long, or where the judge finds something in what is clean.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +11,8 @@ import time
 from tests.sim.history import Assigned, Commit, Heard, Marks, Operation, Outcome, Poll, Send, Step, judge
 
 PARTITIONS = 8
+# Of processor time, for a million operations.
+LIMIT_S = 20.0
 # Of so many records one is committed, and a group goes to its next generation after so many commits.
 COMMIT_EVERY = 10
 REBALANCE_EVERY = 1000
@@ -45,6 +50,11 @@ def clean_history(operations: int) -> list[Operation]:
     return history
 
 
+def is_too_slow(operations: int, processor_s: float) -> bool:
+    """Whether so many operations took the limit or more, in proportion."""
+    return processor_s * 1_000_000 >= LIMIT_S * operations
+
+
 if __name__ == "__main__":
     count = int(sys.argv[1]) if len(sys.argv) > 1 else 1_000_000
     history = clean_history(count)
@@ -53,3 +63,4 @@ if __name__ == "__main__":
     findings = judge(history)
     took, used = time.perf_counter() - started, time.process_time() - processor
     print(f"{count:,} operations in {took:.1f} s ({used:.1f} s of a processor), {len(findings)} findings")
+    sys.exit(1 if findings or is_too_slow(count, used) else 0)

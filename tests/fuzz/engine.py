@@ -1,7 +1,7 @@
 """A mutating fuzzer: inputs from a corpus and from generators, changed at random, run, and kept where they fail.
 
 Input number n of a target under a seed is the same on every machine and whatever ran before, as long as the corpus on
-disk is the same. With `guided`, inputs that reach lines nobody reached before join the corpus in memory, which finds
+disk is the same. With `coverage`, inputs that reach lines nobody reached before join the corpus in memory, which finds
 more and can be repeated only from the first input on.
 """
 
@@ -40,7 +40,7 @@ class Target:
         generate: a well-formed input, or nearly so.
         run: must return for every input; what it raises is a finding.
         words: pieces that mutations insert.
-        slow_inputs: seconds of processor time that one input may take.
+        max_cpu_s: seconds of processor time that one input may take.
     """
 
     name: str

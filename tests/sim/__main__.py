@@ -30,6 +30,8 @@ def main() -> int:
     parser.add_argument("--shrink", action="store_true", help="with --seed: leave out what the failure does not need")
     parser.add_argument("--tries", type=int, default=TRIES, help="with --shrink: runs at most")
     arguments = parser.parse_args()
+    if arguments.seed is None and (arguments.shrink or arguments.without):
+        parser.exit(2, "error: --shrink and --without (SHRINK, WITHOUT) need a seed: --seed 17 (SEED=17)\n")
     if arguments.seed is not None:
         kind = WORLDS[arguments.world or OneNode.world_name]
         without = frozenset(fault for fault in arguments.without.split(",") if fault)

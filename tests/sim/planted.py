@@ -46,7 +46,7 @@ class Bug:
         for each in owners:
             owner = getattr(owner, each)
         original = vars(owner)[name]
-        wrong = _recompiled(original, self._change, module)
+        wrong = _recompiled(original, self._change)
         places = [owner] if owners else _modules_with(name, original)
         for place in places:
             setattr(place, name, wrong)
@@ -68,16 +68,17 @@ class Bug:
         return source.replace(self.right, f"\n{indent}".join(lines))
 
 
-def _recompiled(original: Any, change: Callable[[str], str], module: ModuleType) -> Any:
-    """A function, property or method made anew from its changed source, in its own module's names."""
+def _recompiled(original: Any, change: Callable[[str], str]) -> Any:
+    """A function, property or method made anew from its changed source, in the names of the module where it stands."""
     if isinstance(original, property):
         assert original.fget is not None and isinstance(original.fget, FunctionType)
-        return property(_recompiled(original.fget, lambda source: change(source.replace("@property\n", "")), module))
+        return property(_recompiled(original.fget, lambda source: change(source.replace("@property\n", ""))))
     assert isinstance(original, FunctionType)
     source = textwrap.dedent(inspect.getsource(original))
     made: dict[str, Any] = {}
-    code = compile("from __future__ import annotations\n" + change(source), f"<planted in {module.__name__}>", "exec")
-    exec(code, vars(module), made)
+    names = inspect.unwrap(original).__globals__
+    code = compile("from __future__ import annotations\n" + change(source), f"<planted in {names['__name__']}>", "exec")
+    exec(code, names, made)
     return made[original.__name__]
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -136,6 +137,8 @@ def run_seed(
     except AssertionError as error:
         # The box itself, or a client, found what cannot go on.
         problems.append(f"{type(error).__name__}: {error}")
+    # A task that died in a cycle of references tells nobody until it is collected.
+    gc.collect()
     problems += [f"{type(failure).__name__}: {failure}" for failure in world.loop.failures]
     report = Report(
         kind.world_name,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from tests.sim.bugs import problem_of
 from tests.sim.compacted import CompactedNode
 from tests.sim.failures import failures
 from tests.sim.planted import Bug
@@ -24,4 +25,4 @@ def test_keys_read_as_they_were_left() -> None:
 @pytest.mark.parametrize("bug", BUGS, ids=lambda bug: bug.name.replace(" ", "-"))
 def test_a_planted_bug_is_found(bug: Bug) -> None:
     with bug.planted():
-        assert any(run_seed(seed, kind=CompactedNode).problems for seed in range(1, 81)), bug.meaning
+        assert any(problem_of(seed, CompactedNode) for seed in range(1, 81)), bug.meaning

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from tests.sim.bugs import problem_of
 from tests.sim.copying import CopyingCluster
+from tests.sim.failures import failure
 from tests.sim.planted_copying import CAUGHT_BY_SEED, COPYING
 from tests.sim.runs import run_seed
 
@@ -14,7 +16,7 @@ SEEDS = 3
 @pytest.mark.parametrize("seed", range(1, SEEDS + 1))
 def test_what_is_copied_is_the_input_once_and_in_order(seed: int) -> None:
     report = run_seed(seed, kind=CopyingCluster)
-    assert not report.failed, f"{report.problems[:3]}; to see it: make sim WORLD=copying SEED={seed}"
+    assert not report.failed, failure(report)
 
 
 def test_every_bug_has_its_line() -> None:
@@ -28,4 +30,4 @@ def test_a_planted_bug_is_caught(name: str) -> None:
     (bug,) = [each for each in COPYING if each.name == name]
     with bug.planted():
         seeds = dict.fromkeys([CAUGHT_BY_SEED[name], *range(1, 20)])
-        assert any(run_seed(seed, kind=CopyingCluster).failed for seed in seeds), bug.meaning
+        assert any(problem_of(seed, CopyingCluster) for seed in seeds), bug.meaning

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from tests.sim.bugs import problem_of
 from tests.sim.failures import failures
 from tests.sim.movers import Mover, MovingHouse
 from tests.sim.planted_cluster import MOVING
@@ -45,4 +46,4 @@ def test_moves_begin_under_faults(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_move_that_ends_early_is_caught() -> None:
     with MOVING[0].planted():
-        assert any(run_seed(seed, kind=MovingHouse).failed for seed in range(1, 4))
+        assert any(problem_of(seed, MovingHouse) for seed in range(1, 4))

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from odradek.coordinator.group.service import Shard
 from odradek.log import files
 from odradek.log.log import Log
 from odradek.replica.partition import Partition
@@ -71,3 +72,12 @@ def test_a_bug_is_planted_wherever_the_function_was_imported() -> None:
     with bug.planted():
         assert durable.make_durable is files.make_durable is not before
     assert durable.make_durable is files.make_durable is before
+
+
+def test_a_bug_has_the_names_of_the_module_that_its_function_stands_in() -> None:
+    bug = next(each for each in ONE_NODE if each.name == "commit answered before it is durable")
+    before = Shard.__init__
+    assert before.__module__ != f"odradek.{bug.where.partition(':')[0]}", "the class is found where it was imported"
+    with bug.planted():
+        assert Shard.__init__ is not before
+        assert Shard.__init__.__globals__ is before.__globals__

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from tests.sim.bugs import problem_of
 from tests.sim.failures import failure
 from tests.sim.planted import Bug
 from tests.sim.quorum_box import QuorumRun
@@ -21,4 +22,4 @@ def test_a_seed_finds_nothing(seed: int) -> None:
 @pytest.mark.parametrize(("bug", "seed"), BY_SEED, ids=lambda value: value.name if isinstance(value, Bug) else "")
 def test_a_planted_bug_is_caught_by_its_seed(bug: Bug, seed: int) -> None:
     with bug.planted():
-        assert any(run_seed(number, kind=QuorumRun).failed for number in (seed, *range(10))), bug.meaning
+        assert any(problem_of(number, QuorumRun) for number in (seed, *range(10))), bug.meaning
