@@ -174,7 +174,7 @@ def known_seeds() -> dict[str, tuple[int | None, int]]:
 
 
 def known_problems() -> dict[str, str]:
-    """What that seed found, or why the hunt ended without a catch; empty where all seeds were good."""
+    """What that seed found, or why the hunt ended without a catch; empty where none did, or it is unknown."""
     return {name: each["problem"] for name, each in json.loads(KNOWN.read_text()).items()}
 
 

@@ -9,6 +9,7 @@ transaction did not come about. Some leave, some die without a word, some fall s
 from __future__ import annotations
 
 import asyncio
+from functools import partial
 from typing import Any
 from uuid import UUID
 
@@ -88,9 +89,8 @@ class Collector(Reader):
                     self._leaders.pop(key, None)
                     continue
                 records: Any = answer.records
-                found, self.positions[key], wrong = values_of(bytes(records or b""), self.positions[key])
-                if wrong:
-                    self.problem(f"{topic.topic}-{key[1]}: {wrong}")
+                refuses = partial(self.refuses, f"{topic.topic}-{key[1]}")
+                found, self.positions[key] = values_of(bytes(records or b""), self.positions[key], refuses)
                 self.found.setdefault(key, []).extend(found)
                 count += len(found)
         return count
