@@ -184,6 +184,43 @@ def a_failed_sync_and_a_restart_do_not_make_metadata_durable() -> None:
         assert MetadataLog(disk, HOME).log_end_offset == 2
 
 
+def a_metadata_segment_whose_name_could_not_be_made_durable_is_not_written_to() -> None:
+    for seed in range(DRAWS):
+        disk = new_disk(seed)
+        log = MetadataLog(disk, HOME)
+        log.append([topic_batch(0)])
+        log.flush()
+        disk.faults = DiskFaults(sync_dir_error=1.0)
+        with pytest.raises(OSError, match="fsync error of a directory"):
+            log.roll()
+        disk.faults = DiskFaults()
+        disk.process_died()
+        log = MetadataLog(disk, HOME)
+        for offset in (1, 2):
+            log.append([topic_batch(offset)])
+            log.flush()
+            log.roll()
+        disk.lose_power()
+        assert MetadataLog(disk, HOME).log_end_offset == 3
+
+
+def metadata_segments_that_come_back_behind_a_snapshot_are_removed() -> None:
+    disk = new_disk()
+    log = MetadataLog(disk, HOME)
+    log.append([topic_batch(0)])
+    log.flush()
+    log.close()
+    left = ports.read_file(disk, HOME / f"{0:020d}.log")
+    log.restart_at(9)  # the snapshot at 9 is there
+    log.append([topic_batch(9)])
+    log.flush()
+    ports.write_file_durably(disk, HOME / f"{9:020d}-{1:010d}.checkpoint", b"")
+    ports.write_file_durably(disk, HOME / f"{0:020d}.log", left)
+    again = MetadataLog(disk, HOME)
+    assert (again.log_start_offset, again.log_end_offset) == (9, 10)
+    assert not disk.exists(HOME / f"{0:020d}.log")
+
+
 def a_metadata_segment_that_was_rolled_before_its_sync_is_synced_by_the_next_start() -> None:
     for seed in range(DRAWS):
         disk = new_disk(seed)
@@ -344,6 +381,8 @@ SCENARIOS: dict[Callable[[], None], tuple[str, ...]] = {
         "recovered data not synced",
     ),
     a_failed_sync_and_a_restart_do_not_make_metadata_durable: ("metadata log not written again",),
+    a_metadata_segment_whose_name_could_not_be_made_durable_is_not_written_to: (),
+    metadata_segments_that_come_back_behind_a_snapshot_are_removed: (),
     a_metadata_segment_that_was_rolled_before_its_sync_is_synced_by_the_next_start: (),
     a_write_of_the_synced_offset_that_failed_half_way_is_no_other_offset: (),
     a_bit_that_flips_while_a_log_is_recovered_costs_no_record: (),
