@@ -3,8 +3,10 @@ walks over sets.
 
 The order of a set of strings depends on PYTHONHASHSEED, that of a set of objects on where they lie in memory. So what
 runs inside the simulator walks over sets in `sorted` order, or keeps what it walks over in dicts. The check reads the
-source alone: it knows a set by how it is made or annotated, which the type checker makes everybody write down; what a
-dict or list of sets holds are sets too.
+source alone: it knows a set by how it is made or annotated, which the type checker makes everybody write down, in the
+same function, around it, or in a module that its name is imported from; what a dict or list of sets holds are sets too.
+A set that is reached by another way it does not see: through a module (`module.NAMES`), an alias of a type, or a name
+that classes give to different things.
 """
 
 from __future__ import annotations
@@ -28,7 +30,9 @@ WORLD_MODULES = {
     "subprocess": frozenset[str](),
     "uuid": frozenset({"UUID", "SafeUUID"}),
 }
-WORLD_CALLS = frozenset({"os.urandom", "os.getrandom", "os.getpid", "os.times", "asyncio.to_thread"})
+WORLD_CALLS = frozenset(
+    {"os.urandom", "os.getrandom", "os.getpid", "os.times", "asyncio.to_thread", "numpy.random", "np.random"}
+)
 # The wall clock, however the class was imported.
 CLOCK_CALLS = frozenset(f"{owner}.{name}" for owner in ("datetime", "date") for name in ("now", "utcnow", "today"))
 # Methods of loops that start a thread, and what imports a module by its name.
@@ -36,7 +40,11 @@ WORLD_METHODS = frozenset({"run_in_executor", "set_default_executor"})
 IMPORTS = frozenset({"import_module", "__import__"})
 # What depends on where an object lies, or on PYTHONHASHSEED.
 HASHES = frozenset({"hash"})
-SET_TYPES = frozenset({"set", "frozenset", "AbstractSet", "MutableSet", "Set"})
+KEYS = frozenset({"id", "hash"})
+SET_MAKERS = frozenset({"set", "frozenset", "WeakSet"})
+SET_TYPES = SET_MAKERS | {"AbstractSet", "MutableSet", "Set"}
+# What says nothing of the type in it.
+WRAPPERS = frozenset({"ClassVar", "Final"})
 HOLDER_TYPES = frozenset(
     {"dict", "defaultdict", "OrderedDict", "Mapping", "MutableMapping", "list", "deque", "Sequence"}
 )
@@ -65,12 +73,19 @@ class Known:
     Attributes:
         attributes: name -> what every class that annotates it says that it is; OTHER where they differ.
         returns: name of a function or method -> the same of what it returns.
+        modules: name -> the same of what modules call so at their top.
     """
 
     attributes: dict[str, Kind] = field(default_factory=dict)
     returns: dict[str, Kind] = field(default_factory=dict)
+    modules: dict[str, Kind] = field(default_factory=dict)
 
     def learn(self, tree: ast.Module) -> None:
+        for line in tree.body:
+            if isinstance(line, ast.AnnAssign) and isinstance(line.target, ast.Name):
+                self._note(self.modules, line.target.id, _declared(line))
+            elif isinstance(line, ast.Assign) and isinstance(line.targets[0], ast.Name):
+                self._note(self.modules, line.targets[0].id, Kind.SET if _is_made_as_set(line.value) else Kind.OTHER)
         for node in ast.walk(tree):
             if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
                 self._note(self.returns, node.name, _type_kind(node.returns))
@@ -79,14 +94,20 @@ class Known:
             elif isinstance(node, ast.ClassDef):
                 for line in node.body:
                     if isinstance(line, ast.AnnAssign) and isinstance(line.target, ast.Name):
-                        self._note(self.attributes, line.target.id, _type_kind(line.annotation))
+                        self._note(self.attributes, line.target.id, _declared(line))
+                    elif isinstance(line, ast.Assign) and isinstance(line.targets[0], ast.Name):
+                        self._note_value(line.targets[0].id, line.value)
             elif isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Attribute):
                 self._note(self.attributes, node.target.attr, _type_kind(node.annotation))
             elif isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Attribute):
-                if isinstance(node.value, ast.List | ast.Dict | ast.Tuple | ast.ListComp | ast.DictComp | ast.Constant):
-                    self._note(self.attributes, node.targets[0].attr, Kind.OTHER)
-                elif _is_made_as_set(node.value):
-                    self._note(self.attributes, node.targets[0].attr, Kind.SET)
+                self._note_value(node.targets[0].attr, node.value)
+
+    def _note_value(self, name: str, value: ast.expr) -> None:
+        """What an attribute without annotation is given."""
+        if isinstance(value, ast.List | ast.Dict | ast.Tuple | ast.ListComp | ast.DictComp | ast.Constant):
+            self._note(self.attributes, name, Kind.OTHER)
+        elif _is_made_as_set(value):
+            self._note(self.attributes, name, Kind.SET)
 
     @staticmethod
     def _note(known: dict[str, Kind], name: str, kind: Kind) -> None:
@@ -114,12 +135,13 @@ def world(tree: ast.Module) -> Iterator[tuple[int, str]]:
         if isinstance(node, ast.Import):
             for name in node.names:
                 root = name.name.split(".")[0]
-                if root in WORLD_MODULES:
+                if root in WORLD_MODULES or name.name == "numpy.random":
                     yield node.lineno, f"import {name.name}"
         elif isinstance(node, ast.ImportFrom) and node.level == 0:
             root = (node.module or "").split(".")[0]
             for name in node.names:
-                if root in WORLD_MODULES and name.name not in WORLD_MODULES[root]:
+                is_chance = f"{node.module}.{name.name}.".startswith("numpy.random.")
+                if is_chance or (root in WORLD_MODULES and name.name not in WORLD_MODULES[root]):
                     yield node.lineno, f"from {node.module} import {name.name}"
         elif isinstance(node, ast.Attribute):
             text = ast.unparse(node)
@@ -137,6 +159,9 @@ def _bad_call(node: ast.Call) -> Iterator[tuple[int, str]]:
     )
     if isinstance(function, ast.Name) and name in HASHES:
         yield node.lineno, f"{name}() of a string or object"
+    for keyword in node.keywords:
+        if keyword.arg == "key" and any(isinstance(p, ast.Name) and p.id in KEYS for p in ast.walk(keyword.value)):
+            yield node.lineno, f"{name}() in the order of {ast.unparse(keyword.value)}"
     if name in IMPORTS and node.args and isinstance(node.args[0], ast.Constant):
         root = str(node.args[0].value).split(".")[0]
         if root in WORLD_MODULES:
@@ -145,13 +170,22 @@ def _bad_call(node: ast.Call) -> Iterator[tuple[int, str]]:
 
 def walks(tree: ast.Module, known: Known) -> Iterator[tuple[int, str]]:
     """Places that walk over a set in its own order."""
-    for scope in ast.walk(tree):
-        if isinstance(scope, ast.Module | ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda | ast.ClassDef):
-            names = _names(scope, known)
-            for node in _own_nodes(scope):
-                for walked in _walked(node):
-                    if _kind(walked, names, known) is Kind.SET:
-                        yield walked.lineno, f"walks over the set {ast.unparse(walked)}"
+    for scope, names in _scopes(tree, {}, known):
+        for node in _own_nodes(scope):
+            for walked in _walked(node):
+                if _kind(walked, names, known) is Kind.SET:
+                    yield walked.lineno, f"walks over the set {ast.unparse(walked)}"
+
+
+def _scopes(node: ast.AST, outer: Mapping[str, Kind], known: Known) -> Iterator[tuple[ast.AST, Mapping[str, Kind]]]:
+    """A module or what is in it: all that has names of its own, with these and those that it sees around it."""
+    if isinstance(node, ast.Module | ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda | ast.ClassDef):
+        names = _names(node, outer, known)
+        yield node, names
+        if not isinstance(node, ast.ClassDef):  # its methods see its names as attributes
+            outer = names
+    for child in ast.iter_child_nodes(node):
+        yield from _scopes(child, outer, known)
 
 
 def _own_nodes(scope: ast.AST) -> Iterator[ast.AST]:
@@ -207,21 +241,32 @@ def _unpacks(node: ast.AST) -> bool:
     return isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Tuple | ast.List)
 
 
-def _names(scope: ast.AST, known: Known) -> Mapping[str, Kind]:
-    names: dict[str, Kind] = {}
-    if isinstance(scope, ast.FunctionDef | ast.AsyncFunctionDef):
+def _names(scope: ast.AST, outer: Mapping[str, Kind], known: Known) -> Mapping[str, Kind]:
+    names = dict(outer)
+    elsewhere = {
+        name for node in _own_nodes(scope) if isinstance(node, ast.Global | ast.Nonlocal) for name in node.names
+    }
+    for node in _own_nodes(scope):
+        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store) and node.id not in elsewhere:
+            names[node.id] = Kind.OTHER  # hides what is called so around it
+        elif isinstance(node, ast.ImportFrom):
+            for each in node.names:
+                names[each.asname or each.name] = known.modules.get(each.name, Kind.OTHER)
+    if isinstance(scope, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda):
         arguments = scope.args
         for argument in [*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs]:
             names[argument.arg] = _type_kind(argument.annotation)
     for _ in range(2):  # names may be made from names that are made further down
         for node in _own_nodes(scope):
             if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name):
-                names[node.target.id] = _type_kind(node.annotation)
+                names[node.target.id] = _declared(node)
             elif isinstance(node, ast.Assign | ast.NamedExpr):
                 target = node.targets[0] if isinstance(node, ast.Assign) else node.target
                 kind = _kind(node.value, names, known)
                 if isinstance(target, ast.Name) and kind is not Kind.OTHER:
                     names[target.id] = kind
+                elif isinstance(target, ast.Tuple) and _is_wait(node.value):
+                    names.update({each.id: Kind.SET for each in target.elts if isinstance(each, ast.Name)})
             elif isinstance(node, ast.For | ast.AsyncFor | ast.comprehension):
                 held = _held_by(node.target, node.iter, names, known)
                 if held is not None:
@@ -281,6 +326,8 @@ def _first(values: Iterable[ast.expr], names: Mapping[str, Kind], known: Known) 
 
 def _call_kind(node: ast.Call, names: Mapping[str, Kind], known: Known) -> Kind:
     function = node.func
+    if _is_wait(node):
+        return Kind.HOLDER
     if isinstance(function, ast.Attribute):
         owner = _kind(function.value, names, known)
         if function.attr in SET_METHODS:
@@ -303,7 +350,17 @@ def _is_made_as_set(node: ast.expr) -> bool:
     function = node.func if isinstance(node, ast.Call) else None
     if isinstance(function, ast.Subscript):
         function = function.value
-    return isinstance(function, ast.Name) and function.id in ("set", "frozenset")
+    name = (
+        function.attr if isinstance(function, ast.Attribute) else function.id if isinstance(function, ast.Name) else ""
+    )
+    return name in SET_MAKERS
+
+
+def _is_wait(node: ast.expr) -> bool:
+    """`asyncio.wait`, which gives two sets of tasks."""
+    if isinstance(node, ast.Await):
+        node = node.value
+    return isinstance(node, ast.Call) and ast.unparse(node.func) == "asyncio.wait"
 
 
 def _is_view(node: ast.expr) -> bool:
@@ -311,9 +368,17 @@ def _is_view(node: ast.expr) -> bool:
     return isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in ("keys", "items")
 
 
+def _declared(line: ast.AnnAssign) -> Kind:
+    kind = _type_kind(line.annotation)
+    is_made = kind is Kind.OTHER and line.value is not None and _is_made_as_set(line.value)
+    return Kind.SET if is_made else kind
+
+
 def _type_kind(annotation: ast.expr | None) -> Kind:
     if annotation is None:
         return Kind.OTHER
+    if isinstance(annotation, ast.Subscript) and ast.unparse(annotation.value).split(".")[-1] in WRAPPERS:
+        return _type_kind(annotation.slice)
     if _is_set_type(annotation):
         return Kind.SET
     return Kind.HOLDER if _is_holder_type(annotation) else Kind.OTHER

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.fuzz.engine import Finding, Target, executions, keep
+from tests.fuzz.engine import Finding, Target, corpus_of, executions, keep
 from tests.fuzz.targets import TARGETS
 
 SEED = 20_261_121
@@ -15,6 +15,10 @@ MINUTE_S = 60.0
 @pytest.mark.parametrize("target", TARGETS, ids=lambda target: target.name)
 def test_whatever_the_bytes_are(target: Target) -> None:
     run(target, SEED, SECONDS)
+
+
+def test_every_target_begins_with_kept_inputs() -> None:
+    assert [target.name for target in TARGETS if not corpus_of(target.name)] == []
 
 
 @pytest.mark.slow

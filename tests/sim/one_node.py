@@ -7,6 +7,7 @@ import itertools
 from collections.abc import Sequence
 from typing import Any, ClassVar
 
+from odradek.client.admin import ConfigOperation, ResourceType, describe_configs
 from odradek.client.cluster import check
 from odradek.common.errors import OdradekError
 from odradek.protocol.messages import create_topics_request, incremental_alter_configs_request
@@ -35,17 +36,28 @@ WAKE_UP_TRIES = 5
 GROUPS = {"pair": 2, "trio": 3}
 STATIC_MEMBERS = 0.4
 NEVER_FLUSHED = str(2**63 - 1)
+# A setting of the judged topic that does nothing to its records: clocks do not go so far back.
+CHANGED_SETTING = "message.timestamp.before.max.ms"
+# A broker may be behind the one that answered the change.
+CATCH_UP_S = 20.0
 
 
 class Admin(Client):
-    """Creates topics and changes settings, and remembers what it was told has happened."""
+    """Creates topics and changes a setting, and remembers what it was told has happened.
+
+    Attributes:
+        created: topics.
+        setting: the value of `CHANGED_SETTING` that was acknowledged last; None before the first.
+        unanswered: values of which nobody said that they were set; each may be there, or come later.
+    """
 
     def __init__(self, world: World, name: str, process: int, recorder: Recorder, *, copies: int = 1) -> None:
         """`copies` is the replication factor of what it creates."""
         super().__init__(world, name, process, recorder)
         self._copies = copies
         self.created: list[str] = []
-        self.retention_ms: int | None = None
+        self.setting: str | None = None
+        self.unanswered: list[str] = []
         self.stopping = False
 
     async def create(self, name: str, partitions: int, configs: dict[str, str]) -> None:
@@ -78,22 +90,25 @@ class Admin(Client):
                 if self.random.random() < 0.5:
                     await self.create(f"more-{number}", 1, {})
                 else:
-                    await self._set_retention(1_000_000 + number)
+                    await self.change_setting(str((1_000_000 + number) * 1_000_000))
             except OdradekError:
                 await asyncio.sleep(RETRY_S)
             await asyncio.sleep(self.random.uniform(0.1, 3.0))
 
-    async def _set_retention(self, value: int) -> None:
+    async def change_setting(self, value: str) -> None:
+        """Give the judged topic's setting another value, asking once. Raises OdradekError."""
         change = incremental_alter_configs_request.AlterableConfig(
-            name="message.timestamp.before.max.ms", config_operation=0, value=str(value * 1_000_000)
+            name=CHANGED_SETTING, config_operation=ConfigOperation.SET, value=value
         )
         resource = incremental_alter_configs_request.AlterConfigsResource(
-            resource_type=2, resource_name=TOPIC, configs=[change]
+            resource_type=ResourceType.TOPIC, resource_name=TOPIC, configs=[change]
         )
         request = incremental_alter_configs_request.IncrementalAlterConfigsRequest(resources=[resource])
+        self.unanswered.append(value)
         response = await self.cluster.request(request, IncrementalAlterConfigsResponse)
         check(response.responses[0].error_code, TOPIC)
-        self.retention_ms = value
+        self.unanswered.remove(value)
+        self.setting = value
 
     async def verify(self) -> None:
         """Everything that was acknowledged is known. Raises OdradekError."""
@@ -101,6 +116,20 @@ class Admin(Client):
         for name in self.created:
             if name not in known:
                 self.problem(f"topic {name} was created and is gone")
+        if self.setting is not None:
+            await self._verify_setting(self.setting)
+
+    async def _verify_setting(self, acknowledged: str) -> None:
+        until = self.world.loop.time() + CATCH_UP_S
+        while (value := await self._told_setting()) not in (acknowledged, *self.unanswered):
+            if self.world.loop.time() > until:
+                self.problem(f"{CHANGED_SETTING} of {TOPIC} was set to {acknowledged} and is {value}")
+                return
+            await asyncio.sleep(RETRY_S)
+
+    async def _told_setting(self) -> str | None:
+        (described,) = await describe_configs(self.cluster, ResourceType.TOPIC, [TOPIC])
+        return next((each.value for each in described.configs if each.name == CHANGED_SETTING), None)
 
 
 class OneNode(Scenario):

@@ -446,4 +446,11 @@ ONE_NODE = (
         "pass",
         "after a failed write its groups are refused by the only broker that has them",
     ),
+    Bug(
+        "a changed setting is not stored",
+        "controller.configs:Configs.incremental_alter",
+        "records.extend(self._incremental_one(key, changes))",
+        "self._incremental_one(key, changes)",
+        "a change of a topic's setting is acknowledged, and nobody knows of it",
+    ),
 )

@@ -101,6 +101,35 @@ def in_world(act: Callable[[Scene], Any], *, nodes: int = 1) -> tuple[list[str],
     return found, failures
 
 
+# -- what an admin was told --------------------------------------------------------------------------------------------
+
+
+def told_of_a_setting(acknowledged: str, unanswered: list[str], change: bool = True) -> list[str]:
+    """What is wrong where the setting was set to 100 if at all, and an admin remembers this of it."""
+
+    async def act(scene: Scene) -> None:
+        admin = Admin(scene.world, "admin", 2, scene.recorder)
+        if change:
+            await admin.change_setting("100")
+            assert (admin.setting, admin.unanswered) == ("100", [])
+        admin.setting, admin.unanswered = acknowledged, unanswered
+        await admin.verify()
+
+    return in_world(act)[0]
+
+
+def test_a_setting_that_was_acknowledged_and_is_lost_is_told() -> None:
+    assert told_of_a_setting("100", []) == []
+    (found,) = told_of_a_setting("200", [])
+    assert "was set to 200 and is 100" in found
+    assert len(told_of_a_setting("200", ["300"])) == 1
+    assert len(told_of_a_setting("100", [], change=False)) == 1
+
+
+def test_a_change_that_nobody_answered_excuses_its_value() -> None:
+    assert told_of_a_setting("200", ["100"]) == []
+
+
 # -- one node: what is violated, and what must be told -----------------------------------------------------------------
 
 

@@ -64,6 +64,28 @@ WRONG = [
     "def f(a: str) -> None:\n    found = {each for each in a} | {'b'}\n    for each in found: pass",
     "def f(a: str) -> list[str]: return [*{each for each in a}]",
     "def f(names: set[str]) -> None:\n    for each in names.copy(): pass",
+    "NAMES = {'a', 'b'}\ndef f() -> list[str]: return list(NAMES)",
+    "NAMES = frozenset('ab')\nclass A:\n    def f(self) -> str: return ','.join(NAMES)",
+    "from typing import Final\nNAMES: Final = frozenset('ab')\ndef f() -> list[str]: return list(NAMES)",
+    "SEEN = set()\ndef f() -> None:\n    global SEEN\n    print(*SEEN)\n    SEEN = g()",
+    "def f(names: set[str]) -> None:\n    def g() -> list[str]: return list(names)",
+    "def f(a: str) -> None:\n    found = set(a)\n    print(lambda: list(found))",
+    "class A:\n    names = {'a', 'b'}\n    def f(self) -> list[str]: return list(self.names)",
+    "from typing import ClassVar\nclass A:\n    a: ClassVar[set[str]] = set()\ndef f() -> list[str]: return list(A.a)",
+    "import asyncio\nasync def f(a):\n    done, rest = await asyncio.wait(a)\n    for each in rest: each.cancel()",
+    "import asyncio\nasync def f(a): return list((await asyncio.wait(a))[0])",
+    "import asyncio\nasync def f(a):\n    done, _ = await asyncio.wait(a)\n    return done.pop()",
+    "from weakref import WeakSet\nseen = WeakSet()\nfor each in seen: pass",
+    "import weakref\nclass A:\n    def __init__(self): self.a = weakref.WeakSet()\n    def f(self): print(*self.a)",
+    "def f(seen: WeakSet[str]) -> list[str]: return list(seen)",
+    "def f(a: list[object]) -> list[object]: return sorted(a, key=id)",
+    "def f(a: list[object]) -> None: a.sort(key=lambda each: id(each))",
+    "def f(a: list[str]) -> str: return min(a, key=hash)",
+    "import numpy\nnumpy.random.rand()",
+    "import numpy as np\nnp.random.default_rng()",
+    "import numpy.random",
+    "from numpy import random",
+    "from numpy.random import default_rng",
 ]
 RIGHT = [
     "from random import Random",
@@ -85,6 +107,14 @@ RIGHT = [
     "def f(names: dict[str, set[str]]) -> list[str]: return sorted(names['a'])",
     "def f(names: dict[str, list[str]]) -> None:\n    for each in names['a']: pass",
     "def f(a: dict[str, set[str]]) -> None:\n    for key, found in a.items():\n        for each in sorted(found): pass",
+    "NAMES = {'a', 'b'}\ndef f() -> list[str]: return sorted(NAMES)",
+    "names = {'a', 'b'}\ndef f(names) -> list[str]: return list(names)",
+    "names = {'a', 'b'}\ndef f() -> None:\n    names = ['a']\n    print(*names)",
+    "names = {'a', 'b'}\nf = lambda names: list(names)",
+    "names = ['a']\nclass A:\n    names = {'a'}\n    def f(self) -> list[str]: return list(names)",
+    "import asyncio\nasync def f(a):\n    done, _ = await asyncio.wait(a)\n    return [b for b in a if b in done]",
+    "def f(a: list[str]) -> list[str]: return sorted(a, key=lambda each: each.id)",
+    "import numpy\nnumpy.zeros(3)",
 ]
 
 
@@ -102,6 +132,13 @@ def test_what_makes_runs_differ_is_found(tmp_path: Path, source: str) -> None:
 @pytest.mark.parametrize("source", RIGHT)
 def test_what_does_not_is_let_pass(tmp_path: Path, source: str) -> None:
     assert not found_in(tmp_path, source)
+
+
+def test_a_set_is_known_where_its_name_is_imported(tmp_path: Path) -> None:
+    (tmp_path / "one.py").write_text("NAMES = frozenset('ab')\n")
+    (tmp_path / "two.py").write_text("from one import NAMES as SOME\ndef f() -> list[str]: return list(SOME)\n")
+    found = list(findings(sorted(tmp_path.iterdir())))
+    assert found == [(tmp_path / "two.py", 2, "walks over the set SOME")]
 
 
 def test_a_name_that_another_class_gives_to_a_list_is_not_taken_for_a_set(tmp_path: Path) -> None:
