@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from uuid import UUID
+
 import pytest
 
 from odradek.common.errors import ApiError
-from odradek.coordinator.group.records import GROUP_RECORDS, TransactionEndRecord
+from odradek.coordinator.group.outcome import Outcome
+from odradek.coordinator.group.records import GROUP_RECORDS, OffsetRecord, TransactionEndRecord
 from odradek.log.producer_state import NOT_REQUIRED, ProducerState, Verification
+from odradek.protocol.messages.offset_commit_key import OffsetCommitKey
+from odradek.protocol.messages.offset_commit_value import OffsetCommitValue
 from odradek.protocol.messages.txn_offset_commit_request import (
     TxnOffsetCommitRequest,
     TxnOffsetCommitRequestPartition,
@@ -14,9 +19,11 @@ from odradek.protocol.messages.txn_offset_commit_request import (
 )
 from odradek.record.batch import BatchHeader
 from odradek.record.control import ControlType, transaction_marker
+from odradek.statemachine.machine import Result
 from tests.unit.coordinator.conftest import VirtualShard
 
 PRODUCER = 5
+NO_ID = UUID(int=0)
 
 
 class Offsets:
@@ -29,14 +36,22 @@ class Offsets:
         self.shard = VirtualShard()
         self.producers = ProducerState()
 
-    def commit(self, offset: int, *, epoch: int = 0, verification: Verification | None = None, **member: object) -> str:
+    def commit(
+        self,
+        offset: int,
+        *,
+        epoch: int = 0,
+        verification: Verification | None = None,
+        topic_id: UUID = NO_ID,
+        **member: object,
+    ) -> str:
         wanted = TxnOffsetCommitRequestPartition(partition_index=0, committed_offset=offset, committed_metadata="")
         request = TxnOffsetCommitRequest(
             transactional_id="x",
             group_id="g",
             producer_id=PRODUCER,
             producer_epoch=epoch,
-            topics=[TxnOffsetCommitRequestTopic(name="t", partitions=[wanted])],
+            topics=[TxnOffsetCommitRequestTopic(name="t", topic_id=topic_id, partitions=[wanted])],
             **member,  # type: ignore[arg-type]
         )
         commits = self.shard.machine.commits
@@ -148,3 +163,39 @@ def test_a_shard_that_is_loaded_holds_back_what_was_open(offsets: Offsets) -> No
         again.shard.machine.replay(record, 0)
     assert again.shard.machine.offsets.open_epoch(PRODUCER) == 0
     assert again.end() == "written" and again.shard.committed() == 7
+
+
+OLD, NEW = UUID(int=1), UUID(int=2)
+
+
+@pytest.mark.parametrize("topic_id", [OLD, NO_ID], ids=["by its id", "by its name"])
+@pytest.mark.parametrize("before", [None, 3], ids=["the first", "one more"])
+def test_what_is_held_back_for_a_deleted_topic_goes_with_it(
+    offsets: Offsets, topic_id: UUID, before: int | None
+) -> None:
+    """KAFKA-16168: the marker brought offsets of the topic back, under which a namesake would have been read."""
+    if before is not None:
+        offsets.shard.commit(before)
+    offsets.commit(7, verification=offsets.verified(), topic_id=topic_id)
+    offsets.shard.apply(offsets.shard.machine.commits.drop_topics({"t": OLD}))
+    assert not offsets.shard.machine.offsets.pending_of_group("g")
+    assert offsets.shard.machine.offsets.open_epoch(PRODUCER) is None
+    offsets.end()
+    assert offsets.shard.committed() == -1
+    assert offsets.shard.restarted().committed() == -1
+
+
+def test_what_is_held_back_for_a_namesake_stays(offsets: Offsets) -> None:
+    offsets.commit(7, verification=offsets.verified(), topic_id=NEW)
+    offsets.shard.apply(offsets.shard.machine.commits.drop_topics({"t": OLD, "another": NEW}))
+    assert offsets.end() == "written"
+    assert offsets.shard.committed() == 7
+
+
+def test_a_namesakes_commit_outlives_what_was_held_back_before_it(offsets: Offsets) -> None:
+    offsets.commit(7, verification=offsets.verified(), topic_id=OLD)
+    key = OffsetCommitKey(group="g", topic="t", partition=0)
+    offsets.shard.apply(Result([OffsetRecord(key, OffsetCommitValue(offset=2, topic_id=NEW))], Outcome(None)))
+    offsets.shard.apply(offsets.shard.machine.commits.drop_topics({"t": OLD}))
+    offsets.end()
+    assert offsets.shard.committed() == 2

@@ -348,12 +348,23 @@ class Commits:
         return records
 
     def drop_topics(self, topics: Mapping[str, UUID]) -> Result[CoordinatorRecord, Outcome[None]]:
-        """Topics (name -> id) were deleted: remove what was committed for them, not for namesakes made since."""
-        records: Records = []
+        """Topics (name -> id) were deleted: remove what was committed for them, not for namesakes made since.
+
+        What a transaction holds back goes too, or its marker would bring it about (KAFKA-16168).
+        """
+        gone: dict[tuple[str, str, int], None] = {}
         for group_id in self._offsets.group_ids():
             for (name, partition_id), committed in self._offsets.of_group(group_id).items():
                 if name in topics and committed.topic_id in (NIL_UUID, topics[name]):
-                    records.append(offset_tombstone(group_id, name, partition_id))
+                    gone[group_id, name, partition_id] = None
+        for key, held in self._offsets.pending():
+            group_id, name, partition_id = key
+            if name in topics and held.topic_id in (NIL_UUID, topics[name]):
+                present = self._offsets.get(group_id, name, partition_id)
+                # A namesake's commit lies behind it in the log, and outlives it whatever the marker says.
+                if present is None or not _other_topic(present.topic_id, topics[name]):
+                    gone[key] = None
+        records: Records = [offset_tombstone(*key) for key in gone]
         return Result(records, Outcome(None), atomic=False)
 
     # ---- expiry

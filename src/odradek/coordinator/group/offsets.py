@@ -70,6 +70,11 @@ class OffsetStore:
         """The partitions of a group for which a transaction holds an offset back."""
         return [(topic, partition_id) for group, topic, partition_id in self._unstable if group == group_id]
 
+    def pending(self) -> Iterator[tuple[PendingKey, CommittedOffset]]:
+        """All that open transactions hold back; a key comes once for each transaction."""
+        for held in self._pending.values():
+            yield from held.items()
+
     def __len__(self) -> int:
         return sum(len(offsets) for offsets in self._groups.values())
 
