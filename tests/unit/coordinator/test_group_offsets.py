@@ -8,6 +8,7 @@ from uuid import UUID
 import pytest
 
 from odradek.common.errors import ApiError, ErrorCode
+from odradek.coordinator.group.machine import MAX_EXPIRED_PER_RUN
 from odradek.coordinator.group.records import OffsetRecord, TransactionEndRecord
 from odradek.coordinator.group.state import GroupState
 from odradek.protocol.messages.offset_commit_key import OffsetCommitKey
@@ -236,3 +237,31 @@ def test_garbage_as_a_subscription_is_no_harm(shard: Any) -> None:
         members, generation_id = shard.stable(1, group=garbage.hex(), protocols=[("range", garbage)])
         assert shard.group(garbage.hex()).subscribed_topics is None
         assert shard.heartbeat(members[0], generation_id, group=garbage.hex()) == ErrorCode.NONE
+
+
+def test_expiry_that_cannot_be_written_is_tried_again_with_pauses(shard: Any) -> None:
+    """As many as one run may remove are due, and the log takes nothing: no scan follows on the last at once."""
+    for partition in range(MAX_EXPIRED_PER_RUN + 500):
+        shard.commit(1, partition=partition)
+    shard.advance(RETENTION_MS - 700_000)
+    machine, shard.fail_writes = shard.machine, ErrorCode.NOT_ENOUGH_REPLICAS
+    while len(shard.machine.offsets) and not _removes_many(shard):
+        pass
+    began_ms = shard.clock_ms
+    assert (machine.next_deadline_ms() or 0) >= began_ms + 100, "not at once"
+    for _ in range(20):
+        shard.clock_ms = machine.next_deadline_ms()
+        shard.apply(machine.on_deadline(shard.now))
+    assert shard.clock_ms - began_ms >= 20 * 100
+    assert len(machine.offsets) == MAX_EXPIRED_PER_RUN + 500
+    shard.fail_writes = None
+    shard.advance(300)
+    assert len(machine.offsets) == 0, "the rest follows soon"
+
+
+def _removes_many(shard: Any) -> bool:
+    """Go to the next deadline; whether it would have removed as much as one run may."""
+    shard.clock_ms = shard.machine.next_deadline_ms()
+    result = shard.machine.on_deadline(shard.now)
+    shard.apply(result)
+    return len(result.records) == MAX_EXPIRED_PER_RUN

@@ -53,8 +53,10 @@ from odradek.statemachine.timeline import Timeline
 
 _log = get_logger("coordinator.group")
 
-# Bounds the work of one turn; what is left over is found by the next run, which then follows at once.
+# Bounds the work of one turn; what is left over is found by the next run, which then follows soon. Not at once: where
+# the log takes nothing (NOT_ENOUGH_REPLICAS) the same scan would be run again and again without a pause.
 MAX_EXPIRED_PER_RUN = 1000
+EXPIRY_PAUSE_MS = 100
 EXPIRY_TIMER = TimerKey("expiry", "")
 
 
@@ -274,7 +276,7 @@ class GroupMachine:
     def _expire(self, now: Moment) -> Result[CoordinatorRecord, Outcome[Any]]:
         result = self.commits.expire(now, MAX_EXPIRED_PER_RUN)
         full = len(result.records) >= MAX_EXPIRED_PER_RUN
-        self._schedule_expiry(now, 0 if full else self._config.offsets_retention_check_interval_ms)
+        self._schedule_expiry(now, EXPIRY_PAUSE_MS if full else self._config.offsets_retention_check_interval_ms)
         return result
 
     def _schedule_expiry(self, now: Moment, delay_ms: int) -> None:
