@@ -18,6 +18,7 @@ from odradek.coordinator.group.config import GroupConfig
 from odradek.coordinator.group.membership import Caller
 from odradek.coordinator.group.records import GROUP_RECORDS, OFFSETS_TOPIC, CoordinatorRecord
 from odradek.coordinator.group.service import GroupCoordinator
+from odradek.log.producer_state import ProducerState
 from odradek.metadata.delta import MetadataDelta
 from odradek.metadata.image import MetadataImage
 from odradek.metadata.model import BrokerImage, Endpoint, PartitionImage, TopicImage
@@ -33,6 +34,11 @@ from odradek.protocol.messages.offset_commit_request import (
 from odradek.protocol.messages.offset_fetch_request import OffsetFetchRequestGroup, OffsetFetchRequestTopics
 from odradek.protocol.messages.sync_group_request import SyncGroupRequest, SyncGroupRequestAssignment
 from odradek.protocol.messages.sync_group_response import SyncGroupResponse
+from odradek.protocol.messages.txn_offset_commit_request import (
+    TxnOffsetCommitRequest,
+    TxnOffsetCommitRequestPartition,
+    TxnOffsetCommitRequestTopic,
+)
 
 Records = Sequence[tuple[int, CoordinatorRecord]]
 
@@ -90,6 +96,7 @@ class Node:
 
     def __init__(self) -> None:
         self.log = MemoryLog()
+        self.producers = ProducerState()
         self.image = offsets_image()
         self.created: list[tuple[str, int, int, Mapping[str, str]]] = []
         self.on_create: Callable[[], Awaitable[None]] | None = None
@@ -116,6 +123,7 @@ class Node:
             make_log=lambda partition_id, leader_epoch: self.log,
             image=lambda: self.image,
             create_topic=create_topic,
+            producers_of=lambda partition_id: self.producers,
         )
 
     async def restart(self) -> None:
@@ -371,3 +379,33 @@ async def test_offsets_of_a_deleted_topic_go_with_it_but_not_those_of_its_namesa
     node.service.on_metadata(deleted, node.image)
     await asyncio.sleep(0.02)
     assert await node.committed() == 5
+
+
+async def test_what_explains_a_group_knows_of_refused_transactions_and_leaves(node: Node) -> None:
+    """A copier that was replaced comes back, in the name of its static member and of a generation that is over."""
+    joined = await node.enter()
+    await node.sync(joined)
+    zombie = Caller("zombie", "/10.0.0.7", 4)
+    wanted = TxnOffsetCommitRequestPartition(partition_index=0, committed_offset=1, committed_metadata="")
+    request = TxnOffsetCommitRequest(
+        transactional_id="x",
+        group_id="g",
+        producer_id=5,
+        producer_epoch=0,
+        generation_id_or_member_epoch=joined.generation_id - 1,
+        member_id=joined.member_id,
+        topics=[TxnOffsetCommitRequestTopic(name="t", partitions=[wanted])],
+    )
+    with pytest.raises(ApiError) as caught:
+        await node.service.txn_offset_commit(request, None, zombie)
+    assert caught.value.code == ErrorCode.ILLEGAL_GENERATION
+    leave = LeaveGroupRequest(group_id="g", members=[MemberIdentity(member_id="stranger")])
+    answer = await node.service.leave_group(leave, zombie)
+    assert answer.members[0].error_code == ErrorCode.UNKNOWN_MEMBER_ID
+    (timeline,) = node.service.timelines(["g"])
+    refused = [each for each in timeline["events"] if each["kind"] == "refused"]
+    assert [(each["member_id"], each["reason"].split(":")[0]) for each in refused] == [
+        (joined.member_id, "ILLEGAL_GENERATION"),
+        ("stranger", "UNKNOWN_MEMBER_ID"),
+    ]
+    assert {(each["client_id"], each["client_host"]) for each in refused} == {("zombie", "/10.0.0.7")}

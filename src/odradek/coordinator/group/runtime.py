@@ -27,8 +27,10 @@ from odradek.coordinator.service import answer_code
 from odradek.protocol.messages.consumer_group_heartbeat_request import ConsumerGroupHeartbeatRequest
 from odradek.protocol.messages.heartbeat_request import HeartbeatRequest
 from odradek.protocol.messages.join_group_request import JoinGroupRequest
+from odradek.protocol.messages.leave_group_response import LeaveGroupResponse
 from odradek.protocol.messages.offset_commit_request import OffsetCommitRequest
 from odradek.protocol.messages.sync_group_request import SyncGroupRequest
+from odradek.protocol.messages.txn_offset_commit_request import TxnOffsetCommitRequest
 from odradek.statemachine.machine import Result
 from odradek.statemachine.runtime import MachineLog, Runtime, State
 from odradek.statemachine.timeline import Timeline
@@ -39,8 +41,17 @@ T = TypeVar("T")
 Operation = Callable[[], Result[CoordinatorRecord, Outcome[T]]]
 MakeLog = Callable[[int, int], MachineLog[CoordinatorRecord, Any]]
 FromMember = (
-    JoinGroupRequest | SyncGroupRequest | HeartbeatRequest | ConsumerGroupHeartbeatRequest | OffsetCommitRequest
+    JoinGroupRequest
+    | SyncGroupRequest
+    | HeartbeatRequest
+    | ConsumerGroupHeartbeatRequest
+    | OffsetCommitRequest
+    | TxnOffsetCommitRequest
 )
+
+
+def _sender(caller: Caller | None) -> tuple[str, str]:
+    return (caller.client_id, caller.client_host) if caller is not None else ("", "")
 
 
 class Shard:
@@ -96,9 +107,14 @@ class Shard:
     def note_refused(self, request: FromMember, caller: Caller | None, code: ErrorCode, message: str = "") -> None:
         """A request was answered with an error, perhaps one that those who ask why should know of."""
         instance_id = getattr(request, "group_instance_id", None) or getattr(request, "instance_id", None)
-        sender = (caller.client_id, caller.client_host) if caller is not None else ("", "")
-        who = Who(request.member_id, instance_id, *sender)
+        who = Who(request.member_id, instance_id, *_sender(caller))
         self.machine.journal.refused(request.group_id, code, self.now(), who, message)
+
+    def note_refused_leaves(self, group_id: str, response: LeaveGroupResponse, caller: Caller | None) -> None:
+        """Each member of a LeaveGroup has an answer of its own."""
+        for each in response.members:
+            who = Who(each.member_id, each.group_instance_id, *_sender(caller))
+            self.machine.journal.refused(group_id, ErrorCode(each.error_code), self.now(), who)
 
     def forget_topics(self, topics: Mapping[str, UUID]) -> None:
         """Remove the offsets of deleted topics, in the background; a shard that loads leaves them to expiry."""

@@ -190,12 +190,14 @@ class GroupCoordinator(ShardHost[Shard]):
             loading = code is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
             return HeartbeatResponse(error_code=ErrorCode.NONE if loading else code)
 
-    async def leave_group(self, request: LeaveGroupRequest) -> LeaveGroupResponse:
+    async def leave_group(self, request: LeaveGroupRequest, caller: Caller | None = None) -> LeaveGroupResponse:
         """LeaveGroup 0-5; `request.members` holds the leaving members in every version."""
         try:
             _check_group_id(request.group_id)
             shard = self.shard(request.group_id)
-            return await shard.run_parked(lambda _: shard.machine.leave(request, shard.now()))
+            response = await shard.run_parked(lambda _: shard.machine.leave(request, shard.now()))
+            shard.note_refused_leaves(request.group_id, response, caller)
+            return response
         except ApiError as error:
             return LeaveGroupResponse(error_code=answer_code(error))
 
@@ -251,6 +253,7 @@ class GroupCoordinator(ShardHost[Shard]):
         self,
         request: TxnOffsetCommitRequest,
         verify: Callable[[int], Awaitable[ErrorCode]] | None,
+        caller: Caller | None = None,
         *,
         is_bumped_by_ends: bool = False,
     ) -> TxnOffsetCommitResponse:
@@ -278,10 +281,14 @@ class GroupCoordinator(ShardHost[Shard]):
                 producers.end_verification(request.producer_id, verification, is_confirmed=not code)
                 if code:
                     raise ApiError(code, f"producer {request.producer_id} has no such transaction open")
-        return await self._run(
-            shard,
-            lambda: shard.machine.commits.commit_in_transaction(request, producers, verification, shard.now()),
-        )
+        try:
+            return await self._run(
+                shard,
+                lambda: shard.machine.commits.commit_in_transaction(request, producers, verification, shard.now()),
+            )
+        except ApiError as error:
+            self._note_refused(request, caller, error)
+            raise
 
     async def end_transaction(self, partition_id: int, end: TransactionEndRecord, transaction_version: int) -> None:
         """Write a marker into a partition of __consumer_offsets, unless it is there; returns when it is committed.

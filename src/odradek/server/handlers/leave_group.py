@@ -12,6 +12,7 @@ client's reason (KIP-800).
 from __future__ import annotations
 
 from odradek.common.errors import ErrorCode
+from odradek.coordinator.group.membership import Caller
 from odradek.protocol.messages.leave_group_request import LeaveGroupRequest, MemberIdentity
 from odradek.protocol.messages.leave_group_response import LeaveGroupResponse
 from odradek.server.context import RequestContext
@@ -21,11 +22,12 @@ BATCH_VERSION = 3
 
 async def handle(context: RequestContext, request: LeaveGroupRequest) -> LeaveGroupResponse:
     """Leave; before version 3 the one member's error is the answer's."""
+    caller = Caller(context.client_id, f"/{context.client_address}", context.api_version)
     if context.api_version >= BATCH_VERSION:
-        response: LeaveGroupResponse = await context.broker.coordinator.leave_group(request)
+        response: LeaveGroupResponse = await context.broker.coordinator.leave_group(request, caller)
         return response
     single = LeaveGroupRequest(group_id=request.group_id, members=[MemberIdentity(member_id=request.member_id)])
-    response = await context.broker.coordinator.leave_group(single)
+    response = await context.broker.coordinator.leave_group(single, caller)
     if response.error_code == ErrorCode.NONE and response.members:
         response.error_code = response.members[0].error_code
     response.members = []

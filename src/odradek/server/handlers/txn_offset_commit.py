@@ -10,6 +10,7 @@ partition joins the transaction by this request (KIP-890). Version 6, topics by 
 from __future__ import annotations
 
 from odradek.common.errors import ApiError, ErrorCode
+from odradek.coordinator.group.membership import Caller
 from odradek.coordinator.group.records import OFFSETS_TOPIC
 from odradek.metadata.image import MetadataImage
 from odradek.protocol.messages.txn_offset_commit_request import TxnOffsetCommitRequest, TxnOffsetCommitRequestTopic
@@ -83,8 +84,9 @@ async def _commit(context: RequestContext, request: TxnOffsetCommitRequest) -> T
         return codes[key]
 
     needed = add or verifier.config.enable
+    caller = Caller(context.client_id, f"/{context.client_address}", context.api_version)
     committed: TxnOffsetCommitResponse = await context.broker.coordinator.txn_offset_commit(
-        request, verify if needed else None, is_bumped_by_ends=add
+        request, verify if needed else None, caller, is_bumped_by_ends=add
     )
     return committed
 
