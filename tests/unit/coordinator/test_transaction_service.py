@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, cast
 from uuid import UUID
 
 import pytest
@@ -13,11 +14,14 @@ from odradek.client.connection import UnreachableError
 from odradek.common.errors import ApiError, ErrorCode
 from odradek.common.real_io import RealClock
 from odradek.coordinator.batches import decode_batches, encode_batches
+from odradek.coordinator.transaction import driver
 from odradek.coordinator.transaction.config import TransactionConfig
 from odradek.coordinator.transaction.driver import MarkerDriver
-from odradek.coordinator.transaction.machine import Request
+from odradek.coordinator.transaction.machine import ProducerIdNeededError, Request
+from odradek.coordinator.transaction.metadata import MAX_EPOCH, TransactionMetadata
 from odradek.coordinator.transaction.records import TRANSACTION_RECORDS, TRANSACTION_TOPIC, TransactionRecord
 from odradek.coordinator.transaction.service import TransactionCoordinator
+from odradek.coordinator.transaction.state import TransactionState
 from odradek.metadata.delta import MetadataDelta
 from odradek.metadata.image import MetadataImage
 from odradek.metadata.model import PartitionImage, TopicImage
@@ -85,7 +89,7 @@ def image_of(leaders: Mapping[int, int]) -> MetadataImage:
 class Node:
     """One coordinator; `sent` are the markers that brokers were given, `answers` what they say, NONE by default."""
 
-    def __init__(self, log: MemoryLog | None = None) -> None:
+    def __init__(self, log: MemoryLog | None = None, config: TransactionConfig | None = None) -> None:
         self.log = log or MemoryLog()
         self.image = image_of({0: 1, 1: 2})
         self.current = True
@@ -99,16 +103,16 @@ class Node:
         async def create_topic(name: str, count: int, factor: int, configs: Mapping[str, str]) -> None:
             raise ApiError(ErrorCode.TOPIC_ALREADY_EXISTS)
 
-        driver = MarkerDriver(image=lambda: self.image, image_is_current=lambda: self.current, send=self.send)
+        markers = MarkerDriver(image=lambda: self.image, image_is_current=lambda: self.current, send=self.send)
         self.service = TransactionCoordinator(
-            TransactionConfig(),
+            config or TransactionConfig(),
             node_id=1,
             clock=RealClock(),
             make_log=lambda partition_id, epoch: self.log,
             image=lambda: self.image,
             create_topic=create_topic,
             new_producer_id=new_id,
-            markers=driver,
+            markers=markers,
         )
         self.service.on_elected(0, 7)
 
@@ -289,3 +293,67 @@ async def test_an_end_happens_though_its_client_goes_away(node: Node) -> None:
     node.log.committed.set()
     await node.wait_until(lambda: node.state() == "CompleteCommit")
     assert len(node.sent) == 2
+
+
+def told(caplog: pytest.LogCaptureFixture, event: str) -> list[dict[str, Any]]:
+    return [record.__dict__["fields"] for record in caplog.records if record.getMessage() == event]
+
+
+async def test_a_producer_that_is_fenced_is_told_of_in_the_log(node: Node, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO)
+    request = await node.begin()
+    assert not told(caplog, "producer fenced")
+    with pytest.raises(ApiError) as caught:
+        await node.service.init_producer_id("x", 60_000, None)
+    assert caught.value.code is ErrorCode.CONCURRENT_TRANSACTIONS
+    who = {"transactional_id": "x", "producer_id": request.producer_id}
+    assert told(caplog, "producer fenced") == [who | {"old_epoch": 0, "cause": "InitProducerId"}]
+
+
+async def test_one_that_fails_does_not_end_the_look_for_transactions_that_time_out(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    node = Node(config=TransactionConfig(abort_check_interval_ms=10))
+    await node.wait_until(lambda: node.service.shards[0].runtime.active)
+    machine = node.service.shards[0].machine
+    producer_id, epoch = await node.service.init_producer_id("x", 1, None)
+    broken = TransactionMetadata(producer_id, MAX_EPOCH, 1, state=TransactionState.ONGOING)
+    machine.ids["broken"] = broken
+    machine._ongoing.add("broken")
+    event = "a look at all transactional ids failed"
+    await node.wait_until(lambda: len(told(caplog, event)) >= 2)
+    caplog.set_level(logging.INFO)
+    machine._ongoing.discard("broken")
+    await node.service.add_partitions(Request("x", producer_id, epoch, 2), [("t", 0)])
+    await node.wait_until(lambda: node.state() == "CompleteAbort")
+    who = {"transactional_id": "x", "producer_id": producer_id}
+    assert told(caplog, "producer fenced") == [who | {"old_epoch": 0, "cause": "its timeout"}]
+    await node.service.close()
+
+
+async def test_a_bug_of_a_task_is_told_though_nobody_waits_for_it(node: Node, caplog: pytest.LogCaptureFixture) -> None:
+    shard = node.service.shards[0]
+
+    async def fails(error: Exception) -> None:
+        raise error
+
+    looks = set(shard._tasks)
+    for error in (ApiError(ErrorCode.NOT_COORDINATOR), ProducerIdNeededError(), ZeroDivisionError("ours")):
+        shard._spawn(fails(error))
+    await node.wait_until(lambda: not shard._tasks.keys() - looks)
+    assert [str(each["error"]) for each in told(caplog, "a task of the transaction coordinator failed")] == ["ours"]
+
+
+async def test_a_marker_that_is_refused_again_and_again_is_told_of_now_and_then(
+    node: Node, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(driver, "FIRST_PAUSE_S", 0.002)
+    monkeypatch.setattr(driver, "LAST_PAUSE_S", 0.004)
+    request = await node.begin()
+    event = "a marker is refused again and again"
+    node.answers = [ErrorCode.NOT_LEADER_OR_FOLLOWER] * 2 + [ErrorCode.NOT_ENOUGH_REPLICAS] * 20
+    node.answers += [cast("ErrorCode", 32_000)] * 20
+    await node.service.end(request, commit=True)
+    await node.wait_until(lambda: node.state() == "CompleteCommit")
+    assert [each["code"] for each in told(caplog, event)] == ["NOT_ENOUGH_REPLICAS", 32_000]
+    assert told(caplog, event)[0] == {"partition": "t-0", "transactional_id": "x", "code": "NOT_ENOUGH_REPLICAS"}

@@ -29,6 +29,9 @@ _log = get_logger("coordinator.transaction.markers")
 # Between two attempts: the first comes soon, since the usual cause is a leader that has just changed.
 FIRST_PAUSE_S = 0.02
 LAST_PAUSE_S = 1.0
+# A refusal that keeps coming is told once in so long for each code, whichever transaction and partition it concerns.
+TELL_AGAIN_S = 60.0
+_KNOWN_CODES = frozenset(map(int, ErrorCode))
 
 # Sends markers to a broker, this one among them; raises OdradekError where there is no answer.
 SendMarkers = Callable[[int, WriteTxnMarkersRequest], Awaitable[WriteTxnMarkersResponse]]
@@ -52,6 +55,7 @@ class MarkerDriver:
         self._image = image
         self._image_is_current = image_is_current
         self._send = send
+        self._told_at: dict[int, float] = {}
 
     async def deliver(self, ended: Ended, coordinator_epoch: int) -> None:
         """Return when every partition of the transaction has its marker, or is gone.
@@ -64,7 +68,7 @@ class MarkerDriver:
         while left:
             by_leader = self._by_leader(left)
             answers = [
-                self._deliver_to(leader, ended, coordinator_epoch, partitions)
+                self._deliver_to(leader, ended, coordinator_epoch, partitions, keeps_coming=pause_s >= LAST_PAUSE_S)
                 for leader, partitions in sorted(by_leader.items())
             ]
             for done in await asyncio.gather(*answers):
@@ -88,7 +92,13 @@ class MarkerDriver:
         return by_leader
 
     async def _deliver_to(
-        self, leader: int, ended: Ended, coordinator_epoch: int, partitions: list[TopicPartition]
+        self,
+        leader: int,
+        ended: Ended,
+        coordinator_epoch: int,
+        partitions: list[TopicPartition],
+        *,
+        keeps_coming: bool,
     ) -> set[TopicPartition]:
         """The partitions that need nothing more."""
         request = WriteTxnMarkersRequest(markers=[_marker(ended, coordinator_epoch, partitions)])
@@ -103,6 +113,8 @@ class MarkerDriver:
                 for answer in topic.partitions:
                     if self._is_settled(ended, topic.name, answer.partition_index, answer.error_code):
                         done.add((topic.name, answer.partition_index))
+                    elif keeps_coming:
+                        self._tell(ended, f"{topic.name}-{answer.partition_index}", answer.error_code)
         return done
 
     def _is_settled(self, ended: Ended, topic: str, partition_id: int, code: int) -> bool:
@@ -116,6 +128,19 @@ class MarkerDriver:
             _log.warning("a marker came too late", partition=where, transactional_id=ended.transactional_id)
             return True
         return False
+
+    def _tell(self, ended: Ended, where: str, code: int) -> None:
+        now_s = asyncio.get_running_loop().time()
+        told_at = self._told_at.get(code)
+        if told_at is None or now_s - told_at >= TELL_AGAIN_S:
+            self._told_at[code] = now_s
+            name = ErrorCode(code).name if code in _KNOWN_CODES else code
+            _log.warning(
+                "a marker is refused again and again",
+                partition=where,
+                transactional_id=ended.transactional_id,
+                code=name,
+            )
 
 
 def _marker(ended: Ended, coordinator_epoch: int, partitions: Iterable[TopicPartition]) -> WritableTxnMarker:

@@ -43,10 +43,15 @@ class ProducerIdNeededError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """A transaction whose end is decided; `metadata` is as of then, with the epoch that the markers bear."""
+    """A transaction whose end is decided; `metadata` is as of then, with the epoch that the markers bear.
+
+    Attributes:
+        fenced_by: what shut its producer out; "" where the producer itself ended it.
+    """
 
     transactional_id: str
     metadata: TransactionMetadata
+    fenced_by: str = ""
 
     @property
     def committed(self) -> bool:
@@ -178,7 +183,9 @@ class TransactionMachine:
                 # Kafka aborts what is open before it finds this out: a fenced producer would end the new one's work.
                 raise ApiError(ErrorCode.PRODUCER_FENCED, f"{transactional_id} is at a newer epoch")
             error = ErrorCode.CONCURRENT_TRANSACTIONS
-            return self._fence(transactional_id, present, now_ms, last_epoch=FENCED_EPOCH, error=error)
+            return self._fence(
+                transactional_id, present, now_ms, "InitProducerId", last_epoch=FENCED_EPOCH, error=error
+            )
         expected_epoch = None if expected is None else expected[1]
         if present.is_exhausted and expected_epoch in (None, present.producer_epoch):
             last_epoch = NO_PRODUCER_EPOCH if expected is None else present.producer_epoch
@@ -199,6 +206,7 @@ class TransactionMachine:
         transactional_id: str,
         present: TransactionMetadata,
         now_ms: int,
+        cause: str,
         *,
         last_epoch: int = NO_PRODUCER_EPOCH,
         error: ErrorCode = ErrorCode.NONE,
@@ -216,7 +224,7 @@ class TransactionMachine:
             now_ms=now_ms,
         )
         identity = (metadata.producer_id, metadata.producer_epoch)
-        ended = Ended(transactional_id, metadata)
+        ended = Ended(transactional_id, metadata, cause)
         return Result([TransactionRecord(transactional_id, metadata)], Outcome(identity, [ended], error))
 
     # ---- partitions
@@ -343,7 +351,7 @@ class TransactionMachine:
         for transactional_id in self._ongoing:
             present = self.ids[transactional_id]
             if now_ms - present.start_ms > present.timeout_ms and len(ended) < MAX_ENDED_PER_LOOK:
-                result = self._fence(transactional_id, present, now_ms)
+                result = self._fence(transactional_id, present, now_ms, "its timeout")
                 records += result.records
                 ended += result.response.ended
         return Result(records, Outcome(None, ended), atomic=False)

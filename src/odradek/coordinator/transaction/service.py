@@ -123,7 +123,11 @@ class TransactionShard:
     async def _every(self, interval_ms: int, job: Callable[[], Awaitable[None]]) -> None:
         while self.runtime.active:
             await asyncio.sleep(interval_ms / 1000)
-            await job()
+            try:
+                await job()
+            except Exception as error:
+                # Transactions that time out hold readers back: one that cannot be dealt with must not be the last.
+                _log.bug("a look at all transactional ids failed", error, partition=self.partition_id)
 
     # ---- running operations
 
@@ -156,6 +160,14 @@ class TransactionShard:
             raise ApiError(answer_code(error), str(error)) from error
         for ended in outcome.ended:
             self._counts.ended(committed=ended.committed)
+            if ended.fenced_by:
+                _log.info(
+                    "producer fenced",
+                    transactional_id=ended.transactional_id,
+                    producer_id=ended.metadata.producer_id,
+                    old_epoch=ended.metadata.producer_epoch - 1,
+                    cause=ended.fenced_by,
+                )
             self._spawn(self._finish(ended))
         return outcome
 
@@ -191,8 +203,11 @@ class TransactionShard:
 
     def _ended(self, task: asyncio.Task[Any]) -> None:
         self._tasks.pop(task, None)
-        if not task.cancelled():
-            task.exception()  # its caller may have gone away; it is told nowhere else
+        if task.cancelled():
+            return
+        error = task.exception()  # its caller may have gone away; it is told nowhere else
+        if error is not None and not isinstance(error, (OdradekError, ProducerIdNeededError)):
+            _log.bug("a task of the transaction coordinator failed", error, partition=self.partition_id)
 
     # ---- the end
 
