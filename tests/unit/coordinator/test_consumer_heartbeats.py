@@ -171,7 +171,32 @@ class TestRequests:
         # The answer was lost: one step behind is taken where it owns nothing that it should not.
         assert box.beat("a", epoch, topic_partitions=owned(kept)).member_epoch == second
         refused(ErrorCode.FENCED_MEMBER_EPOCH, box, "a", epoch=epoch)
-        refused(ErrorCode.FENCED_MEMBER_EPOCH, box, "a", epoch=epoch - 1 or 7, topic_partitions=owned(kept))
+        refused(ErrorCode.FENCED_MEMBER_EPOCH, box, "a", epoch=second + 1, topic_partitions=owned(kept))
+
+    def test_a_dynamic_member_joins_again_under_its_id_whatever_its_epoch(self) -> None:
+        """KAFKA-19233: a fenced member, which comes back with epoch 0, was fenced until its session had run out."""
+        box = Box()
+        first = Client(box, "a")
+        second = Client(box, "b")
+        for _ in range(4):
+            first.settle()
+            second.settle()
+        current = box.group.current_of("a")
+        assert current.previous_member_epoch > 0, "no join whose answer was lost"
+        refused(ErrorCode.FENCED_MEMBER_EPOCH, box, "a", epoch=current.member_epoch + 1)
+        answer = box.beat("a")
+        assert (answer.member_epoch, pairs(answer)) == (current.member_epoch, current.assigned)
+        assert box.group.current_of("b").assigned == second.owned
+
+    def test_a_member_that_joins_again_has_given_up_what_it_was_to_give_up(self) -> None:
+        """KAFKA-19233, in the middle of a rebalance."""
+        box = Box()
+        mine = pairs(box.beat("a"))
+        box.beat("b")
+        box.beat("a", 1, topic_partitions=owned(mine))
+        refused(ErrorCode.FENCED_MEMBER_EPOCH, box, "a", epoch=7)
+        kept = pairs(box.beat("a"))
+        assert len(kept) == 3 and pairs(box.beat("b", 2)) == mine - kept
 
     def test_a_bad_regular_expression(self) -> None:
         refused(ErrorCode.INVALID_REGULAR_EXPRESSION, Box(), "a", subscribed_topic_regex="(")
@@ -235,6 +260,30 @@ class TestAssignment:
         assert len(pairs(box.beat("a", 1))) == 6
         answer = box.beat("a", 2, subscribed_topic_regex="x.", topic_partitions=[])
         assert list(box.group.regexes) == ["x."], "what nobody uses is forgotten"
+
+    @pytest.mark.parametrize("subscribed", [{}, {"subscribed_topic_names": None, "subscribed_topic_regex": "t.*"}])
+    def test_a_change_of_topics_whose_record_is_refused_is_found_again(self, subscribed: dict[str, Any]) -> None:
+        box = Box()
+        box.beat("a", **subscribed)
+        box.topics = view(2, ta=8, tb=1) if subscribed else view(2, ta=8)
+        request = ConsumerGroupHeartbeatRequest(group_id="g", member_id="a", member_epoch=1)
+        caller = HeartbeatCaller("client", "/host", 1, "made")
+        assert box.machine.consumer_heartbeat(request, caller, box.now).records, "which no log takes"
+        assert len(pairs(box.beat("a", 1))) == (9 if subscribed else 8)
+
+    @pytest.mark.parametrize("subscribed", [{}, {"subscribed_topic_names": None, "subscribed_topic_regex": "t.*"}])
+    def test_a_change_of_topics_that_is_taken_back_is_found_again(self, subscribed: dict[str, Any]) -> None:
+        """The next heartbeat sees what the one before it wrote, and finds nothing more to do."""
+        box = Box()
+        box.beat("a", **subscribed)
+        box.timeline.mark(len(box.log))
+        box.topics = view(2, ta=8, tb=1) if subscribed else view(2, ta=8)
+        before = list(box.log)
+        assert box.beat("a", 1).member_epoch == 2
+        box.beat("a", 2)
+        box.timeline.revert_to(len(before))
+        box.log = before
+        assert len(pairs(box.beat("a", 1))) == (9 if subscribed else 8)
 
     def test_the_assignor_that_most_ask_for(self) -> None:
         box = Box(view(ta=4))

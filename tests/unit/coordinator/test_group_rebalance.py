@@ -397,6 +397,28 @@ def test_groups_that_exist_in_memory_alone_are_bounded(shard: Any, monkeypatch: 
     assert shard.join("", group="one more").error_code == ErrorCode.MEMBER_ID_REQUIRED
 
 
+def test_groups_that_the_log_knows_do_not_count_as_in_memory_alone(shard: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("odradek.coordinator.group.registry.MAX_UNSTORED_GROUPS", 3)
+    for number in range(5):
+        for offset in range(2):  # the second one finds what the first one made
+            assert shard.commit(offset, group=f"simple-{number}") == ErrorCode.NONE
+        shard.stable(1, group=f"stored-{number}")
+    assert len(list(shard.machine.groups.live())) == 10
+    assert shard.join("", group="new").error_code == ErrorCode.MEMBER_ID_REQUIRED
+
+
+def test_stored_groups_that_nobody_asked_for_make_no_room(shard: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    for number in range(2):
+        (member,), _ = shard.stable(1, group=f"stored-{number}")
+        shard.leave((member, None), group=f"stored-{number}")
+    monkeypatch.setattr("odradek.coordinator.group.registry.MAX_UNSTORED_GROUPS", 3)
+    after = shard.restarted()
+    assert not list(after.machine.groups.live())
+    for number in range(3):
+        after.join("", group=f"invented-{number}")
+    assert after.code(lambda: after.ask_join("", group="one more")) == ErrorCode.COORDINATOR_NOT_AVAILABLE
+
+
 def test_a_session_that_ran_out_while_the_member_waited_begins_anew(shard: Any) -> None:
     (first, second), generation_id = shard.stable(2, session_ms=10_000, rebalance_ms=200_000)
     shard.ask_join(first, rebalance_ms=200_000)

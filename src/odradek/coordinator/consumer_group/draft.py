@@ -138,8 +138,10 @@ class Draft:
             known = self.regexes.get(regex)
             if known is None or group.matched_versions.get(regex) != self.view.version:
                 names = matching_topics(regex, self.view)
-                group.matched_versions[regex] = self.view.version
-                if known is None or known.topic_names != names:
+                if known is not None and known.topic_names == names:
+                    # A record may be refused: what was matched counts only once it is what the log says.
+                    group.matched_versions[regex] = self.view.version
+                else:
                     self.regexes[regex] = ResolvedRegex(names, self.view.version, self.now_ms)
                     self.records.append(regex_record(group.group_id, regex, self.regexes[regex]))
         left = before.regex if before is not None else None
@@ -153,12 +155,12 @@ class Draft:
         group = self.group
         changed = before is None or set(before.topic_names) != set(metadata.topic_names)
         changed = changed or (before is not None and before.regex != metadata.regex)
-        if not changed and group.checked_version == self.view.version:
+        if not changed and group.checked_version.value == self.view.version:
             return
         names = [name for member in self.members.values() for name in self._topic_names(member)]
         metadata_hash = self.view.metadata_hash(names)
-        group.checked_version = self.view.version
         if not changed and metadata_hash == group.metadata_hash.value:
+            group.checked_version.value = self.view.version
             return
         self.group_epoch += 1
         if before is None:

@@ -170,8 +170,8 @@ class Heartbeats:
             return Found(member_id, None, CurrentAssignment())
         current = group.current_of(member_id)
         if request.member_epoch != JOINING_EPOCH:
-            # A member that was fenced has given everything up and joins again under its id. Kafka lets it wait for its
-            # own session to time out.
+            # A member that was fenced has given everything up and joins again under its id, at the epoch that it has
+            # (KAFKA-19233). Ids are random: who has one is the member.
             _check_epoch(current, request.member_epoch, owned)
         return Found(member_id, metadata, current)
 

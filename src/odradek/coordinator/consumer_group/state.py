@@ -114,10 +114,11 @@ class ConsumerGroup:
         self.regexes: TimelineDict[str, ResolvedRegex] = TimelineDict(timeline)
         self.static_members: TimelineDict[str, str] = TimelineDict(timeline)
         self.owners: TimelineDict[tuple[UUID, int], str] = TimelineDict(timeline)
-        # The version of the topics that `metadata_hash` was last found to be right for; soft.
-        self.checked_version = -1
-        # The version of the topics that each regular expression was last matched against; soft.
-        self.matched_versions: dict[str, int] = {}
+        # The version of the topics that `metadata_hash` was last found to be right for; soft. Where what it was found
+        # right for is taken back, so is this.
+        self.checked_version: TimelineValue[int] = TimelineValue(timeline, -1)
+        # The version of the topics that each regular expression was last matched against; soft, and taken back as well.
+        self.matched_versions: TimelineDict[str, int] = TimelineDict(timeline)
 
     @property
     def state(self) -> ConsumerGroupState:

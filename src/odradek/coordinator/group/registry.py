@@ -62,10 +62,17 @@ class GroupRegistry:
             raise ApiError(ErrorCode.INCONSISTENT_GROUP_PROTOCOL, f"Group {group_id} is a consumer group.")
         group = self.find(group_id)
         if group is None:
-            if len(self._live) - len(self.stored) >= MAX_UNSTORED_GROUPS:
+            if self._is_full():
                 raise ApiError(ErrorCode.COORDINATOR_NOT_AVAILABLE, "too many groups without a generation")
             group = self._live[group_id] = ClassicGroup(group_id)
         return group
+
+    def _is_full(self) -> bool:
+        """Whether as many groups as may be are in memory alone, without a stored generation or an offset."""
+        if len(self._live) < MAX_UNSTORED_GROUPS:
+            return False
+        kept = sum(group_id in self.stored or self._offsets.has_group(group_id) for group_id in self._live)
+        return len(self._live) - kept >= MAX_UNSTORED_GROUPS
 
     def adopt(self, group: ClassicGroup) -> None:
         """A live group that was made of a consumer group; it is found once the records of that are gone."""
