@@ -37,6 +37,9 @@ class DiskFaults:
     """How often what goes wrong; all rates are probabilities for one operation.
 
     Attributes:
+        names_are_dropped: what a failed sync of a directory should have kept never is, though readers see it and the
+            next one says that all is well; without, the next one keeps it. A file system with a journal has one or the
+            other way: it writes its journal later, or takes nothing more at all.
         flips_records: bits flip in the records of logs alone, under their checksums. A header that is read by itself,
             or a checkpoint, has none in Kafka's formats, and every broker believes what it reads there.
     """
@@ -48,6 +51,7 @@ class DiskFaults:
     truncate_error: float = 0.0
     rename_error: float = 0.0
     sync_dir_error: float = 0.0
+    names_are_dropped: bool = False
     flipped_bit: float = 0.0
     flips_records: bool = False
     slow_sync: float = 0.0
@@ -197,7 +201,8 @@ class SimDisk:
     def sync_dir(self, path: Path) -> None:
         directory = self._directory(path)
         if self.hit("directory sync error", self.faults.sync_dir_error):
-            self._tree.forget(directory)
+            if self.faults.names_are_dropped:
+                self._tree.forget(directory)
             raise OSError(errno.EIO, "simulated fsync error of a directory", str(path))
         self._tree.sync(directory)
 

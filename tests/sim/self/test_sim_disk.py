@@ -247,17 +247,18 @@ def test_what_fails_with_an_error_says_so_and_is_counted(fault: str) -> None:
     assert file.read_at(0, 8) == b"12345678"
 
 
-def test_after_a_failed_sync_of_a_directory_the_next_one_does_not_bring_the_name_back() -> None:
+@pytest.mark.parametrize("dropped", [True, False])
+def test_after_a_failed_sync_of_a_directory_the_next_one_keeps_the_name_unless_it_was_dropped(dropped: bool) -> None:
     disk = new_disk()
     disk.open(HOME / "new", create=True)
-    disk.faults = DiskFaults(sync_dir_error=1.0)
+    disk.faults = DiskFaults(sync_dir_error=1.0, names_are_dropped=dropped)
     with pytest.raises(OSError, match="directory"):
         disk.sync_dir(HOME)
     disk.faults = DiskFaults()
     disk.sync_dir(HOME)
     assert disk.exists(HOME / "new")
     disk.lose_power()
-    assert not disk.exists(HOME / "new")
+    assert disk.exists(HOME / "new") != dropped
 
 
 def test_a_short_write_is_gone_on_with_and_may_be_torn_where_it_was_short() -> None:

@@ -190,7 +190,7 @@ def a_metadata_segment_whose_name_could_not_be_made_durable_is_not_written_to() 
         log = MetadataLog(disk, HOME)
         log.append([topic_batch(0)])
         log.flush()
-        disk.faults = DiskFaults(sync_dir_error=1.0)
+        disk.faults = DiskFaults(sync_dir_error=1.0, names_are_dropped=True)
         with pytest.raises(OSError, match="fsync error of a directory"):
             log.roll()
         disk.faults = DiskFaults()
