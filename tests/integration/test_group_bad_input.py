@@ -122,11 +122,12 @@ def test_names_with_control_characters_are_shown_harmlessly(own: Node, story: St
     assert name not in listed(story)
 
 
-def test_many_groups_that_nobody_is_in(own: Node, story: Story) -> None:
+@pytest.mark.parametrize("count", [1_000, pytest.param(100_000, marks=pytest.mark.slow)])
+def test_many_groups_that_nobody_is_in(own: Node, story: Story, count: int) -> None:
     """Ids that are asked for, invented, and refused: none of them is a group."""
     known = listed(story)
     before = own.memory_bytes()
-    for number in range(1_000):
+    for number in range(count):
         group = f"invented-{number}"
         code, _, _ = beat(story, group, "m", 3, [])
         assert code is ErrorCode.GROUP_ID_NOT_FOUND

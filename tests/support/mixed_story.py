@@ -103,7 +103,7 @@ def tell_mixed(port: int) -> Lines:
     """The whole story of one broker."""
     story = MixedStory(port)
     story.prepare()
-    for chapter in (_up_and_down, _refused, _statics, _empty):
+    for chapter in (_up_and_down, _refused, _statics, _empty, _again):
         chapter(story)
     story.wire.close()
     return story.lines
@@ -217,3 +217,18 @@ def _empty(story: MixedStory) -> None:
     story.beat("unknown", group, "new", 3)
     story.beat("unknown id", group, "new", -1)
     story.fetch("nobody", UUID(int=1).hex)
+
+
+def _again(story: MixedStory) -> None:
+    """Members that join again under the id that they have: a dynamic one goes on at any epoch (KAFKA-19233)."""
+    epoch = story.beat("joins", "again", "a", 0)
+    story.beat("joins", "again", "a", 0)
+    time.sleep(1.5)  # Kafka makes one new assignment of a group in a second
+    story.beat("later", "again", "b", 0)
+    story.beat("joins", "again", "a", epoch, [0, 1])
+    story.beat("later", "again", "a", 0)
+    story.beat("later", "again", "a", 0)
+    story.beat("later", "again", "a", epoch + 1, [0])
+    story.beat("later", "again", "b", epoch + 1, [])
+    story.beat("joins", "again static", "s", 0, instance="i")
+    story.beat("static again", "again static", "s", 0, instance="i")
