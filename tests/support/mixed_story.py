@@ -144,11 +144,12 @@ def _up_and_down(story: MixedStory) -> None:
     story.leave("nobody", group, ("nobody", None))
     story.delete_groups("not empty", group)
     story.delete_offset("subscribed", group)
+    # Kafka makes a new target assignment once a second at most (KIP-1263).
+    time.sleep(1.5)
     second = story.subscribe("second classic", group, protocols=["range", "roundrobin"])
     story.sync("second classic", group, second.member_id, second.generation_id)
     story.describe_consumers("three", group)
     story.leave("second classic", group, (second.member_id, None))
-    # Kafka makes a new target assignment once a second at most (KIP-1263).
     time.sleep(1.5)
     story.heartbeat("after it", group, old, again.generation_id)
     third = story.subscribe("after it", group, old, NONE)
@@ -223,7 +224,7 @@ def _again(story: MixedStory) -> None:
     """Members that join again under the id that they have: a dynamic one goes on at any epoch (KAFKA-19233)."""
     epoch = story.beat("joins", "again", "a", 0)
     story.beat("joins", "again", "a", 0)
-    time.sleep(1.5)  # Kafka makes one new assignment of a group in a second
+    time.sleep(1.5)
     story.beat("later", "again", "b", 0)
     story.beat("joins", "again", "a", epoch, [0, 1])
     story.beat("later", "again", "a", 0)

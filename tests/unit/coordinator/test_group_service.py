@@ -269,6 +269,7 @@ async def test_while_a_shard_loads_heartbeats_pass_and_everything_else_waits_els
 
 
 async def test_a_shard_that_loses_its_partition_sends_everyone_away(node: Node) -> None:
+    """Redpanda 3ed7492fd5: a group's state was kept after the leadership was lost."""
     first = await node.enter()
     await node.sync(first)
     entering = asyncio.ensure_future(node.enter())

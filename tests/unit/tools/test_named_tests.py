@@ -11,7 +11,7 @@ ROOT = Path(__file__).resolve().parents[3]
 _NAMED = re.compile(r"`(tests/[\w/.]+)(?:::(\w+))?`")
 
 
-@pytest.mark.parametrize("page", ["durability.md", "transactions.md"])
+@pytest.mark.parametrize("page", ["durability.md", "groups.md", "transactions.md"])
 def test_every_test_that_a_page_names_is_there(page: str) -> None:
     missing = []
     for path, name in _NAMED.findall((ROOT / "docs" / page).read_text()):
