@@ -73,7 +73,7 @@ interop: $(STAMP) ## The suites of librdkafka and kafka-python, and foreign clie
 sim: $(STAMP) ## Simulated worlds: SEEDS=200 of each, or WORLD=cluster SEED=17 with its timeline, SHRINK=1 leaves out what it does not need
 	@PYTHONHASHSEED=0 $(PYTHON) -m tests.sim $(if $(WORLD),--world $(WORLD)) $(if $(SEED),--seed $(SEED),--seeds $(or $(SEEDS),200) --first $(or $(FIRST),1)) $(if $(SHRINK),--shrink) $(if $(WITHOUT),--without '$(WITHOUT)')
 
-sim-nightly: $(STAMP) ## 10,000 seeds of each simulated world, FIRST=1 (some hours)
+sim-nightly: $(STAMP) ## 10,000 seeds of each simulated world, FIRST=1 (about a day; WORLD=node about two hours)
 	@PYTHONHASHSEED=0 $(PYTHON) -m tests.sim $(if $(WORLD),--world $(WORLD)) --seeds $(or $(SEEDS),10000) --first $(or $(FIRST),1)
 
 sim-bugs: $(STAMP) ## Seeds that each planted bug survives, into docs/simulation.md (some hours)

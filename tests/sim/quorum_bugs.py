@@ -14,7 +14,7 @@ BY_SEED: tuple[tuple[Bug, int], ...] = (
             "free = True",
             "two candidates get a majority in one epoch",
         ),
-        5,
+        24,
     ),
     (
         Bug(
@@ -24,7 +24,7 @@ BY_SEED: tuple[tuple[Bug, int], ...] = (
             "and asked.log_end is not None",
             "a leader without what was committed cuts it from all others",
         ),
-        1,
+        11,
     ),
     (
         Bug(
