@@ -17,7 +17,7 @@ from pathlib import Path
 
 from odradek.common.ports import Disk, is_disk_full, read_file, write_file_durably
 from odradek.log.checkpoints import LEADER_EPOCHS, CorruptCheckpointError, read_lines
-from odradek.log.compaction.swap import settle_swap
+from odradek.log.compaction.swap import SWAP, settle_swap
 from odradek.log.config import NEVER
 from odradek.log.epoch_cache import EpochCache
 from odradek.log.files import FileCache
@@ -105,12 +105,13 @@ def load_directory(
         segments = [Segment(files, directory, log_start_offset, created_ms=now_ms)]
         segments[0].open(create=True)
         end = log_start_offset
-    verified_from = end if clean_shutdown else min(recovery_point, end)
-    epochs, epochs_are_written = _load_epochs(
-        disk, directory, segments, log_start_offset, end, notes, known_to=verified_from
-    )
-    producers = load_producers(disk, directory, segments, end, notes, indexed_to=verified_from)
     recovered = end if clean_shutdown else min(recovery_point, end)
+    epochs, epochs_are_written = _load_epochs(
+        disk, directory, segments, log_start_offset, end, notes, known_to=recovered
+    )
+    producers = load_producers(disk, directory, segments, end, notes, indexed_to=recovered)
+    if not clean_shutdown and flush_messages < NEVER:
+        _name_again(disk, directory, [segment for segment in segments if segment.base_offset >= recovered])
     if end - recovered >= flush_messages:
         _make_durable(segments, recovered)
         recovered = end
@@ -182,6 +183,18 @@ def _recover(
         del segments[number + 1 :]
         break
     return end
+
+
+def _name_again(disk: Disk, directory: Path, segments: list[Segment]) -> None:
+    """Rename segments to and fro, so that the next sync of the directory has their names to store.
+
+    After one that failed they are seen, and no later sync alone makes them durable. A stop between the two names is
+    settled by the next start. Raises OSError.
+    """
+    for segment in segments:
+        path, aside = segment.path, segment_path(directory, segment.base_offset, ".log" + SWAP)
+        disk.rename(path, aside)
+        disk.rename(aside, path)
 
 
 def _make_durable(segments: list[Segment], recovery_point: int) -> None:

@@ -99,6 +99,38 @@ def a_failed_sync_and_a_restart_do_not_make_records_durable() -> None:
         assert opened(disk).log_end_offset == 2
 
 
+def a_segment_whose_name_could_not_be_made_durable_is_durable_after_the_next_start() -> None:
+    for seed in range(DRAWS):
+        for records in (0, 1):  # in the segment when the sync of its name fails
+            disk = new_disk(seed)
+            log = opened(disk)
+            append(log)
+            log.flush()
+            log.roll(now_ms=0)
+            for _ in range(records):
+                append(log)
+            disk.faults = DiskFaults(sync_dir_error=1.0)
+            with contextlib.suppress(OSError, StorageError):
+                log.flush()
+                disk.sync_dir(LOG)
+            disk.faults = DiskFaults()
+            disk.process_died()
+            log = opened(disk, recovery_point=1)
+            append(log)
+            log.flush()
+            disk.lose_power()
+            assert opened(disk, recovery_point=1).log_end_offset == 2 + records
+
+
+def a_stop_between_the_two_names_of_a_segment_loses_nothing() -> None:
+    disk = new_disk()
+    append(opened(disk))
+    path = LOG / f"{0:020d}.log"
+    disk.rename(path, path.with_name(path.name + ".swap"))
+    disk.process_died()
+    assert opened(disk).log_end_offset == 1
+
+
 def a_write_of_the_synced_offset_that_failed_half_way_is_no_other_offset() -> None:
     """A front of the new text before the rest of the old one may read as an offset that is larger than both."""
     path = HOME / SYNCED_OFFSET
@@ -383,6 +415,8 @@ SCENARIOS: dict[Callable[[], None], tuple[str, ...]] = {
     a_failed_sync_and_a_restart_do_not_make_metadata_durable: ("metadata log not written again",),
     a_metadata_segment_whose_name_could_not_be_made_durable_is_not_written_to: (),
     metadata_segments_that_come_back_behind_a_snapshot_are_removed: (),
+    a_segment_whose_name_could_not_be_made_durable_is_durable_after_the_next_start: (),
+    a_stop_between_the_two_names_of_a_segment_loses_nothing: (),
     a_metadata_segment_that_was_rolled_before_its_sync_is_synced_by_the_next_start: (),
     a_write_of_the_synced_offset_that_failed_half_way_is_no_other_offset: (),
     a_bit_that_flips_while_a_log_is_recovered_costs_no_record: (),
