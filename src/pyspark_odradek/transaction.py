@@ -75,6 +75,8 @@ LOST = frozenset(
 )
 # The coordinator still writes the markers of the transaction before: a moment, not a failure.
 CONCURRENT_BACKOFF_S = 0.005
+# How often the marker is asked for while a transaction that writes it is open, before it is read without that one.
+MARKER_TRIES = 5
 
 
 class Marker(NamedTuple):
@@ -321,8 +323,21 @@ class TransactionalCommit:
             log.debug("the transaction is taken back by its timeout: %s", error)
 
     def _refuse_if_behind(self, batch_id: int) -> None:
-        """A driver that has to end anyway ends before it fences the one that is ahead of it."""
-        found = self.marker(stable=False)
+        """A driver that has to end anyway ends before it fences the one that is ahead of it.
+
+        The marker of a batch that was just committed is on its way for a moment, which is waited for. One that a dead
+        driver left open is not: to begin is what settles it.
+        """
+        tries = MARKER_TRIES
+        while True:
+            try:
+                found = self.marker(stable=tries > 0)
+                break
+            except PassingError:
+                if not tries:
+                    raise
+                tries -= 1
+                time.sleep(FIRST_BACKOFF_S)
         is_written(found.batch_id if found is not None else None, batch_id, "the sink")
 
     def _is_there(self, batch_id: int) -> bool:

@@ -558,7 +558,7 @@ class RaftDriver:
                 self._dirty.set()
 
     def _snapshot_due(self) -> bool:
-        if self._snapshot_task is not None and not self._snapshot_task.done():
+        if self._stopping or (self._snapshot_task is not None and not self._snapshot_task.done()):
             return False
         return self.storage.snapshot_due(self._clock.monotonic_ms() - self._snapshot_ms)
 

@@ -32,7 +32,6 @@ DIRECTORY = "__cluster_metadata-0"
 # The metadata topic's id in text form: UUID 1.
 _PARTITION_METADATA = b"version: 0\ntopic_id: AAAAAAAAAAAAAAAAAAAAAQ\n"
 _NAME = re.compile(r"(\d{20})\.log\Z")
-_SNAPSHOT_NAME = re.compile(r"(\d{20})-\d{10}\.checkpoint\Z")
 SYNCED_OFFSET = "synced-offset"
 # The offset and a checksum of its digits. What an earlier version wrote has none.
 _SYNCED_TEXT = re.compile(rb"(?P<offset>\d{20})( (?P<check>[0-9a-f]{8}))?\n\Z")
@@ -293,13 +292,10 @@ class MetadataLog:
             write_file_durably(self._disk, self.directory / "partition.metadata", _PARTITION_METADATA)
         names = self._disk.list_dir(self.directory)
         segments = sorted(int(match[1]) for match in map(_NAME.match, names) if match)
-        in_snapshots = max((int(match[1]) for match in map(_SNAPSHOT_NAME.match, names) if match), default=0)
         synced_path = self.directory / SYNCED_OFFSET
         if segments and self._disk.exists(synced_path):
             self._synced_offset = _read_synced(read_file(self._disk, synced_path))
         for place, segment_offset in enumerate(segments):
-            if self._files and self.log_end_offset < segment_offset <= in_snapshots:
-                self._remove_leftovers()
             whole = self._load_segment(segment_offset, last=place == len(segments) - 1)
             if not whole:
                 for lost in segments[place + 1 :]:
@@ -318,12 +314,6 @@ class MetadataLog:
         self._synced_offset = self.log_end_offset
         self._synced_file = self._disk.open(synced_path)
         self._disk.sync_dir(self.directory.parent)
-
-    def _remove_leftovers(self) -> None:
-        """Segments before a gap that a snapshot covers were removed once, and a loss of power brought some back."""
-        for segment_offset in list(self._files):
-            self._remove_segment(segment_offset)
-        self._places, self._bases = [], []
 
     def _make_durable(self) -> None:
         """Batches that a crash left in the page cache are built upon from now on, so first they become durable.

@@ -236,23 +236,6 @@ def a_metadata_segment_whose_name_could_not_be_made_durable_is_not_written_to() 
         assert MetadataLog(disk, HOME).log_end_offset == 3
 
 
-def metadata_segments_that_come_back_behind_a_snapshot_are_removed() -> None:
-    disk = new_disk()
-    log = MetadataLog(disk, HOME)
-    log.append([topic_batch(0)])
-    log.flush()
-    log.close()
-    left = ports.read_file(disk, HOME / f"{0:020d}.log")
-    log.restart_at(9)  # the snapshot at 9 is there
-    log.append([topic_batch(9)])
-    log.flush()
-    ports.write_file_durably(disk, HOME / f"{9:020d}-{1:010d}.checkpoint", b"")
-    ports.write_file_durably(disk, HOME / f"{0:020d}.log", left)
-    again = MetadataLog(disk, HOME)
-    assert (again.log_start_offset, again.log_end_offset) == (9, 10)
-    assert not disk.exists(HOME / f"{0:020d}.log")
-
-
 def a_metadata_segment_that_was_rolled_before_its_sync_is_synced_by_the_next_start() -> None:
     for seed in range(DRAWS):
         disk = new_disk(seed)
@@ -414,7 +397,6 @@ SCENARIOS: dict[Callable[[], None], tuple[str, ...]] = {
     ),
     a_failed_sync_and_a_restart_do_not_make_metadata_durable: ("metadata log not written again",),
     a_metadata_segment_whose_name_could_not_be_made_durable_is_not_written_to: (),
-    metadata_segments_that_come_back_behind_a_snapshot_are_removed: (),
     a_segment_whose_name_could_not_be_made_durable_is_durable_after_the_next_start: (),
     a_stop_between_the_two_names_of_a_segment_loses_nothing: (),
     a_metadata_segment_that_was_rolled_before_its_sync_is_synced_by_the_next_start: (),
