@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from dataclasses import replace
+from decimal import Decimal
 from pathlib import Path
 from random import Random
 
@@ -47,6 +48,15 @@ SETTINGS = {
     "broker.heartbeat.interval.ms": "500",
     "broker.session.timeout.ms": "3000",
 }
+
+
+def pause_s(random: Random, every_s: float) -> float:
+    """How long until something happens that happens once in `every_s` on the average (exponentially distributed).
+
+    Not `Random.expovariate`: the logarithm of the C library has another last bit on another processor, and a seed would
+    be another run there.
+    """
+    return -every_s * float(Decimal(1.0 - random.random()).ln())
 
 
 class Machine:
@@ -216,7 +226,7 @@ class World:
     async def _repeat(self, kind: str, every_s: float, deadline: float) -> None:
         random = Random(self.random.getrandbits(64))
         while True:
-            pause = random.expovariate(1 / every_s)
+            pause = pause_s(random, every_s)
             if self.loop.time() + pause >= deadline:
                 return
             await asyncio.sleep(pause)
