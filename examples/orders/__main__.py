@@ -1,0 +1,125 @@
+"""Orders: send events that are made up, follow them with several members, and see what became of the orders.
+
+python -m examples.orders send --orders 500 --rate 200      events, keyed by order
+python -m examples.orders send --by customer                keyed by customer and order, placed by customer
+python -m examples.orders follow --member a                 start several, kill some
+python -m examples.orders follow --group again --into orders-again --until-idle
+python -m examples.orders show                              every order as it is now
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+import zlib
+
+from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]
+
+from examples.orders.follow import Follower
+from examples.orders.generator import events
+from examples.orders.model import Event
+
+EVENTS, ORDERS = "order-events", "orders"
+PARTITIONS = 6
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="python -m examples.orders", description=__doc__)
+    parser.add_argument("--bootstrap", default="127.0.0.1:9092")
+    commands = parser.add_subparsers(dest="command", required=True)
+    sending = commands.add_parser("send")
+    sending.add_argument("--orders", type=int, default=500)
+    sending.add_argument("--seed", type=int, default=1)
+    sending.add_argument("--rate", type=float, default=1000.0, help="events a second")
+    sending.add_argument("--by", choices=["order", "customer"], default="order")
+    following = commands.add_parser("follow")
+    following.add_argument("--group", default="order-followers")
+    following.add_argument("--member", default="a")
+    following.add_argument("--into", default=ORDERS)
+    following.add_argument("--until-idle", action="store_true", help="end when every partition is read to its end")
+    showing = commands.add_parser("show")
+    showing.add_argument("--topic", default=ORDERS)
+    given = parser.parse_args()
+    if given.command == "send":
+        create_topic(given.bootstrap, EVENTS)
+        print(f"{send(given.bootstrap, given.seed, given.orders, given.rate, given.by)} events sent")
+    elif given.command == "follow":
+        create_topic(given.bootstrap, given.into, {"cleanup.policy": "compact"})
+        Follower(given.bootstrap, given.group, given.member, EVENTS, given.into).run(until_idle=given.until_idle)
+    else:
+        for _, order in sorted(show(given.bootstrap, given.topic).items()):
+            print(order.decode())
+
+
+def create_topic(bootstrap: str, name: str, config: dict[str, str] | None = None) -> None:
+    """With six partitions, and as many replicas as the cluster makes by default; one that exists stays as it is."""
+    client = AdminClient({"bootstrap.servers": bootstrap})
+    wished = NewTopic(name, PARTITIONS, config=config or {})
+    try:
+        client.create_topics([wished], operation_timeout=30)[name].result(30)
+    except KafkaException as error:
+        if error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
+            raise
+
+
+def send(bootstrap: str, seed: int, orders: int, rate: float, by: str) -> int:
+    """Send all events; returns how many. Idempotence keeps a partition in order when the producer tries again."""
+    producer = Producer({"bootstrap.servers": bootstrap, "enable.idempotence": True, "linger.ms": 5})
+    count, began = 0, time.monotonic()
+    for event in events(seed, orders):
+        key, partition = placed(event, by)
+        producer.produce(EVENTS, event.to_json(), key, partition, on_delivery=refuse_failure)
+        count += 1
+        while (early_s := count / rate - (time.monotonic() - began)) > 0:
+            producer.poll(early_s)
+    producer.flush()
+    return count
+
+
+def placed(event: Event, by: str) -> tuple[str, int]:
+    """The key of an event, and its partition; -1 leaves it to the key.
+
+    Keyed by customer and order, compaction keeps something of every order; placed by customer alone, all that a
+    customer does stays in order. The checksum is how librdkafka places keys: a topic keyed by customer fits beside it.
+    """
+    if by == "order":
+        return event.order, -1
+    return f"{event.customer}/{event.order}", zlib.crc32(event.customer.encode()) % PARTITIONS
+
+
+def refuse_failure(error: KafkaError | None, _: object) -> None:
+    """A later event of this order may be stored already: going on would hide the gap."""
+    if error is not None:
+        raise KafkaException(error)
+
+
+def show(bootstrap: str, topic: str) -> dict[bytes, bytes]:
+    """The newest state under every key."""
+    consumer = Consumer(
+        {
+            "bootstrap.servers": bootstrap,
+            "group.id": "no-group",
+            "enable.auto.commit": False,
+            "enable.partition.eof": True,
+            "isolation.level": "read_committed",
+        }
+    )
+    consumer.assign([TopicPartition(topic, partition, OFFSET_BEGINNING) for partition in range(PARTITIONS)])
+    found: dict[bytes, bytes] = {}
+    running = PARTITIONS
+    while running:
+        for message in consumer.consume(1000, 1.0):
+            error = message.error()
+            if error is None:
+                found[message.key() or b""] = message.value() or b""
+            elif error.code() == KafkaError._PARTITION_EOF:
+                running -= 1
+            else:
+                raise KafkaException(error)
+    consumer.close()
+    return found
+
+
+if __name__ == "__main__":
+    main()

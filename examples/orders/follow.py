@@ -1,0 +1,146 @@
+"""From events to orders, exactly once: a member of a group that may be killed, and whose partitions may move.
+
+A member knows the orders of the partitions that it was given, because it reads those partitions again from their start
+up to what the group has committed. What it makes of the events after that, and how far it came, are one transaction.
+So a member that lost its partitions without knowing it (it stood still for a minute) cannot write: its offsets are
+refused, and with them its orders.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
+
+from examples.orders.model import Event, Order, apply
+
+BATCH = 200
+POLL_S = 0.3
+TIMEOUT_S = 30.0
+
+
+class Follower:
+    """One member.
+
+    Args:
+        group: the members that share the partitions, and where they got to.
+        member: the same over restarts, so that a new start ends the transaction that the killed one left.
+        events: the topic to read.
+        orders: the topic to write, with as many partitions: an order's state goes where its events came from.
+    """
+
+    def __init__(self, bootstrap: str, group: str, member: str, events: str, orders: str) -> None:
+        self._events, self._orders = events, orders
+        # Partition → order → its state. A partition is here only while it is ours.
+        self._known: dict[int, dict[str, Order]] = {}
+        self._ended: set[int] = set()
+        self._reading: dict[str, Any] = {
+            "bootstrap.servers": bootstrap,
+            "group.id": group,
+            "auto.offset.reset": "earliest",
+            "enable.auto.commit": False,
+            "enable.partition.eof": True,
+            "isolation.level": "read_committed",
+            "session.timeout.ms": 6000,
+        }
+        self._producer = Producer(
+            {
+                "bootstrap.servers": bootstrap,
+                "transactional.id": f"{group}-{member}",
+                "transaction.timeout.ms": 10_000,
+            }
+        )
+        self._producer.init_transactions(TIMEOUT_S)
+        self._consumer = Consumer(self._reading)
+        self._consumer.subscribe([events], on_assign=self._on_assign, on_revoke=self._on_revoke)
+
+    def run(self, *, until_idle: bool) -> None:
+        """Follow; with `until_idle` until every partition that is ours is read to its end. Raises OutOfOrderError."""
+        try:
+            while not (until_idle and self._known and self._known.keys() <= self._ended):
+                self.step()
+        finally:
+            self._consumer.close()
+
+    def step(self) -> None:
+        """Take some events, and write the orders that they make in one transaction."""
+        messages = []
+        for message in self._consumer.consume(BATCH, POLL_S):
+            error = message.error()
+            if error is None:
+                messages.append(message)
+                self._ended.discard(message.partition() or 0)
+            elif error.code() == KafkaError._PARTITION_EOF:
+                self._ended.add(message.partition() or 0)
+            else:
+                raise KafkaException(error)
+        if not messages:
+            return
+        self._producer.begin_transaction()
+        try:
+            following = {message.partition() or 0: self._take(message) for message in messages}
+            offsets = [TopicPartition(self._events, partition, offset) for partition, offset in following.items()]
+            self._producer.send_offsets_to_transaction(offsets, self._consumer.consumer_group_metadata(), TIMEOUT_S)
+            self._commit()
+        except KafkaException as error:
+            if not error.args[0].txn_requires_abort():
+                raise
+            self._producer.abort_transaction(TIMEOUT_S)
+            # What we know is ahead of what is committed: know it anew, and read on from there.
+            for partition in self._begin_at_committed(list(self._known)):
+                self._consumer.seek(partition)
+
+    def _take(self, message: Message) -> int:
+        """Apply one event to its order and send the order; returns the offset after the event."""
+        partition, event = message.partition() or 0, Event.from_json(message.value())
+        orders = self._known[partition]
+        order = orders[event.order] = apply(orders.get(event.order), event)
+        self._producer.produce(self._orders, order.to_json(), message.key(), partition)
+        return (message.offset() or 0) + 1
+
+    def _commit(self) -> None:
+        while True:
+            try:
+                self._producer.commit_transaction(TIMEOUT_S)
+                return
+            except KafkaException as error:
+                if not error.args[0].retriable():
+                    raise
+
+    def _on_assign(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
+        consumer.assign(self._begin_at_committed([each.partition for each in partitions]))
+
+    def _on_revoke(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
+        for each in partitions:
+            self._known.pop(each.partition, None)
+            self._ended.discard(each.partition)
+
+    def _begin_at_committed(self, partitions: list[int]) -> list[TopicPartition]:
+        """Learn the orders of these partitions; returns where to read on.
+
+        With read_committed the group's offset is told only once no transaction that would change it is open (KIP-447).
+        """
+        asked = [TopicPartition(self._events, partition) for partition in partitions]
+        committed = self._consumer.committed(asked, TIMEOUT_S)
+        for each in committed:
+            each.offset = max(each.offset, 0)  # a negative one says that there is none
+            self._known[each.partition] = self._replay(each.partition, each.offset)
+        return committed
+
+    def _replay(self, partition: int, until: int) -> dict[str, Order]:
+        """The orders of a partition as the events before the offset `until` made them."""
+        orders: dict[str, Order] = {}
+        reader = Consumer({**self._reading, "group.id": "no-group"})
+        reader.assign([TopicPartition(self._events, partition, OFFSET_BEGINNING)])
+        at = 0
+        while at < until:
+            for message in reader.consume(1000, POLL_S):
+                error, at = message.error(), message.offset() or 0
+                if error is not None and error.code() != KafkaError._PARTITION_EOF:
+                    raise KafkaException(error)
+                if error is None and at < until:
+                    event = Event.from_json(message.value())
+                    orders[event.order] = apply(orders.get(event.order), event)
+                    at += 1
+        reader.close()
+        return orders
