@@ -77,7 +77,13 @@ class Trio:
         """All at once; returns when all three are there."""
         for node_id in NODES:
             self.launch(node_id)
-        until(lambda: len(self.admin.list_topics(timeout=5).brokers) == len(NODES), f"{self.name} is whole")
+        self.whole()
+
+    def whole(self) -> None:
+        """Wait until all three are part of the cluster."""
+        until(
+            lambda: len(self.admin.describe_cluster(request_timeout=5).result(5).nodes) == len(NODES), "all are there"
+        )
 
     def stop(self) -> None:
         """kill -9 of all: nobody measures how they end together."""
@@ -93,6 +99,7 @@ class Trio:
         for node_id in NODES:
             if node_id not in self.running:
                 self.launch(node_id)
+        self.whole()
 
     def kill(self, node_id: int) -> None:
         self.running.discard(node_id)

@@ -22,6 +22,7 @@ from odradek.protocol.messages import describe_quorum_request as quorum_request
 from odradek.protocol.messages.api_versions_request import ApiVersionsRequest
 from odradek.protocol.messages.describe_cluster_request import DescribeClusterRequest
 from odradek.protocol.messages.describe_configs_request import DescribeConfigsRequest, DescribeConfigsResource
+from odradek.protocol.messages.metadata_request import MetadataRequest, MetadataRequestTopic
 from odradek.server.format import META_FILE
 from odradek.server.handlers import HANDLERS
 from odradek.server.handlers.envelope import FORWARDED
@@ -287,6 +288,28 @@ class TestDeathIsNoticed:
         combined.await_controller(other_than=leader)
         for node in survivors:
             until(lambda node=node: leader not in {each.node_id for each in metadata(node).brokers}, timeout_s=10)
+
+    def test_who_asks_at_once_hears_of_the_new_leader_and_of_the_old_ones_address(self, combined: Cluster) -> None:
+        """librdkafka asks in this instant, and is a second behind for each of the two that it is not told."""
+        dead = combined.await_controller()
+        witness = next(node for node in combined.brokers if node.node_id != dead)
+        name = fresh_name()
+        order = [dead, *(node.node_id for node in combined.brokers if node.node_id != dead)]
+        topic = NewTopic(name, num_partitions=1, replica_assignment=[order])
+        client = admin(witness.bootstrap)
+        client.create_topics([topic])[name].result(timeout=30)
+        until(lambda: len(topic_at(witness, name).partitions[0].isr_nodes) == 3)
+        request = MetadataRequest(topics=[MetadataRequestTopic(name=name)])
+        with Calls(witness.plan.port) as calls:
+            before = calls.ask(ApiKey.METADATA, 12, request)
+            assert before.topics[0].partitions[0].leader_id == dead
+            combined[dead].kill()
+            after = calls.ask(ApiKey.METADATA, 12, request)
+        partition = after.topics[0].partitions[0]
+        assert partition.leader_id not in (dead, -1) and partition.leader_epoch == 1
+        assert dead in {each.node_id for each in after.brokers}
+        assert dead in partition.offline_replicas
+        until(lambda: dead not in {each.node_id for each in metadata(witness).brokers}, timeout_s=10)
 
     def test_one_that_stands_still_keeps_its_session(self, combined: Cluster) -> None:
         leader = combined.await_controller()

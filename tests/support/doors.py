@@ -57,7 +57,7 @@ class Doors:
             node_id=1, cluster_id="c", settings=nothing, setting_rules=nothing, clock=RealClock(), metrics=Metrics(),
             publisher=nothing, log_manager=nothing, cleaner=nothing, replicas=nothing, fetch_sessions=nothing,
             producer_ids=nothing, controller=nothing, quorum=nothing, coordinator=nothing, transactions=nothing,
-            verifier=nothing, markers=nothing, liveness=None,
+            verifier=nothing, markers=nothing, liveness=None, departures=nothing,
             topic_creator=nothing, routes=routes,
         )  # fmt: skip
         self.dispatcher = Dispatcher(services, limits, connections, routes)

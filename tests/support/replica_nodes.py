@@ -38,6 +38,7 @@ from odradek.replica.partition import Partition
 from odradek.replica.selector import selector_named
 from odradek.server.connection import Connection
 from odradek.server.context import BrokerServices
+from odradek.server.departures import Departures
 from odradek.server.dispatch import Dispatcher, make_routes
 from odradek.server.fetch_sessions import FetchSessionCache, FetchSessionConfig
 from odradek.server.handlers import HANDLERS
@@ -96,6 +97,7 @@ class ReplicaNode:
             self.replicas,
             self.logs,
             self.publisher,
+            departures=Departures(self.clock),
             broker_epoch=lambda: self.broker_epoch,
             send_alter_partition=lambda request: self.cluster.alter_partition(self, request),
         )

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import ssl
+from collections.abc import Callable
 from typing import Any, TypeVar, cast
 
 from odradek.common.errors import ErrorCode, OdradekError, ProtocolError
@@ -67,6 +68,7 @@ class Connection(asyncio.BufferedProtocol):
         self._next_id = 0
         self._transport: asyncio.Transport | None = None
         self._lost: Exception | None = None
+        self.on_lost: Callable[[], None] | None = None  # called once, where the peer or the network ends it
 
     @property
     def lost(self) -> Exception | None:
@@ -92,9 +94,12 @@ class Connection(asyncio.BufferedProtocol):
             self._fail(UnreachableError(f"{self.address} does not speak Kafka's protocol: {error}"))
 
     def eof_received(self) -> bool:
+        self.connection_lost(None)  # the transport says so only on the loop's next turn
         return False
 
     def connection_lost(self, exc: Exception | None) -> None:
+        if self._lost is None and self.on_lost is not None:
+            self.on_lost()
         self._fail(UnreachableError(f"{self.address} closed the connection"))
 
     def send(self, request: Message, version: int | None = None) -> asyncio.Future[Message]:

@@ -53,12 +53,16 @@ class ReplicaFetchers:
         broker_epoch: Callable[[], int],
         address_of: AddressOf,
         on_storage_failed: Callable[[StorageError], None],
+        on_reached: Callable[[int], None] = lambda leader_id: None,
+        on_lost: Callable[[int], None] = lambda leader_id: None,
     ) -> None:
         """
         Args:
             broker_epoch: of this broker's registration, -1 before there is one.
             address_of: where other brokers take requests of brokers.
             on_storage_failed: told when a disk failed under a follower.
+            on_reached, on_lost: told when a leader has answered on a new connection, and when one was ended by the leader
+                or the network.
         """
         self._config = config
         self._network = network
@@ -67,6 +71,8 @@ class ReplicaFetchers:
         self.broker_epoch = broker_epoch
         self._address_of = address_of
         self._on_storage_failed = on_storage_failed
+        self._on_reached = on_reached
+        self._on_lost = on_lost
         self._tasks: dict[tuple[int, int], _FetchTask] = {}
         self._homes: dict[PartitionKey, tuple[int, int]] = {}
         self._ending: dict[asyncio.Task[None], None] = {}
@@ -137,9 +143,12 @@ class ReplicaFetchers:
         address = self._address_of(leader_id)
         if address is None:
             raise OdradekError(f"no address of broker {leader_id} is known")
-        return await connect(
+        connection = await connect(
             self._network, *address, client_id=f"broker-{self.broker_id}-fetcher", timeout_s=CONNECT_TIMEOUT_S
         )
+        self._on_reached(leader_id)
+        connection.on_lost = lambda: self._on_lost(leader_id)
+        return connection
 
     def storage_failed(self, failures: Iterable[StorageError]) -> None:
         """Disks failed under followers."""

@@ -59,6 +59,7 @@ from odradek.server.connection import Connection
 from odradek.server.context import BrokerServices
 from odradek.server.controller_gateway import ChannelConfig, ControllerGateway
 from odradek.server.controller_registration import ControllerRegistration, controller_registration_request
+from odradek.server.departures import Departures
 from odradek.server.directory_assignments import DirectoryAssignments
 from odradek.server.dispatch import Dispatcher, make_routes
 from odradek.server.drain import asked_to_stop
@@ -149,6 +150,7 @@ class Broker:
         self._started.append("raft")
         self.dispatcher.open_doors("controller")
         self.publisher.subscribe(self._on_metadata)
+        self.publisher.subscribe(self.departures.on_metadata)
         if self.controller is not None:
             self.publisher.subscribe(self.controller_registration.on_metadata)
         if "broker" in settings.roles:
@@ -182,6 +184,7 @@ class Broker:
         metadata_dir = Path(settings.metadata_log_dir)
         self.rules = SettingRules(settings, option_docs(CONFIG_CLASSES))
         self.publisher = MetadataPublisher(storage.cluster_id)
+        self.departures = Departures(clock)
         self.controller: ControllerService | None = None
         if "controller" in settings.roles:
             self.controller = ControllerService(
@@ -317,6 +320,7 @@ class Broker:
             verifier=self.transactions.verifier,
             markers=self.transactions.markers,
             liveness=self.liveness,
+            departures=self.departures,
             topic_creator=self.topic_creator,
             routes=routes,
         )
@@ -341,6 +345,7 @@ class Broker:
             self.publisher,
             broker_epoch=lambda: self.membership.broker_epoch,
             send_alter_partition=self.gateway.alter_partition,
+            departures=self.departures,
         )
         self.directory_assignments = DirectoryAssignments(
             self.gateway, settings.node_id, lambda: self.membership.broker_epoch, self.log_manager.directory_of

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from odradek.replica.manager import ReplicaManager
     from odradek.server.connection import Connection
     from odradek.server.controller_gateway import ControllerGateway
+    from odradek.server.departures import Departures
     from odradek.server.dispatch import Route
     from odradek.server.fetch_sessions import FetchSessionCache
     from odradek.server.forwarding import TopicCreator
@@ -48,6 +49,7 @@ class BrokerServices:
         quorum: this node's replica of the metadata log; answers the quorum's APIs.
         coordinator: what answers the group APIs (`coordinator.group.service.GroupCoordinator`).
         liveness: notices brokers that die; None where this node is no controller.
+        departures: which brokers are going, or have just gone.
         transactions: what answers the transaction APIs.
         verifier: asks, for this broker's partitions, whether transactions include them.
         markers: writes the ends of transactions into this broker's partitions.
@@ -71,6 +73,7 @@ class BrokerServices:
     quorum: RaftDriver
     coordinator: Any
     liveness: BrokerLiveness | None
+    departures: Departures
     transactions: TransactionCoordinator
     verifier: TransactionVerifier
     markers: MarkerWriter

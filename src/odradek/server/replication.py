@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from odradek.log.manager import LogManager
     from odradek.metadata.publisher import MetadataPublisher
     from odradek.replica.manager import ReplicaManager
+    from odradek.server.departures import Departures
 
 
 class Replication:
@@ -41,11 +42,13 @@ class Replication:
         *,
         broker_epoch: Callable[[], int],
         send_alter_partition: SendAlterPartition,
+        departures: Departures,
     ) -> None:
         """
         Args:
             broker_epoch: of this broker's registration.
             send_alter_partition: to the active controller.
+            departures: hears which leaders end their connections.
         """
         self._replicas = replicas
         self._clock = clock
@@ -59,6 +62,8 @@ class Replication:
             broker_epoch=broker_epoch,
             address_of=self._address_of,
             on_storage_failed=self._storage_failed,
+            on_reached=departures.believe,
+            on_lost=departures.doubt,
         )
         self.isr = IsrService(
             clock,

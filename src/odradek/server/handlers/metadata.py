@@ -3,7 +3,8 @@
 Behaviour: brokers, topics and leaders as of one image. Null topics means all, an empty list none (version 0: empty
 means all). An unknown topic that is asked for by name is created with num.partitions and default.replication.factor
 where auto.create.topics.enable and the request allow it, and the answer waits until this broker knows it: a client
-that is told "try again" waits longer. Only brokers that are not fenced are named.
+that is told "try again" waits longer. Only brokers that are not fenced are named, and those that were until a moment
+ago; and where it is not known whether a leader is still there, the answer waits a moment (see `server.departures`).
 
 Versions: 1 controller, rack; 2 cluster id; 4 allow_auto_topic_creation; 5 offline replicas; 7 leader epochs; 8-10
 authorized operations of the cluster; 9 flexible; 10 topic ids; 12 topics may be asked for by id, and where one is, all
@@ -56,6 +57,10 @@ def handle(
     missing = _to_create(context, request)
     if missing:
         return _create_first(context, request, missing)
+    if context.broker.departures.in_doubt:
+        doubted = context.broker.departures.doubted() & _leaders(context.broker.image, request)
+        if doubted:
+            return _answer_later(context, request, doubted)
     return _answer(context, request, {})
 
 
@@ -69,6 +74,22 @@ def _to_create(context: RequestContext, request: MetadataRequest) -> list[str]:
     known = context.broker.image.topics_by_name
     names = dict.fromkeys(topic.name for topic in request.topics if topic.name is not None)
     return [name for name in names if name not in known and name != METADATA_TOPIC and is_legal_topic_name(name)]
+
+
+def _leaders(image: MetadataImage, request: MetadataRequest) -> set[int]:
+    """Who leads what is asked for."""
+    if request.topics is None:
+        asked = list(image.topics_by_name.values())
+    else:
+        named = [image.topics_by_name.get(topic.name) for topic in request.topics if topic.name is not None]
+        named += [image.topics_by_id.get(topic.topic_id) for topic in request.topics]
+        asked = [topic for topic in named if topic is not None]
+    return {partition.leader for topic in asked for partition in topic.partitions.values()}
+
+
+async def _answer_later(context: RequestContext, request: MetadataRequest, doubted: set[int]) -> MetadataResponse:
+    await context.broker.departures.settled(doubted)
+    return _answer(context, request, {})
 
 
 async def _create_first(context: RequestContext, request: MetadataRequest, names: list[str]) -> MetadataResponse:
@@ -88,7 +109,8 @@ def _answer(context: RequestContext, request: MetadataRequest, errors: dict[str,
     version = context.api_version
     response = MetadataResponse(cluster_id=context.broker.cluster_id, controller_id=controller_to_tell(context, image))
     for _, broker in sorted(image.brokers.items()):
-        address = None if broker.fenced else address_of(context, broker)
+        is_told = not broker.fenced or context.broker.departures.is_named(broker.broker_id)
+        address = address_of(context, broker) if is_told else None
         if address is not None:
             response.brokers.append(
                 MetadataResponseBroker(node_id=broker.broker_id, host=address[0], port=address[1], rack=broker.rack)
