@@ -61,8 +61,8 @@ class ReplicaFetchers:
             broker_epoch: of this broker's registration, -1 before there is one.
             address_of: where other brokers take requests of brokers.
             on_storage_failed: told when a disk failed under a follower.
-            on_reached, on_lost: told when a leader has answered on a new connection, and when one was ended by the leader
-                or the network.
+            on_reached, on_lost: told when a leader has answered on a new connection, and when one was ended by
+                the leader or the network.
         """
         self._config = config
         self._network = network

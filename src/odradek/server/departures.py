@@ -7,7 +7,7 @@ milliseconds; each of the two made it a second for the client. So:
 
 - a broker whose connection to a leader has ended doubts for a moment that it leads: Metadata that would name it waits
   for news of it, and for no longer than `DOUBT_MS`;
-- Metadata goes on naming a broker that was fenced for `NAMED_MS`, as an address: it leads nothing, and counts as offline.
+- Metadata goes on naming a broker that was fenced for `NAMED_MS`, as an address: it leads nothing, counts as offline.
   Apache Kafka leaves it out at once.
 
 Nothing is decided by this but what a client hears, and when.
