@@ -41,7 +41,7 @@ class Departures:
 
     def on_metadata(self, delta: MetadataDelta, image: MetadataImage) -> None:
         """Brokers were fenced, or are back."""
-        for broker_id in delta.changed_brokers:
+        for broker_id in sorted(delta.changed_brokers):
             before, after = delta.image.brokers.get(broker_id), image.brokers.get(broker_id)
             self.believe(broker_id)
             if before is not None and not before.fenced and after is not None and after.fenced:
