@@ -14,9 +14,16 @@ import pytest
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
 from odradek.common.errors import ErrorCode
+from odradek.metadata.model import ResourceType
 from odradek.protocol.apis import ApiKey
 from odradek.protocol.messages.consumer_group_describe_request import ConsumerGroupDescribeRequest
 from odradek.protocol.messages.consumer_group_heartbeat_request import ConsumerGroupHeartbeatRequest
+from odradek.protocol.messages.find_coordinator_request import FindCoordinatorRequest
+from odradek.protocol.messages.incremental_alter_configs_request import (
+    AlterableConfig,
+    AlterConfigsResource,
+    IncrementalAlterConfigsRequest,
+)
 from tests.support.api_calls import fresh_name
 from tests.support.clients import admin, create_topic, produce_all
 from tests.support.node import Node
@@ -167,3 +174,42 @@ def test_what_the_wire_says(node: Node) -> None:
             assert described.groups[0].error_code in (ErrorCode.GROUP_ID_NOT_FOUND, ErrorCode.NOT_COORDINATOR)
         empty = wire.ask(ApiKey.CONSUMER_GROUP_HEARTBEAT, 1, ConsumerGroupHeartbeatRequest(group_id=""))
         assert empty.error_code == ErrorCode.INVALID_GROUP_ID
+
+
+def configure(wire: Wire, kind: ResourceType, name: str, key: str, value: str) -> None:
+    resource = AlterConfigsResource(
+        resource_type=kind, resource_name=name, configs=[AlterableConfig(name=key, config_operation=0, value=value)]
+    )
+    answer = wire.ask(ApiKey.INCREMENTAL_ALTER_CONFIGS, 1, IncrementalAlterConfigsRequest(resources=[resource]))
+    assert [each.error_code for each in answer.responses] == [ErrorCode.NONE], answer
+
+
+def test_the_interval_between_assignments_can_be_changed_while_it_runs(own_node: Node) -> None:
+    topic = fresh_name("intervals")
+    create_topic(own_node.bootstrap, topic, partitions=4)
+
+    def join(wire: Wire, group: str, member: str) -> tuple[int, int]:
+        """The member's epoch, and when it is to come back."""
+        request = ConsumerGroupHeartbeatRequest(
+            group_id=group,
+            member_id=member,
+            rebalance_timeout_ms=60_000,
+            subscribed_topic_names=[topic],
+            topic_partitions=[],
+        )
+        deadline = time.monotonic() + PATIENCE_S
+        while (answer := wire.ask(ApiKey.CONSUMER_GROUP_HEARTBEAT, 1, request)).error_code:
+            assert time.monotonic() < deadline, ErrorCode(answer.error_code)
+            wire.ask(ApiKey.FIND_COORDINATOR, 4, FindCoordinatorRequest(key_type=0, coordinator_keys=[group]))
+            time.sleep(0.1)
+        return answer.member_epoch, answer.heartbeat_interval_ms
+
+    with Wire(own_node.port) as wire:
+        configure(wire, ResourceType.BROKER, "", "group.consumer.assignment.interval.ms", "15000")
+        slow, fast = fresh_name("slow"), fresh_name("fast")
+        configure(wire, ResourceType.GROUP, fast, "consumer.assignment.interval.ms", "0")
+        join(wire, slow, "a"), join(wire, fast, "a")
+        assert join(wire, slow, "b") == (2, 5000), "it waits"
+        assert join(wire, fast, "b") == (3, 5000)
+        configure(wire, ResourceType.BROKER, "", "group.consumer.assignment.interval.ms", "0")
+        assert join(wire, slow, "b") == (3, 5000), "it waits no longer"

@@ -13,19 +13,8 @@ from tests.support.node import Node
 TOLD = Path(__file__).parent / "data" / "mixed_as_kafka.txt"
 # (how a line begins, what Kafka says there, what we say instead), and why.
 OTHERWISE = (
-    # We take commits of the present generation alone; Kafka 4.3 those of an earlier one that had the partition, too
-    # (KIP-1251).
-    ("stale ", "OffsetCommit NONE", "OffsetCommit ILLEGAL_GENERATION"),
     # A downgrade leaves one generation free, so that a crash does not forget the rebalance that is due.
     ("converted back: JoinGroup NONE", "NONE 5", "NONE 6"),
-    # Epochs of our groups count from 1.
-    ("alone:", "NONE 2", "NONE 1"),
-    ("comes:", "NONE 2", "NONE 1"),
-    ("and back:", "NONE 2", "NONE 1"),
-    ("joins:", "NONE 2", "NONE 1"),
-    ("later:", "NONE 3", "NONE 2"),
-    # Kafka takes the same member for another one until its session is over, which ends a client that lost an answer.
-    ("static again:", "UNRELEASED_INSTANCE_ID 0 None", "NONE 1 [0, 1]"),
     # Kafka throws.
     ("no subscription: JoinGroup", "UNKNOWN_SERVER_ERROR", "INCONSISTENT_GROUP_PROTOCOL"),
 )

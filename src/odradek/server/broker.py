@@ -495,6 +495,7 @@ class Broker:
         self.replication.change_settings(current)
         self.cleaner.config = current.build(CleanerConfig)
         self.transactions.change_settings(current)
+        self.coordinator.consumer_config = current.build(ConsumerGroupConfig)
 
     def _offline_dirs(self) -> list[UUID]:
         return [each.directory_id for each in self.log_manager.directories if each.offline]

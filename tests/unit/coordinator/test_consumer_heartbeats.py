@@ -3,124 +3,25 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Mapping
 from typing import Any
 from uuid import UUID
 
 import pytest
 
 from odradek.common.errors import ApiError, ErrorCode
-from odradek.coordinator.consumer_group.config import ConsumerGroupConfig
 from odradek.coordinator.consumer_group.heartbeats import HeartbeatCaller
-from odradek.coordinator.consumer_group.state import ConsumerGroup, ConsumerGroupState, Partitions
-from odradek.coordinator.consumer_group.topics import TopicFacts, TopicsView
-from odradek.coordinator.group.config import GroupConfig
-from odradek.coordinator.group.group import Moment
-from odradek.coordinator.group.machine import GroupMachine
-from odradek.coordinator.group.records import CoordinatorRecord, decode_record, encode_record
+from odradek.coordinator.consumer_group.state import ConsumerGroupState, Partitions
 from odradek.protocol.messages.consumer_group_heartbeat_request import (
     ConsumerGroupHeartbeatRequest,
     TopicPartitions,
 )
-from odradek.protocol.messages.consumer_group_heartbeat_response import ConsumerGroupHeartbeatResponse
 from odradek.protocol.messages.offset_commit_request import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
     OffsetCommitRequestTopic,
 )
 from odradek.protocol.messages.offset_fetch_request import OffsetFetchRequestGroup
-from odradek.statemachine.timeline import Timeline
-
-START_MS = 1_700_000_000_000
-
-
-def view(version: int = 1, **counts: int) -> TopicsView:
-    facts = [TopicFacts(name, UUID(int=ord(name[-1])), count) for name, count in counts.items()]
-    return TopicsView(version, {each.name: each for each in facts}, {each.topic_id: each for each in facts})
-
-
-class Box:
-    """One shard without a loop: operations are applied, or fail, as its runtime would do it."""
-
-    def __init__(self, topics: TopicsView | None = None, **settings: Any) -> None:
-        self.topics = topics or view(ta=6)
-        self.group_configs: dict[str, Mapping[str, str]] = {}
-        self.settings = settings
-        self.log: list[CoordinatorRecord] = []
-        self.clock_ms = 0
-        self.machine = self._machine()
-
-    def _machine(self) -> GroupMachine:
-        self.timeline = Timeline()
-        machine = GroupMachine(
-            GroupConfig(),
-            self.timeline,
-            consumer_config=ConsumerGroupConfig(**self.settings),
-            topics=lambda: self.topics,
-            group_configs=lambda group_id: self.group_configs.get(group_id, {}),
-        )
-        for offset, record in enumerate(self.log):
-            machine.replay(record, offset)
-        machine.loaded(self.now)
-        return machine
-
-    @property
-    def now(self) -> Moment:
-        return Moment(START_MS + self.clock_ms, self.clock_ms)
-
-    @property
-    def group(self) -> ConsumerGroup:
-        group = self.machine.consumers.find("g")
-        assert group is not None
-        return group
-
-    def restart(self) -> None:
-        """The same log, as bytes, in a new machine."""
-        encoded = [encode_record(record) for record in self.log]  # type: ignore[arg-type]
-        decoded = [decode_record(key, value) for key, value in encoded]
-        assert all(decoded)
-        self.log = [record for record in decoded if record is not None]
-        self.machine = self._machine()
-
-    def apply(self, result: Any) -> Any:
-        for record in result.records:
-            self.machine.replay(record, len(self.log))
-            self.log.append(record)
-        return result.response.response
-
-    def beat(self, member_id: str = "", epoch: int = 0, version: int = 1, **fields: Any) -> Any:
-        if epoch == 0:
-            fields = {"rebalance_timeout_ms": 10_000, "subscribed_topic_names": ["ta"], "topic_partitions": []} | fields
-        request = ConsumerGroupHeartbeatRequest(group_id="g", member_id=member_id, member_epoch=epoch, **fields)
-        caller = HeartbeatCaller("client", "/host", version, "made")
-        return self.apply(self.machine.consumer_heartbeat(request, caller, self.now))
-
-    def advance(self, ms: int) -> None:
-        target = self.clock_ms + ms
-        while (deadline := self.machine.next_deadline_ms()) is not None and deadline <= target:
-            self.clock_ms = max(self.clock_ms, deadline)
-            self.apply(self.machine.on_deadline(self.now))
-        self.clock_ms = target
-
-
-def pairs(response: ConsumerGroupHeartbeatResponse) -> Partitions:
-    assert response.assignment is not None
-    return frozenset((each.topic_id, p) for each in response.assignment.topic_partitions for p in each.partitions)
-
-
-def owned(partitions: Partitions) -> list[TopicPartitions]:
-    topics: dict[UUID, list[int]] = {}
-    for topic_id, partition_id in sorted(partitions):
-        topics.setdefault(topic_id, []).append(partition_id)
-    return [TopicPartitions(topic_id=topic_id, partitions=ids) for topic_id, ids in topics.items()]
-
-
-def refused(code: ErrorCode, box: Box, *arguments: Any, **fields: Any) -> None:
-    before = len(box.log)
-    with pytest.raises(ApiError) as raised:
-        box.beat(*arguments, **fields)
-    assert raised.value.code is code
-    assert len(box.log) == before, "a refusal leaves nothing behind"
+from tests.support.consumer_shard import Box, owned, pairs, refused, view
 
 
 class TestRequests:
@@ -193,10 +94,10 @@ class TestRequests:
         box = Box()
         mine = pairs(box.beat("a"))
         box.beat("b")
-        box.beat("a", 1, topic_partitions=owned(mine))
+        box.beat("a", 2, topic_partitions=owned(mine))
         refused(ErrorCode.FENCED_MEMBER_EPOCH, box, "a", epoch=7)
         kept = pairs(box.beat("a"))
-        assert len(kept) == 3 and pairs(box.beat("b", 2)) == mine - kept
+        assert len(kept) == 3 and pairs(box.beat("b", 3)) == mine - kept
 
     def test_a_bad_regular_expression(self) -> None:
         refused(ErrorCode.INVALID_REGULAR_EXPRESSION, Box(), "a", subscribed_topic_regex="(")
@@ -206,22 +107,22 @@ class TestAssignment:
     def test_the_first_member_gets_all_and_the_answer_says_so_once(self) -> None:
         box = Box()
         answer = box.beat("a")
-        assert (answer.member_epoch, len(pairs(answer)), answer.heartbeat_interval_ms) == (1, 6, 5000)
-        assert box.beat("a", 1).assignment is None
+        assert (answer.member_epoch, len(pairs(answer)), answer.heartbeat_interval_ms) == (2, 6, 5000)
+        assert box.beat("a", 2).assignment is None
         assert box.group.state is ConsumerGroupState.STABLE
 
     def test_a_partition_changes_hands_only_after_it_was_given_up(self) -> None:
         box = Box()
         mine = pairs(box.beat("a"))
         assert pairs(box.beat("b")) == frozenset(), "all of it is still a's"
-        assert box.beat("b", 2).assignment is None
-        kept = pairs(box.beat("a", 1, topic_partitions=owned(mine)))
+        assert box.beat("b", 3).assignment is None
+        kept = pairs(box.beat("a", 2, topic_partitions=owned(mine)))
         assert len(kept) == 3
         assert box.group.state is ConsumerGroupState.RECONCILING
-        assert box.beat("b", 2).assignment is None, "a has not confirmed"
-        assert box.beat("a", 1).member_epoch == 1, "a heartbeat that says nothing confirms nothing"
-        assert box.beat("a", 1, topic_partitions=owned(kept)).member_epoch == 2
-        assert pairs(box.beat("b", 2)) == mine - kept
+        assert box.beat("b", 3).assignment is None, "a has not confirmed"
+        assert box.beat("a", 2).member_epoch == 2, "a heartbeat that says nothing confirms nothing"
+        assert box.beat("a", 2, topic_partitions=owned(kept)).member_epoch == 3
+        assert pairs(box.beat("b", 3)) == mine - kept
         assert box.group.state is ConsumerGroupState.STABLE
 
     def test_the_third_member_does_not_stop_the_others(self) -> None:
@@ -245,20 +146,20 @@ class TestAssignment:
         box = Box()
         box.beat("a", subscribed_topic_names=["ta", "tb"])
         box.topics = view(2, ta=8)
-        answer = box.beat("a", 1)
-        assert (answer.member_epoch, len(pairs(answer))) == (2, 8)
+        answer = box.beat("a", 2)
+        assert (answer.member_epoch, len(pairs(answer))) == (3, 8)
         box.topics = view(3, ta=8, tb=2)
-        assert len(pairs(box.beat("a", 2))) == 10
+        assert len(pairs(box.beat("a", 3))) == 10
         box.topics = view(4, ta=8, tb=2, tc=9)
-        assert box.beat("a", 3).member_epoch == 3, "nobody subscribes to that one"
+        assert box.beat("a", 4).member_epoch == 4, "nobody subscribes to that one"
 
     def test_a_regular_expression_follows_the_topics(self) -> None:
         box = Box(view(ta=2, tb=3, xc=4))
         answer = box.beat("a", subscribed_topic_names=None, subscribed_topic_regex="t.*")
         assert len(pairs(answer)) == 5
         box.topics = view(2, ta=2, tb=3, xc=4, td=1)
-        assert len(pairs(box.beat("a", 1))) == 6
-        answer = box.beat("a", 2, subscribed_topic_regex="x.", topic_partitions=[])
+        assert len(pairs(box.beat("a", 2))) == 6
+        answer = box.beat("a", 3, subscribed_topic_regex="x.", topic_partitions=[])
         assert list(box.group.regexes) == ["x."], "what nobody uses is forgotten"
 
     @pytest.mark.parametrize("subscribed", [{}, {"subscribed_topic_names": None, "subscribed_topic_regex": "t.*"}])
@@ -266,10 +167,10 @@ class TestAssignment:
         box = Box()
         box.beat("a", **subscribed)
         box.topics = view(2, ta=8, tb=1) if subscribed else view(2, ta=8)
-        request = ConsumerGroupHeartbeatRequest(group_id="g", member_id="a", member_epoch=1)
+        request = ConsumerGroupHeartbeatRequest(group_id="g", member_id="a", member_epoch=2)
         caller = HeartbeatCaller("client", "/host", 1, "made")
         assert box.machine.consumer_heartbeat(request, caller, box.now).records, "which no log takes"
-        assert len(pairs(box.beat("a", 1))) == (9 if subscribed else 8)
+        assert len(pairs(box.beat("a", 2))) == (9 if subscribed else 8)
 
     @pytest.mark.parametrize("subscribed", [{}, {"subscribed_topic_names": None, "subscribed_topic_regex": "t.*"}])
     def test_a_change_of_topics_that_is_taken_back_is_found_again(self, subscribed: dict[str, Any]) -> None:
@@ -279,11 +180,11 @@ class TestAssignment:
         box.timeline.mark(len(box.log))
         box.topics = view(2, ta=8, tb=1) if subscribed else view(2, ta=8)
         before = list(box.log)
-        assert box.beat("a", 1).member_epoch == 2
-        box.beat("a", 2)
+        assert box.beat("a", 2).member_epoch == 3
+        box.beat("a", 3)
         box.timeline.revert_to(len(before))
         box.log = before
-        assert len(pairs(box.beat("a", 1))) == (9 if subscribed else 8)
+        assert len(pairs(box.beat("a", 2))) == (9 if subscribed else 8)
 
     def test_the_assignor_that_most_ask_for(self) -> None:
         box = Box(view(ta=4))
@@ -297,7 +198,7 @@ class TestLeaving:
         box.beat("a")
         box.beat("b")
         assert box.beat("a", -1).member_epoch == -1
-        assert len(pairs(box.beat("b", 2))) == 6
+        assert len(pairs(box.beat("b", 3))) == 6
         box.beat("b", -1)
         assert box.group.state is ConsumerGroupState.EMPTY
 
@@ -306,11 +207,11 @@ class TestLeaving:
         box.beat("a")
         box.beat("b")
         box.advance(30_000)
-        box.beat("b", 2)
+        box.beat("b", 3)
         box.advance(20_000)
         assert list(box.group.members) == ["b"]
         box.group_configs["g"] = {"consumer.session.timeout.ms": "100000", "consumer.heartbeat.interval.ms": "700"}
-        assert box.beat("b", 2).heartbeat_interval_ms == 700
+        assert box.beat("b", 3).heartbeat_interval_ms == 700
         box.advance(99_000)
         assert list(box.group.members) == ["b"]
 
@@ -318,27 +219,38 @@ class TestLeaving:
         box = Box()
         mine = pairs(box.beat("a"))
         box.beat("b")
-        box.beat("a", 1, topic_partitions=owned(mine))
+        box.beat("a", 2, topic_partitions=owned(mine))
         box.advance(9_000)
-        box.beat("a", 1, topic_partitions=owned(mine))
+        box.beat("a", 2, topic_partitions=owned(mine))
         box.advance(2_000)
         assert list(box.group.members) == ["b"]
-        refused(ErrorCode.UNKNOWN_MEMBER_ID, box, "a", epoch=1)
+        refused(ErrorCode.UNKNOWN_MEMBER_ID, box, "a", epoch=2)
 
     def test_a_static_member_comes_back_to_what_it_had(self) -> None:
         box = Box()
         box.beat("a", instance_id="i")
         box.beat("b")
-        mine = pairs(box.beat("a", 1, topic_partitions=owned(box.group.current_of("a").assigned), instance_id="i"))
-        box.beat("a", 1, topic_partitions=owned(mine), instance_id="i")
+        mine = pairs(box.beat("a", 2, topic_partitions=owned(box.group.current_of("a").assigned), instance_id="i"))
+        box.beat("a", 2, topic_partitions=owned(mine), instance_id="i")
         refused(ErrorCode.UNRELEASED_INSTANCE_ID, box, "a2", instance_id="i")
         epoch = box.group.group_epoch.value
         assert box.beat("a", -2, instance_id="i").member_epoch == -2
         assert pairs(box.beat("a2", instance_id="i")) == mine
         assert box.group.group_epoch.value == epoch, "no rebalance"
-        refused(ErrorCode.FENCED_INSTANCE_ID, box, "a", epoch=2, instance_id="i")
+        refused(ErrorCode.FENCED_INSTANCE_ID, box, "a", epoch=3, instance_id="i")
         box.restart()
         assert box.group.static_members == {"i": "a2"}
+
+    def test_a_static_member_that_did_not_leave_joins_no_second_time(self) -> None:
+        """Not even under its own id: so it is in Kafka. Once it has left for a while it may."""
+        box = Box()
+        box.beat("a", instance_id="i")
+        refused(ErrorCode.UNRELEASED_INSTANCE_ID, box, "a", instance_id="i")
+        refused(ErrorCode.UNRELEASED_INSTANCE_ID, box, "b", instance_id="i")
+        box.beat("a", -2, instance_id="i")
+        assert len(pairs(box.beat("a", instance_id="i"))) == 6
+        box.restart()
+        assert list(box.group.members) == ["a"]
 
 
 class TestWithOthers:
@@ -356,7 +268,7 @@ class TestWithOthers:
             )
             return box.apply(box.machine.commits.commit(request, version, box.now))
 
-        assert commit("a", 1).topics[0].partitions[0].error_code == 0
+        assert commit("a", 2).topics[0].partitions[0].error_code == 0
         for member_id, epoch, version, code in [
             ("a", 0, 9, ErrorCode.STALE_MEMBER_EPOCH),
             ("a", 0, 8, ErrorCode.UNSUPPORTED_VERSION),
@@ -367,7 +279,7 @@ class TestWithOthers:
                 commit(member_id, epoch, version)
             assert raised.value.code is code
         with pytest.raises(ApiError) as raised:
-            box.machine.commits.fetch(OffsetFetchRequestGroup(group_id="g", member_id="a", member_epoch=3), False)
+            box.machine.commits.fetch(OffsetFetchRequestGroup(group_id="g", member_id="a", member_epoch=4), False)
         assert raised.value.code is ErrorCode.STALE_MEMBER_EPOCH
         box.beat("a", -1)
         assert commit("", -1).topics[0].partitions[0].error_code == 0

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from uuid import UUID
+
 from odradek.common.errors import ApiError, ErrorCode
 from odradek.coordinator.consumer_group.state import ConsumerGroup
 
@@ -18,9 +21,18 @@ def check_room(group: ConsumerGroup, member_id: str, max_size: int) -> None:
         )
 
 
-def check_commit(group: ConsumerGroup, member_id: str, member_epoch: int, api_version: int) -> None:
-    """A member commits in its present epoch; anybody where there are no members.
+def check_commit(
+    group: ConsumerGroup,
+    member_id: str,
+    member_epoch: int,
+    api_version: int,
+    partitions: Iterable[tuple[UUID, int]],
+) -> None:
+    """A member commits in its present epoch, or in an earlier one in which it had the partitions already (KIP-1251):
+    the answer that told it the new one may be on its way. Anybody commits where there are no members.
 
+    Args:
+        partitions: that are committed, by topic id.
     Raises:
         ApiError: UNKNOWN_MEMBER_ID, STALE_MEMBER_EPOCH (ILLEGAL_GENERATION for a member of the classic
             protocol), UNSUPPORTED_VERSION.
@@ -30,6 +42,11 @@ def check_commit(group: ConsumerGroup, member_id: str, member_epoch: int, api_ve
     member = group.members.get(member_id)
     if member is not None and member.classic is None and api_version < MEMBER_EPOCH_VERSION:
         raise ApiError(ErrorCode.UNSUPPORTED_VERSION, "a member of the consumer protocol commits from version 9 on")
+    current = group.current_of(member_id)
+    if member is not None and member_epoch < current.member_epoch:
+        held = current.held
+        if all(each in held and current.epochs[each] <= member_epoch for each in partitions):
+            return
     _check_member(group, member_id, member_epoch)
 
 

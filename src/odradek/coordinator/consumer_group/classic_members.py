@@ -60,13 +60,19 @@ class ClassicMembers:
         migration: Migration,
         topics: Callable[[], TopicsView],
         journal: Journal,
+        assignment_interval_ms: Callable[[str], int],
     ) -> None:
+        """
+        Args:
+            assignment_interval_ms: group id → how old an assignment of it must be before the next one.
+        """
         self._journal = journal
         self._config = config
         self._default_assignor = default_assignor
         self._deadlines = deadlines
         self._migration = migration
         self._topics = topics
+        self._assignment_interval_ms = assignment_interval_ms
 
     # ---- JoinGroup
 
@@ -91,7 +97,8 @@ class ClassicMembers:
         subscription = can_be_read(protocols)
         if subscription is None:
             raise ApiError(ErrorCode.INCONSISTENT_GROUP_PROTOCOL, "no subscription of the consumer protocol")
-        draft = Draft(group, self._topics(), self._default_assignor, now.wall_ms)
+        interval_ms = self._assignment_interval_ms(group.group_id)
+        draft = Draft(group, self._topics(), self._default_assignor, now.wall_ms, interval_ms)
         former_id, before, current = self._find(group, draft, member_id, instance_id, is_unknown)
         metadata = MemberMetadata(
             instance_id=instance_id,
@@ -171,7 +178,7 @@ class ClassicMembers:
         other_type = request.protocol_type not in (None, CONSUMER_PROTOCOL_TYPE)
         if other_type or request.protocol_name not in (None, name):
             raise ApiError(ErrorCode.INCONSISTENT_GROUP_PROTOCOL, f"the member's protocol is {name}")
-        is_behind = group.group_epoch.value > current.member_epoch
+        is_behind = group.assignment_epoch.value > current.member_epoch
         if is_behind and current.state is not MemberState.UNREVOKED_PARTITIONS:
             # One that has partitions to give up is told what to keep first, and joins again without being asked to.
             self._deadlines.expect(JOIN, group.group_id, request.member_id, metadata, now)
@@ -194,7 +201,9 @@ class ClassicMembers:
         current = group.current_of(request.member_id)
         _check_generation(current, request.generation_id)
         self._deadlines.heard(group.group_id, request.member_id, metadata, now)
-        if must_join_again(group, request.member_id, current):
+        interval_ms = self._assignment_interval_ms(group.group_id)
+        is_due = group.assignment_delay_ms(interval_ms, now.wall_ms) == 0
+        if must_join_again(group, request.member_id, current, is_due=is_due):
             self._deadlines.expect(JOIN, group.group_id, request.member_id, metadata, now)
             raise ApiError(ErrorCode.REBALANCE_IN_PROGRESS, "join again")
         return HeartbeatResponse()
@@ -221,9 +230,15 @@ def new_member_id(request: JoinGroupRequest, caller: Caller) -> str:
     return f"{caller.client_id if request.group_instance_id is None else request.group_instance_id}-{caller.id_suffix}"
 
 
-def must_join_again(group: ConsumerGroup, member_id: str, current: CurrentAssignment) -> bool:
-    """A new epoch is there, it has something to give up, or all that it waited for is free."""
-    if current.member_epoch < group.group_epoch.value or current.state is MemberState.UNREVOKED_PARTITIONS:
+def must_join_again(group: ConsumerGroup, member_id: str, current: CurrentAssignment, *, is_due: bool) -> bool:
+    """A new assignment is there, it has something to give up, or all that it waited for is free.
+
+    Args:
+        is_due: whether an assignment for a new group epoch need not wait: joining makes it, which no other member may
+            be there to do.
+    """
+    newest = group.group_epoch.value if is_due else group.assignment_epoch.value
+    if current.member_epoch < newest or current.state is MemberState.UNREVOKED_PARTITIONS:
         return True
     if current.state is not MemberState.UNRELEASED_PARTITIONS:
         return False

@@ -65,6 +65,25 @@ class ConsumerGroupConfig:
         unit="ms",
         doc="The largest heartbeat interval that a group may be given.",
     )
+    assignment_interval_ms: int = option(
+        "group.consumer.assignment.interval.ms",
+        default=1000,
+        unit="ms",
+        doc="How long after one assignment of a group the next is made, for all that changed meanwhile; 0 makes one at "
+        "once for each change. A group's own consumer.assignment.interval.ms goes first.",
+    )
+    min_assignment_interval_ms: int = option(
+        "group.consumer.min.assignment.interval.ms",
+        default=0,
+        unit="ms",
+        doc="The smallest interval between assignments that a group may be given.",
+    )
+    max_assignment_interval_ms: int = option(
+        "group.consumer.max.assignment.interval.ms",
+        default=15_000,
+        unit="ms",
+        doc="The largest interval between assignments that a group may be given.",
+    )
     max_size: int = option(
         "group.consumer.max.size", default=INT32_MAX, unit="count", doc="How many consumers one group may have."
     )
@@ -91,3 +110,8 @@ class ConsumerGroupConfig:
         """The heartbeat interval of a group with these settings of its own, in ms, within the broker's bounds."""
         wanted = int(overrides.get("consumer.heartbeat.interval.ms", self.heartbeat_interval_ms))
         return min(max(wanted, self.min_heartbeat_interval_ms), self.max_heartbeat_interval_ms)
+
+    def assignment_interval_of(self, overrides: Mapping[str, str]) -> int:
+        """How old an assignment of a group with these settings must be, in ms, within the broker's bounds."""
+        wanted = int(overrides.get("consumer.assignment.interval.ms", self.assignment_interval_ms))
+        return min(max(wanted, self.min_assignment_interval_ms), self.max_assignment_interval_ms)

@@ -27,6 +27,7 @@ from odradek.coordinator.consumer_group.records import (
     target_record,
 )
 from odradek.coordinator.consumer_group.state import (
+    NO_PARTITIONS,
     ClassicMetadata,
     ConsumerGroup,
     CurrentAssignment,
@@ -34,6 +35,7 @@ from odradek.coordinator.consumer_group.state import (
     MemberState,
     Partitions,
     by_topic,
+    in_order,
 )
 from odradek.coordinator.consumer_group.topics import TopicsView
 from odradek.coordinator.group.group import ClassicGroup, Member, Moment
@@ -63,7 +65,7 @@ class Upgraded:
     records: Records
 
 
-def upgraded(classic: ClassicGroup, stored: GroupMetadataValue | None, view: TopicsView, now_ms: int) -> Upgraded:
+def upgraded(classic: ClassicGroup, stored: GroupMetadataValue | None, view: TopicsView) -> Upgraded:
     """A classic group with members, of the consumer protocol type, as a consumer group.
 
     Args:
@@ -80,9 +82,11 @@ def upgraded(classic: ClassicGroup, stored: GroupMetadataValue | None, view: Top
         records.append(member_record(group_id, member_id, _metadata(member, subscriptions[member_id])))
     records.append(epoch_record(group_id, epoch, view.metadata_hash(names)))
     records += [target_record(group_id, member_id, partitions) for member_id, partitions in held.items()]
-    records.append(target_epoch_record(group_id, epoch, now_ms))
+    # It was made by another: whoever joins now does not wait for its age.
+    records.append(target_epoch_record(group_id, epoch, 0))
     for member_id, partitions in held.items():
-        current = CurrentAssignment(epoch, epoch, MemberState.STABLE, partitions)
+        epochs = dict.fromkeys(in_order(partitions), epoch)
+        current = CurrentAssignment(epoch, epoch, MemberState.STABLE, partitions, NO_PARTITIONS, epochs)
         records.append(current_record(group_id, member_id, current))
     group = ConsumerGroup(group_id, Timeline())
     for record in records:

@@ -1,15 +1,16 @@
 """A consumer group as it will be once the records of one operation are replayed, and those records.
 
     put the member -> match its regular expression -> new group epoch where something changed -> new target assignment
-    where the epoch is ahead -> one step of this member towards its target
+    where the epoch is ahead, and the last one is old enough -> one step of this member towards its target
 
 The same for both protocols: what differs is how a member says what it wants, and how it is told what it has.
-Source: KIP-848; Kafka GroupMetadataManager.
+Source: KIP-848, KIP-1263; Kafka GroupMetadataManager.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from uuid import UUID
 
 from odradek.coordinator.consumer_group.assignors import ASSIGNORS, Subscriber
 from odradek.coordinator.consumer_group.queries import preferred_assignor
@@ -44,12 +45,19 @@ Records = list[ConsumerGroupRecord]
 
 @dataclass(slots=True)
 class Draft:
-    """See the module's head. `group` itself stays as it is."""
+    """See the module's head. `group` itself stays as it is.
+
+    Attributes:
+        interval_ms: how old the target assignment must be before the next one is made.
+        delay_ms: how long until then; 0 where nothing waits for it.
+    """
 
     group: ConsumerGroup
     view: TopicsView
     default_assignor: str
     now_ms: int
+    interval_ms: int = 0
+    delay_ms: int = field(init=False, default=0)
     members: dict[str, MemberMetadata] = field(init=False)
     regexes: dict[str, ResolvedRegex] = field(init=False)
     target: dict[str, Partitions] = field(init=False)
@@ -58,6 +66,8 @@ class Draft:
     records: Records = field(default_factory=list)
     # Why there is a new group epoch; empty where there is none.
     cause: str = ""
+    # Whether the member subscribes to other topics than before.
+    _changed: bool = field(init=False, default=False)
 
     def __post_init__(self) -> None:
         group = self.group
@@ -89,7 +99,9 @@ class Draft:
         self._resolve_regexes(before, metadata)
         self._maybe_bump(member_id, before, metadata)
         if self.group_epoch > self.assignment_epoch:
-            self._assign()
+            self.delay_ms = self.group.assignment_delay_ms(self.interval_ms, self.now_ms)
+            if not self.delay_ms:
+                self._assign()
 
     def step(
         self, member_id: str, current: CurrentAssignment, owned: Partitions | None, former_id: str | None = None
@@ -101,12 +113,20 @@ class Draft:
             owned: what it says to own; None where it does not say.
             former_id: the id that a static member had until now.
         """
+        target, unsubscribed = self.target.get(member_id, NO_PARTITIONS), NO_PARTITIONS
+        if self.delay_ms:
+            # The target is of subscriptions that were.
+            wanted = self._topic_ids(self.members[member_id])
+            target = frozenset(each for each in target if each[0] in wanted)
+            if self._changed:
+                unsubscribed = frozenset(each for each in current.assigned if each[0] not in wanted)
         after = next_assignment(
             current,
-            target=self.target.get(member_id, NO_PARTITIONS),
+            target=target,
             target_epoch=self.assignment_epoch,
             owned=owned,
             is_free=lambda partition: self.group.is_free(partition, member_id, former_id),
+            unsubscribed=unsubscribed,
         )
         if after != current or member_id not in self.group.members:
             self.records.append(current_record(self.group.group_id, member_id, after))
@@ -155,6 +175,7 @@ class Draft:
         group = self.group
         changed = before is None or set(before.topic_names) != set(metadata.topic_names)
         changed = changed or (before is not None and before.regex != metadata.regex)
+        self._changed = changed
         if not changed and group.checked_version.value == self.view.version:
             return
         names = [name for member in self.members.values() for name in self._topic_names(member)]
@@ -171,14 +192,17 @@ class Draft:
             self.cause = "a topic that is subscribed to was made, deleted, grew, or moved"
         self.records.append(epoch_record(group.group_id, self.group_epoch, metadata_hash))
 
+    def _topic_ids(self, member: MemberMetadata) -> frozenset[UUID]:
+        topics = (self.view.by_name.get(name) for name in self._topic_names(member))
+        return frozenset(topic.topic_id for topic in topics if topic is not None)
+
     def _assign(self) -> None:
         """A target for the present group epoch; a record for each member whose part changes."""
         view = self.view
         subscribers: dict[str, Subscriber] = {}
         for member_id, member in self.members.items():
-            topics = (view.by_name.get(name) for name in self._topic_names(member))
             subscribers[member_id] = Subscriber(
-                frozenset(topic.topic_id for topic in topics if topic is not None),
+                self._topic_ids(member),
                 self.target.get(member_id, NO_PARTITIONS),
                 member.instance_id,
                 member.rack_id,

@@ -84,13 +84,19 @@ class Heartbeats:
         migration: Migration,
         topics: Callable[[], TopicsView],
         journal: Journal,
+        assignment_interval_ms: Callable[[str], int],
     ) -> None:
+        """
+        Args:
+            assignment_interval_ms: group id → how old an assignment of it must be before the next one.
+        """
         self._journal = journal
         self._config = config
         self._groups = groups
         self._deadlines = deadlines
         self._migration = migration
         self._topics = topics
+        self._assignment_interval_ms = assignment_interval_ms
         self._assignors = [name for name in config.assignors if name in ASSIGNORS] or list(ASSIGNORS)
 
     def heartbeat(
@@ -129,12 +135,16 @@ class Heartbeats:
         check_room(group, member_id, self._config.max_size)
         owned = _owned(request)
         found = self._find(group, member_id, request, owned)
-        draft = Draft(group, self._topics(), self.default_assignor, now.wall_ms)
+        draft = self._draft(group, now)
         current = self._stay(draft, found, request, caller, owned, now)
         self._note(draft, found, current, now)
         if classic is not None:
             self._migration.retire(classic, group, now)
-        response = self._answer(request, found.current, current, member_id, overrides)
+        interval_ms = self._config.heartbeat_interval_of(overrides)
+        if draft.delay_ms:
+            # The next assignment is made in the first heartbeat that finds it due: this member's, if no other comes.
+            interval_ms = min(interval_ms, draft.delay_ms)
+        response = self._answer(request, found.current, current, member_id, interval_ms)
         pending = StoreMembers(group.group_id) if found.replaces is not None else before.pending
         return Change([*before.records, *draft.records], pending), response
 
@@ -142,6 +152,10 @@ class Heartbeats:
     def default_assignor(self) -> str:
         """For groups whose members ask for none."""
         return self._assignors[0]
+
+    def _draft(self, group: ConsumerGroup, now: Moment) -> Draft:
+        interval_ms = self._assignment_interval_ms(group.group_id)
+        return Draft(group, self._topics(), self.default_assignor, now.wall_ms, interval_ms)
 
     # ---- what may be asked
 
@@ -184,12 +198,12 @@ class Heartbeats:
                 raise ApiError(ErrorCode.UNKNOWN_MEMBER_ID, f"Instance id {instance_id} is unknown.")
             return Found(member_id, None, CurrentAssignment())
         metadata, current = group.members[holder], group.current_of(holder)
-        if holder == member_id:
-            if epoch != JOINING_EPOCH:
-                _check_epoch(current, epoch, owned)
+        if holder == member_id and epoch != JOINING_EPOCH:
+            _check_epoch(current, epoch, owned)
             return Found(member_id, metadata, current)
         if epoch != JOINING_EPOCH:
             raise ApiError(ErrorCode.FENCED_INSTANCE_ID, f"{instance_id} is now the member {holder}")
+        # The member itself, too, where it did not hear that it joined: so it is in Kafka.
         if metadata.classic is None and current.member_epoch != LEAVING_FOR_A_WHILE_EPOCH:
             raise ApiError(
                 ErrorCode.UNRELEASED_INSTANCE_ID,
@@ -197,7 +211,7 @@ class Heartbeats:
                 f"id is owned by the member {holder}.",
             )
         back = replace(current, member_epoch=JOINING_EPOCH, previous_member_epoch=JOINING_EPOCH)
-        return Found(member_id, metadata, back, replaces=holder)
+        return Found(member_id, metadata, back, replaces=holder if holder != member_id else None)
 
     # ---- joining and staying
 
@@ -228,13 +242,11 @@ class Heartbeats:
         before: CurrentAssignment,
         after: CurrentAssignment,
         member_id: str,
-        overrides: Mapping[str, str],
+        interval_ms: int,
     ) -> ConsumerGroupHeartbeatResponse:
         """The assignment goes along where it changed, and to a member that says everything of itself."""
         response = ConsumerGroupHeartbeatResponse(
-            member_id=member_id,
-            member_epoch=after.member_epoch,
-            heartbeat_interval_ms=self._config.heartbeat_interval_of(overrides),
+            member_id=member_id, member_epoch=after.member_epoch, heartbeat_interval_ms=interval_ms
         )
         if request.member_epoch == JOINING_EPOCH or _is_full(request) or before.assigned != after.assigned:
             response.assignment = Assignment(

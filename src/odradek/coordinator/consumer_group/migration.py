@@ -93,7 +93,7 @@ class Migration:
             try:
                 if needs_its_leader(classic):
                     problem = "its members use an assignor of their own, whose data would be lost"
-                made = upgraded(classic, stored, self._topics(), now.wall_ms)
+                made = upgraded(classic, stored, self._topics())
             except ProtocolError:
                 problem = "a member's metadata is not of the embedded consumer protocol"
         if problem is not None:

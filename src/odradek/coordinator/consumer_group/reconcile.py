@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from uuid import UUID
 
-from odradek.coordinator.consumer_group.state import CurrentAssignment, MemberState, Partitions
+from odradek.coordinator.consumer_group.state import NO_PARTITIONS, CurrentAssignment, MemberState, Partitions
 
 IsFree = Callable[[tuple[UUID, int]], bool]
 
@@ -21,18 +21,22 @@ def next_assignment(
     target_epoch: int,
     owned: Partitions | None,
     is_free: IsFree,
+    unsubscribed: Partitions = NO_PARTITIONS,
 ) -> CurrentAssignment:
     """The member's assignment after this heartbeat; `current` itself where nothing changes.
 
     Args:
-        target: what the member shall have in `target_epoch`.
+        target: what the member shall have in `target_epoch`; nothing of topics that it does not subscribe to.
         owned: the partitions that the member says to own; None where it does not say.
         is_free: whether nobody else has the partition.
+        unsubscribed: what it has of topics that it has just stopped subscribing to. It gives that up without waiting
+            for the next target (KAFKA-19431).
     """
     if current.state is MemberState.UNREVOKED_PARTITIONS:
         if owned is None or owned & current.pending_revocation:
-            return current
-    elif current.state is MemberState.STABLE and current.member_epoch == target_epoch:
+            kept, pending = current.assigned - unsubscribed, current.pending_revocation | unsubscribed
+            return _changed(current, current.member_epoch, MemberState.UNREVOKED_PARTITIONS, kept, pending)
+    elif current.state is MemberState.STABLE and current.member_epoch == target_epoch and not unsubscribed:
         return current
     return _step(current, target, target_epoch, owned, is_free)
 
@@ -54,5 +58,8 @@ def _changed(
     current: CurrentAssignment, epoch: int, state: MemberState, assigned: Partitions, pending: Partitions
 ) -> CurrentAssignment:
     previous = current.previous_member_epoch if epoch == current.member_epoch else current.member_epoch
-    changed = CurrentAssignment(epoch, previous, state, assigned, pending)
+    since = current.epochs
+    epochs = {each: since.get(each, current.member_epoch) for each in pending}
+    epochs |= {each: since.get(each, epoch) if each in current.assigned else epoch for each in assigned}
+    changed = CurrentAssignment(epoch, previous, state, assigned, pending, epochs)
     return current if changed == current else changed

@@ -6,11 +6,14 @@ has, 16 what a regular expression matched; 4 (the topics' partitions) is of Kafk
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 from uuid import UUID
 
 from odradek.coordinator.consumer_group.state import (
+    INITIAL_EPOCH,
+    LEAVING_FOR_A_WHILE_EPOCH,
     ClassicMetadata,
     ConsumerGroup,
     CurrentAssignment,
@@ -133,8 +136,8 @@ def current_record(group_id: str, member_id: str, current: CurrentAssignment) ->
         member_epoch=current.member_epoch,
         previous_member_epoch=current.previous_member_epoch,
         state=int(current.state),
-        assigned_partitions=_stored(current.assigned),
-        partitions_pending_revocation=_stored(current.pending_revocation),
+        assigned_partitions=_stored(current.assigned, current.epochs),
+        partitions_pending_revocation=_stored(current.pending_revocation, current.epochs),
     )
     return ConsumerGroupRecord(ConsumerGroupCurrentMemberAssignmentKey(group_id=group_id, member_id=member_id), value)
 
@@ -171,9 +174,11 @@ def group_tombstones(group: ConsumerGroup) -> list[ConsumerGroupRecord]:
     return records
 
 
-def _stored(partitions: Partitions) -> list[CurrentTopicPartitions]:
+def _stored(partitions: Partitions, epochs: Mapping[tuple[UUID, int], int]) -> list[CurrentTopicPartitions]:
     return [
-        CurrentTopicPartitions(topic_id=topic_id, partitions=ids, assignment_epochs=None)
+        CurrentTopicPartitions(
+            topic_id=topic_id, partitions=ids, assignment_epochs=[epochs[topic_id, each] for each in ids]
+        )
         for topic_id, ids in by_topic(partitions).items()
     ]
 
@@ -185,7 +190,7 @@ def apply_record(group: ConsumerGroup, record: ConsumerGroupRecord) -> None:
     """Change the group as the record says."""
     key, value = record.key, record.value
     if isinstance(key, ConsumerGroupMetadataKey):
-        group.group_epoch.value = 0 if value is None else value.epoch
+        group.group_epoch.value = INITIAL_EPOCH if value is None else value.epoch
         group.metadata_hash.value = 0 if value is None else value.metadata_hash
     elif isinstance(key, ConsumerGroupMemberMetadataKey):
         if value is None:
@@ -193,7 +198,8 @@ def apply_record(group: ConsumerGroup, record: ConsumerGroupRecord) -> None:
         else:
             group.put_member(key.member_id, _member(value))
     elif isinstance(key, ConsumerGroupTargetAssignmentMetadataKey):
-        group.assignment_epoch.value = 0 if value is None else value.assignment_epoch
+        group.assignment_epoch.value = INITIAL_EPOCH if value is None else value.assignment_epoch
+        group.assignment_timestamp_ms.value = 0 if value is None else value.assignment_timestamp
     elif isinstance(key, ConsumerGroupTargetAssignmentMemberKey):
         if value is None:
             group.target.pop(key.member_id, None)
@@ -235,13 +241,27 @@ def _classic(stored: ClassicMemberMetadata) -> ClassicMetadata:
 
 def _current(value: ConsumerGroupCurrentMemberAssignmentValue) -> CurrentAssignment:
     known = value.state in MemberState.__members__.values()
+    # Where a log of Kafka before 4.3 does not say since when, the present epoch is right at the latest.
+    away = value.member_epoch == LEAVING_FOR_A_WHILE_EPOCH
+    epoch = value.previous_member_epoch if away else value.member_epoch
+    topics = [*value.assigned_partitions, *value.partitions_pending_revocation]
     return CurrentAssignment(
         member_epoch=value.member_epoch,
         previous_member_epoch=value.previous_member_epoch,
         state=MemberState(value.state) if known else MemberState.UNRELEASED_PARTITIONS,
         assigned=_partitions(value.assigned_partitions),
         pending_revocation=_partitions(value.partitions_pending_revocation),
+        epochs={
+            (topic.topic_id, each): since
+            for topic in topics
+            for each, since in zip(topic.partitions, _epochs_of(topic, epoch), strict=True)
+        },
     )
+
+
+def _epochs_of(topic: CurrentTopicPartitions, epoch: int) -> list[int]:
+    stored, count = topic.assignment_epochs, len(topic.partitions)
+    return stored if stored is not None and len(stored) == count else [epoch] * count
 
 
 def _partitions(topics: list[Any]) -> Partitions:

@@ -14,8 +14,8 @@ All of it is durable and changes in `replay` alone. Source: KIP-848.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 from enum import Enum, IntEnum
 from uuid import UUID
 
@@ -25,6 +25,9 @@ from odradek.statemachine.timeline import Timeline, TimelineDict, TimelineValue
 Partitions = frozenset[tuple[UUID, int]]
 NO_PARTITIONS: Partitions = frozenset()
 
+# What group epoch and assignment epoch begin with: an assignment of nothing, for members that join before the first one
+# is made, as 0 says something else (KIP-1263).
+INITIAL_EPOCH = 1
 # Member epochs that say something else than an epoch.
 JOINING_EPOCH = 0
 LEAVING_EPOCH = -1
@@ -77,13 +80,18 @@ class MemberMetadata:
 
 @dataclass(frozen=True, slots=True)
 class CurrentAssignment:
-    """What a member has. It still owns what it is to give up (`pending_revocation`)."""
+    """What a member has. It still owns what it is to give up (`pending_revocation`).
+
+    Attributes:
+        epochs: the member epoch in which it got each partition that it holds (KIP-1251).
+    """
 
     member_epoch: int = JOINING_EPOCH
     previous_member_epoch: int = JOINING_EPOCH
     state: MemberState = MemberState.STABLE
     assigned: Partitions = NO_PARTITIONS
     pending_revocation: Partitions = NO_PARTITIONS
+    epochs: Mapping[tuple[UUID, int], int] = field(default_factory=dict)
 
     @property
     def held(self) -> Partitions:
@@ -105,9 +113,11 @@ class ConsumerGroup:
 
     def __init__(self, group_id: str, timeline: Timeline) -> None:
         self.group_id = group_id
-        self.group_epoch: TimelineValue[int] = TimelineValue(timeline, 0)
+        self.group_epoch: TimelineValue[int] = TimelineValue(timeline, INITIAL_EPOCH)
         self.metadata_hash: TimelineValue[int] = TimelineValue(timeline, 0)
-        self.assignment_epoch: TimelineValue[int] = TimelineValue(timeline, 0)
+        self.assignment_epoch: TimelineValue[int] = TimelineValue(timeline, INITIAL_EPOCH)
+        # When the target assignment was made, by the wall clock in ms; 0 where none was.
+        self.assignment_timestamp_ms: TimelineValue[int] = TimelineValue(timeline, 0)
         self.members: TimelineDict[str, MemberMetadata] = TimelineDict(timeline)
         self.current: TimelineDict[str, CurrentAssignment] = TimelineDict(timeline)
         self.target: TimelineDict[str, Partitions] = TimelineDict(timeline)
@@ -161,6 +171,15 @@ class ConsumerGroup:
     def is_subscribed_to(self, topic: str) -> bool:
         """Whether a member may consume `topic`."""
         return any(topic in self.topics_of(member) for member in self.members.values())
+
+    def assignment_delay_ms(self, interval_ms: int, now_ms: int) -> int:
+        """How long the next assignment must wait: changes that come together cost one, not one each (KIP-1263).
+
+        A group that nobody was in has nothing to wait for. Nor has one whose last assignment is of the future: the
+        clock was set back.
+        """
+        age_ms = now_ms - self.assignment_timestamp_ms.value
+        return interval_ms - age_ms if self.members and 0 <= age_ms < interval_ms else 0
 
     # ---- what replay does
 

@@ -5,7 +5,7 @@ Source: Kafka OffsetMetadataManager; KIP-211 (retention starts when a group beco
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 from uuid import UUID
 
@@ -119,7 +119,7 @@ class Commits:
         epoch = request.generation_id_or_member_epoch
         consumers = self._consumers.find(request.group_id)
         if consumers is not None:
-            check_commit(consumers, request.member_id, epoch, api_version)
+            check_commit(consumers, request.member_id, epoch, api_version, _partitions(request))
             return
         group = self._groups.find(request.group_id)
         if group is None:
@@ -186,7 +186,7 @@ class Commits:
         consumers = self._consumers.find(request.group_id)
         if consumers is not None:
             try:
-                check_commit(consumers, request.member_id, epoch, MEMBER_EPOCH_VERSION)
+                check_commit(consumers, request.member_id, epoch, MEMBER_EPOCH_VERSION, _partitions(request))
             except ApiError as error:
                 if error.code is ErrorCode.STALE_MEMBER_EPOCH:  # which no producer knows
                     raise ApiError(ErrorCode.ILLEGAL_GENERATION, error.message) from None
@@ -451,3 +451,9 @@ def _value(
 
 def _other_topic(stored: UUID, asked: UUID) -> bool:
     return stored != NIL_UUID and asked != NIL_UUID and stored != asked
+
+
+def _partitions(request: OffsetCommitRequest | TxnOffsetCommitRequest) -> Iterator[tuple[UUID, int]]:
+    """What a request commits, by topic id; the nil id is that of a topic that is not there."""
+    for topic in request.topics:
+        yield from ((topic.topic_id, each.partition_index) for each in topic.partitions)

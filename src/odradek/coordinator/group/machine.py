@@ -71,14 +71,18 @@ class GroupMachine:
         consumer_config: ConsumerGroupConfig | None = None,
         topics: Callable[[], TopicsView] = TopicsView,
         group_configs: Callable[[str], Mapping[str, str]] = lambda group_id: {},
+        assignment_interval_ms: Callable[[str], int] | None = None,
     ) -> None:
         """
         Args:
             topics: the cluster's topics as they are.
             group_configs: group id → the settings of its own.
+            assignment_interval_ms: group id → how old an assignment must be before the next one; as `consumer_config`
+                says where it is not given.
         """
         self._config = config
-        self._consumer_config = consumer_config or ConsumerGroupConfig()
+        fixed = self._consumer_config = consumer_config or ConsumerGroupConfig()
+        interval_of = assignment_interval_ms or (lambda group_id: fixed.assignment_interval_of(group_configs(group_id)))
         self._topics = topics
         self._group_configs = group_configs
         self.timers = Timers()
@@ -95,11 +99,11 @@ class GroupMachine:
             self._consumer_config, self.consumers, self.groups, self._rebalance, deadlines, topics, self.journal
         )
         self.heartbeats = Heartbeats(
-            self._consumer_config, self.consumers, deadlines, self._migration, topics, self.journal
+            self._consumer_config, self.consumers, deadlines, self._migration, topics, self.journal, interval_of
         )
         default = self.heartbeats.default_assignor
         self._classic_members = ClassicMembers(
-            self._consumer_config, default, deadlines, self._migration, topics, self.journal
+            self._consumer_config, default, deadlines, self._migration, topics, self.journal, interval_of
         )
 
     def replay(self, record: CoordinatorRecord, offset: int) -> None:

@@ -68,6 +68,7 @@ class Shard:
         consumer_config: ConsumerGroupConfig,
         topics: Callable[[], TopicsView],
         group_configs: Callable[[str], Mapping[str, str]],
+        assignment_interval_ms: Callable[[str], int],
     ) -> None:
         self.partition_id = partition_id
         self.leader_epoch = leader_epoch
@@ -75,7 +76,12 @@ class Shard:
         self._timeout_ms = config.offsets_commit_timeout_ms
         timeline = Timeline()
         self.machine = GroupMachine(
-            config, timeline, consumer_config=consumer_config, topics=topics, group_configs=group_configs
+            config,
+            timeline,
+            consumer_config=consumer_config,
+            topics=topics,
+            group_configs=group_configs,
+            assignment_interval_ms=assignment_interval_ms,
         )
         self.runtime: Runtime[CoordinatorRecord] = Runtime(
             self.machine, make_log(partition_id, leader_epoch), timeline, on_failed=self._on_failed

@@ -113,6 +113,7 @@ class GroupCoordinator(ShardHost[Shard]):
                 consumer_config=self.consumer_config,
                 topics=self._present_topics,
                 group_configs=self._group_configs,
+                assignment_interval_ms=self._assignment_interval_ms,
             ),
         )
 
@@ -135,6 +136,9 @@ class GroupCoordinator(ShardHost[Shard]):
 
     def _group_configs(self, group_id: str) -> Mapping[str, str]:
         return self._current_image().config(ResourceType.GROUP, group_id)
+
+    def _assignment_interval_ms(self, group_id: str) -> int:
+        return self.consumer_config.assignment_interval_of(self._group_configs(group_id))
 
     def _new_id(self) -> str:
         return str(UUID(int=self._random.getrandbits(128), version=4))

@@ -1,0 +1,121 @@
+"""How often a group's assignment is made, and which commits count while a member has not heard of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from odradek.common.errors import ApiError, ErrorCode
+from odradek.coordinator.consumer_group.state import ConsumerGroupState, Partitions
+from odradek.protocol.messages.offset_commit_request import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+)
+from tests.support.consumer_shard import Box, owned, pairs, view
+
+
+class TestInterval:
+    """KIP-1263: changes that come together cost one assignment."""
+
+    def test_who_comes_within_the_interval_waits_and_is_asked_to_come_back_when_it_is_over(self) -> None:
+        box = Box(assignment_interval_ms=1000)
+        assert len(pairs(box.beat("a"))) == 6, "the first assignment waits for nothing"
+        box.advance(400)
+        for member_id in "bc":
+            answer = box.beat(member_id)
+            assert (answer.member_epoch, pairs(answer), answer.heartbeat_interval_ms) == (2, frozenset(), 600)
+        assert (box.group.group_epoch.value, box.group.assignment_epoch.value) == (4, 2)
+        assert box.group.state is ConsumerGroupState.ASSIGNING
+        box.advance(599)
+        assert box.beat("b", 2).heartbeat_interval_ms == 1
+        box.restart()
+        assert box.beat("b", 2).member_epoch == 2, "a restart does not shorten it"
+        box.advance(1)
+        assert box.beat("c", 2).heartbeat_interval_ms == 5000
+        assert box.group.assignment_epoch.value == 4, "one assignment for both"
+        assert {len(each) for each in box.group.target.values()} == {2}
+
+    def test_a_groups_own_interval_counts_within_the_bounds(self) -> None:
+        box = Box(assignment_interval_ms=1000, max_assignment_interval_ms=3000)
+        box.group_configs["g"] = {"consumer.assignment.interval.ms": "2500"}
+        box.beat("a")
+        box.advance(2000)
+        assert box.beat("b").heartbeat_interval_ms == 500
+        box.group_configs["g"] = {"consumer.assignment.interval.ms": "20000"}
+        assert box.beat("b", 2).heartbeat_interval_ms == 1000
+        box.group_configs["g"] = {"consumer.assignment.interval.ms": "0"}
+        assert box.beat("b", 2).member_epoch == 3
+
+    def test_what_a_member_subscribes_to_no_more_is_given_up_at_once(self) -> None:
+        """KAFKA-19431: the target may be of subscriptions that were."""
+        box = Box(view(ta=3, tb=3), assignment_interval_ms=1000)
+        mine = pairs(box.beat("a", subscribed_topic_names=["ta", "tb"]))
+        kept = pairs(box.beat("a", 2, subscribed_topic_names=["tb"], topic_partitions=owned(mine)))
+        assert {topic_id for topic_id, _ in kept} == {box.topics.by_name["tb"].topic_id}
+        assert box.group.current_of("a").pending_revocation == mine - kept
+        assert box.group.assignment_epoch.value == 2, "without another assignment"
+        assert box.beat("a", 2, topic_partitions=owned(kept)).member_epoch == 2
+        assert box.group.current_of("a").held == kept, "and it does not come back with the old target"
+        box.advance(1000)
+        assert box.beat("a", 2).member_epoch == 3
+        assert box.group.current_of("a").held == kept
+
+    def test_more_is_given_up_by_a_member_that_is_giving_up_already(self) -> None:
+        box = Box(view(ta=3, tb=3), assignment_interval_ms=1000)
+        mine = pairs(box.beat("a", subscribed_topic_names=["ta", "tb"]))
+        box.advance(1000)
+        box.beat("b", subscribed_topic_names=["ta", "tb"])
+        kept = pairs(box.beat("a", 2, topic_partitions=owned(mine)))
+        (topic_id, _), *_ = kept
+        other = "tb" if box.topics.by_name["ta"].topic_id == topic_id else "ta"
+        less = pairs(box.beat("a", 2, subscribed_topic_names=[other], topic_partitions=owned(mine)))
+        assert less < kept and topic_id not in {each for each, _ in less}
+        assert box.group.current_of("a").pending_revocation == mine - less
+
+    def test_nobody_waits_for_a_group_that_nobody_was_in_or_a_clock_that_was_set_back(self) -> None:
+        box = Box(assignment_interval_ms=1000)
+        box.beat("a")
+        box.beat("a", -1)
+        assert len(pairs(box.beat("b"))) == 6
+        box.clock_ms -= 500
+        box.beat("c")
+        assert box.group.assignment_epoch.value == box.group.group_epoch.value
+
+
+class TestCommits:
+    def test_a_commit_of_an_earlier_epoch_counts_where_the_partition_was_the_members_then(self) -> None:
+        """KIP-1251: a consumer commits in the epoch that it knows of, and a new one may be on its way to it."""
+        box = Box()
+        mine = pairs(box.beat("a"))
+        box.beat("b")
+        kept = pairs(box.beat("a", 2, topic_partitions=owned(mine)))
+
+        def commit(member_id: str, epoch: int, partitions: Iterable[int]) -> ErrorCode:
+            asked = [OffsetCommitRequestPartition(partition_index=each, committed_offset=5) for each in partitions]
+            topic = OffsetCommitRequestTopic(name="ta", topic_id=box.topics.by_name["ta"].topic_id, partitions=asked)
+            request = OffsetCommitRequest(
+                group_id="g", member_id=member_id, generation_id_or_member_epoch=epoch, topics=[topic]
+            )
+            try:
+                box.apply(box.machine.commits.commit(request, 9, box.now))
+            except ApiError as error:
+                return error.code
+            return ErrorCode.NONE
+
+        def numbers(partitions: Partitions) -> list[int]:
+            return sorted(each for _, each in partitions)
+
+        box.beat("a", 2, topic_partitions=owned(kept))
+        assert box.group.current_of("a").member_epoch == 3
+        got = pairs(box.beat("b", 3))
+        box.beat("b", -1)
+        for _ in range(2):
+            box.restart()
+            assert commit("a", 2, numbers(kept)) is commit("a", 3, numbers(kept)) is ErrorCode.NONE
+            assert commit("a", 1, numbers(kept)) is ErrorCode.STALE_MEMBER_EPOCH, "not before it had them"
+            assert commit("a", 9, numbers(kept)) is ErrorCode.STALE_MEMBER_EPOCH
+            # The other member had these meanwhile.
+            assert commit("a", 2, numbers(got)) is ErrorCode.STALE_MEMBER_EPOCH
+            assert commit("a", 2, numbers(mine)) is ErrorCode.STALE_MEMBER_EPOCH, "one that is not refuses all"
+            box.beat("a", box.group.current_of("a").member_epoch, topic_partitions=owned(kept))
+        assert box.group.current_of("a").assigned == mine, "they are its own again, and not since then"
