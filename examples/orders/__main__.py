@@ -13,12 +13,12 @@ import argparse
 import time
 import zlib
 
-from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, Producer, TopicPartition
-from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]
+from confluent_kafka import KafkaError, KafkaException, Producer
 
 from examples.orders.follow import Follower
 from examples.orders.generator import events
 from examples.orders.model import Event
+from examples.topics import create_topic, records
 
 EVENTS, ORDERS = "order-events", "orders"
 PARTITIONS = 6
@@ -42,25 +42,14 @@ def main() -> None:
     showing.add_argument("--topic", default=ORDERS)
     given = parser.parse_args()
     if given.command == "send":
-        create_topic(given.bootstrap, EVENTS)
+        create_topic(given.bootstrap, EVENTS, PARTITIONS)
         print(f"{send(given.bootstrap, given.seed, given.orders, given.rate, given.by)} events sent")
     elif given.command == "follow":
-        create_topic(given.bootstrap, given.into, {"cleanup.policy": "compact"})
+        create_topic(given.bootstrap, given.into, PARTITIONS, {"cleanup.policy": "compact"})
         Follower(given.bootstrap, given.group, given.member, EVENTS, given.into).run(until_idle=given.until_idle)
     else:
         for _, order in sorted(show(given.bootstrap, given.topic).items()):
             print(order.decode())
-
-
-def create_topic(bootstrap: str, name: str, config: dict[str, str] | None = None) -> None:
-    """With six partitions, and as many replicas as the cluster makes by default; one that exists stays as it is."""
-    client = AdminClient({"bootstrap.servers": bootstrap})
-    wished = NewTopic(name, PARTITIONS, config=config or {})
-    try:
-        client.create_topics([wished], operation_timeout=30)[name].result(30)
-    except KafkaException as error:
-        if error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
-            raise
 
 
 def send(bootstrap: str, seed: int, orders: int, rate: float, by: str) -> int:
@@ -96,29 +85,7 @@ def refuse_failure(error: KafkaError | None, _: object) -> None:
 
 def show(bootstrap: str, topic: str) -> dict[bytes, bytes]:
     """The newest state under every key."""
-    consumer = Consumer(
-        {
-            "bootstrap.servers": bootstrap,
-            "group.id": "no-group",
-            "enable.auto.commit": False,
-            "enable.partition.eof": True,
-            "isolation.level": "read_committed",
-        }
-    )
-    consumer.assign([TopicPartition(topic, partition, OFFSET_BEGINNING) for partition in range(PARTITIONS)])
-    found: dict[bytes, bytes] = {}
-    running = PARTITIONS
-    while running:
-        for message in consumer.consume(1000, 1.0):
-            error = message.error()
-            if error is None:
-                found[message.key() or b""] = message.value() or b""
-            elif error.code() == KafkaError._PARTITION_EOF:
-                running -= 1
-            else:
-                raise KafkaException(error)
-    consumer.close()
-    return found
+    return {message.key() or b"": message.value() or b"" for message in records(bootstrap, topic)}
 
 
 if __name__ == "__main__":

@@ -8,11 +8,10 @@ refused, and with them its orders.
 
 from __future__ import annotations
 
-from typing import Any
-
-from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
+from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
 
 from examples.orders.model import Event, Order, apply
+from examples.topics import records
 
 BATCH = 200
 POLL_S = 0.3
@@ -30,19 +29,10 @@ class Follower:
     """
 
     def __init__(self, bootstrap: str, group: str, member: str, events: str, orders: str) -> None:
-        self._events, self._orders = events, orders
+        self._bootstrap, self._events, self._orders = bootstrap, events, orders
         # Partition → order → its state. A partition is here only while it is ours.
         self._known: dict[int, dict[str, Order]] = {}
         self._ended: set[int] = set()
-        self._reading: dict[str, Any] = {
-            "bootstrap.servers": bootstrap,
-            "group.id": group,
-            "auto.offset.reset": "earliest",
-            "enable.auto.commit": False,
-            "enable.partition.eof": True,
-            "isolation.level": "read_committed",
-            "session.timeout.ms": 6000,
-        }
         self._producer = Producer(
             {
                 "bootstrap.servers": bootstrap,
@@ -51,7 +41,17 @@ class Follower:
             }
         )
         self._producer.init_transactions(TIMEOUT_S)
-        self._consumer = Consumer(self._reading)
+        self._consumer = Consumer(
+            {
+                "bootstrap.servers": bootstrap,
+                "group.id": group,
+                "auto.offset.reset": "earliest",
+                "enable.auto.commit": False,
+                "enable.partition.eof": True,
+                "isolation.level": "read_committed",
+                "session.timeout.ms": 6000,
+            }
+        )
         self._consumer.subscribe([events], on_assign=self._on_assign, on_revoke=self._on_revoke)
 
     def run(self, *, until_idle: bool) -> None:
@@ -130,17 +130,9 @@ class Follower:
     def _replay(self, partition: int, until: int) -> dict[str, Order]:
         """The orders of a partition as the events before the offset `until` made them."""
         orders: dict[str, Order] = {}
-        reader = Consumer({**self._reading, "group.id": "no-group"})
-        reader.assign([TopicPartition(self._events, partition, OFFSET_BEGINNING)])
-        at = 0
-        while at < until:
-            for message in reader.consume(1000, POLL_S):
-                error, at = message.error(), message.offset() or 0
-                if error is not None and error.code() != KafkaError._PARTITION_EOF:
-                    raise KafkaException(error)
-                if error is None and at < until:
-                    event = Event.from_json(message.value())
-                    orders[event.order] = apply(orders.get(event.order), event)
-                    at += 1
-        reader.close()
+        for message in records(self._bootstrap, self._events, partition, until):
+            if (message.offset() or 0) >= until:
+                break
+            event = Event.from_json(message.value())
+            orders[event.order] = apply(orders.get(event.order), event)
         return orders

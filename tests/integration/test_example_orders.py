@@ -15,9 +15,10 @@ from pathlib import Path
 
 import pytest
 
-from examples.orders.__main__ import EVENTS, ORDERS, PARTITIONS, create_topic, placed, show
+from examples.orders.__main__ import EVENTS, ORDERS, PARTITIONS, placed, show
 from examples.orders.generator import events
 from examples.orders.model import Order, OutOfOrderError, apply
+from examples.topics import create_topic
 from odradek.testing.processes import ProcessCluster
 from tests.support.clients import admin, read_all
 
@@ -107,8 +108,8 @@ def test_orders_stay_in_order_through_rebalance_and_failover(tmp_path: Path) -> 
     orders = folded(1, 250)
     with ProcessCluster(tmp_path, brokers=3, settings=SETTINGS) as cluster:
         bootstrap = cluster.bootstrap_servers
-        create_topic(bootstrap, EVENTS)
-        create_topic(bootstrap, ORDERS, {"cleanup.policy": "compact"})
+        create_topic(bootstrap, EVENTS, PARTITIONS)
+        create_topic(bootstrap, ORDERS, PARTITIONS, {"cleanup.policy": "compact"})
         with (
             program(bootstrap, "send", "--orders", "250", "--rate", "120") as sending,
             program(bootstrap, "follow", "--member", "a") as first,
