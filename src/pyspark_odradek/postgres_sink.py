@@ -14,15 +14,13 @@ import hashlib
 import io
 import json
 import logging
-import time
 import uuid
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.csv as pacsv
-from pyspark.sql.datasource import DataSourceStreamArrowWriter, WriterCommitMessage
 from pyspark.sql.types import (
     BinaryType,
     BooleanType,
@@ -42,8 +40,9 @@ from pyspark.sql.types import (
 )
 
 from pyspark_odradek.errors import ClusterError, OptionError, StagingError
-from pyspark_odradek.options import boolean, check_names, lowered
-from pyspark_odradek.task import Task, is_written, same_task, streaming_task
+from pyspark_odradek.options import boolean
+from pyspark_odradek.table_sink import LeftRows, TableStreamWriter, patiently
+from pyspark_odradek.task import Task, is_written
 
 try:
     import psycopg
@@ -53,9 +52,7 @@ except ImportError:
 
 log = logging.getLogger("pyspark_odradek")
 
-POSTGRES_OPTIONS = ["sink", "connection", "table", "keyColumns", "createTable", "markerTable"]
 INLINE_BYTES = 64 << 10  # up to here a task's rows travel in its message, and need no table
-PATIENCE_S = 120.0
 _TASK, _ROW = "odradek_task", "odradek_row"
 _KINDS: list[tuple[type[DataType], str]] = [
     (BooleanType, "boolean"),
@@ -74,40 +71,38 @@ _KINDS: list[tuple[type[DataType], str]] = [
 
 
 @dataclass
-class CopiedRows(WriterCommitMessage):
+class CopiedRows(LeftRows):
     """Where a task's rows are: in a table of their own, or here, as CSV; neither where it had none."""
 
-    task: Task
     inline: bytes = b""
     table: str | None = None
 
+    def is_empty(self) -> bool:
+        return not self.inline and self.table is None
 
-class PostgresStreamWriter(DataSourceStreamArrowWriter):
+
+class PostgresStreamWriter(TableStreamWriter):
     """`df.writeStream.format("odradek").option("sink", "postgres")`."""
 
-    def __init__(self, given: Mapping[str, str], schema: StructType) -> None:
-        options = lowered(given)
-        check_names(options, POSTGRES_OPTIONS)
-        if any(name.startswith("kafka.") for name in options):
-            raise OptionError("kafka.* options have no meaning for the PostgreSQL sink; leave them away")
-        self.connection = options.get("connection", "")
-        self.target = options.get("table", "")
+    what = "PostgreSQL"
+    known = ["sink", "connection", "table", "keyColumns", "createTable", "markerTable"]  # noqa: RUF012 - never changed
+
+    def __init__(self, given: Mapping[str, str], schema: StructType, *, overwrite: bool) -> None:
+        super().__init__(given, schema, overwrite=overwrite)
+        self.connection = self.options.get("connection", "")
+        self.target = self.options.get("table", "")
         if not self.connection or not self.target:
             raise OptionError(
                 "the PostgreSQL sink needs the options connection, such as postgresql://user@host/database, and table"
             )
-        self.schema = schema
         self.columns = schema.fieldNames()
-        self.keys = [name.strip() for name in options.get("keycolumns", "").split(",") if name.strip()]
-        self.create = boolean(options, "createTable", False)
-        self.markers = options.get("markertable", "odradek_batches")
-        missing = [key for key in self.keys if key not in self.columns]
-        if missing:
-            raise OptionError(f"keyColumns names {', '.join(missing)}, which no column is called")
+        self.keys = self.columns_of("keyColumns")
+        self.create = boolean(self.options, "createTable", False)
+        self.markers = self.options.get("markertable", "odradek_batches")
 
     def write(self, iterator: Iterator[Any]) -> CopiedRows:
         """Put all rows of a task aside. Raises StagingError."""
-        task = streaming_task()
+        task = self.task()
         name = f"odradek_stage_{_short(task.query_id)}_{task.batch_id}_{uuid.uuid4().hex[:12]}"
         held, held_bytes, rows = [], 0, 0
         connection: Any = None
@@ -133,49 +128,29 @@ class PostgresStreamWriter(DataSourceStreamArrowWriter):
             if connection is not None:
                 connection.close()
 
-    def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 - Spark's name
-        """Make the batch part of the table, once."""
-        found = [message for message in messages if isinstance(message, CopiedRows)]
-        if len(found) != len(messages):
-            raise StagingError(f"{len(messages) - len(found)} of {len(messages)} tasks did not say what they wrote")
-        if any(message.inline or message.table for message in found):
-            same_task([message.task for message in found], batchId)
-            self.commit_rows(found, batchId)
+    def commit_once(self, task: Task, found: Iterable[LeftRows]) -> bool:
+        """Move the rows in one transaction.
 
-    def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 - Spark's name
-        """Nothing: Spark also calls this where a commit raised after it had happened; the next commit clears up."""
-
-    def commit_rows(self, found: list[CopiedRows], batch_id: int) -> bool:
-        """Move the rows in one transaction; False where the batch is there already.
-
-        Raises:
-            FencedError: the table has later batches of this query.
-            ClusterError: PostgreSQL refused, or did not answer in PATIENCE_S; the table has nothing of the batch then,
-                unless only the answer to the commit was lost, which the next try finds out.
+        Where only the answer to the commit was lost, the next try finds that it has happened.
         """
-        deadline = time.monotonic() + PATIENCE_S
-        pause_s = 0.05
-        while True:
-            try:
-                with self.connect() as connection:
-                    return self._move(connection, found, batch_id)
-            except (psycopg.OperationalError, psycopg.errors.SerializationFailure) as error:
-                if time.monotonic() + pause_s > deadline:
-                    raise ClusterError(
-                        f"batch {batch_id} could not be written to {self._where()} in {PATIENCE_S:g} s: {_said(error)}"
-                    ) from None
-                log.info("batch %d begins anew: %s", batch_id, _said(error))
-                time.sleep(pause_s)
-                pause_s = min(pause_s * 2, 1.0)
-            except psycopg.Error as error:
-                raise ClusterError(f"batch {batch_id} was refused by {self._where()}: {_said(error)}") from None
+        rows = [left for left in found if isinstance(left, CopiedRows)]
+
+        def attempt() -> bool:
+            with self.connect() as connection:
+                return self._move(connection, task, rows)
+
+        passing = (psycopg.OperationalError, psycopg.errors.SerializationFailure)
+        try:
+            return patiently(attempt, passing, f"batch {task.batch_id} could not be written to {self._where()}")
+        except psycopg.Error as error:
+            raise ClusterError(f"batch {task.batch_id} was refused by {self._where()}: {_said(error)}") from None
 
     def connect(self) -> psycopg.Connection[Any]:
         """A connection; leaving its context commits, or rolls back where something was raised, and closes it."""
         return psycopg.connect(self.connection, application_name="odradek-spark")
 
-    def _move(self, connection: psycopg.Connection[Any], found: list[CopiedRows], batch_id: int) -> bool:
-        query_id, run_id = found[0].task.query_id, found[0].task.run_id
+    def _move(self, connection: psycopg.Connection[Any], task: Task, found: list[CopiedRows]) -> bool:
+        query_id, run_id, batch_id = task[:3]
         self._prepare(connection)
         marker = sql.Identifier(*self.markers.split("."))
         connection.execute(

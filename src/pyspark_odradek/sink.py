@@ -24,7 +24,7 @@ from pyspark_odradek.sink_options import EXACTLY_ONCE, SinkOptions, parse_sink_o
 
 log = logging.getLogger("pyspark_odradek")
 
-SINKS = ("topic", "delta", "postgres")
+SINKS = ("topic", "delta", "iceberg", "postgres")
 AT_LEAST_ONCE = (
     "the topic sink is at-least-once: a task or batch that runs again writes its records again; "
     "let readers tell them by key or id"
@@ -169,15 +169,15 @@ def stream_writer(given: Mapping[str, str], schema: StructType, overwrite: bool)
     if _sink(given) == "delta":
         from pyspark_odradek.delta_sink import DeltaStreamWriter
 
-        if overwrite:
-            raise OptionError("the Delta sink appends; use the output mode append or update")
-        return DeltaStreamWriter(given, schema)
+        return DeltaStreamWriter(given, schema, overwrite=overwrite)
+    if _sink(given) == "iceberg":
+        from pyspark_odradek.iceberg_sink import IcebergStreamWriter
+
+        return IcebergStreamWriter(given, schema, overwrite=overwrite)
     if _sink(given) == "postgres":
         from pyspark_odradek.postgres_sink import PostgresStreamWriter
 
-        if overwrite:
-            raise OptionError("the PostgreSQL sink appends or upserts; use the output mode append or update")
-        return PostgresStreamWriter(given, schema)
+        return PostgresStreamWriter(given, schema, overwrite=overwrite)
     # Spark says overwrite for the output mode complete; a topic then gets all rows of each batch, as with Spark's.
     options = parse_sink_options(given, streaming=True, overwrite=False)
     if options.delivery == EXACTLY_ONCE:

@@ -1,0 +1,165 @@
+"""Parquet files that a task writes for a table: one for each combination of values of the partition columns.
+
+No reader knows of them until a commit of the table names them.
+"""
+
+from __future__ import annotations
+
+import logging
+import uuid
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.types import StructType
+
+from pyspark_odradek.errors import StagingError
+from pyspark_odradek.staging import open_place
+from pyspark_odradek.table_sink import LeftRows
+from pyspark_odradek.task import Task
+
+log = logging.getLogger("pyspark_odradek")
+
+COMPRESSIONS = ("snappy", "zstd", "lz4", "gzip", "none")
+
+
+@dataclass
+class WrittenFile:
+    """One Parquet file that no commit names yet; `values` are those of the partition columns."""
+
+    name: str
+    size_bytes: int
+    rows: int
+    values: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass
+class LeftFiles(LeftRows):
+    """The files that a task has written."""
+
+    files: list[WrittenFile]
+
+    def is_empty(self) -> bool:
+        return not self.files
+
+
+class Folder(Protocol):
+    """Where the files are."""
+
+    def create(self, name: str) -> Any:
+        """A stream into a new file. Raises OSError."""
+
+    def size_bytes(self, name: str) -> int:
+        """Of a file that is complete. Raises OSError."""
+
+    def remove(self, name: str) -> None:
+        """Delete a file. Raises OSError."""
+
+
+class PlaceFolder:
+    """A path, or a URI that pyarrow's file systems know."""
+
+    def __init__(self, place: str) -> None:
+        self._system, self._root = open_place(place)
+
+    def create(self, name: str) -> Any:
+        self._system.create_dir(self._root, recursive=True)
+        return self._system.open_output_stream(f"{self._root}/{name}")
+
+    def size_bytes(self, name: str) -> int:
+        return int(self._system.get_file_info(f"{self._root}/{name}").size)
+
+    def remove(self, name: str) -> None:
+        self._system.delete_file(f"{self._root}/{name}")
+
+
+class ParquetFiles:
+    """The files of one task.
+
+    Args:
+        folder: where they go.
+        schema: of Arrow; rows must have it.
+        partition_columns: of whose values a file has one each.
+        compression: of COMPRESSIONS.
+        keep_values: write the partition columns too, as Iceberg wants and Delta does not.
+    """
+
+    def __init__(
+        self, folder: Folder, schema: Any, partition_columns: list[str], compression: str, *, keep_values: bool = False
+    ) -> None:
+        self._folder = folder
+        self._columns = partition_columns
+        self._left_out = [] if keep_values else partition_columns
+        self._schema = pa.schema([each for each in schema if each.name not in self._left_out])
+        self._compression = compression
+        self._open: dict[tuple[Any, ...], tuple[str, Any, Any, int]] = {}
+
+    def add(self, rows: Any) -> None:
+        """Write a table of Arrow."""
+        if not self._columns:
+            self._write((), rows)
+            return
+        keys = list(zip(*(rows.column(name).to_pylist() for name in self._columns), strict=True))
+        for key in dict.fromkeys(keys):
+            mask = pa.array([each == key for each in keys])
+            self._write(key, rows.filter(mask).drop_columns(self._left_out))
+
+    def close(self) -> list[WrittenFile]:
+        """Make the files complete, and say what they are."""
+        found = []
+        for key, (name, stream, writer, rows) in self._open.items():
+            writer.close()
+            stream.close()
+            values = dict(zip(self._columns, key, strict=True))
+            found.append(WrittenFile(name, self._folder.size_bytes(name), rows, values))
+        return found
+
+    def discard(self) -> None:
+        """Remove them, as far as it can be; what stays is seen by nobody."""
+        for name, stream, writer, _ in self._open.values():
+            try:
+                writer.close()
+                stream.close()
+                self._folder.remove(name)
+            except (OSError, pa.ArrowException) as error:
+                log.warning("%s could not be removed: %s", name, error)
+
+    def _write(self, key: tuple[Any, ...], rows: Any) -> None:
+        if key not in self._open:
+            name = f"part-{uuid.uuid4()}.{self._compression}.parquet"
+            stream = self._folder.create(name)
+            writer = pq.ParquetWriter(stream, self._schema, compression=self._compression)
+            self._open[key] = (name, stream, writer, 0)
+        name, stream, writer, count = self._open[key]
+        writer.write_table(rows.cast(self._schema))
+        self._open[key] = (name, stream, writer, count + rows.num_rows)
+
+
+def write_files(task: Task, files: ParquetFiles, batches: Iterator[Any], schema: Any, where: str) -> LeftFiles:
+    """Write all rows of a task; what it has written is removed where it fails. Raises StagingError."""
+    try:
+        for batch in batches:
+            if batch.num_rows:
+                files.add(pa.Table.from_batches([batch]).cast(schema))
+        return LeftFiles(task, files.close())
+    except OSError as error:
+        files.discard()
+        raise StagingError(
+            f"a task cannot write to {where}: {error}. Make room there; nothing of this batch is in the table."
+        ) from None
+    except BaseException:
+        files.discard()
+        raise
+
+
+def all_files(found: Iterable[LeftRows]) -> list[WrittenFile]:
+    """The files of all tasks."""
+    return [file for left in found if isinstance(left, LeftFiles) for file in left.files]
+
+
+def arrow_schema(schema: StructType) -> Any:
+    """Of Arrow, with times in UTC."""
+    return to_arrow_schema(schema, timezone="UTC")

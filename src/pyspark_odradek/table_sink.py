@@ -1,0 +1,121 @@
+"""What the exactly-once sinks into tables share: tasks leave rows where nobody looks, the driver commits them once.
+
+A sink has a message for what a task has left, and one atomic step that makes the rows of all tasks and the batch's
+number part of the table. A batch that Spark runs again, after whatever died, finds its number there.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import ClassVar, TypeVar
+
+from pyspark.sql.datasource import DataSourceStreamArrowWriter, WriterCommitMessage
+from pyspark.sql.types import StructType
+
+from pyspark_odradek.errors import ClusterError, OptionError, StagingError
+from pyspark_odradek.options import check_names, lowered
+from pyspark_odradek.task import Task, same_task, streaming_task
+
+log = logging.getLogger("pyspark_odradek")
+R = TypeVar("R")
+
+PATIENCE_S = 120.0
+FIRST_PAUSE_S, LAST_PAUSE_S = 0.05, 1.0
+
+
+@dataclass
+class LeftRows(WriterCommitMessage):
+    """What a task has left for the driver."""
+
+    task: Task
+
+    def is_empty(self) -> bool:
+        """Whether the task had no row."""
+        raise AssertionError("a sink says what its tasks leave")
+
+
+class TableStreamWriter(DataSourceStreamArrowWriter):
+    """A stream into a table; a sink adds `write`, `commit_once` and its options."""
+
+    what: ClassVar[str]
+    known: ClassVar[list[str]]
+
+    def __init__(self, given: Mapping[str, str], schema: StructType, *, overwrite: bool) -> None:
+        if overwrite:
+            raise OptionError(f"the {self.what} sink does not overwrite; use the output mode append or update")
+        self.options = lowered(given)
+        check_names({name: value for name, value in self.options.items() if not self.is_passed_on(name)}, self.known)
+        if any(name.startswith("kafka.") for name in self.options):
+            raise OptionError(f"kafka.* options have no meaning for the {self.what} sink; leave them away")
+        self.schema = schema
+
+    def is_passed_on(self, name: str) -> bool:
+        """Whether an option is not ours to check; its name is in lower case."""
+        return False
+
+    def columns_of(self, option: str) -> list[str]:
+        """The columns that an option names, by comma. Raises OptionError where there is none of the name."""
+        names = [name.strip() for name in self.options.get(option.lower(), "").split(",") if name.strip()]
+        missing = [name for name in names if name not in self.schema.fieldNames()]
+        if missing:
+            raise OptionError(f"{option} names {', '.join(missing)}, which no column is called")
+        return names
+
+    def one_of(self, option: str, choices: Sequence[str]) -> str:
+        """The value of an option, by default the first choice. Raises OptionError."""
+        value = self.options.get(option.lower(), choices[0]).lower()
+        if value not in choices:
+            raise OptionError(f"{option} is one of {', '.join(choices)}, not {value!r}")
+        return value
+
+    def task(self) -> Task:
+        """Which task this process runs. Raises OptionError where it is none of a streaming query."""
+        return streaming_task()
+
+    def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 - Spark's name
+        """Make the batch part of the table, once."""
+        found = [message for message in messages if isinstance(message, LeftRows)]
+        if len(found) != len(messages):
+            raise StagingError(f"{len(messages) - len(found)} of {len(messages)} tasks did not say what they wrote")
+        if any(not message.is_empty() for message in found):
+            self.commit_once(same_task([message.task for message in found], batchId), found)
+
+    def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 - Spark's name
+        """Nothing: Spark also calls this where a commit raised after it had happened, so nothing may be removed."""
+
+    def commit_once(self, task: Task, found: Iterable[LeftRows]) -> bool:
+        """Make the rows and the number of the batch part of the table in one step; False where it is there already.
+
+        Args:
+            task: one of the batch, which names query, run and batch.
+            found: what its tasks have left.
+        Raises:
+            FencedError: the table has later batches of this query.
+            ClusterError: the table's store refused, or did not answer in time.
+        """
+        raise AssertionError("a sink says how it commits")
+
+
+def patiently(attempt: Callable[[], R], passing: tuple[type[Exception], ...], what: str) -> R:
+    """Try until it works, for PATIENCE_S where it fails in a way that may pass.
+
+    An attempt whose answer was lost may have happened: each looks for itself whether an earlier one has.
+
+    Raises:
+        ClusterError: it did not pass; `what` says what could not be done.
+    """
+    deadline = time.monotonic() + PATIENCE_S
+    pause_s = FIRST_PAUSE_S
+    while True:
+        try:
+            return attempt()
+        except passing as error:
+            said = " ".join(str(error).split())
+            if time.monotonic() + pause_s > deadline:
+                raise ClusterError(f"{what} in {PATIENCE_S:g} s: {said}") from None
+            log.info("trying again: %s", said)
+        time.sleep(pause_s)
+        pause_s = min(pause_s * 2, LAST_PAUSE_S)

@@ -1,0 +1,127 @@
+"""The stores that exactly-once sinks write tables into, so that one test asks the same of each."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, Protocol
+
+import pyarrow as pa
+import pytest
+from pyspark.sql.types import LongType, StringType, StructField, StructType
+
+from pyspark_odradek.sink import stream_writer
+from pyspark_odradek.task import Task
+from tests.support.postgres import Postgres
+
+ROWS = StructType([StructField("id", LongType()), StructField("name", StringType())])
+
+
+class Store(Protocol):
+    """A table in a store, by the options that a query gives."""
+
+    name: str
+    options: dict[str, str]
+
+    def rows(self, columns: str = "id, name") -> list[tuple[Any, ...]]:
+        """What a reader finds, sorted."""
+
+    def by_another(self, number: int) -> None:
+        """Another writer adds a row with this id."""
+
+
+def writer(store: Store, schema: StructType = ROWS, **options: str) -> Any:
+    """What Spark gets from our format."""
+    return stream_writer(store.options | options, schema, False)
+
+
+def left(made: Any, task: Task, rows: list[tuple[Any, ...]]) -> Any:
+    """What a task leaves for the driver."""
+    made.task = lambda: task
+    arrays = {name: [row[at] for row in rows] for at, name in enumerate(made.schema.fieldNames())}
+    return made.write(iter([pa.record_batch(arrays)]))
+
+
+def commit(made: Any, batch_id: int, numbers: range, query: str = "query") -> bool:
+    """A batch of two tasks, as the driver commits it."""
+    tasks = [Task(query, "run", batch_id, number, number) for number in range(2)]
+    halves = (numbers[: len(numbers) // 2], numbers[len(numbers) // 2 :])
+    found = [left(made, task, [(n, f"n{n % 3}") for n in half]) for task, half in zip(tasks, halves, strict=True)]
+    return bool(made.commit_once(tasks[0], found))
+
+
+def ids(store: Store) -> list[int]:
+    return [row[0] for row in store.rows("id")]
+
+
+class DeltaStore:
+    """A folder."""
+
+    name = "delta"
+
+    def __init__(self, folder: Path) -> None:
+        self.path = str(folder / "table")
+        self.options = {"sink": "delta", "path": self.path}
+
+    def rows(self, columns: str = "id, name") -> list[tuple[Any, ...]]:
+        from deltalake import DeltaTable
+
+        return in_order(DeltaTable(self.path).to_pyarrow_table(), columns)
+
+    def by_another(self, number: int) -> None:
+        from deltalake import write_deltalake
+
+        write_deltalake(self.path, pa.table({"id": [number], "name": ["x"]}), mode="append")
+
+
+class IcebergStore:
+    """A catalog in SQLite and its tables, in one folder."""
+
+    name = "iceberg"
+
+    def __init__(self, folder: Path) -> None:
+        pytest.importorskip("pyiceberg", reason='needs pyiceberg: pip install "odradek[iceberg]"')
+        self.properties = {"type": "sql", "uri": f"sqlite:///{folder}/catalog.db", "warehouse": f"file://{folder}"}
+        self.options = {"sink": "iceberg", "table": "shop.orders"}
+        self.options |= {f"catalog.{name}": value for name, value in self.properties.items()}
+
+    def table(self) -> Any:
+        from pyiceberg.catalog import load_catalog
+
+        return load_catalog("default", **self.properties).load_table("shop.orders")
+
+    def rows(self, columns: str = "id, name") -> list[tuple[Any, ...]]:
+        return in_order(self.table().scan().to_arrow(), columns)
+
+    def by_another(self, number: int) -> None:
+        self.table().append(pa.table({"id": [number], "name": ["x"]}))
+
+
+class PostgresStore:
+    """A table in a server's database, with a table of markers of its own."""
+
+    name = "postgres"
+
+    def __init__(self, server: Postgres, table: str) -> None:
+        self.server = server
+        self.table = table
+        self.options = {"sink": "postgres", "connection": server.url, "table": table, "createTable": "true"}
+        self.options["markerTable"] = f"marks_{table}"
+
+    def ask(self, statement: str) -> list[tuple[Any, ...]]:
+        import psycopg
+
+        with psycopg.connect(self.server.url) as connection:
+            cursor = connection.execute(statement)  # type: ignore[call-overload]
+            return cursor.fetchall() if cursor.description else []
+
+    def rows(self, columns: str = "id, name") -> list[tuple[Any, ...]]:
+        return self.ask(f"SELECT {columns} FROM {self.table} ORDER BY id")
+
+    def by_another(self, number: int) -> None:
+        self.ask(f"INSERT INTO {self.table} (id, name) VALUES ({number}, 'x')")
+
+
+def in_order(table: Any, columns: str) -> list[tuple[Any, ...]]:
+    names = columns.split(", ")
+    found = table.select(names).to_pylist()
+    return sorted((tuple(row[name] for name in names) for row in found), key=lambda row: row[0])
