@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import socket
 import struct
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -24,7 +25,7 @@ from odradek.protocol.messages.heartbeat_request import HeartbeatRequest
 from odradek.protocol.messages.heartbeat_response import HeartbeatResponse
 from odradek.protocol.messages.sync_group_request import SyncGroupRequest
 from odradek.protocol.messages.sync_group_response import SyncGroupResponse
-from odradek.server.connection import Connection
+from odradek.server.connection import TURN_MS, Connection
 from odradek.server.context import BrokerServices, RequestContext
 from odradek.server.dispatch import Dispatcher, Handler, make_routes
 from odradek.server.listeners import ConnectionConfig, Connections, ListenerSpec
@@ -108,6 +109,9 @@ class Doors:
         if what == "alone":
             self.waits[number] = asyncio.get_running_loop().create_future()
             return self._alone(number)
+        if what == "slow":
+            time.sleep(2 * TURN_MS / 1000)
+            return answer
         if what == "silent":
             return None
         if what != "now":

@@ -178,7 +178,7 @@ class LogConfig:
             ValueError: a value that is not of its type; the controller let none in.
         """
         changes: dict[str, Any] = {}
-        for item in dataclasses.fields(cls):
+        for item in dataclasses.fields(cls) if overrides else ():
             spec = cast(OptionSpec, item.metadata["option"])
             text = overrides.get(spec.topic_key)
             row = setting(Scope.TOPIC, spec.topic_key)

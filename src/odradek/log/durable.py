@@ -171,7 +171,7 @@ class DurableLog(ReadableLog):
         """
         self._files.disk.rename(self.directory, directory)
         self._files.forget_below(self.directory)
-        self.directory = directory
+        self.directory, self.log_dir = directory, directory.parent
         for segment in self._segments:
             segment.moved_to(directory)
         self._unsynced_snapshots = [directory / path.name for path in self._unsynced_snapshots]

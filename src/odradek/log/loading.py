@@ -22,6 +22,7 @@ from odradek.log.checkpoints import CorruptCheckpointError, TopicPartition, read
 from odradek.log.config import LogConfig
 from odradek.log.files import FileCache
 from odradek.log.log import Log, RemoveLater
+from odradek.log.recovery import begin_directory
 
 if TYPE_CHECKING:
     from odradek.log.log_dir import LogDir
@@ -61,6 +62,13 @@ class FoundLog:
     notes: list[str] = field(default_factory=list)
     log: Log | None = None
     topic_id: UUID | None = None
+
+    def begin(self, disk: Disk, files: FileCache, now_ms: int, remove_later: RemoveLater) -> Log:
+        """Make the log of a directory that holds no file of one; blocks. Raises OSError."""
+        loaded = begin_directory(files, self.directory, now_ms=now_ms)
+        key = self.topic_partition
+        self.log = Log(files, self.directory, key, self.config, loaded, jitter=self.jitter, remove_later=remove_later)
+        return self.log
 
     def open(self, disk: Disk, files: FileCache, now_ms: int, remove_later: RemoveLater) -> Log:
         """Load it, and recover it where its directory was not closed in good order; blocks. Raises StorageError."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING
 from uuid import UUID
@@ -77,6 +78,7 @@ class LogManager:
             OffsetFiles(disk, HIGH_WATERMARK, lambda log: log.high_watermark),
         )
         self._doomed: list[tuple[int, Path]] = []
+        self._deleted: dict[TopicPartition, Log] = {}  # whose directories bear their names still
         self._closed: dict[Path, None] = {}
         self._failed_to_close: dict[Path, StorageError] = {}
         self._renamed_in: dict[Path, None] = {}  # where directories got names that are not durable yet
@@ -252,6 +254,9 @@ class LogManager:
             if self.topic_ids[topic, partition_id] in (topic_id, None):
                 return self._adopt(loaded, topic_id, overrides)
             self.delete((topic, partition_id))
+        earlier = self._deleted.pop((topic, partition_id), None)
+        if earlier is not None:
+            self.discard(earlier)
         preferred = self.futures.preferred.pop((topic, partition_id), None)
         chosen = log_dir or (preferred if preferred in self.online_dirs() else None) or self._emptiest_dir()
         directory = chosen / f"{topic}-{partition_id}"
@@ -261,11 +266,13 @@ class LogManager:
         config = LogConfig.from_overrides(self.base_config, overrides)
         try:
             self.disk.make_dirs(directory)
+            is_empty = not self.disk.list_dir(directory)
             write_topic_id(self.disk, directory, topic_id)
             found = FoundLog(
                 LogDir(chosen, clean_shutdown=True), directory, (topic, partition_id), config, self._random.random()
             )
-            log = found.open(self.disk, self.files, self.clock.now_ms(), self.remove_later)
+            begin = found.begin if is_empty else found.open
+            log = begin(self.disk, self.files, self.clock.now_ms(), self.remove_later)
         except (OSError, StorageError) as error:
             cause = error if isinstance(error, OSError) else error.__cause__
             if isinstance(cause, OSError) and is_disk_full(cause):
@@ -306,24 +313,41 @@ class LogManager:
         return min(online, key=counts.__getitem__)
 
     def delete(self, topic_partition: TopicPartition) -> bool:
-        """Give a partition's directory a name that no log has; it is removed after file.delete.delay.ms.
+        """Forget a partition's log and discard it; returns whether there was one. Raises StorageError."""
+        if not self.delete_soon(topic_partition):
+            return False
+        self.discard(self._deleted.pop(topic_partition))
+        return True
 
-        The name is durable when its files are removed, not on return: a sync for each of a thousand partitions would
-        keep everybody waiting. A directory that a crash gives its old name back belongs to no topic, and goes at start.
+    def delete_soon(self, topic_partition: TopicPartition) -> bool:
+        """Forget a partition's log, for `discard_deleted` to discard; returns whether there was one.
 
         Raises:
-            StorageError: the rename failed.
+            StorageError: its copy in another directory could not be discarded.
         """
         self.futures.delete(topic_partition)
         log = self.logs.pop(topic_partition, None)
         self.topic_ids.pop(topic_partition, None)
         if log is None:
             return False
-        self.discard(log)
+        self._deleted[topic_partition] = log
         return True
 
+    def discard_deleted(self, limit: int) -> bool:
+        """`discard` some of the logs that were deleted; returns whether there are more. Raises StorageError.
+
+        One request may delete thousands, and a rename takes a tenth of a millisecond.
+        """
+        for key in tuple(islice(self._deleted, limit)):
+            self.discard(self._deleted.pop(key))
+        return bool(self._deleted)
+
     def discard(self, log: Log, *, after_names_in: Path | None = None) -> None:
-        """`delete` for a log that no longer bears its partition's name here.
+        """Give the directory of a log that is no partition's any more another name; it is removed after
+        file.delete.delay.ms.
+
+        The name is durable when its files are removed, not on return: a sync for each of a thousand partitions would
+        keep everybody waiting. A directory that a crash gives its old name back belongs to no topic, and goes at start.
 
         Args:
             after_names_in: the names in this directory are made durable before its files go.
@@ -382,6 +406,7 @@ class LogManager:
         for key in lost:
             del self.logs[key]
             self.topic_ids.pop(key, None)
+        self._deleted = {key: log for key, log in self._deleted.items() if log.log_dir != log_dir}
         for key in [key for key, log in self.futures.logs.items() if log.log_dir == log_dir]:
             self.futures.forget(key)
         self.files.forget_below(log_dir)
@@ -513,6 +538,11 @@ class LogManager:
             StorageError: a directory failed; it has no mark, and the others are closed all the same.
         """
         failure: StorageError | None = None
+        while self._deleted:
+            try:
+                self.discard_deleted(MANY_LOGS)
+            except StorageError as lost:
+                self._failed_to_close[lost.log_dir] = lost
         for path, error in self._failed_to_close.items():
             failure = error
             self.take_offline(path, str(error))

@@ -54,6 +54,7 @@ class ReadableLog:
     def __init__(self, files: FileCache, directory: Path, topic_partition: TopicPartition, loaded: LoadedLog) -> None:
         self._files = files
         self.directory = directory
+        self.log_dir = directory.parent
         self.topic_partition = topic_partition
         self._segments = loaded.segments
         self._bases = [segment.base_offset for segment in loaded.segments]
@@ -71,10 +72,6 @@ class ReadableLog:
         self._files = files
         for segment in self._segments:
             segment.share_files(files)
-
-    @property
-    def log_dir(self) -> Path:
-        return self.directory.parent
 
     @property
     def segments(self) -> Sequence[Segment]:

@@ -129,6 +129,14 @@ def load_directory(
     )
 
 
+def begin_directory(files: FileCache, directory: Path, *, now_ms: int) -> LoadedLog:
+    """What `load_directory` finds in a directory without a log's files, in a tenth of its time: a request may make
+    thousands of logs. Blocks, raises OSError."""
+    segment = Segment(files, directory, 0, created_ms=now_ms)
+    segment.open(create=True)
+    return LoadedLog([segment], EpochCache(), ProducerState(), 0, 0, 0, epochs_are_written=True, was_cut=False)
+
+
 def _settle_leftovers(disk: Disk, directory: Path, notes: list[str]) -> None:
     for name in disk.list_dir(directory):
         path = directory / name

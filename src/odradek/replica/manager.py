@@ -40,6 +40,7 @@ if TYPE_CHECKING:
 
 # Logs that one change of the metadata, or one turn of the loop after it, makes.
 MADE_AT_ONCE = 4
+DISCARDED_AT_ONCE = 20
 _log = get_logger("replica.manager")
 
 
@@ -85,6 +86,8 @@ class ReplicaManager:
         self._unplaced: dict[tuple[str, int], None] = {}
         # Partitions that are made when they are asked for, or soon: making one takes a millisecond or two.
         self._deferred: dict[tuple[str, int], None] = {}
+        self._removed_count = 0
+        self._discards_later = False
         self._made_count = 0
 
     def __iter__(self) -> Iterator[Partition]:
@@ -135,7 +138,7 @@ class ReplicaManager:
     def on_metadata(self, delta: MetadataDelta, image: MetadataImage) -> None:
         """Follow a change of the cluster's metadata."""
         self._image = image
-        self._made_count = 0
+        self._made_count = self._removed_count = 0
         for topic in delta.deleted_topics.values():
             for partition_id in topic.partitions:
                 self._remove(topic.name, partition_id, topic.topic_id)
@@ -303,10 +306,26 @@ class ReplicaManager:
         if partition is not None:
             del self._partitions[topic, partition_id]
             self._close(partition)
+            self._removed_count += 1
             try:
-                self._log_manager.delete((topic, partition_id))
+                if self._removed_count <= DISCARDED_AT_ONCE:
+                    self._log_manager.delete((topic, partition_id))
+                    return
+                self._log_manager.delete_soon((topic, partition_id))
             except StorageError as error:
                 self.storage_failed(error)
+            if not self._discards_later:
+                self._discards_later = True
+                asyncio.get_running_loop().call_soon(self._discard_some)
+
+    def _discard_some(self) -> None:
+        """Those of a large deletion, some in each turn of the loop."""
+        try:
+            self._discards_later = self._log_manager.discard_deleted(DISCARDED_AT_ONCE)
+        except StorageError as error:
+            self.storage_failed(error)
+        if self._discards_later:
+            asyncio.get_running_loop().call_soon(self._discard_some)
 
     def _reconfigure(self, partition: Partition, image: MetadataImage) -> None:
         overrides = image.topic_config(partition.topic)

@@ -6,8 +6,8 @@ then be begun, and their answers wait for its own. A handler that is a coroutine
 ends, as Kafka's muted channels have.
 
 Back-pressure: we stop reading while requests wait to be begun or answers wait to be sent, so that a peer that does not
-read or floods us costs a bounded amount of memory. Fairness: after REQUESTS_PER_TURN requests, or READ_TURN_BYTES read
-without a pause, the other connections of the loop have their turn.
+read or floods us costs a bounded amount of memory. Fairness: after REQUESTS_PER_TURN requests, TURN_MS, or
+READ_TURN_BYTES read without a pause, the other connections of the loop have their turn.
 """
 
 from __future__ import annotations
@@ -33,6 +33,8 @@ if TYPE_CHECKING:
     from odradek.server.listeners import ListenerSpec
 
 REQUESTS_PER_TURN = 64
+# Some requests cost a thousand times what others do: a turn that has taken so long ends before the next one.
+TURN_MS = 10
 READ_TURN_BYTES = 512 * 1024
 # Answers that wait for the peer; above it, no further request is begun.
 MAX_UNSENT_BYTES = 256 * 1024
@@ -241,9 +243,11 @@ class Connection(asyncio.BufferedProtocol):
             return
         left = REQUESTS_PER_TURN
         pending = self._pending
+        clock = self._dispatcher.services.clock
+        ends_ms = clock.monotonic_ms() + TURN_MS
         while True:
             while pending and left and self._may_begin(outbound):
-                left -= 1
+                left = left - 1 if clock.monotonic_ms() < ends_ms else 0
                 self._begin(pending.popleft())
             if outbound.pending_bytes:
                 outbound.flush()

@@ -17,6 +17,7 @@ from odradek.common.log_lines import get_logger, write_log_lines
 from odradek.common.real_io import RealClock, RealDisk, RealNetwork
 from odradek.server.broker import Broker
 from odradek.server.drain import drain
+from odradek.server.long_lived import LongLived
 
 _log = get_logger("server.broker")
 
@@ -68,18 +69,21 @@ async def _serve(settings: BrokerSettings) -> int:
             random=SystemRandom(),
             hostname=socket.gethostname(),
         )
+        long_lived = LongLived(lambda: len(broker.replicas))
+        long_lived.begin()
         await broker.start()
         started.append(broker)
+        long_lived.set_aside()
         _announce(broker, clock.monotonic_ms() - began_ms)
         told_to_drain = asyncio.Event()
         loop.add_signal_handler(signal.SIGUSR1, told_to_drain.set)
         tasks = [loop.create_task(step) for step in (told_to_stop.wait(), broker.told_to_stop.wait())]
-        draining = loop.create_task(_drain_when_told(broker, told_to_drain))
+        helpers = [loop.create_task(_drain_when_told(broker, told_to_drain)), loop.create_task(long_lived.run())]
         waits: set[asyncio.Future[Any]] = {*tasks, broker.failure}
         await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
-        for task in (*tasks, draining):
+        for task in (*tasks, *helpers):
             task.cancel()
-        await asyncio.gather(*tasks, draining, return_exceptions=True)
+        await asyncio.gather(*tasks, *helpers, return_exceptions=True)
         failure = broker.failure.result() if broker.failure.done() else None
         if failure is not None:
             _log.error("the node cannot go on", error=failure)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -25,6 +26,7 @@ from odradek.replica.manager import ReplicaManager
 from odradek.replica.partition import Partition
 from odradek.replica.waiters import DataWait
 from tests.support.batches import NOW_MS, batch, header_of
+from tests.support.doors import settle
 from tests.support.failing_disk import FailingDisk
 
 ME = 1
@@ -205,6 +207,58 @@ class TestFailingDisks:
         broker.replicas.storage_failed(StorageError(lost.log.log_dir, "dead"))
         broker.tell(PartitionChangeRecord(partition_id=lost.partition_id, topic_id=UUID(int=5), leader=ME))
         assert broker.refusal("t", lost.partition_id) is ErrorCode.KAFKA_STORAGE_ERROR
+
+
+class TestMany:
+    """Thousands of partitions are made and deleted some at a time; nobody sees the difference."""
+
+    COUNT = 100
+
+    async def test_a_large_topic_is_forgotten_at_once_and_its_files_follow(self, tmp_path: Path) -> None:
+        with closing_broker(tmp_path) as broker:
+            broker.topic("t", 5, *[[ME]] * self.COUNT)
+            for number in range(self.COUNT):
+                append(broker.find("t", number))
+            broker.tell(RemoveTopicRecord(topic_id=UUID(int=5)))
+            assert not broker.names()
+            assert not broker.logs.logs
+            assert 0 < len(discarded(tmp_path)) < self.COUNT, "some have their turn later"
+            await settle(lambda: len(discarded(tmp_path)) == self.COUNT)
+
+    async def test_a_name_that_comes_again_meanwhile_is_another_log(self, tmp_path: Path) -> None:
+        with closing_broker(tmp_path) as broker:
+            broker.topic("t", 5, *[[ME]] * self.COUNT)
+            for number in range(self.COUNT):
+                append(broker.find("t", number))
+            broker.tell(RemoveTopicRecord(topic_id=UUID(int=5)))
+            broker.topic("t", 6, *[[ME]] * self.COUNT)
+            for number in range(self.COUNT):
+                assert broker.find("t", number).log.log_end_offset == 0
+                append(broker.find("t", number))
+            await settle(lambda: len(discarded(tmp_path)) == self.COUNT)
+            for number in range(self.COUNT):
+                assert broker.find("t", number).log.read(0, max_bytes=100).chunks[0].read()
+
+    async def test_a_stop_in_the_middle_discards_the_rest(self, tmp_path: Path) -> None:
+        with closing_broker(tmp_path) as broker:
+            broker.topic("t", 5, *[[ME]] * self.COUNT)
+            for number in range(self.COUNT):
+                append(broker.find("t", number))
+            broker.tell(RemoveTopicRecord(topic_id=UUID(int=5)))
+            broker.logs.close()
+            assert len(discarded(tmp_path)) == self.COUNT
+
+
+def discarded(directory: Path) -> list[Path]:
+    return list(directory.glob("t-*-delete"))
+
+
+@contextmanager
+def closing_broker(directory: Path) -> Iterator[Broker]:
+    made = Broker([directory])
+    yield made
+    made.logs.unlock()
+    made.disk.close()
 
 
 async def test_closing_lets_everyone_go(broker: Broker) -> None:

@@ -192,6 +192,20 @@ class TestBounds:
 
         run(test())
 
+    def test_a_request_that_takes_long_ends_the_turn(self, run: Run) -> None:
+        async def test() -> None:
+            async with Doors() as doors:
+                busy, other = await doors.client(), await doors.client()
+                await busy.beat_all(range(1, 31), "slow")
+                await other.beat(99)
+                assert await busy.numbers(30) == list(range(1, 31))
+                assert await other.numbers(1) == [99]
+                assert doors.begun.index(99) < 15, "who asks little does not wait for all that another asks"
+                busy.close()
+                other.close()
+
+        run(test())
+
 
 def _beat(number: int) -> HeartbeatRequest:
     return HeartbeatRequest(group_id="now", generation_id=number)

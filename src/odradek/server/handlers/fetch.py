@@ -60,6 +60,9 @@ _FIRST_WITH_TOPIC_IDS = 13
 _FIRST_WITH_LEADERS = 12
 # Long polls over all connections; beyond it a Fetch is answered at once with what there is.
 MAX_PARKED = 50_000
+# Of thousands of partitions those that were not reached by then get what they would have got had max_bytes been less:
+# their marks, and no records this time.
+READ_MS = 20
 # No reason to answer before max_wait_ms where other partitions are waited for: a reader of a topic that was just
 # deleted would ask again and again. A follower pauses by itself, and may have heard of a new topic before us.
 _NOT_THERE = (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID)
@@ -169,6 +172,7 @@ class _Fetch:
             left = min(left, context.broker.replicas.fetch_max_bytes)
         self._image = context.broker.image
         counts, self._counts = self._counts, False
+        clock, ends_ms = context.broker.clock, 0
         for asked in self._asked:
             answer = PartitionData(partition_index=asked.partition_id, aborted_transactions=None)
             self.answers.append((asked, answer))
@@ -178,6 +182,10 @@ class _Fetch:
                 if counts:
                     self._count(partition, asked)
                 throttled = self._is_throttled(partition)
+                if left and self.size_bytes:
+                    now_ms = clock.monotonic_ms()
+                    ends_ms = ends_ms or now_ms + READ_MS
+                    left = left if now_ms < ends_ms else 0
                 limit = 0 if throttled else min(asked.max_bytes, left)
                 if self._sent_elsewhere(partition, asked, answer):
                     continue

@@ -168,36 +168,57 @@ def _by_name(
 
 
 def _topic(image: MetadataImage, topic: TopicImage, operations: int, context: RequestContext) -> MetadataResponseTopic:
+    # Thousands of partitions lie on a few brokers in a few directories: what is asked of those is asked once.
+    leaders: dict[int, ErrorCode] = {}
+    online: dict[tuple[int, UUID], bool] = {}
     return MetadataResponseTopic(
         name=topic.name,
         topic_id=topic.topic_id,
         is_internal=topic.name in INTERNAL_TOPICS,
         topic_authorized_operations=operations,
         partitions=[
-            _partition(image, partition_id, partition, context.listener_name)
+            _partition(image, partition_id, partition, context.listener_name, leaders, online)
             for partition_id, partition in sorted(topic.partitions.items())
         ],
     )
 
 
 def _partition(
-    image: MetadataImage, partition_id: int, partition: PartitionImage, listener_name: str
+    image: MetadataImage,
+    partition_id: int,
+    partition: PartitionImage,
+    listener_name: str,
+    leaders: dict[int, ErrorCode],
+    online: dict[tuple[int, UUID], bool],
 ) -> MetadataResponsePartition:
-    code, leader = ErrorCode.NONE, partition.leader
-    broker = image.brokers.get(leader)
-    if leader == NO_LEADER or broker is None or broker.fenced:
-        code, leader = ErrorCode.LEADER_NOT_AVAILABLE, NO_LEADER
-    elif broker.endpoint(listener_name) is None:
-        code, leader = ErrorCode.LISTENER_NOT_FOUND, NO_LEADER
+    """`leaders` and `online` take, and keep, what was found out of brokers and of directories."""
+    code = leaders.get(partition.leader)
+    if code is None:
+        code = leaders[partition.leader] = _leader_error(image, partition.leader, listener_name)
+    offline = []
+    for replica in partition.replicas:
+        place = replica, partition.directory(replica)
+        is_online = online.get(place)
+        if is_online is None:
+            is_online = online[place] = holds_online(image, partition, replica)
+        if not is_online:
+            offline.append(replica)
     return MetadataResponsePartition(
         error_code=code,
         partition_index=partition_id,
-        leader_id=leader,
+        leader_id=NO_LEADER if code else partition.leader,
         leader_epoch=partition.leader_epoch,
         replica_nodes=list(partition.replicas),
         isr_nodes=list(partition.isr),
-        offline_replicas=[replica for replica in partition.replicas if not holds_online(image, partition, replica)],
+        offline_replicas=offline,
     )
+
+
+def _leader_error(image: MetadataImage, leader: int, listener_name: str) -> ErrorCode:
+    broker = image.brokers.get(leader)
+    if leader == NO_LEADER or broker is None or broker.fenced:
+        return ErrorCode.LEADER_NOT_AVAILABLE
+    return ErrorCode.NONE if broker.endpoint(listener_name) is not None else ErrorCode.LISTENER_NOT_FOUND
 
 
 def holds_online(image: MetadataImage, partition: PartitionImage, broker_id: int) -> bool:

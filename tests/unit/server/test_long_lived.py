@@ -1,0 +1,47 @@
+"""What lives long is set aside from the collector, and comes back when much of it has gone."""
+
+from __future__ import annotations
+
+import gc
+import weakref
+from collections.abc import Iterator
+
+import pytest
+
+from odradek.server.long_lived import MANY, LongLived
+
+
+class Kept:
+    """Refers to itself, so that the collector alone can find that it is garbage."""
+
+    def __init__(self) -> None:
+        self.itself = self
+
+
+@pytest.fixture(autouse=True)
+def collector() -> Iterator[None]:
+    before = gc.get_threshold()
+    yield
+    gc.unfreeze()
+    gc.set_threshold(*before)
+
+
+def test_what_was_made_is_set_aside_and_found_when_it_has_gone() -> None:
+    kept: list[Kept] = []
+    lives = LongLived(lambda: len(kept))
+    lives.begin()
+    lives.set_aside()
+    at_start = gc.get_freeze_count()
+    kept += [Kept() for _ in range(MANY - 1)]
+    lives.look()
+    assert gc.get_freeze_count() == at_start, "so few are not worth it"
+    kept.append(Kept())
+    lives.look()
+    assert gc.get_freeze_count() >= at_start + MANY
+    gone = weakref.ref(kept[0])
+    kept.clear()
+    gc.collect()
+    assert gone() is not None, "the collector does not look there"
+    lives.look()
+    gc.collect()
+    assert gone() is None
