@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 import statistics
 import sys
 import tempfile
@@ -25,7 +26,8 @@ def fill(program: Path, contestant: Contestant) -> None:
     for topic, (size, size_bytes) in FILLED.items():
         create_topic(contestant.bootstrap, topic, PARTITIONS)
         options = {"size": size, "partitions": PARTITIONS, "limit": size_bytes, "seconds": 60, "warmup": 0}
-        run_load(program, "produce", contestant.bootstrap, topic, options)
+        # Full batches on both, however fast they acknowledge: a fetch then takes as many records from either.
+        run_load(program, "produce", contestant.bootstrap, topic, options | {"producer:linger.ms": 1000})
 
 
 def measure(program: Path, contestant: Contestant, cell: Cell, topic: str, seconds: float) -> tuple[LoadResult, float]:
@@ -34,6 +36,7 @@ def measure(program: Path, contestant: Contestant, cell: Cell, topic: str, secon
         create_topic(contestant.bootstrap, topic, PARTITIONS)
     defaults = {"partitions": PARTITIONS, "seconds": seconds, "limit": LIMIT_BYTES}
     options: dict[str, object] = defaults | dict(cell.options)
+    os.sync()  # what earlier runs have left to be written is not this one's
     before = contestant.cpu_s()
     result = run_load(program, cell.mode, contestant.bootstrap, cell.filled_topic or topic, options)
     cpu_s = contestant.cpu_s() - before

@@ -107,7 +107,7 @@ class Outbound:
 class SocketOutbound(Outbound):
     """Plain TCP with a real descriptor."""
 
-    __slots__ = ("_fd", "_socket")
+    __slots__ = ("_fd", "_socket", "_watched")
 
     def __init__(self, transport: asyncio.Transport, on_drained: Callable[[], None], fd: int) -> None:
         super().__init__(transport, on_drained)
@@ -115,33 +115,34 @@ class SocketOutbound(Outbound):
         # A descriptor of our own, made when a file is to be sent or the peer does not keep up: idle connections and
         # producers need none. The transport's own one may not be watched by the loop a second time.
         self._socket: socket.socket | None = None
+        self._watched = False
 
     def flush(self) -> None:
-        if self.waiting:
-            return
+        if not self.waiting:
+            self._send_turn()
+
+    def _send_turn(self) -> None:
         budget = TURN_BYTES
-        while self._queue:
-            if self._transport.is_closing():
-                return
+        while self._queue and not self._transport.is_closing():
             try:
-                sent = self._send_file(budget) if self._head_is_large_file() else self._send_bytes()
+                sent, wanted = self._send_file(budget) if self._head_is_large_file() else self._send_bytes()
             except (BlockingIOError, InterruptedError):
-                self._wait_for_peer()
+                self._wait_until_writable()
                 return
             except OSError:
                 self._transport.abort()
                 return
             self._take_sent(sent)
             budget -= sent
-            if budget <= 0 and self._queue:
-                self.waiting = True
-                self._loop.call_soon(self._next_turn)
+            # What was taken in part fills the socket: to ask once more would only tell us so.
+            if sent < wanted or (budget <= 0 and self._queue):
+                self._wait_until_writable()
                 return
 
     def close(self) -> None:
         super().close()
+        self._stop_watching()
         if self._socket is not None:
-            self._loop.remove_writer(self._socket.fileno())
             self._socket.close()
             self._socket = None
 
@@ -151,17 +152,18 @@ class SocketOutbound(Outbound):
     def _is_large_file(self, chunk: Any) -> bool:
         return is_file_slice(chunk) and chunk.length >= SENDFILE_MIN_BYTES and chunk.file.fileno() is not None
 
-    def _send_file(self, budget: int) -> int:
+    def _send_file(self, budget: int) -> tuple[int, int]:
+        """Send of the file slice at the head; how many bytes were taken, and how many were offered."""
         head = self._queue[0]
         start = self._sent_of_head
         count = min(head.length - start, budget)
         sent = os.sendfile(self._own_socket().fileno(), head.file.fileno(), head.position + start, count)
         if not sent:
             raise OSError(f"{head.file.path} is shorter than what was to be sent of it")
-        return sent
+        return sent, count
 
-    def _send_bytes(self) -> int:
-        """Gather bytes, and small slices of files, into one write."""
+    def _send_bytes(self) -> tuple[int, int]:
+        """Gather bytes, and small slices of files, into one write; how many were taken, and how many were offered."""
         vectors: list[Any] = []
         more = False
         skip = self._sent_of_head
@@ -184,11 +186,12 @@ class SocketOutbound(Outbound):
             else:
                 vectors.append(memoryview(chunk)[skip:] if skip else chunk)
             skip = 0
+        wanted = sum(map(len, vectors))
         if more:
-            return self._own_socket().sendmsg(vectors, [], _MSG_MORE)
+            return self._own_socket().sendmsg(vectors, [], _MSG_MORE), wanted
         if len(vectors) == 1:
-            return os.write(self._fd, vectors[0])
-        return os.writev(self._fd, vectors)
+            return os.write(self._fd, vectors[0]), wanted
+        return os.writev(self._fd, vectors), wanted
 
     def _own_socket(self) -> socket.socket:
         if self._socket is None:
@@ -196,20 +199,28 @@ class SocketOutbound(Outbound):
             self._socket.setblocking(False)
         return self._socket
 
-    def _wait_for_peer(self) -> None:
+    def _wait_until_writable(self) -> None:
+        """Go on when the peer has taken some, or, where it keeps up, in the loop's next turn."""
         self.waiting = True
-        self._loop.add_writer(self._own_socket().fileno(), self._writable)
+        if not self._watched:
+            self._watched = True
+            self._loop.add_writer(self._own_socket().fileno(), self._writable)
 
     def _writable(self) -> None:
-        assert self._socket is not None
-        self._loop.remove_writer(self._socket.fileno())
-        self._next_turn()
-
-    def _next_turn(self) -> None:
         self.waiting = False
-        self.flush()
+        self._send_turn()
+        if not self.waiting:
+            # Watched from the first wait to the last byte: a large response waits often, and to begin and end costs
+            # more than the wait.
+            self._stop_watching()
         if not self._queue:
             self._on_drained()
+
+    def _stop_watching(self) -> None:
+        if self._watched:
+            assert self._socket is not None
+            self._loop.remove_writer(self._socket.fileno())
+            self._watched = False
 
 
 class TransportOutbound(Outbound):
