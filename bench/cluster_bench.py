@@ -32,6 +32,7 @@ from bench.cluster_cells import (
     many_partitions,
     preferred_election,
     published_shape,
+    rolling_restart,
     throughput,
 )
 from bench.generator import build
@@ -88,6 +89,7 @@ def cells(program: Path) -> list[Cell]:
         Cell("kill -9 of a leader to the next acknowledgement", "s", "lower", failover(of_controller=False)),
         Cell("the same, the active controller on that node", "s", "lower", failover(of_controller=True)),
         Cell("clean stop of a leader, longest wait", "ms", "lower", clean_stop),
+        Cell("rolling restart of all three, longest wait", "ms", "lower", rolling_restart),
         Cell("leadership handed back, longest wait", "ms", "lower", preferred_election),
         Cell("kill -9 of the active controller to the next topic", "s", "lower", election),
         Cell(

@@ -6,6 +6,7 @@ import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
@@ -74,12 +75,13 @@ def disk_price(copies: int) -> Measure:
 
 
 class Pulse:
-    """A producer that sends a small record every two milliseconds to partition 0 and notes when each was answered."""
+    """A producer that sends a small record every two milliseconds to a partition and notes when each was answered."""
 
-    def __init__(self, trio: Trio, topic: str) -> None:
+    def __init__(self, trio: Trio, topic: str, partition: int = 0) -> None:
         self.acknowledged: list[float] = []
         self.failed: list[str] = []
         self._topic = topic
+        self._partition = partition
         self._ended = threading.Event()
         settings: dict[str, Any] = {
             "bootstrap.servers": trio.bootstrap,
@@ -117,7 +119,7 @@ class Pulse:
 
     def _run(self) -> None:
         while not self._ended.is_set():
-            self._producer.produce(self._topic, b"x" * 100, partition=0, on_delivery=self._answered)
+            self._producer.produce(self._topic, b"x" * 100, partition=self._partition, on_delivery=self._answered)
             self._producer.poll(SEND_EVERY_S)
         self._producer.flush(60)
 
@@ -159,6 +161,26 @@ def clean_stop(trio: Trio, name: str, seconds: float) -> float:
     assert not pulse.failed, pulse.failed[:3]
     trio.launch(leader)
     trio.in_sync(name, len(NODES), 1)
+    trio.delete(name)
+    return 1000 * found
+
+
+def rolling_restart(trio: Trio, name: str, seconds: float) -> float:
+    """Each node is stopped in good order and started again: the longest wait of three producers, one for each leader."""
+    order = [[*NODES[index:], *NODES[:index]] for index in range(len(NODES))]
+    topic = NewTopic(name, len(NODES), replica_assignment=order, config={"min.insync.replicas": "2"})
+    trio.admin.create_topics([topic])[name].result(60)
+    trio.in_sync(name, len(NODES), len(NODES))
+    with ExitStack() as stack:
+        pulses = [stack.enter_context(Pulse(trio, name, partition)) for partition in range(len(NODES))]
+        begun = time.monotonic()
+        for node_id in NODES:
+            trio.stop_cleanly(node_id)
+            trio.launch(node_id)
+            trio.in_sync(name, len(NODES), len(NODES))
+        time.sleep(1)
+        found = max(pulse.longest_gap_s(begun) for pulse in pulses)
+    assert not any(pulse.failed for pulse in pulses), [pulse.failed[:3] for pulse in pulses]
     trio.delete(name)
     return 1000 * found
 
