@@ -77,3 +77,16 @@ def test_a_broker_that_is_gone_for_good_is_unregistered(cluster: ProcessCluster)
         )
     finally:
         cluster[1].start()
+
+
+def test_a_static_quorum_is_made_dynamic(cluster: ProcessCluster) -> None:
+    """Last: the quorum of these tests is another one from here on."""
+    assert re.search(r"Feature: kraft.version\s.*FinalizedVersionLevel: 0", at_broker(cluster, FEATURES, "describe"))
+    assert "was upgraded to 1" in at_broker(cluster, FEATURES, "upgrade", "--feature", "kraft.version=1")
+    assert re.search(r"Feature: kraft.version\s.*FinalizedVersionLevel: 1", at_broker(cluster, FEATURES, "describe"))
+    assert at_controller(cluster, FEATURES, "describe") == at_broker(cluster, FEATURES, "describe")
+    voters = re.search(r"CurrentVoters:\s+(.*)", at_broker(cluster, QUORUM, "describe", "--status"))
+    assert voters is not None and re.search(r'"directoryId": "(?!AAAAAAAAAAAAAAAAAAAAAA)[\w-]{22}"', voters[1])
+    cluster[CONTROLLER].restart()
+    with pytest.raises(AssertionError, match="downgrade"):
+        at_broker(cluster, FEATURES, "downgrade", "--feature", "kraft.version=0")

@@ -33,13 +33,17 @@ class Features:
         self._state = state
         self._configs = configs
 
-    def update(self, request: UpdateFeaturesRequest, version: int) -> Result[Any, UpdateFeaturesResponse]:
+    def update(
+        self, request: UpdateFeaturesRequest, version: int, *, kraft_version: int = 0
+    ) -> Result[Any, UpdateFeaturesResponse]:
         """Finalize other levels. All updates of a request happen, or none.
 
         Args:
             version: of the request: up to 1 each feature is named in the answer. The first error is the whole answer.
+            kraft_version: the quorum's, which has no metadata record: an update of it is checked here and made by the
+                quorum (see `VoterChanges.upgrade`).
         """
-        levels = dict(self._state.features)
+        levels = {**self._state.features, KRAFT_VERSION: kraft_version}
         results = []
         records: list[Any] = []
         seen: set[str] = set()
@@ -49,7 +53,7 @@ class Features:
                 if update.feature in seen:
                     raise ApiError(ErrorCode.INVALID_REQUEST, f"{update.feature} is named twice")
                 seen.add(update.feature)
-                records.extend(self._update_one(update, version, {**levels, **wanted}))
+                records.extend(self._update_one(update, version, {**levels, **wanted}, kraft_version))
                 if version <= 1:
                     results.append(UpdatableFeatureResult(feature=update.feature, error_message=None))
         except ApiError as error:
@@ -57,7 +61,9 @@ class Features:
         answer = UpdateFeaturesResponse(error_message=None, results=results)
         return Result([] if request.validate_only else records, answer)
 
-    def _update_one(self, update: FeatureUpdateKey, version: int, levels: dict[str, int]) -> list[Any]:
+    def _update_one(
+        self, update: FeatureUpdateKey, version: int, levels: dict[str, int], kraft_version: int
+    ) -> list[Any]:
         name, level = update.feature, update.max_version_level
         kind = update.upgrade_type
         if version == 0:
@@ -69,7 +75,7 @@ class Features:
                 ErrorCode.INVALID_UPDATE_VERSION,
                 f"Invalid update version {level} for feature {name}. A feature version cannot be less than 0.",
             )
-        current = self._state.features.get(name, 0)
+        current = kraft_version if name == KRAFT_VERSION else self._state.features.get(name, 0)
         if level < current and kind == UPGRADE:
             raise ApiError(
                 ErrorCode.INVALID_UPDATE_VERSION,
@@ -81,13 +87,10 @@ class Features:
                 ErrorCode.INVALID_UPDATE_VERSION,
                 f"Invalid update version {level} for feature {name}. Can't upgrade with a downgrade type.",
             )
-        if name == KRAFT_VERSION:
-            raise ApiError(
-                ErrorCode.INVALID_UPDATE_VERSION,
-                f"Invalid update version {level} for feature {name}. It belongs to the quorum, which this node "
-                "does not change while it runs.",
-            )
         self._check_supported(name, level)
+        if name == KRAFT_VERSION:
+            self._check_controllers(name, level)
+            return []
         if name == METADATA_VERSION:
             self._check_metadata_version(current, level, kind)
         need = unmet_need(name, level, levels)
@@ -120,6 +123,16 @@ class Features:
                     ErrorCode.INVALID_UPDATE_VERSION,
                     f"Invalid update version {level} for feature {name}. Broker {broker.broker_id} supports versions "
                     f"{theirs.min_level}-{theirs.max_level}.",
+                )
+
+    def _check_controllers(self, name: str, level: int) -> None:
+        for controller in self._state.controllers.values():
+            theirs = controller.features.get(name, LevelRange(0, 0))
+            if not theirs.contains(level):
+                raise ApiError(
+                    ErrorCode.INVALID_UPDATE_VERSION,
+                    f"Invalid update version {level} for feature {name}. Controller {controller.controller_id} "
+                    f"supports versions {theirs.min_level}-{theirs.max_level}.",
                 )
 
     def _check_metadata_version(self, current: int, level: int, kind: int) -> None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from odradek.common.broker_settings import DRAIN_KEY
@@ -20,6 +21,7 @@ from odradek.controller.config import ControllerConfig
 from odradek.controller.configs import ConfigSchema
 from odradek.controller.controllers import register_controller
 from odradek.controller.machine import ControllerMachine
+from odradek.metadata.features import KRAFT_VERSION
 from odradek.protocol.messages.add_raft_voter_request import AddRaftVoterRequest
 from odradek.protocol.messages.add_raft_voter_response import AddRaftVoterResponse
 from odradek.protocol.messages.allocate_producer_ids_request import AllocateProducerIdsRequest
@@ -284,9 +286,22 @@ class ControllerService:
     async def update_features(
         self, request: UpdateFeaturesRequest, context: RequestSource | None = None
     ) -> UpdateFeaturesResponse:
-        """See `Features.update`; without a context the newest version's answer."""
+        """See `Features.update`; without a context the newest version's answer. kraft.version is the quorum's to
+        change, before all else: nothing of the request has happened where that fails."""
         version = 2 if context is None else context.api_version
-        return await self._run(lambda machine: machine.features.update(request, version))
+        quorum = self._quorum()
+
+        async def update(asked: UpdateFeaturesRequest) -> UpdateFeaturesResponse:
+            level = quorum.changes.kraft_version
+            return await self._run(lambda machine: machine.features.update(asked, version, kraft_version=level))
+
+        wanted = [each for each in request.feature_updates if each.feature == KRAFT_VERSION]
+        if wanted:
+            checked = await update(replace(request, validate_only=True))
+            if checked.error_code:
+                return checked
+            await quorum.changes.upgrade(wanted[0].max_version_level, validate_only=request.validate_only)
+        return await update(request)
 
     async def broker_registration(
         self, request: BrokerRegistrationRequest, context: RequestSource | None = None

@@ -57,6 +57,7 @@ class MetadataPublisher:
 
     def __init__(self, cluster_id: str = "") -> None:
         self.image = MetadataImage(cluster_id=cluster_id)
+        self.kraft_version = 0  # the quorum's own feature, which is in its control records (KIP-853)
         self._transaction = TransactionBuffer()
         self._subscribers: list[Subscriber] = []
 

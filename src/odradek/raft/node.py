@@ -19,9 +19,10 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import TYPE_CHECKING
+from uuid import UUID
 
 from odradek.raft.quorum_state import NO_NODE, ElectionState
-from odradek.raft.voters import ReplicaKey, VoterSet
+from odradek.raft.voters import ZERO_DIRECTORY, ReplicaKey, VoterSet
 
 if TYPE_CHECKING:
     from random import Random
@@ -159,6 +160,7 @@ class RaftNode:
         self.epoch_start_offset = 0
         self.high_watermark = 0
         self.replicas: dict[ReplicaKey, ReplicaState] = {}
+        self.directories: dict[int, UUID] = {}  # of the voters of a static quorum, as they name them to this leader
         self.granting: frozenset[int] = frozenset()  # by whose votes this node leads
         self._log_end = log_end
         self._random = random
@@ -299,8 +301,15 @@ class RaftNode:
             self._become(Role.UNATTACHED, now_ms)
         if self.role is Role.LEADER:
             for voter in voters:
+                self._name_directory(voter.key)
                 self.replicas.setdefault(self._known_key(voter.key), ReplicaState(last_fetch_ms=now_ms))
             self._advance()
+
+    def _name_directory(self, key: ReplicaKey) -> None:
+        """A voter was known without its directory: it is still one replica, and counts once."""
+        nameless = ReplicaKey(key.node_id)
+        if key != nameless and nameless in self.replicas and key != self.me:
+            self.replicas[key] = self.replicas.pop(nameless)
 
     def log_synced(self, end_offset: int, now_ms: int) -> int:
         """All below `end_offset` (exclusive) of the local log is durable; returns the high watermark."""
@@ -387,6 +396,7 @@ class RaftNode:
         self._become(Role.LEADER, now_ms)
         self._persist(ElectionState(self.leader_epoch, self.me.node_id, self.state.voted), ready)
         self.epoch_start_offset = self._log_end().end_offset
+        self.directories = {self.me.node_id: self.me.directory_id}
         self.replicas = {voter.key: ReplicaState(last_fetch_ms=now_ms) for voter in self.voters}
         self.replicas[self.me] = ReplicaState(last_fetch_ms=now_ms)
         self.replicas = {
@@ -476,6 +486,8 @@ class RaftNode:
         if self.role is not Role.LEADER or fetched.leader_epoch != self.leader_epoch:
             return
         key = self._known_key(fetched.replica)
+        if key in self.replicas and fetched.replica.directory_id != ZERO_DIRECTORY:
+            self.directories[key.node_id] = fetched.replica.directory_id
         if key.node_id < 0 or (key not in self.replicas and len(self.replicas) >= MAX_REPLICAS):
             return
         end_offset = self._log_end().end_offset

@@ -99,6 +99,7 @@ class QuorumStorage:
     def _take_snapshot(self, snapshot_id: SnapshotId, snapshot: Snapshot) -> None:
         """Go on from a snapshot; a log that ends before it, or went another way, is begun anew behind it."""
         self.history.load(snapshot.kraft_version, snapshot.voters)
+        self._publisher.kraft_version = self.history.kraft_version
         if snapshot_id.end_offset > 0:
             self._publisher.load_snapshot(snapshot.records, snapshot_id.end_offset - 1, snapshot_id.leader_epoch)
         last_covered = snapshot_id.end_offset - 1
@@ -115,7 +116,9 @@ class QuorumStorage:
             fresh = [item for item in batch.records if item[0] >= self.published_offset]
             self._held.append((batch.last_offset, batch.leader_epoch, fresh))
             return False
-        return [self.history.replay(offset, record) for offset, record in batch.records].count(True) > 0
+        changed = [self.history.replay(offset, record) for offset, record in batch.records].count(True) > 0
+        self._publisher.kraft_version = self.history.kraft_version
+        return changed
 
     def _hold_all(self, batches: Iterable[DecodedBatch]) -> bool:
         return [self._hold(batch) for batch in batches].count(True) > 0
@@ -196,7 +199,9 @@ class QuorumStorage:
         self.log.truncate_to(end_offset)
         while self._held and self._held[-1][0] >= end_offset:
             self._held.pop()
-        return self.history.truncate_to(end_offset)
+        changed = self.history.truncate_to(end_offset)
+        self._publisher.kraft_version = self.history.kraft_version
+        return changed
 
     def diverges_at(self, found: Diverging) -> int:
         """Where to truncate, given where the leader says that an epoch ends in its log."""

@@ -18,6 +18,7 @@ from odradek.protocol.declare import Message
 from odradek.protocol.messages import add_raft_voter_request, update_raft_voter_request
 from odradek.protocol.messages.add_raft_voter_request import AddRaftVoterRequest
 from odradek.protocol.messages.add_raft_voter_response import AddRaftVoterResponse
+from odradek.protocol.messages.k_raft_version_record import KRaftVersionRecord
 from odradek.protocol.messages.remove_raft_voter_request import RemoveRaftVoterRequest
 from odradek.protocol.messages.remove_raft_voter_response import RemoveRaftVoterResponse
 from odradek.protocol.messages.update_raft_voter_request import UpdateRaftVoterRequest
@@ -163,6 +164,49 @@ class VoterChanges:
             _log.info("voter moved", voter_id=key.node_id, endpoint=str(endpoints[self._listener_name]))
             await self._committed(end_offset, self._timeout_ms)
         return UpdateRaftVoterResponse(current_leader=self._current_leader())
+
+    @property
+    def kraft_version(self) -> int:
+        """0 where the voters are those of the setting, 1 where they may change."""
+        return self._storage.history.kraft_version
+
+    async def upgrade(self, level: int, *, validate_only: bool = False) -> None:
+        """Raise kraft.version: a static quorum becomes a dynamic one, of the voters that it has (KIP-853).
+
+        The voters' directories are those that they fetch with, their endpoints those of the setting; who is to be found
+        elsewhere says so itself from then on.
+
+        Raises:
+            ApiError: NOT_LEADER_OR_FOLLOWER; INVALID_UPDATE_VERSION for a lower level, and where a voter's directory is
+                not known, as it has not fetched since this reign began; REQUEST_TIMED_OUT.
+        """
+        if not self._host.leads:
+            raise ApiError(ErrorCode.NOT_LEADER_OR_FOLLOWER, "this node does not lead the quorum")
+        known = self._storage.history.kraft_version
+        if level == known:
+            return
+        if level != DYNAMIC:
+            why = "It cannot be lowered." if level < known else f"Local controller supports versions 0-{DYNAMIC}."
+            raise ApiError(
+                ErrorCode.INVALID_UPDATE_VERSION, f"Invalid update version {level} for feature kraft.version. {why}"
+            )
+        self._check_nothing_pending()
+        silent = [node_id for node_id in self._node.voters.node_ids if node_id not in self._node.directories]
+        if silent:
+            raise ApiError(
+                ErrorCode.INVALID_UPDATE_VERSION,
+                f"Invalid update version {level} for feature kraft.version. Voters {silent} have not been heard of: "
+                "their directories are not known.",
+            )
+        if validate_only:
+            return
+        voters = VoterSet(
+            Voter(ReplicaKey(voter.key.node_id, self._node.directories[voter.key.node_id]), voter.endpoints)
+            for voter in self._node.voters
+        )
+        end_offset = self._host.append_control([KRaftVersionRecord(version=0, k_raft_version=level), record_of(voters)])
+        _log.info("the quorum is dynamic from now on", voters=str(voters.node_ids))
+        await self._committed(end_offset, self._timeout_ms)
 
     def _current_leader(self) -> CurrentLeader:
         leader = self._host.leader()

@@ -186,7 +186,7 @@ def test_features_go_up_and_down() -> None:
         ("group.version", 0, 1),
         ("group.version", 0, 9),
         ("no.such", 1, 1),
-        ("kraft.version", 1, 1),
+        ("kraft.version", 2, 1),
     ],
 )
 def test_feature_updates_that_are_refused(change: tuple[str, int, int]) -> None:

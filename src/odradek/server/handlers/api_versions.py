@@ -17,7 +17,7 @@ import re
 from typing import TYPE_CHECKING
 
 from odradek.common.errors import ErrorCode
-from odradek.metadata.features import supported_features
+from odradek.metadata.features import KRAFT_VERSION, supported_features
 from odradek.protocol.messages.api_versions_request import ApiVersionsRequest
 from odradek.protocol.messages.api_versions_response import (
     ApiVersion,
@@ -62,7 +62,7 @@ def handle(context: RequestContext, request: ApiVersionsRequest) -> ApiVersionsR
         finalized_features_epoch=image.offset,
         finalized_features=[
             FinalizedFeatureKey(name=name, max_version_level=level, min_version_level=level)
-            for name, level in sorted(image.features.items())
+            for name, level in sorted({**image.features, KRAFT_VERSION: context.broker.publisher.kraft_version}.items())
             if level > 0
         ],
     )
