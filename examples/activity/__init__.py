@@ -1,0 +1,1 @@
+"""Access logs as they happen: a lake, sessions, error rates, an alert. The page: docs/examples/activity.md."""

@@ -1,0 +1,101 @@
+"""The example of activity: a lake, sessions, rates and alerts are those that plain Python makes of the same lines."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+from deltalake import DeltaTable
+
+from examples.activity import lines, pipeline
+from tests.support.clients import read_all
+
+GAP = timedelta(minutes=30)
+# A line long after all others: with it every session and minute before is over.
+LAST = '198.51.100.1 - - [03/Jan/2026:00:00:00 +0000] "GET / HTTP/1.1" 200 5 "-" "generated \\"last\\""'
+
+
+def hits(made: list[str]) -> list[tuple[datetime, str, int]]:
+    found = []
+    for line in made:
+        if (at := lines.time_of(line)) is not None:
+            found.append((at, line.split()[0], int(line.split('"')[2].split()[0])))
+    return found
+
+
+def sessions(made: list[str]) -> set[tuple[str, datetime, datetime, int, int]]:
+    """Visitor, first and last hit, hits, errors."""
+    running: dict[str, tuple[str, datetime, datetime, int, int]] = {}
+    over = set()
+    for at, visitor, status in hits(made):
+        before = running.get(visitor)
+        if before is not None and at - before[2] >= GAP:
+            over.add(before)
+            before = None
+        began_at, count, errors = (before[1], before[3], before[4]) if before else (at, 0, 0)
+        running[visitor] = (visitor, began_at, at, count + 1, errors + (status >= 400))
+    return over | set(running.values())
+
+
+def test_lines_are_the_same_each_time_and_have_one_outage() -> None:
+    made = lines.generated(1, 300, broken=4)
+    assert made == lines.generated(1, 300, broken=4)
+    assert sum(lines.time_of(line) is None for line in made) == 4
+    down = [at for at, _, status in hits(made) if status == 503]
+    assert len(down) > 20
+    assert max(down) - min(down) < timedelta(minutes=lines.OUTAGE_MINUTES)
+    assert all(line.startswith(("203.0.113.", "generated")) for line in made)
+
+
+def run(spark: Any, bootstrap: str, folder: Path) -> None:
+    """All three queries, one after another, until each has read what there is."""
+    rows = {name: pipeline.hits(spark, bootstrap, name) for name in ("lake", "sessions", "rates")}
+    assert pipeline.lake(rows["lake"], folder, availableNow=True).awaitTermination(150)
+    assert pipeline.sessions(rows["sessions"], folder, availableNow=True).awaitTermination(150)
+    assert pipeline.rates(rows["rates"], bootstrap, folder, availableNow=True).awaitTermination(150)
+
+
+def told(bootstrap: str, topic: str) -> list[dict[str, Any]]:
+    return [json.loads(m.value() or b"") for m in read_all(bootstrap, topic, 2, isolation_level="read_committed")]
+
+
+def test_what_becomes_of_the_lines(spark: Any, odradek: str, tmp_path: Path) -> None:
+    """In two runs of the queries: what is over between them is there once."""
+    pipeline.create_topics(odradek)
+    made = lines.generated(1, 300, broken=4)
+    for part in (made[: len(made) // 2], [*made[len(made) // 2 :], LAST]):
+        assert lines.send(odradek, pipeline.LINES, part, 0) == len(part)
+        run(spark, odradek, tmp_path)
+
+    lake = DeltaTable(str(tmp_path / "lake"))
+    assert lake.metadata().partition_columns == ["hour"]
+    rows = lake.to_pyarrow_table().to_pylist()
+    expected = Counter(at.strftime("%Y-%m-%d-%H") for at, _, _ in hits([*made, LAST])) | {pipeline.UNREADABLE: 4}
+    assert Counter(row["hour"] for row in rows) == expected
+    unreadable = [row for row in rows if row["hour"] == pipeline.UNREADABLE]
+    assert sorted(row["line"] for row in unreadable) == sorted(line for line in made if lines.time_of(line) is None)
+    read = Counter((row["at"], row["visitor"], row["status"]) for row in rows if row["line"] is None)
+    assert read == Counter(hits([*made, LAST]))
+    (last,) = [row for row in rows if row["visitor"] == "198.51.100.1"]
+    assert (last["method"], last["path"], last["bytes"], last["agent"]) == ("GET", "/", 5, r"generated \"last\"")
+
+    over = DeltaTable(str(tmp_path / "sessions")).to_pyarrow_table().to_pylist()
+    columns = ("visitor", "began_at", "last_at", "hits", "errors")
+    assert len(over) == len(sessions(made))
+    assert {tuple(row[name] for name in columns) for row in over} == sessions(made)
+
+    requests, errors = Counter[datetime](), Counter[datetime]()
+    for at, _, status in hits(made):
+        requests[at.replace(second=0)] += 1
+        errors[at.replace(second=0)] += status >= 500
+    rates = {datetime.fromisoformat(each["minute"]): each for each in told(odradek, pipeline.RATES)}
+    assert {at.astimezone(UTC): (each["requests"], each["errors"]) for at, each in rates.items()} == {
+        at: (requests[at], errors[at]) for at in requests
+    }
+    alerts = [datetime.fromisoformat(each["minute"]) for each in told(odradek, pipeline.ALERTS)]
+    wrong = [at for at in requests if requests[at] >= 10 and errors[at] >= 0.2 * requests[at]]
+    assert sorted(alerts) == sorted(wrong)
+    assert 2 <= len(wrong) <= lines.OUTAGE_MINUTES + 1
