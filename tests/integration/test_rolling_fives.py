@@ -1,0 +1,91 @@
+"""Five brokers and five voters are restarted one by one while another is killed: no delivery fails, nothing is lost."""
+
+from __future__ import annotations
+
+import random
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, NewTopic
+
+from tests.chaos.load import Reader, Writer
+from tests.chaos.verdict import judge
+from tests.support.clients import admin
+from tests.support.cluster import Cluster, topic_at, until
+
+TOPIC = "kept"
+PARTITIONS = 5
+NODES = 5
+PATIENCE_S = 120.0
+
+
+@pytest.fixture
+def fives(tmp_path: Path) -> Iterator[Cluster]:
+    settings: dict[str, object] = {"offsets.topic.num.partitions": 1}
+    with Cluster(tmp_path, brokers=NODES, controllers=NODES, settings=settings) as cluster:
+        yield cluster
+
+
+def set_retention(client: AdminClient, number: int) -> None:
+    """A change of metadata: it needs the quorum."""
+    entry = ConfigEntry("retention.ms", str(number), incremental_operation=AlterConfigOpType.SET)
+    resource = ConfigResource(ConfigResource.Type.TOPIC, TOPIC, incremental_configs=[entry])
+    (future,) = client.incremental_alter_configs([resource], request_timeout=PATIENCE_S).values()
+    future.result(PATIENCE_S)
+
+
+def in_sync(cluster: Cluster) -> None:
+    for node in cluster.serving_brokers():
+        until(
+            lambda node=node: (
+                [len(each.isr_nodes) for each in topic_at(node, TOPIC).partitions]  # type: ignore[misc]
+                == [NODES] * PARTITIONS
+            ),
+            PATIENCE_S,
+        )
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_each_restarts_while_another_is_killed(fives: Cluster) -> None:
+    chance = random.Random(7)
+    client = admin(fives.bootstrap_servers)
+    topic = NewTopic(TOPIC, PARTITIONS, NODES, config={"min.insync.replicas": "2"})
+    client.create_topics([topic])[TOPIC].result(PATIENCE_S)
+    in_sync(fives)
+    writers = [Writer(name, fives.bootstrap_servers, TOPIC, PARTITIONS) for name in ("a", "b")]
+    reader = Reader(fives.bootstrap_servers, TOPIC, PARTITIONS)
+    for thread in (*writers, reader):
+        thread.start()
+    try:
+        pairs = zip(fives.brokers, fives.controllers, strict=True)
+        for number, (broker, controller) in enumerate(pairs):
+            killed = [
+                chance.choice([node for node in nodes if node is not restarted])
+                for nodes, restarted in ((fives.brokers, broker), (fives.controllers, controller))
+            ]
+            # In order and at the same moment: the one that stops asks a quorum that has just lost a member.
+            restarts = [threading.Thread(target=node.restart) for node in (broker, controller)]
+            for thread in restarts:
+                thread.start()
+            for node in killed:
+                node.kill()
+            set_retention(client, 3_600_000 + number)
+            for thread in restarts:
+                thread.join(PATIENCE_S)
+                assert not thread.is_alive()
+            for node in killed:
+                node.start()
+            fives.await_controller()
+            in_sync(fives)
+    except BaseException:
+        for writer in writers:
+            writer.end()
+        reader.end()
+        raise
+    verdict = judge(fives, TOPIC, writers, reader, healed_at=time.monotonic())
+    assert verdict.problems == []
+    assert verdict.acknowledged > 1000

@@ -1,0 +1,118 @@
+"""Clients whose bootstrap list names a dead broker and a live one, with leaders that die while they work."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from odradek.testing.processes import ProcessCluster
+from tests.interop.client_adapters import Entry
+from tests.interop.test_clients import finish, start
+from tests.support.apache_kafka import require_kafka, run_tool
+from tests.support.clients import admin, read_all
+from tests.support.cluster import topic_at, until
+
+pytestmark = [pytest.mark.interop, pytest.mark.timeout(300)]
+
+PARTITIONS = 3
+RECORDS = 60
+CLIENTS = ("confluent-kafka", "kafka-python", "aiokafka")
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ProcessCluster]:
+    """Three nodes; offsets of groups on all three, so that groups too outlive any one."""
+    settings: dict[str, object] = {
+        "offsets.topic.num.partitions": 2,
+        "offsets.topic.replication.factor": 3,
+        "group.initial.rebalance.delay.ms": 0,
+    }
+    with ProcessCluster(tmp_path_factory.mktemp("cluster"), brokers=3, settings=settings) as running:
+        yield running
+
+
+@pytest.fixture
+def whole(cluster: ProcessCluster) -> ProcessCluster:
+    """All nodes, whatever the test before did to them."""
+    for node in cluster.brokers:
+        if not node.running:
+            node.start()
+    return cluster
+
+
+def make(cluster: ProcessCluster, topic: str) -> None:
+    client: AdminClient = admin(cluster.bootstrap_servers)
+    new = NewTopic(topic, PARTITIONS, 3, config={"min.insync.replicas": "2"})
+    client.create_topics([new])[topic].result(30)
+    in_sync(cluster, topic)
+
+
+def in_sync(cluster: ProcessCluster, topic: str) -> None:
+    """Wait until every copy of a topic is, as each running broker knows it."""
+    for node in cluster.brokers:
+        if node.running:
+            until(
+                lambda node=node: (
+                    [len(each.isr_nodes) for each in topic_at(node, topic).partitions]  # type: ignore[misc]
+                    == [3] * PARTITIONS
+                )
+            )
+
+
+def entries(client: str) -> list[Entry]:
+    return [Entry(f"k{number}", f"{client}/{number}", (("client", client),)) for number in range(RECORDS)]
+
+
+@pytest.mark.parametrize("dead_first", [True, False], ids=["dead first", "dead last"])
+def test_what_is_written_and_read_by_python_clients(whole: ProcessCluster, dead_first: bool) -> None:
+    topic = f"python-{dead_first}"
+    make(whole, topic)
+    dead, live, third = whole.brokers
+    bootstrap = ",".join(node.bootstrap for node in ((dead, live) if dead_first else (live, dead)))
+    dead.kill()
+    writers = {client: start(client, "write", bootstrap, topic, "none") for client in CLIENTS}
+
+    def write(client: str) -> None:
+        finish(writers[client], json.dumps([entry.as_json() for entry in entries(client)]))
+
+    with ThreadPoolExecutor(len(CLIENTS)) as pool:
+        list(pool.map(write, CLIENTS))
+    dead.start()
+    in_sync(whole, topic)
+    # Another is dead now, which some of the partitions and a group's coordinator may have moved to.
+    third.kill()
+    bootstrap = ",".join(node.bootstrap for node in ((third, live) if dead_first else (live, third)))
+    wanted = sorted(repr(entry) for client in CLIENTS for entry in entries(client))
+    count = str(len(wanted))
+    reading = {client: start(client, "read", bootstrap, topic, f"{topic}-{client}", count) for client in CLIENTS}
+    for client, process in reading.items():
+        found = [
+            Entry(key, value, tuple((name, content) for name, content in headers))
+            for key, value, headers in json.loads(finish(process))
+        ]
+        assert sorted(map(repr, found)) == wanted, f"{client} read something else"
+
+
+@pytest.mark.java
+def test_what_is_written_and_read_by_java(whole: ProcessCluster) -> None:
+    require_kafka()
+    make(whole, "java")
+    dead, live, third = whole.brokers
+    dead.kill()
+    bootstrap = ["--bootstrap-server", f"{dead.bootstrap},{live.bootstrap}", "--topic", "java"]
+    lines = [f"line {number}" for number in range(RECORDS)]
+    run_tool("org.apache.kafka.tools.ConsoleProducer", bootstrap, stdin="\n".join(lines) + "\n")
+    assert sorted(message.value() for message in read_all(live.bootstrap, "java", PARTITIONS)) == sorted(
+        line.encode() for line in lines
+    )
+    dead.start()
+    in_sync(whole, "java")
+    third.kill()
+    bootstrap[1] = f"{third.bootstrap},{live.bootstrap}"
+    options = ["--from-beginning", "--max-messages", RECORDS, "--timeout-ms", 60_000, "--group", "java"]
+    read = run_tool("org.apache.kafka.tools.consumer.ConsoleConsumer", [*bootstrap, *options])
+    assert sorted(read.stdout.splitlines()) == sorted(lines)
