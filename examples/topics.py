@@ -12,7 +12,7 @@ TIMEOUT_S = 30.0
 
 def create_topic(bootstrap: str, name: str, partitions: int, config: Mapping[str, str] | None = None) -> None:
     """Make a topic with as many replicas as the cluster gives by default; one that exists stays as it is."""
-    client = AdminClient({"bootstrap.servers": bootstrap})
+    client = AdminClient({"bootstrap.servers": bootstrap, "log_level": 4})
     wished = NewTopic(name, partitions, config=dict(config or {}))
     try:
         client.create_topics([wished], operation_timeout=TIMEOUT_S)[name].result(TIMEOUT_S)

@@ -46,6 +46,8 @@ def main() -> None:
             pipeline.sessions(pipeline.hits(spark, bootstrap, "sessions"), folder, **often),
             pipeline.rates(pipeline.hits(spark, bootstrap, "rates"), bootstrap, folder, **often),
         ]
+        for query in queries:
+            query.processAllAvailable()  # they stand ready
         sent = lines.of_file(given.file) if given.file else lines.generated(1, 600, broken=3)
         print(f"{lines.send(bootstrap, pipeline.LINES, sent, given.pace):,} lines sent")
         for query in queries:

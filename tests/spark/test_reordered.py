@@ -1,0 +1,84 @@
+"""The example of an order that is rebuilt: the buffer by itself, and the query over four partitions."""
+
+from __future__ import annotations
+
+import json
+import random
+from pathlib import Path
+from typing import Any
+
+from deltalake import DeltaTable
+
+from examples.reordered import pipeline
+from examples.reordered.__main__ import PARTITIONS, send
+from examples.reordered.buffer import Buffer, Reading
+from examples.reordered.generator import Arrival, arrivals
+from examples.topics import create_topic
+from tests.support.clients import read_all
+
+
+def test_what_is_given_away_is_in_order_and_nothing_is_lost() -> None:
+    """Over made-up arrivals in batches of any size; what is late by less than the bound is never put aside."""
+    for seed in range(20):
+        source = random.Random(seed)
+        came = [arrival.reading for arrival in arrivals(seed, 1, 300)]
+        buffer, given, aside, at = Buffer(), [], [], 0
+        newest_ms = 0
+        while at < len(came):
+            batch = came[at : at + source.randrange(1, 30)]
+            at += len(batch)
+            ready, late = buffer.take(batch, pipeline.BOUND_MS)
+            assert all(newest_ms - reading.at_ms > pipeline.BOUND_MS for reading in late)
+            newest_ms = max([newest_ms, *(reading.at_ms for reading in batch)])
+            given += ready
+            aside += late
+            buffer = Buffer.from_json(buffer.to_json())
+        assert given == sorted(given)
+        assert aside
+        assert sorted(given + aside + buffer.waiting) == sorted(came)
+        assert all(reading.at_ms >= newest_ms - pipeline.BOUND_MS for reading in buffer.waiting)
+
+
+def test_equal_times_are_ordered_by_number_and_come_back_after_a_pause() -> None:
+    buffer = Buffer()
+    assert buffer.take([Reading(5, 2, 0), Reading(5, 1, 0)], 10) == ([], [])
+    assert buffer.take([Reading(15, 3, 0)], 10) == ([], []), "one with the time 5 may come yet"
+    assert buffer.take([Reading(16, 4, 0)], 10) == ([Reading(5, 1, 0), Reading(5, 2, 0)], [])
+    assert buffer.take([Reading(5, 9, 0)], 10) == ([], [Reading(5, 9, 0)])
+
+
+def test_the_query(spark: Any, odradek: str, tmp_path: Path) -> None:
+    """Two runs; each machine's readings are in order in one partition, the late ones in the table, each once."""
+    for topic in (pipeline.READINGS, pipeline.ORDERED, pipeline.LATE):
+        create_topic(odradek, topic, PARTITIONS)
+    made = arrivals(1, 4, 400)
+    half = len(made) // 2
+    expected: dict[str, tuple[list[Reading], list[Reading]]] = {}
+    buffers: dict[str, Buffer] = {}
+    for part in (made[:half], made[half:]):
+        send(odradek, part)
+        rows = pipeline.readings(spark, odradek, pipeline.READINGS, "reorder")
+        assert pipeline.reorder(rows, odradek, tmp_path, availableNow=True).awaitTermination(150)
+        for machine in sorted({arrival.machine for arrival in part}):
+            came = [arrival.reading for arrival in part if arrival.machine == machine]
+            ready, late = buffers.setdefault(machine, Buffer()).take(came, pipeline.BOUND_MS)
+            before = expected.setdefault(machine, ([], []))
+            before[0].extend(ready)
+            before[1].extend(late)
+
+    messages = read_all(odradek, pipeline.ORDERED, PARTITIONS, isolation_level="read_committed")
+    messages.sort(key=lambda message: (message.partition(), message.offset()))
+    found = [_arrival(json.loads(message.value() or b"")) for message in messages]
+    for machine, (ready, late) in expected.items():
+        assert [arrival.reading for arrival in found if arrival.machine == machine] == ready
+        assert late, "the made-up data has late ones"
+    assert len({(message.key(), message.partition()) for message in messages}) == len(expected)
+
+    rows = pipeline.readings(spark, odradek, pipeline.LATE, "late")
+    assert pipeline.keep_late(rows, tmp_path, availableNow=True).awaitTermination(150)
+    table = [_arrival(row) for row in DeltaTable(str(tmp_path / "late")).to_pyarrow_table().to_pylist()]
+    assert sorted(table) == sorted(Arrival(name, each) for name, (_, late) in expected.items() for each in late)
+
+
+def _arrival(row: dict[str, Any]) -> Arrival:
+    return Arrival(row["machine"], Reading(row["at_ms"], row["number"], row["value"]))
