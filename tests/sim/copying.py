@@ -1,8 +1,9 @@
 """The world in which a group copies a topic exactly once, while the brokers of the cluster are killed and cut off.
 
-Two or three members of the consumer protocol read what the producers write, and write it to a second topic in
-transactions that hold their group's offsets. When all faults are over, what a read_committed reader finds there must be
-what the first topic holds: all of it, once, in its order. A reader of committed records looks on meanwhile.
+Two or three members of the consumer protocol, or of both protocols (`rolled`), read what the producers write, and write
+it to a second topic in transactions that hold their group's offsets. When all faults are over, what a read_committed
+reader finds there must be what the first topic holds: all of it, once, in its order.
+A reader of committed records looks on meanwhile.
 """
 
 from __future__ import annotations
@@ -17,11 +18,14 @@ from tests.sim.cluster import ManyNodes
 from tests.sim.consumers import Collector, Copier, Ownership
 from tests.sim.copiers import CommittedReader, Ledger
 from tests.sim.one_node import PARTITIONS, TOPIC, Admin
+from tests.sim.rolled import RolledCopier, RolledOwnership
 from tests.sim.world import World
 
 COPY = "copied"
 GROUP = "copiers"
 LOOK_S = 0.2
+# How often members change the protocol of their group.
+ROLLED = 0.5
 SETTINGS = {
     "transaction.state.log.num.partitions": "2",
     "transaction.abort.timed.out.transaction.cleanup.interval.ms": "500",
@@ -29,6 +33,7 @@ SETTINGS = {
     "group.consumer.session.timeout.ms": "2000",
     "group.consumer.min.heartbeat.interval.ms": "100",
     "group.consumer.heartbeat.interval.ms": "300",
+    "group.consumer.assignment.interval.ms": "200",
 }
 
 
@@ -70,9 +75,11 @@ class Copying:
         self._recorder = recorder
         self._ledger = Ledger()
         self._onlooker = Onlooker(world, "onlooker", 61, recorder, self._ledger)
-        ownership = Ownership()
-        self.copiers = [
-            Copier(
+        is_rolled = random.random() < ROLLED
+        kind: Any = RolledCopier if is_rolled else Copier
+        ownership = RolledOwnership(world) if is_rolled else Ownership()
+        self.copiers: list[Copier] = [
+            kind(
                 world,
                 f"copier-{number}",
                 50 + number,
@@ -95,7 +102,7 @@ class Copying:
     async def run(self) -> None:
         """Make the topic and start everybody; they go on when the others stop."""
         await self._admin.create_surely(COPY, PARTITIONS, self._configs)
-        everybody = [*self.copiers, self._onlooker]
+        everybody: list[Copier | Onlooker] = [*self.copiers, self._onlooker]
         self._tasks = [self.world.loop.spawn(each.name, each.run(), name=each.name) for each in everybody]
         while True:
             await asyncio.sleep(LOOK_S)
@@ -104,7 +111,7 @@ class Copying:
 
     def unfinished(self) -> list[str]:
         """Who has not come to the end."""
-        everybody = [*self.copiers, self._onlooker]
+        everybody: list[Copier | Onlooker] = [*self.copiers, self._onlooker]
         return [
             f"{each.name}, copied up to {[each.copied((TOPIC, number)) for number in range(PARTITIONS)]}"
             if isinstance(each, Copier)

@@ -207,7 +207,7 @@ class Member(Reader):
             protocol_type=CONSUMER,
             protocols=[
                 join_group_request.JoinGroupRequestProtocol(
-                    name=PROTOCOL, metadata=_framed(subscription, SUBSCRIPTION_VERSION)
+                    name=PROTOCOL, metadata=framed(subscription, SUBSCRIPTION_VERSION)
                 )
             ],
         )
@@ -236,7 +236,7 @@ class Member(Reader):
             ]
             message = consumer_protocol_assignment.ConsumerProtocolAssignment(assigned_partitions=assigned)
             assignments.append(
-                sync_group_request.SyncGroupRequestAssignment(member_id=member_id, assignment=_framed(message, 1))
+                sync_group_request.SyncGroupRequestAssignment(member_id=member_id, assignment=framed(message, 1))
             )
         return assignments
 
@@ -372,7 +372,7 @@ class Member(Reader):
             self.recorder.complete(operation)
 
 
-def _framed(message: Message, version: int) -> bytes:
+def framed(message: Message, version: int) -> bytes:
     """A message of the consumer protocol behind its version."""
     return version.to_bytes(2, "big") + encode(message, version)
 

@@ -15,7 +15,7 @@ COPYING = (
     Bug(
         "member epochs of a transaction's offsets are not checked",
         "coordinator.group.commits:Commits._check_transactional_committer",
-        "check_commit(consumers, request.member_id, epoch, MEMBER_EPOCH_VERSION)",
+        "check_commit(consumers, request.member_id, epoch, MEMBER_EPOCH_VERSION, _partitions(request))",
         "pass",
         "a member that was given up commits what its successor copies too",
     ),
@@ -54,6 +54,20 @@ COPYING = (
         "if False]",
         "a transaction hangs whose coordinator died between its decision and the markers",
     ),
+    Bug(
+        "an upgrade forgets what members have",
+        "coordinator.consumer_group.conversion:upgraded",
+        "held = _held(classic, stored, subscriptions, view)",
+        "held = {each: NO_PARTITIONS for each in classic.members}",
+        "a consumer is given what members of the classic protocol still copy",
+    ),
+    Bug(
+        "a downgrade begins no rebalance",
+        "coordinator.consumer_group.migration:Migration._maybe_downgrade",
+        'records += self._rebalance.prepare(classic, now, "the group is one of the classic protocol again")',
+        "pass",
+        "what the last consumer of the consumer protocol had is copied by nobody",
+    ),
 )
 
 # The first seed of the world that catches it, of those that are caught soon.
@@ -65,4 +79,5 @@ CAUGHT_BY_SEED: dict[str, int] = {
     "followers know no producers": 1,
     "a coordinator that was replaced goes on": 1,
     "a new coordinator forgets the ends that it owes": 1,
+    "an upgrade forgets what members have": 21,
 }
