@@ -45,10 +45,11 @@ READ_OPTIONS = [
     "pollTimeoutMs",
     "valueFormat",
     "valueSchema",
+    "valueMessage",
     "badRecords",
     "deadLetterTopic",
 ]
-VALUE_FORMATS = ("binary", "json", "avro")
+VALUE_FORMATS = ("binary", "json", "avro", "protobuf")
 WRITE_OPTIONS = [
     "sink",
     "topic",
@@ -157,6 +158,7 @@ class ReadOptions:
     poll_timeout_ms: int = 50
     value_format: str = "binary"
     value_schema: str | None = None
+    value_message: str | None = None
     bad_records: str = "fail"
     dead_letter_topic: str | None = None
     kafka: dict[str, str] = field(default_factory=dict)
@@ -250,9 +252,19 @@ def _value_options(options: Mapping[str, str]) -> dict[str, Any]:
         if form == "binary" and name.lower() in options:
             raise OptionError(f"{name} has an effect only with valueFormat={' or '.join(VALUE_FORMATS[1:])}")
     schema = options.get("valueschema", "").strip() or None
-    if form == "avro" and schema is None:
-        raise OptionError("valueFormat=avro needs the option valueSchema: the Avro schema, in JSON")
-    return {"value_format": form, "value_schema": schema, "bad_records": bad, "dead_letter_topic": letters}
+    for needy, what in (("avro", "the Avro schema, in JSON"), ("protobuf", "a descriptor set, as protoc writes it")):
+        if form == needy and schema is None:
+            raise OptionError(f"valueFormat={form} needs the option valueSchema: {what}")
+    message = options.get("valuemessage", "").strip() or None
+    if message is not None and form != "protobuf":
+        raise OptionError("valueMessage has an effect only with valueFormat=protobuf")
+    return {
+        "value_format": form,
+        "value_schema": schema,
+        "value_message": message,
+        "bad_records": bad,
+        "dead_letter_topic": letters,
+    }
 
 
 def lowered(given: Mapping[str, str]) -> dict[str, str]:

@@ -94,6 +94,26 @@ def resolve(
     return resolved
 
 
+def refuse_another_query(options: ReadOptions, known: Positions) -> None:
+    """A checkpoint whose partitions this query does not read is another query's, or the query was changed.
+
+    Raises:
+        OptionError: and `failOnDataLoss` is true; without it a warning is all, and those partitions are left.
+    """
+    others = sorted({topic for topic, partition_id in known if not options.wants(topic, partition_id)})
+    if not others:
+        return
+    told = (
+        f"the checkpoint holds offsets of {', '.join(others)}, which this query does not read: it is another query's, "
+        "or subscribe, subscribePattern or assign was changed"
+    )
+    if options.fail_on_data_loss:
+        raise OptionError(
+            f"{told}. Start with another checkpointLocation; or set failOnDataLoss=false to leave them and go on"
+        )
+    log.warning("%s; they are left (failOnDataLoss=false)", told)
+
+
 def report(lost: list[LostRange], *, fail: bool) -> None:
     """Raise DataLossError, or warn with the same words."""
     if lost and fail:

@@ -199,12 +199,25 @@ def producer_config(settings: Mapping[str, str]) -> dict[str, Any]:
     config = dict(DEFAULTS)
     if settings.get("acks", "all") not in ("all", "-1") and "enable.idempotence" not in settings:
         config["enable.idempotence"] = "false"
+    return config | translated(settings)
+
+
+def client_config(settings: Mapping[str, str]) -> dict[str, Any]:
+    """What of these settings says how to reach a cluster, as a configuration of librdkafka."""
+    reaching = ("bootstrap.servers", "client.id", "security.", "ssl.", "sasl.")
+    return {"client.id": DEFAULTS["client.id"]} | translated(
+        {name: value for name, value in settings.items() if name.startswith(reaching)}
+    )
+
+
+def translated(settings: Mapping[str, str]) -> dict[str, Any]:
+    """Settings by the names that librdkafka has for them."""
+    config: dict[str, Any] = {}
     for name, value in settings.items():
-        translated = JAVA_NAMES.get(name, name)
-        if translated is not None:
-            config[translated] = value
-    jaas = settings.get("sasl.jaas.config")
-    if jaas:
+        known = JAVA_NAMES.get(name, name)
+        if known is not None:
+            config[known] = value
+    if settings.get("sasl.jaas.config"):
         from pyspark_odradek.connection import security_from
 
         security = security_from(settings)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import Any
 
 from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, InputPartition
@@ -33,6 +34,7 @@ from pyspark.sql.types import (
 from pyspark_odradek.cluster import ClientSettings, Cluster, shared_cluster
 from pyspark_odradek.errors import ClusterError, OptionError
 from pyspark_odradek.fetch import read_range
+from pyspark_odradek.group_member import GroupMember
 from pyspark_odradek.offsets import (
     OffsetRange,
     Positions,
@@ -56,6 +58,7 @@ from pyspark_odradek.planning import (
     bytes_per_offset,
     look,
     plan_ranges,
+    refuse_another_query,
     report,
     resolve,
     samples,
@@ -118,12 +121,12 @@ class OdradekDataSource(DataSource):
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """A batch reader. Raises OptionError."""
-        options = parse_read_options(self.options, streaming=False)
+        options = self_contained(parse_read_options(self.options, streaming=False))
         return BatchReader(options, self._own(options, schema))
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 - Spark's name
         """A streaming reader. Raises OptionError."""
-        options = parse_read_options(self.options, streaming=True)
+        options = self_contained(parse_read_options(self.options, streaming=True))
         return StreamReader(options, self._own(options, schema))
 
     def writer(self, schema: StructType, overwrite: bool) -> Any:
@@ -153,6 +156,11 @@ def decoded_schema(options: ReadOptions, schema: StructType) -> StructType | str
 
         assert options.value_schema is not None
         return with_value(schema, spark_schema(options.value_schema))
+    if options.value_format == "protobuf":
+        from pyspark_odradek import protobuf_values
+
+        assert options.value_schema is not None
+        return with_value(schema, protobuf_values.spark_schema(options.value_schema, options.value_message))
     if options.value_schema is None:
         from pyspark_odradek.json_values import infer
 
@@ -161,6 +169,15 @@ def decoded_schema(options: ReadOptions, schema: StructType) -> StructType | str
         return with_value(schema, value)
     value_text = f"STRUCT<{options.value_schema}>"
     return ", ".join(f"{f.name} {value_text if f.name == 'value' else f.dataType.simpleString()}" for f in schema)
+
+
+def self_contained(options: ReadOptions) -> ReadOptions:
+    """Options that need no file of the driver, since they go to executors. Raises OptionError."""
+    if options.value_format != "protobuf" or options.value_schema is None:
+        return options
+    from pyspark_odradek.protobuf_values import embedded
+
+    return replace(options, value_schema=embedded(options.value_schema))
 
 
 class RangePartition(InputPartition):
@@ -226,8 +243,12 @@ class StreamReader(_Reader, DataSourceStreamReader, SupportsTriggerAvailableNow)
         self._target: Positions | None = None
         self._latest: Positions = {}
         self._committed: Positions = {}
-        self._commit_refused = False
+        self._member: GroupMember | None = None
         self._last_batch_at = time.monotonic()
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Copies on executors read, and are no member."""
+        return self.__dict__ | {"_member": None}
 
     def initialOffset(self) -> dict[str, dict[str, int]]:  # noqa: N802 - Spark's name
         """Where a new query starts; Spark keeps it in the checkpoint, so that a restart does not ask again."""
@@ -245,7 +266,7 @@ class StreamReader(_Reader, DataSourceStreamReader, SupportsTriggerAvailableNow)
         self, start: dict[str, dict[str, int]], limit: ReadLimit
     ) -> dict[str, dict[str, int]]:
         """Where the next batch ends; `start` where there is nothing to do. Raises DataLossError, ClusterError."""
-        began = from_json(start)
+        began = self._known(start)
         self._commit_progress(began)
         end, known = self._available(began)
         waiting = backlog(known, end)
@@ -270,14 +291,29 @@ class StreamReader(_Reader, DataSourceStreamReader, SupportsTriggerAvailableNow)
 
     def partitions(self, start: dict[str, dict[str, int]], end: dict[str, dict[str, int]]) -> Sequence[InputPartition]:
         """The tasks of a batch. Raises DataLossError, ClusterError."""
-        return self.cut(plan_ranges(self.cluster, self.options, from_json(start), from_json(end)))
+        began = self._known(start)
+        return self.cut(plan_ranges(self.cluster, self.options, began, from_json(end)))
 
     def commit(self, end: dict[str, dict[str, int]]) -> None:
         """Nothing: Spark's checkpoint is the truth, and a group's offsets are committed from `latestOffset`."""
 
     def stop(self) -> None:
-        """Close the driver's connections."""
+        """Leave the group, with what is finished committed, and close the driver's connections."""
+        if self._member is not None:
+            self._member.close()
         self.cluster.close()
+
+    def _known(self, start: object) -> Positions:
+        """What the checkpoint says, once it is certain that it speaks of this query. Raises OptionError."""
+        try:
+            known = from_json(start)  # type: ignore[arg-type]
+        except (AttributeError, TypeError, ValueError):
+            raise OptionError(
+                f"the checkpoint holds {str(start)[:60]!r}, which is no position in topics: it is of a query over "
+                "another source. Start with another checkpointLocation"
+            ) from None
+        refuse_another_query(self.options, known)
+        return {partition: offset for partition, offset in known.items() if self.options.wants(*partition)}
 
     def _available(self, began: Positions) -> tuple[Positions, Positions]:
         """(the end of all that can be read, where each of these partitions stands)."""
@@ -313,16 +349,23 @@ class StreamReader(_Reader, DataSourceStreamReader, SupportsTriggerAvailableNow)
         return limit_offsets(known, end, most)
 
     def _commit_progress(self, done: Positions) -> None:
-        """Commit what the query has finished, for the tools that show lag; a failure is warned about once."""
+        """Commit what the query has finished, for the tools that show lag, as a member of the group.
+
+        A run that ends by itself (availableNow) is no member: it is over before others would see it.
+        """
         group = self.options.group_id
-        if group is None or done == self._committed or self._commit_refused:
+        if group is None:
             return
-        try:
-            self.cluster.commit(group, done)
-        except ClusterError as error:
-            self._commit_refused = True
-            log.warning("progress is not committed for group %s any more: %s", group, error)
-        self._committed = done
+        if self._target is None:
+            if self._member is None:
+                self._member = GroupMember(self.options.kafka, group)
+            self._member.report(done)
+        elif done != self._committed:
+            try:
+                self.cluster.commit(group, done)
+            except ClusterError as error:
+                log.warning("progress is not committed for group %s: %s", group, error)
+            self._committed = done
 
 
 __all__ = ["READ_OPTIONS", "WRITE_OPTIONS", "OdradekDataSource", "source_schema"]

@@ -61,9 +61,13 @@ def decoder(options: ReadOptions, wanted: Any) -> Values:
         from pyspark_odradek.json_values import JsonValues
 
         return JsonValues(wanted)
+    assert options.value_schema is not None
+    if options.value_format == "protobuf":
+        from pyspark_odradek.protobuf_values import ProtobufValues
+
+        return ProtobufValues(options.value_schema, options.value_message, wanted)
     from pyspark_odradek.avro_values import AvroValues
 
-    assert options.value_schema is not None
     return AvroValues(options.value_schema, wanted)
 
 
@@ -71,14 +75,12 @@ class DeadLetters:
     """Sends records to a topic as they are, with reason and origin as headers beside their own; at least once."""
 
     def __init__(self, settings: Mapping[str, str], topic: str) -> None:
-        from pyspark_odradek.sink import producer_config
+        from pyspark_odradek.sink import client_config, producer_config
 
-        taken = ("bootstrap.servers", "client.id", "security.", "ssl.", "sasl.")
         self._topic = topic
         self._failures: list[str] = []
         try:
-            config = producer_config({name: value for name, value in settings.items() if name.startswith(taken)})
-            self._producer = Producer(config, logger=log)
+            self._producer = Producer(producer_config({}) | client_config(settings), logger=log)
         except KafkaException as error:
             raise OptionError(f"kafka.*: {error.args[0].str()}") from None
 

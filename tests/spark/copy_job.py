@@ -31,6 +31,9 @@ def main() -> None:
         "spark.sql.shuffle.partitions": 2,
         "spark.executorEnv.PYTHONPATH": os.environ["PYTHONPATH"],
     }
+    if given.master.startswith("spark:"):
+        config |= {"spark.executor.memory": "500m", "spark.driver.host": "127.0.0.1"}
+        config |= {"spark.executor.extraJavaOptions": "-XX:TieredStopAtLevel=1"}
     if given.speculate:
         config |= {"spark.speculation": "true", "spark.speculation.interval": "100ms"}
         config |= {"spark.speculation.multiplier": "1.1", "spark.speculation.quantile": "0.3"}

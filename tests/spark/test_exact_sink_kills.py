@@ -2,61 +2,20 @@
 
 from __future__ import annotations
 
-import os
 import signal
-import subprocess
-import sys
 import time
 from pathlib import Path
 from typing import Any
 
-import pyspark
 import pytest
 
+from tests.spark.jobs import Job
 from tests.spark.queries import numbered
 from tests.spark.test_exact_sink import STEPS, copied
 from tests.support.clients import create_topic
 from tests.support.node import Node
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
-
-
-class Job:
-    """A driver in a process group of its own."""
-
-    def __init__(self, bootstrap: str, topic: str, folder: Path, *arguments: str) -> None:
-        folder.mkdir(exist_ok=True)
-        self.log = folder / f"job-{time.monotonic_ns()}.log"
-        command = [sys.executable, "-m", "tests.spark.copy_job", bootstrap, topic, str(folder), *arguments]
-        root = Path(__file__).resolve().parents[2]
-        environment = {**os.environ, "PYTHONPATH": f"{root / 'src'}:{root}", "PYSPARK_PYTHON": sys.executable}
-        environment["SPARK_HOME"] = str(spark_home(folder))
-        with self.log.open("wb") as output:
-            self.process = subprocess.Popen(
-                command, stdout=output, stderr=output, start_new_session=True, cwd=root, env=environment
-            )
-
-    def wait(self) -> int:
-        return self.process.wait(timeout=800)
-
-    def end(self) -> None:
-        """kill -9 of the driver and its JVM."""
-        if self.process.poll() is None:
-            os.killpg(self.process.pid, signal.SIGKILL)
-            self.process.wait()
-
-    def text(self) -> str:
-        return self.log.read_text(errors="replace")
-
-
-def spark_home(folder: Path) -> Path:
-    """A home of Spark in a folder of ours, since executors of a local cluster write into it."""
-    home = folder / "spark-home"
-    if not home.exists():
-        home.mkdir()
-        for entry in Path(pyspark.__file__).parent.iterdir():
-            (home / entry.name).symlink_to(entry)
-    return home
 
 
 @pytest.fixture

@@ -141,18 +141,42 @@ def test_new_topics_of_a_pattern_are_found_by_a_running_query(spark: Any, odrade
         query.stop()
 
 
-def test_progress_is_committed_for_a_group(spark: Any, bootstrap: str, topic: str, tmp_path: Path) -> None:
+def members(bootstrap: str, group: str) -> list[tuple[str, int]]:
+    """(client id, number of partitions) of each member."""
+    client = admin(bootstrap)
+    try:
+        found = client.describe_consumer_groups([group])[group].result(60)
+    except KafkaException as error:
+        assert error.args[0].code() == KafkaError.GROUP_ID_NOT_FOUND, error
+        return []
+    return [(each.client_id, len(each.assignment.topic_partitions)) for each in found.members]
+
+
+def until(wanted: Any, look: Any) -> None:
+    deadline = time.monotonic() + 100
+    while look() != wanted:
+        assert time.monotonic() < deadline, look()
+        time.sleep(0.2)
+
+
+def test_the_query_is_a_member_of_its_group(spark: Any, bootstrap: str, topic: str, tmp_path: Path) -> None:
+    """Its progress is committed batch by batch, it is shown with its partitions, and leaves when it ends."""
     create_topic(bootstrap, topic, 2)
     numbered(bootstrap, topic, range(100))
-    stream = load_stream(spark, bootstrap, subscribe=topic, groupId=f"group-of-{topic}")
+    group = f"group-of-{topic}"
+    stream = load_stream(spark, bootstrap, subscribe=topic, groupId=group, kafka_client_id="my-query")
     query = stream.writeStream.format("noop").option("checkpointLocation", str(tmp_path / "c")).start()
     try:
-        deadline = time.monotonic() + 20
-        while sum(committed(bootstrap, f"group-of-{topic}", topic, 2)) != 100:
-            assert time.monotonic() < deadline, committed(bootstrap, f"group-of-{topic}", topic, 2)
-            time.sleep(0.2)
+        until(100, lambda: sum(committed(bootstrap, group, topic, 2)))
+        until([("my-query", 2)], lambda: members(bootstrap, group))
+        numbered(bootstrap, topic, range(50))
+        until(150, lambda: sum(committed(bootstrap, group, topic, 2)))
     finally:
         query.stop()
+    until([], lambda: members(bootstrap, group))
+    numbered(bootstrap, topic, range(10))
+    drain(load_stream(spark, bootstrap, subscribe=topic, groupId=group), tmp_path)
+    assert sum(committed(bootstrap, group, topic, 2)) in (150, 160), "a run that ends is no member, and commits too"
 
 
 def test_lost_data_ends_the_query_with_the_exact_range(spark: Any, odradek: str, topic: str, tmp_path: Path) -> None:

@@ -1,0 +1,115 @@
+"""Drivers in processes of their own, and a standalone cluster of Spark for them: master and workers, as on machines."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from types import TracebackType
+
+import pyspark
+
+from tests.support.apache_kafka import find_java
+from tests.support.node import free_port
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def environment(folder: Path) -> dict[str, str]:
+    """For a process of Spark that runs our sources."""
+    paths = [str(ROOT / "src"), str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]
+    return {
+        **os.environ,
+        "PYTHONPATH": ":".join(paths),
+        "PYSPARK_PYTHON": sys.executable,
+        "SPARK_HOME": str(spark_home(folder)),
+    }
+
+
+def spark_home(folder: Path) -> Path:
+    """A home of Spark in a folder of ours, since executors write into it."""
+    home = folder / "spark-home"
+    if not home.exists():
+        home.mkdir(parents=True)
+        for entry in Path(pyspark.__file__).parent.iterdir():
+            (home / entry.name).symlink_to(entry)
+    return home
+
+
+class Job:
+    """A driver in a process group of its own: tests.spark.copy_job."""
+
+    def __init__(self, bootstrap: str, topic: str, folder: Path, *arguments: str) -> None:
+        folder.mkdir(exist_ok=True)
+        self.log = folder / f"job-{time.monotonic_ns()}.log"
+        command = [sys.executable, "-m", "tests.spark.copy_job", bootstrap, topic, str(folder), *arguments]
+        with self.log.open("wb") as output:
+            self.process = subprocess.Popen(
+                command, stdout=output, stderr=output, start_new_session=True, cwd=ROOT, env=environment(folder)
+            )
+
+    def wait(self) -> int:
+        return self.process.wait(timeout=800)
+
+    def end(self) -> None:
+        """kill -9 of the driver and its JVM."""
+        if self.process.poll() is None:
+            os.killpg(self.process.pid, signal.SIGKILL)
+            self.process.wait()
+
+    def text(self) -> str:
+        return self.log.read_text(errors="replace")
+
+
+class Standalone:
+    """A master and workers of one core each; an executor is a process that a worker starts."""
+
+    def __init__(self, folder: Path, workers: int = 2) -> None:
+        self.folder = folder
+        self.workers = workers
+        self.port = free_port()
+        self.processes: list[subprocess.Popen[bytes]] = []
+
+    @property
+    def master(self) -> str:
+        return f"spark://127.0.0.1:{self.port}"
+
+    def __enter__(self) -> Standalone:
+        self._start("master.Master", "--port", str(self.port))
+        for number in range(self.workers):
+            of_worker = ["--cores", "1", "--memory", "600m", "--work-dir", str(self.folder / f"worker-{number}")]
+            self._start("worker.Worker", *of_worker, self.master)
+        log = self.folder / "master.Master-0.log"
+        deadline = time.monotonic() + 120
+        while log.read_text(errors="replace").count("Registering worker") < self.workers:
+            assert time.monotonic() < deadline, log.read_text(errors="replace")[-3000:]
+            time.sleep(0.1)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        for process in reversed(self.processes):  # workers before the master, whose executors end with them
+            process.terminate()
+        for process in self.processes:
+            process.wait(timeout=60)
+
+    def _start(self, name: str, *arguments: str) -> None:
+        home = spark_home(self.folder)
+        command = [str(home / "bin" / "spark-class"), f"org.apache.spark.deploy.{name}"]
+        command += ["--host", "127.0.0.1", "--webui-port", "0", *arguments]
+        settings = {
+            **environment(self.folder),
+            "JAVA_HOME": find_java().parents[1].as_posix(),
+            "SPARK_DAEMON_MEMORY": "200m",
+            "SPARK_DAEMON_JAVA_OPTS": "-XX:TieredStopAtLevel=1",
+            "SPARK_LOCAL_IP": "127.0.0.1",
+        }
+        log = self.folder / f"{name}-{len(self.processes)}.log"
+        with log.open("wb") as output:
+            self.processes.append(
+                subprocess.Popen(command, stdout=output, stderr=output, cwd=self.folder, env=settings)
+            )
