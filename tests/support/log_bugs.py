@@ -11,7 +11,7 @@ _RECOVERY, _INDEX, _EPOCHS = "log.recovery:", "log.index:", "log.epoch_cache:Epo
 IN_WALKS = (
     Bug(
         "transaction index not read before it is kept",
-        _SEGMENT + "rebuild_indexes",
+        _SEGMENT + "clear_indexes",
         "if not self._indexes_loaded:",
         "self._indexes_loaded = True\nif False:",
         "after a kill, readers of committed data are given aborted records",

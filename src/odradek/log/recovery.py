@@ -217,18 +217,28 @@ def _make_durable(segments: list[Segment], recovery_point: int) -> None:
 
 
 def _verify(segment: Segment, index_interval_bytes: int, following: int | None) -> tuple[int, Damage | None]:
-    """(End offset, where the segment stops making sense); no checksum covers where a batch lies in the log."""
+    """(End offset, where the segment stops making sense); no checksum covers where a batch lies in the log.
+
+    The indexes are made anew on the way: a second reading would take as long as the first.
+    """
     end = segment.base_offset
+    is_indexed = False
     for found in segment.check_batches(expected_offset=segment.base_offset):
         if not isinstance(found, Damage) and following is not None and found[1].last_offset >= following:
             found = Damage(
                 found[0], f"offset {found[1].last_offset} is the next segment's, which begins at {following}"
             )
         if isinstance(found, Damage):
-            segment.rebuild_indexes(index_interval_bytes)
+            if not is_indexed:
+                segment.clear_indexes()
             return end, found
+        if found[0] == 0:
+            segment.clear_indexes()
+            is_indexed = True
+        segment.index_batch(found[1], found[0], index_interval_bytes)
         end = found[1].last_offset + 1
-    segment.rebuild_indexes(index_interval_bytes)
+    if not is_indexed:
+        segment.clear_indexes()
     segment.all_checked()
     segment.transactions.note_unsynced()
     return end, None

@@ -239,14 +239,18 @@ class Segment:
 
     def rebuild_indexes(self, index_interval_bytes: int) -> None:
         """Make offset and time index anew from the batches' headers. The transaction index stays as its file has it."""
+        self.clear_indexes()
+        for position, header in self.headers(0):
+            self.index_batch(header, position, index_interval_bytes)
+
+    def clear_indexes(self) -> None:
+        """Offset and time index begin anew, for `index_batch` of each batch. Raises OSError."""
         if not self._indexes_loaded:
             self._load_transactions()
         self.offsets.clear()
         self.times.clear()
         self.max_timestamp_ms = self.max_timestamp_offset = -1
         self._bytes_since_index = 0
-        for position, header in self.headers(0):
-            self.index_batch(header, position, index_interval_bytes)
 
     def index_anew_behind(self, position: int, index_interval_bytes: int) -> None:
         """Make the indexes anew where they ended before damage that has been put right."""
