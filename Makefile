@@ -58,8 +58,8 @@ bench: $(STAMP) ## Compare with Apache Kafka on this machine (needs Maven; ARGS=
 bench-spark: $(STAMP) ## Spark's own Kafka connector and ours, in turns, on the same brokers (ARGS="--brokers kafka")
 	@$(JAVA) && $(PYTHON) -m bench.spark_connectors $(ARGS)
 
-bench-log: $(STAMP) ## The log beside Apache Kafka's on the same files: compaction so far (needs Maven; ARGS="--records 1000000")
-	@$(JAVA) && $(PYTHON) -m bench.log_bench compaction $(ARGS)
+bench-log: $(STAMP) ## The log beside Apache Kafka's on the same files (needs Maven; ARGS=--quick for a first look)
+	@$(JAVA) && $(PYTHON) -m bench.log_bench $(ARGS)
 
 bench-groups: $(STAMP) ## Groups and transactions beside Apache Kafka's (needs Maven; ARGS=--quick for a first look)
 	@$(JAVA) && $(PYTHON) -m bench.groups_bench $(ARGS)

@@ -1,80 +1,245 @@
-"""How long a node needs until it serves again: after kill -9 with a large log, and with thousands of partitions.
+"""`make bench-log`: the log beside Apache Kafka's, both brokers in turn over the very same files.
 
-python -m bench.log_bench start                      2 GB in one partition
-python -m bench.log_bench start --partitions 4000    one batch in each of so many
+Writes docs/benchmarks-log.md; `--quick` prints a first look at less data and writes nothing. What people found out
+about the numbers is kept in bench/notes-log.md.
 """
 
 from __future__ import annotations
 
 import argparse
+import datetime
+import importlib.metadata
+import statistics
 import sys
 import tempfile
 import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
+from random import Random
 
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from tests.support.node import Node
+from bench.brokers import KAFKA_HEAP, machine
+from bench.compaction_bench import measure as measure_compaction
+from bench.compaction_bench import table as compaction_table
+from bench.generator import build, run_load
+from bench.one_home import KAFKA, OURS, OneHome
+from bench.report import number
+from odradek.common.real_io import RealDisk
+from odradek.log.config import LogConfig
+from odradek.log.files import FileCache
+from odradek.log.log import Log
+from odradek.record.batch import BatchHeader
+from odradek.record.builder import build_batch
+from odradek.record.record import Record
+from tests.interop.packages import MissingError
+from tests.support.apache_kafka import VERSION as KAFKA_VERSION
+from tests.support.apache_kafka import KafkaUnavailableError, kafka_libraries
+from tests.support.clients import create_topic
 
-VALUE_BYTES = 10_000
+PAGE = Path(__file__).parents[1] / "docs" / "benchmarks-log.md"
+NOTES = Path(__file__).with_name("notes-log.md")
+LARGE, MANY, WRITTEN = "large", "many", "written"
+RECORD_BYTES = 1024
+BATCH_RECORDS = 60
+TIMEOUT_S = 180
+SETTINGS: Mapping[str, object] = {"log.segment.delete.delay.ms": 0, "auto.create.topics.enable": "false"}
+WHO = (KAFKA, OURS)
 
 
-def fill(node: Node, topic: str, partitions: int, size_bytes: int) -> None:
-    """Make a topic, and write so much into each partition, at least one record."""
-    admin = AdminClient({"bootstrap.servers": node.bootstrap})
-    for made in admin.create_topics([NewTopic(topic, partitions, 1)], request_timeout=120).values():
-        made.result()
-    producer = Producer({"bootstrap.servers": node.bootstrap, "acks": 1, "linger.ms": 20, "batch.size": 1_000_000})
-    for partition in range(partitions):
-        for _ in range(max(1, size_bytes // VALUE_BYTES)):
-            while True:
-                try:
-                    producer.produce(topic, bytes(VALUE_BYTES), partition=partition)
-                    break
-                except BufferError:
-                    producer.poll(0.05)
+@dataclass(slots=True)
+class Row:
+    """One cell; its rounds are (Apache Kafka, Odradek), one right after the other."""
+
+    name: str
+    unit: str
+    higher_is_better: bool = False
+    rounds: list[tuple[float, float]] = field(default_factory=list)
+
+    def line(self) -> str:
+        """The row as Markdown; a ratio above 1 is better for Odradek."""
+        kafka, ours = (number(statistics.median(each[which] for each in self.rounds)) for which in (0, 1))
+        pairs = [pair if self.higher_is_better else (pair[1], pair[0]) for pair in self.rounds]
+        ratios = [good / max(base, 1e-9) for base, good in pairs]
+        spread = f"**{statistics.median(ratios):.2f}** ({min(ratios):.2f} to {max(ratios):.2f})"
+        return f"| {self.name} | {self.unit} | {kafka} | {ours} | {spread} |"
+
+
+class Table:
+    """Rows in the order in which they were first measured."""
+
+    def __init__(self) -> None:
+        self.rows: dict[str, Row] = {}
+
+    def add(self, name: str, unit: str, seen: Mapping[str, float], *, higher_is_better: bool = False) -> None:
+        row = self.rows.setdefault(name, Row(name, unit, higher_is_better))
+        row.rounds.append((seen[KAFKA], seen[OURS]))
+        print(f"  {name:<58} {seen[KAFKA]:>9.2f} {seen[OURS]:>9.2f} {unit}", file=sys.stderr, flush=True)
+
+
+def fill(directory: Path, size_bytes: int) -> tuple[int, int]:
+    """Write so much into an empty partition of a node that does not run.
+
+    Returns:
+        The base offset of the active segment, and how many bytes lie in it.
+    """
+    disk, payload = RealDisk(workers=1), Random(7).randbytes(RECORD_BYTES)
+    log = Log.open(FileCache(disk), directory, (LARGE, 0), LogConfig(), now_ms=0)
+    now_ms = time.time_ns() // 1_000_000
+    batch = build_batch([Record(None, payload, (), now_ms) for _ in range(BATCH_RECORDS)])
+    header = BatchHeader.read(batch)
+    while log.size_bytes < size_bytes:
+        log.append_as_leader([batch] * 10, [header] * 10, leader_epoch=0, now_ms=now_ms)
+    log.close()
+    disk.close()
+    return log.segments[-1].base_offset, log.segments[-1].size_bytes
+
+
+def one_large_log(folder: Path, program: Path, table: Table, rounds: int, size_bytes: int) -> None:
+    """Starts over a log of that size in all the ways, and reading it."""
+    home = OneHome(folder, program, SETTINGS)
+    home.kafka.start()
+    create_topic(home.bootstrap, LARGE, retention_ms=-1)
+    home.stop()
+    active_from, _ = fill(home.data_dir / f"{LARGE}-0", size_bytes)
+    size = f"{size_bytes / 1e9:.1f} GB"
+    for index in range(rounds):
+        clean, killed, whole, warm, cold = ({} for _ in range(5))  # type: dict[str, float]
+        for who in WHO if index % 2 else reversed(WHO):
+            clean[who] = home.seconds_to_serve(who, LARGE)
+            home.kill()
+            home.believe_up_to(LARGE, active_from)
+            killed[who] = home.seconds_to_serve(who, LARGE)
+            options = {"size": RECORD_BYTES, "seconds": 60, "warmup": 0, "partitions": 1}
+            run_load(program, "consume", home.bootstrap, LARGE, options)  # all is in the page cache
+            for seen, is_cold in ((warm, False), (cold, True)):
+                if is_cold:
+                    home.drop_from_page_cache(LARGE)
+                load = run_load(program, "consume", home.bootstrap, LARGE, options)
+                seen[who] = load.read_per_s * RECORD_BYTES / 1e6
+            home.stop()
+            home.believe_up_to(LARGE, 0)
+            whole[who] = size_bytes / 1e9 / home.seconds_to_serve(who, LARGE)
+            home.stop()
+        table.add(f"start over {size} after a clean stop, to the first acknowledgement", "s", clean)
+        table.add("the same after kill -9, started at once", "s", killed)
+        table.add(
+            "recovery of all of it, its recovery point lost, the start included", "GB/s", whole, higher_is_better=True
+        )
+        table.add("read all of it, out of the page cache", "MB/s", warm, higher_is_better=True)
+        table.add("read all of it, from the disk", "MB/s", cold, higher_is_better=True)
+
+
+def appending(folder: Path, program: Path, table: Table, rounds: int, seconds: float) -> None:
+    """One partition, written as fast as it goes."""
+    home = OneHome(folder, program, SETTINGS)
+    home.kafka.start()
+    create_topic(home.bootstrap, WRITTEN, retention_bytes=1 << 30)
+    home.stop()
+    for index in range(rounds):
+        seen: dict[str, float] = {}
+        for who in WHO if index % 2 else reversed(WHO):
+            home.seconds_to_serve(who, WRITTEN)
+            options = {"size": RECORD_BYTES, "seconds": seconds, "warmup": 2.0, "partitions": 1, "producer:acks": 1}
+            load = run_load(program, "produce", home.bootstrap, WRITTEN, {**options, "limit": 1_500_000_000})
+            seen[who] = load.records_per_s * RECORD_BYTES / 1e6
+            home.stop()
+        table.add("append 1 KB records to one partition, acks=1", "MB/s", seen, higher_is_better=True)
+
+
+def many_partitions(folder: Path, program: Path, table: Table, rounds: int, count: int) -> None:
+    """So many with a record in each: made, and started over."""
+    home = OneHome(folder, program, SETTINGS)
+    home.kafka.start()
+    create_topic(home.bootstrap, "first")
+    home.stop()
+    for index in range(rounds):
+        made, clean, killed = ({} for _ in range(3))
+        for who in WHO if index % 2 else reversed(WHO):
+            home.seconds_to_serve(who, "first")
+            made[who] = _make(home, count)
+            home.stop()
+            clean[who] = home.seconds_to_serve(who, MANY)
+            home.kill()
+            killed[who] = home.seconds_to_serve(who, MANY)
+            AdminClient({"bootstrap.servers": home.bootstrap}).delete_topics([MANY])[MANY].result(TIMEOUT_S)
+            home.stop()
+        table.add(f"{count:,} partitions made in one request, and a record written to each", "s", made)
+        table.add(f"start with {count:,} partitions after a clean stop", "s", clean)
+        table.add("the same after kill -9, started at once", "s", killed)
+
+
+def _make(home: OneHome, count: int) -> float:
+    began = time.monotonic()
+    admin = AdminClient({"bootstrap.servers": home.bootstrap})
+    admin.create_topics([NewTopic(MANY, count, 1)], request_timeout=TIMEOUT_S)[MANY].result(TIMEOUT_S)
+    producer = Producer({"bootstrap.servers": home.bootstrap, "acks": "all", "linger.ms": 5})
+    for partition in range(count):
+        producer.produce(MANY, b"v" * 100, partition=partition)
         producer.poll(0)
-    if producer.flush(300):
-        raise SystemExit("not everything was written")
+    assert producer.flush(TIMEOUT_S) == 0, "not everything was written"
+    return time.monotonic() - began
 
 
-def seconds_to_serve(node: Node, topic: str, partition: int) -> float:
-    """From the start of the process until a record is acknowledged."""
-    began = time.perf_counter()
-    node.start()
-    producer = Producer({"bootstrap.servers": node.bootstrap, "acks": "all", "reconnect.backoff.ms": 10})
-    producer.produce(topic, b"again", partition=partition)
-    if producer.flush(120):
-        raise SystemExit("the node does not serve")
-    return time.perf_counter() - began
-
-
-def start(partitions: int, size_bytes: int, rounds: int) -> None:
-    """Fill a node, then stop it in both ways and start it again, and print a line for each."""
-    with tempfile.TemporaryDirectory() as directory, Node(Path(directory)) as node:
-        fill(node, "bench", partitions, size_bytes)
-        print(f"{partitions} partitions of {max(size_bytes, VALUE_BYTES) / 1e9:.2f} GB")
-        for number in range(rounds):
-            node.kill()
-            print(
-                f"  after kill -9 ({number + 1}): {seconds_to_serve(node, 'bench', partitions - 1):.2f} s", flush=True
-            )
-        began = time.perf_counter()
-        node.stop()
-        print(f"  a clean stop: {time.perf_counter() - began:.2f} s")
-        print(f"  after it: {seconds_to_serve(node, 'bench', partitions - 1):.2f} s", flush=True)
+def page(table: Table, compaction: str, rounds: int, took_s: float) -> str:
+    """The whole of docs/benchmarks-log.md."""
+    lines = [
+        "# The log, beside Apache Kafka's",
+        "",
+        f"Written by `make bench-log`. Both brokers take the same data directory in turn; {rounds} rounds; in each a",
+        "cell is measured with both, one right after the other, and who goes first alternates. A ratio above 1 means",
+        "that Odradek does better; it is taken within a round, and the table shows the median of the rounds.",
+        "",
+        f"- measured {datetime.date.today().isoformat()}, in {took_s / 60:.0f} minutes",
+        f"- Odradek {importlib.metadata.version('odradek')}, Apache Kafka {KAFKA_VERSION} with a heap of {KAFKA_HEAP}",
+        *(f"- {name}: {value}" for name, value in machine().items()),
+        "",
+        "| cell | unit | Apache Kafka | Odradek | ratio, median (lowest to highest) |",
+        "|---|---|---|---|---|",
+        *(row.line() for row in table.rows.values()),
+    ]
+    if compaction:
+        lines += ["", "## Compaction", "", compaction]
+    if NOTES.exists():
+        lines += ["", NOTES.read_text().strip()]
+    return "\n".join(lines) + "\n"
 
 
 def main() -> int:
-    """Parse the command line and measure; returns 0."""
-    parser = argparse.ArgumentParser(prog="python -m bench.log_bench", description="Measure the log.")
-    parser.add_argument("what", choices=["start"])
-    parser.add_argument("--partitions", type=int, default=1)
-    parser.add_argument("--bytes", type=int, default=2_000_000_000, help="in each partition, where there is one alone")
+    """Parse the command line and measure; returns the exit code."""
+    parser = argparse.ArgumentParser(prog="python -m bench.log_bench", description=__doc__)
     parser.add_argument("--rounds", type=int, default=3)
-    arguments = parser.parse_args()
-    start(arguments.partitions, arguments.bytes if arguments.partitions == 1 else 0, arguments.rounds)
+    parser.add_argument("--quick", action="store_true", help="one round, less data; writes nothing")
+    parser.add_argument("--only", choices=["large", "append", "many", "compaction"], help="one part; writes nothing")
+    parser.add_argument("--records", type=int, default=400_000, help="that are compacted")
+    options = parser.parse_args()
+    try:
+        kafka_libraries()
+        program = build()
+    except (KafkaUnavailableError, MissingError) as error:
+        print(f"bench-log: {error}", file=sys.stderr)
+        return 1
+    rounds = 1 if options.quick else options.rounds
+    began, table, compaction = time.monotonic(), Table(), ""
+    wanted = {options.only} if options.only else {"large", "append", "many", "compaction"}
+    with tempfile.TemporaryDirectory(prefix="odradek-bench-log-") as name:
+        folder = Path(name)
+        if "append" in wanted:
+            appending(folder / "append", program, table, rounds, 1.0 if options.quick else 3.0)
+        if "large" in wanted:
+            one_large_log(folder / "large", program, table, rounds, 300_000_000 if options.quick else 2_000_000_000)
+        if "many" in wanted:
+            many_partitions(folder / "many", program, table, rounds, 400 if options.quick else 4000)
+        if "compaction" in wanted:
+            codecs = ("none",) if options.quick else ("none", "lz4")
+            results = [measure_compaction(folder, codec, options.records, rounds) for codec in codecs]
+            compaction = compaction_table(results)
+    text = page(table, compaction, rounds, time.monotonic() - began)
+    print(text)
+    if not (options.quick or options.only):
+        PAGE.write_text(text)
     return 0
 
 

@@ -165,3 +165,27 @@ def test_a_full_disk_at_the_stop_and_at_the_start_loses_nothing(small: tuple[Nod
         calls.wait_for_leaders(topic, 1)
         assert read_all(calls, topic) == values
     assert node.log_text().count("Traceback") == 0
+
+
+def test_a_node_that_cannot_keep_its_vote_stops_as_kafkas_does_and_starts_when_there_is_space(
+    small: tuple[Node, Ballast],
+) -> None:
+    node, ballast = small
+    with Calls(node.port) as calls:
+        topic = calls.create_topic()
+        value = bytes(3000)
+        assert not calls.produce(topic, batch(value)).error_code
+    ballast.fill()
+    node.kill()
+    node.launch()
+    assert node.process is not None
+    assert node.process.wait(timeout=30) == 1, "who cannot remember a vote must not vote"
+    node.process = None
+    last = node.log_text().splitlines()[-2:]
+    assert any("__cluster_metadata-0" in line and "No space left on device" in line for line in last), last
+    assert node.log_text().count("Traceback") == 0
+    ballast.release()
+    node.start()
+    with Calls(node.port) as calls:
+        calls.wait_for_leaders(topic, 1)
+        assert read_all(calls, topic) == [value]

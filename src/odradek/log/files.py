@@ -115,3 +115,16 @@ def make_durable(disk: Disk, held: Sequence[SharedFile], paths: Sequence[Path], 
             file.close()
     for directory in directories:
         disk.sync_dir(directory)
+
+
+def rename_deleted(disk: Disk, paths: Sequence[Path]) -> list[Path]:
+    """Give files the suffix `.deleted`; returns the new names. Blocks, may run off the loop, raises OSError."""
+    renamed = []
+    for path in paths:
+        target = path.with_name(path.name + ".deleted")
+        try:
+            disk.rename(path, target)
+        except FileNotFoundError:
+            continue  # few segments have all four, and the whole directory may have gone meanwhile
+        renamed.append(target)
+    return renamed

@@ -196,10 +196,10 @@ class TimeIndex(IndexFile):
             return None
         return self._timestamps[-1], self._offsets[-1] + self._base_offset
 
-    def offset_before(self, timestamp_ms: int) -> int:
-        """An offset such that no record before it is as new as `timestamp_ms`."""
+    def entry_before(self, timestamp_ms: int) -> tuple[int, int] | None:
+        """(timestamp, offset) of the last entry that is older than `timestamp_ms`: so are all records before it."""
         index = bisect_right(self._timestamps, timestamp_ms - 1) - 1
-        return self._offsets[index] + self._base_offset if index >= 0 else self._base_offset
+        return (self._timestamps[index], self._offsets[index] + self._base_offset) if index >= 0 else None
 
     def truncate(self, end_offset: int) -> None:
         """Drop entries at or behind an offset (exclusive end)."""

@@ -24,12 +24,12 @@ from odradek.log.checkpoints import (
 )
 from odradek.log.config import LogConfig
 from odradek.log.durable import DurableLog
-from odradek.log.files import FileCache, make_durable
+from odradek.log.files import FileCache, make_durable, rename_deleted
 from odradek.log.producer_state import NOT_REQUIRED, ProducerEntry, Verification
 from odradek.log.recovery import LoadedLog, forget_snapshots, load_directory, load_producers, snapshot_offsets
 from odradek.log.replicated import in_portions, read_replicated
 from odradek.log.retention import Deletable, count_deletable, must_roll
-from odradek.log.segment import MAX_RELATIVE_OFFSET, Segment, no_space, rename_deleted, segment_path
+from odradek.log.segment import MAX_RELATIVE_OFFSET, Segment, no_space, segment_path
 from odradek.log.transactions import note_batch
 from odradek.record.batch import (
     BatchHeader,

@@ -87,7 +87,7 @@ class TimestampSearch:
 
     def _step_in(self, segment: Segment) -> Callable[[], FoundTimestamp | None] | None:
         timestamp_ms, start = self._timestamp_ms or 0, self._log_start_offset
-        found = segment.locate(max(segment.times.offset_before(timestamp_ms), start))
+        found = segment.locate(max(segment.offset_before(timestamp_ms), start))
         if found is None:
             return None
         held, end, base = segment.hold(), segment.size_bytes, segment.base_offset

@@ -15,7 +15,7 @@ from typing import NoReturn
 
 from odradek.common.errors import ApiError, ErrorCode, StorageError
 from odradek.common.ports import Buffer, Disk, File, is_disk_full
-from odradek.log.files import FileCache, FileSlice, SharedFile
+from odradek.log.files import FileCache, FileSlice, SharedFile, rename_deleted
 from odradek.log.index import CorruptIndexError, OffsetIndex, TimeIndex, TransactionIndex
 from odradek.record.batch import HEADER_BYTES, LOG_OVERHEAD_BYTES, MAGIC, BatchHeader, crc_is_valid, read_size
 from odradek.record.reader import read_batches
@@ -139,9 +139,10 @@ class Segment:
             return
         self._load_transactions()
         try:
-            missing = self.size_bytes > 0 and not self._disk.exists(self.offsets.path)
+            missing = self.size_bytes > 0 and not all(self._disk.exists(path) for path in self.paths()[1:3])
             self.offsets.load(log_bytes=self.size_bytes)
             self.times.load()
+            missing = missing or not self._times_fit()
         except (CorruptIndexError, struct.error):
             missing = True
         if missing:
@@ -157,6 +158,28 @@ class Segment:
             for _, header in self.headers(self.offsets.last_position()):
                 self._see_timestamp(header)
         self._loaded()
+
+    def _times_fit(self) -> bool:
+        """Whether the time index ends with what the log says: retention, and who looks for a time, go by its end."""
+        newest = self.times.last()
+        if newest is not None and not self._is_so_new(*newest):
+            return False
+        indexed = next(iter(self.headers(self.offsets.last_position())), None) if len(self.offsets) else None
+        return indexed is None or indexed[1].max_timestamp <= (newest[0] if newest is not None else -1)
+
+    def _is_so_new(self, timestamp_ms: int, offset: int) -> bool:
+        """Whether an entry of the time index is what its batch says: any other flipped bit leaves it in order."""
+        found = self.locate(offset)
+        return found is not None and found[1].base_offset <= offset and found[1].max_timestamp == timestamp_ms
+
+    def offset_before(self, timestamp_ms: int) -> int:
+        """An offset such that no record of this segment before it is as new as `timestamp_ms`; raises OSError."""
+        self.load_indexes()
+        entry = self.times.entry_before(timestamp_ms)
+        if entry is not None and not self._is_so_new(*entry):
+            self.rebuild_indexes(INDEX_INTERVAL_BYTES)
+            entry = self.times.entry_before(timestamp_ms)
+        return entry[1] if entry is not None else self.base_offset
 
     def _load_transactions(self) -> None:
         self._indexes_loaded = True
@@ -568,16 +591,3 @@ class Segment:
         """Rename the files to `.deleted`, so that they are gone for the log and still there for readers."""
         self.forget()
         return rename_deleted(self._disk, self.paths())
-
-
-def rename_deleted(disk: Disk, paths: Sequence[Path]) -> list[Path]:
-    """Give files the suffix `.deleted`; returns the new names. Blocks, may run off the loop, raises OSError."""
-    renamed = []
-    for path in paths:
-        target = path.with_name(path.name + ".deleted")
-        try:
-            disk.rename(path, target)
-        except FileNotFoundError:
-            continue  # few segments have all four, and the whole directory may have gone meanwhile
-        renamed.append(target)
-    return renamed

@@ -210,6 +210,28 @@ def test_an_index_that_is_missing_short_or_wrong_is_made_anew(home: Home, suffix
     home.close()
 
 
+def test_any_byte_of_a_time_index_may_change_and_every_time_is_found(home: Home) -> None:
+    home.stop(clean=True)
+    originals = {path: path.read_bytes() for path in (each.with_suffix(".timeindex") for each in home.segments)}
+    assert sum(map(len, originals.values())) > 12 * len(originals), "some have several entries"
+    for path, data in originals.items():
+        for position in range(len(data)):
+            path.write_bytes(data)
+            flip(path, position, position % 8)
+            log = home.start()
+            for segment in log.segments:
+                segment.load_indexes()
+            for number in range(COUNT):
+                found = log.offset_for_timestamp(NOW_MS + number)
+                assert found is not None and found.offset == number, (path.name, position)
+            newest = [segment.max_timestamp_ms for segment in log.segments]
+            ends = [*log.segment_starts[1:], COUNT]
+            assert newest == [NOW_MS + end - 1 for end in ends], "retention goes by it"
+            home.stop(clean=True)
+        path.write_bytes(data)
+    home.close()
+
+
 @pytest.mark.parametrize("content", [b"", b"0\n99\n0 0\n", b"\xff\xfe", b"0\n2\n5 3\n4 9\n", None])
 @pytest.mark.parametrize("clean", [False, True])
 def test_a_damaged_epoch_checkpoint_is_rebuilt(home: Home, content: bytes | None, clean: bool) -> None:

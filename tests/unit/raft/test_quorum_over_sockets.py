@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from odradek.common.errors import ApiError, ErrorCode
+from tests.support.file_system import Ballast, small_tmpfs
 from tests.support.quorum_replicas import Quorum, until
 
 
@@ -119,3 +120,28 @@ async def diverge(tmp_path: Path) -> None:
 
 async def test_records_that_were_never_committed_are_cut(tmp_path: Path) -> None:
     await diverge(tmp_path)
+
+
+async def test_a_voter_whose_disk_is_full_at_an_election_stops_and_the_others_elect(tmp_path: Path) -> None:
+    with small_tmpfs(tmp_path / "node-2", 2 << 20) as mounted:
+        async with Quorum(tmp_path) as quorum:
+            full = quorum.replicas[2]
+            while (first := await quorum.leader()) is full:
+                await full.stop()
+                await full.start()
+            assert await first.set("1") == 0
+            await quorum.converged("1")
+            ballast = Ballast(mounted)
+            ballast.fill()
+            await first.kill()
+            await until(lambda: full.failures)
+            assert "the vote cannot be made durable" in str(full.failures[0]), "Kafka's node stops as well"
+            await full.kill()
+            await first.start()
+            leader = await quorum.leader()
+            assert await leader.set("2") == 0
+            ballast.release()
+            full.failures.clear()
+            await full.start()
+            await quorum.converged("2")
+            assert not full.failures
