@@ -64,12 +64,12 @@ class LogScan:
             if scanned is None:
                 scanned = self._segments[segment] = Scanned(0, segment.base_offset, epoch)
             if scanned.position < segment.size_bytes:
-                yield from self._read(disk.seen(segment.path), segment, scanned)
+                yield from self._read(log, disk.seen(segment.path), segment, scanned)
             end, epoch = max(end, scanned.next_offset), scanned.leader_epoch
         if end > log.log_end_offset or (self._contiguous and end != log.log_end_offset):
             yield f"the last batch ends at {end}, the log at {log.log_end_offset}"
 
-    def _read(self, data: bytearray, segment: Segment, scanned: Scanned) -> Iterator[str]:
+    def _read(self, log: Log, data: bytearray, segment: Segment, scanned: Scanned) -> Iterator[str]:
         while scanned.position + HEADER_BYTES <= segment.size_bytes:
             at = scanned.position
             _, size = read_size(data, at)
@@ -86,6 +86,9 @@ class LogScan:
                     f"offset {header.base_offset} of leader epoch {header.partition_leader_epoch} "
                     f"behind one of {scanned.leader_epoch}"
                 )
+            known = log.epochs.epoch_for_offset(header.base_offset)
+            if known != header.partition_leader_epoch and header.base_offset >= log.log_start_offset:
+                yield f"offset {header.base_offset} of leader epoch {header.partition_leader_epoch} counts as of {known}"
             scanned.base_offsets.append(header.base_offset)
             scanned.positions.append(at)
             scanned.next_offset = max(scanned.next_offset, header.last_offset + 1)

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from odradek.common.ports import Disk, is_disk_full, read_file, write_file_durably
-from odradek.log.checkpoints import LEADER_EPOCHS, CorruptCheckpointError, read_lines
+from odradek.log.checkpoints import LEADER_EPOCHS, CorruptCheckpointError, read_lines, write_lines_if_space
 from odradek.log.compaction.swap import SWAP, settle_swap
 from odradek.log.config import NEVER
 from odradek.log.epoch_cache import EpochCache
@@ -114,7 +114,9 @@ def load_directory(
         _name_again(disk, directory, [segment for segment in segments if segment.base_offset >= recovered])
     if end - recovered >= flush_messages:
         _make_durable(segments, recovered)
-        recovered = end
+        # The next start reads epochs from the log behind the recovery point alone: it passes no epoch that is not stored.
+        epochs_are_written = epochs_are_written or write_lines_if_space(disk, directory / LEADER_EPOCHS, epochs.lines())
+        recovered = end if epochs_are_written else recovered
     return LoadedLog(
         segments,
         epochs,

@@ -346,6 +346,18 @@ def test_epochs_that_recovery_read_from_the_log_outlive_a_clean_stop(home: Home)
     assert home.open(clean=True).epochs.entries() == [(2, 0), (3, 1)]
 
 
+def test_epochs_of_what_recovery_made_durable_are_stored_with_it(home: Home) -> None:
+    log = home.open(flush_messages=1)
+    append(log, batch(b"a"), epoch=2)
+    log.flush()
+    append(log, batch(b"b"), epoch=3)
+    log.close(clean=False)
+    again = home.open(recovery_point=1, flush_messages=1)
+    assert again.recovery_point == 2
+    again.close(clean=False)
+    assert home.open(recovery_point=2, flush_messages=1).epochs.entries() == [(2, 0), (3, 1)]
+
+
 def test_an_epoch_of_batches_that_recovery_cut_off_is_forgotten(home: Home) -> None:
     log = home.open()
     append(log, batch(b"a"), epoch=2)
