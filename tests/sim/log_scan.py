@@ -88,7 +88,8 @@ class LogScan:
                 )
             known = log.epochs.epoch_for_offset(header.base_offset)
             if known != header.partition_leader_epoch and header.base_offset >= log.log_start_offset:
-                yield f"offset {header.base_offset} of leader epoch {header.partition_leader_epoch} counts as of {known}"
+                told = f"offset {header.base_offset} of leader epoch {header.partition_leader_epoch}"
+                yield f"{told} counts as of {known}"
             scanned.base_offsets.append(header.base_offset)
             scanned.positions.append(at)
             scanned.next_offset = max(scanned.next_offset, header.last_offset + 1)

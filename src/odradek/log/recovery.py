@@ -114,7 +114,7 @@ def load_directory(
         _name_again(disk, directory, [segment for segment in segments if segment.base_offset >= recovered])
     if end - recovered >= flush_messages:
         _make_durable(segments, recovered)
-        # The next start reads epochs from the log behind the recovery point alone: it passes no epoch that is not stored.
+        # The next start reads epochs from the log behind the recovery point alone: it passes none that is not stored.
         epochs_are_written = epochs_are_written or write_lines_if_space(disk, directory / LEADER_EPOCHS, epochs.lines())
         recovered = end if epochs_are_written else recovered
     return LoadedLog(

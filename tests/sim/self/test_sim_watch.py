@@ -190,6 +190,11 @@ async def epoch_goes_back_in_the_log(scene: Scene) -> None:
     await _append_changed(scene, lambda data, at: _put(data, at + 12, 4, -1))
 
 
+def epoch_not_known(scene: Scene) -> None:
+    scene.log.epochs.clear()
+    scene.log.cut_count += 1  # so that it is read again
+
+
 async def damage_in_the_log(scene: Scene) -> None:
     await _append_changed(scene, lambda data, at: _put(data, len(data) - 1, 1, -1))
 
@@ -256,6 +261,7 @@ ONE_NODE: dict[Callable[[Scene], Any], str] = {
     gap_in_the_log: "where 12 was to be",
     overlap_in_the_log: "offset 10 where 12 was to be",
     epoch_goes_back_in_the_log: "behind one of",
+    epoch_not_known: "counts as of -1",
     damage_in_the_log: "is damaged at position",
     bytes_behind_the_last_batch: "7 bytes behind its last batch",
     acknowledged_and_not_there: "999 was acknowledged at offset",
