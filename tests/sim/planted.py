@@ -293,8 +293,8 @@ ONE_NODE = (
     Bug(
         "recovered data not synced",
         "log.recovery:load_directory",
-        "if end - recovered >= flush_messages:",
-        "if False:",
+        "if end - recovered >= flush_messages and",
+        "if False and",
         "what a killed process left in the page cache is believed durable",
     ),
     Bug(

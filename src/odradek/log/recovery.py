@@ -112,11 +112,9 @@ def load_directory(
     producers = load_producers(disk, directory, segments, end, notes, indexed_to=recovered)
     if not clean_shutdown and flush_messages < NEVER:
         _name_again(disk, directory, [segment for segment in segments if segment.base_offset >= recovered])
-    if end - recovered >= flush_messages:
-        _make_durable(segments, recovered)
-        # The next start reads epochs from the log behind the recovery point alone: it passes none that is not stored.
-        epochs_are_written = epochs_are_written or write_lines_if_space(disk, directory / LEADER_EPOCHS, epochs.lines())
-        recovered = end if epochs_are_written else recovered
+    unwritten = None if epochs_are_written else epochs
+    if end - recovered >= flush_messages and _make_durable(disk, directory, segments, recovered, unwritten):
+        recovered, epochs_are_written = end, True
     return LoadedLog(
         segments,
         epochs,
@@ -207,15 +205,24 @@ def _name_again(disk: Disk, directory: Path, segments: list[Segment]) -> None:
         disk.rename(aside, path)
 
 
-def _make_durable(segments: list[Segment], recovery_point: int) -> None:
+def _make_durable(
+    disk: Disk, directory: Path, segments: list[Segment], recovery_point: int, epochs: EpochCache | None
+) -> bool:
     """Bytes are written again before they are synced: after a failed fsync the page cache shows what the disk has not,
-    and the next fsync says that all is well."""
+    and the next fsync says that all is well.
+
+    Args:
+        epochs: to be stored, None where they are: the next start looks for them behind the recovery point alone.
+    Returns:
+        Whether the recovery point may move to the log's end; False where there is no space for the epochs.
+    """
     for segment, following in zip(segments, [*segments[1:], None], strict=True):
         if following is None or following.base_offset > recovery_point:
             found = segment.locate(recovery_point)
             segment.write_again(found[0] if found is not None else 0)
             segment.flush_indexes()
             segment.sync_with_names()
+    return epochs is None or write_lines_if_space(disk, directory / LEADER_EPOCHS, epochs.lines())
 
 
 def _verify(segment: Segment, index_interval_bytes: int, following: int | None) -> tuple[int, Damage | None]:
