@@ -94,13 +94,6 @@ IN_WALKS = (
         "less than retention.bytes is kept",
     ),
     Bug(
-        "indexes of a closed segment not synced",
-        _DURABLE + "begin_flush",
-        "snapshots += [path for segment in dirty if segment.is_sealed for path in segment.paths()[1:]]",
-        "pass",
-        "after a loss of power a short index is believed",
-    ),
-    Bug(
         "epoch of an offset off by one",
         _EPOCHS + "epoch_for_offset",
         "index = bisect_right(self._starts, offset) - 1",
