@@ -5,11 +5,14 @@ from __future__ import annotations
 import time
 import urllib.request
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
+from odradek.common.errors import ApiError
 from odradek.protocol.apis import ApiKey
+from odradek.protocol.codec import encode
 from odradek.protocol.messages.api_versions_request import ApiVersionsRequest
 from odradek.protocol.messages.describe_producers_request import DescribeProducersRequest, TopicRequest
 from odradek.protocol.messages.describe_transactions_request import DescribeTransactionsRequest
@@ -122,20 +125,34 @@ def test_what_is_forgotten_stays_so_after_a_kill(own_node: Node) -> None:
 
 
 def test_two_phase_commit_is_not_offered(node: Node) -> None:
-    """KIP-939's flags need version 6, which is not stable: a client that wants them says so itself."""
+    """KIP-939's flags need version 6, which is not stable: a client that wants them says UNSUPPORTED_VERSION itself, and
+    one that sends it all the same is not answered, as any version that was not offered. Kafka 4.3 does the same."""
     with Calls(node.port) as calls:
         answer = calls.ask(
             ApiKey.API_VERSIONS, 3, ApiVersionsRequest(client_software_name="test", client_software_version="1")
         )
         (offered,) = [each for each in answer.api_keys if each.api_key == ApiKey.INIT_PRODUCER_ID]
         assert offered.max_version == 5
+        name = fresh_name("two-phase")
         for flags in ({"enable2_pc": True}, {"keep_prepared_txn": True}, {}):
             with Calls(node.port) as refused:
-                request = InitProducerIdRequest(
-                    transactional_id=fresh_name("two-phase"), transaction_timeout_ms=1000, **flags
-                )
+                request = InitProducerIdRequest(transactional_id=name, transaction_timeout_ms=1000, **flags)
                 refused.send(ApiKey.INIT_PRODUCER_ID, 6, request)
                 assert refused.is_closed_by_peer()
+            if flags:
+                for version in range(offered.min_version, offered.max_version + 1):
+                    with pytest.raises(ApiError, match="cannot carry"):
+                        encode(request, version)
+        wait_until(lambda: state_of(calls, name) == "TRANSACTIONAL_ID_NOT_FOUND", "nothing is left behind")
+
+
+def test_a_broker_that_is_asked_to_offer_two_phase_commit_says_that_it_does_not(tmp_path: Path) -> None:
+    with Node(tmp_path, {"transaction.two.phase.commit.enable": "true"}) as node, Calls(node.port) as calls:
+        answer = calls.ask(
+            ApiKey.API_VERSIONS, 3, ApiVersionsRequest(client_software_name="test", client_software_version="1")
+        )
+        assert [each.max_version for each in answer.api_keys if each.api_key == ApiKey.INIT_PRODUCER_ID] == [5]
+        assert "transaction.two.phase.commit.enable is known but not honoured yet" in node.log_text()
 
 
 def test_transactions_are_counted(forgetful: tuple[Node, int]) -> None:
