@@ -61,13 +61,6 @@ COPYING = (
         "held = {each: NO_PARTITIONS for each in classic.members}",
         "a consumer is given what members of the classic protocol still copy",
     ),
-    Bug(
-        "a downgrade begins no rebalance",
-        "coordinator.consumer_group.migration:Migration._maybe_downgrade",
-        'records += self._rebalance.prepare(classic, now, "the group is one of the classic protocol again")',
-        "pass",
-        "what the last consumer of the consumer protocol had is copied by nobody",
-    ),
 )
 
 # The first seed of the world that catches it, of those that are caught soon.
