@@ -241,6 +241,16 @@ class TestLeaving:
         box.restart()
         assert box.group.static_members == {"i": "a2"}
 
+    def test_a_member_that_changes_its_instance_leaves_none_behind(self) -> None:
+        box = Box()
+        box.beat("a", instance_id="i")
+        box.beat("a", instance_id="j")
+        box.restart()
+        assert box.group.static_members == {"j": "a"}
+        box.beat("a", -1, instance_id="j")
+        assert len(pairs(box.beat("b", instance_id="i"))) == 6
+        assert box.group.static_members == {"i": "b"}
+
     def test_a_static_member_that_did_not_leave_joins_no_second_time(self) -> None:
         """Not even under its own id: so it is in Kafka. Once it has left for a while it may."""
         box = Box()

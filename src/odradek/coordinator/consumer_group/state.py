@@ -184,16 +184,22 @@ class ConsumerGroup:
     # ---- what replay does
 
     def put_member(self, member_id: str, member: MemberMetadata) -> None:
+        before = self.members.get(member_id)
+        if before is not None and before.instance_id != member.instance_id:
+            self._release_instance(member_id, before)
         self.members[member_id] = member
         if member.instance_id is not None:
             self.static_members[member.instance_id] = member_id
 
     def drop_member(self, member_id: str) -> None:
         member = self.members.pop(member_id, None)
-        instance_id = None if member is None else member.instance_id
+        if member is not None:
+            self._release_instance(member_id, member)
+
+    def _release_instance(self, member_id: str, member: MemberMetadata) -> None:
         # A static member that came back under a new id has taken the place already.
-        if instance_id is not None and self.static_members.get(instance_id) == member_id:
-            del self.static_members[instance_id]
+        if member.instance_id is not None and self.static_members.get(member.instance_id) == member_id:
+            del self.static_members[member.instance_id]
 
     def put_current(self, member_id: str, current: CurrentAssignment) -> None:
         self._release(member_id)
