@@ -125,8 +125,8 @@ def test_what_is_forgotten_stays_so_after_a_kill(own_node: Node) -> None:
 
 
 def test_two_phase_commit_is_not_offered(node: Node) -> None:
-    """KIP-939's flags need version 6, which is not stable: a client that wants them says UNSUPPORTED_VERSION itself, and
-    one that sends it all the same is not answered, as any version that was not offered. Kafka 4.3 does the same."""
+    """KIP-939's flags need version 6, which is not stable: a client that wants them says UNSUPPORTED_VERSION itself,
+    and one that sends it all the same is not answered, as any version that was not offered. Kafka 4.3 does the same."""
     with Calls(node.port) as calls:
         answer = calls.ask(
             ApiKey.API_VERSIONS, 3, ApiVersionsRequest(client_software_name="test", client_software_version="1")
