@@ -28,11 +28,13 @@ def find_postgres() -> Path | None:
 class Postgres:
     """A server without durability. It refuses to run as root, so root runs it as the user that its package made."""
 
-    def __init__(self) -> None:
+    def __init__(self, *settings: str) -> None:
+        """`settings` are of the server, as NAME=VALUE."""
         binaries = find_postgres()
         if binaries is None:
             pytest.skip("needs PostgreSQL: apt-get install postgresql")
         self.binaries = binaries
+        self.settings = settings
         self.port = free_port()
         self.user = "postgres" if os.getuid() == 0 else None
         if self.user is not None and self.user not in {entry.pw_name for entry in pwd.getpwall()}:
@@ -57,7 +59,7 @@ class Postgres:
     def start(self) -> None:
         """Start the server and wait until it answers."""
         settings = [f"port={self.port}", "listen_addresses=127.0.0.1", f"unix_socket_directories={self.folder}"]
-        settings += ["fsync=off", "timezone=UTC"]
+        settings += ["fsync=off", "timezone=UTC", *self.settings]
         command = [str(self.binaries / "postgres"), "-D", str(self.folder / "data")]
         for setting in settings:
             command += ["-c", setting]

@@ -1,0 +1,1 @@
+"""A database's changes as topics, and tables made of them elsewhere. The page: docs/examples/cdc.md."""
