@@ -16,6 +16,7 @@ from typing import Any, Protocol
 from odradek.client.connection import Connection, connect
 from odradek.common.errors import ErrorCode
 from odradek.common.real_io import RealNetwork
+from odradek.metadata.model import ResourceType
 from odradek.protocol import codec
 from odradek.protocol.messages.consumer_group_heartbeat_request import ConsumerGroupHeartbeatRequest, TopicPartitions
 from odradek.protocol.messages.consumer_group_heartbeat_response import ConsumerGroupHeartbeatResponse
@@ -24,6 +25,12 @@ from odradek.protocol.messages.find_coordinator_request import FindCoordinatorRe
 from odradek.protocol.messages.find_coordinator_response import FindCoordinatorResponse
 from odradek.protocol.messages.heartbeat_request import HeartbeatRequest
 from odradek.protocol.messages.heartbeat_response import HeartbeatResponse
+from odradek.protocol.messages.incremental_alter_configs_request import (
+    AlterableConfig,
+    AlterConfigsResource,
+    IncrementalAlterConfigsRequest,
+)
+from odradek.protocol.messages.incremental_alter_configs_response import IncrementalAlterConfigsResponse
 from odradek.protocol.messages.join_group_request import JoinGroupRequest, JoinGroupRequestProtocol
 from odradek.protocol.messages.join_group_response import JoinGroupResponse
 from odradek.protocol.messages.sync_group_request import SyncGroupRequest, SyncGroupRequestAssignment
@@ -162,7 +169,9 @@ class ConsumerMember:
 KINDS: dict[str, type[ClassicMember] | type[ConsumerMember]] = {"classic": ClassicMember, "consumer": ConsumerMember}
 
 
-async def _rebalance(port: int, group: str, topic: str, partitions: int, count: int, protocol: str) -> float:
+async def _rebalance(
+    port: int, group: str, topic: str, partitions: int, count: int, protocol: str, *, at_once: bool
+) -> float:
     connections: list[Connection] = []
     tasks: list[asyncio.Task[None]] = []
     changed = asyncio.Event()
@@ -185,8 +194,12 @@ async def _rebalance(port: int, group: str, topic: str, partitions: int, count: 
     try:
         members = [await add() for _ in range(count)]
         await _find(connections[0], group)
+        if at_once:
+            await _assign_at_once(connections[0], group)
         tasks += [asyncio.ensure_future(member.live()) for member in members[:-1]]
         await settled(members[:-1])
+        # Between two heartbeats of the others: at the same time as one it would be chance whose comes first.
+        await asyncio.sleep(HEARTBEAT_S / 2)
         began = time.perf_counter()
         tasks.append(asyncio.ensure_future(members[-1].live()))
         await settled(members)
@@ -212,6 +225,15 @@ async def _find(connection: Connection, group: str) -> None:
         await asyncio.sleep(0.05)
 
 
+async def _assign_at_once(connection: Connection, group: str) -> None:
+    """No two changes of this group are gathered into one assignment (KIP-1263)."""
+    config = AlterableConfig(name="consumer.assignment.interval.ms", config_operation=0, value="0")
+    resource = AlterConfigsResource(resource_type=ResourceType.GROUP, resource_name=group, configs=[config])
+    request = IncrementalAlterConfigsRequest(resources=[resource])
+    answer = await connection.request(request, IncrementalAlterConfigsResponse, timeout_s=TIMEOUT_S)
+    assert [each.error_code for each in answer.responses] == [ErrorCode.NONE], answer
+
+
 def is_settled(members: Sequence[Member], partitions: int) -> bool:
     """Whether all are of one generation, and every partition is somebody's, in equal parts."""
     if len({member.generation for member in members}) != 1:
@@ -221,6 +243,12 @@ def is_settled(members: Sequence[Member], partitions: int) -> bool:
     return owned == list(range(partitions)) and max(sizes) - min(sizes) <= 1
 
 
-def rebalance_s(port: int, group: str, topic: str, partitions: int, count: int, protocol: str) -> float:
-    """Seconds from the first word of the last of `count` members until all of them have an equal part."""
-    return asyncio.run(_rebalance(port, group, topic, partitions, count, protocol))
+def rebalance_s(
+    port: int, group: str, topic: str, partitions: int, count: int, protocol: str, *, at_once: bool = False
+) -> float:
+    """Seconds from the first word of the last of `count` members until all of them have an equal part.
+
+    Args:
+        at_once: the group is one whose assignments have no interval between them.
+    """
+    return asyncio.run(_rebalance(port, group, topic, partitions, count, protocol, at_once=at_once))

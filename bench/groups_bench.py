@@ -80,9 +80,10 @@ class Row:
         return f"| {self.cell.name} | {self.cell.unit} | {kafka} | {ours} | {spread} |"
 
 
-def _rebalance(count: int, protocol: str) -> Measure:
+def _rebalance(count: int, protocol: str, *, at_once: bool = False) -> Measure:
     def measure(contestant: Contestant, name: str, seconds: float) -> float:
-        return 1000 * rebalance_s(contestant.broker.port, name, SHARED, PARTITIONS, count, protocol)
+        port = contestant.broker.port
+        return 1000 * rebalance_s(port, name, SHARED, PARTITIONS, count, protocol, at_once=at_once)
 
     return measure
 
@@ -107,6 +108,10 @@ def cells(member_counts: Sequence[int] = MEMBER_COUNTS) -> list[Cell]:
     found = [
         Cell(f"rebalance, {count} members, {protocol} protocol", "ms", "lower", _rebalance(count, protocol))
         for protocol in ("classic", "consumer")
+        for count in member_counts
+    ]
+    found += [
+        Cell(f"rebalance, {count} members, no interval", "ms", "lower", _rebalance(count, "consumer", at_once=True))
         for count in member_counts
     ]
     found += [
@@ -162,7 +167,8 @@ def page(rows: Sequence[Row], hardware: Mapping[str, str], rounds: int, seconds:
         "",
         "- *Rebalance*: from the first request of one more member until all own an equal part of",
         f"  {PARTITIONS} partitions. Members are coroutines with a heartbeat every {HEARTBEAT_S * 1000:.0f} ms (a real",
-        "  client's default is 3 to 5 seconds, which would be all that one sees).",
+        "  client's default is 3 to 5 seconds, which would be all that one sees). *No interval*: the consumer protocol in",
+        "  groups whose `consumer.assignment.interval.ms` is 0.",
         "- *Commit*: acknowledged commits of one consumer over records that are there already.",
         "- *Transactions*: one producer, one after the other, each with a commit that is waited for.",
         "- *Copy*: one process that reads, writes and commits its offsets, up to 1,000 records of 100 B at a time.",
