@@ -107,7 +107,9 @@ class ReplicaFetchers:
         if home is None or home == unless:
             return
         del self._homes[key]
-        task = self._tasks[home]
+        task = self._tasks.get(home)
+        if task is None:
+            return  # the fetcher let it go when its disk failed, and the last of the others took the task along
         task.fetcher.leave(key)
         if not len(task.fetcher):
             del self._tasks[home]

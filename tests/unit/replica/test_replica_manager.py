@@ -11,17 +11,23 @@ from uuid import UUID
 
 import pytest
 
-from odradek.common.errors import ApiError, ErrorCode, StorageError
-from odradek.common.real_io import RealClock
+from odradek.common.errors import ApiError, ErrorCode, OdradekError, StorageError
+from odradek.common.real_io import RealClock, RealNetwork
 from odradek.log.config import LogConfig
 from odradek.log.manager import LogManager
 from odradek.metadata.model import ResourceType
 from odradek.metadata.publisher import MetadataPublisher
+from odradek.protocol.messages.alter_partition_request import AlterPartitionRequest
+from odradek.protocol.messages.alter_partition_response import AlterPartitionResponse
 from odradek.protocol.messages.config_record import ConfigRecord
+from odradek.protocol.messages.fetch_response import FetchableTopicResponse, FetchResponse, PartitionData
 from odradek.protocol.messages.partition_change_record import PartitionChangeRecord
 from odradek.protocol.messages.partition_record import PartitionRecord
 from odradek.protocol.messages.remove_topic_record import RemoveTopicRecord
 from odradek.protocol.messages.topic_record import TopicRecord
+from odradek.replica.config import FetcherConfig
+from odradek.replica.fetch_driver import ReplicaFetchers
+from odradek.replica.isr_service import IsrService
 from odradek.replica.manager import ReplicaManager
 from odradek.replica.partition import Partition
 from odradek.replica.waiters import DataWait
@@ -93,6 +99,17 @@ def broker(tmp_path: Path) -> Iterator[Broker]:
 def append(partition: Partition) -> None:
     data = bytearray(batch(b"value"))
     partition.append_as_leader([data], [header_of(bytes(data))], required_acks=1, now_ms=NOW_MS)
+
+
+def idle_isr(replicas: ReplicaManager) -> IsrService:
+    """Asks nobody for anything, as it is not started."""
+
+    async def send(request: AlterPartitionRequest) -> AlterPartitionResponse:
+        raise OdradekError("nobody is asked")
+
+    return IsrService(
+        RealClock(), broker_id=ME, broker_epoch=lambda: 1, send=send, partitions=lambda: replicas, max_lag_ms=1000
+    )
 
 
 class TestFollowing:
@@ -193,6 +210,34 @@ class TestFailingDisks:
         assert broker.failed == [tmp_path / "d1"]
         broker.topic("u", 6)
         append(broker.find("u"))
+
+    async def test_followers_go_offline_with_the_one_whose_append_failed(self, broker: Broker, tmp_path: Path) -> None:
+        fetchers = ReplicaFetchers(
+            FetcherConfig(),
+            RealNetwork(),
+            RealClock(),
+            broker_id=ME,
+            broker_epoch=lambda: 1,
+            address_of=lambda leader_id: None,
+            on_storage_failed=broker.replicas.storage_failed,
+        )
+        broker.replicas.attach(fetchers, idle_isr(broker.replicas))
+        broker.topic("t", 5, *[[2, ME]] * 6)
+        lost = [each for each in broker.replicas if each.log.log_dir == tmp_path / "d1"]
+        kept = [each for each in broker.replicas if each not in lost]
+        assert len(lost) == len(kept) == 3
+        for each in kept:
+            fetchers.leave(each)
+        failing = fetchers._tasks[2, 0].fetcher
+        sent = bytes(batch(b"value"))
+        answer = FetchResponse(responses=[FetchableTopicResponse(topic_id=UUID(int=5), partitions=[])])
+        answer.responses[0].partitions = [PartitionData(partition_index=lost[-1].partition_id, records=sent)]
+        assert failing.next_request(0, broker_epoch=1) is not None
+        broker.disk.dead.add(tmp_path / "d1")
+        fetchers.storage_failed(failing.received(answer, now_ms=0, wall_ms=NOW_MS).failures)
+        assert broker.failed == [tmp_path / "d1"]
+        assert {broker.refusal("t", each.partition_id) for each in lost} == {ErrorCode.KAFKA_STORAGE_ERROR}
+        await fetchers.close()
 
     def test_a_lost_topic_may_be_deleted_and_made_again(self, broker: Broker) -> None:
         lost, kept = self.split(broker)
