@@ -37,7 +37,7 @@ from bench.cluster_cells import (
 )
 from bench.generator import build
 from bench.report import number
-from bench.trios import KAFKA_HEAP, Trio, kafka_trio, our_trio
+from bench.trios import FIVE, KAFKA_HEAP, Trio, kafka_trio, our_trio
 from tests.interop.librdkafka_suite import VERSION as LIBRDKAFKA_VERSION
 from tests.interop.packages import MissingError
 from tests.support.apache_kafka import VERSION as KAFKA_VERSION
@@ -117,6 +117,43 @@ def cells(program: Path) -> list[Cell]:
     return found
 
 
+def five_cells(program: Path) -> list[Cell]:
+    """What a topic of five copies costs; measured on five nodes of either broker, which live for these rows alone."""
+    return [
+        Cell("produce 1,024 B, RF 5, acks=all", "records/s", "higher", throughput(program, 1024, 5, "all"), False),
+        *(
+            Cell(
+                f"500 records of 1 KB per second, RF 5, acks=all, acknowledged, {percentile}",
+                "ms",
+                "lower",
+                latency(program, 1024, 5, percentile),
+                False,
+            )
+            for percentile in ("p50", "p99")
+        ),
+        Cell("bytes on disk for a byte of 1 KB records, RF 5", "", "lower", disk_price(5), False),
+    ]
+
+
+def on_five_nodes(program: Path, rows: list[Row], rounds: int, seconds: float) -> None:
+    """Ten nodes, and so a part of its own."""
+    if not rows:
+        return
+    with tempfile.TemporaryDirectory(prefix="odradek-bench-fives-") as folder:
+        fives = [kafka_trio(Path(folder), FIVE), our_trio(Path(folder), FIVE)]
+        try:
+            for each in fives:
+                each.start()
+                throughput(program, 1024, 5, "all")(each, "warm-up", WARM_UP_S)
+            for index in range(1, rounds + 1):
+                one_round(fives, rows, index, seconds)
+        except (TimeoutError, KafkaException) as error:
+            print(f"  rows of RF 5 are left out: {error}", file=sys.stderr, flush=True)
+        finally:
+            for each in fives:
+                each.stop()
+
+
 def one_round(trios: list[Trio], rows: list[Row], index: int, seconds: float) -> None:
     """Every cell once against each cluster; who goes first alternates."""
     for position, row in enumerate(rows):
@@ -148,7 +185,7 @@ def page(rows: Sequence[Row], memory: Sequence[str], hardware: Mapping[str, str]
         f"- Odradek {importlib.metadata.version('odradek')}, Apache Kafka {KAFKA_VERSION} with {KAFKA_HEAP} each,",
         f"  librdkafka {LIBRDKAFKA_VERSION}; default settings, min.insync.replicas 2 where there are three copies",
         *(f"- {name}: {value}" for name, value in hardware.items()),
-        "- generator and all six nodes share the processor",
+        "- generator and all six nodes share the processor; rows of RF 5: all ten",
         "",
         "| cell | unit | Apache Kafka | Odradek | ratio, median (lowest to highest) |",
         "|---|---|---|---|---|",
@@ -175,8 +212,10 @@ def main() -> int:
     except (KafkaUnavailableError, MissingError) as error:
         print(f"bench-cluster: {error}", file=sys.stderr)
         return 1
-    wanted = [cell for cell in cells(program) if options.cells in cell.name and (cell.quick or not options.quick)]
-    rows = [Row(cell) for cell in wanted]
+    rows, rows_of_five = (
+        [Row(cell) for cell in known if options.cells in cell.name and (cell.quick or not options.quick)]
+        for known in (cells(program), five_cells(program))
+    )
     rounds = 1 if options.quick else options.rounds
     started = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="odradek-bench-cluster-") as folder:
@@ -193,8 +232,9 @@ def main() -> int:
         finally:
             for trio in trios:
                 trio.stop()
+    on_five_nodes(program, rows_of_five, rounds, options.seconds)
     memory = [_memory("memory of three nodes, idle", idle), _memory("memory of three nodes after load", loaded)]
-    text = page(rows, memory, machine(), rounds, time.monotonic() - started)
+    text = page([*rows, *rows_of_five], memory, machine(), rounds, time.monotonic() - started)
     print(text)
     if options.write or not (options.quick or options.cells):
         PAGE.write_text(text)

@@ -1,9 +1,9 @@
-"""Three nodes of either broker, each a broker and a controller, that can be killed, stopped, and measured."""
+"""Nodes of either broker, each a broker and a controller, that can be killed, stopped, and measured: mostly three."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -18,6 +18,7 @@ from tests.support.api_calls import Calls
 
 T = TypeVar("T")
 NODES = (1, 2, 3)
+FIVE = (1, 2, 3, 4, 5)
 KAFKA_HEAP = "512m"
 PATIENCE_S = 120.0
 # Both at their defaults, but for small internal topics, deleted topics that leave the disk, and two in-sync copies.
@@ -48,7 +49,7 @@ def until(holds: Callable[[], T | Any], what: str) -> Any:
 
 
 class Trio:
-    """Three nodes under measurement; `nodes` by id, each with launch, kill, stop, pid and a port."""
+    """Nodes under measurement; `nodes` by id, each with launch, kill, stop, pid and a port."""
 
     def __init__(self, name: str, nodes: Mapping[int, NodeProcess | ApacheKafka]) -> None:
         self.name = name
@@ -74,8 +75,8 @@ class Trio:
         return self._admin
 
     def start(self) -> None:
-        """All at once; returns when all three are there."""
-        for node_id in NODES:
+        """All at once; returns when all are there."""
+        for node_id in self.nodes:
             self.launch(node_id)
         self.whole()
 
@@ -96,7 +97,7 @@ class Trio:
 
     def heal(self) -> None:
         """Start what does not run, after a measurement that was given up."""
-        for node_id in NODES:
+        for node_id in self.nodes:
             if node_id not in self.running:
                 self.launch(node_id)
         self.whole()
@@ -110,7 +111,7 @@ class Trio:
         self.nodes[node_id].stop()
 
     def memory_bytes(self) -> int:
-        """Resident memory of the three processes."""
+        """Resident memory of the processes."""
         total = 0
         for node_id in self.running:
             status = Path(f"/proc/{self.nodes[node_id].pid}/status").read_text()
@@ -119,7 +120,7 @@ class Trio:
         return total
 
     def data_bytes(self, topic: str) -> int:
-        """What the topic's logs take on the disks of all three."""
+        """What the topic's logs take on the disks of all."""
         paths = [path for node in self.nodes.values() for path in _data_dir(node).glob(f"{topic}-*/*.log")]
         return sum(path.stat().st_size for path in paths)
 
@@ -180,11 +181,11 @@ def _data_dir(node: NodeProcess | ApacheKafka) -> Path:
     return node.data_dir if isinstance(node, ApacheKafka) else node.plan.data_dir
 
 
-def kafka_trio(folder: Path) -> Trio:
-    """Three nodes of Apache Kafka, formatted."""
-    ports = {node_id: free_port() for node_id in NODES}
-    nodes = {node_id: ApacheKafka(folder / f"kafka-{node_id}", SETTINGS, heap=KAFKA_HEAP) for node_id in NODES}
-    voters = ",".join(f"{node_id}@127.0.0.1:{ports[node_id]}" for node_id in NODES)
+def kafka_trio(folder: Path, node_ids: Sequence[int] = NODES) -> Trio:
+    """Nodes of Apache Kafka, formatted."""
+    ports = {node_id: free_port() for node_id in node_ids}
+    nodes = {node_id: ApacheKafka(folder / f"kafka-{node_id}", SETTINGS, heap=KAFKA_HEAP) for node_id in node_ids}
+    voters = ",".join(f"{node_id}@127.0.0.1:{port}" for node_id, port in ports.items())
     cluster_id = run_tool("kafka.tools.StorageTool", ["random-uuid"]).stdout.split()[-1]
     for node_id, node in nodes.items():
         node.settings |= {
@@ -197,6 +198,6 @@ def kafka_trio(folder: Path) -> Trio:
     return Trio("Apache Kafka", nodes)
 
 
-def our_trio(folder: Path) -> Trio:
-    """Three nodes of Odradek, formatted."""
-    return Trio("Odradek", ProcessCluster(folder / "odradek", brokers=len(NODES), settings=SETTINGS).nodes)
+def our_trio(folder: Path, node_ids: Sequence[int] = NODES) -> Trio:
+    """Nodes of Odradek, formatted."""
+    return Trio("Odradek", ProcessCluster(folder / "odradek", brokers=len(node_ids), settings=SETTINGS).nodes)

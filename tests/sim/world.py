@@ -255,6 +255,10 @@ class World:
             await asyncio.sleep(random.uniform(*RESTART_S))
             self._restart(machine)
 
+    async def stop_and_start(self, machine: Machine, random: Random) -> None:
+        """Stop a machine in good order, and start it again some time later."""
+        await self._stop(machine, random)
+
     async def _stop(self, machine: Machine, random: Random) -> None:
         broker = machine.broker
         if broker is None or not machine.running:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from tests.sim.cluster import ManyNodes
 from tests.sim.compacted import CompactedNode
 from tests.sim.copying import CopyingCluster
+from tests.sim.damaged import DamagedCluster
 from tests.sim.movers import MovingHouse
 from tests.sim.one_node import OneNode
 from tests.sim.quorum_box import QuorumRun
@@ -20,4 +21,5 @@ KINDS: tuple[type[Scenario], ...] = (
     TransactionalNode,
     QuorumRun,
 )
-WORLDS: dict[str, type[Scenario]] = {kind.world_name: kind for kind in KINDS}
+# Those with faults of their own in place of the common ones come last.
+WORLDS: dict[str, type[Scenario]] = {kind.world_name: kind for kind in (*KINDS, DamagedCluster)}

@@ -1,0 +1,50 @@
+"""Bugs to plant in how damage on a disk is found and put right; the world of `damaged` finds them."""
+
+from __future__ import annotations
+
+from tests.sim.planted import Bug
+
+DAMAGED = (
+    Bug(
+        "what was here before is not verified",
+        "log.segment:Segment.read",
+        "position < self._checked_tail",
+        "False",
+        "a reader gets a batch that the disk has changed",
+    ),
+    Bug(
+        "nobody is asked for damaged batches",
+        "replica.repair_service:RepairService.request",
+        "if self._closing or partition.closed or not self._sources(partition):",
+        "if True:",
+        "readers are stopped at the damage for ever, though two replicas have the batches",
+    ),
+    Bug(
+        "damage looks like the end of the log",
+        "log.reading:ReadableLog.read",
+        "raise self._damaged(damage.segment, damage.position, offset) from None",
+        "return NOTHING",
+        "readers wait for what nobody fetches again",
+    ),
+    Bug(
+        "only the frame of a batch is put right",
+        "log.repair:write_over",
+        "[chunk for chunk, _ in batches]",
+        "[bytes(chunk)[:HEADER_BYTES] for chunk, _ in batches]",
+        "what is counted as mended is damaged as before",
+    ),
+    Bug(
+        "a batch too many is taken for the hole",
+        "log.repair:fitting",
+        "if each[1].base_offset < hole.end_offset",
+        "if each[1].base_offset <= hole.end_offset",
+        "nothing fits, and nothing is mended",
+    ),
+    Bug(
+        "batches are put behind the hole",
+        "log.repair:write_over",
+        "hole.position + segment.hold().file.write_at(hole.position,",
+        "hole.position + segment.hold().file.write_at(hole.end_position,",
+        "what was sound is written over",
+    ),
+)

@@ -1,0 +1,47 @@
+"""The world whose disks change what was written: seeds that hold, and bugs in how damage is put right."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.sim.bugs import problem_of
+from tests.sim.damaged import DamagedCluster
+from tests.sim.failures import failure
+from tests.sim.planted_damaged import DAMAGED
+from tests.sim.runs import run_seed
+
+SEEDS = 2
+MORE_SEEDS = 30
+IN_SHORT = "what was here before is not verified"
+BY_NAME = {bug.name: bug for bug in DAMAGED}
+
+
+def hold(seed: int) -> None:
+    report = run_seed(seed, kind=DamagedCluster)
+    assert not report.failed, failure(report)
+    assert report.faults["damaged batch"] > 0
+
+
+@pytest.mark.parametrize("seed", range(1, SEEDS + 1))
+def test_what_disks_change_is_served_to_nobody_and_put_right(seed: int) -> None:
+    hold(seed)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(SEEDS + 1, MORE_SEEDS + 1))
+def test_so_it_is_in_more_seeds(seed: int) -> None:
+    hold(seed)
+
+
+def test_every_bug_has_its_line() -> None:
+    for bug in DAMAGED:
+        with bug.planted():
+            pass
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=[] if name == IN_SHORT else [pytest.mark.slow]) for name in BY_NAME]
+)
+def test_a_planted_bug_is_caught_by_the_first_seed(name: str) -> None:
+    with BY_NAME[name].planted():
+        assert problem_of(1, DamagedCluster), BY_NAME[name].meaning
