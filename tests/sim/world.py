@@ -25,6 +25,8 @@ from tests.sim.network import NetworkFaults, SimNetwork, Wires
 
 PORT = 9092
 RESTART_S = (0.05, 3.0)
+# Faults that end a machine's processes.
+DEADLY = ("crash", "power", "stop", "wipe", "older")
 PAUSE_S = (0.1, 8.0)
 CUT_S = (0.1, 8.0)
 FULL_S = (0.2, 4.0)
@@ -231,10 +233,14 @@ class World:
                 return
             await asyncio.sleep(pause)
             machine = random.choice(list(self.machines.values()))
-            if not self.swarm.happens(kind):
+            if not self.swarm.happens(kind) or (kind in DEADLY and not self.may_die(machine)):
                 continue
             self.count(kind)
             await getattr(self, f"_{kind}")(machine, random)
+
+    def may_die(self, machine: Machine) -> bool:
+        """Whether a fault may end this machine's processes."""
+        return True
 
     async def _crash(self, machine: Machine, random: Random) -> None:
         self.tell(f"kill -9 {machine.name}")
@@ -250,6 +256,8 @@ class World:
         while random.random() < 0.3:
             # Again while it recovers, or soon after: what recovery did must be as durable as what it found.
             await asyncio.sleep(random.uniform(0.0, 0.4))
+            if not self.may_die(machine):
+                break
             self.tell(f"{machine.name} loses power again")
             machine.kill(power=True)
             await asyncio.sleep(random.uniform(*RESTART_S))

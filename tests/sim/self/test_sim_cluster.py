@@ -2,25 +2,28 @@
 
 from __future__ import annotations
 
+from random import Random
+
 import pytest
 
 from tests.sim import faults
-from tests.sim.cluster import ManyNodes
+from tests.sim.clients import Recorder
+from tests.sim.cluster import SETTINGS, ManyNodes
 from tests.sim.cluster_invariants import different_logs
+from tests.sim.cluster_world import ClusterWorld
 from tests.sim.failures import failures
+from tests.sim.one_node import Admin
 from tests.sim.runs import run_seed
 from tests.sim.world import World
 
 # As many again are in `test_sim_cluster_more.py`, so that another worker runs them at the same time.
 SEEDS = 100
 CHUNK = 10
-# What these found is not mended; the page on the simulator tells of it.
-NOT_MENDED = (125,)
 
 
 @pytest.mark.parametrize("first", range(1, SEEDS + 1, CHUNK))
 def test_seeds_hold(first: int) -> None:
-    failed = failures(run_seed(seed, kind=ManyNodes) for seed in range(first, first + CHUNK) if seed not in NOT_MENDED)
+    failed = failures(run_seed(seed, kind=ManyNodes) for seed in range(first, first + CHUNK))
     assert not failed, failed
 
 
@@ -36,6 +39,38 @@ def test_both_kinds_of_clusters_come_up_and_faults_reach_all_their_nodes() -> No
         assert any(f"{node} loses power" in events for events in worlds)
         assert any(f"kill -9 {node}" in events for events in worlds)
         assert any(f"the way from {node} to node-" in events for events in worlds)
+
+
+@pytest.mark.parametrize("disks_fail", [False, True])
+def test_a_disk_is_replaced_while_nothing_else_dies_or_when_nobody_needs_it(disks_fail: bool) -> None:
+    swarm = faults.none()
+    may_die: set[str] = set()
+    in_sync: list[tuple[int, ...]] = []
+
+    def note(event: str) -> None:
+        if "gets an empty disk" in event:
+            may_die.update(name for name, machine in world.machines.items() if world.may_die(machine))
+            in_sync.extend(each.isr for each in world._partitions())
+
+    world = ClusterWorld(3, swarm, settings=SETTINGS, on_event=note)
+
+    async def run() -> None:
+        ManyNodes(world).add_machines()
+        one, *others = world.machines.values()
+        for machine in world.machines.values():
+            machine.start()
+        await Admin(world, "admin", 0, Recorder(), copies=3).create_surely("kept", 1, {})
+        assert await world._is_healthy()
+        swarm.disk.sync_error = 1e-9 if disks_fail else 0.0
+        await world._wipe(one, Random(1))
+        assert all(world.may_die(machine) for machine in others)
+        while not await world._is_healthy():
+            pass
+
+    world.loop.run_world(run(), limit_s=400)
+    assert may_die == (set(world.machines) if disks_fail else {"node-1"})
+    assert {1 in each for each in in_sync} == {not disks_fail}
+    world.dispose()
 
 
 def test_copies_that_differ_below_the_watermark_are_told() -> None:
