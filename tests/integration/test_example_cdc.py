@@ -13,12 +13,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from confluent_kafka import KafkaException
 
 from tests.support.clients import admin, read_all
 from tests.support.node import Node
 from tests.support.postgres import Postgres
 
 psycopg: Any = pytest.importorskip("psycopg", reason='needs psycopg: pip install "odradek[postgres]"')
+capture: Any = pytest.importorskip("examples.cdc.capture")
 shop: Any = pytest.importorskip("examples.cdc.shop")
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -111,3 +113,27 @@ def test_tables_made_of_the_topics_are_equal(tmp_path: Path, postgres: Postgres)
         newest = {m.key(): m.value() for m in found if m.topic() == "cdc.public.customers"}
         left = {int(json.loads(value)["id"]) for value in newest.values() if value is not None}
         assert left == {row[0] for row in rows(postgres, "public.customers")}
+
+
+def test_what_the_database_tells_again_is_known(tmp_path: Path, postgres: Postgres) -> None:
+    """As after a kill between the end of Kafka's transaction and the word to the database."""
+    slot = capture.SLOT
+    with Node(tmp_path) as node, psycopg.connect(postgres.url, autocommit=True) as database:
+        database.execute(shop.SCHEMA)
+        first = capture.Capture(node.bootstrap, database, shop.TABLES)
+        database.execute("SELECT pg_copy_logical_replication_slot(%s, 'as_before')", [slot])
+        shop.work(database, 1, 40)
+        while first.step():
+            pass
+        sent = len(changes(node.bootstrap))
+        assert sent > 40
+        database.execute("SELECT pg_drop_replication_slot(%s)", [slot])
+        database.execute("SELECT pg_copy_logical_replication_slot('as_before', %s)", [slot])
+        again = capture.Capture(node.bootstrap, database, shop.TABLES)
+        assert again.step() == 0
+        database.execute(LAST)
+        assert again.step() == 1
+        assert len(changes(node.bootstrap)) == sent + 1
+        with pytest.raises(KafkaException):  # the first one is fenced
+            database.execute("DELETE FROM public.stock WHERE shop = 99")
+            first.step()
