@@ -164,7 +164,10 @@ def many_partitions(folder: Path, program: Path, table: Table, rounds: int, coun
             clean[who] = home.seconds_to_serve(who, MANY)
             home.kill()
             killed[who] = home.seconds_to_serve(who, MANY)
-            AdminClient({"bootstrap.servers": home.bootstrap}).delete_topics([MANY])[MANY].result(TIMEOUT_S)
+            admin = AdminClient(
+                {"bootstrap.servers": home.bootstrap, "log_level": 0}
+            )  # it would give up if it were collected
+            admin.delete_topics([MANY], request_timeout=TIMEOUT_S)[MANY].result(TIMEOUT_S)
             home.stop()
         table.add(f"{count:,} partitions made in one request, and a record written to each", "s", made)
         table.add(f"start with {count:,} partitions after a clean stop", "s", clean)
@@ -173,9 +176,9 @@ def many_partitions(folder: Path, program: Path, table: Table, rounds: int, coun
 
 def _make(home: OneHome, count: int) -> float:
     began = time.monotonic()
-    admin = AdminClient({"bootstrap.servers": home.bootstrap})
+    admin = AdminClient({"bootstrap.servers": home.bootstrap, "log_level": 0})
     admin.create_topics([NewTopic(MANY, count, 1)], request_timeout=TIMEOUT_S)[MANY].result(TIMEOUT_S)
-    producer = Producer({"bootstrap.servers": home.bootstrap, "acks": "all", "linger.ms": 5})
+    producer = Producer({"bootstrap.servers": home.bootstrap, "acks": "all", "linger.ms": 5, "log_level": 0})
     for partition in range(count):
         producer.produce(MANY, b"v" * 100, partition=partition)
         producer.poll(0)

@@ -231,7 +231,7 @@ ONE_NODE = (
     Bug(
         "no recovery",
         "log.recovery:load_directory",
-        "if not clean_shutdown or end is None:",
+        "if not clean_shutdown or end is None or is_too_long:",
         "if end is None:",
         "after an unclean stop headers and indexes are believed",
     ),

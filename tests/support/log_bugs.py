@@ -47,7 +47,7 @@ IN_WALKS = (
     Bug(
         "recovery skips one segment too many",
         _RECOVERY + "_recover",
-        "if following is not None and following <= recovery_point:",
+        "if following is not None and following <= recovery_point and not may_overflow(segment, following):",
         "if following is not None:",
         "a segment that was torn is not looked at",
     ),

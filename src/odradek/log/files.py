@@ -8,14 +8,25 @@ segment was deleted meanwhile: the descriptor is closed when the last reference 
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from odradek.common.ports import Disk, File
+from odradek.record.batch import HEADER_BYTES, MAGIC, BatchHeader
 
 MAX_OPEN_FILES = 256
 # An index of a full segment takes some megabytes; a log of a hundred segments must not keep them all.
 MAX_LOADED_INDEXES = 64
+
+
+def raw_batches(file: File, position: int, end_position: int) -> Iterator[tuple[int, BatchHeader]]:
+    """(position, header) of each whole batch, whatever offsets they bear."""
+    while position + HEADER_BYTES <= end_position:
+        header = BatchHeader.read(file.read_at(position, HEADER_BYTES), 0)
+        if header.magic != MAGIC or header.size_bytes < HEADER_BYTES or position + header.size_bytes > end_position:
+            return
+        yield position, header
+        position += header.size_bytes
 
 
 class SharedFile:

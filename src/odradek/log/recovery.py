@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field
+from itertools import pairwise
 from pathlib import Path
 
 from odradek.common.ports import Disk, is_disk_full, read_file, write_file_durably
@@ -21,9 +22,10 @@ from odradek.log.compaction.swap import SWAP, settle_swap
 from odradek.log.config import NEVER
 from odradek.log.epoch_cache import EpochCache
 from odradek.log.files import FileCache
+from odradek.log.overflow import may_overflow, split_off
 from odradek.log.producer_state import CorruptSnapshotError, ProducerState
 from odradek.log.segment import Damage, Segment, segment_path
-from odradek.log.transactions import replay_batch
+from odradek.log.transactions import rebuild_transactions, replay_batch
 from odradek.record.batch import BatchHeader
 
 _LOG_FILE = re.compile(r"^(\d{20})\.log$")
@@ -95,8 +97,11 @@ def load_directory(
         segment.open(create=True)
         segments.append(segment)
     end = _end_of(segments[-1])
-    if not clean_shutdown or end is None:
-        end = _recover(segments, recovery_point, index_interval_bytes, notes, compacted=compacted)
+    is_too_long = any(may_overflow(each, after.base_offset) for each, after in pairwise(segments))
+    if clean_shutdown and end is not None:
+        recovery_point = max(recovery_point, end)
+    if not clean_shutdown or end is None or is_too_long:
+        end = _recover(files, segments, recovery_point, index_interval_bytes, notes, compacted=compacted)
     log_start_offset = max(log_start_offset, segments[0].base_offset)
     if end < log_start_offset:
         notes.append(f"{directory.name}: the log ends at {end}, before its start {log_start_offset}: it begins anew")
@@ -163,16 +168,29 @@ def _end_of(segment: Segment) -> int | None:
 
 
 def _recover(
-    segments: list[Segment], recovery_point: int, index_interval_bytes: int, notes: list[str], *, compacted: bool
+    files: FileCache,
+    segments: list[Segment],
+    recovery_point: int,
+    index_interval_bytes: int,
+    notes: list[str],
+    *,
+    compacted: bool,
 ) -> int:
     """Verify what lies past the recovery point, cut at the first damage; returns the log's end offset."""
-    end = segments[0].base_offset
+    end, was_split = segments[0].base_offset, False
     for number, segment in enumerate(segments):
         following = segments[number + 1].base_offset if number + 1 < len(segments) else None
-        if following is not None and following <= recovery_point:
+        if following is not None and following <= recovery_point and not may_overflow(segment, following):
             end = following
             continue
         end, damage = _verify(segment, index_interval_bytes, following)
+        if damage is not None and damage.overflows:
+            parts = split_off(files, segment, damage.position, expected_offset=end, following=following)
+            if parts is not None:
+                notes.append(f"{segment.path}: its offsets do not fit its index; it is split at {end}")
+                segments[number + 1 : number + 1] = parts
+                was_split = True
+                continue
         if damage is None and following is not None and end < following and not compacted:
             # A power loss may keep the younger of two files: what it holds follows on records that are lost.
             damage = Damage(segment.size_bytes, f"it ends there, and the next segment begins at {following}")
@@ -190,6 +208,10 @@ def _recover(
         segment.sync_with_names()
         del segments[number + 1 :]
         break
+    if was_split:
+        rebuild_transactions(segments)
+        for segment in segments:
+            segment.flush_indexes(sync=True)
     return end
 
 

@@ -42,10 +42,11 @@ class DamagedBatchError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Damage:
-    """Where a segment stops making sense, and why."""
+    """Where a segment stops making sense, and why; `overflows` where its offset is one that the index cannot count."""
 
     position: int
     reason: str
+    overflows: bool = False
 
 
 def read_headers(
@@ -570,7 +571,8 @@ class Segment:
             # The checksum does not cover the offset; a gap before it is what compaction leaves.
             in_order = expected_offset <= header.base_offset <= header.last_offset
             if not in_order or self.would_overflow(header.last_offset):
-                yield Damage(position, f"offset {header.base_offset} follows {expected_offset - 1}")
+                reason = f"offset {header.base_offset} follows {expected_offset - 1}"
+                yield Damage(position, reason, overflows=in_order)
                 return
             expected_offset = header.last_offset + 1
             yield position, header, batch

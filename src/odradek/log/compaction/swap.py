@@ -7,7 +7,8 @@
 
 A start that finds `<base>.log.swap` goes on at 3: the old segments are those that begin before the new one's end. That
 end is the last old segment's end, because a group's last batch is never dropped, only emptied. `.swap` files of a base
-whose log is none are from before 2 was done, and go. Names that were changed one after the other survive a loss of
+whose log is none are from before 2 was done, and go. A `.log.swap` that replaces no segment was split off from the one
+before it (`log.overflow`), which is cut where it begins. Names that were changed one after the other survive a loss of
 power in that order; the whole is made durable before the cleaned offset is noted. Source: Kafka LogSegments, LogLoader.
 """
 
@@ -18,7 +19,7 @@ from pathlib import Path
 
 from odradek.common.ports import Disk
 from odradek.log.compaction.output import CLEANED, INDEX_SUFFIXES, cleaned_paths
-from odradek.log.files import FileCache
+from odradek.log.files import FileCache, raw_batches
 from odradek.log.segment import Segment, segment_path
 
 SWAP = ".swap"
@@ -79,10 +80,29 @@ def settle_swap(disk: Disk, directory: Path, notes: list[str]) -> None:
             if suffix == "log" and stem.isdecimal() and base <= int(stem) < end:
                 replaced += 1
                 _remove_segment(disk, directory, int(stem), is_base=int(stem) == base)
+        if replaced:
+            notes.append(f"{directory.name}: the compacted segment {base} takes the place of {replaced} old ones")
+        else:
+            _cut_before(disk, directory, base, names)
         _take_place(disk, directory, base)
-        notes.append(f"{directory.name}: the compacted segment {base} takes the place of {replaced} old ones")
     if swapped:
         disk.sync_dir(directory)
+
+
+def _cut_before(disk: Disk, directory: Path, base: int, names: Sequence[str]) -> None:
+    """Let the segment before a new one end where that begins, durably."""
+    logs = [int(name.removesuffix(".log")) for name in names if name.endswith(".log")]
+    before = max((each for each in logs if each < base), default=None)
+    if before is None:
+        return
+    file = disk.open(segment_path(directory, before, ".log"))
+    try:
+        position = next((at for at, header in raw_batches(file, 0, file.size()) if header.base_offset >= base), None)
+        if position is not None:
+            file.truncate(position)
+            file.sync()
+    finally:
+        file.close()
 
 
 def _remove_segment(disk: Disk, directory: Path, base: int, *, is_base: bool) -> None:

@@ -1,0 +1,137 @@
+"""Segments too long for their index, as brokers before Kafka 2.0 could leave them, are split at the start."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from random import Random
+
+import pytest
+
+from odradek.log.config import LogConfig
+from odradek.log.files import FileCache
+from odradek.log.log import Log
+from odradek.log.segment import segment_path
+from odradek.record.batch import patch_base_offset, patch_leader_epoch
+from tests.sim.disk import DiskFaults
+from tests.support.batches import NOW_MS, batch
+from tests.support.crashing_disk import Crash, CrashingDisk
+from tests.unit.log.test_log import everything
+from tests.unit.log.test_log_transactions import marker
+
+DIRECTORY = Path("/data/t-0")
+FAR = 2**31
+# Of the segment that begins at 0; the next one begins at BEHIND.
+OFFSETS = [0, 3, FAR - 2, FAR, FAR + 1, 2 * FAR - 1, 2 * FAR + 9, 2 * FAR + 10]
+STARTS = [0, FAR, 2 * FAR + 9]
+BEHIND = 3 * FAR
+
+
+def lying_at(offset: int, data: bytes) -> bytes:
+    moved = bytearray(data)
+    patch_base_offset(moved, offset)
+    patch_leader_epoch(moved, 0)
+    return bytes(moved)
+
+
+def write(disk: CrashingDisk, base: int, batches: list[bytes]) -> None:
+    disk.make_dirs(DIRECTORY)
+    file = disk.open(segment_path(DIRECTORY, base, ".log"), create=True)
+    file.write_at(0, batches)
+    file.sync()
+    file.close()
+    disk.sync_dir(DIRECTORY)
+
+
+@pytest.fixture
+def disk() -> CrashingDisk:
+    made = CrashingDisk(Random(1), DiskFaults(), lambda: NOW_MS)
+    made.make_dirs(DIRECTORY)
+    made.sync_dir(DIRECTORY.parent)
+    made.sync_dir(DIRECTORY.parent.parent)
+    return made
+
+
+def start(disk: CrashingDisk, *, clean: bool, recovery_point: int = 0) -> Log:
+    config = LogConfig(cleanup_policy=("compact",))
+    notes: list[str] = []
+    log = Log.open(
+        FileCache(disk), DIRECTORY, ("t", 0), config,
+        now_ms=NOW_MS, clean_shutdown=clean, recovery_point=recovery_point, notes=notes,
+    )  # fmt: skip
+    log.update_high_watermark(log.log_end_offset)
+    return log
+
+
+def too_long(disk: CrashingDisk, *, with_next: bool) -> list[bytes]:
+    values = [b"%d" % offset for offset in OFFSETS]
+    write(disk, 0, [lying_at(offset, batch(value)) for offset, value in zip(OFFSETS, values, strict=True)])
+    if with_next:
+        write(disk, BEHIND, [lying_at(BEHIND, batch(b"behind"))])
+        values.append(b"behind")
+    return values
+
+
+@pytest.mark.parametrize("with_next", [False, True], ids=["the last segment", "one of two"])
+@pytest.mark.parametrize(("clean", "recovery_point"), [(True, 0), (False, 0), (False, BEHIND)])
+def test_a_segment_that_is_too_long_is_split(
+    disk: CrashingDisk, with_next: bool, clean: bool, recovery_point: int
+) -> None:
+    values = too_long(disk, with_next=with_next)
+    starts = [*STARTS, BEHIND] if with_next else STARTS
+    for _ in range(2):
+        log = start(disk, clean=clean, recovery_point=recovery_point)
+        assert log.segment_starts == starts
+        assert everything(log) == values
+        log.close()
+        clean = True
+    found = log.offset_for_timestamp(NOW_MS)
+    assert found is not None and found.offset == 0
+
+
+def test_batches_of_several_records_stay_whole(disk: CrashingDisk) -> None:
+    batches = {0: batch(b"a", b"b"), FAR - 1: batch(b"c", b"d", b"e"), FAR + 2: batch(b"f")}
+    write(disk, 0, [lying_at(offset, each) for offset, each in batches.items()])
+    log = start(disk, clean=False)
+    assert log.segment_starts == [0, FAR - 1]
+    assert everything(log) == [b"a", b"b", b"c", b"d", b"e", b"f"]
+
+
+def test_aborted_transactions_of_what_is_split_off_are_known(disk: CrashingDisk) -> None:
+    data = batch(b"no", producer_id=7, sequence=0, transactional=True)
+    batches = {0: batch(b"a"), FAR: data, FAR + 1: marker(7), FAR + 2: batch(b"b")}
+    write(disk, 0, [lying_at(offset, each) for offset, each in batches.items()])
+    for clean in (False, True):
+        log = start(disk, clean=clean, recovery_point=FAR + 3)
+        assert log.segment_starts == [0, FAR]
+        assert [each[:3] for each in log.aborted_transactions(FAR, FAR + 3)] == [(7, FAR, FAR + 1)]
+        log.close()
+
+
+@pytest.mark.parametrize("power", [False, True], ids=["killed", "dark"])
+def test_a_start_may_die_before_any_change_of_a_split(power: bool) -> None:
+    change = 0
+    died = True
+    while died:
+        change += 1
+        disk = CrashingDisk(Random(change), DiskFaults(), lambda: NOW_MS)
+        values = too_long(disk, with_next=change % 2 == 0)
+        disk.sync_dir(DIRECTORY.parent)
+        disk.sync_dir(DIRECTORY.parent.parent)
+        disk.changes, disk.dies_before = 0, change
+        try:
+            start(disk, clean=False, recovery_point=BEHIND)
+            died = False
+        except Crash:
+            disk.dies_before = None
+            disk.lose_power() if power else disk.process_died()
+            log = start(disk, clean=False, recovery_point=BEHIND)
+            assert everything(log) == values, change
+            assert log.segment_starts[:3] == STARTS
+    assert change > 10, "there was something to die in"
+
+
+def test_a_flipped_bit_of_an_offset_is_damage_and_no_overflow(disk: CrashingDisk) -> None:
+    write(disk, 0, [lying_at(0, batch(b"a")), lying_at(1 + 2**40, batch(b"b")), lying_at(2, batch(b"c"))])
+    log = start(disk, clean=False)
+    assert (log.segment_starts, log.log_end_offset) == ([0], 1)
+    assert everything(log) == [b"a"]
