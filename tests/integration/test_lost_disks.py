@@ -7,13 +7,15 @@ import threading
 import time
 from pathlib import Path
 
+import pytest
+
 from odradek.common.errors import ErrorCode
 from odradek.protocol.apis import ApiKey
 from odradek.protocol.messages.describe_log_dirs_request import DescribeLogDirsRequest
 from odradek.record.batch import crc_is_valid
 from odradek.record.reader import read_batches
 from tests.support.api_calls import Calls, batch, bytes_of, name_of, values_in
-from tests.support.file_system import LoopDisk, run, small_tmpfs
+from tests.support.file_system import LoopDisk, run, skip_unless_root, small_tmpfs
 from tests.support.node import Node
 
 MIB = 1 << 20
@@ -198,3 +200,65 @@ def test_a_link_out_of_the_log_directory_is_left_alone(tmp_path: Path) -> None:
             assert calls.produce(topic, batch(b"x"), partition=1).error_code == 0
         assert {path.name: path.read_bytes() for path in elsewhere.iterdir()} == before
         assert "a link out of the log directory" in node.log_text()
+
+
+class Unprivileged(Node):
+    """A node whose permissions count, though root starts it."""
+
+    def command(self) -> list[str]:
+        return ["setpriv", "--bounding-set=-dac_override,-dac_read_search", *super().command()]
+
+
+def test_a_log_directory_without_permissions_is_one_line_at_the_start(tmp_path: Path) -> None:
+    skip_unless_root("setpriv")
+    node = Unprivileged(tmp_path / "node").start()
+    with Calls(node.port) as calls:
+        topic = calls.create_topic()
+        assert calls.produce(topic, batch(b"kept")).error_code == 0
+    node.stop()
+    for place, mode in ((node.data_dir, 0o000), (node.data_dir, 0o500), (node.data_dir / "meta.properties", 0o000)):
+        before = place.stat().st_mode
+        place.chmod(mode)
+        node.launch()
+        assert _ended_by_itself(node) != 0
+        place.chmod(before)
+        last = node.log_text().splitlines()[-1]
+        assert "Permission denied" in last and str(node.data_dir) in last, last
+    assert "Traceback" not in node.log_text()
+    node.start()
+    with Calls(node.port) as calls:
+        calls.wait_for_leaders(topic, 1)
+        assert values_in(bytes_of(calls.read(topic).records)) == [b"kept"]
+    node.stop()
+
+
+@pytest.mark.parametrize("what", ["partition", "file"])
+def test_one_of_two_directories_loses_its_permissions_and_the_other_is_served(tmp_path: Path, what: str) -> None:
+    skip_unless_root("setpriv")
+    good, bad = tmp_path / "good", tmp_path / "bad"
+    settings = {"log.dirs": f"{good},{bad}", "replica.high.watermark.checkpoint.interval.ms": 100}
+    node = Unprivileged(tmp_path / "node", settings).start()
+    with Calls(node.port) as calls:
+        topic = calls.create_topic(4)
+        for partition in range(4):
+            assert calls.produce(topic, batch(b"kept"), partition=partition).error_code == 0
+    on_bad = {int(path.name.rpartition("-")[2]) for path in bad.glob(f"{topic}-*")}
+    assert len(on_bad) == 2
+    node.kill()
+    partition_dir = bad / f"{topic}-{min(on_bad)}"
+    place = partition_dir if what == "partition" else partition_dir / f"{0:020d}.log"
+    place.chmod(0o000)
+    node.start()
+    with Calls(node.port) as calls:
+        for partition in range(4):
+            code = calls.produce(topic, batch(b"more"), partition=partition).error_code
+            assert bool(code) == (partition in on_bad), (partition, name_of(code))
+    assert "Permission denied" in node.log_text() and "Traceback" not in node.log_text()
+    node.kill()
+    place.chmod(0o700)
+    node.start()
+    with Calls(node.port) as calls:
+        calls.wait_for_leaders(topic, 4)
+        for partition in range(4):
+            assert calls.list_end(topic, partition) == 1 + (partition not in on_bad), "nothing was lost meanwhile"
+    node.stop()

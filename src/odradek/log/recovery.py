@@ -84,14 +84,7 @@ def load_directory(
     disk = files.disk
     notes: list[str] = []
     _settle_leftovers(disk, directory, notes)
-    bases = sorted(int(match[1]) for name in disk.list_dir(directory) if (match := _LOG_FILE.match(name)))
-    _remove_orphans(disk, directory, set(bases))
-    segments = []
-    for base in bases:
-        path = segment_path(directory, base, ".log")
-        segment = Segment(files, directory, base, created_ms=disk.modified_ms(path))
-        segment.open()
-        segments.append(segment)
+    segments = _open_segments(files, directory)
     if not segments:
         segment = Segment(files, directory, max(0, log_start_offset), created_ms=now_ms)
         segment.open(create=True)
@@ -148,6 +141,19 @@ def _settle_leftovers(disk: Disk, directory: Path, notes: list[str]) -> None:
         if name.endswith((".deleted", ".cleaned", ".tmp")):
             disk.remove(path)
     settle_swap(disk, directory, notes)
+
+
+def _open_segments(files: FileCache, directory: Path) -> list[Segment]:
+    disk = files.disk
+    bases = sorted(int(match[1]) for name in disk.list_dir(directory) if (match := _LOG_FILE.match(name)))
+    _remove_orphans(disk, directory, set(bases))
+    segments = []
+    for base in bases:
+        created_ms = disk.modified_ms(segment_path(directory, base, ".log"))
+        segment = Segment(files, directory, base, created_ms=created_ms)
+        segment.open()
+        segments.append(segment)
+    return segments
 
 
 def _remove_orphans(disk: Disk, directory: Path, bases: set[int]) -> None:

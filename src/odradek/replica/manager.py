@@ -19,7 +19,7 @@ from odradek.common.errors import ApiError, ErrorCode, StorageError
 from odradek.common.log_lines import get_logger
 from odradek.log.config import LogConfig
 from odradek.metadata.image import MetadataImage
-from odradek.metadata.model import NO_LEADER, ResourceType
+from odradek.metadata.model import NO_LEADER, UNASSIGNED_DIRECTORY, ResourceType
 from odradek.quota.replication import throttled
 from odradek.quota.token_bucket import TokenBucket
 from odradek.replica.flusher import Flusher
@@ -88,6 +88,7 @@ class ReplicaManager:
         self._deferred: dict[tuple[str, int], None] = {}
         self._removed_count = 0
         self._discards_later = False
+        self._knows_metadata = False
         self._made_count = 0
 
     def __iter__(self) -> Iterator[Partition]:
@@ -147,6 +148,7 @@ class ReplicaManager:
             if present is not None:
                 for partition_id in sorted(changed):
                     self._follow(present, partition_id, present.partitions[partition_id], image)
+        self._knows_metadata = True
         changed_topics = {name for kind, name in delta.changed_configs if kind == ResourceType.TOPIC}
         for partition in tuple(self._partitions.values()) if changed_topics else ():
             if partition.topic in changed_topics:
@@ -174,6 +176,9 @@ class ReplicaManager:
             return
         try:
             if partition is None:
+                if self._may_lie_offline(key, wanted):
+                    self._offline.add(key)
+                    return
                 if self._may_wait(key):
                     return
                 log = self._log_manager.create(topic.name, partition_id, topic.topic_id, image.topic_config(topic.name))
@@ -233,6 +238,17 @@ class ReplicaManager:
     def _may_be_in_sync(self, broker_id: int, broker_epoch: int) -> bool:
         broker = self._image.brokers.get(broker_id)
         return broker is not None and broker.active and broker_epoch in (-1, broker.broker_epoch)
+
+    def _may_lie_offline(self, key: tuple[str, int], wanted: PartitionImage) -> bool:
+        """Whether a log that was not found may be in a directory that failed: an empty one in its place would give
+        acknowledged offsets once more. At the start that goes for one of which the controller was not told, too."""
+        offline = {each.directory_id for each in self._log_manager.directories if each.offline}
+        if not offline or self._log_manager.get(key) is not None:
+            return False
+        directory = wanted.directory(self.broker_id)
+        if directory == UNASSIGNED_DIRECTORY:
+            return not self._knows_metadata
+        return directory in offline
 
     def _may_wait(self, key: tuple[str, int]) -> bool:
         """Whether a log that must be made is left for later: a request that makes thousands keeps nobody waiting."""

@@ -39,6 +39,8 @@ async def load_logs(
     finally:
         progress.cancel()
     await asyncio.gather(progress, return_exceptions=True)
+    for log_dir, reason in loader.failures.items():
+        _log.error("log directory offline", log_dir=log_dir, error=reason)
     count = manager.finish_load(loader)
     for line in manager.notes:
         _log.warning("log recovery", note=line)

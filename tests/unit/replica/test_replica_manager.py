@@ -182,6 +182,39 @@ class TestFailingDisks:
         one, two = sorted((broker.find("t", 0), broker.find("t", 1)), key=lambda p: p.log.log_dir)
         return one, two
 
+    @pytest.mark.parametrize("told", [True, False], ids=["the controller knows", "it does not"])
+    def test_what_lies_in_a_directory_that_is_offline_at_the_start_is_not_made_anew(
+        self, tmp_path: Path, told: bool
+    ) -> None:
+        logs = LogManager(FailingDisk(), RealClock(), [tmp_path / "d1", tmp_path / "d2"], LogConfig(), Random(1))
+        for number, each in enumerate(logs.directories, 1):
+            each.directory_id = UUID(int=number)
+        logs.take_offline(tmp_path / "d2")
+        publisher = MetadataPublisher()
+        replicas = ReplicaManager(ME, logs, fetch_max_bytes=2**20)
+        records: list[Any] = [TopicRecord(name="t", topic_id=UUID(int=5))]
+        records += [
+            PartitionRecord(
+                partition_id=number,
+                topic_id=UUID(int=5),
+                replicas=[ME],
+                isr=[ME],
+                leader=ME,
+                directories=[UUID(int=number + 1 if told else 0)],
+            )
+            for number in range(2)
+        ]
+        publisher.committed(list(enumerate(records)), 1)
+        publisher.subscribe(replicas.on_metadata)
+        with pytest.raises(ApiError) as caught:
+            replicas.find("t", 1, publisher.image)
+        assert caught.value.code is ErrorCode.KAFKA_STORAGE_ERROR
+        assert not list(tmp_path.glob("*/t-1")), "an empty log would give its offsets once more"
+        assert (tmp_path / "d1" / "t-0").is_dir() == told
+        placed = PartitionRecord(partition_id=0, topic_id=UUID(int=6), replicas=[ME], isr=[ME], leader=ME)
+        publisher.committed(list(enumerate([TopicRecord(name="u", topic_id=UUID(int=6)), placed], 10)), 1)
+        assert replicas.find("u", 0, publisher.image).log.log_dir == tmp_path / "d1", "what is new has its place"
+
     async def test_a_directory_goes_offline_and_the_other_is_served(self, broker: Broker) -> None:
         lost, kept = self.split(broker)
         poll = DataWait([lost], missing_bytes=1, timeout_ms=60_000)
