@@ -1,36 +1,41 @@
-"""Spark's own Kafka connector and ours over the same brokers, in turns, in one run.
+"""Spark's own Kafka connector and ours on the same brokers, in turns, in one run; brokers of ours and of Apache Kafka.
 
-    python -m bench.spark_connectors                        a node of ours
-    python -m bench.spark_connectors --brokers kafka        a node of Apache Kafka
-    python -m bench.spark_connectors --records 1000000 --rounds 5
+    python -m bench.spark_connectors --quick                one round of fewer records; writes nothing
+    python -m bench.spark_connectors --brokers odradek      brokers of ours alone; writes nothing
 
-Spark's connector is a jar from Maven Central, of pyspark's version or the newest before it that is there. Everything is
-the same for both but the format's name; JSON is parsed by `from_json` behind theirs and in the source by ours, and the
-sink is at-least-once with theirs and exactly-once with ours. Each cell is the median of the rounds; the two take turns
-within each, and a round of each that is not counted goes before. CPU is of the whole process tree: the JVM and Python's
-workers.
+Writes docs/benchmarks-spark.md; what people found out about the numbers is kept in bench/notes-spark.md. Spark's own
+is a jar from Maven Central, of pyspark's version or the newest before it that is there. Everything is the same for both
+but the format's name; JSON is parsed by `from_json` behind theirs and in the source by ours, and the topic sink is
+at-least-once with theirs and exactly-once with ours. The two take turns within each round, who goes first alternates,
+and a round of each that is not counted goes before. CPU is of the whole process tree: the JVM and Python's workers, and
+the brokers.
 """
 
 from __future__ import annotations
 
 import argparse
 import contextlib
+import importlib.util
 import os
 import shutil
 import statistics
+import struct
 import subprocess
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import pyspark
 from confluent_kafka import Producer
 from rich.console import Console
-from rich.table import Table
 
+from bench import spark_page
 from bench.spark_bench import create
+from odradek.record.varint import zigzag
+from tests.support.postgres import Postgres, find_postgres
 
 CACHE = Path(__file__).resolve().parents[1] / ".cache"
 ALONE = "<exclusions><exclusion><groupId>*</groupId><artifactId>*</artifactId></exclusion></exclusions>"
@@ -48,6 +53,10 @@ VERSIONS = ((pyspark.__version__, pyspark.__version__), ("4.2.0", "4.0.0"))
 SCHEMA = "id LONG, customer STRING, amount DOUBLE, at TIMESTAMP"
 THEIRS, OURS = "kafka", "odradek"
 LATENCY_RECORDS = 40
+AVRO = (
+    '{"type":"record","name":"Event","fields":[{"name":"id","type":"long"},'
+    '{"name":"customer","type":"string"},{"name":"amount","type":"double"}]}'
+)
 
 
 class Cell(NamedTuple):
@@ -57,28 +66,58 @@ class Cell(NamedTuple):
     cpu_seconds: float
 
 
+class Row(NamedTuple):
+    """One line of the table; `theirs` is empty where Spark's connector has no such thing."""
+
+    what: str
+    theirs: str
+    ours: str
+    ratio: str
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m bench.spark_connectors", description=__doc__)
-    parser.add_argument("--brokers", choices=["odradek", "kafka"], default="odradek")
+    parser.add_argument("--brokers", choices=["both", "odradek", "kafka"], default="both")
     parser.add_argument("--records", type=int, default=400_000)
     parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--only", default="", help="rows whose name has this in it; writes nothing")
+    parser.add_argument("--quick", action="store_true", help="one round of a quarter of the records; writes nothing")
     given = parser.parse_args()
+    if given.quick:
+        given.records, given.rounds = given.records // 4, 1
+    started = time.monotonic()
     jars = connector_jars()
+    kinds = ["odradek", "kafka"] if given.brokers == "both" else [given.brokers]
+    tables: dict[str, list[Row]] = {}
     console = Console()
-    with tempfile.TemporaryDirectory() as folder, contextlib.ExitStack() as stack:
-        bootstrap = stack.enter_context(node(given.brokers, Path(folder))).bootstrap
-        bench = Bench(bootstrap, Path(folder), jars, given.records, given.rounds)
+    with tempfile.TemporaryDirectory() as folder:
+        spark = start_spark(Path(folder), jars)
         try:
-            table = Table(title=f"{given.records:,} records of JSON on brokers of {given.brokers}, 4 partitions")
-            for column in ("what", "Spark's connector", "ours", "ours to theirs"):
-                table.add_column(column, justify="left" if column == "what" else "right")
-            for row in bench.rows():
-                console.print("  ".join(row))
-                table.add_row(*row)
+            for kind in kinds:
+                home = Path(folder) / f"with-{kind}"
+                home.mkdir()
+                with node(kind, home) as brokers:
+                    bench = Bench(spark, brokers.bootstrap, home, given.records, given.rounds, given.only)
+                    tables[kind] = []
+                    for row in bench.rows():
+                        console.print(f"{kind}: {'  '.join(row)}")
+                        tables[kind].append(row)
         finally:
-            bench.spark.stop()
-        console.print(table)
-        console.print(f"Spark {pyspark.__version__}, {', '.join(jar.name for jar in jars if 'sql-kafka' in jar.name)}")
+            spark.stop()
+    connector = next(jar.name for jar in jars if "sql-kafka" in jar.name)
+    took_s = time.monotonic() - started
+    text = spark_page.page(tables, connector, given.records, given.rounds, took_s)
+    if given.brokers == "both" and not (given.quick or given.only):
+        spark_page.PAGE.write_text(text)
+    console.print(text, highlight=False)
+
+
+def start_spark(folder: Path, jars: list[Path]) -> Any:
+    """One session with both connectors."""
+    from pyspark_odradek import session
+
+    config = {"spark.jars": ",".join(map(str, jars)), "spark.driver.memory": "2g", "spark.sql.shuffle.partitions": 2}
+    return session("bench", master="local[2]", log_file=folder / "spark.log", config=config)
 
 
 def node(kind: str, folder: Path) -> Any:
@@ -129,51 +168,96 @@ def fetch(connector: str, tokens: str, home: Path) -> str | None:
 
 
 class Bench:
-    """One session with both connectors, one cluster, and what is measured."""
+    """What is measured on one cluster."""
 
-    def __init__(self, bootstrap: str, folder: Path, jars: list[Path], count: int, rounds: int) -> None:
-        from pyspark_odradek import session
-
+    def __init__(self, spark: Any, bootstrap: str, folder: Path, count: int, rounds: int, only: str) -> None:
+        self.spark = spark
         self.bootstrap = bootstrap
         self.folder = folder
         self.count = count
         self.rounds = rounds
+        self.only = only
         fill(bootstrap, "bench", count)
+        fill_avro(bootstrap, "bench-avro", count)
         for name in (THEIRS, OURS):
             create(bootstrap, f"sink-{name}", 4)
-            create(bootstrap, f"latency-{name}", 1)
-        self.spark: Any = session(
-            "bench",
-            master="local[2]",
-            log_file=folder / "spark.log",
-            config={"spark.jars": ",".join(map(str, jars)), "spark.driver.memory": "2g"},
-        )
 
-    def rows(self) -> Any:
+    def rows(self) -> Iterator[Row]:
         """One row of the table after another."""
-        yield self.row("batch read, raw, into nothing", lambda name: self.read(name, json=False))
-        yield self.row("batch read, JSON to columns, into nothing", lambda name: self.read(name, json=True))
-        yield self.row("stream from topic to topic", self.copy)
-        found = {name: self.latency(name) for name in (THEIRS, OURS)}
-        theirs, ours = (statistics.median(found[name]) for name in (THEIRS, OURS))
-        yield ("one record, send to foreachBatch", f"{theirs:.0f} ms", f"{ours:.0f} ms", f"{ours / theirs:.2f} x")
+        reads: list[tuple[str, Callable[[str], None], tuple[str, ...]]] = [
+            ("batch read, raw, into nothing", lambda name: self.read(name, json=False), (THEIRS, OURS)),
+            ("batch read, JSON to columns, into nothing", lambda name: self.read(name, json=True), (THEIRS, OURS)),
+            ("batch read, Avro to columns, into nothing", lambda _: self.read_avro(), (OURS,)),
+            ("stream from topic to topic", self.copy, (THEIRS, OURS)),
+        ]
+        for what, work, names in reads:
+            if self.only in what:
+                yield self.row(what, work, names)
+        for sink in ("delta", "iceberg", "postgres"):
+            what = f"stream from topic to {sink}"
+            if self.only not in what:
+                continue
+            with self.sink_options(sink) as options:
+                if options is not None:
+                    yield self.row(what, partial(self.into_table, options), (OURS,))
+        for what, stateful in (("one record, send to foreachBatch", False), ("the same, counted by key", True)):
+            if self.only in what:
+                found = {name: self.latency(name, stateful) for name in (THEIRS, OURS)}
+                theirs, ours = (statistics.median(found[name]) for name in (THEIRS, OURS))
+                yield Row(what, f"{theirs:.0f} ms", f"{ours:.0f} ms", f"{theirs / ours:.2f}")
 
-    def row(self, what: str, work: Callable[[str], None]) -> tuple[str, str, str, str]:
-        cells: dict[str, list[Cell]] = {THEIRS: [], OURS: []}
-        for _ in range(self.rounds + 1):
-            for name, found in cells.items():
+    def row(self, what: str, work: Callable[[str], None], names: tuple[str, ...]) -> Row:
+        cells: dict[str, list[Cell]] = {name: [] for name in names}
+        for number in range(self.rounds + 1):
+            for name in names if number % 2 else reversed(names):
                 began, cpu = time.perf_counter(), tree_cpu_seconds()
                 work(name)
-                found.append(Cell(time.perf_counter() - began, tree_cpu_seconds() - cpu))
-        rates, shown = {}, {}
+                cells[name].append(Cell(time.perf_counter() - began, tree_cpu_seconds() - cpu))
+        shown = {THEIRS: ""}
         for name, found in cells.items():
-            rates[name] = self.count / statistics.median(cell.seconds for cell in found[1:])
+            rate = self.count / statistics.median(cell.seconds for cell in found[1:])
             cpu_ns = statistics.median(cell.cpu_seconds for cell in found[1:]) / self.count * 1e9
-            shown[name] = f"{rates[name]:,.0f}/s, {cpu_ns:,.0f} ns CPU"
-        return what, shown[THEIRS], shown[OURS], f"{rates[OURS] / rates[THEIRS]:.2f} x"
+            shown[name] = f"{rate:,.0f}/s, {cpu_ns:,.0f} ns CPU"
+        ratio = ""
+        if len(names) == 2:
+            pairs = zip(cells[THEIRS][1:], cells[OURS][1:], strict=True)
+            ratios = sorted(theirs.seconds / ours.seconds for theirs, ours in pairs)
+            ratio = f"**{statistics.median(ratios):.2f}** ({ratios[0]:.2f} to {ratios[-1]:.2f})"
+        return Row(what, shown[THEIRS], shown[OURS], ratio)
+
+    @contextlib.contextmanager
+    def sink_options(self, sink: str) -> Iterator[dict[str, str] | None]:
+        """Where a sink goes; None where what it needs is not installed."""
+        options = {"sink": sink}
+        if sink == "delta":
+            yield options | {"path": str(self.folder / "delta")}
+        elif sink == "iceberg":
+            catalog = {"uri": f"sqlite:///{self.folder}/catalog.db", "warehouse": f"file://{self.folder}/lake"}
+            options |= {"table": "bench.rows"} | {f"catalog.{name}": value for name, value in catalog.items()}
+            yield options if importlib.util.find_spec("pyiceberg") else None
+        elif find_postgres() is None:
+            yield None
+        else:
+            with Postgres() as server:
+                yield options | {"connection": server.url, "table": "rows", "createTable": "true"}
+
+    def into_table(self, sink: dict[str, str], name: str) -> None:
+        columns = ["STRING(key) key", "STRING(value) value"]
+        stream = self.spark.readStream.format(name).options(**self.of("bench")).load().selectExpr(*columns)
+        with tempfile.TemporaryDirectory(dir=self.folder) as checkpoint:
+            writer = stream.writeStream.format(name).options(**sink).option("checkpointLocation", checkpoint)
+            writer.trigger(availableNow=True).start().awaitTermination()
+
+    def of(self, topic: str) -> dict[str, str]:
+        return {"kafka.bootstrap.servers": self.bootstrap, "subscribe": topic, "startingOffsets": "earliest"}
+
+    def read_avro(self) -> None:
+        options = self.of("bench-avro") | {"valueFormat": "avro", "valueSchema": AVRO}
+        frame = self.spark.read.format(OURS).options(**options).load().select("value.*")
+        frame.write.format("noop").mode("overwrite").save()
 
     def read(self, name: str, *, json: bool) -> None:
-        options = {"kafka.bootstrap.servers": self.bootstrap, "subscribe": "bench", "startingOffsets": "earliest"}
+        options = self.of("bench")
         if json and name == OURS:
             options |= {"valueFormat": "json", "valueSchema": SCHEMA}
         frame = self.spark.read.format(name).options(**options).load()
@@ -184,14 +268,14 @@ class Bench:
         frame.write.format("noop").mode("overwrite").save()
 
     def copy(self, name: str) -> None:
-        options = {"kafka.bootstrap.servers": self.bootstrap, "subscribe": "bench", "startingOffsets": "earliest"}
+        options = self.of("bench")
         stream = self.spark.readStream.format(name).options(**options).load().select("key", "value")
         with tempfile.TemporaryDirectory(dir=self.folder) as checkpoint:
             writer = stream.writeStream.format(name).option("kafka.bootstrap.servers", self.bootstrap)
             writer = writer.option("topic", f"sink-{name}").option("checkpointLocation", checkpoint)
             writer.trigger(availableNow=True).start().awaitTermination()
 
-    def latency(self, name: str) -> list[float]:
+    def latency(self, name: str, stateful: bool) -> list[float]:
         """Milliseconds from a record's send to its row in foreachBatch, one record at a time."""
         arrived: dict[bytes, float] = {}
 
@@ -199,11 +283,14 @@ class Bench:
             for row in batch.select("value").collect():
                 arrived[bytes(row.value)] = time.monotonic()
 
-        topic = f"latency-{name}"
-        options = {"kafka.bootstrap.servers": self.bootstrap, "subscribe": topic, "startingOffsets": "earliest"}
-        stream = self.spark.readStream.format(name).options(**options).load()
+        topic = f"latency-{name}-{stateful}"
+        create(self.bootstrap, topic, 1)
+        stream = self.spark.readStream.format(name).options(**self.of(topic)).load()
+        if stateful:
+            stream = stream.groupBy("value").count()
         checkpoint = str(self.folder / topic)
-        query = stream.writeStream.foreachBatch(note).option("checkpointLocation", checkpoint).start()
+        writer = stream.writeStream.foreachBatch(note).option("checkpointLocation", checkpoint)
+        query = writer.outputMode("update").start()
         producer = Producer({"bootstrap.servers": self.bootstrap, "linger.ms": 0})
         delays = []
         try:
@@ -243,17 +330,34 @@ def tree_cpu_seconds() -> float:
 
 def fill(bootstrap: str, topic: str, count: int) -> None:
     """Events in JSON of about a hundred bytes, with keys."""
+    produce(bootstrap, topic, (json_value(number) for number in range(count)))
+
+
+def json_value(number: int) -> bytes:
+    return b'{"id":%d,"customer":"customer-%05d","amount":%d.%02d,"at":"2026-01-01T%02d:%02d:00Z"}' % (
+        number,
+        number % 10_000,
+        number % 500,
+        number % 100,
+        number % 24,
+        number % 60,
+    )
+
+
+def fill_avro(bootstrap: str, topic: str, count: int) -> None:
+    """The same events in Avro's binary encoding, without the time."""
+    customers = [b"customer-%05d" % number for number in range(10_000)]
+    values = (
+        zigzag(number) + zigzag(14) + customers[number % 10_000] + struct.pack("<d", number % 500 + 0.5)
+        for number in range(count)
+    )
+    produce(bootstrap, topic, values)
+
+
+def produce(bootstrap: str, topic: str, values: Iterable[bytes]) -> None:
     create(bootstrap, topic, 4)
     producer = Producer({"bootstrap.servers": bootstrap, "linger.ms": 20})
-    for number in range(count):
-        value = b'{"id":%d,"customer":"customer-%05d","amount":%d.%02d,"at":"2026-01-01T%02d:%02d:00Z"}' % (
-            number,
-            number % 10_000,
-            number % 500,
-            number % 100,
-            number % 24,
-            number % 60,
-        )
+    for number, value in enumerate(values):
         while True:
             try:
                 producer.produce(topic, value, b"%08d" % number)

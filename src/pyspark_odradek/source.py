@@ -1,25 +1,16 @@
 """The format `odradek` for Spark: a batch and a streaming source, and a topic sink, over any Kafka cluster.
 
-The driver plans ranges of offsets; each task opens its own connection, fetches raw batches and yields Arrow. No jar
-is needed. Readers hold no connection themselves, since Spark sends them to its executors.
+What it takes to read and to write is imported where it is needed: Spark starts a Python process to find the format,
+another one to ask for its columns, and more to plan and to run, and each would import all of it.
 """
 
 from __future__ import annotations
 
 import logging
-import time
-from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
-from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, InputPartition
-from pyspark.sql.pandas.types import to_arrow_schema
-from pyspark.sql.streaming.datasource import (
-    ReadAllAvailable,
-    ReadLimit,
-    ReadMaxRows,
-    SupportsTriggerAvailableNow,
-)
+from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader
 from pyspark.sql.types import (
     ArrayType,
     BinaryType,
@@ -31,39 +22,8 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from pyspark_odradek.cluster import ClientSettings, Cluster, shared_cluster
-from pyspark_odradek.errors import ClusterError, OptionError
-from pyspark_odradek.fetch import read_range
-from pyspark_odradek.group_member import GroupMember
-from pyspark_odradek.offsets import (
-    OffsetRange,
-    Positions,
-    backlog,
-    capped,
-    cut,
-    find_lost,
-    from_json,
-    limit_offsets,
-    to_json,
-)
-from pyspark_odradek.options import (
-    READ_OPTIONS,
-    READ_SETTINGS,
-    WRITE_OPTIONS,
-    ReadOptions,
-    parse_read_options,
-    warn_of_unread_settings,
-)
-from pyspark_odradek.planning import (
-    bytes_per_offset,
-    look,
-    plan_ranges,
-    refuse_another_query,
-    report,
-    resolve,
-    samples,
-    wanted_partitions,
-)
+from pyspark_odradek.errors import OptionError
+from pyspark_odradek.options import READ_OPTIONS, WRITE_OPTIONS, ReadOptions, parse_read_options
 
 log = logging.getLogger("pyspark_odradek")
 
@@ -121,11 +81,15 @@ class OdradekDataSource(DataSource):
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """A batch reader. Raises OptionError."""
+        from pyspark_odradek.readers import BatchReader
+
         options = self_contained(parse_read_options(self.options, streaming=False))
         return BatchReader(options, self._own(options, schema))
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 - Spark's name
         """A streaming reader. Raises OptionError."""
+        from pyspark_odradek.readers import StreamReader
+
         options = self_contained(parse_read_options(self.options, streaming=True))
         return StreamReader(options, self._own(options, schema))
 
@@ -162,7 +126,9 @@ def decoded_schema(options: ReadOptions, schema: StructType) -> StructType | str
         assert options.value_schema is not None
         return with_value(schema, protobuf_values.spark_schema(options.value_schema, options.value_message))
     if options.value_schema is None:
+        from pyspark_odradek.cluster import ClientSettings, shared_cluster
         from pyspark_odradek.json_values import infer
+        from pyspark_odradek.planning import samples
 
         value = infer(samples(shared_cluster(ClientSettings.parse(options.kafka)), options))
         log.warning("inferred valueSchema %r; give it as an option to keep it", value.simpleString()[7:-1])
@@ -178,194 +144,6 @@ def self_contained(options: ReadOptions) -> ReadOptions:
     from pyspark_odradek.protobuf_values import embedded
 
     return replace(options, value_schema=embedded(options.value_schema))
-
-
-class RangePartition(InputPartition):
-    """One task's range of offsets."""
-
-    def __init__(self, wanted: OffsetRange) -> None:
-        super().__init__(wanted)
-        self.wanted = wanted
-
-
-class _Reader:
-    """What both readers share; picklable."""
-
-    def __init__(self, options: ReadOptions, schema: StructType) -> None:
-        self.options = options
-        self.settings = ClientSettings.parse(options.kafka)
-        self.settings.security()  # a wrong setting is told here and not by the first task
-        self.spark_schema = schema
-        warn_of_unread_settings(options.kafka, READ_SETTINGS, "reading")
-
-    @property
-    def cluster(self) -> Cluster:
-        return shared_cluster(self.settings)
-
-    def read(self, partition: InputPartition) -> Iterator[Any]:
-        """Yield one task's records as Arrow batches."""
-        wanted = partition.value
-        if wanted is None:  # Spark's stand-in where there is nothing to read
-            return iter(())
-        schema = to_arrow_schema(self.spark_schema, timezone="UTC")
-        loss = self.options.fail_on_data_loss
-        if self.options.value_format == "binary":
-            return read_range(self.settings, wanted, schema, fail_on_data_loss=loss)
-        from pyspark_odradek.values import decoded
-
-        raw = to_arrow_schema(source_schema(True), timezone="UTC")  # a dead letter keeps its headers
-        return decoded(read_range(self.settings, wanted, raw, fail_on_data_loss=loss), self.options, schema)
-
-    def cut(self, ranges: list[OffsetRange]) -> list[InputPartition]:
-        options = self.options
-        pieces = cut(ranges, min_partitions=options.min_partitions, max_records=options.max_records_per_partition)
-        return [RangePartition(piece) for piece in pieces]
-
-
-class BatchReader(_Reader, DataSourceReader):
-    """A range of each partition, resolved once, when the query is planned."""
-
-    def partitions(self) -> Sequence[InputPartition]:
-        """One task a partition, or as many as `minPartitions` asks for."""
-        cluster, options = self.cluster, self.options
-        partitions = wanted_partitions(cluster, options, must_exist=True)
-        marks = look(cluster, partitions)
-        start = resolve(cluster, options, partitions, marks, at_start=True)
-        end = resolve(cluster, options, partitions, marks, at_start=False)
-        return self.cut([OffsetRange(*p, start[p], end[p]) for p in partitions if end[p] > start[p]])
-
-
-class StreamReader(_Reader, DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """Micro-batches. Spark keeps one instance on the driver for a query's life; copies of it read on executors."""
-
-    def __init__(self, options: ReadOptions, schema: StructType) -> None:
-        super().__init__(options, schema)
-        self._target: Positions | None = None
-        self._latest: Positions = {}
-        self._committed: Positions = {}
-        self._member: GroupMember | None = None
-        self._last_batch_at = time.monotonic()
-
-    def __getstate__(self) -> dict[str, Any]:
-        """Copies on executors read, and are no member."""
-        return self.__dict__ | {"_member": None}
-
-    def initialOffset(self) -> dict[str, dict[str, int]]:  # noqa: N802 - Spark's name
-        """Where a new query starts; Spark keeps it in the checkpoint, so that a restart does not ask again."""
-        partitions = wanted_partitions(self.cluster, self.options, must_exist=True)
-        marks = look(self.cluster, partitions)
-        return to_json(resolve(self.cluster, self.options, partitions, marks, at_start=True))
-
-    def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802 - Spark's name
-        """A sign that limits are set: Spark has no limit that holds all of ours, so `latestOffset` applies them."""
-        options = self.options
-        limits = (options.max_offsets_per_trigger, options.min_offsets_per_trigger, options.max_bytes_per_trigger)
-        return ReadAllAvailable() if not any(limits) else ReadMaxRows(options.max_offsets_per_trigger or (1 << 62))
-
-    def latestOffset(  # noqa: N802 - Spark's name
-        self, start: dict[str, dict[str, int]], limit: ReadLimit
-    ) -> dict[str, dict[str, int]]:
-        """Where the next batch ends; `start` where there is nothing to do. Raises DataLossError, ClusterError."""
-        began = self._known(start)
-        self._commit_progress(began)
-        end, known = self._available(began)
-        waiting = backlog(known, end)
-        if waiting == 0 and end.keys() == began.keys() and self._target is None and self.options.poll_timeout_ms:
-            self.cluster.wait_for_records(end, self.options.poll_timeout_ms)
-            end, known = self._available(began)
-            waiting = backlog(known, end)
-        if isinstance(limit, ReadAllAvailable) or waiting == 0:
-            return self._batch_until(end, waiting)
-        if not self._is_enough(waiting):
-            return start
-        return self._batch_until(self._limited(known, end, waiting), waiting)
-
-    def reportLatestOffset(self) -> dict[str, dict[str, int]] | None:  # noqa: N802 - Spark's name
-        """The ends as last seen, for the query's progress."""
-        return to_json(self._latest) if self._latest else None
-
-    def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802 - Spark's name
-        """Fix the end: what arrives from now on is not read by this run."""
-        partitions = wanted_partitions(self.cluster, self.options, must_exist=True)
-        self._target = look(self.cluster, partitions).latest
-
-    def partitions(self, start: dict[str, dict[str, int]], end: dict[str, dict[str, int]]) -> Sequence[InputPartition]:
-        """The tasks of a batch. Raises DataLossError, ClusterError."""
-        began = self._known(start)
-        return self.cut(plan_ranges(self.cluster, self.options, began, from_json(end)))
-
-    def commit(self, end: dict[str, dict[str, int]]) -> None:
-        """Nothing: Spark's checkpoint is the truth, and a group's offsets are committed from `latestOffset`."""
-
-    def stop(self) -> None:
-        """Leave the group, with what is finished committed, and close the driver's connections."""
-        if self._member is not None:
-            self._member.close()
-        self.cluster.close()
-
-    def _known(self, start: object) -> Positions:
-        """What the checkpoint says, once it is certain that it speaks of this query. Raises OptionError."""
-        try:
-            known = from_json(start)  # type: ignore[arg-type]
-        except (AttributeError, TypeError, ValueError):
-            raise OptionError(
-                f"the checkpoint holds {str(start)[:60]!r}, which is no position in topics: it is of a query over "
-                "another source. Start with another checkpointLocation"
-            ) from None
-        refuse_another_query(self.options, known)
-        return {partition: offset for partition, offset in known.items() if self.options.wants(*partition)}
-
-    def _available(self, began: Positions) -> tuple[Positions, Positions]:
-        """(the end of all that can be read, where each of these partitions stands)."""
-        partitions = wanted_partitions(self.cluster, self.options, must_exist=False)
-        if self._target is not None:
-            partitions = [partition for partition in partitions if partition in self._target or partition in began]
-        marks = look(self.cluster, partitions, behind=began)
-        self._latest = dict(marks.latest)
-        end = dict(marks.latest)
-        if self._target is not None:
-            end = capped(began, end, self._target)
-        lost = find_lost(began, end, marks.earliest, marks.latest)
-        report(lost, fail=self.options.fail_on_data_loss)
-        return end, {p: began.get(p, marks.earliest[p]) for p in end}
-
-    def _batch_until(self, end: Positions, waiting: int) -> dict[str, dict[str, int]]:
-        if waiting:
-            self._last_batch_at = time.monotonic()
-        return to_json(end)
-
-    def _is_enough(self, waiting: int) -> bool:
-        least = self.options.min_offsets_per_trigger
-        if least is None or waiting >= least or self._target is not None:
-            return True
-        return (time.monotonic() - self._last_batch_at) * 1000 >= self.options.max_trigger_delay_ms
-
-    def _limited(self, known: Positions, end: Positions, waiting: int) -> Positions:
-        most = self.options.max_offsets_per_trigger or waiting
-        if self.options.max_bytes_per_trigger is not None:
-            behind = {partition: offset for partition, offset in known.items() if end[partition] > offset}
-            size = bytes_per_offset(self.cluster, behind)
-            most = min(most, max(1, int(self.options.max_bytes_per_trigger / size)))
-        return limit_offsets(known, end, most)
-
-    def _commit_progress(self, done: Positions) -> None:
-        """Commit what the query has finished, for the tools that show lag, as a member of the group.
-
-        A run that ends by itself (availableNow) is no member: it is over before others would see it.
-        """
-        group = self.options.group_id
-        if group is None:
-            return
-        if self._target is None:
-            if self._member is None:
-                self._member = GroupMember(self.options.kafka, group)
-            self._member.report(done)
-        elif done != self._committed:
-            try:
-                self.cluster.commit(group, done)
-            except ClusterError as error:
-                log.warning("progress is not committed for group %s: %s", group, error)
-            self._committed = done
 
 
 __all__ = ["READ_OPTIONS", "WRITE_OPTIONS", "OdradekDataSource", "source_schema"]
