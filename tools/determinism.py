@@ -37,6 +37,12 @@ WORLD_CALLS = frozenset(
 CLOCK_CALLS = frozenset(f"{owner}.{name}" for owner in ("datetime", "date") for name in ("now", "utcnow", "today"))
 # Methods of loops that start a thread, and what imports a module by its name.
 WORLD_METHODS = frozenset({"run_in_executor", "set_default_executor"})
+# The C library's logarithm, exponential and sine, and what draws by them, have another last bit on another processor.
+WORLD_METHODS |= {"expovariate", "gauss", "normalvariate", "lognormvariate", "gammavariate", "betavariate"}
+WORLD_METHODS |= {"paretovariate", "weibullvariate", "vonmisesvariate"}
+WORLD_CALLS |= {
+    f"math.{name}" for name in ("log", "log2", "log10", "log1p", "exp", "expm1", "pow", "sin", "cos", "tanh")
+}
 IMPORTS = frozenset({"import_module", "__import__"})
 # What depends on where an object lies, or on PYTHONHASHSEED.
 HASHES = frozenset({"hash"})

@@ -98,6 +98,12 @@ DIRECTED: dict[str, str | Callable[..., None]] = {
     "in-sync sets overtake each other": "controller_election",
     "fenced brokers join in-sync sets": "controller_epochs",
     "eligible replicas are those that left in good time": eligible_replicas_have_all,
+    "metadata committed by its leader alone": "raft_election",
+    "watermark of the leader alone": "isr_watermark",
+    "watermark below min.insync.replicas": "isr_minimum",
+    "anybody joins the in-sync set": "isr_joining",
+    "anybody is elected": "controller_unclean",
+    "a leader's epoch does not rise": "controller_election",
 }
 
 

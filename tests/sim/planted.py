@@ -298,6 +298,13 @@ ONE_NODE = (
         "what a killed process left in the page cache is believed durable",
     ),
     Bug(
+        "epochs of recovered data not stored",
+        "log.recovery:_make_durable",
+        "return epochs is None or write_lines_if_space(disk, directory / LEADER_EPOCHS, epochs.lines())",
+        "return True",
+        "the next start does not know under which epochs records were written",
+    ),
+    Bug(
         "producers from snapshots alone",
         "log.recovery:load_producers",
         "if header.last_offset >= start:",

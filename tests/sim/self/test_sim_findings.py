@@ -53,7 +53,7 @@ def opened(disk: SimDisk, config: LogConfig = SYNCED, recovery_point: int = 0) -
     return Log.open(FileCache(disk), LOG, ("kept", 0), config, now_ms=0, recovery_point=recovery_point)
 
 
-def append(log: Log, *, size: int = 10, producer_id: int = -1, sequence: int = -1) -> int:
+def append(log: Log, *, size: int = 10, producer_id: int = -1, sequence: int = -1, epoch: int = 0) -> int:
     """One batch of one record of so many bytes; returns its offset."""
     batch = build_batch(
         [Record(None, b"v" * size, timestamp_ms=0)],
@@ -61,7 +61,7 @@ def append(log: Log, *, size: int = 10, producer_id: int = -1, sequence: int = -
         producer_epoch=0 if producer_id >= 0 else -1,
         base_sequence=sequence,
     )
-    return log.append_as_leader([batch], [BatchHeader.read(batch)], leader_epoch=0, now_ms=0).base_offset
+    return log.append_as_leader([batch], [BatchHeader.read(batch)], leader_epoch=epoch, now_ms=0).base_offset
 
 
 def topic_batch(offset: int) -> bytes:
@@ -97,6 +97,19 @@ def a_failed_sync_and_a_restart_do_not_make_records_durable() -> None:
         assert opened(disk, recovery_point=1).recovery_point == 2
         disk.lose_power()
         assert opened(disk).log_end_offset == 2
+
+
+def epochs_of_records_that_a_start_made_durable_are_known_to_the_next() -> None:
+    for seed in range(DRAWS):
+        disk = new_disk(seed)
+        log = opened(disk)
+        append(log)
+        log.flush()
+        append(log, epoch=3)
+        disk.process_died()
+        assert opened(disk, recovery_point=1).recovery_point == 2
+        disk.lose_power()
+        assert opened(disk, recovery_point=2).epochs.entries() == [(0, 0), (3, 1)]
 
 
 def a_segment_whose_name_could_not_be_made_durable_is_durable_after_the_next_start() -> None:
@@ -395,6 +408,7 @@ SCENARIOS: dict[Callable[[], None], tuple[str, ...]] = {
         "recovered data not written again",
         "recovered data not synced",
     ),
+    epochs_of_records_that_a_start_made_durable_are_known_to_the_next: ("epochs of recovered data not stored",),
     a_failed_sync_and_a_restart_do_not_make_metadata_durable: ("metadata log not written again",),
     a_metadata_segment_whose_name_could_not_be_made_durable_is_not_written_to: (),
     a_segment_whose_name_could_not_be_made_durable_is_durable_after_the_next_start: (),
