@@ -14,6 +14,7 @@ from odradek.testing.processes import ProcessCluster
 from tests.support.apache_kafka import require_kafka, run_tool
 from tests.support.cli import odradek
 from tests.support.clients import produce_all, read_all
+from tests.support.node import Node
 
 pytestmark = [pytest.mark.interop, pytest.mark.java, pytest.mark.timeout(300)]
 
@@ -120,3 +121,32 @@ def test_kafka_cluster_unregister(cluster: ProcessCluster) -> None:
     assert "Broker 4 is no longer registered." in told
     cluster[4].start()
     eventually(lambda: sorted(partitions(cluster, "left")[0]["isr"]) == [1, 4], "it registers anew, and catches up")
+
+
+def test_kafka_reassign_partitions_moves_between_log_directories(tmp_path: Path) -> None:
+    require_kafka()
+    one, two = tmp_path / "one", tmp_path / "two"
+    with Node(tmp_path / "node", {"log.dirs": f"{one},{two}"}) as node:
+        odradek(node.bootstrap, "topics", "create", "--topic", "housed", "--partitions", "2")
+        produce_all(node.bootstrap, "housed", [(b"%d" % number, bytes(1000)) for number in range(200)])
+        before = {number: one if (one / f"housed-{number}").is_dir() else two for number in (0, 1)}
+        after = {number: two if place == one else one for number, place in before.items()}
+        plan = tmp_path / "plan.json"
+        entries = [
+            {"topic": "housed", "partition": number, "replicas": [1], "log_dirs": [str(place)]}
+            for number, place in after.items()
+        ]
+        plan.write_text(json.dumps({"version": 1, "partitions": entries}))
+        server = ["--bootstrap-server", node.bootstrap]
+        throttle = ["--replica-alter-log-dirs-throttle", 10_000_000]
+        begun = run_tool(REASSIGN, [*server, "--execute", "--reassignment-json-file", plan, *throttle]).stdout
+        assert begun.count("Successfully started moving log directory") == 2, begun
+
+        def verified() -> bool:
+            told = run_tool(REASSIGN, [*server, "--verify", "--reassignment-json-file", plan]).stdout
+            return told.count("is now complete") + told.count("completed successfully") >= 2
+
+        eventually(verified, "both replicas lie in the other directory")
+        for number, place in after.items():
+            assert (place / f"housed-{number}").is_dir() and not (before[number] / f"housed-{number}").exists()
+        assert len(read_all(node.bootstrap, "housed", 2)) == 200
