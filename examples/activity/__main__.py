@@ -11,7 +11,9 @@ import argparse
 import contextlib
 import tempfile
 import threading
+from collections import Counter
 from pathlib import Path
+from typing import Any
 
 from confluent_kafka import Consumer
 from deltalake import DeltaTable
@@ -68,17 +70,20 @@ def tell_alerts(bootstrap: str, over: threading.Event) -> None:
 
 
 def report(folder: Path) -> None:
-    """What the tables hold."""
-    hours = (
-        DeltaTable(str(folder / "lake"))
-        .to_pyarrow_table(columns=["hour"])
-        .group_by("hour")
-        .aggregate([([], "count_all")])
-    )
-    for row in sorted(hours.to_pylist(), key=lambda row: row["hour"]):
-        print(f"lake, hour {row['hour']}: {row['count_all']:,} lines")
-    found = DeltaTable(str(folder / "sessions")).to_pyarrow_table()
-    print(f"{found.num_rows:,} sessions that are over, {sum(found.column('hits').to_pylist()):,} hits in them")
+    """What the tables hold; each is made by its first rows."""
+    hours = Counter(row["hour"] for row in rows_of(folder / "lake", "hour"))
+    for hour, count in sorted(hours.items()):
+        print(f"lake, hour {hour}: {count:,} lines")
+    over = rows_of(folder / "sessions", "hits")
+    print(f"{len(over):,} sessions that are over, {sum(row['hits'] for row in over):,} hits in them")
+
+
+def rows_of(path: Path, column: str) -> list[dict[str, Any]]:
+    """One column of a Delta table; nothing where there is no table yet."""
+    if not DeltaTable.is_deltatable(str(path)):
+        return []
+    found: list[dict[str, Any]] = DeltaTable(str(path)).to_pyarrow_table(columns=[column]).to_pylist()
+    return found
 
 
 if __name__ == "__main__":

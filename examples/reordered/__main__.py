@@ -46,7 +46,8 @@ def main() -> None:
         late = pipeline.readings(spark, bootstrap, pipeline.LATE, "late")
         pipeline.keep_late(late, folder, availableNow=True).awaitTermination()
         ordered = sum(1 for _ in records(bootstrap, pipeline.ORDERED))
-        aside = DeltaTable(str(folder / "late")).to_pyarrow_table().num_rows
+        table = str(folder / "late")  # made by the first reading that is late
+        aside = DeltaTable(table).to_pyarrow_table().num_rows if DeltaTable.is_deltatable(table) else 0
         print(f"{8 * given.readings:,} readings: {ordered:,} in order, {aside:,} late and put aside, the rest waits")
 
 
