@@ -177,7 +177,7 @@ def page(rows: Sequence[Row], memory: Sequence[str], hardware: Mapping[str, str]
         "# Three nodes, beside Apache Kafka's",
         "",
         "Written by `make bench-cluster`. Three nodes of either broker run on the same machine all the time, each",
-        f"broker and controller in one; {rounds} rounds; in each a cell is measured against both clusters, one right",
+        f"broker and controller in one; rounds: {rounds}; in each a cell is measured against both clusters, one right",
         "after the other, and who goes first alternates. A ratio above 1 means that Odradek does better; it is taken",
         "within a round, and the table shows the median of the rounds.",
         "",
