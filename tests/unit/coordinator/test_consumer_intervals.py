@@ -6,10 +6,16 @@ from collections.abc import Iterable
 
 from odradek.common.errors import ApiError, ErrorCode
 from odradek.coordinator.consumer_group.state import ConsumerGroupState, Partitions
+from odradek.log.producer_state import ProducerState
 from odradek.protocol.messages.offset_commit_request import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
     OffsetCommitRequestTopic,
+)
+from odradek.protocol.messages.txn_offset_commit_request import (
+    TxnOffsetCommitRequest,
+    TxnOffsetCommitRequestPartition,
+    TxnOffsetCommitRequestTopic,
 )
 from tests.support.consumer_shard import Box, owned, pairs, view
 
@@ -119,3 +125,36 @@ class TestCommits:
             assert commit("a", 2, numbers(mine)) is ErrorCode.STALE_MEMBER_EPOCH, "one that is not refuses all"
             box.beat("a", box.group.current_of("a").member_epoch, topic_partitions=owned(kept))
         assert box.group.current_of("a").assigned == mine, "they are its own again, and not since then"
+
+    def test_offsets_of_a_transaction_are_a_members_or_nobodys(self) -> None:
+        """KIP-447: a producer that names a member commits for it alone. Those of older clients name none."""
+        box = Box()
+        box.beat("a")
+        box.beat("b")
+        producers = ProducerState()
+        verified = producers.begin_verification(7, 0, is_bumped_by_ends=True)
+
+        def commit(member_id: str, epoch: int, instance_id: str | None = None) -> str:
+            partition = TxnOffsetCommitRequestPartition(partition_index=0, committed_offset=5, committed_metadata="")
+            topic_id = box.topics.by_name["ta"].topic_id
+            request = TxnOffsetCommitRequest(
+                transactional_id="x",
+                group_id="g",
+                producer_id=7,
+                producer_epoch=0,
+                member_id=member_id,
+                generation_id_or_member_epoch=epoch,
+                group_instance_id=instance_id,
+                topics=[TxnOffsetCommitRequestTopic(name="ta", topic_id=topic_id, partitions=[partition])],
+            )
+            try:
+                box.machine.commits.commit_in_transaction(request, producers, verified, box.now)
+            except ApiError as error:
+                return error.code.name
+            return "NONE"
+
+        assert commit("a", 2) == commit("", -1) == "NONE"
+        assert commit("b", 2) == commit("a", 1) == commit("a", 3) == "ILLEGAL_GENERATION", "and not STALE_MEMBER_EPOCH"
+        assert commit("c", 2) == commit("", -1, "i") == "UNKNOWN_MEMBER_ID"
+        box.beat("a", -1)
+        assert commit("a", 2) == "UNKNOWN_MEMBER_ID", "it is gone, and another may have its partitions"

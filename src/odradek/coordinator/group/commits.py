@@ -185,6 +185,8 @@ class Commits:
         epoch = request.generation_id_or_member_epoch
         consumers = self._consumers.find(request.group_id)
         if consumers is not None:
+            if epoch == -1 and not request.member_id and request.group_instance_id is None:
+                return
             try:
                 check_commit(consumers, request.member_id, epoch, MEMBER_EPOCH_VERSION, _partitions(request))
             except ApiError as error:
