@@ -66,9 +66,7 @@ COPYING = (
 # The first seed of the world that catches it, of those that are caught soon.
 CAUGHT_BY_SEED: dict[str, int] = {
     "partitions are given before they are free": 11,
-    "member epochs of a transaction's offsets are not checked": 4,
     "what a dead consumer had stays its own": 1,
-    "a removal that could not be stored is not tried again": 5,
     "followers know no producers": 1,
     "a coordinator that was replaced goes on": 1,
     "a new coordinator forgets the ends that it owes": 1,
