@@ -66,6 +66,12 @@ class OneHome:
         assert load.raw["acked"] >= 1, f"{who} took no record in {START_TIMEOUT_S:g} s"
         return time.monotonic() - began
 
+    def __enter__(self) -> OneHome:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.kill()
+
     def kill(self) -> None:
         self._end(signal.SIGKILL)
 
