@@ -17,10 +17,15 @@ from odradek.common.errors import ApiError, ErrorCode, StorageError
 from odradek.log.config import LogConfig
 from odradek.log.files import FileCache
 from odradek.log.log import Log
+from odradek.metadata.publisher import MetadataPublisher
 from odradek.protocol.messages.topic_record import TopicRecord
 from odradek.protocol.record_types import encode_metadata_record
 from odradek.raft.batches import data_batch
+from odradek.raft.config import RaftConfig
 from odradek.raft.metadata_log import SYNCED_OFFSET, MetadataLog
+from odradek.raft.quorum_state import ElectionState
+from odradek.raft.storage import QuorumStorage
+from odradek.raft.voters import ReplicaKey, VoterSet
 from odradek.record.batch import BatchHeader
 from odradek.record.builder import build_batch
 from odradek.record.record import Record
@@ -399,6 +404,18 @@ def metadata_that_a_new_leader_cut_off_is_not_missed() -> None:
         assert MetadataLog(disk, HOME).log_end_offset in (2, 3, 4)
 
 
+def a_vote_outlives_a_loss_of_power() -> None:
+    for seed in range(DRAWS):
+        disk = new_disk(seed)
+        cast = ElectionState(leader_epoch=7, voted=ReplicaKey(2))
+        for state in (ElectionState(leader_epoch=6), cast):
+            storage = QuorumStorage(disk, HOME, RaftConfig(), MetadataPublisher(), VoterSet())
+            storage.open()
+            storage.store_state(state, "a-cluster")
+        disk.lose_power()
+        assert QuorumStorage(disk, HOME, RaftConfig(), MetadataPublisher(), VoterSet()).open() == cast
+
+
 SCENARIOS: dict[Callable[[], None], tuple[str, ...]] = {
     a_replaced_file_is_new_after_a_loss_of_power: (
         "replaced file's name not synced",
@@ -428,6 +445,7 @@ SCENARIOS: dict[Callable[[], None], tuple[str, ...]] = {
     segments_behind_a_cut_do_not_come_back: ("later segments survive a cut",),
     a_cut_takes_no_more_than_what_is_torn: ("cut one batch short",),
     a_cut_stays_cut_after_a_loss_of_power: ("cut not synced", "cut leaves the torn bytes"),
+    a_vote_outlives_a_loss_of_power: ("votes are not stored",),
     torn_metadata_is_cut: ("metadata log not checked",),
     metadata_that_a_new_leader_cut_off_is_not_missed: ("what counted as synced stays after a cut",),
     a_coordinator_loads_all_though_bits_flip_on_the_way: (),
