@@ -257,7 +257,12 @@ class Reader(Client):
         ends = await self.end_offsets()
         idle = 0
         while any(self.positions[key] < end for key, end in ends.items()):
-            idle = 0 if await self.poll(max_wait_ms=100) else idle + 1
+            if await self.poll(max_wait_ms=100):
+                idle = 0
+                continue
+            idle += 1
+            # A broker that has not heard of the newest leader yet sends us to an older one, and that refuses at once.
+            await asyncio.sleep(0.1)
             if idle > 20:
                 missing = {f"{key[0]}-{key[1]}": (self.positions[key], end) for key, end in ends.items()}
                 raise RuntimeError(f"{self.name} gets nothing more; (position, end): {missing}")

@@ -19,13 +19,11 @@ from tests.sim.world import World
 # As many again are in `test_sim_cluster_more.py`, so that another worker runs them at the same time.
 SEEDS = 100
 CHUNK = 10
-# What this found is not mended; the page on the simulator tells of it.
-NOT_MENDED = (120,)
 
 
 @pytest.mark.parametrize("first", range(1, SEEDS + 1, CHUNK))
 def test_seeds_hold(first: int) -> None:
-    failed = failures(run_seed(seed, kind=ManyNodes) for seed in range(first, first + CHUNK) if seed not in NOT_MENDED)
+    failed = failures(run_seed(seed, kind=ManyNodes) for seed in range(first, first + CHUNK))
     assert not failed, failed
 
 
