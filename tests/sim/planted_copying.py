@@ -70,5 +70,4 @@ CAUGHT_BY_SEED: dict[str, int] = {
     "followers know no producers": 1,
     "a coordinator that was replaced goes on": 1,
     "a new coordinator forgets the ends that it owes": 1,
-    "an upgrade forgets what members have": 21,
 }
