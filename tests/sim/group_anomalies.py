@@ -26,22 +26,29 @@ def two_owners(analysis: Analysis) -> Iterator[Finding]:
 
 
 def stale_generation(analysis: Analysis) -> Iterator[Finding]:
-    """A SyncGroup, heartbeat or commit that succeeded though a later generation had been assigned before it began."""
-    events: list[tuple[int, int, str, int, Operation | None]] = []
+    """A SyncGroup, heartbeat or commit that succeeded though a later generation had been assigned before it began.
+
+    A coordinator that still loads answers every heartbeat with success, as Kafka's does: it knows no generation yet. So
+    a heartbeat counts only where the process that answered it has assigned the later generation itself.
+    """
+    events: list[tuple[int, int, str, int, str | None, Operation | None]] = []
     for operation in analysis.history:
         if operation.outcome is not Outcome.OK:
             continue
         for step in operation.steps:
             if isinstance(step, Assigned):
-                events.append((operation.completed, 0, step.group, step.generation, None))
+                events.append((operation.completed, 0, step.group, step.generation, step.source, None))
             if isinstance(step, Assigned | Heard) or (isinstance(step, Commit) and not step.fetched):
-                events.append((operation.invoked, 1, step.group, step.generation, operation))
+                source = step.source if isinstance(step, Heard) else None
+                events.append((operation.invoked, 1, step.group, step.generation, source, operation))
     events.sort(key=lambda event: event[:2])
     newest: dict[str, int] = {}
-    for _, _, group, generation, operation in events:
+    assigned_by: dict[str, str | None] = {}
+    for _, _, group, generation, source, operation in events:
         if operation is None:
-            newest[group] = max(newest.get(group, -1), generation)
-        elif 0 <= generation < newest.get(group, -1):
+            if generation >= newest.get(group, -1):
+                newest[group], assigned_by[group] = generation, source
+        elif 0 <= generation < newest.get(group, -1) and source in (None, assigned_by[group]):
             detail = f"process {operation.process} in generation {generation}, {newest[group]} was assigned before"
             yield Finding("stale-generation", "", f"group {group}: {detail}")
 

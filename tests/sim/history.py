@@ -90,20 +90,22 @@ class Commit:
 
 @dataclass(slots=True)
 class Assigned:
-    """What a SyncGroup gave to a member, or to the instance that a static member is."""
+    """What a SyncGroup gave to a member, or to the instance that a static member is; `source` is who answered."""
 
     group: str
     generation: int
     member: str
     partitions: tuple[Partition, ...]
+    source: str = ""
 
 
 @dataclass(slots=True)
 class Heard:
-    """A heartbeat of a member that was answered with success."""
+    """A heartbeat of a member that was answered with success; `source` is who answered."""
 
     group: str
     generation: int
+    source: str = ""
 
 
 Step = Send | Poll | EndOffset | Marks | Identity | Commit | Assigned | Heard

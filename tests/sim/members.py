@@ -266,7 +266,13 @@ class Member(Reader):
         self._to_fetch = decode_assignment(synced.assignment)
         owned = tuple(f"{topic}-{number}" for topic, number in self._to_fetch)
         self.world.tell(f"{self.name} has {', '.join(owned) or 'nothing'} in generation {self._generation}")
-        step = Assigned(self.group, self._generation, self._instance_id or self._member_id, owned)
+        step = Assigned(
+            self.group,
+            self._generation,
+            self._instance_id or self._member_id,
+            owned,
+            self.network.process_at(connection),
+        )
         self.recorder.complete(Operation(self.process, Outcome.OK, [step], invoked=invoked))
 
     async def _heartbeat(self) -> None:
@@ -281,7 +287,7 @@ class Member(Reader):
         response = await self.ask(connection, request, HeartbeatResponse)
         check(response.error_code, self.group)
         self._last_heartbeat_s = self.world.loop.time()
-        step = Heard(self.group, self._generation)
+        step = Heard(self.group, self._generation, self.network.process_at(connection))
         self.recorder.complete(Operation(self.process, Outcome.OK, [step], invoked=invoked))
 
     async def _leave(self) -> None:

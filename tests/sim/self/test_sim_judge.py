@@ -208,6 +208,8 @@ NEARLY = {
         given(5, 1, "p"),
         Operation(5, OK, [Heard("g", 1)], 2_000_000, 2_000_003),
         Operation(6, OK, [Assigned("g", 2, "member-6", ("p",))], 2_000_001, 2_000_002),
+        # Answered by a coordinator that still loads.
+        op(5, Heard("g", 1, "node-2, start 1")),
     ],
     "committed-unread": [
         *WRITES,
