@@ -33,6 +33,8 @@ WORLD_MODULES = {
 WORLD_CALLS = frozenset(
     {"os.urandom", "os.getrandom", "os.getpid", "os.times", "asyncio.to_thread", "numpy.random", "np.random"}
 )
+# It cancels in the order of a set of tasks; see `common.tasks.together`.
+WORLD_CALLS |= {"asyncio.TaskGroup"}
 # The wall clock, however the class was imported.
 CLOCK_CALLS = frozenset(f"{owner}.{name}" for owner in ("datetime", "date") for name in ("now", "utcnow", "today"))
 # Methods of loops that start a thread, and what imports a module by its name.

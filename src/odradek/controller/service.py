@@ -17,6 +17,7 @@ from odradek.common.broker_settings import DRAIN_KEY
 from odradek.common.errors import ApiError, ErrorCode, OdradekError
 from odradek.common.log_lines import get_logger
 from odradek.common.ports import Clock
+from odradek.common.tasks import together
 from odradek.controller.config import ControllerConfig
 from odradek.controller.configs import ConfigSchema
 from odradek.controller.controllers import register_controller
@@ -192,9 +193,7 @@ class ControllerService:
             return
         self._ready.set()
         self._on_active()
-        async with asyncio.TaskGroup() as tasks:
-            tasks.create_task(self._fence_the_silent(machine, runtime))
-            tasks.create_task(self._balance_leaders(machine, runtime))
+        await together(self._fence_the_silent(machine, runtime), self._balance_leaders(machine, runtime))
 
     async def _fence_the_silent(self, machine: ControllerMachine, runtime: Runtime[Any]) -> None:
         """Look for silent brokers a few times per session timeout."""
@@ -289,6 +288,7 @@ class ControllerService:
         """See `Features.update`; without a context the newest version's answer. kraft.version is the quorum's to
         change, before all else: nothing of the request has happened where that fails."""
         version = 2 if context is None else context.api_version
+        self._serving()  # before the node's first reign its quorum has nothing that could be changed
         quorum = self._quorum()
 
         async def update(asked: UpdateFeaturesRequest) -> UpdateFeaturesResponse:

@@ -7,6 +7,7 @@ from collections.abc import Callable
 
 from odradek.common.errors import StorageError
 from odradek.common.log_lines import get_logger
+from odradek.common.tasks import together
 from odradek.log.compaction.cleaner import Cleaner
 
 _log = get_logger("server.cleaning")
@@ -38,9 +39,7 @@ class CleaningJobs:
         while True:
             # Settings may change between two looks.
             await asyncio.sleep(max(1, self._cleaner.config.backoff_ms) / 1000)
-            async with asyncio.TaskGroup() as group:
-                for _ in range(self._cleaner.config.threads):
-                    group.create_task(self._clean_while_dirty())
+            await together(*(self._clean_while_dirty() for _ in range(self._cleaner.config.threads)))
 
     async def _clean_while_dirty(self) -> None:
         try:

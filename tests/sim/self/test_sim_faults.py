@@ -22,7 +22,7 @@ PAGE = Path(__file__).resolve().parents[3] / "docs" / "simulation.md"
 # Of so many seeds each kind of fault is in some.
 DRAWN_SEEDS = 200
 # A kind must have happened by the time when so many seeds were run that have drawn it.
-RUNS_OF_A_KIND = 8
+RUNS_OF_A_KIND = 24
 WITH_COPIES = (ManyNodes, MovingHouse, CopyingCluster)
 ONLY_WITH_COPIES = ("wipe", "older")
 

@@ -18,6 +18,7 @@ WRONG = [
     "from concurrent.futures import ThreadPoolExecutor",
     "import os\nos.urandom(8)",
     "import asyncio\nasync def f(): await asyncio.to_thread(print)",
+    "import asyncio\nasync def f():\n    async with asyncio.TaskGroup() as tasks: tasks.create_task(g())",
     "for each in {1, 2}: pass",
     "for each in set('ab'): pass",
     "seen = {each for each in 'ab'}\nfor each in seen: pass",
