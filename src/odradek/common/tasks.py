@@ -10,9 +10,9 @@ from typing import Any
 async def together(*coroutines: Coroutine[Any, Any, None]) -> None:
     """Run coroutines side by side until all have ended.
 
-    Where one fails, or this is cancelled, the others are cancelled in the order in which they were given, and have ended
-    when this returns. `asyncio.TaskGroup` cancels in the order of a set, which is that of the tasks' places in memory:
-    two runs of one seed would part there.
+    Where one fails, or this is cancelled, the others are cancelled in the order in which they were given, and have
+    ended when this returns. `asyncio.TaskGroup` cancels in the order of a set, which is that of the tasks' places in
+    memory: two runs of one seed would part there.
 
     Raises:
         BaseException: what the first that failed raised.

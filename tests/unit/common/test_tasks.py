@@ -15,11 +15,11 @@ class Members:
     """Tasks that wait for ever and say when they are told to end."""
 
     def __init__(self) -> None:
-        self.begun = 0
+        self._begun = asyncio.Barrier(MANY + 1)
         self.ended: list[int] = []
 
     async def wait(self, number: int) -> None:
-        self.begun += 1
+        await self._begun.wait()
         try:
             await asyncio.Event().wait()
         finally:
@@ -27,8 +27,8 @@ class Members:
             self.ended.append(number)
 
     async def all_begun(self) -> None:
-        while self.begun < MANY:
-            await asyncio.sleep(0)
+        await self._begun.wait()
+        await asyncio.sleep(0)
 
 
 async def test_who_is_cancelled_cancels_all_in_order() -> None:
