@@ -8,7 +8,9 @@ import subprocess
 from collections.abc import Iterable
 from pathlib import Path
 
-from tests.sim.runs import Report
+from tests.sim.runs import Report, run_seed
+from tests.sim.trace import parted_s
+from tests.sim.worlds import WORLDS
 
 ROOT = Path(__file__).resolve().parents[2]
 PROBLEMS = 12
@@ -42,6 +44,21 @@ def failure(report: Report) -> str:
     )
 
 
+def again(report: Report) -> str:
+    """Whether the same seed, run once more in this process, is the same run.
+
+    Where it is not, something that is no part of the seed took part in the run, and the failure may not be seen again.
+    """
+    other = run_seed(report.seed, kind=WORLDS[report.world], without=report.without)
+    if other.trace == report.trace:
+        return f"run again at once: the same (trace {report.trace})"
+    after_s = parted_s(report.marks, other.marks)
+    how = "failed, too" if other.failed else "good"
+    return (
+        f"run again at once: ANOTHER RUN, {how}; they part after {after_s} simulated s ({report.trace}, {other.trace})"
+    )
+
+
 def failures(reports: Iterable[Report]) -> str:
     """The same of all that failed; empty where none did."""
-    return "\n".join(failure(report) for report in reports if report.failed)
+    return "\n".join(f"{failure(report)}\n  {again(report)}" for report in reports if report.failed)

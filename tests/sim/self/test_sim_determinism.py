@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from tests.sim import trace
+from tests.sim.failures import failures
 from tests.sim.one_node import OneNode
 from tests.sim.runs import run_seed
 from tests.sim.trace import Trace, parted_s
@@ -108,3 +109,12 @@ def test_where_two_runs_part_is_told() -> None:
     assert parted_s(marks(9.0), marks(9.0)) is None
     assert parted_s(marks(9.0), marks(2.5)) == 2.0
     assert parted_s(marks(9.0), marks(9.0)[:-1]) == 3.0
+
+
+def test_a_failure_tells_whether_the_same_seed_is_the_same_run() -> None:
+    report = run_seed(SEEDS["node"][0], kind=WORLDS["node"])
+    report.problems.append("made up")
+    assert f"the same (trace {report.trace})" in failures([report])
+    until_s = report.marks[3][0]
+    report.trace, report.marks = "another", [*report.marks[:4], (report.marks[4][0], "another")]
+    assert f"ANOTHER RUN, good; they part after {until_s} simulated s" in failures([report])
