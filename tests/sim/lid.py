@@ -16,12 +16,13 @@ import sys
 import threading
 import time
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import odradek
+from odradek.common.buggify import Hook
 
 # What belongs to the program, its source and its tables, is the same in every run and may be read.
 PROGRAM = str(Path(odradek.__file__).parent) + os.sep
@@ -63,6 +64,17 @@ def escaped(what: str) -> EscapedTheBoxError:
 def reads_the_program(path: Any = None, mode: Any = "r", *args: Any, **options: Any) -> bool:
     """Whether this call of `open` only reads a file of the program itself."""
     return isinstance(path, str | os.PathLike) and mode in ("r", "rb") and os.fspath(path).startswith(PROGRAM)
+
+
+def only_here(hook: Hook, *, elsewhere: Hook) -> Hook:
+    """A hook for the thread that calls this: a broker that runs in another one is not in the box, and draws nothing of
+    its chance."""
+    inside = threading.get_ident()
+
+    def decide(point: str) -> Awaitable[None]:
+        return hook(point) if threading.get_ident() == inside else elsewhere(point)
+
+    return decide
 
 
 @contextmanager

@@ -322,7 +322,7 @@ class SimLoop(asyncio.BaseEventLoop):
         before = events._get_running_loop()
         assert before is None, "a simulation cannot run inside another loop"
         self._deadline = self._now + limit_s
-        hook = self.buggify if self.buggify is not None else _goes_on
+        hook = lid.only_here(self.buggify, elsewhere=_goes_on) if self.buggify is not None else _goes_on
         self._steps_when_time_moved = self.steps
         with lid.closed(self._on_escape), simulated(hook):
             return self.run_until_complete(self.spawn(WORLD, coroutine, name="scenario"))

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import asyncio
+import itertools
 import json
 import os
 import subprocess
 import sys
+import threading
 from pathlib import Path
 from random import Random
 from typing import Any
 
 import pytest
 
+from odradek.common.buggify import buggify
 from tests.sim import trace
+from tests.sim.cluster import ManyNodes
 from tests.sim.failures import failures
 from tests.sim.one_node import OneNode
 from tests.sim.runs import run_seed
@@ -109,6 +114,29 @@ def test_where_two_runs_part_is_told() -> None:
     assert parted_s(marks(9.0), marks(9.0)) is None
     assert parted_s(marks(9.0), marks(2.5)) == 2.0
     assert parted_s(marks(9.0), marks(9.0)[:-1]) == 3.0
+
+
+def test_brokers_in_other_threads_are_not_in_the_box() -> None:
+    """A test may keep an embedded broker for a whole session, in a thread of the process in which seeds run."""
+    seed = next(each for each in range(1, 100) if ManyNodes.draw(Random(each ^ ManyNodes.salt), frozenset()).buggify)
+    alone = run_seed(seed, kind=ManyNodes)
+    ended = threading.Event()
+
+    async def pass_points() -> None:
+        for number in itertools.count():
+            if ended.is_set():
+                return
+            await buggify(f"elsewhere {number}")
+            await asyncio.sleep(0.001)
+
+    thread = threading.Thread(target=lambda: asyncio.run(pass_points()))
+    thread.start()
+    try:
+        beside = run_seed(seed, kind=ManyNodes)
+    finally:
+        ended.set()
+        thread.join()
+    assert beside.trace == alone.trace
 
 
 def test_a_failure_tells_whether_the_same_seed_is_the_same_run() -> None:
