@@ -28,6 +28,8 @@ def create(cluster: Cluster, partitions: int = 1, replicas: int = 3) -> str:
     name = fresh_name()
     client = AdminClient({"bootstrap.servers": cluster.bootstrap_servers})
     client.create_topics([NewTopic(name, partitions, replicas)], operation_timeout=30)[name].result(timeout=30)
+    # The node that tells who leads may hear of it later than the one that answered.
+    until(lambda: all(cluster.leader(name, number) >= 0 for number in range(partitions)))
     return name
 
 

@@ -21,7 +21,8 @@ async def together(*coroutines: Coroutine[Any, Any, None]) -> None:
     tasks = [loop.create_task(each) for each in coroutines]
     try:
         await asyncio.gather(*tasks)
-    finally:
+    except (Exception, asyncio.CancelledError):
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
+        raise
