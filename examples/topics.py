@@ -1,4 +1,4 @@
-"""What several examples do with topics: make one, and read one to its end."""
+"""What several examples do with topics: make one, write to it without gaps, and read one to its end."""
 
 from __future__ import annotations
 
@@ -21,13 +21,15 @@ def create_topic(bootstrap: str, name: str, partitions: int, config: Mapping[str
             raise
 
 
-def records(bootstrap: str, topic: str, partition: int | None = None, until: int = 0) -> Iterator[Message]:
-    """The committed records of a topic, or of one of its partitions, from the start to the end as it is when met.
+def refuse_failure(error: KafkaError | None, _: object) -> None:
+    """For `on_delivery`: end where a record is not stored. Later ones may be: going on would hide the gap."""
+    if error is not None:
+        raise KafkaException(error)
 
-    Args:
-        until: an offset that is known to be reached. A leader that is new may show its end a moment too early.
-    """
-    consumer = Consumer(
+
+def reader(bootstrap: str) -> Consumer:
+    """A consumer of committed records without a group, which tells where partitions end. Its owner assigns."""
+    return Consumer(
         {
             "bootstrap.servers": bootstrap,
             "group.id": "no-group",
@@ -36,6 +38,15 @@ def records(bootstrap: str, topic: str, partition: int | None = None, until: int
             "isolation.level": "read_committed",
         }
     )
+
+
+def records(bootstrap: str, topic: str, partition: int | None = None, until: int = 0) -> Iterator[Message]:
+    """The committed records of a topic, or of one of its partitions, from the start to the end as it is when met.
+
+    Args:
+        until: an offset that is known to be reached. A leader that is new may show its end a moment too early.
+    """
+    consumer = reader(bootstrap)
     try:
         found = consumer.list_topics(topic, TIMEOUT_S).topics[topic].partitions
         waiting = set(found) if partition is None else {partition}

@@ -16,7 +16,7 @@ from psycopg import sql
 
 from examples.accounts.model import Event
 from examples.accounts.write_side import EVENTS, PARTITIONS
-from examples.topics import create_topic
+from examples.topics import create_topic, reader, refuse_failure
 
 BATCH = 500
 TABLES = """
@@ -94,15 +94,7 @@ def ask(database: psycopg.Connection[Any], model: str) -> None:
 
 def event_consumer(bootstrap: str, reached: dict[int, int]) -> Consumer:
     """A consumer of all events without a group: the database knows where it is."""
-    consumer = Consumer(
-        {
-            "bootstrap.servers": bootstrap,
-            "group.id": "no-group",
-            "enable.auto.commit": False,
-            "enable.partition.eof": True,
-            "isolation.level": "read_committed",
-        }
-    )
+    consumer = reader(bootstrap)
     consumer.assign([TopicPartition(EVENTS, partition, reached.get(partition, 0)) for partition in range(PARTITIONS)])
     return consumer
 
@@ -119,8 +111,3 @@ def taken(messages: list[Message], waiting: set[int]) -> list[Message]:
         else:
             raise KafkaException(error)
     return found
-
-
-def refuse_failure(error: KafkaError | None, _: object) -> None:
-    if error is not None:
-        raise KafkaException(error)

@@ -13,7 +13,9 @@ from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
-from confluent_kafka import KafkaError, KafkaException, Producer
+from confluent_kafka import Producer
+
+from examples.topics import refuse_failure
 
 TIME = re.compile(r"\[([^\]]+)\]")
 TIME_FORMAT = "%d/%b/%Y:%H:%M:%S %z"
@@ -82,13 +84,8 @@ def send(bootstrap: str, topic: str, lines: Iterable[str], pace: float) -> int:
             while (early_s := (at - first).total_seconds() / pace - (time.monotonic() - began)) > 0:
                 producer.poll(early_s)
         at_ms = int(at.timestamp() * 1000) if at else 0  # 0: now
-        producer.produce(topic, line, line.split(" ", 1)[0], timestamp=at_ms, on_delivery=_refuse_failure)
+        producer.produce(topic, line, line.split(" ", 1)[0], timestamp=at_ms, on_delivery=refuse_failure)
         producer.poll(0)
         count += 1
     producer.flush()
     return count
-
-
-def _refuse_failure(error: KafkaError | None, _: object) -> None:
-    if error is not None:
-        raise KafkaException(error)

@@ -6,10 +6,11 @@ import json
 from typing import Any
 
 import psycopg
-from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
+from confluent_kafka import KafkaError, KafkaException, Message, TopicPartition
 from psycopg import sql
 
 from examples.cdc.capture import PARTITIONS, topic_of
+from examples.topics import reader
 
 BATCH = 500
 OFFSETS = (
@@ -35,15 +36,7 @@ class Copy:
         reached = {(topic, partition): offset for topic, partition, offset in found}
         places = [(topic, partition) for topic in self._targets for partition in range(PARTITIONS)]
         self._waiting = set(places)
-        self._consumer = Consumer(
-            {
-                "bootstrap.servers": bootstrap,
-                "group.id": "no-group",
-                "enable.auto.commit": False,
-                "enable.partition.eof": True,
-                "isolation.level": "read_committed",
-            }
-        )
+        self._consumer = reader(bootstrap)
         self._consumer.assign([TopicPartition(*place, reached.get(place, 0)) for place in places])
 
     def run(self, *, until_idle: bool) -> None:

@@ -13,12 +13,12 @@ import argparse
 import time
 import zlib
 
-from confluent_kafka import KafkaError, KafkaException, Producer
+from confluent_kafka import Producer
 
 from examples.orders.follow import Follower
 from examples.orders.generator import events
 from examples.orders.model import Event
-from examples.topics import create_topic, records
+from examples.topics import create_topic, records, refuse_failure
 
 EVENTS, ORDERS = "order-events", "orders"
 PARTITIONS = 6
@@ -75,12 +75,6 @@ def placed(event: Event, by: str) -> tuple[str, int]:
     if by == "order":
         return event.order, -1
     return f"{event.customer}/{event.order}", zlib.crc32(event.customer.encode()) % PARTITIONS
-
-
-def refuse_failure(error: KafkaError | None, _: object) -> None:
-    """A later event of this order may be stored already: going on would hide the gap."""
-    if error is not None:
-        raise KafkaException(error)
 
 
 def show(bootstrap: str, topic: str) -> dict[bytes, bytes]:

@@ -12,10 +12,10 @@ import tempfile
 from collections.abc import Iterable
 from pathlib import Path
 
-from confluent_kafka import KafkaError, KafkaException, Producer
+from confluent_kafka import Producer
 
 from examples.rekeyed import generator, pipeline
-from examples.topics import create_topic, records
+from examples.topics import create_topic, records, refuse_failure
 from odradek.testing import EmbeddedBroker
 from pyspark_odradek import session
 
@@ -54,14 +54,9 @@ def fill(bootstrap: str, orders: Iterable[generator.Record]) -> None:
 def send(bootstrap: str, topic: str, made: Iterable[generator.Record]) -> None:
     producer = Producer({"bootstrap.servers": bootstrap, "enable.idempotence": True, "linger.ms": 5})
     for key, value in made:
-        producer.produce(topic, value, key, on_delivery=_refuse_failure)
+        producer.produce(topic, value, key, on_delivery=refuse_failure)
         producer.poll(0)
     producer.flush()
-
-
-def _refuse_failure(error: KafkaError | None, _: object) -> None:
-    if error is not None:
-        raise KafkaException(error)
 
 
 if __name__ == "__main__":

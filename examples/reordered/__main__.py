@@ -12,12 +12,12 @@ import itertools
 import tempfile
 from pathlib import Path
 
-from confluent_kafka import KafkaError, KafkaException, Producer
+from confluent_kafka import Producer
 from deltalake import DeltaTable
 
 from examples.reordered import pipeline
 from examples.reordered.generator import Arrival, arrivals
-from examples.topics import create_topic, records
+from examples.topics import create_topic, records, refuse_failure
 from odradek.testing import EmbeddedBroker
 from pyspark_odradek import session
 
@@ -55,14 +55,9 @@ def send(bootstrap: str, arrived: list[Arrival]) -> None:
     """Send readings to one partition after another, as producers without keys do in the long run."""
     producer = Producer({"bootstrap.servers": bootstrap, "enable.idempotence": True, "linger.ms": 5})
     for arrival, partition in zip(arrived, itertools.cycle(range(PARTITIONS)), strict=False):
-        producer.produce(pipeline.READINGS, arrival.value(), partition=partition, on_delivery=_refuse_failure)
+        producer.produce(pipeline.READINGS, arrival.value(), partition=partition, on_delivery=refuse_failure)
         producer.poll(0)
     producer.flush()
-
-
-def _refuse_failure(error: KafkaError | None, _: object) -> None:
-    if error is not None:
-        raise KafkaException(error)
 
 
 if __name__ == "__main__":
