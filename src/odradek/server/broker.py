@@ -176,7 +176,7 @@ class Broker:
         self.services.producer_ids.broker_epoch = self.membership.broker_epoch
         self.replication.start()
         self.directory_assignments.start()
-        await self._unless_failed(self.membership.join())
+        await self._unless_failed(self.membership.join(self.publisher))
 
     def _build_quorum(self, storage: Storage) -> None:
         """The metadata log, who reads it, and the controller that writes it."""

@@ -111,8 +111,10 @@ class Membership:
         except TimeoutError:
             raise ApiError(ErrorCode.REQUEST_TIMED_OUT, self._late("no active controller was found")) from None
 
-    async def join(self) -> None:
-        """Wait until the controller counts this broker as caught up, and keep beating.
+    async def join(self, publisher: MetadataPublisher) -> None:
+        """Wait until the controller counts this broker as caught up and our own view says so, and keep beating.
+
+        Who asks for metadata as soon as we serve must hear of a broker: librdkafka, told of none, asks no more.
 
         Raises:
             ApiError: no controller answers in time, or the cluster no longer knows this broker.
@@ -123,9 +125,15 @@ class Membership:
                 while answer.is_fenced:
                     await asyncio.sleep(RETRY_MS / 1000)
                     answer = await self._beat()
+                self._beating = asyncio.get_running_loop().create_task(self._keep_beating())
+                while not await wait_until_seen(publisher, self._is_in):
+                    _log.info("waiting for the cluster's metadata", at=publisher.image.offset)
         except TimeoutError:
             raise ApiError(ErrorCode.REQUEST_TIMED_OUT, self._late("the controller keeps this broker fenced")) from None
-        self._beating = asyncio.get_running_loop().create_task(self._keep_beating())
+
+    def _is_in(self, image: MetadataImage) -> bool:
+        own = image.brokers.get(self._broker_id)
+        return own is not None and own.broker_epoch == self.broker_epoch and not own.fenced
 
     def _late(self, why: str) -> str:
         limit_ms = self._config.registration_timeout_ms

@@ -11,11 +11,12 @@ from uuid import UUID
 import pytest
 
 from odradek.common.errors import ApiError, ErrorCode
-from odradek.metadata.model import NO_LEADER
+from odradek.metadata.model import NO_LEADER, broker_record
+from odradek.metadata.publisher import MetadataPublisher
 from odradek.protocol.messages.create_topics_request import CreateTopicsRequest
 from odradek.protocol.messages.unregister_broker_request import UnregisterBrokerRequest
 from odradek.server.membership import Membership, MembershipConfig
-from tests.support.controller_harness import Harness, wanted
+from tests.support.controller_harness import CLUSTER, Harness, wanted
 from tests.support.doors import settle
 from tests.support.quorum_node import QuorumNode
 
@@ -46,7 +47,7 @@ class Member:
 
     async def join(self, incarnation: int = 0) -> None:
         await self.membership.register(Harness().registration(self.broker_id, incarnation), self.node.publisher)
-        await self.membership.join()
+        await self.membership.join(self.node.publisher)
 
     @property
     def is_fenced(self) -> bool:
@@ -78,6 +79,24 @@ async def test_it_is_not_in_before_it_has_caught_up(node: QuorumNode) -> None:
     member.metadata_offset = None
     await asyncio.wait_for(joining, 5)
     await settle(lambda: not member.is_fenced)
+    await member.membership.leave()
+
+
+async def test_it_is_not_in_before_its_own_view_says_so(node: QuorumNode) -> None:
+    member, own_view = Member(node), MetadataPublisher(CLUSTER)
+    await member.membership.register(Harness().registration(1), node.publisher)
+    joining = asyncio.ensure_future(member.membership.join(own_view))
+    await settle(lambda: not member.is_fenced)
+    done, _ = await asyncio.wait([joining], timeout=0.15)
+    assert not done, "whoever asked here for metadata would hear of no broker"
+    image = node.publisher.image
+    broker = image.brokers[1]
+    for offset, fenced in ((image.offset - 1, True), (image.offset, False)):
+        assert not joining.done()
+        record = broker_record(replace(broker, fenced=fenced), image.metadata_version)
+        own_view.committed([(offset, record)], image.leader_epoch)
+        await asyncio.sleep(0)
+    await asyncio.wait_for(joining, 5)
     await member.membership.leave()
 
 
@@ -168,7 +187,7 @@ async def test_a_directory_that_failed_is_told_with_the_heartbeat(node: QuorumNo
     good, bad = UUID(int=2001), UUID(int=2002)
     member = Member(node)
     await member.membership.register(Harness().registration(1, log_dirs=[good, bad]), node.publisher)
-    await member.membership.join()
+    await member.membership.join(node.publisher)
     member.offline.append(bad)
     await settle(lambda: node.publisher.image.brokers[1].directories == (good,))
     await member.membership.leave()
