@@ -1,5 +1,6 @@
 """Spark's own Kafka connector and ours on the same brokers, in turns, in one run; brokers of ours and of Apache Kafka.
 
+    python -m bench.spark_connectors                        about 25 minutes on two quiet cores; writes the page
     python -m bench.spark_connectors --quick                one round of fewer records; writes nothing
     python -m bench.spark_connectors --brokers odradek      brokers of ours alone; writes nothing
 
@@ -16,6 +17,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import importlib.util
+import math
 import os
 import shutil
 import statistics
@@ -53,6 +55,7 @@ VERSIONS = ((pyspark.__version__, pyspark.__version__), ("4.2.0", "4.0.0"))
 SCHEMA = "id LONG, customer STRING, amount DOUBLE, at TIMESTAMP"
 THEIRS, OURS = "kafka", "odradek"
 LATENCY_RECORDS = 40
+NOT_MEASURED = ("", "not measured: the time was over", "")
 AVRO = (
     '{"type":"record","name":"Event","fields":[{"name":"id","type":"long"},'
     '{"name":"customer","type":"string"},{"name":"amount","type":"double"}]}'
@@ -82,6 +85,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--only", default="", help="rows whose name has this in it; writes nothing")
     parser.add_argument("--quick", action="store_true", help="one round of a quarter of the records; writes nothing")
+    parser.add_argument("--minutes", type=float, default=40, help="rows that would begin later are left out, and named")
     given = parser.parse_args()
     if given.quick:
         given.records, given.rounds = given.records // 4, 1
@@ -97,7 +101,9 @@ def main() -> None:
                 home = Path(folder) / f"with-{kind}"
                 home.mkdir()
                 with node(kind, home) as brokers:
-                    bench = Bench(spark, brokers.bootstrap, home, given.records, given.rounds, given.only)
+                    # The second kind of brokers has the second half of the time.
+                    deadline = started + 60 * given.minutes * (len(tables) + 1) / len(kinds)
+                    bench = Bench(spark, brokers.bootstrap, home, given.records, given.rounds, given.only, deadline)
                     tables[kind] = []
                     for row in bench.rows():
                         console.print(f"{kind}: {'  '.join(row)}")
@@ -170,8 +176,11 @@ def fetch(connector: str, tokens: str, home: Path) -> str | None:
 class Bench:
     """What is measured on one cluster."""
 
-    def __init__(self, spark: Any, bootstrap: str, folder: Path, count: int, rounds: int, only: str) -> None:
+    def __init__(
+        self, spark: Any, bootstrap: str, folder: Path, count: int, rounds: int, only: str, deadline: float = math.inf
+    ) -> None:
         self.spark = spark
+        self.deadline = deadline
         self.bootstrap = bootstrap
         self.folder = folder
         self.count = count
@@ -189,22 +198,33 @@ class Bench:
             ("batch read, JSON to columns, into nothing", lambda name: self.read(name, json=True), (THEIRS, OURS)),
             ("batch read, Avro to columns, into nothing", lambda _: self.read_avro(), (OURS,)),
             ("stream from topic to topic", self.copy, (THEIRS, OURS)),
+            ("the same, at least once with both", partial(self.copy, delivery="at_least_once"), (THEIRS, OURS)),
         ]
         for what, work, names in reads:
-            if self.only in what:
+            if self.is_wanted(what):
                 yield self.row(what, work, names)
+            elif self.only in what:
+                yield Row(what, *NOT_MEASURED)
         for sink in ("delta", "iceberg", "postgres"):
             what = f"stream from topic to {sink}"
-            if self.only not in what:
+            if not self.is_wanted(what):
+                if self.only in what:
+                    yield Row(what, *NOT_MEASURED)
                 continue
             with self.sink_options(sink) as options:
                 if options is not None:
                     yield self.row(what, partial(self.into_table, options), (OURS,))
         for what, stateful in (("one record, send to foreachBatch", False), ("the same, counted by key", True)):
-            if self.only in what:
+            if self.is_wanted(what):
                 found = {name: self.latency(name, stateful) for name in (THEIRS, OURS)}
                 theirs, ours = (statistics.median(found[name]) for name in (THEIRS, OURS))
                 yield Row(what, f"{theirs:.0f} ms", f"{ours:.0f} ms", f"{theirs / ours:.2f}")
+            elif self.only in what:
+                yield Row(what, *NOT_MEASURED)
+
+    def is_wanted(self, what: str) -> bool:
+        """Whether a row is asked for and there is time for it."""
+        return self.only in what and time.monotonic() < self.deadline
 
     def row(self, what: str, work: Callable[[str], None], names: tuple[str, ...]) -> Row:
         cells: dict[str, list[Cell]] = {name: [] for name in names}
@@ -267,12 +287,14 @@ class Bench:
             frame = frame.select("value.*")
         frame.write.format("noop").mode("overwrite").save()
 
-    def copy(self, name: str) -> None:
+    def copy(self, name: str, delivery: str = "exactly_once") -> None:
         options = self.of("bench")
         stream = self.spark.readStream.format(name).options(**options).load().select("key", "value")
         with tempfile.TemporaryDirectory(dir=self.folder) as checkpoint:
             writer = stream.writeStream.format(name).option("kafka.bootstrap.servers", self.bootstrap)
             writer = writer.option("topic", f"sink-{name}").option("checkpointLocation", checkpoint)
+            if name == OURS:
+                writer = writer.option("delivery", delivery)
             writer.trigger(availableNow=True).start().awaitTermination()
 
     def latency(self, name: str, stateful: bool) -> list[float]:

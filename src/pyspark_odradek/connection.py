@@ -33,6 +33,7 @@ from pyspark_odradek.sasl import MECHANISMS, dialogue
 R = TypeVar("R", bound=Message)
 
 MAX_RESPONSE_BYTES = 1 << 30
+LARGE_BYTES = 64 << 10
 CONNECT_TIMEOUT_S = 10.0
 # The newest version of each API that this package was written for; Fetch from 13 on names topics by id.
 NEWEST = {
@@ -184,7 +185,12 @@ class Connection:
         )
         head = codec.encode(header, API[key].request_header_version(version))
         body = codec.encode(message, version)
-        self._socket.sendall(struct.pack(">i", len(head) + len(body)) + head + body)
+        start = struct.pack(">i", len(head) + len(body)) + head
+        if len(body) < LARGE_BYTES:
+            self._socket.sendall(start + body)
+        else:  # two packets cost less than a copy of the body
+            self._socket.sendall(start)
+            self._socket.sendall(body)
         self._waiting.append((self._correlation_id, key, version, answer))
 
     def _version(self, key: ApiKey) -> int:

@@ -29,18 +29,26 @@ from pyspark_odradek.options import EARLIEST, LATEST
 log = logging.getLogger("pyspark_odradek")
 
 
-def read_range(settings: ClientSettings, wanted: OffsetRange, schema: Any, *, fail_on_data_loss: bool) -> Iterator[Any]:
+def read_range(
+    settings: ClientSettings,
+    wanted: OffsetRange,
+    schema: Any,
+    *,
+    fail_on_data_loss: bool,
+    timeout_ms: int | None = None,
+) -> Iterator[Any]:
     """Yield the records of a range as Arrow batches, in order.
 
-    A connection that breaks, or a leader that moves, is tried again where reading stopped, as long as
-    `default.api.timeout.ms` is not over without progress.
+    A connection that breaks, or a leader that moves, is tried again where reading stopped, as long as `timeout_ms`
+    (`kafkaConsumer.pollTimeoutMs`; `default.api.timeout.ms` for None) is not over without progress.
 
     Raises:
         DataLossError: offsets of the range were deleted meanwhile (a warning without `fail_on_data_loss`).
         ClusterError: the range cannot be read in time.
     """
-    reader = _RangeReader(shared_cluster(settings), wanted, schema, fail_on_data_loss)
-    patience_s = settings.default_api_timeout_ms / 1000
+    patience_s = (timeout_ms or settings.default_api_timeout_ms) / 1000
+    limit = "kafka.default.api.timeout.ms" if timeout_ms is None else "kafkaConsumer.pollTimeoutMs"
+    reader = _RangeReader(shared_cluster(settings), wanted, schema, fail_on_data_loss, patience_s)
     deadline = time.monotonic() + patience_s
     backoff_s = FIRST_BACKOFF_S
     while not reader.is_done:
@@ -54,7 +62,7 @@ def read_range(settings: ClientSettings, wanted: OffsetRange, schema: Any, *, fa
             if time.monotonic() + backoff_s > deadline:
                 raise ClusterError(
                     f"{wanted.topic}-{wanted.partition_id} could not be read from offset {reader.position} to "
-                    f"{wanted.end} in {patience_s:g} s (kafka.default.api.timeout.ms): {error}"
+                    f"{wanted.end} in {patience_s:g} s ({limit}): {error}"
                 ) from error
             time.sleep(backoff_s)
             backoff_s = min(backoff_s * 2, LAST_BACKOFF_S)
@@ -63,8 +71,11 @@ def read_range(settings: ClientSettings, wanted: OffsetRange, schema: Any, *, fa
 class _RangeReader:
     """The state of one task: `position` is the next offset that no fetch has brought."""
 
-    def __init__(self, cluster: Cluster, wanted: OffsetRange, schema: Any, fail_on_data_loss: bool) -> None:
+    def __init__(
+        self, cluster: Cluster, wanted: OffsetRange, schema: Any, fail_on_data_loss: bool, patience_s: float
+    ) -> None:
         self.cluster = cluster
+        self.patience_s = patience_s
         self.wanted = wanted
         self.partition = TopicPartition(wanted.topic, wanted.partition_id)
         self.schema = schema
@@ -106,7 +117,7 @@ class _RangeReader:
             if self.is_done:
                 return
             if batches:
-                deadline = time.monotonic() + settings.default_api_timeout_ms / 1000
+                deadline = time.monotonic() + self.patience_s
 
     def _decoded(self, fetched: memoryview, batches: list[Batch], answer: PartitionData) -> Iterator[Any]:
         aborted = [AbortedTransaction(t.producer_id, t.first_offset) for t in answer.aborted_transactions or ()]

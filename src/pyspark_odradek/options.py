@@ -43,6 +43,7 @@ READ_OPTIONS = [
     "maxBytesPerTrigger",
     "groupId",
     "pollTimeoutMs",
+    "kafkaConsumer.pollTimeoutMs",
     "valueFormat",
     "valueSchema",
     "valueMessage",
@@ -62,15 +63,13 @@ WRITE_OPTIONS = [
     "topicReplicationFactor",
     "asyncProgressTrackingEnabled",
 ]
-# Options of Spark's Kafka source that steer its consumer pool; here there is none.
-WITHOUT_EFFECT = [
-    "groupIdPrefix",
-    "kafkaConsumer.pollTimeoutMs",
-    "fetchOffset.numRetries",
-    "fetchOffset.retryIntervalMs",
-    "kafka.group.id",
-    "kafka.enable.auto.commit",
-]
+# Options of Spark's Kafka source that have no counterpart here, and what there is instead.
+WITHOUT_EFFECT = {
+    "groupIdPrefix": "reading needs no consumer group; groupId makes the query a member of one",
+    "kafka.group.id": "reading needs no consumer group; groupId makes the query a member of one",
+    "fetchOffset.numRetries": "offsets are asked for again until kafka.default.api.timeout.ms is over",
+    "fetchOffset.retryIntervalMs": "offsets are asked for again after 50 ms, then less and less often",
+}
 # What Spark itself puts among the options of a source or sink.
 OF_SPARK = [
     "path",
@@ -96,6 +95,9 @@ REFUSED = {
     "kafka.key.serializer": "keys are strings or bytes; cast the column",
     "kafka.value.serializer": "values are strings or bytes; cast the column",
     "kafka.interceptor.classes": "interceptors are Java classes",
+    "kafka.enable.auto.commit": "the checkpoint keeps the query's position; groupId commits it for tools that show lag",
+    "kafka.partitioner.class": "partitioners are Java classes; keys are placed as by Kafka's own, and a column "
+    "partition says otherwise",
 }
 # Settings of Kafka's Java clients that the reading side honours.
 READ_SETTINGS = [
@@ -144,7 +146,7 @@ class ReadOptions:
     pattern: str | None = None
     assigned: dict[str, tuple[int, ...]] = field(default_factory=dict)
     starting: int | Offsets | Timestamps = LATEST
-    starting_strategy: str = "latest"
+    starting_strategy: str = "error"
     ending: int | Offsets | Timestamps = LATEST
     fail_on_data_loss: bool = True
     include_headers: bool = False
@@ -156,6 +158,7 @@ class ReadOptions:
     max_bytes_per_trigger: int | None = None
     group_id: str | None = None
     poll_timeout_ms: int = 50
+    read_timeout_ms: int | None = None
     value_format: str = "binary"
     value_schema: str | None = None
     value_message: str | None = None
@@ -209,7 +212,7 @@ def parse_read_options(given: Mapping[str, str], *, streaming: bool) -> ReadOpti
         raise OptionError("endingOffsets may not hold -2 (earliest)")
     if not streaming and isinstance(starting, dict) and LATEST in _values(starting):
         raise OptionError("startingOffsets of a batch query may not hold -1 (latest)")
-    strategy = options.get("startingoffsetsbytimestampstrategy", "latest").lower()
+    strategy = options.get("startingoffsetsbytimestampstrategy", "error").lower()
     if strategy not in ("latest", "error"):
         raise OptionError("startingOffsetsByTimestampStrategy is latest or error")
     parsed = ReadOptions(
@@ -229,6 +232,7 @@ def parse_read_options(given: Mapping[str, str], *, streaming: bool) -> ReadOpti
         max_bytes_per_trigger=_size_bytes(options, "maxBytesPerTrigger"),
         group_id=options.get("groupid") or None,
         poll_timeout_ms=_duration_ms(options, "pollTimeoutMs", 50),
+        read_timeout_ms=count(options, "kafkaConsumer.pollTimeoutMs"),
         **_value_options(options),
         kafka=kafka,
     )
@@ -280,9 +284,9 @@ def check_names(options: Mapping[str, str], known: list[str]) -> None:
             raise OptionError(f"{name} is not supported: {advice}")
     names = {name.lower(): name for name in known}
     ignored = {name.lower() for name in [*WITHOUT_EFFECT, *OF_SPARK]}
-    for name in WITHOUT_EFFECT:
+    for name, instead in WITHOUT_EFFECT.items():
         if name.lower() in options:
-            log.info("%s has no effect in the format odradek", name)
+            log.warning("%s has no effect in the format odradek: %s", name, instead)
     for option in options:
         if option in names or option in ignored or option.startswith("kafka."):
             continue

@@ -81,13 +81,16 @@ class _Reader:
         if wanted is None:  # Spark's stand-in where there is nothing to read
             return iter(())
         schema = to_arrow_schema(self.spark_schema, timezone="UTC")
-        loss = self.options.fail_on_data_loss
+        limits: dict[str, Any] = {
+            "fail_on_data_loss": self.options.fail_on_data_loss,
+            "timeout_ms": self.options.read_timeout_ms,
+        }
         if self.options.value_format == "binary":
-            return read_range(self.settings, wanted, schema, fail_on_data_loss=loss)
+            return read_range(self.settings, wanted, schema, **limits)
         from pyspark_odradek.values import decoded
 
         raw = to_arrow_schema(source_schema(True), timezone="UTC")  # a dead letter keeps its headers
-        return decoded(read_range(self.settings, wanted, raw, fail_on_data_loss=loss), self.options, schema)
+        return decoded(read_range(self.settings, wanted, raw, **limits), self.options, schema)
 
     def cut(self, ranges: list[OffsetRange]) -> list[InputPartition]:
         options = self.options

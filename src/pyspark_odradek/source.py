@@ -22,6 +22,7 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
+from pyspark_odradek import sql_table
 from pyspark_odradek.errors import OptionError
 from pyspark_odradek.options import READ_OPTIONS, WRITE_OPTIONS, ReadOptions, parse_read_options
 
@@ -61,7 +62,7 @@ class OdradekDataSource(DataSource):
     def schema(self) -> StructType | str:
         """Fixed, but for `includeHeaders`, which adds a column, and `valueFormat`, which decodes another.
 
-        Wrong options are told here, when `load()` is called.
+        Wrong options are told here, when `load()` is called. A table of SQL keeps its options (`sql_table`).
 
         Raises:
             OptionError: the options make neither a batch nor a streaming query, or no schema can be inferred.
@@ -74,36 +75,42 @@ class OdradekDataSource(DataSource):
                 refusal = error
         else:
             raise refusal from None
-        schema = source_schema(options.include_headers)
-        if options.value_format == "binary":
+        schema: StructType | str = source_schema(options.include_headers)
+        if options.value_format != "binary":
+            schema = decoded_schema(options, source_schema(options.include_headers))
+        given = dict(self.options.items())
+        if not sql_table.is_of_a_table(given):
             return schema
-        return decoded_schema(options, schema)
+        return sql_table.with_options(schema, given)
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """A batch reader. Raises OptionError."""
         from pyspark_odradek.readers import BatchReader
 
-        options = self_contained(parse_read_options(self.options, streaming=False))
+        options = self_contained(parse_read_options(self._options(schema), streaming=False))
         return BatchReader(options, self._own(options, schema))
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 - Spark's name
         """A streaming reader. Raises OptionError."""
         from pyspark_odradek.readers import StreamReader
 
-        options = self_contained(parse_read_options(self.options, streaming=True))
+        options = self_contained(parse_read_options(self._options(schema), streaming=True))
         return StreamReader(options, self._own(options, schema))
 
     def writer(self, schema: StructType, overwrite: bool) -> Any:
         """A batch writer to topics, at-least-once where the options say nothing else. Raises OptionError."""
         from pyspark_odradek.sink import batch_writer
 
-        return batch_writer(dict(self.options.items()), schema, overwrite)
+        return batch_writer(sql_table.to_write(schema, dict(self.options.items())), schema, overwrite)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> Any:  # noqa: N802 - Spark's name
         """A streaming writer to topics, exactly-once where the options say nothing else. Raises OptionError."""
         from pyspark_odradek.sink import stream_writer
 
-        return stream_writer(dict(self.options.items()), schema, overwrite)
+        return stream_writer(sql_table.to_write(schema, dict(self.options.items())), schema, overwrite)
+
+    def _options(self, schema: StructType) -> dict[str, str]:
+        return sql_table.options_of(schema, dict(self.options.items()))
 
     def _own(self, options: ReadOptions, schema: StructType) -> StructType:
         own = source_schema(options.include_headers)

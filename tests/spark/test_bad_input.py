@@ -1,12 +1,13 @@
 """What goes wrong outside of a query is one sentence that says what to do; no data is lost, no batch half written.
 
-Wrong options, topics that do not exist and brokers that do not answer a batch query are in `test_bad_options`, offsets
-below the log start and topics that were made anew in `test_stream_read`, poison records in `test_values`, columns that
-do not fit in `test_table_sinks`.
+Wrong options, topics that do not exist and brokers that do not answer a batch query are in `test_bad_options`, records
+that a running query lost and topics that were made anew in `test_stream_read`, dead letters in `test_values`, columns
+that do not fit in `test_table_sinks`.
 """
 
 from __future__ import annotations
 
+import json
 import threading
 import time
 from pathlib import Path
@@ -14,6 +15,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from confluent_kafka import TopicPartition
 from pyspark.sql.types import StringType, StructField, StructType
 
 from pyspark_odradek import exact_sink
@@ -22,7 +24,7 @@ from pyspark_odradek.sink import stream_writer
 from pyspark_odradek.task import Task
 from tests.spark.queries import drain, drained, load_stream, numbered
 from tests.spark.test_exact_sink import VALUE, copied, copy
-from tests.support.clients import admin, create_topic
+from tests.support.clients import admin, create_topic, produce_all
 from tests.support.file_system import small_tmpfs
 from tests.support.node import Node
 
@@ -71,6 +73,52 @@ def test_a_checkpoint_of_another_source(spark: Any, odradek: str, topic: str, tm
     query.stop()
     said = ended(to_nothing(load_stream(spark, odradek, subscribe=topic).select("value"), tmp_path))
     assert "which is no position in topics: it is of a query over another source" in said
+
+
+def test_offsets_below_the_log_start(spark: Any, odradek: str, topic: str, tmp_path: Path) -> None:
+    """A new query that asks for them ends with the exact ones; failOnDataLoss=false begins at the log start."""
+    create_topic(odradek, topic)
+    numbered(odradek, topic, range(50))
+    for future in admin(odradek).delete_records([TopicPartition(topic, 0, 30)]).values():
+        future.result(timeout=30)
+    options = {"subscribe": topic, "startingOffsets": json.dumps({topic: {"0": 20}})}
+    said = ended(to_nothing(load_stream(spark, odradek, **options), tmp_path))
+    assert f"data was lost: {topic}-0: offsets 20 to 29 (10 offsets), the log now starts at 30" in said
+    drain(load_stream(spark, odradek, **options, failOnDataLoss=False), tmp_path)
+    assert drained(spark, tmp_path) == [*range(30, 50)]
+
+
+def test_a_poison_record(spark: Any, odradek: str, topic: str, tmp_path: Path) -> None:
+    """The stream ends at it with its place and the reason; a restart ends there too, and nothing is passed over."""
+    create_topic(odradek, topic)
+    good: list[tuple[bytes | None, bytes | None]] = [(None, b'{"id":%d}' % number) for number in range(3)]
+    produce_all(odradek, topic, [*good, (None, b'{"id":'), *good])
+    decoded = {"subscribe": topic, "valueFormat": "json", "valueSchema": "id LONG"}
+    for _ in range(2):
+        said = ended(to_nothing(load_stream(spark, odradek, **decoded), tmp_path))
+        assert f"{topic}-0, offset 3: not JSON of the schema" in said
+        assert "deadLetterTopic" in said and "badRecords" in said
+    drain(load_stream(spark, odradek, **decoded, badRecords="null").selectExpr("STRING(value.id) value"), tmp_path)
+    assert spark.read.parquet(str(tmp_path / "sink")).count() == 7
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        ({"valueFormat": "json", "valueSchema": "id NUMBERS"}, "NUMBERS"),
+        ({"valueFormat": "avro", "valueSchema": "{"}, "is no JSON"),
+    ],
+)
+def test_a_schema_that_cannot_be(spark: Any, options: dict[str, str], says: str) -> None:
+    with pytest.raises(Exception, match=says):
+        load_stream(spark, "localhost:1", subscribe="t", **options)
+
+
+def test_columns_of_the_readers_own(spark: Any, odradek: str, topic: str) -> None:
+    create_topic(odradek, topic)
+    reader = spark.read.format("odradek").schema("id INT").option("kafka.bootstrap.servers", odradek)
+    with pytest.raises(Exception, match="the format odradek has its own schema, .*; give none"):
+        reader.option("subscribe", topic).load().count()
 
 
 def test_a_topic_that_is_deleted_while_it_is_read(spark: Any, odradek: str, topic: str, tmp_path: Path) -> None:

@@ -107,19 +107,14 @@ def test_by_timestamp(spark: Any, bootstrap: str, topic: str) -> None:
     create_topic(bootstrap, topic, 2, retention_ms=-1)
     produce_at(bootstrap, topic, [T0_MS + n * DAY_MS for n in range(10)], 0)
     window = {"startingTimestamp": T0_MS + 3 * DAY_MS - 5, "endingTimestamp": T0_MS + 6 * DAY_MS}
-    assert values(load(spark, bootstrap, subscribe=topic, **window)) == [b"3", b"4", b"5"]
+    patient = {"startingOffsetsByTimestampStrategy": "latest"}
+    assert values(load(spark, bootstrap, subscribe=topic, **window, **patient)) == [b"3", b"4", b"5"]
     each = json.dumps({topic: {"0": T0_MS + 8 * DAY_MS, "1": 0}})
-    assert values(load(spark, bootstrap, subscribe=topic, startingOffsetsByTimestamp=each)) == [b"8", b"9"]
-    late = load(spark, bootstrap, subscribe=topic, startingTimestamp=T0_MS + 99 * DAY_MS)
+    assert values(load(spark, bootstrap, subscribe=topic, startingOffsetsByTimestamp=each, **patient)) == [b"8", b"9"]
+    late = load(spark, bootstrap, subscribe=topic, startingTimestamp=T0_MS + 99 * DAY_MS, **patient)
     assert values(late) == [], "nobody is as young: it starts at the end"
     with pytest.raises(Exception, match="has no record at or after"):
-        load(
-            spark,
-            bootstrap,
-            subscribe=topic,
-            startingTimestamp=T0_MS + 99 * DAY_MS,
-            startingOffsetsByTimestampStrategy="error",
-        ).count()
+        load(spark, bootstrap, subscribe=topic, startingTimestamp=T0_MS + 99 * DAY_MS).count()
     stamped = load(spark, bootstrap, subscribe=topic, endingTimestamp=T0_MS + 1).collect()
     assert [r.timestamp.astimezone(UTC) for r in stamped] == [datetime.fromtimestamp(T0_MS / 1000, UTC)]
 

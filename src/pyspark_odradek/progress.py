@@ -1,0 +1,98 @@
+"""What a streaming query says of itself after each batch, as numbers that an operator asks for.
+
+Spark reports progress as nested JSON whose offsets are each source's own. Those of topics, ours and those of Spark's
+own Kafka source, tell how far a query is behind. This module knows no session and no metrics.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, NamedTuple
+
+from pyspark_odradek.offsets import Positions, TopicPartition, from_json
+
+
+class StateSize(NamedTuple):
+    """What one stateful operator of a query keeps."""
+
+    operator: str
+    rows: int
+    memory_bytes: int
+
+
+@dataclass(frozen=True)
+class Progress:
+    """One report of a query.
+
+    `query` is its name, or its id where it has none: both stay over restarts. `lags` has the offsets of each partition
+    that lie behind what the batch read, and is empty for sources that are no topics. `watermark_s` is in seconds since
+    1970 UTC, None where the query has none.
+    """
+
+    query: str
+    batch_id: int
+    rows: int
+    batch_ms: int
+    input_rows_per_s: float
+    processed_rows_per_s: float
+    lags: dict[TopicPartition, int]
+    states: tuple[StateSize, ...]
+    watermark_s: float | None
+
+    @property
+    def lag(self) -> int:
+        return sum(self.lags.values())
+
+
+def read_progress(report: Mapping[str, Any]) -> Progress:
+    """Read `StreamingQueryProgress`, as its JSON has it or as `query.lastProgress` gives it."""
+    lags: dict[TopicPartition, int] = {}
+    for source in report.get("sources") or ():
+        end, latest = _positions(source.get("endOffset")), _positions(source.get("latestOffset"))
+        for partition, offset in latest.items():
+            behind = max(0, offset - end.get(partition, 0))
+            lags[partition] = lags.get(partition, 0) + behind
+    return Progress(
+        query=report.get("name") or str(report["id"]),
+        batch_id=report["batchId"],
+        rows=report.get("numInputRows") or 0,
+        batch_ms=report.get("batchDuration") or 0,
+        input_rows_per_s=_rate(report.get("inputRowsPerSecond")),
+        processed_rows_per_s=_rate(report.get("processedRowsPerSecond")),
+        lags=lags,
+        states=tuple(_states(report)),
+        watermark_s=_seconds((report.get("eventTime") or {}).get("watermark")),
+    )
+
+
+def _states(report: Mapping[str, Any]) -> Iterator[StateSize]:
+    """Operators of one name are told apart by a number: a query may have two joins."""
+    seen: dict[str, int] = {}
+    for operator in report.get("stateOperators") or ():
+        name = operator.get("operatorName") or "state"
+        seen[name] = seen.get(name, 0) + 1
+        label = name if seen[name] == 1 else f"{name}-{seen[name]}"
+        yield StateSize(label, operator.get("numRowsTotal") or 0, operator.get("memoryUsedBytes") or 0)
+
+
+def _positions(offset: Any) -> Positions:
+    """Offsets of topics; nothing for what another kind of source has."""
+    try:
+        nested = json.loads(offset) if isinstance(offset, str) else offset
+        found = from_json(nested or {})
+        return found if all(type(each) is int for each in found.values()) else {}
+    except (AttributeError, TypeError, ValueError):
+        return {}
+
+
+def _rate(value: Any) -> float:
+    """Spark says NaN, or a text, where a batch took no time."""
+    rate = float(value or 0.0)
+    return rate if 0.0 <= rate < float("inf") else 0.0
+
+
+def _seconds(text: str | None) -> float | None:
+    return None if text is None else datetime.fromisoformat(text).timestamp()

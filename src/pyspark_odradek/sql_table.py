@@ -1,0 +1,85 @@
+"""Tables of SQL: `CREATE TABLE clicks USING odradek OPTIONS (…)` keeps its options where a query finds them.
+
+Spark hands a Python source the options of a table when it is created, and none when it is read or written: only its
+columns come back. So the options lie in the comment of the column `key`, as JSON. A comment is shown by DESCRIBE, goes
+with the column into files that a query writes, and is no place for a password: those are given with each query, by
+`WITH (…)`, whose options go before the table's.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+
+from pyspark.sql.types import StructField, StructType
+
+from pyspark_odradek.errors import OptionError
+from pyspark_odradek.options import READ_OPTIONS, WRITE_OPTIONS, lowered
+
+COMMENT = "odradek options: "
+OF_A_TABLE = "option."  # what Spark puts before the options of a table, beside their own names
+SECRET = re.compile(r"password|secret|jaas|token|credential")
+
+
+def is_of_a_table(given: Mapping[str, str]) -> bool:
+    """Whether these are the options of a table that is being created, and not those of a query."""
+    return any(name.lower().startswith(OF_A_TABLE) for name in given)
+
+
+def with_options(schema: StructType | str, given: Mapping[str, str]) -> StructType | str:
+    """The columns of a table, with its options in the comment of the first one, `key`.
+
+    Raises:
+        OptionError: an option is a secret.
+    """
+    kept = _kept(given)
+    secrets = sorted(name for name in kept if SECRET.search(name))
+    if secrets:
+        raise OptionError(
+            f"{', '.join(secrets)} may not be an option of a table: everybody can read those in the catalog, and in "
+            f"files that are made from it. Give it with each query: SELECT … FROM the_table WITH (`{secrets[0]}` = '…')"
+        )
+    comment = COMMENT + json.dumps(kept, sort_keys=True)
+    if isinstance(schema, str):
+        name, kind, rest = re.match(r"(\w+) (\w+)(.*)", schema, re.DOTALL).groups()  # type: ignore[union-attr]
+        quoted = comment.replace("\\", "\\\\").replace("'", "\\'")
+        return f"{name} {kind} COMMENT '{quoted}'{rest}"
+    first = schema[0]
+    commented = StructField(first.name, first.dataType, first.nullable, {"comment": comment})
+    return StructType([commented, *schema.fields[1:]])
+
+
+def options_of(schema: StructType, given: Mapping[str, str]) -> dict[str, str]:
+    """The options of a query: those that are given, and beneath them those of the table whose columns these are."""
+    for field in schema:
+        comment = str((field.metadata or {}).get("comment", ""))
+        if comment.startswith(COMMENT):
+            kept: dict[str, str] = json.loads(comment[len(COMMENT) :])
+            return kept | lowered(given)
+    return dict(given)
+
+
+def to_write(schema: StructType, given: Mapping[str, str]) -> dict[str, str]:
+    """The options of an INSERT: of a table's only those that have a meaning for writing; its topic is the one it reads.
+
+    Raises:
+        OptionError: the table reads several topics, and none is named for writing.
+    """
+    options = options_of(schema, given)
+    if options == dict(given):
+        return options
+    names = {name.lower() for name in WRITE_OPTIONS}
+    kept = {name: value for name, value in options.items() if name in names or name.startswith("kafka.")}
+    if "topic" not in kept and not kept.keys() & {"sink"}:
+        subject = options.get("subscribe", "")
+        if not subject.strip() or "," in subject:
+            raise OptionError("the table reads no single topic: set its option topic, which INSERT writes to")
+        kept["topic"] = subject.strip()
+    return kept
+
+
+def _kept(given: Mapping[str, str]) -> dict[str, str]:
+    names = {name.lower() for name in [*READ_OPTIONS, *WRITE_OPTIONS]}
+    options = lowered(given)
+    return {name: value for name, value in options.items() if name in names or name.startswith("kafka.")}
