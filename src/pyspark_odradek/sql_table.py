@@ -38,7 +38,7 @@ def with_options(schema: StructType | str, given: Mapping[str, str]) -> StructTy
     if secrets:
         raise OptionError(
             f"{', '.join(secrets)} may not be an option of a table: everybody can read those in the catalog, and in "
-            f"files that are made from it. Give it with each query: SELECT … FROM the_table WITH (`{secrets[0]}` = '…')"
+            f"files that are made from it. Give it with each query, behind the table: WITH (`{secrets[0]}` = '…')"
         )
     comment = COMMENT + json.dumps(kept, sort_keys=True)
     if isinstance(schema, str):
@@ -51,27 +51,38 @@ def with_options(schema: StructType | str, given: Mapping[str, str]) -> StructTy
 
 
 def options_of(schema: StructType, given: Mapping[str, str]) -> dict[str, str]:
-    """The options of a query: those that are given, and beneath them those of the table whose columns these are."""
+    """The options of a query: those that are given, and beneath them those of the table whose columns these are.
+
+    Raises:
+        OptionError: there are none at all, as of a table that was created with columns of its own.
+    """
     for field in schema:
         comment = str((field.metadata or {}).get("comment", ""))
         if comment.startswith(COMMENT):
             kept: dict[str, str] = json.loads(comment[len(COMMENT) :])
             return kept | lowered(given)
+    if not given:
+        raise OptionError(
+            "there are no options: create a table without columns, CREATE TABLE … USING odradek OPTIONS (…), since its "
+            "columns are the format's; or give them with the query, behind the table: WITH (`kafka.bootstrap.servers` …)"
+        )
     return dict(given)
 
 
 def to_write(schema: StructType, given: Mapping[str, str]) -> dict[str, str]:
     """The options of an INSERT: of a table's only those that have a meaning for writing; its topic is the one it reads.
 
+    A query that names its cluster writes there: the column that it writes may come from a table of another one.
+
     Raises:
         OptionError: the table reads several topics, and none is named for writing.
     """
+    if lowered(given).keys() & {"kafka.bootstrap.servers", "sink"}:
+        return dict(given)
     options = options_of(schema, given)
-    if options == dict(given):
-        return options
     names = {name.lower() for name in WRITE_OPTIONS}
     kept = {name: value for name, value in options.items() if name in names or name.startswith("kafka.")}
-    if "topic" not in kept and not kept.keys() & {"sink"}:
+    if "topic" not in kept:
         subject = options.get("subscribe", "")
         if not subject.strip() or "," in subject:
             raise OptionError("the table reads no single topic: set its option topic, which INSERT writes to")

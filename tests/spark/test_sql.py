@@ -1,11 +1,30 @@
-"""A topic as a view of SQL."""
+"""Topics in SQL: views, and tables of the catalog that are read, read as streams, and inserted into."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
+import pytest
+from pyspark.sql.types import BinaryType, StringType, StructField, StructType
+
+from pyspark_odradek import sql_table
+from pyspark_odradek.errors import OptionError
+from pyspark_odradek.source import source_schema
 from tests.spark.queries import numbered
 from tests.support.clients import create_topic
+
+OF_A_TABLE = {
+    "option.kafka.bootstrap.servers": "b:1",
+    "kafka.bootstrap.servers": "b:1",
+    "option.subscribe": "t",
+    "subscribe": "t",
+    "option.startingOffsets": "earliest",
+    "startingOffsets": "earliest",
+    "provider": "odradek",
+    "owner": "somebody",
+}
 
 
 def test_a_topic_is_a_view(spark: Any, odradek: str, topic: str) -> None:
@@ -18,3 +37,79 @@ def test_a_topic_is_a_view(spark: Any, odradek: str, topic: str) -> None:
     (row,) = spark.sql("SELECT count(*) AS n, sum(INT(STRING(value))) AS total FROM numbers").collect()
     assert (row.n, row.total) == (10, 45)
     spark.sql("DROP VIEW numbers")
+
+
+@pytest.fixture
+def table(spark: Any, odradek: str, topic: str) -> Iterator[str]:
+    """The name of a table over a topic with ten numbers."""
+    create_topic(odradek, topic, 2)
+    numbered(odradek, topic, range(10))
+    name = topic.replace("-", "_")
+    spark.sql(f"CREATE TABLE {name} USING odradek OPTIONS (`kafka.bootstrap.servers` '{odradek}', subscribe '{topic}')")
+    yield name
+    spark.sql(f"DROP TABLE {name}")
+
+
+def test_a_topic_is_a_table(spark: Any, topic: str, table: str, tmp_path: Path) -> None:
+    def numbers(behind: str = "") -> list[int]:
+        found = spark.sql(f"SELECT INT(STRING(value)) n FROM {table} {behind}").collect()
+        return sorted(row.n for row in found)
+
+    assert numbers() == list(range(10))
+    assert numbers("WITH (endingTimestamp = '1')") == [], "of a query, above those of the table"
+    spark.sql(f"INSERT INTO {table} (key, value) VALUES (BINARY('k'), BINARY('10')), (BINARY('l'), BINARY('11'))")
+    assert numbers() == list(range(12))
+    stream = spark.sql(f"SELECT INT(STRING(value)) n FROM STREAM {table} WITH (startingOffsets = 'earliest')")
+    assert stream.isStreaming
+    writer = stream.writeStream.format("parquet").option("checkpointLocation", str(tmp_path / "checkpoint"))
+    query = writer.option("path", str(tmp_path / "sink")).trigger(availableNow=True).start()
+    assert query.awaitTermination(120)
+    assert sorted(row.n for row in spark.read.parquet(str(tmp_path / "sink")).collect()) == list(range(12))
+
+
+def test_a_table_that_cannot_be(spark: Any, odradek: str, topic: str) -> None:
+    reach = f"`kafka.bootstrap.servers` '{odradek}', subscribe '{topic}'"
+    with pytest.raises(Exception, match=r"kafka\.sasl\.password may not be an option of a table"):
+        spark.sql(f"CREATE TABLE secrets USING odradek OPTIONS ({reach}, `kafka.sasl.password` 'x')")
+    spark.sql(f"CREATE TABLE columns (key BINARY) USING odradek OPTIONS ({reach})")
+    try:
+        with pytest.raises(Exception, match="create a table without columns"):
+            spark.sql("SELECT * FROM columns").collect()
+    finally:
+        spark.sql("DROP TABLE columns")
+
+
+def test_options_lie_with_the_columns() -> None:
+    columns = sql_table.with_options(source_schema(False), OF_A_TABLE)
+    assert isinstance(columns, StructType)
+    assert columns.simpleString() == source_schema(False).simpleString()
+    kept = {"kafka.bootstrap.servers": "b:1", "subscribe": "t", "startingoffsets": "earliest"}
+    assert sql_table.options_of(columns, {}) == kept
+    assert sql_table.options_of(columns, {"startingOffsets": "latest"}) == kept | {"startingoffsets": "latest"}
+    assert sql_table.to_write(columns, {}) == {"kafka.bootstrap.servers": "b:1", "topic": "t"}
+    other = {"kafka.bootstrap.servers": "c:1", "topic": "u"}
+    assert sql_table.to_write(columns, other) == other, "another cluster's settings are not mixed with these"
+
+
+def test_options_lie_with_columns_that_are_text() -> None:
+    quoted = OF_A_TABLE | {"subscribe": "o'clock\\", "option.subscribe": "o'clock\\"}
+    text = sql_table.with_options("key binary, value STRUCT<a INT>", quoted)
+    assert isinstance(text, str)
+    assert text.startswith("key binary COMMENT 'odradek options: {") and text.endswith("}', value STRUCT<a INT>")
+    assert r"o\'clock\\\\" in text, "a quote and a backslash of JSON's, as a literal of SQL has them"
+
+
+def test_a_table_of_several_topics_takes_no_rows() -> None:
+    several = OF_A_TABLE | {"subscribe": "a,b", "option.subscribe": "a,b"}
+    columns = sql_table.with_options(source_schema(False), several)
+    assert isinstance(columns, StructType)
+    with pytest.raises(OptionError, match="reads no single topic: set its option topic"):
+        sql_table.to_write(columns, {})
+
+
+def test_a_query_is_no_table() -> None:
+    assert not sql_table.is_of_a_table({"subscribe": "t", "kafka.bootstrap.servers": "b:1"})
+    commented = StructType(
+        [StructField("key", BinaryType(), True, {"comment": "of ours"}), StructField("v", StringType())]
+    )
+    assert sql_table.options_of(commented, {"subscribe": "t"}) == {"subscribe": "t"}
