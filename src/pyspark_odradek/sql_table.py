@@ -63,8 +63,8 @@ def options_of(schema: StructType, given: Mapping[str, str]) -> dict[str, str]:
             return kept | lowered(given)
     if not given:
         raise OptionError(
-            "there are no options: create a table without columns, CREATE TABLE … USING odradek OPTIONS (…), since its "
-            "columns are the format's; or give them with the query, behind the table: WITH (`kafka.bootstrap.servers` …)"
+            "there are no options: create a table without columns, by CREATE TABLE … USING odradek OPTIONS (…): its "
+            "columns are the format's; or give them behind the table: WITH (`kafka.bootstrap.servers` = …)"
         )
     return dict(given)
 
