@@ -9,6 +9,8 @@ ARGS   ?=
 unexport PYTHONDONTWRITEBYTECODE
 # Test files at once. Most tests wait for brokers, so a little more than there are processors.
 JOBS   ?= 3
+# What `make test` gives each fuzzer.
+FUZZ_SECONDS ?= 4.4
 
 .DEFAULT_GOAL := help
 .PHONY: help setup demo test test-slow check format docs generate golden bench bench-log bench-spark bench-groups bench-cluster interop sim sim-nightly sim-bugs sim-coverage fuzz chaos lock clean
@@ -25,8 +27,8 @@ setup: $(STAMP) ## Make .venv with the locked packages (every other target does 
 demo: $(STAMP) ## Three nodes, 336,776 real flights through PySpark, kill -9 of a leader, the proof (ARGS=--keep)
 	@$(JAVA) && $(PYTHON) -m examples.flights $(ARGS)
 
-test: check ## Everything that CI runs (JOBS=3 test files at once)
-	@$(JAVA) && $(PYTHON) -m pytest -m "not slow" -n $(JOBS) --dist loadfile $(ARGS)
+test: check ## Everything that CI runs (JOBS=3 test files at once, FUZZ_SECONDS=4.4 for each fuzzer)
+	@$(JAVA) && FUZZ_SECONDS=$(FUZZ_SECONDS) $(PYTHON) -m pytest -m "not slow" -n $(JOBS) --dist loadfile $(ARGS)
 
 test-slow: $(STAMP) ## The tests that take minutes each
 	@$(JAVA) && $(PYTHON) -m pytest -m slow $(ARGS)

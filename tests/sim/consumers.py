@@ -25,7 +25,7 @@ from odradek.protocol.messages.txn_offset_commit_response import TxnOffsetCommit
 from tests.sim.clients import RETRY_S, Recorder
 from tests.sim.copiers import ATTEMPTS, LOST, Ledger, TransactionalWriter
 from tests.sim.history import Outcome
-from tests.sim.readers import Reader, values_of
+from tests.sim.readers import Reader
 from tests.sim.world import World
 
 HEARTBEAT_S = 0.3
@@ -90,7 +90,7 @@ class Collector(Reader):
                     continue
                 records: Any = answer.records
                 refuses = partial(self.refuses, f"{topic.topic}-{key[1]}")
-                found, self.positions[key] = values_of(bytes(records or b""), self.positions[key], refuses)
+                found, self.positions[key] = self.read(key, bytes(records or b""), refuses)
                 self.found.setdefault(key, []).extend(found)
                 count += len(found)
         return count
@@ -277,6 +277,7 @@ class Copier(TransactionalWriter):
         for answer in (each for topic in group.topics for each in topic.partitions):
             check(answer.error_code, f"{self._source}-{answer.partition_index}")
             offsets[self._source, answer.partition_index] = max(0, answer.committed_offset)
+            self._reader.heard_of_epoch((self._source, answer.partition_index), answer.committed_leader_epoch)
         for key, offset in offsets.items():
             if offset < self._copied.get(key, 0):
                 self.problem(f"{key[0]}-{key[1]}: offset {self._copied[key]} was committed, then {offset}")
@@ -333,7 +334,10 @@ class Copier(TransactionalWriter):
             await self._add_offsets()
         partitions = [
             txn_offset_commit_request.TxnOffsetCommitRequestPartition(
-                partition_index=number, committed_offset=end, committed_metadata=None
+                partition_index=number,
+                committed_offset=end,
+                committed_leader_epoch=self._reader.read_epoch((self._source, number)),
+                committed_metadata=None,
             )
             for (_, number), end in ends.items()
         ]

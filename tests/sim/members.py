@@ -322,6 +322,7 @@ class Member(Reader):
             for answer in topic.partitions:
                 check(answer.error_code, self.group)
                 found[topic.name, answer.partition_index] = answer.committed_offset
+                self.heard_of_epoch((topic.name, answer.partition_index), answer.committed_leader_epoch)
         steps: list[Any] = [
             Commit(self.group, f"{topic}-{number}", max(offset, 0), fetched=True, generation=self._generation)
             for (topic, number), offset in found.items()
@@ -347,7 +348,10 @@ class Member(Reader):
             entry = topics.setdefault(topic, offset_commit_request.OffsetCommitRequestTopic(name=topic))
             entry.partitions.append(
                 offset_commit_request.OffsetCommitRequestPartition(
-                    partition_index=number, committed_offset=offset, committed_metadata=""
+                    partition_index=number,
+                    committed_offset=offset,
+                    committed_leader_epoch=self.read_epoch((topic, number)),
+                    committed_metadata="",
                 )
             )
         request = offset_commit_request.OffsetCommitRequest(

@@ -30,10 +30,14 @@ OFFSET_FETCH_VERSION = 7
 Refuses = Callable[[bytes, BatchHeader], bool]
 
 
-def values_of(data: bytes, from_offset: int, refuses: Refuses) -> tuple[list[tuple[int, int]], int]:
-    """(offset, value) of each record of whole batches at or above an offset, up to one that is refused; next offset."""
+def values_of(data: bytes, from_offset: int, refuses: Refuses) -> tuple[list[tuple[int, int]], int, int]:
+    """What whole batches hold at or above an offset, up to one that is refused.
+
+    Returns:
+        (offset, value) of each record; the next offset; the leader epoch of the last batch, -1 where there is none.
+    """
     found: list[tuple[int, int]] = []
-    next_offset = from_offset
+    next_offset, leader_epoch = from_offset, -1
     for position, header in read_batches(data):
         batch = data[position : position + header.size_bytes]
         if refuses(batch, header):
@@ -43,8 +47,8 @@ def values_of(data: bytes, from_offset: int, refuses: Refuses) -> tuple[list[tup
         if not header.is_control:
             records = read_records(batch, header)
             found += [(each.offset, int(each.value or b"-1")) for each in records if each.offset >= from_offset]
-        next_offset = header.last_offset + 1
-    return found, next_offset
+        next_offset, leader_epoch = header.last_offset + 1, header.partition_leader_epoch
+    return found, next_offset, leader_epoch
 
 
 class Link:
@@ -82,6 +86,8 @@ class Reader(Client):
         self._leaders: dict[tuple[str, int], int] = {}
         # The newest leader epochs heard of: a leader that missed an election is not believed, as by clients (KIP-320).
         self._epochs: dict[tuple[str, int], int] = {}
+        # The leader epochs of what was read last.
+        self._read_epochs: dict[tuple[str, int], int] = {}
         self._links: dict[int, Link] = {}
         self._turn = 0
         self._first_poll = True
@@ -187,7 +193,7 @@ class Reader(Client):
                     continue
                 records: Any = answer.records
                 data = b"" if records is None else bytes(records)
-                found, next_offset = values_of(data, self.positions[key], partial(self.refuses, name))
+                found, next_offset = self.read(key, data, partial(self.refuses, name))
                 if found and next_offset > answer.high_watermark:
                     self.problem(f"{name}: read up to {next_offset}, above the watermark {answer.high_watermark}")
                 if found:
@@ -197,6 +203,24 @@ class Reader(Client):
                 marks += self.new_marks(Marks(name, source, -1, answer.high_watermark, answer.last_stable_offset))
         self._record(invoked, steps, marks)
         return count
+
+    def read(self, key: tuple[str, int], data: bytes, refuses: Refuses) -> tuple[list[tuple[int, int]], int]:
+        """As `values_of` from where a partition stands; the leader epoch is kept, to be committed with an offset."""
+        found, next_offset, leader_epoch = values_of(data, self.positions[key], refuses)
+        if leader_epoch >= 0:
+            self._read_epochs[key] = leader_epoch
+        return found, next_offset
+
+    def read_epoch(self, key: tuple[str, int]) -> int:
+        """The leader epoch of what was read last of a partition; -1 where nothing was."""
+        return self._read_epochs.get(key, -1)
+
+    def heard_of_epoch(self, key: tuple[str, int], leader_epoch: int) -> None:
+        """An offset was committed behind a record of this epoch: an older leader may lack it, and is not asked."""
+        self._read_epochs[key] = leader_epoch
+        if leader_epoch > self._epochs.get(key, -1):
+            self._epochs[key] = leader_epoch
+            self._leaders.pop(key, None)
 
     def new_marks(self, marks: Marks) -> list[Marks]:
         """These, where they differ from what the same process told last."""
