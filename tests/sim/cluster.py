@@ -16,7 +16,7 @@ from tests.sim.cluster_invariants import ClusterWatch, different_logs, unconverg
 from tests.sim.cluster_world import METADATA, ClusterWorld
 from tests.sim.invariants import Watch
 from tests.sim.one_node import OneNode
-from tests.sim.world import PORT, World
+from tests.sim.world import PORT, Machine, World
 
 COPIES = 3
 MIN_IN_SYNC = 2
@@ -82,14 +82,14 @@ class ManyNodes(OneNode):
             listeners = f"PLAINTEXT://node-{node_id}:{PORT},CONTROLLER://node-{node_id}:{PORT + 1}"
             self._add(node_id, voters, "broker,controller", listeners)
 
-    def _add(self, node_id: int, voters: str, roles: str, listeners: str) -> None:
+    def _add(self, node_id: int, voters: str, roles: str, listeners: str) -> Machine:
         settings = {
             "process.roles": roles,
             "listeners": listeners,
             "controller.quorum.voters": voters,
             "controller.listener.names": "CONTROLLER",
         }
-        self.world.add_machine(f"node-{node_id}", node_id, settings)
+        return self.world.add_machine(f"node-{node_id}", node_id, settings)
 
     def make_watch(self) -> Watch:
         self._watching = ClusterWatch(self.world, self.recorder)

@@ -1,11 +1,14 @@
 """The world in which partitions move house: five brokers, and somebody who moves replicas and leaders all the time.
 
-The promises are those of many nodes. Beside them, every move ends once the faults have ended.
+Two of the brokers may come while the others run. The promises are those of many nodes. Beside them, every move ends
+once the faults have ended, and whoever came serves then.
 """
 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
+from typing import Any, ClassVar
 
 from odradek.client.admin import ConfigOperation, ResourceType, alter_configs
 from odradek.client.reassignment import PREFERRED, elect_leaders, move_replicas, moves_under_way
@@ -14,9 +17,12 @@ from odradek.common.errors import OdradekError
 from tests.sim.clients import RETRY_S, Client, Recorder
 from tests.sim.cluster import COPIES, MIN_IN_SYNC, ManyNodes
 from tests.sim.one_node import PARTITIONS, TOPIC
-from tests.sim.world import PORT, World
+from tests.sim.world import PORT, Machine, World
 
 BROKERS = (1, 2, 3, 4, 5)
+# How often a broker that holds nothing at first comes later than the others, and when.
+COMES_LATER = 0.5
+COMES_S = (0.0, 15.0)
 
 
 class Mover(Client):
@@ -70,17 +76,51 @@ class Mover(Client):
             del self._drained[broker]
 
 
+class Newcomers:
+    """Puts machines with empty disks into the running cluster: a client of the world, as the mover is."""
+
+    def __init__(self, scenario: MovingHouse, mover: Mover, node_ids: Sequence[int]) -> None:
+        self.world = scenario.world
+        self.name = "newcomers"
+        self.network = mover.network
+        self.stopping = False
+        self._scenario = scenario
+        self._come_s = sorted((scenario.random.uniform(*COMES_S), node_id) for node_id in node_ids)
+
+    async def run(self) -> None:
+        """Add each at its time, those that are left when the faults end at once."""
+        began_s = self.world.loop.time()
+        for at_s, node_id in self._come_s:
+            while not self.stopping and self.world.loop.time() - began_s < at_s:  # noqa: ASYNC110 - as everybody looks
+                await asyncio.sleep(RETRY_S)
+            self.world.tell(f"node-{node_id} is added")
+            self.world.count("late broker" if self.stopping else "new broker")
+            self._scenario.add_broker(node_id).start()
+
+
 class MovingHouse(ManyNodes):
     """One run of a cluster whose partitions move."""
 
     world_name = "moving"
+    # So that who comes late finds no record from the beginning, and begins at a snapshot.
+    settings: ClassVar[dict[str, str]] = {"metadata.max.retention.bytes": "6000"}
+
+    def __init__(self, world: World) -> None:
+        super().__init__(world)
+        self._late = [node_id for node_id in BROKERS[COPIES:] if self.random.random() < COMES_LATER]
 
     def add_machines(self) -> None:
         """Three nodes as in the cluster, and brokers beside them that hold nothing until somebody moves in."""
         super().add_machines()
-        voters = next(iter(self.world.machines.values())).settings["controller.quorum.voters"]
         for node_id in BROKERS[COPIES:]:
-            self._add(node_id, voters, "broker", f"PLAINTEXT://node-{node_id}:{PORT}")
+            if node_id not in self._late:
+                self.add_broker(node_id)
 
-    def more_clients(self) -> list[Mover]:
-        return [Mover(self.world, "mover", 7, self.recorder)]
+    def add_broker(self, node_id: int) -> Machine:
+        """A broker that is no controller; its process is not started."""
+        voters = next(iter(self.world.machines.values())).settings["controller.quorum.voters"]
+        return self._add(node_id, voters, "broker", f"PLAINTEXT://node-{node_id}:{PORT}")
+
+    def more_clients(self) -> list[Any]:
+        mover = Mover(self.world, "mover", 7, self.recorder)
+        return [mover, Newcomers(self, mover, self._late)]

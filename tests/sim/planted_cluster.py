@@ -178,7 +178,7 @@ MANY_NODES = (
     ),
 )
 
-# Needs somebody who moves replicas.
+# Need somebody who moves replicas, or brokers that come later.
 MOVING = (
     Bug(
         "a move ends before its replicas are in sync",
@@ -188,5 +188,12 @@ MOVING = (
         "    staying = tuple(replica for replica in plan.isr if replica not in plan.removing)\n"
         "if staying:",
         "replicas that have nothing count as in sync",
+    ),
+    Bug(
+        "a new broker begins behind the snapshot",
+        "raft.storage:QuorumStorage.install",
+        "self._take_snapshot(snapshot_id, snapshot)",
+        "self.published_offset = snapshot_id.end_offset",
+        "a broker that is added knows only what happens from then on",
     ),
 )

@@ -197,6 +197,8 @@ class World:
     def add_machine(self, name: str, node_id: int, settings: dict[str, str] | None = None) -> Machine:
         """A new machine with an empty disk; its broker is not started."""
         machine = self.machines[name] = Machine(self, name, node_id, settings or {})
+        if self.healing:
+            machine.disk.faults = DiskFaults()
         return machine
 
     def ended_by_itself(self, machine: Machine, failure: BaseException) -> None:

@@ -1,20 +1,36 @@
-"""The world in which partitions move: seeds that hold, moves that happen, and a bug of moving that is caught."""
+"""The world in which partitions move: seeds that hold, moves and brokers that come, and bugs that are caught."""
 
 from __future__ import annotations
 
+import asyncio
+import itertools
 import logging
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
+from odradek.client.reassignment import PREFERRED, elect_leaders, move_replicas, moves_under_way
+from tests.sim import faults
 from tests.sim.bugs import problem_of
+from tests.sim.clients import RETRY_S, Producer
+from tests.sim.cluster import COPIES
+from tests.sim.cluster_invariants import METADATA_LOG
+from tests.sim.cluster_world import ClusterWorld
 from tests.sim.failures import failures
 from tests.sim.movers import Mover, MovingHouse
+from tests.sim.one_node import TOPIC, Admin
 from tests.sim.planted_cluster import MOVING
+from tests.sim.readers import Reader
 from tests.sim.runs import run_seed
+from tests.sim.self.test_sim_stale_leaders import surely
 
 SEEDS = 10
 CHUNK = 5
+KEY = (TOPIC, 0)
+# Enough of them to bring about a snapshot, and the end of what came before it.
+EARLIER_TOPICS = 30
+PATIENCE_S = 60.0
 
 
 @pytest.fixture(autouse=True)
@@ -31,19 +47,73 @@ def test_seeds_hold(first: int) -> None:
     assert not failed, failed
 
 
-def test_moves_begin_under_faults(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_moves_begin_and_brokers_come_under_faults(monkeypatch: pytest.MonkeyPatch) -> None:
     movers: list[Mover] = []
     original = MovingHouse.more_clients
 
-    def watched(self: MovingHouse) -> list[Mover]:
-        movers.extend(original(self))
-        return movers[-1:]
+    def watched(self: MovingHouse) -> list[Any]:
+        clients = original(self)
+        movers.extend(client for client in clients if isinstance(client, Mover))
+        return clients
 
     monkeypatch.setattr(MovingHouse, "more_clients", watched)
-    assert not failures(run_seed(seed, kind=MovingHouse) for seed in range(1, 4))
+    reports = [run_seed(seed, kind=MovingHouse) for seed in range(1, 4)]
+    assert not failures(reports)
+    assert sum(report.faults.get("new broker", 0) for report in reports) >= 2
     assert sum(mover.begun for mover in movers) >= 3
 
 
 def test_a_move_that_ends_early_is_caught() -> None:
     with MOVING[0].planted():
         assert any(problem_of(seed, MovingHouse) for seed in range(1, 4))
+
+
+def a_new_broker_takes_over() -> None:
+    """It begins at a snapshot of the metadata, is given a partition, leads it and has all that was written before."""
+    world = ClusterWorld(2, faults.none(), settings=MovingHouse.settings)
+    house = MovingHouse(world)
+    house._late = [4, 5]
+
+    async def scenario() -> None:
+        house.add_machines()
+        for machine in world.machines.values():
+            machine.start()
+        admin = Admin(world, "admin", 0, house.recorder, copies=COPIES)
+        await admin.create_surely(TOPIC, 1, {})
+        for number in range(EARLIER_TOPICS):
+            await admin.create_surely(f"more-{number}", 1, {})
+        writer = Producer(
+            world, "writer", 1, house.recorder, partitions=[KEY], idempotent=False, values=itertools.count(), acks=(-1,)
+        )
+        await surely(lambda: writer.send_once(*KEY, [1, 2, 3]))
+        newcomer = house.add_broker(4)
+        newcomer.start()
+        async with asyncio.timeout(PATIENCE_S):
+            while (await move_replicas(admin.cluster, {KEY: (4, 1)}))[KEY] is not None:  # noqa: ASYNC110
+                await asyncio.sleep(RETRY_S)
+            while await moves_under_way(admin.cluster):  # noqa: ASYNC110
+                await asyncio.sleep(RETRY_S)
+            await elect_leaders(admin.cluster, PREFERRED, [KEY])
+            while (await admin.cluster.topic(TOPIC)).partitions[0].leader_id != 4:  # noqa: ASYNC110
+                await asyncio.sleep(RETRY_S)
+        reader = Reader(world, "reader", 2, house.recorder, partitions=[KEY], sessions=False)
+        await surely(reader.drain)
+        assert reader.positions[KEY] == 3
+        # One that dies over what it does not know would find the snapshot on its disk.
+        assert newcomer.starts == 1
+        names = [path.name for path in newcomer.disk.snapshot() if path.parent.name == METADATA_LOG]
+        assert min(int(name.split(".")[0]) for name in names if name.endswith(".log")) > 0, names
+        assert {topic.name for topic in newcomer.broker.publisher.image.topics_by_id.values()} >= set(admin.created)
+
+    world.loop.run_world(scenario(), limit_s=200)
+    assert not house.problems
+    world.dispose()
+
+
+def test_a_new_broker_takes_over() -> None:
+    a_new_broker_takes_over()
+
+
+def test_a_new_broker_that_does_not_know_the_cluster_is_caught() -> None:
+    with MOVING[1].planted(), pytest.raises((AssertionError, TimeoutError)):
+        a_new_broker_takes_over()
