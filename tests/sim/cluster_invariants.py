@@ -13,7 +13,7 @@ from odradek.record.reader import read_batches, read_records
 from odradek.replica.partition import Partition
 from odradek.server.broker import Broker
 from tests.sim.clients import Recorder
-from tests.sim.invariants import Watch
+from tests.sim.invariants import Watch, identity
 from tests.sim.world import Machine, World
 
 METADATA_LOG = "__cluster_metadata-0"
@@ -29,7 +29,7 @@ class ClusterWatch(Watch):
         self._leaders: dict[tuple[str, str, int], str] = {}
         self._quorum_leaders: dict[int, str] = {}
         # Partition -> the furthest watermark that any leader had.
-        self._committed: dict[str, int] = {}
+        self._committed: dict[tuple[str, str], int] = {}
         self._metadata_committed = 0
 
     def look(self) -> None:
@@ -58,16 +58,17 @@ class ClusterWatch(Watch):
 
     def _look_at_leader(self, machine: Machine, partition: Partition) -> None:
         name, epoch = partition.name, partition.leader_epoch
-        leader = self._leaders.setdefault((name, str(partition.topic_id), epoch), machine.name)
+        key = identity(partition)
+        leader = self._leaders.setdefault((*key, epoch), machine.name)
         if leader != machine.name:
             self._wrong(machine, f"leads {name} in epoch {epoch}, and so does {leader}")
-        if epoch < self._newest_epochs[name]:
+        if epoch < self._newest_epochs[key]:
             return  # it has not heard yet that its reign is over
-        committed = self._committed.get(name, 0)
+        committed = self._committed.get(key, 0)
         if partition.log.log_end_offset < committed:
             end = partition.log.log_end_offset
             self._wrong(machine, f"leads {name} in epoch {epoch} with records up to {end}, {committed} was committed")
-        self._committed[name] = max(committed, partition.log.high_watermark)
+        self._committed[key] = max(committed, partition.log.high_watermark)
 
 
 def unconverged(world: World) -> list[str]:
@@ -124,13 +125,13 @@ def _compare_records(log: str, copies: dict[str, dict[int, bytes]]) -> list[str]
 
 def _compare(log: str, copies: dict[str, dict[int, bytes]], machines: list[Machine]) -> list[str]:
     """What batches two copies hold at one offset, as far as all know it to be committed."""
-    marks = [mark for machine in machines if (mark := _watermark(machine, log)) is not None]
-    watermark = min(marks, default=0)
+    marks = {machine.name: mark for machine in machines if (mark := _marks(machine, log)) is not None}
+    watermark = min((mark for _, mark in marks.values()), default=0)
     (first, reference), *others = copies.items()
     problems = []
     for name, batches in others:
-        # Copies may begin at different places, where retention or a snapshot has cut them.
-        begin = max(min(reference, default=0), min(batches, default=0))
+        # Copies may begin at different places, where retention or a snapshot has cut them, and hold nothing from there.
+        begin = max(marks[each][0] if each in marks else min(copies[each], default=0) for each in (first, name))
         for offset in sorted(reference.keys() | batches.keys()):
             if begin <= offset < watermark and reference.get(offset) != batches.get(offset):
                 problems.append(f"{log}: {first} and {name} differ at offset {offset}, below the watermark {watermark}")
@@ -138,14 +139,15 @@ def _compare(log: str, copies: dict[str, dict[int, bytes]], machines: list[Machi
     return problems
 
 
-def _watermark(machine: Machine, log: str) -> int | None:
+def _marks(machine: Machine, log: str) -> tuple[int, int] | None:
+    """Where a log of a machine starts, and its watermark; None where it has no such log."""
     assert machine.broker is not None
     if log == METADATA_LOG:
-        return machine.broker.raft.committed_offset
+        raft = machine.broker.raft
+        return (raft.storage.log.log_start_offset if hasattr(raft, "storage") else 0), raft.committed_offset
     for partition in machine.broker.replicas if machine.is_broker else ():
         if partition.name == log:
-            mark: int = partition.log.high_watermark
-            return mark
+            return partition.log.log_start_offset, partition.log.high_watermark
     return None
 
 

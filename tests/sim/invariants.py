@@ -34,12 +34,12 @@ class Watch:
         # With the log itself: a replica that was taken away and is given back begins anew, in another one. Weakly, as
         # what a dead machine had must go with it.
         self._seen: dict[tuple[str, int, str], tuple[weakref.ref[Log], tuple[int, int, int, int]]] = {}
-        self._epochs: dict[tuple[str, str], int] = {}
+        self._epochs: dict[tuple[str, str, str], int] = {}
         self._scans: dict[tuple[str, str], LogScan] = {}
         # Partition -> offset and value of the furthest record that was acknowledged and not looked for yet.
         self._acknowledged: dict[str, tuple[int, int]] = {}
         self._known_operations = 0
-        self._newest_epochs: dict[str, int] = {}
+        self._newest_epochs: dict[tuple[str, str], int] = {}
         self._next_walk_s = 0.0
 
     async def run(self) -> None:
@@ -58,15 +58,15 @@ class Watch:
             if machine.broker is not None and machine.running and machine.is_broker:
                 for partition in machine.broker.replicas:
                     self._look_at(machine, partition)
-                    newest = max(self._newest_epochs.get(partition.name, -1), partition.leader_epoch)
-                    self._newest_epochs[partition.name] = newest
+                    newest = max(self._newest_epochs.get(identity(partition), -1), partition.leader_epoch)
+                    self._newest_epochs[identity(partition)] = newest
                     if partition.is_leader:
                         leaders.append((machine, partition))
         if self._world.elapsed_s >= self._next_walk_s:
             self._next_walk_s = self._world.elapsed_s + WALK_EVERY_S
         for machine, partition in leaders:
             # One that has not heard that its reign is over need not have what its successor acknowledged.
-            if partition.leader_epoch == self._newest_epochs[partition.name]:
+            if partition.leader_epoch == self._newest_epochs[identity(partition)]:
                 self._look_for_acknowledged(machine, partition)
 
     def _look_at_sizes(self, machine: Machine) -> None:
@@ -95,7 +95,7 @@ class Watch:
         if any(now < then for now, then in zip(kept, before, strict=True)):
             self._wrong(machine, f"{partition.name}: marks went back from {before} to {(*marks, stable)}")
         self._seen[key] = (weakref.ref(log), (*marks, stable))
-        epoch_key = (machine.name, partition.name)
+        epoch_key = (machine.name, *identity(partition))
         if partition.leader_epoch < self._epochs.get(epoch_key, -1):
             self._wrong(machine, f"{partition.name}: leader epoch went back to {partition.leader_epoch}")
         self._epochs[epoch_key] = partition.leader_epoch
@@ -141,6 +141,11 @@ class Watch:
         problem = f"{machine.name}: {text}"
         if len(self._recorder.problems) < MAX_PROBLEMS and problem not in self._recorder.problems:
             self._recorder.problems.append(problem)
+
+
+def identity(partition: Partition) -> tuple[str, str]:
+    """What tells a partition from that of another topic of the same name, made when this one was deleted."""
+    return partition.name, str(partition.topic_id)
 
 
 def check_disk(machine: Machine) -> list[str]:

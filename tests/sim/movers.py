@@ -17,6 +17,7 @@ from odradek.common.errors import OdradekError
 from tests.sim.clients import RETRY_S, Client, Recorder
 from tests.sim.cluster import COPIES, MIN_IN_SYNC, ManyNodes
 from tests.sim.one_node import PARTITIONS, TOPIC
+from tests.sim.removers import Remover
 from tests.sim.world import PORT, Machine, World
 
 BROKERS = (1, 2, 3, 4, 5)
@@ -107,6 +108,7 @@ class MovingHouse(ManyNodes):
 
     def __init__(self, world: World) -> None:
         super().__init__(world)
+        self._remover: Remover | None = None
         self._late = [node_id for node_id in BROKERS[COPIES:] if self.random.random() < COMES_LATER]
 
     def add_machines(self) -> None:
@@ -123,4 +125,9 @@ class MovingHouse(ManyNodes):
 
     def more_clients(self) -> list[Any]:
         mover = Mover(self.world, "mover", 7, self.recorder)
-        return [mover, Newcomers(self, mover, self._late)]
+        self._remover = Remover(self.world, "remover", 8, self.recorder, copies=self.copies)
+        return [mover, Newcomers(self, mover, self._late), self._remover]
+
+    def check_logs(self) -> list[str]:
+        left = [] if self._remover is None else self._remover.left_over()
+        return [*super().check_logs(), *left]

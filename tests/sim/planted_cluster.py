@@ -178,7 +178,7 @@ MANY_NODES = (
     ),
 )
 
-# Need somebody who moves replicas, or brokers that come later.
+# Need somebody who moves replicas or deletes records and topics, or brokers that come later.
 MOVING = (
     Bug(
         "a move ends before its replicas are in sync",
@@ -195,5 +195,19 @@ MOVING = (
         "self._take_snapshot(snapshot_id, snapshot)",
         "self.published_offset = snapshot_id.end_offset",
         "a broker that is added knows only what happens from then on",
+    ),
+    Bug(
+        "all committed records are deleted",
+        "replica.partition:Partition.delete_records",
+        "offset = watermark if before_offset == -1 else before_offset",
+        "offset = watermark",
+        "a request for a few takes what is behind them, too",
+    ),
+    Bug(
+        "a topic that is made anew takes the old log",
+        "log.manager:LogManager.create",
+        "if self.topic_ids[topic, partition_id] in (topic_id, None):",
+        "if True:",
+        "records of a deleted topic are in the next one of its name",
     ),
 )
