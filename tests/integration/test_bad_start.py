@@ -38,9 +38,15 @@ def overrides(node: Node, **changed: object) -> list[str]:
 
 def test_all_wrong_settings_are_named_at_once(tmp_path: Path) -> None:
     config = tmp_path / "server.properties"
-    config.write_text("num.partitions=many\nlog.segment.bytes=-1\nprocess.roles=king\nnode.id=1\n")
+    wrong = {
+        "num.partitions": "many",
+        "log.segment.bytes": "-1",
+        "process.roles": "king",
+        "max.connections.per.ip.overrides": "here",
+    }
+    config.write_text("node.id=1\n" + "".join(f"{key}={value}\n" for key, value in wrong.items()))
     printed = start_and_fail("--config", str(config), cwd=tmp_path)
-    for key in ("num.partitions", "log.segment.bytes", "process.roles"):
+    for key in wrong:
         assert key in printed, printed
 
 

@@ -13,6 +13,8 @@ from enum import Enum
 from importlib import resources
 from typing import Any
 
+from odradek.common.setting_formats import FORMATS
+
 Value = bool | int | float | str | list[str] | None
 
 
@@ -81,7 +83,9 @@ class Setting:
         return None if self.default is None else _parse_type(self.type, self.default)
 
     def _check(self, value: Value) -> None:
-        if isinstance(value, int | float) and not isinstance(value, bool):
+        if isinstance(value, str) and (read := FORMATS.get(self.name)):
+            read(value)
+        elif isinstance(value, int | float) and not isinstance(value, bool):
             self._check_range(value)
         elif self.valid.startswith("[partitionId]"):
             _check_throttled(value)

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from odradek.common.broker_settings import BrokerSettings
 from odradek.common.config import config, option
 from odradek.common.errors import ConfigError
+from odradek.common.setting_formats import per_ip_overrides
 
 if TYPE_CHECKING:
     from odradek.server.connection import Connection
@@ -86,21 +87,6 @@ class ConnectionConfig:
     )
 
 
-def per_ip_overrides(text: str) -> dict[str, int]:
-    """Read "host:count,host:count"; the count follows the last colon, so that IPv6 addresses pass.
-
-    Raises:
-        ValueError: an entry without a count.
-    """
-    limits = {}
-    for entry in filter(None, (part.strip() for part in text.split(","))):
-        host, colon, count = entry.rpartition(":")
-        if not colon:
-            raise ValueError(f"max.connections.per.ip.overrides: {entry!r} is not address:count")
-        limits[host.strip("[]")] = int(count)
-    return limits
-
-
 @dataclass(slots=True)
 class Connections:
     """All open connections of a node."""
@@ -119,7 +105,7 @@ class Connections:
         return iter(tuple(self._open))
 
     def change_limits(self, limits: ConnectionConfig) -> None:
-        """Go by other limits for connections to come; raises ValueError, see `per_ip_overrides`."""
+        """Go by other limits for connections to come; raises ValueError where the overrides cannot be read."""
         self.overrides = per_ip_overrides(limits.max_connections_per_ip_overrides)
         self.limits = limits
 

@@ -50,6 +50,7 @@ def one(entries: list[ConfigEntry], name: str) -> ConfigEntry:
         (BROKER, "1", {"node.id": "2"}, "Cannot update these configs dynamically: node.id"),
         (BROKER, "", {"ssl.keystore.location": "/k"}, "default cluster level"),
         (BROKER, "1", {"log.retention.ms": "x"}, "log.retention.ms"),
+        (BROKER, "", {"max.connections.per.ip.overrides": "here"}, "a list of address:count, and 'here' is not"),
         (GROUP, "g", {"nope": "1"}, "Unknown group config name: nope"),
         (GROUP, "g", {"consumer.session.timeout.ms": "1"}, "group.consumer.min.session.timeout.ms"),
         (GROUP, "g", {"consumer.session.timeout.ms": "99999999"}, "group.consumer.max.session.timeout.ms"),
@@ -69,6 +70,7 @@ def test_wrong_settings_are_refused(resource_type: int, name: str, settings: dic
         (TOPIC, "t", {"leader.replication.throttled.replicas": "*"}),
         (TOPIC, "t", {"follower.replication.throttled.replicas": "0:1,1:2"}),
         (BROKER, "", {"log.retention.ms": "5", "unknown.to.kafka": "x"}),
+        (BROKER, "1", {"max.connections.per.ip.overrides": "10.0.0.1:5,[::1]:7"}),
         (BROKER, "1", {"listener.name.internal.ssl.keystore.location": "/k"}),
         (GROUP, "g", {"share.auto.offset.reset": "by_duration:PT1H30M", "share.isolation.level": "read_committed"}),
     ],
@@ -138,11 +140,15 @@ def test_dynamic_settings_reach_a_running_broker_by_their_mode() -> None:
     node = resolve(zero_config({"log.retention.ms": "1"}), Sources({}, lambda path: ""))
     changed = with_dynamic(
         node,
-        BrokerLayers({"log.retention.ms": "3", "node.id": "9", "log.segment.bytes": "rot"}, {"log.retention.ms": "2"}),
+        BrokerLayers(
+            {"log.retention.ms": "3", "node.id": "9", "log.segment.bytes": "rot"},
+            {"log.retention.ms": "2", "max.connections.per.ip.overrides": "rot"},
+        ),
     )
     assert changed.values["log.retention.ms"] == 3
     assert changed.node_id == 1
     assert changed.values["log.segment.bytes"] == 1 << 30
+    assert changed.values["max.connections.per.ip.overrides"] == "", "a broker must not stop over what it cannot read"
 
 
 def test_defaults_and_lists_for_the_controller() -> None:

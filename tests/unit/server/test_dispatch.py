@@ -7,11 +7,12 @@ from typing import Any
 import pytest
 
 from odradek.common.errors import ErrorCode
+from odradek.common.setting_formats import per_ip_overrides
 from odradek.protocol import codec
 from odradek.protocol.apis import API, ApiKey
 from odradek.server.dispatch import Handler, make_routes
 from odradek.server.handlers import HANDLERS
-from odradek.server.listeners import ConnectionConfig, Connections, per_ip_overrides
+from odradek.server.listeners import ConnectionConfig, Connections
 
 
 class TestRoutes:
@@ -71,7 +72,7 @@ class TestOverrides:
     def test_addresses_and_counts(self, text: str, expected: dict[str, int]) -> None:
         assert per_ip_overrides(text) == expected
 
-    @pytest.mark.parametrize("text", ["10.0.0.1", "10.0.0.1:many", "10.0.0.1:5,oops"])
+    @pytest.mark.parametrize("text", ["10.0.0.1", "10.0.0.1:many", "10.0.0.1:5,oops", ":5", "10.0.0.1:-1"])
     def test_what_cannot_be_read_changes_nothing(self, text: str) -> None:
         connections = Connections(ConnectionConfig())
         with pytest.raises(ValueError):
