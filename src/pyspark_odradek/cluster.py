@@ -189,7 +189,7 @@ class Cluster:
         """
         return self.asking("offsets", lambda: self._list_offsets(asked)) if asked else {}
 
-    def commit(self, group: str, positions: Positions) -> None:
+    def commit(self, group: str, positions: Positions, metadata: str = "odradek-spark") -> None:
         """Commit offsets for a group that has no members: what `odradek groups describe` shows as its progress.
 
         Raises:
@@ -199,7 +199,7 @@ class Cluster:
         for (topic, partition_id), offset in sorted(positions.items()):
             by_topic.setdefault(topic, []).append(
                 OffsetCommitRequestPartition(
-                    partition_index=partition_id, committed_offset=offset, committed_metadata="odradek-spark"
+                    partition_index=partition_id, committed_offset=offset, committed_metadata=metadata
                 )
             )
         message = OffsetCommitRequest(

@@ -159,18 +159,24 @@ class _ExactWriter:
         if partitions:
             topics = sorted({partition.topic for partition in partitions})
             self.cluster.partitions(topics, must_exist=True, advice="It existed when the tasks ran: create it again")
+        if partitions or self.options.gate is not None:
             work = Work(batch_id, run_id, partitions, partial(_all_batches, messages, self.staging))
-            self.transaction(query_id).commit(work)
+            self.transaction(query_id, batch_id).commit(work)
         if self.staging is not None:
             _sweep(self.staging, query_id, run_id, batch_id)
 
-    def transaction(self, query_id: str) -> TransactionalCommit:
-        """What commits the batches of a query."""
-        return TransactionalCommit(
-            self.cluster,
-            f"{self.options.transactional_id_prefix}{query_id}",
-            transaction_timeout_ms=self.options.transaction_timeout_ms,
-        )
+    def transaction(self, query_id: str, batch_id: int | None) -> TransactionalCommit:
+        """What commits a batch of a query."""
+        options = self.options
+        timeout_ms = options.transaction_timeout_ms
+        if options.gate is None or batch_id is None:
+            id_ = f"{options.transactional_id_prefix}{query_id}"
+            return TransactionalCommit(self.cluster, id_, transaction_timeout_ms=timeout_ms)
+        from pyspark_odradek.gate import batch_span
+        from pyspark_odradek.gated_commit import GatedCommit
+
+        span = batch_span(options.checkpoint, batch_id)
+        return GatedCommit(self.cluster, options.gate, options.group_id, span, transaction_timeout_ms=timeout_ms)
 
     @property
     def cluster(self) -> Cluster:

@@ -42,6 +42,8 @@ READ_OPTIONS = [
     "maxTriggerDelay",
     "maxBytesPerTrigger",
     "groupId",
+    "gate",
+    "standby",
     "pollTimeoutMs",
     "kafkaConsumer.pollTimeoutMs",
     "valueFormat",
@@ -58,6 +60,8 @@ WRITE_OPTIONS = [
     "delivery",
     "stagingLocation",
     "transactionalIdPrefix",
+    "gate",
+    "groupId",
     "createTopic",
     "topicPartitions",
     "topicReplicationFactor",
@@ -157,6 +161,8 @@ class ReadOptions:
     max_trigger_delay_ms: int = 15 * 60_000
     max_bytes_per_trigger: int | None = None
     group_id: str | None = None
+    gate: str | None = None
+    standby: bool = False
     poll_timeout_ms: int = 50
     read_timeout_ms: int | None = None
     value_format: str = "binary"
@@ -199,6 +205,8 @@ def parse_read_options(given: Mapping[str, str], *, streaming: bool) -> ReadOpti
             "maxBytesPerTrigger",
             "maxTriggerDelay",
             "groupId",
+            "gate",
+            "standby",
         ):
             if name.lower() in options:
                 log.warning("%s has an effect only on a streaming query", name)
@@ -231,6 +239,8 @@ def parse_read_options(given: Mapping[str, str], *, streaming: bool) -> ReadOpti
         max_trigger_delay_ms=_duration_ms(options, "maxTriggerDelay", 15 * 60_000),
         max_bytes_per_trigger=_size_bytes(options, "maxBytesPerTrigger"),
         group_id=options.get("groupid") or None,
+        gate=gate_name(options),
+        standby=boolean(options, "standby", False),
         poll_timeout_ms=_duration_ms(options, "pollTimeoutMs", 50),
         read_timeout_ms=count(options, "kafkaConsumer.pollTimeoutMs"),
         **_value_options(options),
@@ -322,6 +332,21 @@ def boolean(options: Mapping[str, str], name: str, default: bool) -> bool:
     if text.strip().lower() not in ("true", "false"):
         raise OptionError(f"{name} is true or false, not {text!r}")
     return text.strip().lower() == "true"
+
+
+def gate_name(options: Mapping[str, str]) -> str | None:
+    """The option gate, which needs the option groupId beside it. Raises OptionError."""
+    name = options.get("gate") or None
+    if name is not None:
+        from odradek.common.gates import is_gate_name
+
+        if not is_gate_name(name):
+            raise OptionError(f"gate is a name of letters, digits, '.', '_' and '-', not {name!r}")
+        if not options.get("groupid"):
+            raise OptionError("gate needs the option groupId: which of the groups that share the gate this query is")
+    elif "standby" in options:
+        raise OptionError("standby has an effect only with the option gate")
+    return name
 
 
 def _subject(options: Mapping[str, str]) -> tuple[tuple[str, ...], str | None, dict[str, tuple[int, ...]]]:

@@ -48,6 +48,7 @@ from pyspark_odradek.planning import (
 from pyspark_odradek.source import source_schema
 
 if TYPE_CHECKING:
+    from pyspark_odradek.gated_source import SourceGate
     from pyspark_odradek.group_member import GroupMember
 
 log = logging.getLogger("pyspark_odradek")
@@ -121,6 +122,11 @@ class StreamReader(_Reader, DataSourceStreamReader, SupportsTriggerAvailableNow)
         self._committed: Positions = {}
         self._member: GroupMember | None = None
         self._last_batch_at = time.monotonic()
+        self._gate: SourceGate | None = None
+        if options.gate is not None:
+            from pyspark_odradek.gated_source import SourceGate
+
+            self._gate = SourceGate(options)
 
     def __getstate__(self) -> dict[str, Any]:
         """Copies on executors read, and are no member."""
@@ -147,7 +153,10 @@ class StreamReader(_Reader, DataSourceStreamReader, SupportsTriggerAvailableNow)
         end, known = self._available(began)
         waiting = backlog(known, end)
         if waiting == 0 and end.keys() == began.keys() and self._target is None and self.options.poll_timeout_ms:
-            self.cluster.wait_for_records(end, self.options.poll_timeout_ms)
+            if self._gate is not None and self._gate.stands_by:  # for the output of another group, not for records
+                time.sleep(self.options.poll_timeout_ms / 1000)
+            else:
+                self.cluster.wait_for_records(end, self.options.poll_timeout_ms)
             end, known = self._available(began)
             waiting = backlog(known, end)
         if isinstance(limit, ReadAllAvailable) or waiting == 0:
@@ -201,6 +210,8 @@ class StreamReader(_Reader, DataSourceStreamReader, SupportsTriggerAvailableNow)
         end = dict(marks.latest)
         if self._target is not None:
             end = capped(began, end, self._target)
+        if (limit := self._gate.limit(self.cluster, began) if self._gate is not None else None) is not None:
+            end = capped(began, {p: offset for p, offset in end.items() if p in limit or p in began}, limit)
         lost = find_lost(began, end, marks.earliest, marks.latest)
         report(lost, fail=self.options.fail_on_data_loss)
         return end, {p: began.get(p, marks.earliest[p]) for p in end}

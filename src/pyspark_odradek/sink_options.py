@@ -18,6 +18,7 @@ from pyspark_odradek.options import (
     boolean,
     check_names,
     count,
+    gate_name,
     kafka_settings,
     lowered,
     warn_of_unread_settings,
@@ -55,6 +56,9 @@ class SinkOptions:
     with_headers: bool = True
     staging_location: str | None = None
     transactional_id_prefix: str = DEFAULT_PREFIX
+    gate: str | None = None
+    group_id: str = ""
+    checkpoint: str = ""
     create_topic: bool = False
     topic_partitions: int = -1
     topic_replication_factor: int = -1
@@ -148,12 +152,31 @@ def parse_sink_options(given: Mapping[str, str], *, streaming: bool, overwrite: 
         with_headers=boolean(options, "includeHeaders", True),
         staging_location=staging,
         transactional_id_prefix=options.get("transactionalidprefix", DEFAULT_PREFIX),
+        gate=_gate(options, delivery, streaming),
+        group_id=options.get("groupid", ""),
+        checkpoint=options.get("checkpointlocation", "").rstrip("/"),
         create_topic=create,
         topic_partitions=partitions or -1,
         topic_replication_factor=replication_factor or -1,
         topic_settings=topic_settings,
         kafka=kafka,
     )
+
+
+def _gate(options: Mapping[str, str], delivery: str, streaming: bool) -> str | None:
+    """The name of the gate, where the output is gated. Raises OptionError for what cannot be with it."""
+    gate = gate_name(options)
+    if gate is None:
+        if "groupid" in options:
+            raise OptionError("groupId has an effect on a sink only with the option gate")
+        return None
+    if not streaming or delivery != EXACTLY_ONCE:
+        raise OptionError("gate needs a streaming query and delivery=exactly_once")
+    if not options.get("checkpointlocation"):
+        raise OptionError("gate needs the option checkpointLocation at the writer, not only in the session's settings")
+    if "transactionalidprefix" in options:
+        raise OptionError("gate names the transactional id; leave transactionalIdPrefix away")
+    return gate
 
 
 def _refuse_contradictions(options: Mapping[str, str], kafka: Mapping[str, str]) -> None:

@@ -24,6 +24,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple, NoReturn, TypeVar
 
 from odradek.common.errors import ErrorCode, ProtocolError
+from odradek.common.gates import Gate
 from odradek.protocol.apis import ApiKey
 from odradek.protocol.declare import Message
 from odradek.protocol.messages.add_offsets_to_txn_request import AddOffsetsToTxnRequest
@@ -96,6 +97,7 @@ class _Session:
     sequences: dict[TopicPartition, int] = field(default_factory=dict)
     is_settled: bool = False
     transacting_since: float = 0.0
+    gate: Gate | None = None
 
 
 class Work(NamedTuple):
@@ -215,20 +217,29 @@ class TransactionalCommit:
 
         With `stable` an open transaction that may change the answer is waited for, by a PassingError.
         """
-        request = OffsetFetchRequest(group_id=self.transactional_id, topics=None, require_stable=stable)
-        connection = self.cluster.coordinator(self.transactional_id, GROUP)
+        found: Marker | None = None
+        for _, _, offset, metadata in self.fetch_offsets(self.transactional_id, stable=stable):
+            if offset >= 0 and (found is None or offset > found.batch_id):
+                found = Marker(offset, metadata)
+        return found
+
+    def fetch_offsets(self, group: str, *, stable: bool) -> list[tuple[str, int, int, str]]:
+        """(topic, partition, offset, metadata) of all that a group has committed; `stable` as for `marker`."""
+        request = OffsetFetchRequest(group_id=group, topics=None, require_stable=stable)
+        connection = self.cluster.coordinator(group, GROUP)
         answer = connection.request(ApiKey.OFFSET_FETCH, request, OffsetFetchResponse)
         self._passed(answer.error_code, "OffsetFetch")
-        found: Marker | None = None
+        found = []
         for topic in answer.topics:
             for part in topic.partitions:
                 self._passed(part.error_code, f"OffsetFetch of {topic.name}")
-                if part.committed_offset >= 0 and (found is None or part.committed_offset > found.batch_id):
-                    found = Marker(part.committed_offset, part.metadata or "")
+                found.append((topic.name, part.partition_index, part.committed_offset, part.metadata or ""))
         return found
 
     def produce(self, session: _Session, work: Work, deadline: float) -> None:
         """Write all records of the batch; each is acknowledged on return, and none is visible yet."""
+        if not work.partitions:
+            return
         topics: dict[str, list[int]] = {}
         for topic, partition_id in sorted(work.partitions):
             topics.setdefault(topic, []).append(partition_id)
@@ -266,26 +277,33 @@ class TransactionalCommit:
     def mark(self, session: _Session, work: Work, deadline: float) -> None:
         """Write the marker, inside the transaction: the number of the batch as the offset of a group."""
         assert work.batch_id is not None
+        topic, partition_id = min(work.partitions)
+        marker = TxnOffsetCommitRequestPartition(
+            partition_index=partition_id, committed_offset=work.batch_id, committed_metadata=work.run_id
+        )
+        marked = [TxnOffsetCommitRequestTopic(name=topic, partitions=[marker])]
+        self.commit_offsets(session, self.transactional_id, marked, deadline)
+
+    def commit_offsets(
+        self, session: _Session, group: str, topics: list[TxnOffsetCommitRequestTopic], deadline: float
+    ) -> None:
+        """Commit offsets of a group inside the transaction."""
         adding = AddOffsetsToTxnRequest(
             transactional_id=self.transactional_id,
             producer_id=session.producer_id,
             producer_epoch=session.producer_epoch,
-            group_id=self.transactional_id,
+            group_id=group,
         )
         added = self._coordinated(ApiKey.ADD_OFFSETS_TO_TXN, adding, AddOffsetsToTxnResponse, deadline)
         self._passed(added.error_code, "AddOffsetsToTxn")
-        topic, partition_id = min(work.partitions)
-        offset = TxnOffsetCommitRequestPartition(
-            partition_index=partition_id, committed_offset=work.batch_id, committed_metadata=work.run_id
-        )
         request = TxnOffsetCommitRequest(
             transactional_id=self.transactional_id,
-            group_id=self.transactional_id,
+            group_id=group,
             producer_id=session.producer_id,
             producer_epoch=session.producer_epoch,
-            topics=[TxnOffsetCommitRequestTopic(name=topic, partitions=[offset])],
+            topics=topics,
         )
-        connection = self.cluster.coordinator(self.transactional_id, GROUP)
+        connection = self.cluster.coordinator(group, GROUP)
         answer = connection.request(ApiKey.TXN_OFFSET_COMMIT, request, TxnOffsetCommitResponse)
         for answered in answer.topics:
             for part in answered.partitions:

@@ -1,4 +1,4 @@
-"""`odradek groups`: list, describe, delete and reset groups of consumers."""
+"""`odradek groups`: list, describe, delete and reset groups of consumers, and switch between two."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from odradek.cli.completion import group_names, topic_names
 from odradek.cli.connect import DEFAULT_BOOTSTRAP, BootstrapOption, CommandConfigOption, administer, target
 from odradek.cli.errors import FAILED, USAGE, CliError
 from odradek.cli.group_explain import explain
+from odradek.cli.group_switch import switch
 from odradek.cli.offsets import ResetPlan, export_plan, parse_topic, plan_reset, wanted_position
 from odradek.cli.output import JsonOption, note, print_json, print_table
 
@@ -19,11 +20,12 @@ if TYPE_CHECKING:
     from odradek.client.groups import GroupDescription, TopicPartition
 
 app = typer.Typer(
-    add_completion=False, no_args_is_help=True, help="List, describe, explain, delete and reset consumer groups."
+    add_completion=False, no_args_is_help=True, help="List, describe, explain, switch, delete and reset groups."
 )
 offsets_app = typer.Typer(add_completion=False, no_args_is_help=True, help="What groups have committed.")
 app.add_typer(offsets_app, name="offsets")
 app.command("explain")(explain)
+app.command("switch")(switch)
 
 GroupOption = Annotated[
     list[str], typer.Option("--group", help="The group's name; may be given often.", autocompletion=group_names)

@@ -225,13 +225,21 @@ async def delete_group(cluster: Cluster, group_id: str) -> None:
     await _with_coordinator(cluster, group_id, ask)
 
 
-async def committed_offsets(cluster: Cluster, group_id: str) -> dict[TopicPartition, CommittedOffset]:
-    """All that a group has committed; nothing where there is no such group. Raises ApiError."""
+async def committed_offsets(
+    cluster: Cluster, group_id: str, *, stable: bool = False
+) -> dict[TopicPartition, CommittedOffset]:
+    """All that a group has committed; nothing where there is no such group.
+
+    With `stable` an open transaction that may change it is waited for (KIP-447).
+
+    Raises:
+        ApiError: what the coordinator says.
+    """
 
     async def ask(node_id: int) -> dict[TopicPartition, CommittedOffset]:
         connection = await cluster.connection_to(node_id)
         known = connection.versions.get(offset_fetch_request.OffsetFetchRequest.KEY or 0, (0, 0))[1]
-        request = offset_fetch_request.OffsetFetchRequest()
+        request = offset_fetch_request.OffsetFetchRequest(require_stable=stable)
         if known >= 8:
             request.groups = [offset_fetch_request.OffsetFetchRequestGroup(group_id=group_id, topics=None)]
         else:
@@ -242,6 +250,8 @@ async def committed_offsets(cluster: Cluster, group_id: str) -> dict[TopicPartit
         answer = response.groups[0] if known >= 8 else response
         if answer.error_code != ErrorCode.GROUP_ID_NOT_FOUND:
             check(answer.error_code, f"group {group_id}")
+        for name, partition in [(topic.name, each) for topic in answer.topics for each in topic.partitions]:
+            check(partition.error_code, f"group {group_id}, {name}-{partition.partition_index}")
         return {
             (topic.name, partition.partition_index): CommittedOffset(
                 partition.committed_offset, partition.committed_leader_epoch, partition.metadata or ""

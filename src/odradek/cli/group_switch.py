@@ -1,0 +1,174 @@
+"""`odradek groups switch`: another query, which stood by, writes an output on.
+
+The queries are told what they are by the options `gate` and `groupId` of the Spark connector; `odradek.common.gates`
+says what a gate is, `odradek.client.gates` how it is turned.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from odradek.cli.completion import group_names
+from odradek.cli.connect import DEFAULT_BOOTSTRAP, BootstrapOption, CommandConfigOption, administer, target
+from odradek.cli.errors import NOT_FOUND, USAGE, CliError
+from odradek.cli.output import JsonOption, note, print_json
+
+if TYPE_CHECKING:
+    from odradek.client.cluster import Cluster
+    from odradek.common.gates import Gate
+
+LOOK_EVERY_S = 0.05
+TELL_EVERY_S = 5.0
+TAKES_OVER_WITHIN_S = 10.0
+
+FromArgument = Annotated[str, typer.Argument(help="The group that writes.", autocompletion=group_names)]
+ToArgument = Annotated[str, typer.Argument(help="The group that stands by.", autocompletion=group_names)]
+
+
+def switch(
+    from_group: FromArgument,
+    to_group: ToArgument,
+    gate: Annotated[
+        str | None, typer.Option("--gate", help="The gate, where the group writes through several.")
+    ] = None,
+    within: Annotated[
+        float, typer.Option("--within", help="Caught up is who is at most so many seconds behind.", min=0)
+    ] = 1.0,
+    timeout: Annotated[float, typer.Option("--timeout", help="Seconds to wait for that.", min=0)] = 60.0,
+    force: Annotated[
+        bool, typer.Option("--force", help="Do not wait: the output stands still until the other has caught up.")
+    ] = False,
+    bootstrap_server: BootstrapOption = DEFAULT_BOOTSTRAP,
+    command_config: CommandConfigOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Move an output from one query to another that stands by, once that has caught up; nothing is written twice."""
+    if from_group == to_group:
+        raise CliError("the two groups are the same; name the one that writes, and the one that stands by", code=USAGE)
+
+    async def work(cluster: Cluster) -> dict[str, Any]:
+        from odradek.client import gates
+
+        began = time.monotonic()
+        name, found = await _find(cluster, gate, from_group, to_group)
+        said = {"gate": name, "from": from_group, "to": to_group}
+        if found.group == to_group:
+            return {**said, "turn": found.turn, "switched": False}
+        await _caught_up(cluster, name, to_group, within, timeout, force=force)
+        waited_s = time.monotonic() - began
+        try:
+            turned = await gates.turn(cluster, name, from_group, to_group)
+        except gates.OtherTurnError as error:
+            raise CliError(f"{error}; nothing was changed") from None
+        turned_s = time.monotonic() - began - waited_s
+        writes = await _writes(cluster, name, to_group, began + waited_s + turned_s)
+        return {
+            **said,
+            "turn": turned.turn,
+            "switched": True,
+            "waited_s": round(waited_s, 3),
+            "turned_s": round(turned_s, 3),
+            "took_over_s": writes,
+        }
+
+    done = administer(target(bootstrap_server, command_config), work)
+    if as_json:
+        print_json(done)
+        return
+    if not done["switched"]:
+        typer.echo(f"Group {to_group} writes through gate {done['gate']} already.")
+        return
+    typer.echo(f"Gate {done['gate']}: from {from_group} to {to_group}; turned in {done['turned_s']:.3f} s.")
+    if done["took_over_s"] is None:
+        note(f"group {to_group} has not said yet that it writes; see that it runs: odradek groups describe")
+    else:
+        typer.echo(f"Group {to_group} writes since {done['took_over_s']:.3f} s after that.")
+
+
+async def _find(cluster: Cluster, name: str | None, from_group: str, to_group: str) -> tuple[str, Gate]:
+    """The gate that is meant: the one that is named, else the only one through which one of the two writes."""
+    from odradek.client import gates
+
+    if name is not None:
+        found = await gates.gate(cluster, name)
+        if found is None:
+            raise CliError(f"there is no gate {name}; the query that writes makes it at its start", code=NOT_FOUND)
+        if found.group not in (from_group, to_group):
+            raise CliError(f"group {found.group} writes through gate {name}, and not {from_group}")
+        return name, found
+    all_gates = await gates.gates(cluster)
+    for group in (from_group, to_group):
+        held = [(each, gate) for each, gate in sorted(all_gates.items()) if gate.group == group]
+        if len(held) > 1:
+            names = ", ".join(each for each, _ in held)
+            raise CliError(f"group {group} writes through several gates: {names}; choose one with --gate", code=USAGE)
+        if held:
+            return held[0]
+    there = ", ".join(f"{each} (group {gate.group})" for each, gate in sorted(all_gates.items())) or "none"
+    raise CliError(f"group {from_group} writes through no gate; there is: {there}", code=NOT_FOUND)
+
+
+async def _caught_up(
+    cluster: Cluster, name: str, group: str, within_s: float, timeout_s: float, *, force: bool
+) -> None:
+    """Wait until the group stands by, is alive and not behind. Raises CliError, with nothing changed."""
+    import asyncio
+
+    from odradek.client import gates
+
+    chase = gates.Chase(within_s)
+    deadline = time.monotonic() + timeout_s
+    told = time.monotonic()
+    while True:
+        progress = await gates.progress(cluster, name, group)
+        found = await gates.gate(cluster, name)
+        covered = found.covered if found is not None else {}
+        if progress is not None and gates.is_ahead(progress, covered):
+            why = f"group {group} has read further than the output goes, and cannot go on from there yet"
+        elif force:
+            return
+        elif chase.has_caught_up(time.monotonic(), covered, progress):
+            if await _is_alive(cluster, group):
+                return
+            why = f"group {group} has no member: its query does not run"
+        elif progress is None:
+            why = f"group {group} has never stood by at gate {name}: its query needs the options gate and groupId"
+        elif not progress.stands_by:
+            why = f"group {group} wrote before, and has not stood by since: start its query"
+        else:
+            why = f"group {group} is {gates.lag(progress.position, covered):,} records behind"
+        if time.monotonic() > deadline:
+            raise CliError(f"{why}; nothing was changed after {timeout_s:g} s (--timeout, --force)")
+        if time.monotonic() - told > TELL_EVERY_S:
+            note(why)
+            told = time.monotonic()
+        await asyncio.sleep(LOOK_EVERY_S)
+
+
+async def _is_alive(cluster: Cluster, group: str) -> bool:
+    from odradek.client.groups import describe_group
+    from odradek.common.errors import ApiError, ErrorCode
+
+    try:
+        return bool((await describe_group(cluster, group)).members)
+    except ApiError as error:
+        if error.code is ErrorCode.GROUP_ID_NOT_FOUND:
+            return False
+        raise
+
+
+async def _writes(cluster: Cluster, name: str, group: str, since_s: float) -> float | None:
+    """Seconds until the group said that it writes; None where it did not in time."""
+    import asyncio
+
+    from odradek.client import gates
+
+    while time.monotonic() < since_s + TAKES_OVER_WITHIN_S:
+        progress = await gates.progress(cluster, name, group)
+        if progress is not None and not progress.stands_by:
+            return round(time.monotonic() - since_s, 3)
+        await asyncio.sleep(LOOK_EVERY_S)
+    return None

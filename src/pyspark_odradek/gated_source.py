@@ -1,0 +1,103 @@
+"""The gate as the source sees it: how far a query may read, and what it tells of itself.
+
+A query that stands by says so, with its position, in a group of its own before it plans a batch: from then on all that
+it plans ends where the output ends, so `odradek groups switch` may turn the gate to it. One that writes says that
+before it plans its first batch beyond.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+
+from odradek.common.gates import ACTIVE, STANDBY, Gate, gate_group, progress_group, read_gate
+from pyspark_odradek.cluster import Cluster, PassingError
+from pyspark_odradek.errors import GateError
+from pyspark_odradek.gate import is_ahead, is_behind
+from pyspark_odradek.gated_commit import claim, look_at
+from pyspark_odradek.offsets import Positions, TopicPartition
+from pyspark_odradek.options import ReadOptions
+from pyspark_odradek.transaction import TransactionalCommit
+
+log = logging.getLogger("pyspark_odradek")
+
+CERTAIN_S = 2.0
+
+
+class SourceGate:
+    """How far one query reads. Picklable.
+
+    Args:
+        options: with a gate and a group; `standby` leaves a gate that nobody has made yet to another group.
+    """
+
+    def __init__(self, options: ReadOptions) -> None:
+        assert options.gate is not None and options.group_id is not None
+        self.name = options.gate
+        self.group = options.group_id
+        self._options = options
+        self._told: tuple[str, Positions] | None = None
+
+    @property
+    def stands_by(self) -> bool:
+        """Whether the query stood by at the last look."""
+        return self._told is None or self._told[0] == STANDBY
+
+    def limit(self, cluster: Cluster, began: Positions) -> Positions | None:
+        """Up to where a batch from `began` may read (exclusive); None: as far as there is something.
+
+        Raises:
+            GateError: it is this query's turn, and it begins behind where the output ends.
+            ClusterError: the cluster refused, or did not answer in time.
+        """
+        gate = self._wanted(look_at(cluster, self.name))
+        if gate is None and not self._options.standby and began:
+            gate = claim(cluster, self.name, self.group, began)
+        if gate is None:
+            self._tell(cluster, STANDBY, began)
+            return {}
+        if gate.group == self.group and self._told is None:
+            self._refuse_a_gap(cluster, gate, began)
+        if gate.group != self.group:
+            self._tell(cluster, STANDBY, began)
+        elif self._told is None or self._told[0] != ACTIVE:
+            self._tell(cluster, ACTIVE, began)
+        if gate.group != self.group or is_behind(began, gate):
+            return {TopicPartition(*partition): offset for partition, offset in gate.covered.items()}
+        return None
+
+    def _wanted(self, gate: Gate | None) -> Gate | None:
+        """Without partitions that the query used to read: their positions stay as they are."""
+        if gate is None:
+            return None
+        wants = self._options.wants
+        return gate._replace(covered={key: offset for key, offset in gate.covered.items() if wants(*key)})
+
+    def _tell(self, cluster: Cluster, state: str, began: Positions) -> None:
+        if began and self._told != (state, began):
+            if self._told is None or self._told[0] != state:
+                log.warning("group %s %s the gate %s", self.group, _SAYS[state], self.name)
+            cluster.commit(progress_group(self.name, self.group), began, state)
+            self._told = (state, dict(began))
+
+    def _refuse_a_gap(self, cluster: Cluster, gate: Gate, began: Positions) -> None:
+        """What was committed a moment ago may not be in what is known for certain: look until it is, or for a while."""
+        reading = TransactionalCommit(cluster, gate_group(self.name))
+        deadline = time.monotonic() + CERTAIN_S
+        while (partition := is_ahead(began, gate)) is not None:
+            try:
+                certain = read_gate(reading.fetch_offsets(gate_group(self.name), stable=True))
+            except (OSError, PassingError):
+                certain = None
+            if certain is not None and certain.group == self.group and is_ahead(began, certain) is not None:
+                raise GateError(
+                    f"the output goes up to offset {certain.covered[partition]} of {partition.topic}-"
+                    f"{partition.partition_id}, and this query would go on from {began[partition]}: what lies between "
+                    "would be left out. Start it with a new checkpoint and startingOffsets=earliest"
+                )
+            if certain is not None or time.monotonic() > deadline:
+                return
+            time.sleep(0.05)
+
+
+_SAYS = {STANDBY: "stands by at", ACTIVE: "writes through"}

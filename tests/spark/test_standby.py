@@ -1,0 +1,120 @@
+"""The example of a standby group: two queries, the command that switches between them, and kill -9 of the writer."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from examples.standby import __main__ as example
+from examples.standby import pipeline
+from tests.spark.jobs import ROOT, environment
+from tests.support.cli import odradek as command
+from tests.support.node import Node
+
+GROUPS = ("a", "b")
+
+
+@pytest.fixture(scope="module")
+def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """A node whose topics have the example's names."""
+    with Node(tmp_path_factory.mktemp("standby")) as running:
+        yield running.bootstrap
+
+
+def until(what: Callable[[], bool], within_s: float = 200.0) -> None:
+    deadline = time.monotonic() + within_s
+    while not what():
+        assert time.monotonic() < deadline
+        time.sleep(0.2)
+
+
+def test_the_output_is_moved_there_and_back(spark: Any, node: str, tmp_path: Path) -> None:
+    """While records come; the query that was shut out stands by without a restart."""
+    example.create_topics(node)
+    sending = threading.Thread(target=example.send, args=(node, 1, 5, 300, 30.0))
+    queries = {}
+    for group in GROUPS:
+        queries[group] = pipeline.start(spark, node, group, tmp_path / group, standby=group == "b")
+    try:
+        sending.start()
+        until(lambda: example.check(node).booked > 0)
+        for from_group, to_group in (GROUPS, GROUPS[::-1]):
+            done = command(
+                node, "groups", "switch", from_group, to_group, "--within", 5, "--timeout", 100, "--json"
+            ).json
+            assert done["switched"] and done["took_over_s"] is not None
+            before = example.check(node).booked
+            until(lambda before=before: not sending.is_alive() or example.check(node).booked > before)  # type: ignore[misc]
+        sending.join(100)
+        until(lambda: example.check(node).lost == 0)
+        assert all(query.isActive for query in queries.values()), [query.exception() for query in queries.values()]
+    finally:
+        for query in queries.values():
+            query.stop()
+    found = example.check(node)
+    assert (found.movements, found.booked, found.twice, found.wrong) == (300, 300, 0, 0), str(found)
+
+
+class Running:
+    """A query in a process group of its own."""
+
+    def __init__(self, bootstrap: str, group: str, folder: Path) -> None:
+        words = ["--bootstrap", bootstrap, "query", "--group", group, "--dir", str(folder)]
+        words += ["--standby"] if group == "b" else []
+        self.log = folder / f"{time.monotonic_ns()}.log"
+        with self.log.open("wb") as output:
+            self.process = subprocess.Popen(
+                [sys.executable, "-m", "examples.standby", *words],
+                stdout=output,
+                stderr=output,
+                start_new_session=True,
+                cwd=ROOT,
+                env=environment(folder),
+            )
+
+    def kill(self) -> None:
+        """kill -9 of the driver, its JVM and its workers."""
+        if self.process.poll() is None:
+            os.killpg(self.process.pid, signal.SIGKILL)
+            self.process.wait()
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1200)
+def test_the_writing_query_is_killed_again_and_again(spark: Any, tmp_path: Path) -> None:
+    """Each time the other one takes over, and the killed one comes back as its standby."""
+    folders = {group: tmp_path / group for group in GROUPS}
+    for folder in folders.values():
+        folder.mkdir()
+    with Node(tmp_path / "node") as running:
+        node = running.bootstrap
+        example.create_topics(node)
+        queries = {group: Running(node, group, folders[group]) for group in GROUPS}
+        sending = threading.Thread(target=example.send, args=(node, 2, 20, 12_000, 60.0))
+        sending.start()
+        try:
+            until(lambda: example.check(node).booked > 0)
+            for number in range(4):
+                writes, waits = GROUPS[number % 2], GROUPS[1 - number % 2]
+                time.sleep(number * 0.37)
+                queries[writes].kill()
+                command(node, "groups", "switch", writes, waits, "--timeout", 200)
+                before = example.check(node).booked
+                until(lambda before=before: example.check(node).booked > before)  # type: ignore[misc]
+                queries[writes] = Running(node, writes, folders[writes])
+            sending.join()
+            until(lambda: example.check(node).lost == 0)
+            found = example.check(node)
+            assert (found.booked, found.twice, found.wrong) == (12_000, 0, 0), str(found)
+        finally:
+            for query in queries.values():
+                query.kill()
