@@ -221,7 +221,7 @@ class Demo:
         waiting = self._batches_at_kill
         if waiting and all(count > waiting[name] for name, count in self.pipeline.batches().items()):
             self._batches_at_kill = {}
-            self.tell("producer and all three queries have gone on by themselves")
+            self.tell("producer and all four queries have gone on by themselves")
         tenth = int(self.feed.done_ratio * 10)
         if not self.console.is_terminal and tenth != self._told:
             self._told = tenth

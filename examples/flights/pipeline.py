@@ -1,7 +1,8 @@
-"""The three streaming queries of the demo.
+"""The four streaming queries of the demo; every sink is exactly-once.
 
 flights ⟕ weather (stream to stream) ⟕ airlines, planes, airports (stream to static) → Delta table `flights`
-flights → delays by origin, carrier and hour of event time, with a watermark → topic `delays-by-hour`, Delta `delays`
+flights → delays by origin, carrier and hour of event time, with a watermark → topic `delays-by-hour`
+topic `delays-by-hour` → Delta table `delays`
 flights → those known more than twelve hours after their hour → topic `late-flights`
 """
 
@@ -9,19 +10,19 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as fn
 from pyspark.sql.streaming.query import StreamingQuery
-
-from examples.flights.tables import ExactlyOnceTable
 
 FLIGHT = (
     "id LONG, carrier STRING, flight INT, tailnum STRING, origin STRING, dest STRING, time_hour TIMESTAMP, minute INT, "
     "dep_delay INT, arr_delay INT, air_time INT, distance INT"
 )
 WEATHER = "origin STRING, time_hour TIMESTAMP, temp DOUBLE, wind_speed DOUBLE, precip DOUBLE, visib DOUBLE"
+DELAYS = (
+    "origin STRING, carrier STRING, hour TIMESTAMP, flights LONG, departed LONG, delay_minutes LONG, worst_minutes INT"
+)
 AIRLINE = "carrier STRING, name STRING"
 PLANE = "tailnum STRING, manufacturer STRING, model STRING, seats INT"
 AIRPORT = "faa STRING, name STRING"
@@ -33,11 +34,10 @@ TRIGGER = "2 seconds"
 
 @dataclass
 class Pipeline:
-    """The running queries by name, and the tables that they fill."""
+    """The running queries by name, those that feed others before them; and the Delta tables that some of them fill."""
 
     queries: dict[str, StreamingQuery]
-    flights: ExactlyOnceTable
-    delays: ExactlyOnceTable
+    tables: dict[str, Path]
 
     def stop(self) -> None:
         """Stop all queries."""
@@ -59,43 +59,37 @@ class Pipeline:
 
 def start(spark: SparkSession, bootstrap: str, folder: Path) -> Pipeline:
     """Start the queries, with their checkpoints and tables in a folder."""
-    flights_table = ExactlyOnceTable(folder / "tables" / "flights", "enrich")
-    delays_table = ExactlyOnceTable(folder / "tables" / "delays", "delays")
+    tables = {"enrich": folder / "tables" / "flights", "keep": folder / "tables" / "delays"}
     flights = events(spark, bootstrap, "flights", FLIGHT)
     weather = events(spark, bootstrap, "weather", WEATHER)
 
-    def to_flights_table(batch: DataFrame, batch_id: int) -> None:
-        flights_table.append(batch.toArrow(), batch_id)
+    def start_one(name: str, rows: DataFrame, **options: str) -> StreamingQuery:
+        writer = rows.writeStream.format("odradek").queryName(name).trigger(processingTime=TRIGGER)
+        return writer.option("checkpointLocation", str(folder / "checkpoints" / name)).options(**options).start()
 
-    def to_delays(batch: DataFrame, batch_id: int) -> None:
-        if delays_table.has(batch_id):
-            return
-        batch.persist()
-        try:
-            rows = batch.selectExpr("concat_ws('|', origin, carrier, hour) AS key", "to_json(struct(*)) AS value")
-            sink = rows.write.format("odradek").option("kafka.bootstrap.servers", bootstrap)
-            sink.option("topic", "delays-by-hour").mode("append").save()
-            delays_table.append(batch.toArrow(), batch_id)
-        finally:
-            batch.unpersist()
+    def to_topic(name: str, key: str, rows: DataFrame, topic: str) -> StreamingQuery:
+        records = rows.selectExpr(f"{key} AS key", "to_json(struct(*)) AS value")
+        return start_one(name, records, **{"kafka.bootstrap.servers": bootstrap, "topic": topic})
 
-    def named(name: str, stream: DataFrame) -> Any:
-        writer = stream.writeStream.queryName(name).trigger(processingTime=TRIGGER)
-        return writer.option("checkpointLocation", str(folder / "checkpoints" / name))
+    def to_table(name: str, rows: DataFrame) -> StreamingQuery:
+        return start_one(name, rows, sink="delta", path=str(tables[name]))
 
-    late = late_flights(flights).selectExpr("tailnum AS key", "to_json(struct(*)) AS value")
-    to_topic = named("late", late).format("odradek").option("kafka.bootstrap.servers", bootstrap)
+    hours = events(spark, bootstrap, "delays-by-hour", DELAYS).drop("known_at")
     queries = {
-        "enrich": named("enrich", enriched(spark, bootstrap, flights, weather)).foreachBatch(to_flights_table).start(),
-        "delays": named("delays", delays_by_hour(flights)).foreachBatch(to_delays).start(),
-        "late": to_topic.option("topic", "late-flights").start(),
+        "enrich": to_table("enrich", enriched(spark, bootstrap, flights, weather)),
+        "delays": to_topic(
+            "delays", "concat_ws('|', origin, carrier, hour)", delays_by_hour(flights), "delays-by-hour"
+        ),
+        "late": to_topic("late", "tailnum", late_flights(flights), "late-flights"),
+        "keep": to_table("keep", hours),
     }
-    return Pipeline(queries, flights_table, delays_table)
+    return Pipeline(queries, tables)
 
 
 def events(spark: SparkSession, bootstrap: str, topic: str, schema: str) -> DataFrame:
-    """A topic of JSON as a stream; `known_at` is the record's own time, the groups' progress is visible to any tool."""
+    """A topic of JSON as a stream of what is committed; `known_at` is the record's own time."""
     source = spark.readStream.format("odradek").option("kafka.bootstrap.servers", bootstrap).option("subscribe", topic)
+    source = source.option("kafka.isolation.level", "read_committed")
     stream = source.option("startingOffsets", "earliest").load()
     parsed = stream.select(fn.from_json(fn.col("value").cast("string"), schema).alias("event"), "timestamp")
     return parsed.select("event.*", fn.col("timestamp").alias("known_at"))

@@ -17,6 +17,7 @@ from rich.text import Text
 from examples.flights.feed import Feed
 from examples.flights.pipeline import Pipeline
 from examples.flights.proof import Proof
+from examples.flights.tables import rows_in
 
 BY_ORIGIN = """
     SELECT origin, carrier, any_value(airline) AS airline, count(*) AS flights,
@@ -74,7 +75,6 @@ def query_rows(pipeline: Pipeline | None) -> list[tuple[str, list[str]]]:
     if pipeline is None:
         return []
     found = []
-    out = {"enrich": pipeline.flights.rows, "delays": pipeline.delays.rows}
     for name, query in pipeline.queries.items():
         last: Any = query.lastProgress
         if last is None:
@@ -84,7 +84,7 @@ def query_rows(pipeline: Pipeline | None) -> list[tuple[str, list[str]]]:
         dropped = sum(state.numRowsDroppedByWatermark for state in last.stateOperators)
         watermark = str(last.eventTime.get("watermark", ""))[:10]
         rate = f"{last.processedRowsPerSecond:,.0f}" if last.numInputRows else ""
-        rows_out = f"{out[name]:,}" if name in out else ""
+        rows_out = f"{rows_in(pipeline.tables[name]):,}" if name in pipeline.tables else ""
         found.append((name, [str(last.batchId), f"{read:,}", rate, watermark, rows_out, str(dropped)]))
     return found
 

@@ -20,7 +20,7 @@ def test_a_month_of_flights_with_a_kill(tmp_path: Path) -> None:
     assert re.search(killed, done.stdout)
     assert "the others have acknowledged a whole day more" in done.stdout
     assert "is back over its files" in done.stdout
-    assert "all three queries have gone on by themselves" in done.stdout
+    assert "all four queries have gone on by themselves" in done.stdout
     counted = re.search(r"([\d,]+) in, ([\d,]+) out, 0 lost, 0 twice", done.stdout)
     assert counted is not None and counted[1] == counted[2]
     assert int(counted[1].replace(",", "")) > 26_000
