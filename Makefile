@@ -13,7 +13,7 @@ JOBS   ?= 3
 FUZZ_SECONDS ?= 4.4
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-slow check format docs generate golden bench bench-log bench-spark bench-groups bench-cluster interop sim sim-nightly sim-bugs sim-coverage fuzz chaos lock clean
+.PHONY: help setup demo big-state test test-slow check format docs generate golden bench bench-log bench-spark bench-groups bench-cluster interop sim sim-nightly sim-bugs sim-coverage fuzz chaos lock clean
 
 help: ## Print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -26,6 +26,10 @@ setup: $(STAMP) ## Make .venv with the locked packages (every other target does 
 
 demo: $(STAMP) ## Three nodes, 336,776 real flights through PySpark, kill -9 of a leader, the proof (ARGS=--keep)
 	@$(JAVA) && $(PYTHON) -m examples.flights $(ARGS)
+
+big-state: $(STAMP) ## A query with a million keys killed: how long until it is live, restarted and with a standby (KEYS=1000000)
+	@$(JAVA) && $(PYTHON) -m examples.bigstate --keys $(or $(KEYS),1000000)
+	@$(JAVA) && $(PYTHON) -m examples.bigstate --keys $(or $(KEYS),1000000) --standby
 
 test: check ## Everything that CI runs (JOBS=3 test files at once, FUZZ_SECONDS=4.4 for each fuzzer)
 	@$(JAVA) && FUZZ_SECONDS=$(FUZZ_SECONDS) $(PYTHON) -m pytest -m "not slow" -n $(JOBS) --dist loadfile $(ARGS)

@@ -1,0 +1,249 @@
+"""A query with much state is killed with -9 and started again, or a standby takes over: how long until it is live?
+
+python -m examples.bigstate --keys 1000000                a broker of its own, a million customers, a restart
+python -m examples.bigstate --keys 1000000 --standby      a second query stands by, and takes over
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+from confluent_kafka import Producer
+
+from examples.bigstate.pipeline import GATE, PAYMENTS, TOTALS
+from examples.topics import create_topic, reader, records, refuse_failure
+
+PARTITIONS = 2
+READY_S = 1800.0
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m examples.bigstate", description=__doc__)
+    parser.add_argument("--keys", type=int, default=1_000_000)
+    parser.add_argument("--live", type=float, default=20.0, help="payments a second while the query is killed")
+    parser.add_argument("--settle", type=float, default=10.0, help="seconds of live payments before and after")
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--standby", action="store_true", help="let a second query take over instead of a restart")
+    given = parser.parse_args()
+    with ExitStack() as stack:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="bigstate-")))
+        from odradek.testing import EmbeddedBroker
+
+        bootstrap = stack.enter_context(EmbeddedBroker()).bootstrap_servers
+        run = Run(bootstrap, folder, given.keys, given.seed)
+        stack.callback(run.close)
+        print(f"{given.keys:,} customers, generated, seed {given.seed}", flush=True)
+        run.load()
+        filled_s = run.start("a")
+        print(f"the state of all of them is built in {filled_s:.1f} s", flush=True)
+        if given.standby:
+            run.start("b", standby=True)
+        with run.live(given.live):
+            time.sleep(given.settle)
+            live_s = run.take_over() if given.standby else run.restart()
+            what = "the standby took over" if given.standby else "it was started again"
+            print(f"killed with -9; {what}: first live output after {live_s:.2f} s", flush=True)
+            time.sleep(given.settle)
+        wrong = run.compare()
+        print(f"state of {given.keys:,} customers: {'equal' if not wrong else f'{wrong:,} differ'}")
+    return 1 if wrong else 0
+
+
+class Run:
+    """One run: what was paid, and the queries that total it."""
+
+    def __init__(self, bootstrap: str, folder: Path, keys: int, seed: int) -> None:
+        self.bootstrap = bootstrap
+        self.folder = folder
+        self.keys = keys
+        self.random = random.Random(seed)
+        self.paid: Counter[int] = Counter()
+        self.payments: Counter[int] = Counter()
+        self.queries: dict[str, subprocess.Popen[bytes]] = {}
+        self.producer = Producer({"bootstrap.servers": bootstrap, "enable.idempotence": True, "linger.ms": 5})
+        create_topic(bootstrap, PAYMENTS, PARTITIONS)
+        create_topic(bootstrap, TOTALS, PARTITIONS, {"cleanup.policy": "compact"})
+
+    def load(self) -> None:
+        """A payment of every customer."""
+        for key in range(self.keys):
+            self.pay(key)
+            if key % 10_000 == 0:
+                self.producer.poll(0)
+        self.flush()
+
+    def pay(self, key: int) -> None:
+        """One payment, that bears when it was sent."""
+        cents = self.random.randrange(1, 10_000)
+        value = json.dumps({"cents": cents, "sent_ms": time.time_ns() // 1_000_000})
+        while True:
+            try:
+                self.producer.produce(PAYMENTS, value, f"generated-{key}", on_delivery=refuse_failure)
+                break
+            except BufferError:
+                self.producer.poll(0.1)
+        self.paid[key] += cents
+        self.payments[key] += 1
+
+    def flush(self) -> None:
+        if self.producer.flush(120):
+            raise TimeoutError("payments are not acknowledged after 120 s")
+
+    def start(self, group: str, *, standby: bool = False) -> float:
+        """Start a query, and wait until it has taken all that there is; seconds from its start."""
+        began = time.monotonic()
+        self.spawn(group, standby=standby)
+        self.await_progress(group)
+        return time.monotonic() - began
+
+    def spawn(self, group: str, *, standby: bool = False) -> None:
+        """A query in a process group of its own, that it can be killed with all that belongs to it."""
+        folder = self.folder / group
+        folder.mkdir(exist_ok=True)
+        words = [sys.executable, "-m", "examples.bigstate.pipeline", self.bootstrap, group, str(folder)]
+        words += ["--standby"] if standby else []
+        with (folder / "driver.log").open("ab") as log:
+            self.queries[group] = subprocess.Popen(words, stdout=log, stderr=log, start_new_session=True)
+
+    def await_progress(self, group: str) -> None:
+        """Wait until a query is where its input ends."""
+        from odradek.common.gates import gate_group, progress_group
+        from pyspark_odradek.cluster import ClientSettings, Cluster
+        from pyspark_odradek.offsets import TopicPartition
+        from pyspark_odradek.transaction import TransactionalCommit
+
+        cluster = Cluster(ClientSettings.parse({"bootstrap.servers": self.bootstrap}))
+        ends = cluster.list_offsets({TopicPartition(PAYMENTS, number): -1 for number in range(PARTITIONS)})
+        names = [gate_group(GATE)] if group == "a" else [progress_group(GATE, group)]
+        deadline = time.monotonic() + READY_S
+        while True:
+            asking = TransactionalCommit(cluster, names[0])
+            found = {(t, p): offset for t, p, offset, _ in asking.fetch_offsets(names[0], stable=False)}
+            if all(found.get((key.topic, key.partition_id), 0) >= end for key, end in ends.items()):
+                break
+            self.look_after()
+            if time.monotonic() > deadline:
+                raise TimeoutError(f"query {group} is not ready after {READY_S:g} s")
+            time.sleep(0.1)
+        cluster.close()
+
+    def look_after(self) -> None:
+        """Raise where a query has ended that nobody killed."""
+        for group, process in self.queries.items():
+            if process.poll() is not None:
+                text = (self.folder / group / "driver.log").read_text(errors="replace")
+                raise RuntimeError(f"query {group} ended: {text[-2000:]}")
+
+    @contextmanager
+    def live(self, rate: float) -> Iterator[None]:
+        """Payments of random customers while the block runs."""
+        ended = threading.Event()
+
+        def pay() -> None:
+            while not ended.wait(1 / rate):
+                self.pay(self.random.randrange(self.keys))
+                self.producer.poll(0)
+
+        paying = threading.Thread(target=pay)
+        paying.start()
+        try:
+            yield
+        finally:
+            ended.set()
+            paying.join()
+            self.flush()
+
+    def kill(self, group: str) -> None:
+        """kill -9 of driver, JVM and workers."""
+        process = self.queries.pop(group)
+        os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+
+    def restart(self) -> float:
+        """Kill the query and start it again; seconds from the kill to the first output of a payment made after it."""
+        with self.first_after() as first:
+            self.kill("a")
+            self.spawn("a")
+        return first.seconds
+
+    def take_over(self) -> float:
+        """Kill the query and switch to the one that stands by; seconds as `restart`."""
+        with self.first_after() as first:
+            self.kill("a")
+            command = [sys.executable, "-m", "odradek", "groups", "switch", "a", "b", "--bootstrap-server"]
+            subprocess.run([*command, self.bootstrap], check=True, stdout=subprocess.DEVNULL)
+        return first.seconds
+
+    @contextmanager
+    def first_after(self) -> Iterator[First]:
+        """Look for the first total that knows of a payment made after the block began; waits for it at the end."""
+        first = First(self.bootstrap)
+        looking = threading.Thread(target=first.look)
+        looking.start()
+        try:
+            yield first
+            while looking.is_alive():
+                self.look_after()
+                looking.join(1)
+        finally:
+            first.ended.set()
+            looking.join()
+
+    def compare(self) -> int:
+        """How many customers have another total than was paid, once all is written."""
+        self.await_progress("a")
+        newest = {message.key(): json.loads(message.value() or b"{}") for message in records(self.bootstrap, TOTALS)}
+        wrong = len(newest.keys() - {b"generated-%d" % key for key in range(self.keys)})
+        for key in range(self.keys):
+            found = newest.get(b"generated-%d" % key, {})
+            wrong += (found.get("payments"), found.get("cents")) != (self.payments[key], self.paid[key])
+        return wrong
+
+    def close(self) -> None:
+        for group in list(self.queries):
+            self.kill(group)
+
+
+class First:
+    """The first output that could not have been made before."""
+
+    def __init__(self, bootstrap: str) -> None:
+        from confluent_kafka import OFFSET_END, TopicPartition
+
+        self.seconds = 0.0
+        self.ended = threading.Event()
+        self.consumer = reader(bootstrap)
+        waiting = set(range(PARTITIONS))
+        self.consumer.assign([TopicPartition(TOTALS, number, OFFSET_END) for number in waiting])
+        while waiting:  # until it is told where the partitions end: what comes from there on is not missed
+            message = self.consumer.poll(1)
+            if message is not None:
+                waiting.discard(message.partition() or 0)
+        self.began_ms = time.time_ns() // 1_000_000
+
+    def look(self) -> None:
+        while not self.ended.is_set():
+            message = self.consumer.poll(0.05)
+            if message is None or message.error() is not None:
+                continue
+            if json.loads(message.value() or b"{}")["last_ms"] > self.began_ms:
+                self.seconds = time.time_ns() / 1e9 - self.began_ms / 1000
+                break
+        self.consumer.close()
+
+
+if __name__ == "__main__":
+    sys.exit(main())
