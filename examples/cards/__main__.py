@@ -3,6 +3,7 @@
 python -m examples.cards                              a broker inside this process
 python -m examples.cards --bootstrap HOST:PORT        a cluster that runs already
 python -m examples.cards --transactions 300 --rate 20
+python -m examples.cards --database postgresql://user@host/cards     the decisions go there, too
 """
 
 from __future__ import annotations
@@ -32,6 +33,7 @@ def main() -> None:
     parser.add_argument("--transactions", type=int, default=200)
     parser.add_argument("--rate", type=float, default=20.0, help="transactions a second")
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--database", help="of PostgreSQL, for the table card_decisions")
     given = parser.parse_args()
     from pyspark_odradek import session
 
@@ -52,6 +54,11 @@ def main() -> None:
         query.stop()
         store = Path(folder) / "decisions"
         pipeline.keep(spark, bootstrap, store, Path(folder) / "store", availableNow=True).awaitTermination()
+        if given.database is not None:
+            checkpoint = Path(folder) / "database"
+            pipeline.keep_in_database(
+                spark, bootstrap, given.database, checkpoint, availableNow=True
+            ).awaitTermination()
         from deltalake import DeltaTable
 
         kept = DeltaTable(str(store)).to_pyarrow_table().num_rows

@@ -65,9 +65,25 @@ def answer(decided: DataFrame, bootstrap: str, checkpoint: Path, **trigger: Any)
 
 def keep(spark: SparkSession, bootstrap: str, table: Path, checkpoint: Path, **trigger: Any) -> StreamingQuery:
     """Every decision exactly once in a Delta table for analysts, read from the reply topic."""
-    source = spark.readStream.format("odradek").option("kafka.bootstrap.servers", bootstrap)
-    source = source.option("subscribe", REPLIES).option("startingOffsets", "earliest").option("groupId", "card-store")
-    replies = source.option("valueFormat", "json").option("valueSchema", DECISION).load()
-    rows = replies.select("value.*", fn.col("timestamp").alias("decided_at"))
+    rows = answered(spark, bootstrap, "card-store")
     writer = rows.writeStream.format("odradek").queryName("card-store").option("sink", "delta")
     return writer.option("checkpointLocation", str(checkpoint)).trigger(**trigger).start(str(table))
+
+
+def keep_in_database(
+    spark: SparkSession, bootstrap: str, connection: str, checkpoint: Path, **trigger: Any
+) -> StreamingQuery:
+    """The same in the table `card_decisions` of a PostgreSQL, beside which its marker is changed."""
+    rows = answered(spark, bootstrap, "card-database")
+    writer = rows.writeStream.format("odradek").queryName("card-database").option("sink", "postgres")
+    writer = writer.options(connection=connection, table="card_decisions", createTable="true")
+    return writer.option("checkpointLocation", str(checkpoint)).trigger(**trigger).start()
+
+
+def answered(spark: SparkSession, bootstrap: str, group: str) -> DataFrame:
+    """The decisions that terminals have been told, and when."""
+    source = spark.readStream.format("odradek").option("kafka.bootstrap.servers", bootstrap)
+    source = source.option("kafka.isolation.level", "read_committed").option("groupId", group)
+    source = source.option("subscribe", REPLIES).option("startingOffsets", "earliest")
+    replies = source.option("valueFormat", "json").option("valueSchema", DECISION).load()
+    return replies.select("value.*", fn.col("timestamp").alias("decided_at"))

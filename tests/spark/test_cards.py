@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import json
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+import pytest
 from confluent_kafka import Producer
 from deltalake import DeltaTable
 
 from examples.cards import pipeline
 from examples.cards.generator import FRAUDS, Labelled, transactions
 from examples.cards.rules import HOUR_MS, History, Rules, Transaction, decide, distance_km
-from tests.support.clients import create_topic, read_all
+from tests.support.clients import create_topic, produce_all, read_all
+from tests.support.node import Node
+from tests.support.postgres import Postgres
 
 RULES = Rules()
 
@@ -119,3 +123,23 @@ def test_the_queries(spark: Any, odradek: str, tmp_path: Path) -> None:
     ]
     of_version_2 = {value["id"]: value["reasons"] for value in corrected if value["rules_version"] == 2}
     assert of_version_2 == {key: [r for r in value if r != "blocked-merchant"] for key, value in found.items()}
+
+
+def test_the_decisions_are_in_the_database_once(spark: Any, tmp_path: Path) -> None:
+    psycopg: Any = pytest.importorskip("psycopg", reason='needs psycopg: pip install "odradek[postgres]"')
+    made = list(transactions(4, 5, 10))
+    histories: dict[str, History] = {}
+    decided = [decide(RULES, histories.setdefault(each.transaction.card, History()), each.transaction) for each in made]
+    with Postgres() as server, Node(tmp_path / "node") as node:
+        create_topic(node.bootstrap, pipeline.REPLIES, 2)
+        for half in (decided[:20], decided[20:]):
+            produce_all(
+                node.bootstrap,
+                pipeline.REPLIES,
+                [(each.card.encode(), json.dumps(asdict(each)).encode()) for each in half],
+            )
+            kept = pipeline.keep_in_database(spark, node.bootstrap, server.url, tmp_path / "kept", availableNow=True)
+            assert kept.awaitTermination(150)
+        with psycopg.connect(server.url) as database:
+            rows = database.execute("SELECT id, approved, reasons, rules_version FROM card_decisions").fetchall()
+    assert sorted(rows) == sorted((each.id, each.approved, list(each.reasons), each.rules_version) for each in decided)
