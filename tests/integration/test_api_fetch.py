@@ -210,6 +210,13 @@ class TestWaiting:
         calls.read(topic, 10, max_wait_ms=LONG_MS, min_bytes=0)
         assert time.monotonic() - started < 5
 
+    @pytest.mark.parametrize("max_bytes", [SIZE, 5 * SIZE + 7])
+    def test_more_than_an_answer_may_hold_is_not_waited_for(self, calls: Calls, topic: str, max_bytes: int) -> None:
+        started = time.monotonic()
+        answer = calls.read(topic, max_wait_ms=LONG_MS, min_bytes=2 * max_bytes, max_bytes=max_bytes)
+        assert time.monotonic() - started < LONG_MS / 2000
+        assert batch_count(answer.records) == max_bytes // SIZE
+
     def test_a_record_ends_the_wait(self, calls: Calls, node: Node) -> None:
         topic = calls.create_topic(2)
         request = fetch_request(fetch_topic(topic, {0: 0, 1: 0}), max_wait_ms=LONG_MS)

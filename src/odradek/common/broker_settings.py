@@ -33,8 +33,9 @@ METRICS_LISTENER = "odradek.metrics.listener"
 # -1; and "true" where it shall stop then. Both end with its next start. See docs/adr/0006-drain.md.
 DRAIN_KEY = "odradek.drain.until.ms"
 DRAIN_STOP_KEY = "odradek.drain.stop"
-# Families of keys that Kafka takes without listing each: per listener, per provider, per plugin.
-_PREFIXES = ("listener.name.", "config.providers.", "metrics.jmx.", "ssl.", "sasl.", "rlmm.config.", "rsm.config.")
+# Families of keys that Kafka takes without listing each: per provider, per plugin.
+_PREFIXES = ("config.providers.", "metrics.jmx.", "rlmm.config.", "rsm.config.")
+_OF_ONE_LISTENER = "listener.name."
 # Keys of old clusters that Kafka 4 ignores quietly, because so many files still have them.
 _RETIRED = {"zookeeper.connect", "inter.broker.protocol.version", "log.message.format.version"}
 
@@ -212,6 +213,8 @@ def _shown(row: Setting, text: str) -> str:
 def _about_unknown(key: str, known: Mapping[str, Setting]) -> str:
     if key.startswith(_PREFIXES) or key in _RETIRED:
         return ""
+    if key.startswith(_OF_ONE_LISTENER):
+        return f"{key} is ignored: settings of one listener are not honoured yet"
     nearest = difflib.get_close_matches(key, known, n=1, cutoff=0.75)
     hint = f"; did you mean {nearest[0]}?" if nearest else ""
     return f"unknown setting {key} is ignored{hint}"

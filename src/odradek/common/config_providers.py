@@ -6,6 +6,7 @@ directory with a file for each key. What a provider may read is limited by its o
 
 from __future__ import annotations
 
+import posixpath
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -68,8 +69,10 @@ def _look_up(match: re.Match[str], kinds: Mapping[str, str], properties: Mapping
         if key not in sources.environment or not re.fullmatch(pattern, key):
             raise LookupError(f"environment variable {key} is not set, or not allowed by the provider's pattern")
         return sources.environment[key]
-    place = Path(path or "")
-    allowed = [Path(item.strip()) for item in properties.get(parameters + "allowed.paths", "").split(",") if item]
+    # What `..` leads to is what counts, not where the path begins.
+    place = Path(posixpath.normpath(path or "."))
+    paths = [item.strip() for item in properties.get(parameters + "allowed.paths", "").split(",")]
+    allowed = [Path(posixpath.normpath(item)) for item in paths if item]
     if allowed and not any(root == place or root in place.parents for root in allowed):
         raise LookupError(f"{place} is not below the provider's allowed.paths")
     if kind == "file":
@@ -77,6 +80,6 @@ def _look_up(match: re.Match[str], kinds: Mapping[str, str], properties: Mapping
         if key not in values:
             raise LookupError(f"{place} has no key {key}")
         return values[key]
-    if "/" in key:
+    if "/" in key or key == "..":
         raise LookupError(f"{key} is not the name of a file in {place}")
     return sources.read_text(place / key)

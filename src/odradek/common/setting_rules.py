@@ -69,7 +69,6 @@ WITHOUT_MEANING = {
     "group.coordinator.threads": _THREADS,
     "num.io.threads": _THREADS,
     "num.network.threads": _THREADS,
-    "num.recovery.threads.per.data.dir": "logs are recovered one after the other; clean ones are opened lazily",
     "num.replica.alter.log.dirs.threads": _THREADS,
     "share.coordinator.threads": _THREADS,
     "delete.records.purgatory.purge.interval.requests": _PURGATORY,

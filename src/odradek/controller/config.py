@@ -24,6 +24,7 @@ class ControllerConfig:
     )
     unclean_leader_election_enable: bool = option(
         "unclean.leader.election.enable",
+        topic_key="unclean.leader.election.enable",
         default=False,
         doc="Let a replica lead that may lack acknowledged records, when no other is left.",
     )

@@ -125,9 +125,6 @@ class LogConfig:
         unit="count",
         doc="Replicas that must have a record before acks=all is answered.",
     )
-    preallocate: bool = option(
-        topic_key="preallocate", default=False, doc="Ask the file system for a segment's space when it is created."
-    )
 
     @property
     def codec(self) -> int | None:

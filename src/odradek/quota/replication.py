@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from odradek.common.config import config, option
+
 LEADER_REPLICAS = "leader.replication.throttled.replicas"
 FOLLOWER_REPLICAS = "follower.replication.throttled.replicas"
 LEADER_RATE = "leader.replication.throttled.rate"
@@ -26,13 +28,38 @@ class Throttled:
 NOT_THROTTLED = Throttled()
 
 
+@config
+class ThrottleConfig:
+    """What a topic says of its own replicas."""
+
+    leader_replicas: tuple[str, ...] = option(
+        topic_key=LEADER_REPLICAS,
+        default=(),
+        doc="Partitions, each on a broker that leads it, whose followers share leader.replication.throttled.rate.",
+    )
+    follower_replicas: tuple[str, ...] = option(
+        topic_key=FOLLOWER_REPLICAS,
+        default=(),
+        doc="Partitions, each on a broker that follows, whose fetching shares follower.replication.throttled.rate.",
+    )
+
+    @classmethod
+    def from_overrides(cls, overrides: Mapping[str, str]) -> ThrottleConfig:
+        """The settings of a topic; both lists are empty where it says nothing."""
+        return cls(_items(overrides.get(LEADER_REPLICAS, "")), _items(overrides.get(FOLLOWER_REPLICAS, "")))
+
+
 def throttled(overrides: Mapping[str, str], partition_id: int, broker_id: int) -> Throttled:
     """What a topic's own settings say of one replica."""
-    as_leader = _names(overrides.get(LEADER_REPLICAS, ""), partition_id, broker_id)
-    as_follower = _names(overrides.get(FOLLOWER_REPLICAS, ""), partition_id, broker_id)
+    topic = ThrottleConfig.from_overrides(overrides)
+    as_leader = _names(topic.leader_replicas, partition_id, broker_id)
+    as_follower = _names(topic.follower_replicas, partition_id, broker_id)
     return Throttled(as_leader, as_follower) if as_leader or as_follower else NOT_THROTTLED
 
 
-def _names(text: str, partition_id: int, broker_id: int) -> bool:
-    items = [item.strip() for item in text.split(",")]
+def _items(text: str) -> tuple[str, ...]:
+    return tuple(item.strip() for item in text.split(",")) if text else ()
+
+
+def _names(items: tuple[str, ...], partition_id: int, broker_id: int) -> bool:
     return "*" in items or f"{partition_id}:{broker_id}" in items

@@ -171,7 +171,12 @@ class Dispatcher:
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, self.config.receive_buffer_bytes)
 
     def close_idle(self, now_ms: int) -> int:
-        """Close connections that neither sent nor took a byte for connections.max.idle.ms; returns how many."""
+        """Close connections that neither sent nor took a byte for connections.max.idle.ms; returns how many.
+
+        A negative connections.max.idle.ms closes none.
+        """
+        if self.config.idle_ms < 0:
+            return 0
         limit = now_ms - self.config.idle_ms
         idle = [c for c in self.connections if c.idle_since_ms(now_ms) <= limit]
         for connection in idle:

@@ -54,7 +54,10 @@ class ConnectionConfig:
         doc="The largest request; a longer one closes its connection.",
     )
     idle_ms: int = option(
-        "connections.max.idle.ms", default=600_000, unit="ms", doc="A connection that is idle for longer is closed."
+        "connections.max.idle.ms",
+        default=600_000,
+        unit="ms",
+        doc="A connection that is idle for longer is closed; -1 closes none.",
     )
     max_connections: int = option(
         "max.connections", default=UNLIMITED, unit="count", doc="Connections that the broker takes at one time."

@@ -10,11 +10,13 @@ from odradek.coordinator.transaction.config import TransactionConfig
 from odradek.log.compaction.config import CleanerConfig
 from odradek.log.config import LogConfig
 from odradek.log.loading import RecoveryConfig
+from odradek.quota.replication import ThrottleConfig
 from odradek.raft.config import RaftConfig
 from odradek.replica.config import FetcherConfig, ReplicaConfig
 from odradek.server.controller_gateway import ChannelConfig
 from odradek.server.fetch_sessions import FetchSessionConfig
 from odradek.server.forwarding import AutoCreateConfig
+from odradek.server.handlers.describe_topic_partitions import PageConfig
 from odradek.server.listeners import ConnectionConfig
 from odradek.server.membership import MembershipConfig
 from odradek.server.upkeep import UpkeepConfig
@@ -33,9 +35,11 @@ CONFIG_CLASSES: tuple[type, ...] = (
     GroupConfig,
     LogConfig,
     MembershipConfig,
+    PageConfig,
     RaftConfig,
     RecoveryConfig,
     ReplicaConfig,
+    ThrottleConfig,
     TransactionConfig,
     UpkeepConfig,
     VerificationConfig,

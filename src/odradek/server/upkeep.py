@@ -108,7 +108,8 @@ class Upkeep:
     def start(self) -> None:
         """Begin all jobs."""
         config = self._config
-        idle_ms = min(MAX_IDLE_CHECK_MS, max(10, self._dispatcher.config.idle_ms // 2))
+        idle_ms = self._dispatcher.config.idle_ms
+        idle_check_ms = MAX_IDLE_CHECK_MS if idle_ms < 0 else min(MAX_IDLE_CHECK_MS, max(10, idle_ms // 2))
         flush_ms = min(MAX_FLUSH_CHECK_MS, config.flush_check_ms)
         self._jobs = [
             self._every(
@@ -117,7 +118,7 @@ class Upkeep:
             self._every(config.checkpoint_ms, self._checkpoint),
             self._every(flush_ms, self._flush),
             self._every(REMOVAL_INTERVAL_MS, self._remove),
-            self._every(idle_ms, self._close_idle),
+            self._every(idle_check_ms, self._close_idle),
         ]
 
     async def stop(self) -> None:

@@ -176,6 +176,47 @@ def test_unknown_and_ignored_keys_warn() -> None:
     assert len([line for line in node.warnings if "log.retention.ms " in line]) == 0
 
 
+@pytest.mark.parametrize(
+    ("key", "warning"),
+    [
+        ("ssl.keystore.locatoin", "is ignored; did you mean ssl.keystore.location?"),
+        ("sasl.enabled.mechanism", "is ignored; did you mean sasl.enabled.mechanisms?"),
+        ("listener.name.plaintext.ssl.keystore.location", "is ignored: settings of one listener"),
+    ],
+)
+def test_misspelt_secrets_and_settings_of_one_listener_warn(key: str, warning: str) -> None:
+    (line,) = settings({key: "x"}).warnings
+    assert key in line
+    assert warning in line
+
+
+@pytest.mark.parametrize(
+    ("variable", "is_allowed"),
+    [
+        ("${file:/secrets/db.properties:password}", True),
+        ("${file:/other/../secrets/./db.properties:password}", True),
+        ("${file:/allowed/../secrets/db.properties:password}", True),
+        ("${file:/secrets/../keys/token:password}", False),
+        ("${file:/secrets/../secrets2/db.properties:password}", False),
+        ("${directory:/secrets/../keys:token}", False),
+        ("${directory:/secrets/..:keys}", False),
+    ],
+)
+def test_no_path_leads_out_of_what_a_provider_may_read(variable: str, is_allowed: bool) -> None:
+    given = {
+        "config.providers": "file,directory",
+        "config.providers.file.class": "org.apache.kafka.common.config.provider.FileConfigProvider",
+        "config.providers.file.param.allowed.paths": "/nowhere,/secrets/",
+        "config.providers.directory.class": "org.apache.kafka.common.config.provider.DirectoryConfigProvider",
+        "config.providers.directory.param.allowed.paths": "/secrets",
+        "ssl.key.password": variable,
+    }
+    if is_allowed:
+        assert settings(given).values["ssl.key.password"] == "p=1"
+    else:
+        assert any("allowed.paths" in line for line in problems(given)), problems(given)
+
+
 def test_providers_replace_variables() -> None:
     given = {
         "config.providers": "env,file,directory",

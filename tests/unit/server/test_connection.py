@@ -337,6 +337,20 @@ class TestEnds:
 
         run(test())
 
+    def test_a_negative_limit_closes_no_idle_connection(self, run: Run) -> None:
+        async def test() -> None:
+            async with Doors(ConnectionConfig(idle_ms=-1)) as doors:
+                idle = await doors.client()
+                await idle.beat(1)
+                assert await idle.numbers(1) == [1]
+                now = doors.dispatcher.services.clock.monotonic_ms()
+                assert doors.dispatcher.close_idle(now + 10**12) == 0
+                await idle.beat(2)
+                assert await idle.numbers(1) == [2]
+                idle.close()
+
+        run(test())
+
     def test_closing_ends_handlers_that_still_wait(self, run: Run) -> None:
         async def test() -> None:
             async with Doors() as doors:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import ast
+import dataclasses
 from pathlib import Path
 from random import Random
 
 import pytest
 
+import odradek
 from odradek.common.broker_settings import BrokerSettings, resolve
 from odradek.common.config_providers import Sources
 from odradek.common.errors import ConfigError
@@ -174,6 +177,17 @@ def test_drawn_ids_do_not_look_like_options() -> None:
 
 def test_every_class_of_settings_is_known_to_the_node() -> None:
     assert set(config_classes()) == set(CONFIG_CLASSES)
+
+
+def test_every_setting_that_is_declared_is_read() -> None:
+    read = {
+        node.attr
+        for path in Path(odradek.__file__).parent.rglob("*.py")
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Load)
+    }
+    declared = [(each.__name__, item.name) for each in CONFIG_CLASSES for item in dataclasses.fields(each)]
+    assert [(name, item) for name, item in declared if item not in read] == []
 
 
 @pytest.mark.parametrize("directory", ["/data", "/srv/odradek/data"])

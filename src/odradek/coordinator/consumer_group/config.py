@@ -31,12 +31,14 @@ class ConsumerGroupConfig:
     )
     session_timeout_ms: int = option(
         "group.consumer.session.timeout.ms",
+        group_key="consumer.session.timeout.ms",
         default=45_000,
         unit="ms",
         doc="A consumer not heard of for this long is removed; a group's own consumer.session.timeout.ms goes first.",
     )
     heartbeat_interval_ms: int = option(
         "group.consumer.heartbeat.interval.ms",
+        group_key="consumer.heartbeat.interval.ms",
         default=5000,
         unit="ms",
         doc="How often consumers send heartbeats; a group's own consumer.heartbeat.interval.ms goes first.",
@@ -67,6 +69,7 @@ class ConsumerGroupConfig:
     )
     assignment_interval_ms: int = option(
         "group.consumer.assignment.interval.ms",
+        group_key="consumer.assignment.interval.ms",
         default=1000,
         unit="ms",
         doc="How long after one assignment of a group the next is made, for all that changed meanwhile; 0 makes one at "

@@ -7,8 +7,9 @@ cursor's topic must be among those that are named.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING
 
+from odradek.common.config import config, option
 from odradek.common.errors import ErrorCode
 from odradek.metadata.model import NO_LEADER, PartitionImage, TopicImage
 from odradek.protocol.messages.describe_topic_partitions_request import DescribeTopicPartitionsRequest
@@ -26,6 +27,18 @@ if TYPE_CHECKING:
     from odradek.server.context import RequestContext
 
 
+@config
+class PageConfig:
+    """How much one answer tells."""
+
+    partition_limit: int = option(
+        "max.request.partition.size.limit",
+        default=2000,
+        unit="count",
+        doc="The most partitions that one DescribeTopicPartitions is answered with.",
+    )
+
+
 def handle(context: RequestContext, request: DescribeTopicPartitionsRequest) -> DescribeTopicPartitionsResponse:
     """One page."""
     image = context.broker.image
@@ -36,7 +49,7 @@ def handle(context: RequestContext, request: DescribeTopicPartitionsRequest) -> 
         return DescribeTopicPartitionsResponse(
             topics=[DescribeTopicPartitionsResponseTopic(name=topic.name, error_code=code) for topic in request.topics]
         )
-    limit = cast(int, context.broker.settings["max.request.partition.size.limit"])
+    limit = context.broker.settings.build(PageConfig).partition_limit
     left = max(1, min(request.response_partition_limit, limit))
     response = DescribeTopicPartitionsResponse()
     for name in names:

@@ -2,8 +2,9 @@
 
 Behaviour: reads each partition from the asked offset up to the reader's bound (high watermark, last stable offset for
 READ_COMMITTED, log end for followers), in the order of the request or session. The first batch of the first partition
-that has one is given even where it is larger than the limits (KIP-74). An answer waits for min_bytes up to max_wait_ms,
-except where a partition that is there has an error. A follower's fetch offset is its acknowledgement.
+that has one is given even where it is larger than the limits (KIP-74). An answer waits for min_bytes, or for max_bytes
+where that is less, up to max_wait_ms, except where a partition that is there has an error. A follower's fetch offset is
+its acknowledgement.
 
 The function decides at once, in the order of the requests; a long poll is a future that new data wakes (no timer scan).
 Records are slices of the log's files: they do not pass through here, except that the log verifies
@@ -101,6 +102,8 @@ class _Fetch:
         "_deadline_ms",
         "_image",
         "_incremental",
+        "_max_bytes",
+        "_min_bytes",
         "_replica_epoch",
         "_replica_id",
         "_request",
@@ -128,6 +131,11 @@ class _Fetch:
         else:
             self._replica_id, self._replica_epoch = request.replica_id, -1
         self._deadline_ms = context.broker.clock.monotonic_ms() + max(0, request.max_wait_ms)
+        max_bytes = request.max_bytes
+        if self._replica_id < 0:
+            max_bytes = min(max_bytes, context.broker.replicas.fetch_max_bytes)
+        # Who waits for more than an answer may hold would wait to the end for what cannot come.
+        self._max_bytes, self._min_bytes = max_bytes, min(request.min_bytes, max_bytes)
         self._incremental = False
         self._session: FetchSession | None = None
         self._asked = self._resolve_session(by_id)
@@ -167,9 +175,7 @@ class _Fetch:
         self.partitions.clear()
         self.size_bytes, self.failed = 0, False
         context, request = self._context, self._request
-        left = request.max_bytes
-        if self._replica_id < 0:
-            left = min(left, context.broker.replicas.fetch_max_bytes)
+        left = self._max_bytes
         self._image = context.broker.image
         counts, self._counts = self._counts, False
         clock, ends_ms = context.broker.clock, 0
@@ -324,7 +330,7 @@ class _Fetch:
 
     def is_enough(self) -> bool:
         """Whether this is to be answered now."""
-        return self.failed or self.size_bytes >= self._request.min_bytes or not self.partitions
+        return self.failed or self.size_bytes >= self._min_bytes or not self.partitions
 
     def park(self) -> asyncio.Future[FetchResponse]:
         """Wait for data, until the deadline; cancelled where the client goes away."""
@@ -339,7 +345,7 @@ class _Fetch:
             left_ms = self._deadline_ms - self._context.broker.clock.monotonic_ms()
             wait = DataWait(
                 self.partitions,
-                missing_bytes=self._request.min_bytes - self.size_bytes,
+                missing_bytes=self._min_bytes - self.size_bytes,
                 timeout_ms=max(0, left_ms),
                 replica=self._replica_id >= 0,
                 committed_only=self._request.isolation_level == 1,
