@@ -97,7 +97,7 @@ chaos: $(STAMP) ## Real nodes killed, paused, cut off, without disk, power or th
 lock: $(STAMP) ## Resolve requirements/dev.txt anew from pyproject.toml
 	@$(VENV)/bin/pip install -q pip-tools
 	@$(VENV)/bin/pip-compile -q --strip-extras --generate-hashes --no-emit-index-url --no-emit-trusted-host \
-		--allow-unsafe --extra spark --extra demo --extra dev -o requirements/dev.txt pyproject.toml
+		--allow-unsafe --extra spark --extra pipelines --extra demo --extra dev -o requirements/dev.txt pyproject.toml
 
 clean: ## Remove everything that can be made again
 	@rm -rf $(VENV) .cache build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

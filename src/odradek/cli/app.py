@@ -29,6 +29,7 @@ COMMANDS = {
     "cluster": ("cluster", "Show the cluster: id, brokers, features, quorum."),
     "partitions": ("partitions", "Plan and move replicas, and elect leaders."),
     "drain": ("drain", "Take work away from a broker before it stops."),
+    "pipeline": ("pipeline", "Make, check, run and watch a pipeline of Spark's over topics."),
     "dump-log": ("dump_log", "Print log segments, indexes and snapshots, ours or Kafka's."),
     "random-uuid": ("random_uuid", "Print an id for a new cluster."),
 }

@@ -1,0 +1,16 @@
+"""Spark's Declarative Pipelines over topics: what `odradek pipeline` runs, and expectations for definition files.
+
+The files of a pipeline are Spark's own: a spec and Python or SQL definitions, which `spark-pipelines` takes too. Here
+they are registered with Spark's engine, which resolves the graph, makes the tables and runs the flows; `engine.py`
+alone touches what is internal to Spark. Around it: checks before a start, running on continuously, progress, the
+picture.
+"""
+
+from __future__ import annotations
+
+
+class PipelineError(Exception):
+    """What the user can mend, in one line."""
+
+
+__all__ = ["PipelineError"]

@@ -1,0 +1,242 @@
+"""What `odradek pipeline` starts: `python -m pyspark_odradek.pipelines COMMAND`. One line for what a user can mend."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import re
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from pyspark_odradek.pipelines import PipelineError, report
+from pyspark_odradek.pipelines.notes import GRAPH, STATUS, Notes
+from pyspark_odradek.pipelines.project import Project, find_spec, init, load
+
+OK, FAILED = 0, 1
+NEEDED = ("pyspark", "grpc", "grpc_status", "google.rpc", "zstandard", "yaml", "pandas", "pyarrow")
+
+
+def main(arguments: list[str]) -> int:
+    """Run one command; returns the exit code."""
+    args = _parser().parse_args(arguments)
+    try:
+        if args.command == "init":
+            return _init(args)
+        _check_libraries()
+        project = load(find_spec(args.spec, Path.cwd()))
+        return int(
+            {"status": _status, "graph": _graph, "validate": _validate, "run": _run}[args.command](args, project)
+        )
+    except PipelineError as error:
+        sys.stderr.write(f"odradek pipeline: {error}\n")
+    except OSError as error:
+        where = f"{error.filename}: " if error.filename else ""
+        sys.stderr.write(f"odradek pipeline: {where}{error.strerror or error}\n")
+    return FAILED
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="odradek pipeline", allow_abbrev=False)
+    commands = parser.add_subparsers(dest="command", required=True)
+    one = commands.add_parser("init")
+    one.add_argument("name")
+    one.add_argument("--bootstrap-server", default="127.0.0.1:9092")
+    one.add_argument("--topic", default="visits")
+    one.add_argument("--json", action="store_true")
+    for name in ("status", "graph", "validate", "run"):
+        one = commands.add_parser(name)
+        one.add_argument("--spec")
+        one.add_argument("--json", action="store_true")
+        if name == "graph":
+            one.add_argument("--html")
+            one.add_argument("--last", action="store_true")
+        if name in ("graph", "validate", "run"):
+            one.add_argument("--master", default="local[*]")
+            one.add_argument("--spark-log")
+        if name == "run":
+            one.add_argument("--continuous", action="store_true")
+            one.add_argument("--trigger", default="1 second")
+            one.add_argument("--refresh-views-every", type=float, default=60.0)
+            one.add_argument("--refresh", action="append", default=[])
+            one.add_argument("--full-refresh", action="append", default=[])
+            one.add_argument("--full-refresh-all", action="store_true")
+            one.add_argument("--force", action="store_true")
+    return parser
+
+
+def _check_libraries() -> None:
+    import importlib.util
+
+    missing = [name for name in NEEDED if not _found(importlib.util, name)]
+    if missing:
+        raise PipelineError(f"pipelines need {', '.join(missing)}; pip install 'odradek[spark,pipelines]'")
+
+
+def _found(util: Any, name: str) -> bool:
+    try:
+        return util.find_spec(name) is not None
+    except ModuleNotFoundError:
+        return False
+
+
+def _init(args: argparse.Namespace) -> int:
+    folder = init(args.name, Path.cwd(), bootstrap=args.bootstrap_server, topic=args.topic)
+    if args.json:
+        _print(json.dumps({"folder": str(folder)}))
+        return OK
+    _print(
+        f"Made {folder}. Next:\n"
+        f"  odradek topics create --topic {args.topic} --bootstrap-server {args.bootstrap_server}\n"
+        f"  cd {args.name} && odradek pipeline validate && odradek pipeline run"
+    )
+    return OK
+
+
+def _status(args: argparse.Namespace, project: Project) -> int:
+    notes = Notes(project.state)
+    status, runner = notes.read(STATUS), notes.runner()
+    if status is None:
+        raise PipelineError(f"{project.name} has not run yet; `odradek pipeline run` runs it")
+    if args.json:
+        _print(json.dumps({**status, "process": runner}))
+    else:
+        _print(report.text_of(status, runner, now=time.time()))
+    return OK
+
+
+def _started(args: argparse.Namespace, project: Project) -> Any:
+    from pyspark_odradek.pipelines.engine import Engine
+
+    project.state.mkdir(parents=True, exist_ok=True)
+    log_file = args.spark_log or str(project.state / "spark.log")
+    return Engine(project, master=args.master, log_file=log_file)
+
+
+def _graph(args: argparse.Namespace, project: Project) -> int:
+    from pyspark_odradek.pipelines import picture
+    from pyspark_odradek.pipelines.graph import text_of
+
+    notes = Notes(project.state)
+    if args.last:
+        graph = notes.graph()
+        if graph is None:
+            raise PipelineError("no command has asked Spark for the graph yet; leave --last away")
+    else:
+        engine = _started(args, project)
+        try:
+            graph = engine.load().resolve()
+        finally:
+            engine.stop()
+        notes.write(GRAPH, graph.as_json())
+    if args.html is None:
+        _print(json.dumps(graph.as_json()) if args.json else text_of(graph))
+        return OK
+    status = notes.read(STATUS) or {"flows": []}
+    told = {flow["target"]: f"{flow['rows']:,} rows, {flow['status']}" for flow in status["flows"]}
+    Path(args.html).write_text(picture.page(graph, told), encoding="utf-8")
+    address = Path(args.html).resolve().as_uri()
+    _print(json.dumps({"html": address}) if args.json else address)
+    return OK
+
+
+def _judged(
+    engine: Any, project: Project, renewed: set[str] | None, named: Sequence[str] = ()
+) -> tuple[Any, Any, list[Any]]:
+    """The definitions as Spark has them, the graph, and what does not fit what is there.
+
+    Args:
+        renewed: what the run makes anew; None for everything.
+        named: what the run refreshes; it must be in the graph too.
+    """
+    from pyspark_odradek.pipelines import compatibility, tables
+
+    notes = Notes(project.state)
+    tables.restore(engine, notes)
+    loaded = engine.load()
+    graph = loaded.resolve()
+    notes.write(GRAPH, graph.as_json())
+    before = notes.flows_before(project.root / "_checkpoints")
+    everything = {node.name for node in graph.nodes}
+    unknown = sorted(({*named} if renewed is None else renewed | {*named}) - everything)
+    if unknown:
+        raise PipelineError(f"there is no {unknown[0]} to refresh; the pipeline has {', '.join(sorted(everything))}")
+    findings = compatibility.judge(
+        graph, tables.existing(engine, graph), before, everything if renewed is None else renewed
+    )
+    return loaded, graph, findings
+
+
+def _validate(args: argparse.Namespace, project: Project) -> int:
+    from pyspark_odradek.pipelines.graph import text_of
+
+    engine = _started(args, project)
+    try:
+        _, graph, findings = _judged(engine, project, set())
+    finally:
+        engine.stop()
+    stops = [finding for finding in findings if finding.stops]
+    if args.json:
+        told = [{"subject": each.subject, "text": each.text, "stops": each.stops} for each in findings]
+        _print(json.dumps({"graph": graph.as_json(), "findings": told}))
+        return FAILED if stops else OK
+    _print(text_of(graph))
+    for finding in findings:
+        _print(f"{'does not fit' if finding.stops else 'note'}: {finding}")
+    if not stops:
+        _print("valid: the graph resolves, and fits the tables and checkpoints that are there")
+    return FAILED if stops else OK
+
+
+def _run(args: argparse.Namespace, project: Project) -> int:
+    from pyspark_odradek.pipelines import running
+
+    if not re.fullmatch(r"\d+ (millisecond|second|minute|hour)s?", args.trigger):
+        raise PipelineError(
+            f"--trigger {args.trigger!r}: a number and a unit, such as '500 milliseconds' or '1 second'"
+        )
+    if args.full_refresh_all and (args.refresh or args.full_refresh):
+        raise PipelineError("--full-refresh-all is everything; leave --refresh and --full-refresh away")
+    notes = Notes(project.state)
+    with notes.alone(), running.ended_by_signals() as ends:
+        engine = _started(args, project)
+        try:
+            renewed = None if args.full_refresh_all else set(args.full_refresh)
+            loaded, graph, findings = _judged(engine, project, renewed, args.refresh)
+            for finding in findings:
+                _say(f"{'does not fit' if finding.stops else 'note'}: {finding}")
+            if any(finding.stops for finding in findings) and not args.force:
+                raise PipelineError("nothing was started; mend the above, or pass --force to try")
+            run = running.Run(loaded, graph, notes, _say, mode="continuous" if args.continuous else "triggered")
+            try:
+                run.once(refresh=args.refresh, full_refresh=args.full_refresh, full_refresh_all=args.full_refresh_all)
+                if args.continuous and not ends.is_set():
+                    run.on_and_on(ends, trigger=args.trigger, refresh_every_s=args.refresh_views_every)
+            except PipelineError as error:
+                run.write(running.FAILED, str(error))
+                raise
+            run.write(running.STOPPED if ends.is_set() else running.FINISHED)
+        finally:
+            engine.stop()
+    status = notes.read(STATUS)
+    _print(json.dumps(status) if args.json else report.text_of(status, None, now=time.time()))
+    return OK
+
+
+def _print(text: str) -> None:
+    sys.stdout.write(text + "\n")
+
+
+def _say(text: str) -> None:
+    sys.stderr.write(text + "\n")
+    sys.stderr.flush()
+
+
+if __name__ == "__main__":
+    code = main(sys.argv[1:])
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code)  # gRPC's threads of a session that was stopped would hold the process for seconds

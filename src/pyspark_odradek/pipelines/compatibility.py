@@ -1,0 +1,113 @@
+"""Whether a changed pipeline fits what earlier runs have left: its tables and its checkpoints. Plain data, no Spark.
+
+Spark tells most of this too, but when the flow starts, or when the first batch reaches the state, and in its own words.
+What a flow was when it last ran is kept beside its checkpoint (`notes.py`); here it is held against what it is to be.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from pyspark_odradek.pipelines.graph import SINK, TABLE, Column, Flow, Graph, Source
+
+# What a query reads, by options in lower case; others may change between runs, and a cluster has many addresses.
+_WHICH = ("subscribe", "subscribepattern", "assign", "path", "dbtable")
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One thing to know before the start; `stops` where the run would fail or lose what it has."""
+
+    subject: str
+    text: str
+    stops: bool = False
+
+    def __str__(self) -> str:
+        return f"{self.subject}: {self.text}"
+
+
+def judge(
+    graph: Graph, tables: Mapping[str, Sequence[Column]], before: Mapping[str, Flow], renewed: set[str]
+) -> list[Finding]:
+    """What changes, and what does not fit.
+
+    Args:
+        graph: the pipeline as it is to run.
+        tables: columns of its tables that exist already.
+        before: streaming flows as they were when they last ran; only those whose checkpoint is there.
+        renewed: nodes that this run makes anew, with their checkpoints.
+    """
+    found: list[Finding] = []
+    for node in graph.nodes:
+        if node.name in tables and node.name not in renewed:
+            found += columns_change(node.name, tables[node.name], node.columns, streaming=node.kind == TABLE)
+    for flow in graph.flows:
+        if flow.name in before and flow.target not in renewed:
+            found += flow_changes(before[flow.name], flow, is_sink=graph.node(flow.target).kind == SINK)
+    known = {flow.name for flow in graph.flows}
+    for name, flow in before.items():
+        if name not in known:
+            found.append(Finding(name, f"is gone from the files; {flow.target} and its checkpoint stay as they are"))
+    return sorted(found, key=lambda finding: (not finding.stops, finding.subject))
+
+
+def columns_change(name: str, old: Sequence[Column], new: Sequence[Column], *, streaming: bool) -> list[Finding]:
+    """What a table's new columns mean for the rows that it has."""
+    found = []
+    had = {column.name: column for column in old}
+    for column in new:
+        if column.name not in had:
+            rows = "rows that are there already have null in it" if streaming else "it is computed for all rows"
+            found.append(Finding(name, f"gets the column {column.name} {column.type}; {rows}"))
+        elif had[column.name].type != column.type:
+            change = f"column {column.name} was {had[column.name].type} and would be {column.type}"
+            found.append(Finding(name, f"{change}: {_anew(name)}, or give the new one another name", stops=True))
+    for column in old:
+        if column.name not in {each.name for each in new}:
+            found.append(
+                Finding(name, f"no longer gets the column {column.name}; the table keeps it, with null in new rows")
+            )
+    return found
+
+
+def flow_changes(old: Flow, new: Flow, *, is_sink: bool) -> list[Finding]:
+    """What of a streaming flow does not fit its checkpoint."""
+    anew = (
+        _anew(new.target)
+        if not is_sink
+        else f"give the flow another name, and it starts without the checkpoint of {new.name}"
+    )
+    found = []
+    was, now = ([read for read in each.reads if read.streaming] for each in (old, new))
+    if len(was) != len(now):
+        found.append(f"reads {_names(now)}, and its checkpoint {_names(was)}")
+    else:
+        found += [text for a, b in zip(was, now, strict=True) if (text := _source_change(a, b))]
+    if [state.operator for state in old.state] != [state.operator for state in new.state]:
+        had, wants = (", ".join(state.detail for state in each.state) or "none" for each in (old, new))
+        found.append(f"its checkpoint has state of {had}, and it would keep {wants}")
+    else:
+        for a, b in zip(old.state, new.state, strict=True):
+            if a.types != b.types:
+                found.append(f"state of {a.detail} is {', '.join(a.types)}; {b.detail} would want {', '.join(b.types)}")
+    return [Finding(new.name, f"{text}: {anew}", stops=True) for text in found]
+
+
+def _source_change(old: Source, new: Source) -> str | None:
+    subscribed = [{each.strip() for each in source.options.get("subscribe", "").split(",")} for source in (old, new)]
+    if old.format == new.format and subscribed[0] != {""} and subscribed[0] <= subscribed[1]:
+        return None  # further topics are read from their beginning
+    if (old.format, old.name) == (new.format, new.name) and all(
+        old.options.get(name) == new.options.get(name) for name in _WHICH
+    ):
+        return None
+    return f"reads {new.name}, and its checkpoint {old.name}"
+
+
+def _names(reads: Sequence[Source]) -> str:
+    return ", ".join(read.name for read in reads) or "no stream"
+
+
+def _anew(name: str) -> str:
+    return f"`odradek pipeline run --full-refresh {name}` makes it anew"

@@ -1,0 +1,47 @@
+"""`odradek pipeline status`: what the notes of a pipeline say, as text. No Spark is started for it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+_HEADINGS = ("FLOW", "TO", "STATUS", "ROWS", "BATCHES", "LAG", "ROWS/S", "BATCH MS", "STATE ROWS", "STATE BYTES")
+
+
+def text_of(status: Mapping[str, Any], runner: int | None, *, now: float) -> str:
+    """One line on the pipeline, a table of its flows, and the expectations that were looked at."""
+    state = status["state"]
+    if state == "running" and runner is None:
+        state = "died"
+    ago = max(0, round(now - status["updated"]))
+    began = time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime(status["started"]))
+    process = f", process {runner}" if runner is not None else ""
+    lines = [f"{status['pipeline']}: {state} ({status['mode']}{process}), began {began}, as of {ago} s ago"]
+    if status.get("error"):
+        lines.append(f"error: {status['error']}")
+    rows = [[_cell(flow, name) for name in _FIELDS] for flow in status["flows"]]
+    lines += ["", *_table([_HEADINGS, *rows])]
+    rules = [
+        (flow["flow"], name, entry["action"], str(entry["rows"]), str(entry["broken"]))
+        for flow in status["flows"]
+        for name, entry in flow["expectations"].items()
+    ]
+    if rules:
+        lines += ["", *_table([("FLOW", "EXPECTATION", "ACTION", "ROWS", "BROKEN"), *rules])]
+    return "\n".join(lines)
+
+
+_FIELDS = ("flow", "target", "status", "rows", "batches", "lag", "rate", "batch_ms", "state_rows", "state_bytes")
+
+
+def _cell(flow: Mapping[str, Any], name: str) -> str:
+    value = flow[name]
+    if value is None:
+        return "-"
+    return f"{value:.1f}" if isinstance(value, float) else str(value)
+
+
+def _table(rows: Sequence[Sequence[str]]) -> list[str]:
+    widths = [max(len(row[index]) for row in rows) for index in range(len(rows[0]))]
+    return ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]

@@ -1,0 +1,204 @@
+"""A run: once to the end, or on and on, by Spark's engine; progress is written down while it goes.
+
+Once: Spark makes or alters the tables, runs every streaming flow up to what is there now and computes every view. On
+and on: the same once, and then Spark's own writer of each streaming flow again, upon the same checkpoint, with a
+trigger that does not end; views are computed again whenever something new has come and the last time is long enough
+ago.
+"""
+
+from __future__ import annotations
+
+import json
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+from pyspark_odradek.pipelines import PipelineError, tables
+from pyspark_odradek.pipelines.engine import Engine, Loaded, first_line, name_of
+from pyspark_odradek.pipelines.graph import TEMPORARY, VIEW, Graph
+from pyspark_odradek.pipelines.notes import STATUS, Notes
+from pyspark_odradek.pipelines.progress import Tally
+
+RUNNING, FINISHED, STOPPED, FAILED = "running", "finished", "stopped", "failed"
+LOOK_EVERY_S = 1.0
+# Spark says what a flow does in sentences; the last word is the state.
+_SAID = {"QUEUED": "waiting", "STARTING": "starting", "RUNNING": "running", "COMPLETED": "done", "SKIPPED": "skipped"}
+
+
+class Run:
+    """One run of one graph."""
+
+    def __init__(self, loaded: Loaded, graph: Graph, notes: Notes, say: Callable[[str], None], *, mode: str) -> None:
+        self.loaded, self.graph, self.notes, self.say, self.mode = loaded, graph, notes, say, mode
+        self.engine: Engine = loaded.engine
+        views = {node.name for node in graph.nodes if node.kind == TEMPORARY}
+        self.tallies = {flow.name: Tally(flow.name, flow.target) for flow in graph.flows if flow.target not in views}
+        self.started = time.time()
+        self.going: dict[str, Any] = {}
+        self.failure = ""
+
+    def once(self, *, refresh: Sequence[str], full_refresh: Sequence[str], full_refresh_all: bool) -> None:
+        """Run to the end of what is there. Raises PipelineError with the reason of the first flow that failed."""
+        from pyspark.errors import PySparkException
+        from pyspark.pipelines.spark_connect_pipeline import start_run
+
+        noted = False
+        try:
+            answers = start_run(
+                self.engine.spark,
+                self.loaded.graph_id,
+                full_refresh=list(full_refresh),
+                full_refresh_all=full_refresh_all,
+                refresh=list(refresh),
+                dry=False,
+                storage=self.engine.project.storage,
+            )
+            for answer in answers:
+                if "pipeline_event_result" not in answer:
+                    continue
+                if not noted:  # the tables are made before the first flow is told of
+                    noted = True
+                    tables.keep(self.engine, self.notes, self.graph)
+                    self.notes.keep_flows(self.graph)
+                self._hear(str(answer["pipeline_event_result"].event.message))
+                self.write(RUNNING)
+        except PySparkException as error:
+            self._look()
+            raise PipelineError(self.failure or first_line(error)) from None
+        self._look()
+        tables.keep(self.engine, self.notes, self.graph)
+        if self.failure:
+            raise PipelineError(self.failure)
+
+    def _hear(self, message: str) -> None:
+        """Take in one sentence of Spark's about a flow."""
+        head, _, reason = message.partition("\nError: ")
+        words = [word.strip("'.`") for word in head.replace("`", "").split()]
+        if len(words) < 3 or words[0] != "Flow":
+            return
+        flow = words[1].removeprefix("spark_catalog.").removeprefix("default.")
+        tally = self.tallies.get(flow)
+        if tally is None:
+            return
+        if "FAILED" in words:
+            tally.status, tally.error = "failed", first_line(reason) or head
+            self.failure = f"{flow}: {_plainly(tally.error)}"
+            return
+        status = next((_SAID[word] for word in words if word in _SAID), None)
+        if status is not None and status != tally.status:
+            tally.status = status
+            if status in ("running", "done", "skipped"):
+                self.say(f"{flow}: {status}")
+
+    def _execution(self) -> Any:
+        """The engine's run that was the last one, in the JVM, or None before there was one."""
+        context = self.engine.holder.getPipelineExecution(self.loaded.graph_id)
+        if context.isEmpty():
+            return None
+        execution = context.get().pipelineExecution().graphExecution()
+        return None if execution.isEmpty() else (context.get(), execution.get())
+
+    def _look(self) -> None:
+        """Take in what Spark reports of the queries of this run."""
+        going = dict(self.going)
+        if not going and (last := self._execution()) is not None:
+            going = {name_of(pair._1()): pair._2() for pair in self.engine.listed(last[1].flowExecutions().toSeq())}
+        for name, execution in going.items():
+            if name in self.tallies and execution.isStreaming():
+                query = execution.getStreamingQuery()
+                if query is not None:
+                    self.tallies[name].take(json.loads(each.json()) for each in query.recentProgress())
+
+    def on_and_on(self, ends: threading.Event, *, trigger: str, refresh_every_s: float) -> None:
+        """Go on after `once`, until `ends` is set. Raises PipelineError with the reason where a flow ends by itself.
+
+        Args:
+            ends: set from a signal.
+            trigger: time from batch to batch, as Spark writes it, such as `1 second`.
+            refresh_every_s: at least so long between two computations of the materialized views.
+        """
+        last = self._execution()
+        assert last is not None, "the run that makes the tables has been"
+        context, execution = last
+        graph = execution.graphForExecution()
+        jvm = self.engine.jvm
+        every = jvm.org.apache.spark.sql.streaming.Trigger.ProcessingTime(trigger)
+        planner = jvm.org.apache.spark.sql.pipelines.graph.FlowPlanner(graph, context, self.engine.always(every))
+        views = [node.name for node in self.graph.nodes if node.kind == VIEW]
+        try:
+            for flow in self.engine.listed(graph.materializedFlows()):
+                if flow.df().isStreaming():
+                    writer = planner.plan(flow)
+                    writer.executeAsync()
+                    self.going[name_of(flow.identifier())] = writer
+            for name in self.going:
+                self.tallies[name].status, self.tallies[name].seen = "running", -1
+                self.tallies[name].batches = self.tallies[name].rows = 0
+            self._watch(ends, views, refresh_every_s)
+        finally:
+            for writer in self.going.values():
+                writer.stop()
+
+    def _watch(self, ends: threading.Event, views: list[str], refresh_every_s: float) -> None:
+        rows, refreshed = 0, time.monotonic()
+        self.say("running on; Ctrl-C ends it")
+        while not ends.wait(LOOK_EVERY_S):
+            self._look()
+            for name, writer in self.going.items():
+                reason = writer.exception()
+                if writer.isCompleted() or reason.isDefined():
+                    text = first_line(reason.get().getMessage()) if reason.isDefined() else "it ended"
+                    self.tallies[name].status, self.tallies[name].error = "failed", text
+                    raise PipelineError(f"{name}: {_plainly(text)}")
+            self.write(RUNNING)
+            total = sum(tally.rows for tally in self.tallies.values())
+            if views and total > rows and time.monotonic() - refreshed >= refresh_every_s:
+                rows = total
+                self._views(views)
+                refreshed = time.monotonic()
+
+    def _views(self, views: list[str]) -> None:
+        going, self.going = self.going, {}
+        try:
+            say, self.say = self.say, lambda text: None
+            self.once(refresh=views, full_refresh=[], full_refresh_all=False)
+        finally:
+            self.going, self.say = going, say
+
+    def write(self, state: str, error: str = "") -> None:
+        """The status for whoever asks."""
+        self.notes.write(
+            STATUS,
+            {
+                "pipeline": self.graph.name,
+                "mode": self.mode,
+                "state": state,
+                "started": self.started,
+                "updated": time.time(),
+                "error": error,
+                "flows": [tally.as_json() for tally in self.tallies.values()],
+            },
+        )
+
+
+def _plainly(text: str) -> str:
+    """The sentence that matters of a chain of causes: what a Python process of Spark's raised comes last."""
+    for line in reversed(text.replace(" Error: ", "\n").splitlines()):
+        if line.strip():
+            return line.strip()
+    return text
+
+
+@contextmanager
+def ended_by_signals() -> Iterator[threading.Event]:
+    """An event that SIGINT and SIGTERM set."""
+    ends = threading.Event()
+    before = {number: signal.signal(number, lambda *_: ends.set()) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield ends
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

@@ -1,0 +1,109 @@
+"""Tables that outlive the process: Spark's built-in catalog forgets them, and finds their files in its way.
+
+A pipeline that names no catalog of its own uses Spark's session catalog, which is in memory. Its tables are Parquet
+below the storage; here their definitions are noted when a run has made them, and given to the catalog of the next one.
+A persistent catalog (`catalog:` in the spec, or Hive) keeps its own, and nothing is done for it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote, urlsplit
+
+from pyspark_odradek.pipelines.engine import Engine, columns_of, name_of
+from pyspark_odradek.pipelines.graph import TABLE, VIEW, Column, Graph
+from pyspark_odradek.pipelines.notes import TABLES, Notes
+
+_MANAGED = "org.apache.spark.sql.catalyst.catalog.CatalogTableType"
+
+
+def restore(engine: Engine, notes: Notes) -> None:
+    """Tell the session's catalog of the tables that earlier runs have made and that are still there."""
+    if not _forgets(engine):
+        return
+    session = engine.session
+    catalog = session.sessionState().catalog()
+    for entry in notes.read(TABLES) or []:
+        if not _folder(entry["location"]).is_dir():
+            continue
+        session.sql(f"CREATE DATABASE IF NOT EXISTS {_quoted(entry['database'])}")
+        name = f"{_quoted(entry['database'])}.{_quoted(entry['table'])}"
+        parts = (
+            f"PARTITIONED BY ({', '.join(map(_quoted, entry['partitioned_by']))}) " if entry["partitioned_by"] else ""
+        )
+        ddl = engine.jvm.org.apache.spark.sql.types.DataType.fromJson(entry["schema"]).toDDL()
+        options = ", ".join(f"{_text(key)} = {_text(value)}" for key, value in entry["properties"].items())
+        told = f" TBLPROPERTIES ({options})" if options else ""
+        session.sql(
+            f"CREATE TABLE IF NOT EXISTS {name} ({ddl}) USING {entry['provider']} {parts}"
+            f"LOCATION {_text(entry['location'])}{told}"
+        )
+        _own(engine, catalog, entry)
+
+
+def _own(engine: Engine, catalog: Any, entry: dict[str, Any]) -> None:
+    """A table with a location counts as somebody else's, which Spark does not empty; this one is the pipeline's."""
+    identifier = engine.identifier(entry["table"], entry["database"])
+    table = catalog.getTableMetadata(identifier)
+    managed = engine.object_of(_MANAGED).MANAGED()
+    count = table.productArity()
+    values = [getattr(table, f"copy$default${index}")() for index in range(1, count + 1)]
+    values[1] = managed
+    catalog.externalCatalog().alterTable(table.copy(*values))
+
+
+def keep(engine: Engine, notes: Notes, graph: Graph) -> None:
+    """Note the tables of the graph that the session's catalog has."""
+    if not _forgets(engine):
+        return
+    entries = {(entry["database"], entry["table"]): entry for entry in notes.read(TABLES) or []}
+    for table in _existing(engine, graph):
+        identifier = table.identifier()
+        entries[identifier.database().get(), identifier.table()] = {
+            "database": identifier.database().get(),
+            "table": identifier.table(),
+            "provider": table.provider().get(),
+            "schema": table.schema().json(),
+            "partitioned_by": engine.listed(table.partitionColumnNames()),
+            "properties": {pair._1(): pair._2() for pair in engine.listed(table.properties().toSeq())},
+            "location": table.location().toString(),
+        }
+    notes.write(TABLES, list(entries.values()))
+
+
+def existing(engine: Engine, graph: Graph) -> dict[str, Sequence[Column]]:
+    """The columns of the graph's tables that the session's catalog has."""
+    return {name_of(table.identifier()): columns_of(table.schema()) for table in _existing(engine, graph)}
+
+
+def _existing(engine: Engine, graph: Graph) -> list[Any]:
+    catalog = engine.session.sessionState().catalog()
+    found = []
+    for node in graph.nodes:
+        if node.kind not in (TABLE, VIEW):
+            continue
+        database, _, name = node.name.rpartition(".")
+        identifier = engine.identifier(name, database or engine.project.database or "default")
+        if catalog.tableExists(identifier):
+            found.append(catalog.getTableMetadata(identifier))
+    return found
+
+
+def _forgets(engine: Engine) -> bool:
+    return engine.project.catalog in (None, "spark_catalog") and (
+        engine.classic.conf.get("spark.sql.catalogImplementation", "in-memory") == "in-memory"
+    )
+
+
+def _folder(location: str) -> Path:
+    return Path(unquote(urlsplit(location).path))
+
+
+def _quoted(name: str) -> str:
+    return "`" + name.replace("`", "``") + "`"
+
+
+def _text(value: str) -> str:
+    return "'" + value.replace("\\", "\\\\").replace("'", "\\'") + "'"

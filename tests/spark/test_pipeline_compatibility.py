@@ -1,0 +1,89 @@
+"""What of a changed pipeline fits the tables and checkpoints that are there, and what is said of it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from pyspark_odradek.pipelines.compatibility import columns_change, flow_changes, judge
+from pyspark_odradek.pipelines.graph import SINK, TABLE, Column, Flow, Graph, Node, Source, State
+
+ID, NAME = Column("id", "bigint"), Column("name", "string")
+
+
+def topic(names: str, **options: str) -> Source:
+    return Source("odradek", f"topic {names}", {"subscribe": names, **options}, streaming=True)
+
+
+COUNT = State("Aggregate", "count by page", ("by string", "count struct<count:bigint>"))
+FLOW = Flow("visits", "visits", (), streaming=True, reads=(topic("visits"),), state=(COUNT,))
+
+
+def test_a_new_column_is_a_note() -> None:
+    (found,) = columns_change("visits", [ID], [ID, NAME], streaming=True)
+    assert not found.stops
+    assert "gets the column name string; rows that are there already have null in it" in str(found)
+
+
+def test_a_changed_type_stops_and_says_what_to_do() -> None:
+    (found,) = columns_change("visits", [ID], [Column("id", "string")], streaming=True)
+    assert found.stops
+    assert "was bigint and would be string" in found.text
+    assert "--full-refresh visits" in found.text
+
+
+def test_a_column_that_goes_is_a_note() -> None:
+    (found,) = columns_change("visits", [ID, NAME], [ID], streaming=True)
+    assert not found.stops
+    assert "keeps it, with null" in found.text
+
+
+def test_nothing_changed_nothing_said() -> None:
+    assert columns_change("visits", [ID], [ID], streaming=True) == []
+    assert flow_changes(FLOW, FLOW, is_sink=False) == []
+
+
+@pytest.mark.parametrize(
+    "reads",
+    [
+        (topic("visits", startingoffsets="latest"),),
+        (topic("visits,more"),),
+        (topic("visits", **{"kafka.bootstrap.servers": "elsewhere:1"}),),
+        (topic("visits"), Source("table", "static")),
+    ],
+    ids=["another option", "a further topic", "another address", "a static table besides"],
+)
+def test_what_a_checkpoint_bears(reads: tuple[Source, ...]) -> None:
+    assert flow_changes(FLOW, replace(FLOW, reads=reads), is_sink=False) == []
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"reads": (topic("others"),)}, "reads topic others, and its checkpoint topic visits"),
+        ({"reads": (Source("rate", "rate", {}, True),)}, "reads rate, and its checkpoint topic visits"),
+        ({"reads": (topic("visits"), topic("b"))}, "reads topic visits, topic b, and its checkpoint topic visits"),
+        ({"state": ()}, "its checkpoint has state of count by page, and it would keep none"),
+        ({"state": (replace(COUNT, types=("by int",)),)}, "state of count by page is by string"),
+    ],
+)
+def test_what_a_checkpoint_does_not_bear(change: dict[str, object], said: str) -> None:
+    (found,) = flow_changes(FLOW, replace(FLOW, **change), is_sink=False)  # type: ignore[arg-type]
+    assert found.stops
+    assert said in found.text
+    assert "`odradek pipeline run --full-refresh visits` makes it anew" in found.text
+
+
+def test_a_sink_is_not_made_anew_but_its_flow_renamed() -> None:
+    (found,) = flow_changes(FLOW, replace(FLOW, state=()), is_sink=True)
+    assert "give the flow another name" in found.text
+
+
+def test_a_node_that_is_renewed_is_not_judged_and_a_flow_that_goes_is_told() -> None:
+    graph = Graph("p", (Node("visits", TABLE, (NAME,)), Node("out", SINK)), (replace(FLOW, state=()),))
+    tables = {"visits": [Column("name", "int")]}
+    gone = Flow("old", "out", (), streaming=True)
+    assert [each.subject for each in judge(graph, tables, {"visits": FLOW, "old": gone}, {"visits"})] == ["old"]
+    found = judge(graph, tables, {"visits": FLOW, "old": gone}, set())
+    assert [(each.subject, each.stops) for each in found] == [("visits", True), ("visits", True), ("old", False)]

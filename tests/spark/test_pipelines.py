@@ -1,0 +1,181 @@
+"""`odradek pipeline` as a user has it: real processes, a real broker, real Spark; one project through its life."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.support.apache_kafka import KafkaUnavailableError, find_java
+from tests.support.clients import create_topic, produce_all, read_all
+
+pytestmark = [
+    pytest.mark.timeout(600),
+    pytest.mark.skipif(importlib.util.find_spec("grpc") is None, reason="needs the extra `pipelines`"),
+]
+# Queries over a few rows live for a second: the second compiler and generated code would only cost them time.
+FAST = {"spark.sql.shuffle.partitions": "1", "spark.sql.codegen.wholeStage": "false"}
+LINES = [b"/a 5", b"/b 70", b"/c junk", b"/d 9", b"/a 4000"]
+
+
+def environment() -> dict[str, str]:
+    return {**os.environ, "JAVA_TOOL_OPTIONS": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"}
+
+
+def command(*arguments: str) -> list[str]:
+    return [sys.executable, "-m", "odradek", "pipeline", *arguments]
+
+
+class Shop:
+    """The project that `init` makes, with five lines in its topic."""
+
+    def __init__(self, bootstrap: str, folder: Path) -> None:
+        self.bootstrap, self.folder = bootstrap, folder
+        create_topic(bootstrap, "visits", 2)
+        produce_all(bootstrap, "visits", [(None, line) for line in LINES])
+
+    def call(self, *arguments: str, where: Path | None = None) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            command(*arguments),
+            cwd=where or self.folder,
+            env=environment(),
+            capture_output=True,
+            text=True,
+            timeout=500,
+        )
+
+    def rows(self, table: str) -> list[dict[str, Any]]:
+        """A table's rows, in the files that Spark has committed."""
+        import pyarrow.parquet as pq
+
+        folder = self.folder / "storage/warehouse" / table
+        log = folder / "_spark_metadata"
+        names = list(folder.glob("*.parquet"))
+        if log.is_dir():
+            told = [line for file in log.glob("[0-9]*") for line in file.read_text().splitlines()[1:]]
+            names = [folder / Path(json.loads(line)["path"]).name for line in told]
+        return [row for name in names for row in pq.read_table(name).to_pylist()]
+
+    def status(self) -> dict[str, Any]:
+        found: dict[str, Any] = json.loads(self.call("status", "--json").stdout)
+        return found
+
+
+@pytest.fixture(scope="module")
+def shop(odradek: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shop]:
+    """The project after `init` and one `run`."""
+    try:
+        find_java()
+    except KafkaUnavailableError as error:
+        pytest.skip(f"needs Java 17 for Spark: {error}")
+    place = tmp_path_factory.mktemp("pipelines")
+    made = Shop(odradek, place / "shop")
+    began = made.call("init", "shop", "--bootstrap-server", odradek, where=place)
+    assert began.returncode == 0, began.stderr
+    spec = made.folder / "spark-pipeline.yml"
+    settings = "".join(f"  {name}: '{value}'\n" for name, value in FAST.items())
+    spec.write_text(spec.read_text() + "configuration:\n" + settings)
+    assert "has not run yet" in made.call("status").stderr
+    ran = made.call("run", "--master", "local[2]")
+    assert ran.returncode == 0, ran.stderr + ran.stdout
+    yield made
+
+
+def test_a_run_fills_tables_views_and_the_topic(shop: Shop) -> None:
+    assert sorted(row["page"] for row in shop.rows("visits")) == ["/a", "/a", "/b", "/d"]
+    assert [(row["page"], row["broken"]) for row in shop.rows("visits_quarantine")] == [("/c", ["readable"])]
+    assert sorted(row["page"] for row in shop.rows("quick_visits")) == ["/a", "/d"]
+    totals = {row["page"]: (row["visits"], row["seconds"]) for row in shop.rows("pages")}
+    assert totals == {"/a": (2, 4005), "/b": (1, 70), "/d": (1, 9)}
+    assert sorted(message.key() or b"" for message in read_all(shop.bootstrap, "visits-long")) == [b"/a", b"/b"]
+
+
+def test_the_status_tells_of_rows_lag_and_expectations(shop: Shop) -> None:
+    status = shop.status()
+    assert (status["state"], status["mode"], status["process"]) == ("finished", "triggered", None)
+    visits = next(flow for flow in status["flows"] if flow["flow"] == "visits")
+    assert (visits["status"], visits["rows"], visits["lag"]) == ("done", len(LINES), 0)
+    assert visits["expectations"] == {
+        "short": {"action": "count", "rows": 5, "broken": 2},
+        "readable": {"action": "quarantine", "rows": 5, "broken": 1},
+    }
+    text = shop.call("status").stdout
+    assert "shop: finished (triggered), began " in text
+    assert "EXPECTATION" in text
+
+
+def test_the_graph_is_a_picture_without_spark(shop: Shop) -> None:
+    assert "◀ tell_of_long_visits: streams from visits" in shop.call("graph", "--last").stdout
+    shop.call("graph", "--last", "--html", "shop.html")
+    page = (shop.folder / "shop.html").read_text()
+    assert page.count("<rect ") == 7, "six nodes and the topic"
+    assert "5 rows, done" in page
+
+
+def test_validate_tells_what_would_not_fit(shop: Shop) -> None:
+    definitions = shop.folder / "transformations/visits.py"
+    before = definitions.read_text()
+    definitions.write_text(
+        before.replace('"subscribe", "visits"', '"subscribe", "others"').replace(" AS INT) AS sec", " AS LONG) AS sec")
+    )
+    create_topic(shop.bootstrap, "others")
+    try:
+        refused = shop.call("validate", "--master", "local[2]")
+    finally:
+        definitions.write_text(before)
+    assert refused.returncode == 1, refused.stderr
+    assert "does not fit: visits: reads topic others, and its checkpoint topic visits" in refused.stdout
+    assert "does not fit: visits: column seconds was int and would be bigint" in refused.stdout
+    assert "--full-refresh visits" in refused.stdout
+    assert refused.stderr == ""
+
+
+def test_it_runs_on_from_the_same_files(shop: Shop) -> None:
+    """The tables and checkpoints are those of the run before; a further column is taken."""
+    definitions = shop.folder / "transformations/pages.sql"
+    definitions.write_text(
+        definitions.read_text().replace("SELECT page, seconds, at", "SELECT page, seconds, at, 1 AS one")
+    )
+    arguments = command("run", "--continuous", "--master", "local[2]", "--refresh-views-every", "1")
+    with subprocess.Popen(
+        arguments, cwd=shop.folder, env=environment(), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as process:
+        try:
+            wait_for(process, lambda: mode_and_rows(shop) == ("continuous", 0))
+            assert "runs already" in shop.call("run").stderr
+            produce_all(shop.bootstrap, "visits", [(None, b"/e 3")])
+            wait_for(process, lambda: any(row["page"] == "/e" for row in shop.rows("quick_visits")))
+            wait_for(process, lambda: any(row["page"] == "/e" for row in shop.rows("pages")))
+        finally:
+            process.send_signal(signal.SIGINT)
+            out, err = process.communicate(timeout=120)
+    assert process.returncode == 0, err
+    assert "note: quick_visits: gets the column one int" in err
+    assert "shop: stopped (continuous)" in out
+    assert [row.get("one") for row in shop.rows("quick_visits") if row["page"] == "/e"] == [1]
+    assert len(shop.rows("visits")) == 5, "nothing was read twice"
+
+
+def mode_and_rows(shop: Shop) -> tuple[str, int]:
+    """How the last run runs, and what `visits` took in it; (?, -1) before it is on its way."""
+    path = shop.folder / "storage/_odradek/status.json"
+    status = json.loads(path.read_text())
+    flow = next(flow for flow in status["flows"] if flow["flow"] == "visits")
+    return (status["mode"], flow["rows"]) if flow["status"] == "running" else ("?", -1)
+
+
+def wait_for(process: subprocess.Popen[str], condition: Callable[[], bool], seconds: float = 300) -> None:
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert process.poll() is None, process.communicate()
+        assert time.monotonic() < deadline, "it did not happen in time"
+        time.sleep(0.3)
