@@ -39,6 +39,13 @@ def test_a_column_that_goes_is_a_note() -> None:
     assert "keeps it, with null" in found.text
 
 
+def test_a_view_is_computed_whole_so_that_it_is_only_told() -> None:
+    (found,) = columns_change("pages", [ID, NAME], [Column("id", "string")], streaming=False)
+    assert not found.stops
+    assert found.text == "is computed anew with other columns: id string, without name"
+    assert columns_change("pages", [ID], [ID], streaming=False) == []
+
+
 def test_nothing_changed_nothing_said() -> None:
     assert columns_change("visits", [ID], [ID], streaming=True) == []
     assert flow_changes(FLOW, FLOW, is_sink=False) == []

@@ -16,7 +16,7 @@ from pyspark_odradek.pipelines import PipelineError, report
 from pyspark_odradek.pipelines.notes import GRAPH, STATUS, Notes
 from pyspark_odradek.pipelines.project import Project, find_spec, init, load
 
-OK, FAILED = 0, 1
+OK, FAILED, INTERRUPTED = 0, 1, 130
 NEEDED = ("pyspark", "grpc", "grpc_status", "google.rpc", "zstandard", "yaml", "pandas", "pyarrow")
 
 
@@ -33,6 +33,8 @@ def main(arguments: list[str]) -> int:
         )
     except PipelineError as error:
         sys.stderr.write(f"odradek pipeline: {error}\n")
+    except KeyboardInterrupt:
+        return INTERRUPTED
     except OSError as error:
         where = f"{error.filename}: " if error.filename else ""
         sys.stderr.write(f"odradek pipeline: {where}{error.strerror or error}\n")
@@ -201,28 +203,41 @@ def _run(args: argparse.Namespace, project: Project) -> int:
     if args.full_refresh_all and (args.refresh or args.full_refresh):
         raise PipelineError("--full-refresh-all is everything; leave --refresh and --full-refresh away")
     notes = Notes(project.state)
-    with notes.alone(), running.ended_by_signals() as ends:
+    with notes.alone():
         engine = _started(args, project)
         try:
-            renewed = None if args.full_refresh_all else set(args.full_refresh)
-            loaded, graph, findings = _judged(engine, project, renewed, args.refresh)
-            for finding in findings:
-                _say(f"{'does not fit' if finding.stops else 'note'}: {finding}")
-            if any(finding.stops for finding in findings) and not args.force:
-                raise PipelineError("nothing was started; mend the above, or pass --force to try")
-            run = running.Run(loaded, graph, notes, _say, mode="continuous" if args.continuous else "triggered")
-            try:
-                run.once(refresh=args.refresh, full_refresh=args.full_refresh, full_refresh_all=args.full_refresh_all)
-                if args.continuous and not ends.is_set():
-                    run.on_and_on(ends, trigger=args.trigger, refresh_every_s=args.refresh_views_every)
-            except PipelineError as error:
-                run.write(running.FAILED, str(error))
-                raise
-            run.write(running.STOPPED if ends.is_set() else running.FINISHED)
+            with running.ended_by_signals() as ends:
+                ended = _run_in(engine, args, project, ends)
         finally:
             engine.stop()
     status = notes.read(STATUS)
     _print(json.dumps(status) if args.json else report.text_of(status, None, now=time.time()))
+    return ended
+
+
+def _run_in(engine: Any, args: argparse.Namespace, project: Project, ends: Any) -> int:
+    """Check, run, write down how it ended. Raises PipelineError; returns the exit code."""
+    from pyspark_odradek.pipelines import running
+
+    notes = Notes(project.state)
+    renewed = None if args.full_refresh_all else set(args.full_refresh)
+    loaded, graph, findings = _judged(engine, project, renewed, args.refresh)
+    for finding in findings:
+        _say(f"{'does not fit' if finding.stops else 'note'}: {finding}")
+    if any(finding.stops for finding in findings) and not args.force:
+        raise PipelineError("nothing was started; mend the above, or pass --force to try")
+    run = running.Run(loaded, graph, notes, _say, mode="continuous" if args.continuous else "triggered")
+    try:
+        run.once(refresh=args.refresh, full_refresh=args.full_refresh, full_refresh_all=args.full_refresh_all)
+        if args.continuous:
+            run.on_and_on(ends, trigger=args.trigger, refresh_every_s=args.refresh_views_every)
+    except PipelineError as error:
+        run.write(running.FAILED, str(error))
+        raise
+    except KeyboardInterrupt:
+        run.write(running.STOPPED)
+        return OK if args.continuous else INTERRUPTED
+    run.write(running.STOPPED if args.continuous else running.FINISHED)
     return OK
 
 

@@ -54,21 +54,32 @@ def judge(
 
 def columns_change(name: str, old: Sequence[Column], new: Sequence[Column], *, streaming: bool) -> list[Finding]:
     """What a table's new columns mean for the rows that it has."""
+    if not streaming:
+        return _view_changes(name, old, new)
     found = []
     had = {column.name: column for column in old}
     for column in new:
         if column.name not in had:
-            rows = "rows that are there already have null in it" if streaming else "it is computed for all rows"
-            found.append(Finding(name, f"gets the column {column.name} {column.type}; {rows}"))
+            text = f"gets the column {column.name} {column.type}; rows that are there already have null in it"
+            found.append(Finding(name, text))
         elif had[column.name].type != column.type:
             change = f"column {column.name} was {had[column.name].type} and would be {column.type}"
             found.append(Finding(name, f"{change}: {_anew(name)}, or give the new one another name", stops=True))
     for column in old:
         if column.name not in {each.name for each in new}:
-            found.append(
-                Finding(name, f"no longer gets the column {column.name}; the table keeps it, with null in new rows")
-            )
+            text = f"no longer gets the column {column.name}; the table keeps it, with null in new rows"
+            found.append(Finding(name, text))
     return found
+
+
+def _view_changes(name: str, old: Sequence[Column], new: Sequence[Column]) -> list[Finding]:
+    """A view is computed whole: nothing of it can fail to fit, but who reads it may want to know."""
+    had, has = ({column.name: column.type for column in each} for each in (old, new))
+    if had == has:
+        return []
+    told = [f"{column} {has[column]}" for column in has if had.get(column) != has[column]]
+    told += [f"without {column}" for column in had if column not in has]
+    return [Finding(name, f"is computed anew with other columns: {', '.join(told)}")]
 
 
 def flow_changes(old: Flow, new: Flow, *, is_sink: bool) -> list[Finding]:

@@ -12,7 +12,7 @@ _HEADINGS = ("FLOW", "TO", "STATUS", "ROWS", "BATCHES", "LAG", "ROWS/S", "BATCH 
 def text_of(status: Mapping[str, Any], runner: int | None, *, now: float) -> str:
     """One line on the pipeline, a table of its flows, and the expectations that were looked at."""
     state = status["state"]
-    if state == "running" and runner is None:
+    if state in ("running", "catching up") and runner is None:
         state = "died"
     ago = max(0, round(now - status["updated"]))
     began = time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime(status["started"]))

@@ -22,7 +22,7 @@ from pyspark_odradek.pipelines.graph import TEMPORARY, VIEW, Graph
 from pyspark_odradek.pipelines.notes import STATUS, Notes
 from pyspark_odradek.pipelines.progress import Tally
 
-RUNNING, FINISHED, STOPPED, FAILED = "running", "finished", "stopped", "failed"
+CATCHING_UP, RUNNING, FINISHED, STOPPED, FAILED = "catching up", "running", "finished", "stopped", "failed"
 LOOK_EVERY_S = 1.0
 # Spark says what a flow does in sentences; the last word is the state.
 _SAID = {"QUEUED": "waiting", "STARTING": "starting", "RUNNING": "running", "COMPLETED": "done", "SKIPPED": "skipped"}
@@ -39,6 +39,7 @@ class Run:
         self.started = time.time()
         self.going: dict[str, Any] = {}
         self.failure = ""
+        self.state = CATCHING_UP if mode == "continuous" else RUNNING
 
     def once(self, *, refresh: Sequence[str], full_refresh: Sequence[str], full_refresh_all: bool) -> None:
         """Run to the end of what is there. Raises PipelineError with the reason of the first flow that failed."""
@@ -64,14 +65,15 @@ class Run:
                     tables.keep(self.engine, self.notes, self.graph)
                     self.notes.keep_flows(self.graph)
                 self._hear(str(answer["pipeline_event_result"].event.message))
-                self.write(RUNNING)
+                self._look()
+                self.write(self.state)
         except PySparkException as error:
             self._look()
             raise PipelineError(self.failure or first_line(error)) from None
         self._look()
         tables.keep(self.engine, self.notes, self.graph)
-        if self.failure:
-            raise PipelineError(self.failure)
+        if any(tally.status in ("failed", "skipped") for tally in self.tallies.values()):
+            raise PipelineError(self.failure or "a flow was left out")
 
     def _hear(self, message: str) -> None:
         """Take in one sentence of Spark's about a flow."""
@@ -112,11 +114,11 @@ class Run:
                 if query is not None:
                     self.tallies[name].take(json.loads(each.json()) for each in query.recentProgress())
 
-    def on_and_on(self, ends: threading.Event, *, trigger: str, refresh_every_s: float) -> None:
+    def on_and_on(self, ends: Ends, *, trigger: str, refresh_every_s: float) -> None:
         """Go on after `once`, until `ends` is set. Raises PipelineError with the reason where a flow ends by itself.
 
         Args:
-            ends: set from a signal.
+            ends: set by a signal.
             trigger: time from batch to batch, as Spark writes it, such as `1 second`.
             refresh_every_s: at least so long between two computations of the materialized views.
         """
@@ -137,12 +139,13 @@ class Run:
             for name in self.going:
                 self.tallies[name].status, self.tallies[name].seen = "running", -1
                 self.tallies[name].batches = self.tallies[name].rows = 0
+            self.state, ends.at_once = RUNNING, False
             self._watch(ends, views, refresh_every_s)
         finally:
             for writer in self.going.values():
                 writer.stop()
 
-    def _watch(self, ends: threading.Event, views: list[str], refresh_every_s: float) -> None:
+    def _watch(self, ends: Ends, views: list[str], refresh_every_s: float) -> None:
         rows, refreshed = 0, time.monotonic()
         self.say("running on; Ctrl-C ends it")
         while not ends.wait(LOOK_EVERY_S):
@@ -153,7 +156,7 @@ class Run:
                     text = first_line(reason.get().getMessage()) if reason.isDefined() else "it ended"
                     self.tallies[name].status, self.tallies[name].error = "failed", text
                     raise PipelineError(f"{name}: {_plainly(text)}")
-            self.write(RUNNING)
+            self.write(self.state)
             total = sum(tally.rows for tally in self.tallies.values())
             if views and total > rows and time.monotonic() - refreshed >= refresh_every_s:
                 rows = total
@@ -192,11 +195,28 @@ def _plainly(text: str) -> str:
     return text
 
 
+class Ends:
+    """What SIGINT and SIGTERM do: end the run at once, or, while it runs on, ask it to end after its batch."""
+
+    def __init__(self) -> None:
+        self._event = threading.Event()
+        self.at_once = True
+
+    def wait(self, seconds: float) -> bool:
+        """Wait so long, or until the end is asked for; returns whether it is."""
+        return self._event.wait(seconds)
+
+    def __call__(self, number: int, frame: object) -> None:
+        self._event.set()
+        if self.at_once:
+            raise KeyboardInterrupt
+
+
 @contextmanager
-def ended_by_signals() -> Iterator[threading.Event]:
-    """An event that SIGINT and SIGTERM set."""
-    ends = threading.Event()
-    before = {number: signal.signal(number, lambda *_: ends.set()) for number in (signal.SIGINT, signal.SIGTERM)}
+def ended_by_signals() -> Iterator[Ends]:
+    """Take both signals; after Spark has started, which takes SIGINT for itself."""
+    ends = Ends()
+    before = {number: signal.signal(number, ends) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
         yield ends
     finally:
