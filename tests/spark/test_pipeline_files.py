@@ -13,6 +13,7 @@ import pytest
 from pyspark_odradek.errors import OptionError
 from pyspark_odradek.expectations import expect, rules_of
 from pyspark_odradek.pipelines import PipelineError
+from pyspark_odradek.pipelines.engine import first_line
 from pyspark_odradek.pipelines.graph import Flow, Graph
 from pyspark_odradek.pipelines.notes import STATUS, Notes
 from pyspark_odradek.pipelines.project import find_spec, init, load
@@ -135,3 +136,19 @@ def test_rules_that_are_none(given: dict[str, dict[str, str]], said: str) -> Non
 def test_a_quarantine_needs_a_rule() -> None:
     with pytest.raises(OptionError, match="no rule for quarantine"):
         expect(count={"a": "x"}, quarantine_table="t")
+
+
+@pytest.mark.parametrize(
+    ("told", "line"),
+    [
+        ("[A_CLASS] It is\nso. SQLSTATE: 42\n\tat org.apache", "[A_CLASS] It is so."),
+        (
+            "[STREAM_FAILED] Query x: Traceback (most recent call last):\n  File y\n"
+            "pyspark_odradek.errors.ClusterError: topic a does not exist\n SQLSTATE: 38000",
+            "topic a does not exist",
+        ),
+        ("T: Traceback (most recent call last):\n  File y\nbuiltins.ValueError: no\n\tat z", "ValueError: no"),
+    ],
+)
+def test_what_spark_says_becomes_a_line(told: str, line: str) -> None:
+    assert first_line(told) == line

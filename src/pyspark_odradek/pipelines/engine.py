@@ -26,12 +26,21 @@ from pyspark_odradek.pipelines.project import Project
 _GRAPH = "org.apache.spark.sql.pipelines.graph"
 _CONNECT = "org.apache.spark.sql.connect.service"
 _PLUGIN = "org.apache.spark.sql.connect.SparkConnectPlugin"
+_TRACE = "Traceback (most recent call last):"
 _TOKEN = "SPARK_CONNECT_AUTHENTICATE_TOKEN"  # noqa: S105 - the name of a variable
 
 
 def first_line(text: object) -> str:
-    """What Spark says, without its stack and without the codes behind it."""
-    return " ".join(str(text).split("\n\tat ")[0].split("SQLSTATE:")[0].split("JVM stacktrace")[0].split())
+    """What Spark says, without stacks and codes; of an error that Python has raised below it, that error alone."""
+    said = str(text)
+    if _TRACE in said:
+        raised = [line for line in said.rsplit(_TRACE, 1)[1].splitlines() if line[:1].strip()]
+        kind, _, message = (raised[0] if raised else "").partition(": ")
+        ours = kind.startswith("pyspark_odradek.")
+        said = message if ours and message else f"{kind.rsplit('.', 1)[-1]}: {message}" if message else said
+    for end in ("\n\tat ", "SQLSTATE:", "JVM stacktrace"):
+        said = said.split(end)[0]
+    return " ".join(said.split())
 
 
 def spoken(error: BaseException) -> str:

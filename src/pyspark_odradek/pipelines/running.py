@@ -87,7 +87,7 @@ class Run:
             return
         if "FAILED" in words:
             tally.status, tally.error = "failed", first_line(reason) or head
-            self.failure = f"{flow}: {_plainly(tally.error)}"
+            self.failure = f"{flow}: {tally.error}"
             return
         status = next((_SAID[word] for word in words if word in _SAID), None)
         if status is not None and status != tally.status:
@@ -155,7 +155,7 @@ class Run:
                 if writer.isCompleted() or reason.isDefined():
                     text = first_line(reason.get().getMessage()) if reason.isDefined() else "it ended"
                     self.tallies[name].status, self.tallies[name].error = "failed", text
-                    raise PipelineError(f"{name}: {_plainly(text)}")
+                    raise PipelineError(f"{name}: {text}")
             self.write(self.state)
             total = sum(tally.rows for tally in self.tallies.values())
             if views and total > rows and time.monotonic() - refreshed >= refresh_every_s:
@@ -185,14 +185,6 @@ class Run:
                 "flows": [tally.as_json() for tally in self.tallies.values()],
             },
         )
-
-
-def _plainly(text: str) -> str:
-    """The sentence that matters of a chain of causes: what a Python process of Spark's raised comes last."""
-    for line in reversed(text.replace(" Error: ", "\n").splitlines()):
-        if line.strip():
-            return line.strip()
-    return text
 
 
 class Ends:
