@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 import time
 from collections.abc import Iterator
@@ -12,6 +13,7 @@ from confluent_kafka import Consumer, KafkaException, Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from tests.chaos.load import Writer
+from tests.support.api_calls import Calls, batch
 from tests.support.clients import admin, read_all
 from tests.support.cluster import Cluster, topic_at, until
 
@@ -73,6 +75,31 @@ def test_a_rolling_restart_moves_each_leader_once_at_most_and_nobody_is_refused(
         assert acknowledged == list(range(writer.sent[number])), "each once, in order"
     stored = sorted(message.value() or b"" for message in read_all(trio.bootstrap_servers, "rolled", PARTITIONS))
     assert stored == sorted(b"w:%d" % number for numbers in writer.acknowledged.values() for number in numbers)
+
+
+def test_clients_of_a_leader_that_stops_lose_their_connection_and_are_refused_nothing(trio: Cluster) -> None:
+    """Told of a new leader before that one knows, or while requests are on their way, librdkafka waits for a second."""
+    client = admin(trio.bootstrap_servers)
+    make(trio, client, "left")
+    leaving = next(node for node in trio.brokers if node.node_id == topic_at(node, "left").partitions[0].leader_id)
+    answers: list[int] = []
+
+    def write() -> None:
+        with contextlib.suppress(OSError, EOFError), Calls(leaving.plan.port) as calls:
+            while True:
+                answers.append(calls.produce("left", batch(b"x")).error_code)
+
+    writers = [threading.Thread(target=write) for _ in range(3)]
+    for writer in writers:
+        writer.start()
+    until(lambda: len(answers) > 30)
+    leaving.stop()
+    for writer in writers:
+        writer.join(30)
+        assert not writer.is_alive()
+    assert set(answers) == {0}
+    leaving.start()
+    in_sync(trio, "left")
 
 
 class Reading(threading.Thread):

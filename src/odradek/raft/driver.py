@@ -222,7 +222,7 @@ class RaftDriver:
         self._stopping = True
         if self._snapshot_task is not None:
             await asyncio.gather(self._snapshot_task, return_exceptions=True)
-        await self._resign()
+        await self.resign()
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
@@ -235,7 +235,7 @@ class RaftDriver:
         self._signal_news()
         self.log.close()
 
-    async def _resign(self) -> None:
+    async def resign(self) -> None:
         """Give up leading, so that the others need not wait for a time-out (KIP-595)."""
         if not self.leads or len(self.node.voters) < 2:
             return

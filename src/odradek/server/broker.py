@@ -66,6 +66,7 @@ from odradek.server.drain import asked_to_stop
 from odradek.server.fetch_sessions import FetchSessionCache, FetchSessionConfig
 from odradek.server.format import Storage, check_storage, format_missing, random_id
 from odradek.server.forwarding import AutoCreateConfig, TopicCreator
+from odradek.server.handover import HandOver
 from odradek.server.handlers import HANDLERS
 from odradek.server.handlers.describe_configs import dynamic_layers
 from odradek.server.listeners import ConnectionConfig, Connections, check_served, listener_specs
@@ -151,6 +152,7 @@ class Broker:
         self.dispatcher.open_doors("controller")
         self.publisher.subscribe(self._on_metadata)
         self.publisher.subscribe(self.departures.on_metadata)
+        self.publisher.subscribe(self.handover.on_metadata)
         if self.controller is not None:
             self.publisher.subscribe(self.controller_registration.on_metadata)
         if "broker" in settings.roles:
@@ -336,6 +338,7 @@ class Broker:
             cordoned_dirs=self._cordoned_dirs,
             on_failed=self._failed,
         )
+        self.handover = HandOver(self.dispatcher, settings.node_id, lambda: self.membership.broker_epoch)
         self.replication = Replication(
             settings,
             clock,
@@ -549,7 +552,10 @@ class Broker:
         self._close_listeners()
         if not started:
             return
-        steps: list[Callable[[], Awaitable[None]]] = [self.membership.stop, self.replication.stop]
+        self.handover.let_go()
+        # Early, while the other voters can still be told over the connections that there are.
+        steps: list[Callable[[], Awaitable[None]]] = [self.raft.resign] if "raft" in started else []
+        steps += [self.membership.stop, self.replication.stop]
         if "upkeep" in started:
             steps += [self.cleaning.stop, self.upkeep.stop]
         steps.append(self.dispatcher.close)

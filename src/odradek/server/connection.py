@@ -361,6 +361,8 @@ class Connection(asyncio.BufferedProtocol):
 
     def _answer(self, slot: _Slot | None, context: RequestContext, route: Route, response: Message | None) -> None:
         """Queue an answer in its place; None where the client wants no answer (acks=0)."""
+        if self.listener.scope in self._dispatcher.silent_scopes:
+            return
         chunks: list[Any] = []
         if response is not None:
             try:

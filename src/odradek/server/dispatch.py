@@ -127,6 +127,7 @@ class Dispatcher:
     # Ordered, as all that is walked over: the same run must take the same way.
     tasks: dict[asyncio.Task[Any], None] = field(default_factory=dict)
     open_scopes: set[str] = field(default_factory=set)
+    silent_scopes: set[str] = field(default_factory=set)
     connection_numbers: Iterator[int] = field(default_factory=itertools.count)
 
     def open_doors(self, scope: str) -> None:
@@ -134,6 +135,19 @@ class Dispatcher:
         self.open_scopes.add(scope)
         for connection in self.connections:
             connection.go_on()
+
+    def hold(self, scope: str) -> None:
+        """Begin no request of one kind of listener and send no answer, until `let_go`."""
+        self.open_scopes.discard(scope)
+        self.silent_scopes.add(scope)
+
+    def let_go(self, scope: str) -> None:
+        """End all connections of one kind of listener; those that come later are served."""
+        for connection in self.connections:
+            if connection.listener.scope == scope:
+                connection.close()
+        self.silent_scopes.discard(scope)
+        self.open_scopes.add(scope)
 
     def change_limits(self, config: ConnectionConfig) -> None:
         """Go by other limits: those of connections at once, that of requests with each new connection.
