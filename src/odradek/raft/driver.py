@@ -38,13 +38,7 @@ from odradek.raft.batches import Prepared, control_batch, pack, prepare
 from odradek.raft.config import RaftConfig
 from odradek.raft.follower import Follower
 from odradek.raft.metadata_log import MetadataLog
-from odradek.raft.node import (
-    IDLE_TICK_MS,
-    RaftNode,
-    Ready,
-    Role,
-    VoteAnswered,
-)
+from odradek.raft.node import IDLE_TICK_MS, RaftNode, Ready, Role, VoteAnswered
 from odradek.raft.peers import QuorumPeers
 from odradek.raft.quorum_state import NO_NODE
 from odradek.raft.service import MAX_BACKOFF_MS, Courier
@@ -546,8 +540,9 @@ class RaftDriver:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(wait_ms / 1000):
                     await self._poke.wait()
-            self._planned_ms = 0
+            late_ms, self._planned_ms = self._clock.monotonic_ms() - self._planned_ms, 0
             try:
+                self.node.excuse(late_ms)
                 if not self._stopping:
                     self.obey(self.node.tick(self._clock.monotonic_ms()))
             except Exception as error:

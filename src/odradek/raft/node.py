@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 
 
 IDLE_TICK_MS = 1000
+# Ticks that come later than this say that the process waited for the processor.
+LATE_MS = 50
 # Kafka's: an observer that has not fetched for so long is described no more.
 OBSERVER_TIMEOUT_MS = 300_000
 # Whoever may connect may call itself any observer; beyond this many, new ones are served and not described.
@@ -130,6 +132,7 @@ class ReplicaState:
     last_caught_up_ms: int = -1
     fetch_leader_end: int = -1
     reminded_ms: int = -1
+    excused_ms: int = 0  # since the last fetch this leader could not have heard of another for so long
 
 
 class RaftNode:
@@ -228,6 +231,19 @@ class RaftNode:
                 self._stand(now_ms, ready)
         return ready
 
+    def excuse(self, late_ms: int) -> None:
+        """A tick came so late: this process had no processor, and what others sent meanwhile may lie unread. That time
+        is not their silence. A machine with too much to do, as while a thousand partitions change their leaders, would
+        otherwise elect one leader after the other, and never end what all wait for. No more is excused at once than a
+        fetch timeout: who stood still for longer must ask whether it is still what it was."""
+        if late_ms < LATE_MS:
+            return
+        excused_ms = min(late_ms, self._fetch_timeout_ms)
+        if self.role is not Role.LEADER:
+            self._deadline_ms += excused_ms
+        for known in self.replicas.values():
+            known.excused_ms += excused_ms
+
     def step(self, message: Message, now_ms: int) -> Ready:
         """Take one message from another replica."""
         ready = Ready()
@@ -292,7 +308,7 @@ class RaftNode:
         """A replica asked this leader for something other than records: it lives."""
         known = self.replicas.get(self._known_key(replica))
         if self.role is Role.LEADER and known is not None:
-            known.last_fetch_ms = now_ms
+            known.last_fetch_ms, known.excused_ms = now_ms, 0
 
     def voters_changed(self, voters: VoterSet, now_ms: int) -> None:
         """Go by another voter set, committed or not (KIP-853): from the moment it is in the log."""
@@ -501,7 +517,7 @@ class RaftNode:
         elif known.last_fetch_ms >= 0 and fetched.fetch_offset >= known.fetch_leader_end >= 0:
             # It has all that there was when it asked last.
             known.last_caught_up_ms = known.last_fetch_ms
-        known.last_fetch_ms = now_ms
+        known.last_fetch_ms, known.excused_ms = now_ms, 0
         known.fetch_leader_end = end_offset
         known.end_offset = fetched.fetch_offset
         self._advance()
@@ -525,7 +541,7 @@ class RaftNode:
         """When a majority, this leader included, was last heard of."""
         heard = sorted(
             (
-                now_ms if key == self.me else known.last_fetch_ms
+                now_ms if key == self.me else known.last_fetch_ms + known.excused_ms
                 for key, known in self.replicas.items()
                 if self.voters.is_voter(key)
             ),

@@ -7,7 +7,18 @@ from uuid import UUID
 
 import pytest
 
-from odradek.raft.node import EpochBegun, Fetched, LogEnd, Message, RaftNode, Ready, Role, VoteAnswered, VoteAsked
+from odradek.raft.node import (
+    LATE_MS,
+    EpochBegun,
+    Fetched,
+    LogEnd,
+    Message,
+    RaftNode,
+    Ready,
+    Role,
+    VoteAnswered,
+    VoteAsked,
+)
 from odradek.raft.quorum_state import ElectionState
 from odradek.raft.voters import ReplicaKey, Voter, VoterSet, parse_static_voters
 
@@ -116,6 +127,32 @@ def test_a_cut_off_leader_resigns_and_the_others_elect_one() -> None:
     cluster.run(cluster.now_ms + 15_000)
     assert old.role is not Role.LEADER
     assert cluster.leader is not None and cluster.leader.leader_epoch > old.leader_epoch - 1
+
+
+def test_time_that_a_process_did_not_have_is_not_the_silence_of_others() -> None:
+    cluster = Cluster(3)
+    cluster.run(15_000)
+    leader = cluster.leader
+    assert leader is not None
+    follower = next(node for node in cluster.nodes.values() if node is not leader)
+    now_ms = cluster.now_ms + 3_500
+    leader.excuse(1_800)
+    assert not leader.tick(now_ms).lost_leadership, "it could not have heard of anybody for 1.8 of 3.5 s"
+    follower.excuse(1_800)
+    assert not follower.tick(now_ms).messages
+    assert follower.role is Role.FOLLOWER
+    leader.excuse(LATE_MS - 1)
+    assert leader.tick(now_ms + 1_800).lost_leadership, "they were silent all the while"
+    assert follower.tick(now_ms + 1_800).messages, "it asks the others"
+
+
+def test_who_stood_still_for_long_is_excused_for_one_fetch_timeout_only() -> None:
+    cluster = Cluster(3)
+    cluster.run(15_000)
+    leader = cluster.leader
+    assert leader is not None
+    leader.excuse(60_000)
+    assert leader.tick(cluster.now_ms + 60_000).lost_leadership
 
 
 def test_only_a_log_as_long_as_the_voters_own_gets_a_vote() -> None:

@@ -102,6 +102,7 @@ class _Fetch:
         "_deadline_ms",
         "_image",
         "_incremental",
+        "_is_stranger",
         "_max_bytes",
         "_min_bytes",
         "_replica_epoch",
@@ -130,6 +131,8 @@ class _Fetch:
             )
         else:
             self._replica_id, self._replica_epoch = request.replica_id, -1
+        # Once: a follower's session may have thousands of partitions.
+        self._is_stranger = self._replica_id >= 0 and not context.on_inter_broker_listener
         self._deadline_ms = context.broker.clock.monotonic_ms() + max(0, request.max_wait_ms)
         max_bytes = request.max_bytes
         if self._replica_id < 0:
@@ -237,7 +240,7 @@ class _Fetch:
             partition = context.broker.replicas.find(known.name, asked.partition_id, image)
             if partition.topic_id != topic:
                 raise ApiError(ErrorCode.INCONSISTENT_TOPIC_ID)
-        if self._replica_id >= 0 and not context.on_inter_broker_listener:
+        if self._is_stranger:
             raise ApiError(ErrorCode.TOPIC_AUTHORIZATION_FAILED, "followers fetch where brokers talk to each other")
         if self._replica_id < 0 and context.api_version >= _FIRST_WITH_RACK:
             partition.check_epoch(asked.current_leader_epoch)
