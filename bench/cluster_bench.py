@@ -35,6 +35,7 @@ from bench.cluster_cells import (
     rolling_restart,
     throughput,
 )
+from bench.cluster_moves import ReturningDisk, moved_partitions, network_price, wait_while_moved
 from bench.generator import build
 from bench.report import number
 from bench.trios import FIVE, KAFKA_HEAP, Trio, kafka_trio, our_trio
@@ -47,6 +48,7 @@ PAGE = Path(__file__).parents[1] / "docs" / "benchmarks-cluster.md"
 NOTES = Path(__file__).with_name("notes-cluster.md")
 SIZES = (128, 1024, 10_240, 102_400, 515 * 1024)
 MISSED_BYTES = 200 << 20
+RETURNED_BYTES, NEWS_BYTES = 2_000_000_000, 10_000_000
 WARM_UP_S = 5.0
 
 
@@ -83,9 +85,12 @@ def cells(program: Path) -> list[Cell]:
         for copies in (1, 3):
             name = f"500 records of 1 KB per second, RF {copies}, acks=all, acknowledged, {percentile}"
             found.append(Cell(name, "ms", "lower", latency(program, 1024, copies, percentile), copies == 3))
+    returning = ReturningDisk(RETURNED_BYTES, NEWS_BYTES)
     found += [
         Cell("bytes on disk for a byte of 1 KB records, RF 1", "", "lower", disk_price(1), False),
         Cell("bytes on disk for a byte of 1 KB records, RF 3", "", "lower", disk_price(3), False),
+        Cell("bytes over the network for a byte of 1 KB records, RF 1", "", "lower", network_price(1), False),
+        Cell("bytes over the network for a byte of 1 KB records, RF 3", "", "lower", network_price(3), False),
         Cell("kill -9 of a leader to the next acknowledgement", "s", "lower", failover(of_controller=False)),
         Cell("the same, the active controller on that node", "s", "lower", failover(of_controller=True)),
         Cell("clean stop of a leader, longest wait", "ms", "lower", clean_stop),
@@ -98,6 +103,15 @@ def cells(program: Path) -> list[Cell]:
             "higher",
             catch_up(MISSED_BYTES),
         ),
+        Cell(
+            "a disk of 2 GB is back that lacks 10 MB, until it is in sync, start and recovery included",
+            "s",
+            "lower",
+            returning.seconds,
+            False,
+            once=True,
+        ),
+        Cell("what that took over the network", "MB", "lower", returning.megabytes, False, once=True),
         Cell(
             "12 producers, 24 consumers, 24 partitions, 128 B, RF 1, acks=1",
             "records/s",
@@ -132,7 +146,45 @@ def five_cells(program: Path) -> list[Cell]:
             for percentile in ("p50", "p99")
         ),
         Cell("bytes on disk for a byte of 1 KB records, RF 5", "", "lower", disk_price(5), False),
+        Cell("bytes over the network for a byte of 1 KB records, RF 5", "", "lower", network_price(5), False),
+        Cell(
+            "1,000 partitions: two of three copies of each moved to other brokers of five",
+            "s",
+            "lower",
+            moved_partitions(1000),
+            False,
+            once=True,
+        ),
+        Cell(
+            "the same, longest wait of a producer to one of them",
+            "ms",
+            "lower",
+            wait_while_moved(1000),
+            False,
+            once=True,
+        ),
     ]
+
+
+def on_three_nodes(program: Path, rows: list[Row], rounds: int, seconds: float) -> list[str]:
+    """Six nodes; returns the rows of their memory."""
+    if not rows:
+        return []
+    with tempfile.TemporaryDirectory(prefix="odradek-bench-cluster-") as folder:
+        trios = [kafka_trio(Path(folder)), our_trio(Path(folder))]
+        try:
+            for trio in trios:
+                trio.start()
+            idle = [trio.memory_bytes() for trio in trios]
+            for trio in trios:  # a JVM is slow until it has compiled what it runs
+                throughput(program, 1024, 3, "all")(trio, "warm-up", WARM_UP_S)
+            for index in range(1, rounds + 1):
+                one_round(trios, rows, index, seconds)
+            loaded = [trio.memory_bytes() for trio in trios]
+        finally:
+            for trio in trios:
+                trio.stop()
+    return [_memory("memory of three nodes, idle", idle), _memory("memory of three nodes after load", loaded)]
 
 
 def on_five_nodes(program: Path, rows: list[Row], rounds: int, seconds: float) -> None:
@@ -157,6 +209,8 @@ def on_five_nodes(program: Path, rows: list[Row], rounds: int, seconds: float) -
 def one_round(trios: list[Trio], rows: list[Row], index: int, seconds: float) -> None:
     """Every cell once against each cluster; who goes first alternates."""
     for position, row in enumerate(rows):
+        if row.cell.once and index > 1:
+            continue
         seen: dict[str, float] = {}
         for trio in trios if index % 2 else reversed(trios):
             try:
@@ -179,7 +233,8 @@ def page(rows: Sequence[Row], memory: Sequence[str], hardware: Mapping[str, str]
         "Written by `make bench-cluster`. Three nodes of either broker run on the same machine all the time, each",
         f"broker and controller in one; rounds: {rounds}; in each a cell is measured against both clusters, one right",
         "after the other, and who goes first alternates. A ratio above 1 means that Odradek does better; it is taken",
-        "within a round, and the table shows the median of the rounds.",
+        "within a round, and the table shows the median of the rounds. Rows of 2 GB and of 1,000 partitions that move",
+        "are measured in the first round alone.",
         "",
         f"- measured {datetime.date.today().isoformat()}, in {took_s / 60:.0f} minutes",
         f"- Odradek {importlib.metadata.version('odradek')}, Apache Kafka {KAFKA_VERSION} with {KAFKA_HEAP} each,",
@@ -218,22 +273,8 @@ def main() -> int:
     )
     rounds = 1 if options.quick else options.rounds
     started = time.monotonic()
-    with tempfile.TemporaryDirectory(prefix="odradek-bench-cluster-") as folder:
-        trios = [kafka_trio(Path(folder)), our_trio(Path(folder))]
-        try:
-            for trio in trios:
-                trio.start()
-            idle = [trio.memory_bytes() for trio in trios]
-            for trio in trios:  # a JVM is slow until it has compiled what it runs
-                throughput(program, 1024, 3, "all")(trio, "warm-up", WARM_UP_S)
-            for index in range(1, rounds + 1):
-                one_round(trios, rows, index, options.seconds)
-            loaded = [trio.memory_bytes() for trio in trios]
-        finally:
-            for trio in trios:
-                trio.stop()
+    memory = on_three_nodes(program, rows, rounds, options.seconds)
     on_five_nodes(program, rows_of_five, rounds, options.seconds)
-    memory = [_memory("memory of three nodes, idle", idle), _memory("memory of three nodes after load", loaded)]
     text = page([*rows, *rows_of_five], memory, machine(), rounds, time.monotonic() - started)
     print(text)
     if options.write or not (options.quick or options.cells):

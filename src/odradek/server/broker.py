@@ -66,9 +66,9 @@ from odradek.server.drain import asked_to_stop
 from odradek.server.fetch_sessions import FetchSessionCache, FetchSessionConfig
 from odradek.server.format import Storage, check_storage, format_missing, random_id
 from odradek.server.forwarding import AutoCreateConfig, TopicCreator
-from odradek.server.handover import HandOver
 from odradek.server.handlers import HANDLERS
 from odradek.server.handlers.describe_configs import dynamic_layers
+from odradek.server.handover import HandOver
 from odradek.server.listeners import ConnectionConfig, Connections, check_served, listener_specs
 from odradek.server.liveness import BrokerLiveness
 from odradek.server.log_loading import close_logs, load_logs

@@ -3,7 +3,7 @@
 When the leaders have moved, this broker knows it before others do. A client that is told NOT_LEADER_OR_FOLLOWER in
 that instant finds the new leader and comes too early, as that one has not heard yet that it leads; or it is told of the
 new leader while other requests of its own are still on their way here, which librdkafka waits for, and then looks at
-the new leader a second later. A closed connection ends all requests of a client at once, and lets it ask another broker.
+the new leader a second later. A closed connection ends all requests of a client at once; it asks another broker then.
 
 So: from the moment in which this broker leads nothing any more, clients get no answer, and when the controller says
 that all others know, or after `HOLD_MS`, their connections end. Nothing is acknowledged or refused that was not before;
