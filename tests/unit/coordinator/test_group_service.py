@@ -403,10 +403,30 @@ async def test_what_explains_a_group_knows_of_refused_transactions_and_leaves(no
     leave = LeaveGroupRequest(group_id="g", members=[MemberIdentity(member_id="stranger")])
     answer = await node.service.leave_group(leave, zombie)
     assert answer.members[0].error_code == ErrorCode.UNKNOWN_MEMBER_ID
-    (timeline,) = node.service.timelines(["g"])
+    (timeline,) = await node.service.timelines(["g"])
     refused = [each for each in timeline["events"] if each["kind"] == "refused"]
     assert [(each["member_id"], each["reason"].split(":")[0]) for each in refused] == [
         (joined.member_id, "ILLEGAL_GENERATION"),
         ("stranger", "UNKNOWN_MEMBER_ID"),
     ]
     assert {(each["client_id"], each["client_host"]) for each in refused} == {("zombie", "/10.0.0.7")}
+
+
+@pytest.mark.parametrize("what", ["describe", "describe consumers", "delete"])
+async def test_one_request_for_a_hundred_thousand_groups_lets_others_be_answered(node: Node, what: str) -> None:
+    """Each id is looked at once, and between two slices of them another client gets its answers."""
+    joined = await node.enter()
+    await node.sync(joined)
+    ids = [f"invented-{number}" for number in range(100_000)]
+    ask: Callable[[], Awaitable[Sequence[Any]]] = {
+        "describe": lambda: node.service.describe_groups(ids, 5),
+        "describe consumers": lambda: node.service.describe_consumer_groups(ids),
+        "delete": lambda: node.service.delete_groups(ids),
+    }[what]
+    large = asyncio.ensure_future(ask())
+    answered = 0
+    while not large.done():
+        assert await node.heartbeat(joined) == ErrorCode.NONE
+        answered += 1
+    assert [each.group_id for each in large.result()] == ids
+    assert answered > 100

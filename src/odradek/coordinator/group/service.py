@@ -5,7 +5,8 @@ request -> shard of the group -> runtime.run(machine operation) -> answer, or pa
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+import asyncio
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any, Protocol, TypeVar
 from uuid import UUID
@@ -55,6 +56,10 @@ from odradek.statemachine.machine import Result
 _log = get_logger("coordinator.group")
 
 T = TypeVar("T")
+
+# Of a request that names many groups: for how many the shard is found, and how many are served, in one turn of the loop.
+FOUND_PER_TURN = 1000
+SERVED_PER_TURN = 100
 
 
 class RandomBits(Protocol):
@@ -364,15 +369,17 @@ class GroupCoordinator(ShardHost[Shard]):
                     raise ApiError(answer_code(error), error.message) from error
         return listed
 
-    def timelines(self, group_ids: Sequence[str]) -> list[dict[str, Any]]:
+    async def timelines(self, group_ids: Sequence[str]) -> list[dict[str, Any]]:
         """What happened to groups lately, as it is known here; those that nothing is known of are left out."""
         found: list[dict[str, Any]] = []
-        for group_id in dict.fromkeys(group_ids):
-            partition_id = self.partition_for(group_id)
-            shard = None if partition_id is None else self.shards.get(partition_id)
-            timeline = None if shard is None else shard.machine.journal.timeline(group_id, shard.now())
-            if timeline is not None:
-                found.append(timeline)
+        for ids in _slices(list(dict.fromkeys(group_ids)), SERVED_PER_TURN):
+            for group_id in ids:
+                partition_id = self.partition_for(group_id)
+                shard = None if partition_id is None else self.shards.get(partition_id)
+                timeline = None if shard is None else shard.machine.journal.timeline(group_id, shard.now())
+                if timeline is not None:
+                    found.append(timeline)
+            await asyncio.sleep(0)
         return found
 
     def _note_refused(self, request: FromMember, caller: Caller | None, error: ApiError) -> None:
@@ -394,22 +401,31 @@ class GroupCoordinator(ShardHost[Shard]):
         serve: Callable[[Shard, list[str]], Awaitable[list[T]]],
         refuse: Callable[[str, ApiError], T],
     ) -> list[T]:
-        """Ask each shard for its groups at once, and put the answers back into the order of the request."""
-        ids_of: dict[Shard, list[str]] = {}
+        """Ask each shard for its groups, some at a time, and put the answers back into the order of the request.
+
+        One request may name as many groups as fit into it: others are served between two slices.
+        """
+        ids_of: dict[Shard, dict[str, None]] = {}
         answers: dict[str, T] = {}
-        for group_id in group_ids:
-            try:
-                ids = ids_of.setdefault(self.shard(group_id), [])
-                if group_id not in ids:
-                    ids.append(group_id)
-            except ApiError as error:
-                answers[group_id] = refuse(group_id, error)
-        for shard, ids in ids_of.items():
-            try:
-                answers.update(zip(ids, await serve(shard, ids), strict=True))
-            except ApiError as error:
-                answers.update({group_id: refuse(group_id, error) for group_id in ids})
+        for ids in _slices(group_ids, FOUND_PER_TURN):
+            for group_id in ids:
+                try:
+                    ids_of.setdefault(self.shard(group_id), {})[group_id] = None
+                except ApiError as error:
+                    answers[group_id] = refuse(group_id, error)
+            await asyncio.sleep(0)
+        for shard, wanted in ids_of.items():
+            for ids in _slices(list(wanted), SERVED_PER_TURN):
+                try:
+                    answers.update(zip(ids, await serve(shard, ids), strict=True))
+                except ApiError as error:
+                    answers.update({group_id: refuse(group_id, error) for group_id in ids})
         return [answers[group_id] for group_id in group_ids]
+
+
+def _slices(group_ids: Sequence[str], size: int) -> Iterator[list[str]]:
+    for start in range(0, len(group_ids), size):
+        yield list(group_ids[start : start + size])
 
 
 def _check_group_id(group_id: str | None) -> None:

@@ -31,5 +31,5 @@ async def handle(context: RequestContext, request: DescribeGroupsRequest) -> Des
                 group.authorized_operations = ALL_GROUP_OPERATIONS
     response = DescribeGroupsResponse(groups=groups)
     if asks_for_timelines(request):
-        response.unknown_tagged_fields = [timelines_field(context.broker.coordinator.timelines(request.groups))]
+        response.unknown_tagged_fields = [timelines_field(await context.broker.coordinator.timelines(request.groups))]
     return response
