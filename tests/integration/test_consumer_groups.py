@@ -173,7 +173,7 @@ def test_what_the_wire_says(node: Node) -> None:
             )
             assert described.groups[0].error_code in (ErrorCode.GROUP_ID_NOT_FOUND, ErrorCode.NOT_COORDINATOR)
         empty = wire.ask(ApiKey.CONSUMER_GROUP_HEARTBEAT, 1, ConsumerGroupHeartbeatRequest(group_id=""))
-        assert empty.error_code == ErrorCode.INVALID_GROUP_ID
+        assert empty.error_code == ErrorCode.INVALID_REQUEST
 
 
 def configure(wire: Wire, kind: ResourceType, name: str, key: str, value: str) -> None:

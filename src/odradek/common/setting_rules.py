@@ -5,7 +5,7 @@ What one value may be is in the table; here is what two values may be together, 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import cast
 
 from odradek.common.numbers import parse_natural
@@ -36,6 +36,13 @@ _BELOW = tuple(
 )
 _RETENTION = ("log.retention.ms", "log.retention.minutes", "log.retention.hours")
 _CODECS = range(5)
+# The assignors that run in the coordinator, by the names that group.consumer.assignors has for them.
+ASSIGNOR_NAMES = {
+    "uniform": "uniform",
+    "range": "range",
+    "org.apache.kafka.coordinator.group.assignor.UniformAssignor": "uniform",
+    "org.apache.kafka.coordinator.group.assignor.RangeAssignor": "range",
+}
 
 # Read by the node itself while it starts, not by one component.
 READ_BY_THE_NODE = frozenset(
@@ -99,9 +106,24 @@ def check_relations(given: Mapping[str, str], values: Mapping[str, Value]) -> li
     codec = values["offsets.topic.compression.codec"]
     if codec not in _CODECS:
         problems.append(f"offsets.topic.compression.codec={codec}: must be 0 (none) to 4 (zstd)")
+    problems += _check_assignors(cast("list[str]", values["group.consumer.assignors"]))
     if values["inter.broker.listener.name"] is not None and "security.inter.broker.protocol" in given:
         problems.append("inter.broker.listener.name and security.inter.broker.protocol exclude each other: give one")
     return problems
+
+
+def _check_assignors(named: Sequence[str]) -> list[str]:
+    unknown = [name for name in named if name not in ASSIGNOR_NAMES]
+    known = [ASSIGNOR_NAMES[name] for name in named if name in ASSIGNOR_NAMES]
+    if unknown:
+        what = f"there is no {', '.join(unknown)} here, only uniform and range (by these names or their classes')"
+    elif not known:
+        what = "must name at least one: uniform, range"
+    elif len(set(known)) != len(known):
+        what = "names an assignor twice"
+    else:
+        return []
+    return [f"group.consumer.assignors={','.join(named)}: {what}"]
 
 
 def check_quorum(values: Mapping[str, Value]) -> list[str]:

@@ -28,7 +28,7 @@ from odradek.controller.config import ControllerConfig
 from odradek.controller.service import ControllerService
 from odradek.coordinator.batches import RecordCodec
 from odradek.coordinator.consumer_group.config import ConsumerGroupConfig
-from odradek.coordinator.group.config import GroupConfig
+from odradek.coordinator.group.config import INT32_MAX, GroupConfig
 from odradek.coordinator.group.records import GROUP_RECORDS, OFFSETS_TOPIC
 from odradek.coordinator.group.service import GroupCoordinator
 from odradek.coordinator.log import PartitionMachineLog
@@ -279,6 +279,7 @@ class Broker:
             create_topic=self.topic_creator.create_with,
             consumer_config=settings.build(ConsumerGroupConfig),
             producers_of=self._offset_producers,
+            max_record_bytes=self._max_offset_record_bytes,
         )
         self.transactions = Transactions(
             settings,
@@ -296,6 +297,10 @@ class Broker:
     def _offset_producers(self, partition_id: int) -> ProducerState | None:
         partition = self.replicas.partition(OFFSETS_TOPIC, partition_id)
         return None if partition is None else partition.log.producers
+
+    def _max_offset_record_bytes(self, partition_id: int) -> int:
+        partition = self.replicas.partition(OFFSETS_TOPIC, partition_id)
+        return INT32_MAX if partition is None else partition.log.config.max_message_bytes
 
     def _build_doors(self, storage: Storage) -> None:
         """What connections and handlers share, the session with the controller, and the jobs around it all."""

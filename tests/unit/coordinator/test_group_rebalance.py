@@ -460,3 +460,33 @@ def test_members_with_and_without_an_instance_share_a_group(shard: Any) -> None:
     again = shard.ask_join(members[1], version=9, instance="i", rebalance_ms=20_000)
     assert shard.answers[again].error_code == ErrorCode.NONE
     assert shard.group().state is GroupState.COMPLETING_REBALANCE
+
+
+class TestMetadata:
+    """Of members, in bytes that the record of a generation must hold."""
+
+    def test_no_member_joins_whose_group_could_not_be_stored(self, shard: Any) -> None:
+        large = (("range", b"m" * 600_000),)
+        member, _ = shard.enter(protocols=large)
+        assert shard.join("", protocols=large).error_code == ErrorCode.UNKNOWN_SERVER_ERROR
+        assert list(shard.group().members) == [member]
+        small, _ = shard.enter(protocols=(("range", b"m" * 400_000),))
+        assert list(shard.group().members) == [member, small]
+
+    def test_a_member_that_joins_again_counts_once(self, shard: Any) -> None:
+        (member,), _ = shard.stable(1, protocols=(("range", b"m" * 600_000),))
+        for size, code in ((600_000, ErrorCode.NONE), (1_100_000, ErrorCode.UNKNOWN_SERVER_ERROR)):
+            assert shard.join(member, protocols=(("range", b"n" * size),)).error_code == code
+        assert list(shard.group().members) == [member]
+
+    def test_a_static_member_that_comes_back_counts_once(self, shard: Any) -> None:
+        large = (("range", b"m" * 600_000),)
+        shard.ask_join("", protocols=large, instance="one")
+        shard.ask_join("", protocols=large, instance="one")
+        assert len(shard.group().members) == 1
+
+    def test_what_is_too_large_leaves_no_group(self, shard: Any) -> None:
+        assert shard.join("", protocols=(("range", b"m" * 2_000_000),)).error_code == ErrorCode.UNKNOWN_SERVER_ERROR
+        several = tuple((f"p{number}", b"m" * 1_000_000) for number in range(5))
+        assert shard.join("", protocols=several).error_code == ErrorCode.UNKNOWN_SERVER_ERROR
+        assert shard.machine.groups.find("g") is None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import random
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from types import SimpleNamespace
@@ -22,6 +23,7 @@ from odradek.log.producer_state import ProducerState
 from odradek.metadata.delta import MetadataDelta
 from odradek.metadata.image import MetadataImage
 from odradek.metadata.model import BrokerImage, Endpoint, PartitionImage, TopicImage
+from odradek.protocol.messages.consumer_group_heartbeat_request import ConsumerGroupHeartbeatRequest
 from odradek.protocol.messages.heartbeat_request import HeartbeatRequest
 from odradek.protocol.messages.join_group_request import JoinGroupRequest, JoinGroupRequestProtocol
 from odradek.protocol.messages.join_group_response import JoinGroupResponse
@@ -430,3 +432,14 @@ async def test_one_request_for_a_hundred_thousand_groups_lets_others_be_answered
         answered += 1
     assert [each.group_id for each in large.result()] == ids
     assert answered > 100
+
+
+async def test_a_heartbeat_without_a_group_is_refused_by_whoever_is_asked(node: Node) -> None:
+    """INVALID_REQUEST, as of everything else that is wrong with the request itself, and before its shard is sought."""
+    node.image = dataclasses.replace(node.image, features={"group.version": 1})
+    request = ConsumerGroupHeartbeatRequest(group_id="", member_id="m", member_epoch=0, rebalance_timeout_ms=1000)
+    for _ in range(2):
+        answer = await node.service.consumer_group_heartbeat(request, Caller("c", "/h", 1))
+        assert answer.error_code == ErrorCode.INVALID_REQUEST
+        assert answer.error_message == "GroupId can't be empty."
+        node.service.on_resigned(0)

@@ -21,7 +21,8 @@ class ConsumerGroupConfig:
     assignors: tuple[str, ...] = option(
         "group.consumer.assignors",
         default=("uniform", "range"),
-        doc="The assignors that consumers may ask for, the first one for those that do not ask: uniform, range.",
+        doc="The assignors that consumers may ask for, the first one for those that do not ask: uniform, range, or "
+        "the names of their classes in Kafka.",
     )
     migration_policy: str = option(
         "group.consumer.migration.policy",

@@ -14,8 +14,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
 from odradek.common.errors import ApiError, ErrorCode
+from odradek.common.setting_rules import ASSIGNOR_NAMES
 from odradek.coordinator.consumer_group.access import check_room
-from odradek.coordinator.consumer_group.assignors import ASSIGNORS
 from odradek.coordinator.consumer_group.config import ConsumerGroupConfig
 from odradek.coordinator.consumer_group.deadlines import REVOCATION, Deadlines
 from odradek.coordinator.consumer_group.draft import Draft
@@ -97,7 +97,7 @@ class Heartbeats:
         self._migration = migration
         self._topics = topics
         self._assignment_interval_ms = assignment_interval_ms
-        self._assignors = [name for name in config.assignors if name in ASSIGNORS] or list(ASSIGNORS)
+        self._assignors = [ASSIGNOR_NAMES[name] for name in config.assignors]
 
     def heartbeat(
         self,
@@ -118,7 +118,8 @@ class Heartbeats:
                 GROUP_MAX_SIZE_REACHED, UNKNOWN_MEMBER_ID, FENCED_MEMBER_EPOCH, FENCED_INSTANCE_ID,
                 UNRELEASED_INSTANCE_ID.
         """
-        self._check(request, caller.api_version)
+        check_request(request, caller.api_version)
+        self._check_assignor(request.server_assignor)
         group = self._groups.find(request.group_id)
         if group is None and request.member_epoch != JOINING_EPOCH:
             problem = "not found" if classic is None else "is not a consumer group"
@@ -159,11 +160,7 @@ class Heartbeats:
 
     # ---- what may be asked
 
-    def _check(self, request: ConsumerGroupHeartbeatRequest, api_version: int) -> None:
-        problem = _problem(request, api_version)
-        if problem is not None:
-            raise ApiError(ErrorCode.INVALID_REQUEST, problem)
-        name = request.server_assignor
+    def _check_assignor(self, name: str | None) -> None:
         if name is not None and name not in self._assignors:
             raise ApiError(
                 ErrorCode.UNSUPPORTED_ASSIGNOR,
@@ -293,6 +290,13 @@ class Heartbeats:
             self._journal.note(group.group_id, "away", now, who, "a static member that keeps its partitions")
             return Change([current_record(group.group_id, member_id, away)])
         return self._migration.remove(group, {member_id: ""}, now, "left")
+
+
+def check_request(request: ConsumerGroupHeartbeatRequest, api_version: int) -> None:
+    """What holds of every request, whoever keeps the group. Raises ApiError: INVALID_REQUEST."""
+    problem = _problem(request, api_version)
+    if problem is not None:
+        raise ApiError(ErrorCode.INVALID_REQUEST, problem)
 
 
 def _problem(request: ConsumerGroupHeartbeatRequest, api_version: int) -> str | None:

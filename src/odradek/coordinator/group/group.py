@@ -65,6 +65,11 @@ class Member:
         """A member that waits for us cannot send heartbeats; a new one may be gone without our seeing it."""
         return not self.is_new and (self.awaiting_join is not None or self.awaiting_sync is not None)
 
+    @property
+    def least_metadata_bytes(self) -> int:
+        """How much of a group's record its metadata takes at least, whichever protocol is chosen."""
+        return min((len(metadata) for _, metadata in self.protocols), default=0)
+
     def metadata(self, protocol_name: str) -> bytes:
         """What the member sent for one protocol; empty where it does not support it."""
         for name, metadata in self.protocols:

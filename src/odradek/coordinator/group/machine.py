@@ -57,6 +57,8 @@ _log = get_logger("coordinator.group")
 # the log takes nothing (NOT_ENOUGH_REPLICAS) the same scan would be run again and again without a pause.
 MAX_EXPIRED_PER_RUN = 1000
 EXPIRY_PAUSE_MS = 100
+# What message.max.bytes is where nobody sets it.
+MAX_RECORD_BYTES = 1_048_588
 EXPIRY_TIMER = TimerKey("expiry", "")
 
 
@@ -72,6 +74,7 @@ class GroupMachine:
         topics: Callable[[], TopicsView] = TopicsView,
         group_configs: Callable[[str], Mapping[str, str]] = lambda group_id: {},
         assignment_interval_ms: Callable[[str], int] | None = None,
+        max_record_bytes: Callable[[], int] = lambda: MAX_RECORD_BYTES,
     ) -> None:
         """
         Args:
@@ -79,6 +82,7 @@ class GroupMachine:
             group_configs: group id → the settings of its own.
             assignment_interval_ms: group id → how old an assignment must be before the next one; as `consumer_config`
                 says where it is not given.
+            max_record_bytes: the largest record that the offsets topic takes.
         """
         self._config = config
         fixed = self._consumer_config = consumer_config or ConsumerGroupConfig()
@@ -91,7 +95,7 @@ class GroupMachine:
         self.groups = GroupRegistry(timeline, self.offsets, self.consumers)
         self.journal = Journal()
         self._rebalance = Rebalance(config, self.groups, self.timers, self.journal)
-        self.membership = Membership(self.groups, self._rebalance)
+        self.membership = Membership(self.groups, self._rebalance, max_record_bytes)
         self.commits = Commits(config, self.groups, self.consumers, self.offsets, self._rebalance)
         deadlines = Deadlines(self._consumer_config, self.timers, group_configs)
         self._deadlines = deadlines

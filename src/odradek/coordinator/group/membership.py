@@ -9,6 +9,7 @@ KIP-800 (reasons), KIP-814 (skip_assignment).
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -34,6 +35,8 @@ MEMBER_ID_REQUIRED_VERSION = 4
 SKIP_ASSIGNMENT_VERSION = 9
 # Ids that were given out and not used yet, per group; group.max.size bounds only those that came back (KAFKA-7610).
 MAX_PENDING_JOINS = 10_000
+# A record keeps a member's metadata for one protocol. For all of them together a member has room as for this many.
+PROTOCOLS_OF_FULL_SIZE = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +59,12 @@ class Caller:
 class Membership:
     """The requests of members, over one shard."""
 
-    def __init__(self, groups: GroupRegistry, rebalance: Rebalance) -> None:
+    def __init__(self, groups: GroupRegistry, rebalance: Rebalance, max_record_bytes: Callable[[], int]) -> None:
+        """
+        Args:
+            max_record_bytes: the largest record that the offsets topic takes.
+        """
+        self._max_record_bytes = max_record_bytes
         self._groups = groups
         self._rebalance = rebalance
         self._config = rebalance.config
@@ -73,6 +81,9 @@ class Membership:
     ) -> Result[CoordinatorRecord, Outcome[JoinGroupResponse]]:
         """Answer at once with the generation, an error or an id to come back with; or park until all have joined."""
         protocols = distinct_protocols(request)
+        if not self._can_be_stored(request, protocols):
+            # What the write would fail with. Kept until then, it would only fill the memory.
+            return self._result([], join_error(ErrorCode.UNKNOWN_SERVER_ERROR, request.member_id))
         if not request.member_id:
             group = self._groups.get_or_create(request.group_id)
             try:
@@ -88,6 +99,20 @@ class Membership:
             records = self._rebalance.maybe_complete_join(found, now)
             return self._result(records, join_error(ErrorCode.GROUP_MAX_SIZE_REACHED))
         return self._join_known(found, request, protocols, caller, now)
+
+    def _can_be_stored(self, request: JoinGroupRequest, protocols: Protocols) -> bool:
+        """Whether some generation with this member could be a record: it holds everybody's metadata for a protocol."""
+        limit = self._max_record_bytes()
+        sizes = [len(metadata) for _, metadata in protocols]
+        if max(sizes, default=0) > limit or sum(sizes) > PROTOCOLS_OF_FULL_SIZE * limit:
+            return False
+        group = self._groups.find(request.group_id)
+        members = {} if group is None else group.members
+        replaced = {request.member_id}
+        if group is not None and request.group_instance_id is not None:
+            replaced.add(group.static_members.get(request.group_instance_id, ""))
+        others = sum(each.least_metadata_bytes for each in members.values() if each.member_id not in replaced)
+        return others + min(sizes, default=0) <= limit
 
     def _has_room(self, group: ClassicGroup, member_id: str) -> bool:
         if group.is_in(GroupState.EMPTY, GroupState.DEAD):

@@ -1,8 +1,9 @@
 """Committed offsets: what the log says of them. Only `replay` changes anything here.
 
 An offset that is committed inside a transaction waits beside the others until the transaction's marker; where both
-kinds meet, the one whose record lies later in the log counts, so that compaction cannot change the answer
-(KAFKA-16118). Source: Kafka OffsetMetadataManager.
+kinds meet, the one whose record lies later in the log counts, so that compaction cannot change the answer.
+
+Source: Kafka OffsetMetadataManager.
 """
 
 from __future__ import annotations

@@ -69,6 +69,7 @@ class Shard:
         topics: Callable[[], TopicsView],
         group_configs: Callable[[str], Mapping[str, str]],
         assignment_interval_ms: Callable[[str], int],
+        max_record_bytes: Callable[[], int],
     ) -> None:
         self.partition_id = partition_id
         self.leader_epoch = leader_epoch
@@ -82,6 +83,7 @@ class Shard:
             topics=topics,
             group_configs=group_configs,
             assignment_interval_ms=assignment_interval_ms,
+            max_record_bytes=max_record_bytes,
         )
         self.runtime: Runtime[CoordinatorRecord] = Runtime(
             self.machine, make_log(partition_id, leader_epoch), timeline, on_failed=self._on_failed

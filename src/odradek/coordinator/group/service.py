@@ -15,10 +15,11 @@ from odradek.common.errors import ApiError, ErrorCode, OdradekError
 from odradek.common.log_lines import get_logger
 from odradek.common.ports import Clock
 from odradek.coordinator.consumer_group.config import ConsumerGroupConfig
-from odradek.coordinator.consumer_group.heartbeats import HeartbeatCaller
+from odradek.coordinator.consumer_group.heartbeats import HeartbeatCaller, check_request
 from odradek.coordinator.consumer_group.state import JOINING_EPOCH
 from odradek.coordinator.consumer_group.topics import TopicsView, topics_view
 from odradek.coordinator.group.config import GroupConfig
+from odradek.coordinator.group.machine import MAX_RECORD_BYTES
 from odradek.coordinator.group.membership import Caller
 from odradek.coordinator.group.outcome import Outcome
 from odradek.coordinator.group.records import OFFSETS_TOPIC, CoordinatorRecord, TransactionEndRecord
@@ -57,7 +58,7 @@ _log = get_logger("coordinator.group")
 
 T = TypeVar("T")
 
-# Of a request that names many groups: for how many the shard is found, and how many are served, in one turn of the loop.
+# Of a request that names many groups: for how many the shard is found, how many are served, in one turn of the loop.
 FOUND_PER_TURN = 1000
 SERVED_PER_TURN = 100
 
@@ -83,10 +84,12 @@ class GroupCoordinator(ShardHost[Shard]):
         create_topic: CreateTopic,
         consumer_config: ConsumerGroupConfig | None = None,
         producers_of: Callable[[int], ProducerState | None] = lambda partition_id: None,
+        max_record_bytes: Callable[[int], int] = lambda partition_id: MAX_RECORD_BYTES,
     ) -> None:
         """
         Args:
             make_log: gives the machine log of (partition id, leader epoch) of __consumer_offsets.
+            max_record_bytes: the largest record that a partition of __consumer_offsets takes.
             producers_of: what the log of a partition of __consumer_offsets remembers of producers.
             image: the cluster as this broker knows it at the time of the call.
             create_topic: how __consumer_offsets is made when the first group asks for its coordinator.
@@ -119,6 +122,7 @@ class GroupCoordinator(ShardHost[Shard]):
                 topics=self._present_topics,
                 group_configs=self._group_configs,
                 assignment_interval_ms=self._assignment_interval_ms,
+                max_record_bytes=lambda: max_record_bytes(partition_id),
             ),
         )
 
@@ -219,7 +223,7 @@ class GroupCoordinator(ShardHost[Shard]):
         try:
             if not self._serves_consumers():
                 raise ApiError(ErrorCode.UNSUPPORTED_VERSION, "the consumer protocol is not enabled")
-            _check_group_id(request.group_id)
+            check_request(request, caller.api_version)
             shard = self.shard(request.group_id)
             named = HeartbeatCaller(caller.client_id, caller.client_host, caller.api_version, self._new_id())
             if request.member_epoch > JOINING_EPOCH:
