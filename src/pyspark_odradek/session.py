@@ -35,7 +35,8 @@ def session(
         metrics: host:port at which lag, rates, durations and state of all queries are served (`query_metrics`).
 
     Ours: Python workers run this interpreter and talk over a Unix socket, and checkpoints on a local disk are written
-    by plain renames; together they bring the floor of a micro-batch from 164 to 49 ms. Times are in UTC.
+    by plain renames; together they bring the floor of a micro-batch from 164 to 49 ms. Local masters fork
+    workers that have this package loaded (`daemon`); elsewhere it may lie where only tasks find it. Times are in UTC.
     """
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
@@ -47,6 +48,8 @@ def session(
         "spark.sql.session.timeZone": "UTC",
         "spark.ui.enabled": "false",
     }
+    if master is not None and (master == "local" or master.startswith("local[")):
+        settings["spark.python.daemon.module"] = "pyspark_odradek.daemon"
     if quiet:
         log4j = files("pyspark_odradek") / "log4j2.properties"
         settings |= {
