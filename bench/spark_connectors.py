@@ -81,7 +81,7 @@ class Row(NamedTuple):
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m bench.spark_connectors", description=__doc__)
     parser.add_argument("--brokers", choices=["both", "odradek", "kafka"], default="both")
-    parser.add_argument("--records", type=int, default=400_000)
+    parser.add_argument("--records", type=int, default=1_000_000)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--only", default="", help="rows whose name has this in it; writes nothing")
     parser.add_argument("--quick", action="store_true", help="one round of a quarter of the records; writes nothing")

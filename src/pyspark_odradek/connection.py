@@ -8,12 +8,11 @@ from __future__ import annotations
 
 import re
 import socket
-import ssl
 import struct
 from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from odradek.common.errors import ErrorCode, ProtocolError
 from odradek.protocol import codec
@@ -29,6 +28,9 @@ from odradek.protocol.messages.sasl_handshake_request import SaslHandshakeReques
 from odradek.protocol.messages.sasl_handshake_response import SaslHandshakeResponse
 from pyspark_odradek.errors import ClusterError, OptionError
 from pyspark_odradek.sasl import MECHANISMS, dialogue
+
+if TYPE_CHECKING:
+    import ssl
 
 R = TypeVar("R", bound=Message)
 
@@ -96,6 +98,8 @@ def security_from(settings: Mapping[str, str]) -> Security:
 
 
 def _tls_context(settings: Mapping[str, str]) -> ssl.SSLContext:
+    import ssl  # takes as long to load as everything else here, in each process that Spark starts
+
     for side in ("truststore", "keystore"):
         kind = settings.get(f"ssl.{side}.type", "PEM").upper()
         if kind != "PEM" or settings.get(f"ssl.{side}.location", "").endswith((".jks", ".p12")):

@@ -10,18 +10,20 @@ This module knows no socket and no Spark session: bytes and a range of offsets i
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 from odradek.common.errors import ApiError
 from odradek.record.batch import COMPRESSION_NAMES, HEADER_BYTES, MAGIC, BatchHeader, crc_is_valid
 from odradek.record.compression import NONE, decompress
 
-Bytes: TypeAlias = npt.NDArray[np.uint8]
-Longs: TypeAlias = npt.NDArray[np.int64]
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+Bytes: TypeAlias = "npt.NDArray[np.uint8]"
+Longs: TypeAlias = "npt.NDArray[np.int64]"
 
 MAX_ROWS = 20_000  # rows of one Arrow batch: 10 to 50 thousand is where Spark's JVM half is cheapest
 MAX_GROUP_BYTES = 256 << 20  # what is decoded at once: int32 positions would allow 2 GiB

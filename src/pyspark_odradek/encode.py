@@ -12,10 +12,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -32,6 +31,9 @@ from odradek.record.batch import (
 from odradek.record.compression import compress
 from pyspark_odradek.errors import OptionError
 from pyspark_odradek.partitioner import binary_buffers, partitions_of
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
 
 # Records without a key go to one partition for so many bytes, then to the next: batches stay large and load is spread.
 STICKY_BYTES = 64 << 10

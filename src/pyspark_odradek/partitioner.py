@@ -5,10 +5,12 @@ Keys of one length are hashed together, four bytes of each in a step.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import numpy.typing as npt
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
 
 _SEED = 0x9747B28C
 _MIXER = np.uint32(0x5BD1E995)
