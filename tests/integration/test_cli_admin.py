@@ -79,13 +79,18 @@ def test_topics_by_regular_expression(node: Node) -> None:
         (["create", "--topic", "x", "--config", "retention.ms=soon"], 1, "INVALID_CONFIG"),
         (["create", "--topic", "x", "--config", "retention.ms"], errors.BAD_CONFIG, "must be key=value"),
         (["create", "--topic", "x", "--replica-assignment", "1:1"], errors.BAD_CONFIG, "different brokers"),
+        (["create", "--topic", "x", "--partitions", "99999999999"], errors.USAGE, "'--partitions'"),
+        (["create", "--topic", "x", "--replication-factor", "99999"], errors.USAGE, "'--replication-factor'"),
+        (["create", "--topic", "x", "--replica-assignment", "99999999999"], errors.BAD_CONFIG, "from 0 to 2147483647"),
+        (["create", "--topic", "x" * 40_000], 1, "longer than 32767"),
+        (["alter", "--topic", "taken", "--partitions", "99999999999"], errors.USAGE, "'--partitions'"),
         (["create", "--topic", "x", "--replica-assignment", "9"], 1, "INVALID_REPLICA_ASSIGNMENT"),
         (["alter", "--topic", "taken", "--partitions", "1"], 1, "INVALID_PARTITIONS"),
         (["alter", "--topic", "nosuch", "--partitions", "9"], errors.NOT_FOUND, "topic nosuch does not exist"),
         (["describe", "--topic", "nosuch"], errors.NOT_FOUND, "topic nosuch does not exist"),
         (["delete", "--topic", "nosuch"], errors.NOT_FOUND, "topic nosuch does not exist"),
     ],
-    ids=lambda value: " ".join(value) if isinstance(value, list) else "",
+    ids=lambda value: " ".join(value)[:60] if isinstance(value, list) else "",
 )
 def test_topics_that_are_refused(node: Node, arguments: list[str], code: int, said: str) -> None:
     odradek(node.bootstrap, "topics", "create", "--topic", "taken", "--partitions", 2, "--if-not-exists")

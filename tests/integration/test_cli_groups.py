@@ -224,6 +224,13 @@ def test_what_is_deleted_is_gone(node: Node) -> None:
             errors.NOT_FOUND,
             "no partition 9",
         ),
+        (["list", "--state", "Emtpy"], errors.USAGE, "--state Emtpy: must be one of"),
+        (["list", "--type", "clasic"], errors.USAGE, "--type clasic: must be one of classic"),
+        (
+            ["reset", "--group", "nobody", "--topic", "some", "--by-duration", "P99999999999D"],
+            5,
+            "no record is that old",
+        ),
         (["reset", "--group", "nobody", "--topic", "some", "--shift-by", "1"], 1, "to shift; use --to-offset"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",
@@ -233,6 +240,33 @@ def test_groups_that_are_not_there(node: Node, arguments: list[str], code: int, 
     ran = odradek(node.bootstrap, "groups", *arguments, code=code)
     assert said in ran.err
     assert ran.err.count("\n") == 1
+
+
+def test_what_is_there_is_shown_and_deleted_beside_what_is_not(node: Node) -> None:
+    filled(node, "shared", 2)
+    for group in ("early", "late"):
+        commit(node, group, {("shared", 0): 5})
+    names = ("--group", "early", "--group", "absent", "--group", "late")
+    described = odradek(node.bootstrap, "groups", "describe", *names, "--rate-over", 0, "--json", code=errors.NOT_FOUND)
+    assert [each["group"] for each in described.json] == ["early", "late"]
+    assert "absent" in described.err and described.err.count("\n") == 1
+    partly = ("offsets", "delete", "--group", "early", "--topic", "shared:0,9", "--topic", "mistyped")
+    ran = odradek(node.bootstrap, "groups", *partly, "--json", code=errors.FAILED)
+    assert ran.json == [{"topic": "shared", "partition": 0, "result": "deleted"}]
+    assert "nothing was committed for mistyped" in ran.err and "nothing was committed for shared-9" in ran.err
+    with member(node, "late", "shared"):
+        ran = odradek(node.bootstrap, "groups", "delete", *names, "--json", code=errors.NOT_FOUND)
+    assert ran.json == {"deleted": ["early"]}
+    assert [name for name in ("early", "absent", "late") if name in ran.err] == ["absent", "late"]
+
+
+def test_a_file_for_other_groups_names_nothing(node: Node, tmp_path: Path) -> None:
+    plan = tmp_path / "plan.csv"
+    plan.write_text("other,shared,0,5\n")
+    arguments = ("groups", "reset", "--group", "mine", "--from-file", plan)
+    assert "has nothing for group mine" in odradek(node.bootstrap, *arguments, code=errors.BAD_CONFIG).err
+    ran = odradek(node.bootstrap, *arguments, "--topic", "shared", code=errors.USAGE)
+    assert "--from-file names the topics" in ran.err
 
 
 def test_a_topic_that_was_deleted_does_not_hide_the_rest(node: Node) -> None:

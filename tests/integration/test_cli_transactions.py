@@ -98,7 +98,35 @@ def test_a_producer_is_shut_out_and_its_transaction_aborted(node: Node, topic: s
     assert "no-such-id" in odradek(node.bootstrap, *unknown, code=errors.FAILED).err
 
 
+def test_a_transaction_that_will_be_ended_is_not_torn(node: Node, topic: str) -> None:
+    with TransactionalProducer(node.port) as producer:
+        producer.init()
+        for partition in (0, 1):
+            producer.write(topic, b"whole", partition=partition)
+        arguments = ("transactions", "abort", "--topic", topic, "--partition", 0, "--start-offset", 0)
+        refused = odradek(node.bootstrap, *arguments, code=errors.FAILED)
+        assert f"terminate --transactional-id {producer.transactional_id}" in refused.err
+        assert producer.commit() == "NONE"
+        assert committed_values(node.bootstrap, topic, 2) == {0: [b"whole"], 1: [b"whole"]}
+        producer.write(topic, b"forced")
+        begins = find(node, topic, "--max-transaction-timeout", 0)
+        assert begins == [], "its coordinator knows it"
+        odradek(node.bootstrap, *arguments[:-1], 2, "--force")
+    assert committed_values(node.bootstrap, topic, 2) == {0: [b"whole"], 1: [b"whole"]}
+
+
+@pytest.mark.parametrize("where", [("--topic", "mistyped"), ("--partition", 99)])
+def test_nothing_hangs_where_there_is_nothing(node: Node, topic: str, where: tuple[object, ...]) -> None:
+    named = where if where[0] == "--topic" else ("--topic", topic, *where)
+    missing = odradek(node.bootstrap, "transactions", "find-hanging", *named, code=errors.NOT_FOUND)
+    assert f"there is no {'topic mistyped' if where[0] == '--topic' else f'partition {topic}-99'}" in missing.err
+
+
 def test_bad_use(node: Node) -> None:
+    endless = odradek(
+        node.bootstrap, "transactions", "find-hanging", "--max-transaction-timeout", "inf", code=errors.USAGE
+    )
+    assert "--max-transaction-timeout" in endless.err
     assert (
         "needs --topic"
         in odradek(node.bootstrap, "transactions", "find-hanging", "--partition", 1, code=errors.USAGE).err

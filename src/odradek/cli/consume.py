@@ -33,11 +33,15 @@ from odradek.cli.kafka_client import (
 )
 from odradek.cli.output import note
 from odradek.cli.record_text import IncomingRecord, Printing, as_json, as_line
+from odradek.common.numbers import INT32_MAX, INT64_MAX
 
 app = typer.Typer(add_completion=False)
 
 POLL_S = 0.2
 MAX_BATCH = 1000
+
+PartitionOption = Annotated[int | None, typer.Option("--partition", help="Only this partition.", min=0, max=INT32_MAX)]
+CountOption = Annotated[int | None, typer.Option("--max-messages", help="End after so many.", min=1, max=INT64_MAX)]
 
 
 @app.command()
@@ -61,15 +65,15 @@ def consume(
     from_beginning: Annotated[
         bool, typer.Option("--from-beginning", help="From the first record, or what the group has committed.")
     ] = False,
-    partition: Annotated[int | None, typer.Option("--partition", help="Only this partition.", min=0)] = None,
+    partition: PartitionOption = None,
     offset: Annotated[
         str | None,
         typer.Option("--offset", help="Where to begin in --partition: earliest, latest, 42, -10 from the end."),
     ] = None,
-    max_messages: Annotated[int | None, typer.Option("--max-messages", help="End after so many.", min=1)] = None,
+    max_messages: CountOption = None,
     to_end: Annotated[bool, typer.Option("--to-end", help="End where the topic ended when the command began.")] = False,
     timeout_ms: Annotated[
-        int | None, typer.Option("--timeout-ms", help="End when nothing came for so long.", min=1)
+        int | None, typer.Option("--timeout-ms", help="End when nothing came for so long.", min=1, max=INT32_MAX)
     ] = None,
     isolation_level: Annotated[
         Literal["read_committed", "read_uncommitted"],
@@ -298,6 +302,10 @@ def _start(offset: str | None, from_beginning: bool) -> int:
         number = int(offset)
     except ValueError:
         raise CliError(f"--offset {offset}: must be earliest, latest or a number", code=USAGE) from None
+    if abs(number) > INT64_MAX - 2000:
+        raise CliError(
+            f"--offset {offset}: no offset is that far; `odradek topics describe` knows the topic", code=USAGE
+        )
     # The C client's form of "so many before the end".
     return number if number >= 0 else -2000 + number
 

@@ -11,6 +11,7 @@ import typer
 from odradek.cli.connect import DEFAULT_BOOTSTRAP, BootstrapOption, CommandConfigOption, administer, target
 from odradek.cli.errors import FAILED, NOT_FOUND, USAGE, CliError
 from odradek.cli.output import JsonOption, note, print_json
+from odradek.common.numbers import INT32_MAX, parse_natural
 
 if TYPE_CHECKING:
     from odradek.cli.partition_moves import View
@@ -31,8 +32,9 @@ def parse_until(text: str | None, now_s: float) -> int:
     if text is None:
         return UNKNOWN_TIME
     units = {"s": 1, "m": 60, "h": 3600, "d": 86400}
-    if text[:-1].isascii() and text[:-1].isdigit() and text[-1] in units:
-        return int((now_s + int(text[:-1]) * units[text[-1]]) * 1000)
+    count = parse_natural(text[:-1], INT32_MAX)
+    if count is not None and text[-1] in units:
+        return int((now_s + count * units[text[-1]]) * 1000)
     try:
         when = datetime.fromisoformat(text).timestamp()
     except ValueError:
@@ -44,7 +46,7 @@ def parse_until(text: str | None, now_s: float) -> int:
 
 @app.command()
 def drain(
-    broker: Annotated[int, typer.Argument(help="The broker's id.", min=0)],
+    broker: Annotated[int, typer.Argument(help="The broker's id.", min=0, max=INT32_MAX)],
     until: Annotated[
         str | None, typer.Option("--until", help="When it is expected back: 15m, 2h, or a time. Plans wait for it.")
     ] = None,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -9,15 +11,17 @@ import typer
 
 from odradek.cli.completion import group_names, topic_names
 from odradek.cli.connect import DEFAULT_BOOTSTRAP, BootstrapOption, CommandConfigOption, administer, target
-from odradek.cli.errors import FAILED, USAGE, CliError
+from odradek.cli.errors import FAILED, USAGE, CliError, exit_code, report
 from odradek.cli.group_explain import explain
 from odradek.cli.group_switch import switch
 from odradek.cli.offsets import ResetPlan, export_plan, parse_topic, plan_reset, wanted_position
 from odradek.cli.output import JsonOption, note, print_json, print_table
+from odradek.common.numbers import INT64_MAX
 
 if TYPE_CHECKING:
     from odradek.client.cluster import Cluster
     from odradek.client.groups import GroupDescription, TopicPartition
+    from odradek.common.errors import ApiError
 
 app = typer.Typer(
     add_completion=False, no_args_is_help=True, help="List, describe, explain, switch, delete and reset groups."
@@ -26,6 +30,9 @@ offsets_app = typer.Typer(add_completion=False, no_args_is_help=True, help="What
 app.add_typer(offsets_app, name="offsets")
 app.command("explain")(explain)
 app.command("switch")(switch)
+
+STATES = ("PreparingRebalance", "CompletingRebalance", "Assigning", "Reconciling", "Stable", "Empty", "Dead")
+TYPES = ("classic", "consumer", "share", "streams")
 
 GroupOption = Annotated[
     list[str], typer.Option("--group", help="The group's name; may be given often.", autocompletion=group_names)
@@ -67,8 +74,8 @@ def list_groups(
             for group in await groups.list_groups(cluster)
         ]
 
+    states, types = _named("--state", state, STATES), _named("--type", type_, TYPES)
     found = administer(target(bootstrap_server, command_config), work)
-    states, types = _lowered(state), _lowered(type_)
     found = [
         each
         for each in found
@@ -95,25 +102,34 @@ def describe(
     as_json: JsonOption = False,
 ) -> None:
     """Show what groups have committed, how far behind they are, how fast that changes, and who reads what."""
+    from odradek.common.errors import ApiError
+
     if members and state:
         raise CliError("--members and --state exclude each other; choose one", code=USAGE)
+    refused: list[ApiError] = []
 
     async def work(cluster: Cluster) -> list[dict[str, Any]]:
         names = await _group_names(cluster, group, all_groups)
         with_offsets = not (members or state) or as_json
-        described = [await _described(cluster, name, with_offsets=with_offsets) for name in names]
-        if with_offsets and rate_over:
+        described: list[dict[str, Any]] = []
+        for name in names:
+            try:
+                described.append(await _described(cluster, name, with_offsets=with_offsets))
+            except ApiError as error:
+                refused.append(error)
+        if with_offsets and rate_over and described:
             await _add_rates(cluster, described, rate_over)
         return described
 
     found = administer(target(bootstrap_server, command_config), work)
     if as_json:
         print_json(found)
-        return
-    for index, each in enumerate(found):
-        if index:
-            typer.echo("")
-        _print_group(each, members=members, state=state)
+    else:
+        for index, each in enumerate(found):
+            if index:
+                typer.echo("")
+            _print_group(each, members=members, state=state)
+    _end_refused(refused)
 
 
 @app.command("delete")
@@ -126,20 +142,30 @@ def delete(
 ) -> None:
     """Delete groups without members, with what they have committed."""
 
+    from odradek.common.errors import ApiError
+
+    refused: list[ApiError] = []
+
     async def work(cluster: Cluster) -> list[str]:
         from odradek.client.groups import delete_group
 
-        names = await _group_names(cluster, group, all_groups)
-        for name in names:
-            await delete_group(cluster, name)
-        return names
+        deleted = []
+        for name in await _group_names(cluster, group, all_groups):
+            try:
+                await delete_group(cluster, name)
+            except ApiError as error:
+                refused.append(error)
+            else:
+                deleted.append(name)
+        return deleted
 
     names = administer(target(bootstrap_server, command_config), work)
     if as_json:
         print_json({"deleted": names})
-        return
-    for name in names:
-        typer.echo(f"Deleted group {name}.")
+    else:
+        for name in names:
+            typer.echo(f"Deleted group {name}.")
+    _end_refused(refused)
 
 
 @app.command("reset")
@@ -150,7 +176,7 @@ def reset_offsets(
     to_earliest: Annotated[bool, typer.Option("--to-earliest", help="To the first record there is.")] = False,
     to_latest: Annotated[bool, typer.Option("--to-latest", help="Behind the last record.")] = False,
     to_current: Annotated[bool, typer.Option("--to-current", help="To what is committed now.")] = False,
-    to_offset: Annotated[int | None, typer.Option("--to-offset", help="To this offset.", min=0)] = None,
+    to_offset: Annotated[int | None, typer.Option("--to-offset", help="To this offset.", min=0, max=INT64_MAX)] = None,
     to_datetime: Annotated[
         str | None,
         typer.Option("--to-datetime", help="To the first record at or after 2026-01-31T12:00:00.000 (UTC or +hh:mm)."),
@@ -158,7 +184,10 @@ def reset_offsets(
     by_duration: Annotated[
         str | None, typer.Option("--by-duration", help="To the first record of the last P1DT2H30M, or so.")
     ] = None,
-    shift_by: Annotated[int | None, typer.Option("--shift-by", help="By so many records, back if negative.")] = None,
+    shift_by: Annotated[
+        int | None,
+        typer.Option("--shift-by", help="By so many records, back if negative.", min=-INT64_MAX, max=INT64_MAX),
+    ] = None,
     from_file: Annotated[
         Path | None, typer.Option("--from-file", help="As --export wrote: topic,partition,offset.")
     ] = None,
@@ -182,6 +211,8 @@ def reset_offsets(
         shift=shift_by,
         file=from_file,
     )
+    if from_file is not None and (topic or all_topics):
+        raise CliError("--from-file names the topics; leave --topic and --all-topics out", code=USAGE)
     if from_file is None and bool(topic) == all_topics:
         raise CliError("say which topics: --topic NAME, or --all-topics", code=USAGE)
     chosen = [parse_topic(item) for item in topic or []]
@@ -216,6 +247,7 @@ def delete_offsets(
 ) -> None:
     """Forget what a group has committed for topics that no member reads."""
     chosen = [parse_topic(item) for item in topic]
+    nothing: list[str] = []
 
     async def work(cluster: Cluster) -> dict[TopicPartition, int]:
         from odradek.client import groups
@@ -227,6 +259,8 @@ def delete_offsets(
         ]
         if not partitions:
             raise CliError(f"group {group} has committed nothing there; `odradek groups describe` shows what it has")
+        nothing.extend(name for name, some in chosen if not any(key[0] == name for key in partitions) and not some)
+        nothing.extend(f"{name}-{one}" for name, some in chosen for one in some if (name, one) not in committed)
         return await groups.delete_offsets(cluster, group, dict.fromkeys(partitions))
 
     from odradek.common.errors import ErrorCode
@@ -240,8 +274,18 @@ def delete_offsets(
         print_json([dict(zip(("topic", "partition", "result"), row, strict=True)) for row in rows])
     else:
         print_table(["TOPIC", "PARTITION", "RESULT"], rows)
-    if any(code for code in results.values()):
+    for what in nothing:
+        note(f"odradek: {group}: nothing was committed for {what}")
+    if nothing or any(code for code in results.values()):
         raise typer.Exit(FAILED)
+
+
+def _end_refused(refused: list[ApiError]) -> None:
+    """End with a line for each group that was refused, after what was done for the others."""
+    for error in refused:
+        report(error, sys.stderr)
+    if refused:
+        raise typer.Exit(exit_code(refused[0]))
 
 
 def _show_plans(plans: list[ResetPlan], *, execute: bool, export: bool, as_json: bool) -> None:
@@ -265,8 +309,14 @@ def _show_plans(plans: list[ResetPlan], *, execute: bool, export: bool, as_json:
         note("nothing was changed; pass --execute to do it")
 
 
-def _lowered(items: list[str] | None) -> set[str]:
-    return {part.strip().lower() for item in items or [] for part in item.split(",") if part.strip()}
+def _named(option: str, items: list[str] | None, known: Sequence[str]) -> set[str]:
+    """The names of an option in lower case, commas between them or given often. Raises CliError for an unknown one."""
+    names = {part.strip() for item in items or [] for part in item.split(",") if part.strip()}
+    lowered = {name.lower() for name in known}
+    for name in sorted(names):
+        if name.lower() not in lowered:
+            raise CliError(f"{option} {name}: must be one of {', '.join(known)}", code=USAGE)
+    return {name.lower() for name in names}
 
 
 async def _group_names(cluster: Cluster, group: list[str] | None, all_groups: bool) -> list[str]:

@@ -96,8 +96,11 @@ def parse_duration_ms(text: str) -> int:
     match = _DURATION.fullmatch(text)
     if match is None or not any(match.groups()):
         raise CliError(f"--by-duration {text}: must be as P1DT2H30M", code=BAD_CONFIG)
-    days, hours, minutes = (int(part or 0) for part in match.groups()[:3])
-    lasted = timedelta(days=days, hours=hours, minutes=minutes, seconds=float(match[4] or 0))
+    try:
+        days, hours, minutes = (int(part or 0) for part in match.groups()[:3])
+        lasted = timedelta(days=days, hours=hours, minutes=minutes, seconds=float(match[4] or 0))
+    except (OverflowError, ValueError):
+        raise CliError(f"--by-duration {text}: no record is that old", code=BAD_CONFIG) from None
     return int(lasted.total_seconds() * 1000)
 
 
@@ -118,6 +121,8 @@ async def plan_reset(
     if position.listed is not None:
         wanted = position.listed.get(group, position.listed.get("", {}))
         partitions = list(wanted)
+        if not partitions:
+            raise CliError(f"--from-file has nothing for group {group}; --export writes such a file", code=BAD_CONFIG)
     else:
         wanted = {}
         partitions = await _partitions(cluster, chosen) if chosen else list(committed)

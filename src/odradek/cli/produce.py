@@ -24,10 +24,15 @@ from odradek.cli.errors import BAD_CONFIG, FAILED, USAGE, CliError
 from odradek.cli.kafka_client import Counter, Troubles, client_settings, made, progress_bar, topic_partitions
 from odradek.cli.output import note, print_json
 from odradek.cli.record_text import Header, LineFormat, OutgoingRecord, parse_header, parse_json, parse_line
+from odradek.common.numbers import INT32_MAX
 
 app = typer.Typer(add_completion=False)
 
 Codec = Literal["none", "gzip", "snappy", "lz4", "zstd"]
+AcksOption = Annotated[
+    Literal["all", "-1", "0", "1"],
+    typer.Option("--acks", help="Who must have a record: all in sync, 1, or 0 for nobody."),
+]
 FLUSH_STEP_S = 0.2
 # Acknowledgements are taken after so many records, or so much time: to do it for each costs as much as to send it.
 POLL_RECORDS = 200
@@ -59,10 +64,10 @@ def produce(
     null_marker: Annotated[
         str | None, typer.Option("--null-marker", help="A key or value of exactly this is null.")
     ] = None,
-    partition: Annotated[int | None, typer.Option("--partition", help="Write to this partition alone.", min=0)] = None,
-    acks: Annotated[
-        str, typer.Option("--acks", help="Who must have a record: all in sync, 1, or 0 for nobody.")
-    ] = "all",
+    partition: Annotated[
+        int | None, typer.Option("--partition", help="Write to this partition alone.", min=0, max=INT32_MAX)
+    ] = None,
+    acks: AcksOption = "all",
     compression_codec: Annotated[
         Codec, typer.Option("--compression-codec", help="How batches are compressed.")
     ] = "none",

@@ -14,6 +14,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from odradek.common.numbers import INT64_MAX
+
 Header = tuple[str, bytes | None]
 
 # json.dumps would make one for every record.
@@ -208,11 +210,13 @@ def _bytes(value: Any, *, literal: bool = False) -> bytes | None:
 def _name(name: Any) -> str:
     if not isinstance(name, str):
         raise TypeError("the name of a header is no string")
+    if "\0" in name:
+        raise ValueError("the name of a header has a NUL, where the client would end it")
     return name
 
 
 def _whole(found: dict[str, Any], name: str) -> int | None:
     value = found.get(name)
-    if value is not None and (not isinstance(value, int) or isinstance(value, bool) or value < 0):
-        raise TypeError(f"{name} is no whole number")
+    if value is not None and (not isinstance(value, int) or isinstance(value, bool) or not 0 <= value <= INT64_MAX):
+        raise TypeError(f"{name} is no whole number, or too large")
     return value

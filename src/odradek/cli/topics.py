@@ -19,6 +19,7 @@ from odradek.cli.connect import (
 )
 from odradek.cli.errors import BAD_CONFIG, NOT_FOUND, CliError
 from odradek.cli.output import JsonOption, print_json, print_table
+from odradek.common.numbers import INT16_MAX, INT32_MAX
 
 if TYPE_CHECKING:
     from odradek.client.cluster import Cluster
@@ -44,10 +45,13 @@ ExcludeInternalOption = Annotated[bool, typer.Option("--exclude-internal", help=
 def create(
     topic: TopicOption,
     partitions: Annotated[
-        int | None, typer.Option("--partitions", help="How many; else as the broker's default.", min=1)
+        int | None, typer.Option("--partitions", help="How many; else as the broker's default.", min=1, max=INT32_MAX)
     ] = None,
     replication_factor: Annotated[
-        int | None, typer.Option("--replication-factor", help="Copies of each; else as the broker's default.", min=1)
+        int | None,
+        typer.Option(
+            "--replication-factor", help="Copies of each; else as the broker's default.", min=1, max=INT16_MAX
+        ),
     ] = None,
     replica_assignment: AssignmentOption = "",
     config: Annotated[list[str] | None, typer.Option("--config", help="key=value; may be given often.")] = None,
@@ -167,7 +171,9 @@ def describe(
 @app.command("alter")
 def alter(
     topic: TopicOption,
-    partitions: Annotated[int, typer.Option("--partitions", help="The new number; it can only grow.", min=1)],
+    partitions: Annotated[
+        int, typer.Option("--partitions", help="The new number; it can only grow.", min=1, max=INT32_MAX)
+    ],
     replica_assignment: AssignmentOption = "",
     if_exists: Annotated[bool, typer.Option("--if-exists", help="Do nothing where it does not exist.")] = False,
     bootstrap_server: BootstrapOption = DEFAULT_BOOTSTRAP,
@@ -357,6 +363,8 @@ def _assignment(text: str) -> list[list[int]]:
         assignment = [[int(broker) for broker in one.split(":")] for one in text.split(",")]
     except ValueError:
         raise CliError(f"--replica-assignment {text}: must be as 1:2,2:3", code=BAD_CONFIG) from None
+    if any(not 0 <= broker <= INT32_MAX for one in assignment for broker in one):
+        raise CliError(f"--replica-assignment {text}: a broker's id is from 0 to {INT32_MAX}", code=BAD_CONFIG)
     if any(len(set(one)) < len(one) for one in assignment) or len({len(one) for one in assignment}) > 1:
         raise CliError(f"--replica-assignment {text}: as many different brokers for each partition", code=BAD_CONFIG)
     return assignment

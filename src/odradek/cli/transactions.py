@@ -8,8 +8,9 @@ import typer
 
 from odradek.cli.completion import topic_names
 from odradek.cli.connect import DEFAULT_BOOTSTRAP, BootstrapOption, CommandConfigOption, administer, target
-from odradek.cli.errors import FAILED, USAGE, CliError
+from odradek.cli.errors import FAILED, NOT_FOUND, USAGE, CliError
 from odradek.cli.output import JsonOption, note, print_json, print_table
+from odradek.common.numbers import INT32_MAX, INT64_MAX
 
 if TYPE_CHECKING:
     from odradek.client.cluster import Cluster
@@ -19,15 +20,20 @@ app = typer.Typer(add_completion=False, no_args_is_help=True, help="List, descri
 
 # transaction.max.timeout.ms by default: no producer may ask for more.
 DEFAULT_MAX_TIMEOUT_MINUTES = 15.0
+MOST_MINUTES = INT32_MAX / 60_000
 TopicOption = Annotated[str | None, typer.Option("--topic", help="A topic.", autocompletion=topic_names)]
-PartitionOption = Annotated[int | None, typer.Option("--partition", help="One of the topic's partitions.", min=0)]
+PartitionOption = Annotated[
+    int | None, typer.Option("--partition", help="One of the topic's partitions.", min=0, max=INT32_MAX)
+]
 
 
 @app.command("list")
 def list_transactions(
     state: Annotated[list[str] | None, typer.Option("--state", help="Only in this state, as Ongoing.")] = None,
     producer_id: Annotated[list[int] | None, typer.Option("--producer-id", help="Only of this producer.")] = None,
-    longer_than_ms: Annotated[int, typer.Option("--longer-than-ms", help="Only those open for so long.", min=-1)] = -1,
+    longer_than_ms: Annotated[
+        int, typer.Option("--longer-than-ms", help="Only those open for so long.", min=-1, max=INT64_MAX)
+    ] = -1,
     pattern: Annotated[
         str | None, typer.Option("--pattern", help="Only ids that this regular expression (RE2) matches whole.")
     ] = None,
@@ -109,6 +115,7 @@ def find_hanging(
             "--max-transaction-timeout",
             help="Minutes: the brokers' transaction.max.timeout.ms.",
             min=0,
+            max=MOST_MINUTES,
         ),
     ] = DEFAULT_MAX_TIMEOUT_MINUTES,
     bootstrap_server: BootstrapOption = DEFAULT_BOOTSTRAP,
@@ -130,6 +137,9 @@ def find_hanging(
             for part in each.partitions
             if partition is None or part.partition_index == partition
         ]
+        if topic is not None and not partitions:
+            what = f"topic {topic}" if partition is None else f"partition {topic}-{partition}"
+            raise CliError(f"there is no {what}; `odradek topics describe` shows what there is", code=NOT_FOUND)
         found = await transactions.find_hanging(
             cluster,
             partitions,
@@ -163,10 +173,17 @@ def _shown(found: OpenTransaction) -> dict[str, Any]:
 @app.command("abort")
 def abort(
     topic: Annotated[str, typer.Option("--topic", help="The topic.", autocompletion=topic_names)],
-    partition: Annotated[int, typer.Option("--partition", help="The partition in which it hangs.", min=0)],
-    start_offset: Annotated[
-        int, typer.Option("--start-offset", help="Where it begins there, as find-hanging prints it.", min=0)
+    partition: Annotated[
+        int, typer.Option("--partition", help="The partition in which it hangs.", min=0, max=INT32_MAX)
     ],
+    start_offset: Annotated[
+        int,
+        typer.Option("--start-offset", help="Where it begins there, as find-hanging prints it.", min=0, max=INT64_MAX),
+    ],
+    force: Annotated[
+        bool,
+        typer.Option("--force", help="Also where its coordinator will end it: there it may be committed elsewhere."),
+    ] = False,
     bootstrap_server: BootstrapOption = DEFAULT_BOOTSTRAP,
     command_config: CommandConfigOption = None,
     as_json: JsonOption = False,
@@ -178,6 +195,13 @@ def abort(
 
         for each in await transactions.open_transactions(cluster, [(topic, partition)]):
             if each.start_offset == start_offset:
+                owner = None if force else await transactions.owner_of(cluster, each)
+                if owner is not None:
+                    raise CliError(
+                        f"the transaction belongs to {owner}, whose coordinator will end it in every partition alike; "
+                        f"`odradek transactions terminate --transactional-id {owner}` aborts it everywhere",
+                        code=FAILED,
+                    )
                 await transactions.abort_in_partition(cluster, each)
                 return _shown(each)
         raise CliError(f"no transaction is open in {topic}-{partition} from offset {start_offset} on", code=FAILED)

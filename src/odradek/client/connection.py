@@ -43,6 +43,10 @@ class UnsupportedRequestError(OdradekError):
     """The broker does not know this API, or no version of it that we know."""
 
 
+class UnsendableRequestError(OdradekError):
+    """A value of the request does not fit into its field."""
+
+
 class _Pending:
     """A request that is not answered yet."""
 
@@ -109,6 +113,7 @@ class Connection(asyncio.BufferedProtocol):
             version: None takes the newest that both sides know.
         Raises:
             UnsupportedRequestError: there is no such version.
+            UnsendableRequestError: a number or text is larger than the protocol has room for.
         The future fails with UnreachableError where the connection is lost first.
         """
         key = ApiKey(cast(int, request.KEY))
@@ -119,15 +124,19 @@ class Connection(asyncio.BufferedProtocol):
             return future
         correlation_id = self._next_id
         self._next_id = (correlation_id + 1) % _CORRELATION_IDS
+        try:
+            frame = encode_request(key, chosen, correlation_id, self._client_id, request)
+        except ValueError as error:
+            raise UnsendableRequestError(str(error)) from None
         self._pending[correlation_id] = _Pending(key, chosen, future)
-        self._transport.writelines(encode_request(key, chosen, correlation_id, self._client_id, request))
+        self._transport.writelines(frame)
         return future
 
     async def request(self, request: Message, response: type[M], *, timeout_s: float, version: int | None = None) -> M:
         """Send a request and wait for its response.
 
         Raises:
-            RequestTimeoutError, UnreachableError, UnsupportedRequestError.
+            RequestTimeoutError, UnreachableError, UnsupportedRequestError, UnsendableRequestError.
         """
         future = self.send(request, version)
         try:

@@ -197,6 +197,18 @@ async def find_hanging(
     return hanging
 
 
+async def owner_of(cluster: Cluster, candidate: OpenTransaction) -> str | None:
+    """The transactional id whose coordinator has this transaction open and will end it; None: nobody will.
+
+    Raises:
+        ApiError.
+    """
+    for each in await list_transactions(cluster, producer_ids=[candidate.producer.producer_id]):
+        if await _is_known(cluster, each.transactional_id, candidate):
+            return each.transactional_id
+    return None
+
+
 async def _is_known(cluster: Cluster, transactional_id: str, candidate: OpenTransaction) -> bool:
     """Whether the coordinator has this transaction open in this partition, and will end it."""
     try:

@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+# The largest of the protocol's signed types.
+INT16_MAX = 2**15 - 1
+INT32_MAX = 2**31 - 1
+INT64_MAX = 2**63 - 1
+
 
 def parse_natural(text: str, limit: int) -> int | None:
     """A number from 0 to `limit` (inclusive) in ASCII digits; None for any other text.

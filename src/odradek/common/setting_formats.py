@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from odradek.common.numbers import parse_natural
-
-MAX_COUNT = 2**31 - 1
+from odradek.common.numbers import INT32_MAX, parse_natural
 
 
 def per_ip_overrides(text: str) -> dict[str, int]:
@@ -18,7 +16,7 @@ def per_ip_overrides(text: str) -> dict[str, int]:
     limits = {}
     for entry in filter(None, (part.strip() for part in text.split(","))):
         host, _, count_text = entry.rpartition(":")
-        count = parse_natural(count_text, MAX_COUNT)
+        count = parse_natural(count_text, INT32_MAX)
         if not host or count is None:
             raise ValueError(f"must be a list of address:count, and {entry!r} is not")
         limits[host.strip("[]")] = count
