@@ -19,7 +19,7 @@ from odradek.server.broker import Broker
 from odradek.server.format import ensure_formatted
 from tests.sim.clock import SimClock
 from tests.sim.disk import UNLIMITED_BYTES, DiskFaults, SimDisk
-from tests.sim.faults import Swarm
+from tests.sim.faults import DISK_ERRORS, Swarm, counted
 from tests.sim.loop import SimLoop
 from tests.sim.network import NetworkFaults, SimNetwork, Wires
 
@@ -35,6 +35,8 @@ STOP_LIMIT_S = 8.0
 ACTIVE_POINTS = 0.4
 HOLD_UP_S = ((0.0, 0.0), (0.0, 0.005), (0.0, 0.1), (0.2, 1.0))
 POINTS_SALT = 0xB0661F
+# What a disk counts that a process may end for.
+REASONS_TO_GIVE_UP = ("no space", *(name for kind in DISK_ERRORS for name in counted(kind)))
 # How often a cut takes both ways between two hosts.
 BOTH_WAYS = 0.3
 # Small, so that a run of seconds rolls segments, has index entries and takes snapshots.
@@ -205,6 +207,9 @@ class World:
         """A process gave up, as it must when its disk fails; somebody starts it again."""
         self.tell(f"{machine.name} gave up: {failure}")
         self.count("gave up")
+        if not any(kind in machine.disk.injected for kind in REASONS_TO_GIVE_UP):
+            text = f"{machine.name} gave up, and its disk has never failed: {type(failure).__name__}: {failure}"
+            self.loop.failures.append(AssertionError(text))
         self.loop.call_on("world", self._bury, machine)
 
     def _bury(self, machine: Machine) -> None:

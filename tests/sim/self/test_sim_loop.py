@@ -18,6 +18,7 @@ from random import Random
 import pytest
 
 from odradek.common.real_io import RealDisk, RealNetwork
+from tests.sim.clock import SimClock
 from tests.sim.loop import EscapedTheBoxError, SimLoop, SimulationStalledError
 
 HERE = Path(__file__)
@@ -36,6 +37,30 @@ def test_time_jumps_and_nothing_sleeps() -> None:
         return loop.time() - started
 
     assert loop.run_world(scenario(), limit_s=10_000) == pytest.approx(3600)
+    loop.dispose()
+
+
+def test_wall_clocks_jump_and_drift_and_monotonic_time_does_neither() -> None:
+    loop = new_loop()
+    clock, right = SimClock(loop), SimClock(loop)
+
+    async def scenario() -> None:
+        clock.jump(-86_400_000)
+        assert clock.now_ms() == right.now_ms() - 86_400_000
+        clock.jump(86_400_000)
+        clock.drift(200_000)
+        assert clock.now_ms() == right.now_ms(), "a drift begins without a jump"
+        await asyncio.sleep(10)
+        assert clock.now_ms() == right.now_ms() + 2000
+        clock.drift(0)
+        await asyncio.sleep(10)
+        assert clock.now_ms() == right.now_ms() + 2000
+        clock.drift(-200_000)
+        await asyncio.sleep(20)
+        assert clock.now_ms() == right.now_ms() - 2000
+        assert clock.monotonic_ms() == right.monotonic_ms()
+
+    loop.run_world(scenario(), limit_s=100)
     loop.dispose()
 
 

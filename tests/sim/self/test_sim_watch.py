@@ -8,12 +8,14 @@ import itertools
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 from unittest import mock
 
 import pytest
 
 from odradek.client.connection import connect
+from odradek.common.errors import StorageError
 from odradek.log.log import Log
 from odradek.replica.partition import Partition
 from tests.sim import faults, growth
@@ -350,6 +352,20 @@ def test_a_task_that_fails_and_that_nobody_awaits_is_told() -> None:
 
     _, failures = in_world(act)
     assert any(isinstance(failure, KeyError) for failure in failures)
+
+
+@pytest.mark.parametrize("disk_failed", [False, True])
+def test_a_process_that_gives_up_without_a_failure_of_its_disk_is_told(disk_failed: bool) -> None:
+    async def act(scene: Scene) -> None:
+        if disk_failed:
+            scene.machine.disk.injected["sync error"] = 1
+        assert scene.machine.broker is not None
+        scene.machine.broker.failure.set_result(StorageError(Path("/data"), "made up"))
+        await asyncio.sleep(10)
+
+    _, failures = in_world(act)
+    told = [failure for failure in failures if "gave up, and its disk has never failed" in str(failure)]
+    assert bool(told) is not disk_failed
 
 
 def test_a_look_costs_little() -> None:
