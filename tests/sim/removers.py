@@ -37,6 +37,7 @@ CATCH_UP_S = 20.0
 PAUSES_S = (0.02, 0.1, 0.5)
 SETTINGS = {
     "message.timestamp.after.max.ms": str(2**63 - 1),
+    "retention.ms": "-1",
     # So that what is deleted is gone from the disks before a run ends.
     "file.delete.delay.ms": "500",
 }
