@@ -61,7 +61,7 @@ def test_a_hang_is_no_catch(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(bugs, "world_of", lambda bug: Hanging)
     measured = measure(BUG, 0, 3)
     assert (measured.seeds, measured.tried) == (None, 0)
-    assert measured.problem == "not caught: a seed did not end within 1 s"
+    assert measured.problem == "not caught: a seed did not end within 1 s of processor time"
 
 
 def test_a_planted_text_that_is_itself_broken_is_no_catch(monkeypatch: pytest.MonkeyPatch) -> None:
