@@ -29,12 +29,14 @@ from tests.sim.cluster import ManyNodes
 from tests.sim.compacted import CompactedNode
 from tests.sim.copying import CopyingCluster
 from tests.sim.damaged import DamagedCluster
+from tests.sim.directories import TwoDirectories
 from tests.sim.movers import MovingHouse
 from tests.sim.one_node import OneNode
 from tests.sim.planted import ONE_NODE, Bug
 from tests.sim.planted_cluster import MANY_NODES, MOVING
 from tests.sim.planted_copying import COPYING
 from tests.sim.planted_damaged import DAMAGED
+from tests.sim.planted_directories import DIRECTORY_BUGS
 from tests.sim.planted_transactions import TRANSACTIONS
 from tests.sim.quorum_box import QuorumRun
 from tests.sim.quorum_bugs import BY_SEED, BY_TEST
@@ -58,6 +60,7 @@ WORLD_OF: tuple[tuple[type[Scenario], tuple[Bug, ...]], ...] = (
     (MovingHouse, MOVING),
     (CopyingCluster, COPYING),
     (DamagedCluster, DAMAGED),
+    (TwoDirectories, DIRECTORY_BUGS),
     (TransactionalNode, TRANSACTIONS),
     (QuorumRun, (*(bug for bug, _ in BY_SEED), *BY_TEST)),
     (CompactedNode, (*IN_PEACE, *AT_DEATH)),

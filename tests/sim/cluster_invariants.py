@@ -18,7 +18,7 @@ from tests.sim.world import Machine, World
 
 METADATA_LOG = "__cluster_metadata-0"
 COMPACTED = ("__consumer_offsets-", "__transaction_state-")
-_SEGMENT = re.compile(r"^/(data|metadata)/(?P<log>[\w.-]+-\d+)/(?P<base>\d{20})\.log$")
+_SEGMENT = re.compile(r"^/(data(/\w+)?|metadata)/(?P<log>[\w.-]+-\d+)/(?P<base>\d{20})\.log$")
 
 
 class ClusterWatch(Watch):

@@ -22,7 +22,7 @@ WATCH_EVERY_S = 0.05
 WALK_EVERY_S = 8.0
 # One thing that is wrong is seen at every look: so many are enough to know of.
 MAX_PROBLEMS = 50
-_SEGMENT = re.compile(r"^/data/(?P<log>[a-z-]+-\d+)/(?P<base>\d{20})\.log$")
+_SEGMENT = re.compile(r"^/data/(?:\w+/)?(?P<log>[a-z-]+-\d+)/(?P<base>\d{20})\.log$")
 
 
 class Watch:

@@ -6,6 +6,7 @@ from tests.sim.cluster import ManyNodes
 from tests.sim.compacted import CompactedNode
 from tests.sim.copying import CopyingCluster
 from tests.sim.damaged import DamagedCluster
+from tests.sim.directories import TwoDirectories
 from tests.sim.movers import MovingHouse
 from tests.sim.one_node import OneNode
 from tests.sim.quorum_box import QuorumRun
@@ -17,6 +18,7 @@ KINDS: tuple[type[Scenario], ...] = (
     ManyNodes,
     MovingHouse,
     CopyingCluster,
+    TwoDirectories,
     CompactedNode,
     TransactionalNode,
     QuorumRun,

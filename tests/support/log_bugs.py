@@ -6,6 +6,7 @@ from tests.sim.planted import Bug
 
 _SEGMENT, _LOG, _DURABLE = "log.segment:Segment.", "log.log:Log.", "log.durable:DurableLog."
 _RECOVERY, _INDEX, _EPOCHS = "log.recovery:", "log.index:", "log.epoch_cache:EpochCache."
+_SUMMARY = "log.summary:Summary."
 
 # Found by random walks beside a plain model.
 IN_WALKS = (
@@ -106,6 +107,27 @@ IN_WALKS = (
         "epochs = None if self._epochs_are_written else self.epochs.lines()",
         "epochs = None",
         "a clean start knows nothing of the last epochs",
+    ),
+    Bug(
+        "newest times outlive their segments",
+        _SUMMARY + "dropped",
+        "self._newest.clear()",
+        "pass",
+        "after retention a time is looked for in the wrong segment",
+    ),
+    Bug(
+        "newest times outlive a cut",
+        _SUMMARY + "cut",
+        "del self._newest[len(self._segments) - 1 :]",
+        "pass",
+        "a time is looked for where it was before the cut",
+    ),
+    Bug(
+        "aborted transactions of a new segment not looked for",
+        _SUMMARY + "noted_aborted",
+        "insort(self._aborted, self._bases[-1])",
+        "pass",
+        "readers of committed data are given aborted records",
     ),
 )
 # Found by moves between directories that die, or lose power, before one of their changes.

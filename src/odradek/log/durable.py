@@ -93,7 +93,7 @@ class DurableLog(ReadableLog):
         disk, directory = self._files.disk, self.directory
         dirty = [
             segment
-            for segment in self._segments
+            for segment in self._summary.take_undurable(self.recovery_point)
             if segment.has_unsynced_cut or segment.has_unsynced_indexes or self.end_of(segment) > self.recovery_point
         ]
         snapshots, self._unsynced_snapshots = self._unsynced_snapshots, []

@@ -267,6 +267,8 @@ class Log(DurableLog):
                 self.producers.map_end_offset = header.last_offset + 1
             elif header.is_control:
                 note_batch(self.producers, segment, chunk, header, self.last_stable_offset)
+                if segment.transactions.entries:
+                    self._summary.noted_aborted()
             else:
                 self.producers.update(header)
 
@@ -304,6 +306,7 @@ class Log(DurableLog):
         active.seal()
         self._segments.append(segment)
         self._bases.append(segment.base_offset)
+        self._summary.rolled(active)
 
     def active_producers(self) -> list[ProducerEntry]:
         """Every producer that the log remembers."""
@@ -345,7 +348,7 @@ class Log(DurableLog):
             fresh = Segment(self._files, self.directory, offset, created_ms=now_ms)
             fresh.open(create=True)
             fresh.sync_with_names()
-            self._segments, self._bases = [fresh], [offset]
+            self._segments[:], self._bases[:] = [fresh], [offset]
             self.log_start_offset = self.log_end_offset = offset
             self.epochs.clear()
             for snapshot in snapshot_offsets(self._files.disk, self.directory):
@@ -356,6 +359,7 @@ class Log(DurableLog):
 
     def _after_cut(self) -> None:
         self._was_cut = True
+        self._summary.cut()
         end = self.log_end_offset
         self.recovery_point = min(self.recovery_point, end)
         self.cut_count += 1
@@ -382,6 +386,7 @@ class Log(DurableLog):
         except OSError as error:
             raise StorageError(self.log_dir, f"{self.directory}: {error}") from error
         self._segments[first:end], self._bases[first:end] = [fresh], [fresh.base_offset]
+        self._summary.replaced(first, self._bases[first + 1])
         self._remove_later(removed, self.config.file_delete_delay_ms)
         return True
 
@@ -436,6 +441,7 @@ class Log(DurableLog):
         dropped = self._segments[:count]
         del self._segments[:count]
         del self._bases[:count]
+        self._summary.dropped()
         paths = [path for segment in dropped for path in segment.paths()]
         for segment in dropped:
             segment.forget()

@@ -19,8 +19,10 @@ from odradek.log.epoch_cache import EpochCache
 from odradek.log.files import FileCache, FileSlice
 from odradek.log.index import AbortedTransaction
 from odradek.log.recovery import LoadedLog
-from odradek.log.search import FoundTimestamp, TimestampSearch, find_aborted
+from odradek.log.search import FoundTimestamp, TimestampSearch, take_aborted
 from odradek.log.segment import DamagedBatchError, Segment
+from odradek.log.summary import Summary
+from odradek.log.transactions import rebuild_transactions
 
 _log = get_logger("log.reading")
 
@@ -58,6 +60,7 @@ class ReadableLog:
         self.topic_partition = topic_partition
         self._segments = loaded.segments
         self._bases = [segment.base_offset for segment in loaded.segments]
+        self._summary = Summary(self._segments, self._bases)
         for segment in loaded.segments[:-1]:
             segment.is_sealed = True
         self.epochs: EpochCache = loaded.epochs
@@ -85,7 +88,7 @@ class ReadableLog:
 
     @property
     def size_bytes(self) -> int:
-        return sum(segment.size_bytes for segment in self._segments)
+        return self._summary.size_bytes
 
     def end_of(self, segment: Segment) -> int:
         """Where a segment of this log ends (exclusive offset)."""
@@ -122,8 +125,8 @@ class ReadableLog:
             raise StorageError(self.log_dir, f"{self.directory}: {error}") from error
 
     def _read(self, offset: int, max_bytes: int, upper: int, at_least_one: bool) -> ReadResult:
-        index = max(0, bisect_right(self._bases, offset) - 1)
-        for segment in self._segments[index:]:
+        for index in range(max(0, bisect_right(self._bases, offset) - 1), len(self._segments)):
+            segment = self._segments[index]
             if segment.base_offset >= upper:
                 break
             found = segment.locate(offset)
@@ -174,15 +177,25 @@ class ReadableLog:
     def mended(self, segment: Segment, position: int) -> None:
         """What lay there is as it was written: damage at the same place would be news."""
         self._told_damage.discard((segment.base_offset, position))
+        self._summary.mended()
 
     def aborted_transactions(self, start_offset: int, end_offset: int) -> list[AbortedTransaction]:
         """The aborted transactions that have records in [start, end), by first offset."""
-        index = max(0, bisect_right(self._bases, start_offset) - 1)
-        return find_aborted(self._segments, index, start_offset, end_offset)
+        found: list[AbortedTransaction] = []
+        first = self._bases[max(0, bisect_right(self._bases, start_offset) - 1)]
+        for segment in self._summary.with_aborted(self._files.disk, self.directory, first):
+            segment.load_indexes()
+            if segment.transactions_damaged:
+                rebuild_transactions(self._segments)
+                self._summary.forget_aborted()
+                return self.aborted_transactions(start_offset, end_offset)
+            if take_aborted(segment, start_offset, end_offset, found):
+                break
+        return sorted(found, key=lambda entry: entry.first_offset)
 
     def search_timestamp(self, timestamp_ms: int | None) -> TimestampSearch:
         """The search for the first record that is at least so new; None seeks the newest of all (KIP-734)."""
-        return TimestampSearch(self._segments, timestamp_ms, self.log_start_offset)
+        return TimestampSearch(self._segments, self._bases, self._summary, timestamp_ms, self.log_start_offset)
 
     def offset_for_timestamp(self, timestamp_ms: int) -> FoundTimestamp | None:
         """The same search at once; blocks. Raises OSError."""

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import errno
+from bisect import bisect_right
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from odradek.common.ports import File
 from odradek.log.index import AbortedTransaction
 from odradek.log.segment import Segment, read_headers
+from odradek.log.summary import Summary
 from odradek.log.transactions import rebuild_transactions
 from odradek.record.reader import read_records
 
@@ -29,61 +31,67 @@ class TimestampSearch:
             search.take(await disk.off_loop(work))
         search.found
 
-    A step reads the indexes of one segment, or the batches of one, out of a file that is held open: what happens to the
-    log meanwhile does not matter. Steps raise OSError, or ApiError(CORRUPT_MESSAGE) for a batch that cannot be read.
+    A step reads the indexes of one segment, or the batches of one, out of a file that is held open; what happens to the
+    log meanwhile does not matter, as each step looks at the segments that there are. Steps raise OSError, or
+    ApiError(CORRUPT_MESSAGE) for a batch that cannot be read.
     """
 
-    def __init__(self, segments: Sequence[Segment], timestamp_ms: int | None, log_start_offset: int) -> None:
+    def __init__(
+        self,
+        segments: Sequence[Segment],
+        bases: Sequence[int],
+        summary: Summary,
+        timestamp_ms: int | None,
+        log_start_offset: int,
+    ) -> None:
         """
         Args:
-            segments: those of the log as they are now.
+            segments, bases, summary: the log's own.
             timestamp_ms: None for the newest record of all (KIP-734).
         """
-        self._segments = list(segments)
+        self._segments = segments
+        self._bases = bases
+        self._summary = summary
         self._timestamp_ms = timestamp_ms
         self._log_start_offset = log_start_offset
-        self._next = 0
+        self._from_offset = log_start_offset
+        self._has_ended = False
         self._loading: Segment | None = None
         self.found: FoundTimestamp | None = None
 
     def next_step(self) -> Callable[[], Segment | FoundTimestamp | None] | None:
         """What to do next off the loop; None when the search has ended."""
-        if self.found is not None:
-            return None
-        if any(segment.replaced_by is not None for segment in self._segments):
-            self._follow_swaps()
-        while self._next < len(self._segments):
-            segment = self._segments[self._next]
-            if segment.is_dropped:
-                self._next += 1
-                continue
-            seeks_newest = self._timestamp_ms is None
-            load = segment.begin_load(newest_only=True)
-            if load is None and not seeks_newest and segment.max_timestamp_ms >= (self._timestamp_ms or 0):
-                load = segment.begin_load()
+        if self._timestamp_ms is None:
+            newest = self._summary.newest()
+            if isinstance(newest, Segment):
+                return self._load(newest)
+            self._timestamp_ms, self._has_ended = newest, newest < 0
+        while self.found is None and not self._has_ended:
+            number = max(0, bisect_right(self._bases, self._from_offset) - 1)
+            where = self._summary.since(self._timestamp_ms, number)
+            if where is None:
+                break
+            segment = where if isinstance(where, Segment) else self._segments[where]
+            load = self._load(segment)
             if load is not None:
-                self._loading = segment
-                return _unless_gone(load)
-            self._next += 1
-            if not seeks_newest and segment.max_timestamp_ms >= (self._timestamp_ms or 0):
-                step = self._step_in(segment)
-                if step is not None:
-                    return step
-        if self._timestamp_ms is not None:
-            return None
-        newest = max((each.max_timestamp_ms for each in self._segments if not each.is_dropped), default=-1)
-        self._timestamp_ms, self._next = newest, 0
-        return self.next_step() if newest >= 0 else None
+                return load
+            assert isinstance(where, int), "what is unread can be loaded"
+            if where + 1 < len(self._segments):
+                self._from_offset = self._bases[where + 1]
+            else:
+                self._has_ended = True
+            step = self._step_in(segment)
+            if step is not None:
+                return step
+        return None
 
-    def _follow_swaps(self) -> None:
-        """Compaction put new segments in the place of some: begin again over those."""
-        segments: list[Segment] = []
-        for segment in self._segments:
-            while segment.replaced_by is not None:
-                segment = segment.replaced_by
-            if not segments or segments[-1] is not segment:
-                segments.append(segment)
-        self._segments, self._next = segments, 0
+    def _load(self, segment: Segment) -> Callable[[], Segment | None] | None:
+        """Work that reads the indexes of a segment; None where they are there."""
+        load = segment.begin_load()
+        if load is None:
+            return None
+        self._loading = segment
+        return _unless_gone(load)
 
     def _step_in(self, segment: Segment) -> Callable[[], FoundTimestamp | None] | None:
         timestamp_ms, start = self._timestamp_ms or 0, self._log_start_offset
@@ -133,6 +141,14 @@ def _first_in(
     return None
 
 
+def take_aborted(segment: Segment, start_offset: int, end_offset: int, found: list[AbortedTransaction]) -> bool:
+    """Add the aborted transactions of a segment, whose indexes are loaded, that have records in [start, end); returns
+    whether later segments have none: everything that begins before this one's last stable offset has ended by then."""
+    entries = segment.transactions.entries
+    found += [entry for entry in entries if entry.last_offset >= start_offset and entry.first_offset < end_offset]
+    return bool(entries) and entries[-1].last_stable_offset >= end_offset
+
+
 def find_aborted(
     segments: Sequence[Segment], first: int, start_offset: int, end_offset: int
 ) -> list[AbortedTransaction]:
@@ -147,9 +163,6 @@ def find_aborted(
         if segment.transactions_damaged:
             rebuild_transactions(segments)
             segment.load_indexes()
-        entries = segment.transactions.entries
-        found += [entry for entry in entries if entry.last_offset >= start_offset and entry.first_offset < end_offset]
-        # Everything that begins before this one's stable offset has ended by now.
-        if entries and entries[-1].last_stable_offset >= end_offset:
+        if take_aborted(segment, start_offset, end_offset, found):
             break
     return sorted(found, key=lambda entry: entry.first_offset)

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from odradek.common.buggify import buggify
 from odradek.common.errors import ApiError, ErrorCode, StorageError
 from odradek.common.log_lines import get_logger
 from odradek.quota.token_bucket import TokenBucket
@@ -23,7 +24,6 @@ if TYPE_CHECKING:
     from odradek.replica.partition import Partition
 
 RATE = "replica.alter.log.dirs.io.max.bytes.per.second"
-READ_BYTES = 1 << 20
 IDLE_MS = 20
 # After a failure that another try may mend: no space, or a damaged batch that somebody repairs.
 RETRY_MS = 5_000
@@ -52,6 +52,7 @@ class LogDirMoves:
         self.tell_controller: TellController = lambda partition, log_dir, told: told()
         self.settled: Callable[[Partition], None] = lambda partition: None
         self.quota = TokenBucket()
+        self.piece_bytes = 1 << 20  # replica.fetch.max.bytes, as for what is copied from other brokers
         self.moved_bytes = 0
         self._moves: dict[Key, LogDirMove] = {}
         self._task: asyncio.Task[None] | None = None
@@ -174,10 +175,11 @@ class LogDirMoves:
 
     async def _copy_piece(self, move: LogDirMove) -> bool:
         """Whether there was something to copy."""
-        token, chunks = move.begin_read(READ_BYTES, self._clock.now_ms())
+        token, chunks = move.begin_read(self.piece_bytes, self._clock.now_ms())
         if not chunks:
             return False
         data = await self._manager.disk.off_loop(lambda: b"".join(chunk.read() for chunk in chunks))
+        await buggify("replica: before a piece of a move is taken")
         if self._is_current(move):
             size_bytes = move.take(token, data, self._clock.now_ms())
             self.moved_bytes += size_bytes
@@ -217,6 +219,7 @@ class LogDirMoves:
         await self._flush(move)
         await self._flusher.hold(move.partition)
         try:
+            await buggify("replica: before a move is finished")
             # All that was ever acknowledged as durable lies below the end of now, and is made durable in the copy.
             await self._copy_up_to(move, move.source.log_end_offset)
             if self._is_current(move):

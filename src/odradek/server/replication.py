@@ -54,8 +54,10 @@ class Replication:
         self._clock = clock
         self._publisher = publisher
         self._listener_name = settings.inter_broker_listener_name
+        fetcher_config = settings.build(FetcherConfig)
+        replicas.moves.piece_bytes = fetcher_config.max_bytes
         self.fetchers = ReplicaFetchers(
-            settings.build(FetcherConfig),
+            fetcher_config,
             network,
             clock,
             broker_id=settings.node_id,
@@ -95,7 +97,9 @@ class Replication:
 
     def change_settings(self, settings: BrokerSettings) -> None:
         """Go by settings that were changed at run time."""
-        self.fetchers.change_config(settings.build(FetcherConfig))
+        fetcher_config = settings.build(FetcherConfig)
+        self.fetchers.change_config(fetcher_config)
+        self._replicas.moves.piece_bytes = fetcher_config.max_bytes
         now_ms = self._clock.monotonic_ms()
         buckets = (
             (LEADER_RATE, self._replicas.leader_quota),

@@ -1,0 +1,247 @@
+"""The world in which each broker has two log directories, and replicas move between them all the time (KIP-113).
+
+The promises are those of many nodes. A disk that fails here takes one directory of two along, and the broker goes on
+with the other; somebody starts it again later, as the replica's place is known and nothing else may take it. Besides,
+the marks of a partition never go back where a copy takes its log's place. In the end every replica is asked for in a
+directory once more: it must come to lie there, in that directory alone, and the controller must know that one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import re
+import weakref
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from random import Random
+
+from odradek.client.admin import ConfigOperation, ResourceType, alter_configs
+from odradek.client.cluster import check
+from odradek.common.errors import OdradekError
+from odradek.log.log import Log
+from odradek.protocol.messages.alter_replica_log_dirs_request import (
+    AlterReplicaLogDir,
+    AlterReplicaLogDirsRequest,
+    AlterReplicaLogDirTopic,
+)
+from odradek.protocol.messages.alter_replica_log_dirs_response import AlterReplicaLogDirsResponse
+from odradek.protocol.messages.describe_log_dirs_request import DescribeLogDirsRequest
+from odradek.protocol.messages.describe_log_dirs_response import DescribeLogDirsResponse
+from odradek.replica.log_dir_driver import RATE
+from odradek.replica.partition import Partition
+from tests.sim import faults
+from tests.sim.clients import RETRY_S, Client, Recorder
+from tests.sim.cluster import ManyNodes
+from tests.sim.cluster_invariants import ClusterWatch
+from tests.sim.cluster_world import DATA, METADATA, ClusterWorld
+from tests.sim.one_node import PARTITIONS, TOPIC
+from tests.sim.world import Machine, World
+
+DIRECTORIES = (DATA / "one", DATA / "two")
+OFFSETS_TOPIC = "__consumer_offsets"
+# What may be moved; the second has as many partitions as the world gives it.
+KEYS = (*((TOPIC, number) for number in range(PARTITIONS)), *((OFFSETS_TOPIC, number) for number in range(2)))
+# Bytes in a second: as fast as it goes, or so slow that a move is seldom over before the next fault.
+RATES = (None, "20000", "3000")
+# Of one piece: all that is there, or a batch or two.
+PIECES = ("1048576", "400")
+THROTTLED = 0.1
+PAUSE_S = (0.02, 0.6)
+# How often a look at the machines finds a broken directory worth a new start.
+REPAIRED = 0.3
+# How often a fault takes one directory's disk, and not both.
+ONE_DISK = 0.6
+_LOG = re.compile(r"^/data/(?P<directory>\w+)/(?P<log>[\w-]+-\d+)/")
+_FUTURE = re.compile(r"^/data/\w+/[\w.-]+-future/")
+
+
+class DirectoryMover(Client):
+    """Moves replicas between the directories of their brokers, and starts brokers that have lost one."""
+
+    def __init__(self, world: World, name: str, process: int, recorder: Recorder) -> None:
+        super().__init__(world, name, process, recorder)
+        self.stopping = False
+
+    async def run(self) -> None:
+        """Act at random until told to stop; then wait until every replica lies where it was asked for at last."""
+        while not self.stopping:
+            try:
+                await self._act()
+            except OdradekError:
+                await asyncio.sleep(RETRY_S)
+            await asyncio.sleep(self.random.uniform(*PAUSE_S))
+        wanted = {
+            (machine.name, *key): self.random.choice(DIRECTORIES)
+            for machine in self.world.machines.values()
+            if machine.is_broker
+            for key in KEYS
+        }
+        while missing := await self._missing(wanted):
+            for (name, *key), directory in missing.items():
+                with contextlib.suppress(OdradekError):  # the next round asks again
+                    await self._ask_for(self.world.machines[name], (str(key[0]), int(key[1])), directory)
+            await asyncio.sleep(RETRY_S)
+
+    async def _act(self) -> None:
+        brokers = [machine for machine in self.world.machines.values() if machine.is_broker]
+        machine = self.random.choice(brokers)
+        if broken_directories(machine) and self.random.random() < REPAIRED:
+            self.world.count("directory put right")
+            await self._start_again(machine)
+        elif self.random.random() < THROTTLED:
+            await self._throttle(machine)
+        elif machine.running:
+            await self._ask_for(machine, self.random.choice(KEYS), self.random.choice(DIRECTORIES))
+            self.world.count("move asked for")
+
+    async def _throttle(self, machine: Machine) -> None:
+        rate = self.random.choice(RATES)
+        operation = ConfigOperation.DELETE if rate is None else ConfigOperation.SET
+        await alter_configs(self.cluster, ResourceType.BROKER, str(machine.node_id), [(RATE, operation, rate)])
+
+    async def _start_again(self, machine: Machine) -> None:
+        self.world.tell(f"somebody puts {broken_directories(machine)} of {machine.name} right")
+        await self.world.stop_and_start(machine, self.random)
+
+    async def _ask_for(self, machine: Machine, key: tuple[str, int], directory: Path) -> None:
+        """Raises OdradekError: it is not there yet, or the broker does not do it now."""
+        topic = AlterReplicaLogDirTopic(name=key[0], partitions=[key[1]])
+        request = AlterReplicaLogDirsRequest(dirs=[AlterReplicaLogDir(path=str(directory), topics=[topic])])
+        connection = await self.cluster.connection_to(machine.node_id)
+        response = await self.ask(connection, request, AlterReplicaLogDirsResponse)
+        check(response.results[0].partitions[0].error_code, f"{key[0]}-{key[1]} to {directory}")
+
+    async def _missing(self, wanted: dict[tuple[str, str, int], Path]) -> dict[tuple[str, str, int], Path]:
+        """The replicas that lie elsewhere, as their brokers tell; all of a broker that tells nothing."""
+        missing: dict[tuple[str, str, int], Path] = {}
+        for name in dict.fromkeys(key[0] for key in wanted):
+            machine = self.world.machines[name]
+            mine = {key: directory for key, directory in wanted.items() if key[0] == name}
+            if broken_directories(machine):
+                await self._start_again(machine)
+            try:
+                lies = await self._described(machine)
+            except OdradekError:
+                lies = {}
+            missing |= {key: directory for key, directory in mine.items() if lies.get((key[1], key[2])) != [directory]}
+        return missing
+
+    async def _described(self, machine: Machine) -> dict[tuple[str, int], list[Path]]:
+        """Where a broker says that each replica lies; its copies count as places too. Raises OdradekError."""
+        connection = await self.cluster.connection_to(machine.node_id)
+        response = await self.ask(connection, DescribeLogDirsRequest(topics=None), DescribeLogDirsResponse)
+        found: dict[tuple[str, int], list[Path]] = {}
+        for result in response.results:
+            check(result.error_code, result.log_dir)
+            for topic in result.topics:
+                for partition in topic.partitions:
+                    key = (topic.name, partition.partition_index)
+                    found.setdefault(key, []).append(Path(result.log_dir))
+        return found
+
+
+def broken_directories(machine: Machine) -> list[str]:
+    """The directories that a running broker has given up."""
+    if machine.broker is None:
+        return []
+    return [str(each.path) for each in machine.broker.log_manager.directories if each.offline]
+
+
+class WatchMoves(ClusterWatch):
+    """What a partition tells of its log goes on where a copy takes the log's place."""
+
+    def __init__(self, world: World, recorder: Recorder) -> None:
+        super().__init__(world, recorder)
+        # By process and partition: the log, the leader epoch, and the marks. Nobody takes replicas away here.
+        self._before: dict[tuple[str, int, str], tuple[weakref.ref[Log], int, tuple[int, ...]]] = {}
+
+    def _look_at(self, machine: Machine, partition: Partition) -> None:
+        super()._look_at(machine, partition)
+        log = partition.log
+        marks = (log.log_start_offset, log.high_watermark, log.last_stable_offset)
+        seen = (weakref.ref(log), partition.leader_epoch, (*marks, log.log_end_offset if partition.is_leader else 0))
+        key = (machine.name, machine.starts, partition.name)
+        before, self._before[key] = self._before.get(key), seen
+        if before is None or before[0]() is log:
+            return
+        self._world.count("directory changed")
+        same_reign = before[1] == seen[1]
+        for what, then, now in zip(("start", "watermark", "stable offset", "end"), before[2], seen[2], strict=True):
+            if now < then and (what != "end" or same_reign):
+                self._wrong(machine, f"{partition.name}: with another log its {what} went back from {then} to {now}")
+
+
+class DirectoriesWorld(ClusterWorld):
+    """Machines of which one disk of two may be replaced by another one."""
+
+    async def _stop(self, machine: Machine, random: Random) -> None:
+        # Faults stop nodes, and so does who puts a directory right; one of them is enough.
+        if all(task.get_name() != f"{machine.name} stops" for task in self.loop.tasks_of(machine.name)):
+            await super()._stop(machine, random)
+
+    async def _wipe(self, machine: Machine, random: Random) -> None:
+        if not machine.is_broker or not await self._is_healthy():
+            return
+        if random.random() >= ONE_DISK:
+            await self._replace_data(machine, {}, random, "wiped disk", "two empty disks")
+            return
+        lost = random.choice(DIRECTORIES)
+        kept = {path: data for path, data in machine.disk.snapshot().items() if DATA in path.parents}
+        kept = {path: data for path, data in kept.items() if lost not in path.parents}
+        await self._replace_data(machine, kept, random, "wiped disk", f"an empty disk for {lost}")
+
+
+class TwoDirectories(ManyNodes):
+    """One run of a cluster whose brokers have two directories each."""
+
+    world_name = "directories"
+
+    @classmethod
+    def make_world(cls, seed: int, swarm: faults.Swarm, on_event: Callable[[str], None] | None) -> ClusterWorld:
+        settings = cls.settings | (cls.durable_settings if swarm.loses_power else {})
+        return DirectoriesWorld(seed, swarm, settings=settings, on_event=on_event)
+
+    def __init__(self, world: World) -> None:
+        super().__init__(world)
+        own = {"log.dirs": ",".join(map(str, DIRECTORIES)), "metadata.log.dir": str(METADATA)}
+        world.settings = {**world.settings, **own, "replica.fetch.max.bytes": self.random.choice(PIECES)}
+        self.mover: DirectoryMover | None = None
+
+    def make_watch(self) -> WatchMoves:
+        self._watching = WatchMoves(self.world, self.recorder)
+        return self._watching
+
+    def more_clients(self) -> list[DirectoryMover]:
+        self.mover = DirectoryMover(self.world, "mover", 8, self.recorder)
+        return [self.mover]
+
+    def unfinished(self) -> list[str]:
+        return [*super().unfinished(), *self._misplaced()]
+
+    def check_logs(self) -> list[str]:
+        return [*super().check_logs(), *self._misplaced(), *self._left_over()]
+
+    def _misplaced(self) -> Iterator[str]:
+        """Replicas of which the controller believes that they lie elsewhere."""
+        for machine in self.world.machines.values():
+            broker = machine.broker
+            if broker is None or not machine.is_broker:
+                continue
+            for partition in broker.replicas:
+                told = broker.publisher.image.partition(partition.topic, partition.partition_id)
+                lies = broker.log_manager.directory_of(partition.topic, partition.partition_id)
+                if told is not None and told.directory(machine.node_id) != lies:
+                    text = f"{partition.name} lies in {partition.log.log_dir}, the controller knows another directory"
+                    yield f"{machine.name}: {text}"
+
+    def _left_over(self) -> Iterator[str]:
+        """Logs that lie in two directories, and copies that nobody needs."""
+        for machine in self.world.machines.values():
+            lies: dict[str, str] = {}
+            for path in map(str, sorted(machine.disk.snapshot())):
+                if _FUTURE.match(path):
+                    yield f"{machine.name}: {path} is left of a move"
+                match = _LOG.match(path)
+                if match is not None and lies.setdefault(match["log"], match["directory"]) != match["directory"]:
+                    yield f"{machine.name}: {match['log']} lies in two directories"

@@ -1,0 +1,61 @@
+"""Bugs to plant in moves between log directories and in what goes on when one fails; see `directories`."""
+
+from __future__ import annotations
+
+from tests.sim.planted import Bug
+from tests.support.log_bugs import IN_MOVES
+
+_DRIVER = "replica.log_dir_driver:LogDirMoves."
+
+DIRECTORY_BUGS = (
+    *IN_MOVES,
+    Bug(
+        "a copy takes the log's place before it has all",
+        _DRIVER + "_promote",
+        "if self._is_current(move) and move.finish(self._clock.now_ms()):",
+        "if self._is_current(move):",
+        "what came last is not in the log any more",
+    ),
+    Bug(
+        "the controller is not told of a move",
+        _DRIVER + "_promote",
+        "self.tell_controller(move.partition, move.future.log_dir, told)",
+        "told()",
+        "a directory that fails is not the one where the controller has the replica",
+    ),
+    Bug(
+        "the copy knows no producers",
+        "log.log:Log.take_place_of",
+        "self.producers = other.producers",
+        "self.producers = type(self.producers)()",
+        "a batch that is sent again is written again",
+    ),
+    Bug(
+        "a move of long ago goes on after a cut",
+        "replica.log_dir_move:LogDirMove.begin_read",
+        "if self._cut_count != source.cut_count or not _lies_within(future, source):",
+        "if not _lies_within(future, source):",
+        "the copy keeps what an election took from the log, and what came in its place lies behind it",
+    ),
+    Bug(
+        "every copy that a start finds is the log",
+        "log.future:FutureLogs.take_loaded",
+        "if assigned(*key) != each.log_dir.directory_id:",
+        "if False:",
+        "a copy that has a part takes the place of what has all",
+    ),
+    Bug(
+        "what a lost directory had is made anew",
+        "replica.manager:ReplicaManager._may_lie_offline",
+        "return directory in offline",
+        "return False",
+        "an empty replica counts as the one that was in sync",
+    ),
+    Bug(
+        "one good directory speaks for all",
+        "log.manager:LogManager.previous_broker_epoch",
+        "return min(epochs) if len(epochs) == 1 else -1",
+        "return max(epochs)",
+        "a broker whose directory failed counts as stopped in good order",
+    ),
+)
