@@ -52,6 +52,7 @@ PAUSE_S = (0.02, 0.6)
 REPAIRED = 0.3
 # How often a fault takes one directory's disk, and not both.
 ONE_DISK = 0.6
+Key = tuple[str, int]
 _LOG = re.compile(r"^/data/(?P<directory>\w+)/(?P<log>[\w-]+-\d+)/")
 _FUTURE = re.compile(r"^/data/\w+/[\w.-]+-future/")
 
@@ -71,16 +72,15 @@ class DirectoryMover(Client):
             except OdradekError:
                 await asyncio.sleep(RETRY_S)
             await asyncio.sleep(self.random.uniform(*PAUSE_S))
-        wanted = {
-            (machine.name, *key): self.random.choice(DIRECTORIES)
-            for machine in self.world.machines.values()
-            if machine.is_broker
-            for key in KEYS
-        }
-        while missing := await self._missing(wanted):
-            for (name, *key), directory in missing.items():
+        brokers = [machine for machine in self.world.machines.values() if machine.is_broker]
+        for machine in brokers:
+            while not await self._throttle(machine, None):  # noqa: ASYNC110 - a broker that is down tells nobody
+                await asyncio.sleep(RETRY_S)
+        wanted = {(machine, key): self.random.choice(DIRECTORIES) for machine in brokers for key in KEYS}
+        while missing := [each for machine in brokers for each in await self._misplaced(machine, wanted)]:
+            for machine, key in missing:
                 with contextlib.suppress(OdradekError):  # the next round asks again
-                    await self._ask_for(self.world.machines[name], (str(key[0]), int(key[1])), directory)
+                    await self._ask_for(machine, key, wanted[machine, key])
             await asyncio.sleep(RETRY_S)
 
     async def _act(self) -> None:
@@ -90,21 +90,25 @@ class DirectoryMover(Client):
             self.world.count("directory put right")
             await self._start_again(machine)
         elif self.random.random() < THROTTLED:
-            await self._throttle(machine)
+            await self._throttle(machine, self.random.choice(RATES))
         elif machine.running:
             await self._ask_for(machine, self.random.choice(KEYS), self.random.choice(DIRECTORIES))
             self.world.count("move asked for")
 
-    async def _throttle(self, machine: Machine) -> None:
-        rate = self.random.choice(RATES)
+    async def _throttle(self, machine: Machine, rate: str | None) -> bool:
+        """Bound a broker's moves, or let them be as fast as they can; returns whether that is told to be done."""
         operation = ConfigOperation.DELETE if rate is None else ConfigOperation.SET
-        await alter_configs(self.cluster, ResourceType.BROKER, str(machine.node_id), [(RATE, operation, rate)])
+        with contextlib.suppress(OdradekError):
+            node_id = str(machine.node_id)
+            await alter_configs(self.cluster, ResourceType.BROKER, node_id, [(RATE, operation, rate)])
+            return True
+        return False
 
     async def _start_again(self, machine: Machine) -> None:
         self.world.tell(f"somebody puts {broken_directories(machine)} of {machine.name} right")
         await self.world.stop_and_start(machine, self.random)
 
-    async def _ask_for(self, machine: Machine, key: tuple[str, int], directory: Path) -> None:
+    async def _ask_for(self, machine: Machine, key: Key, directory: Path) -> None:
         """Raises OdradekError: it is not there yet, or the broker does not do it now."""
         topic = AlterReplicaLogDirTopic(name=key[0], partitions=[key[1]])
         request = AlterReplicaLogDirsRequest(dirs=[AlterReplicaLogDir(path=str(directory), topics=[topic])])
@@ -112,26 +116,20 @@ class DirectoryMover(Client):
         response = await self.ask(connection, request, AlterReplicaLogDirsResponse)
         check(response.results[0].partitions[0].error_code, f"{key[0]}-{key[1]} to {directory}")
 
-    async def _missing(self, wanted: dict[tuple[str, str, int], Path]) -> dict[tuple[str, str, int], Path]:
-        """The replicas that lie elsewhere, as their brokers tell; all of a broker that tells nothing."""
-        missing: dict[tuple[str, str, int], Path] = {}
-        for name in dict.fromkeys(key[0] for key in wanted):
-            machine = self.world.machines[name]
-            mine = {key: directory for key, directory in wanted.items() if key[0] == name}
-            if broken_directories(machine):
-                await self._start_again(machine)
-            try:
-                lies = await self._described(machine)
-            except OdradekError:
-                lies = {}
-            missing |= {key: directory for key, directory in mine.items() if lies.get((key[1], key[2])) != [directory]}
-        return missing
+    async def _misplaced(self, machine: Machine, wanted: dict[tuple[Machine, Key], Path]) -> list[tuple[Machine, Key]]:
+        """The replicas of a broker that lie elsewhere, as it tells itself; all where it tells nothing."""
+        if broken_directories(machine):
+            await self._start_again(machine)
+        lies: dict[Key, list[Path]] = {}
+        with contextlib.suppress(OdradekError):
+            lies = await self._described(machine)
+        return [each for each in wanted if each[0] is machine and lies.get(each[1]) != [wanted[each]]]
 
-    async def _described(self, machine: Machine) -> dict[tuple[str, int], list[Path]]:
+    async def _described(self, machine: Machine) -> dict[Key, list[Path]]:
         """Where a broker says that each replica lies; its copies count as places too. Raises OdradekError."""
         connection = await self.cluster.connection_to(machine.node_id)
         response = await self.ask(connection, DescribeLogDirsRequest(topics=None), DescribeLogDirsResponse)
-        found: dict[tuple[str, int], list[Path]] = {}
+        found: dict[Key, list[Path]] = {}
         for result in response.results:
             check(result.error_code, result.log_dir)
             for topic in result.topics:

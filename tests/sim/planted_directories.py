@@ -59,3 +59,10 @@ DIRECTORY_BUGS = (
         "a broker whose directory failed counts as stopped in good order",
     ),
 )
+
+# The first seed of the world that catches it, of those that are caught soon.
+CAUGHT_BY_SEED: dict[str, int] = {
+    "the controller is not told of a move": 1,
+    "every copy that a start finds is the log": 1,
+    "what a lost directory had is made anew": 1,
+}

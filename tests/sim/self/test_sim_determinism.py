@@ -31,6 +31,7 @@ SEEDS = {
     "cluster": (3, 6),
     "moving": (3, 5),
     "copying": (3, 5),
+    "directories": (3, 5),
     "compacted": (3, 5),
     "transactions": (5, 6),
     "quorum": (4, 6),

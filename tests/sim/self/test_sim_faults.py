@@ -11,6 +11,7 @@ from tests.sim import faults
 from tests.sim.cluster import ManyNodes
 from tests.sim.cluster_world import ClusterWorld
 from tests.sim.copying import CopyingCluster
+from tests.sim.directories import TwoDirectories
 from tests.sim.movers import MovingHouse
 from tests.sim.one_node import OneNode
 from tests.sim.quorum_box import QuorumRun
@@ -23,7 +24,7 @@ PAGE = Path(__file__).resolve().parents[3] / "docs" / "simulation.md"
 DRAWN_SEEDS = 200
 # A kind must have happened by the time when so many seeds were run that have drawn it.
 RUNS_OF_A_KIND = 24
-WITH_COPIES = (ManyNodes, MovingHouse, CopyingCluster)
+WITH_COPIES = (ManyNodes, MovingHouse, CopyingCluster, TwoDirectories)
 ONLY_WITH_COPIES = ("wipe", "older")
 
 
