@@ -81,7 +81,8 @@ def run_load(program: Path, mode: str, bootstrap: str, topic: str, options: Mapp
     """
     arguments = [f"{name}={value}" for name, value in options.items()]
     command = [str(program), mode, f"brokers={bootstrap}", f"topic={topic}", *arguments]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    timeout_s = max(120.0, float(str(options.get("seconds", 0))) + 30)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=timeout_s)
     assert done.returncode == 0, f"{' '.join(command)}\n{done.stderr[-2000:]}"
     raw = json.loads(done.stdout)
     assert raw["errors"] == 0, f"{raw['errors']} records failed: {done.stderr[-1000:]}"

@@ -9,19 +9,20 @@ from __future__ import annotations
 import argparse
 import datetime
 import importlib.metadata
+import os
 import statistics
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
 
-from confluent_kafka import KafkaException, Producer
-from confluent_kafka.admin import AdminClient, NewTopic
+from confluent_kafka import KafkaException
 
+from bench import many_partitions as many
 from bench.brokers import KAFKA_HEAP, machine
 from bench.compaction_bench import measure as measure_compaction
 from bench.compaction_bench import table as compaction_table
@@ -42,12 +43,12 @@ from tests.support.clients import create_topic
 
 PAGE = Path(__file__).parents[1] / "docs" / "benchmarks-log.md"
 NOTES = Path(__file__).with_name("notes-log.md")
-LARGE, MANY, WRITTEN = "large", "many", "written"
+LARGE, WRITTEN = "large", "written"
 RECORD_BYTES = 1024
 BATCH_RECORDS = 60
-TIMEOUT_S = 180
 SETTINGS: Mapping[str, object] = {"log.segment.delete.delay.ms": 0, "auto.create.topics.enable": "false"}
 WHO = (KAFKA, OURS)
+GAVE_UP = (AssertionError, OSError, subprocess.SubprocessError, KafkaException)
 
 
 @dataclass(slots=True)
@@ -61,11 +62,15 @@ class Row:
 
     def line(self) -> str:
         """The row as Markdown; a ratio above 1 is better for Odradek."""
-        kafka, ours = (number(statistics.median(each[which] for each in self.rounds)) for which in (0, 1))
+        kafka, ours = (_told(statistics.median(each[which] for each in self.rounds), self.unit) for which in (0, 1))
         pairs = [pair if self.higher_is_better else (pair[1], pair[0]) for pair in self.rounds]
         ratios = [good / max(base, 1e-9) for base, good in pairs]
         spread = f"**{statistics.median(ratios):.2f}** ({min(ratios):.2f} to {max(ratios):.2f})"
         return f"| {self.name} | {self.unit} | {kafka} | {ours} | {spread} |"
+
+
+def _told(value: float, unit: str) -> str:
+    return f"more than {number(value)}" if unit == "s" and value >= many.GIVE_UP_S else number(value)
 
 
 class Table:
@@ -148,54 +153,31 @@ def appending(home: OneHome, table: Table, rounds: int, seconds: float) -> None:
         table.add("append 1 KB records to one partition, acks=1", "MB/s", seen, higher_is_better=True)
 
 
-def many_partitions(home: OneHome, table: Table, rounds: int, count: int) -> None:
+def many_partitions(new_home: many.NewHome, folder: Path, table: Table, rounds: int, count: int) -> None:
     """So many with a record in each: made, and started over."""
-    home.kafka.start()
-    create_topic(home.bootstrap, "first")
-    home.stop()
     for index in range(rounds):
-        made, clean, killed = ({} for _ in range(3))
+        seen: dict[str, list[float | None]] = {}
         for who in WHO if index % 2 else reversed(WHO):
-            home.seconds_to_serve(who, "first")
-            made[who] = _make(home, count)
-            home.stop()
-            clean[who] = home.seconds_to_serve(who, MANY)
-            home.kill()
-            killed[who] = home.seconds_to_serve(who, MANY)
-            admin = AdminClient(
-                {"bootstrap.servers": home.bootstrap, "log_level": 0}
-            )  # it would give up if it were collected
-            admin.delete_topics([MANY], request_timeout=TIMEOUT_S)[MANY].result(TIMEOUT_S)
-            home.stop()
-        table.add(f"{count:,} partitions made in one request, and a record written to each", "s", made)
-        table.add(f"start with {count:,} partitions after a clean stop", "s", clean)
-        table.add("the same after kill -9, started at once", "s", killed)
+            seen[who] = many.measure(new_home, folder / f"{index}-{who.split()[-1].lower()}", who, count)
+        for (name, unit), kafka, ours in zip(many.cells(count), seen[KAFKA], seen[OURS], strict=True):
+            if kafka is not None and ours is not None:
+                table.add(name, unit, {KAFKA: kafka, OURS: ours})
 
 
-def _make(home: OneHome, count: int) -> float:
-    began = time.monotonic()
-    admin = AdminClient({"bootstrap.servers": home.bootstrap, "log_level": 0})
-    admin.create_topics([NewTopic(MANY, count, 1)], request_timeout=TIMEOUT_S)[MANY].result(TIMEOUT_S)
-    producer = Producer({"bootstrap.servers": home.bootstrap, "acks": "all", "linger.ms": 5, "log_level": 0})
-    for partition in range(count):
-        producer.produce(MANY, b"v" * 100, partition=partition)
-        producer.poll(0)
-    assert producer.flush(TIMEOUT_S) == 0, "not everything was written"
-    return time.monotonic() - began
-
-
-def page(table: Table, compaction: str, rounds: int, took_s: float) -> str:
-    """The whole of docs/benchmarks-log.md."""
+def page(table: Table, compaction: str, rounds: int, took_s: float, remarks: Sequence[str]) -> str:
+    """The whole of docs/benchmarks-log.md; `remarks` say under which load parts were measured, and what is missing."""
     lines = [
         "# The log, beside Apache Kafka's",
         "",
         f"Written by `make bench-log`. Both brokers take the same data directory in turn; {rounds} rounds; in each a",
-        "cell is measured with both, one right after the other, and who goes first alternates. A ratio above 1 means",
-        "that Odradek does better; it is taken within a round, and the table shows the median of the rounds.",
+        "cell is measured with both, one right after the other, and who goes first alternates; of thousands of",
+        "partitions each makes its own, in a new directory each time. A ratio above 1 means that Odradek does better;",
+        "it is taken within a round, and the table shows the median of the rounds.",
         "",
         f"- measured {datetime.date.today().isoformat()}, in {took_s / 60:.0f} minutes",
         f"- Odradek {importlib.metadata.version('odradek')}, Apache Kafka {KAFKA_VERSION} with a heap of {KAFKA_HEAP}",
         *(f"- {name}: {value}" for name, value in machine().items()),
+        *(f"- {remark}" for remark in remarks),
         "",
         "| cell | unit | Apache Kafka | Odradek | ratio, median (lowest to highest) |",
         "|---|---|---|---|---|",
@@ -215,6 +197,8 @@ def main() -> int:
     parser.add_argument("--quick", action="store_true", help="one round, less data; writes nothing")
     parser.add_argument("--only", choices=["large", "append", "many", "compaction"], help="one part; writes nothing")
     parser.add_argument("--records", type=int, default=400_000, help="that are compacted")
+    parser.add_argument("--quiet-below", type=float, default=1.5, help="before each part wait for such a load")
+    parser.add_argument("--wait-min", type=float, default=10.0, help="but so many minutes at most")
     options = parser.parse_args()
     try:
         kafka_libraries()
@@ -223,31 +207,53 @@ def main() -> int:
         print(f"bench-log: {error}", file=sys.stderr)
         return 1
     rounds = 1 if options.quick else options.rounds
-    began, table, compaction = time.monotonic(), Table(), ""
-    wanted = {options.only} if options.only else {"large", "append", "many", "compaction"}
+    began, table, remarks = time.monotonic(), Table(), list[str]()
     with tempfile.TemporaryDirectory(prefix="odradek-bench-log-") as name:
         folder = Path(name)
-        parts: dict[str, Callable[[OneHome], None]] = {
-            "append": lambda home: appending(home, table, rounds, 1.0 if options.quick else 3.0),
-            "large": lambda home: one_large_log(home, table, rounds, 300_000_000 if options.quick else 2_000_000_000),
-            "many": lambda home: many_partitions(home, table, rounds, 400 if options.quick else 4000),
-        }
-        for part, measure in parts.items():
-            if part in wanted:
-                try:
-                    with OneHome(folder / part, program, SETTINGS) as home:
-                        measure(home)
-                except (AssertionError, subprocess.TimeoutExpired, KafkaException) as error:
-                    print(f"bench-log: {part} is left out: {error}", file=sys.stderr)
-        if "compaction" in wanted:
+        compactions: list[str] = []
+
+        def home(directory: Path) -> OneHome:
+            return OneHome(directory, program, SETTINGS)
+
+        def with_home(measure: Callable[[OneHome], None], part: str) -> None:
+            with home(folder / part) as one:
+                measure(one)
+
+        def compaction() -> None:
             codecs = ("none",) if options.quick else ("none", "lz4")
             results = [measure_compaction(folder, codec, options.records, rounds) for codec in codecs]
-            compaction = compaction_table(results)
-    text = page(table, compaction, rounds, time.monotonic() - began)
+            compactions.append(compaction_table(results))
+
+        seconds, size_bytes, count = (1.0, 300_000_000, 400) if options.quick else (3.0, 2_000_000_000, 4000)
+        parts: dict[str, Callable[[], None]] = {
+            "append": lambda: with_home(lambda one: appending(one, table, rounds, seconds), "append"),
+            "large": lambda: with_home(lambda one: one_large_log(one, table, rounds, size_bytes), "large"),
+            "many": lambda: many_partitions(home, folder / "many", table, rounds, count),
+            "compaction": compaction,
+        }
+        for part, measure in parts.items():
+            if options.only not in (None, part):
+                continue
+            load = await_quiet(options.quiet_below, 0.0 if options.quick else options.wait_min)
+            remarks.append(f"load of the machine before `{part}`: {load:.1f}")
+            try:
+                measure()
+            except GAVE_UP as error:
+                print(f"bench-log: {part} ends early: {error}", file=sys.stderr)
+                remarks.append(f"`{part}` ended early, and has fewer rounds or none")
+            text = page(table, "".join(compactions), rounds, time.monotonic() - began, remarks)
+            if not (options.quick or options.only):
+                PAGE.write_text(text)
     print(text)
-    if not (options.quick or options.only):
-        PAGE.write_text(text)
     return 0
+
+
+def await_quiet(load: float, wait_min: float) -> float:
+    """Wait until the machine has nothing else to do, so long at most; returns its load (of the last minute)."""
+    deadline = time.monotonic() + wait_min * 60
+    while os.getloadavg()[0] >= load and time.monotonic() < deadline:
+        time.sleep(5)
+    return os.getloadavg()[0]
 
 
 if __name__ == "__main__":

@@ -15,6 +15,7 @@ from tests.support.apache_kafka import ApacheKafka
 
 KAFKA, OURS = "Apache Kafka", "Odradek"
 START_TIMEOUT_S = 120.0
+STOP_TIMEOUT_S = 300.0
 RECOVERY_POINTS = "recovery-point-offset-checkpoint"
 CLEAN_STOP = ".kafka_cleanshutdown"
 FAST = {
@@ -56,14 +57,16 @@ class OneHome:
         with (self.kafka.directory / "ours.log").open("ab") as output:
             self._process = subprocess.Popen(command, stdout=output, stderr=subprocess.STDOUT, env=environment)
 
-    def seconds_to_serve(self, who: str, topic: str) -> float:
-        """From the start of the process to the first acknowledged record."""
+    def seconds_to_serve(self, who: str, topic: str, *, timeout_s: float = START_TIMEOUT_S) -> float:
+        """From the start of the process to the first acknowledged record.
+
+        Raises:
+            AssertionError: there was none in that time.
+        """
         began = time.monotonic()
         self.launch(who)
-        load = run_load(
-            self.program, "first", self.bootstrap, topic, {"size": 100, "seconds": START_TIMEOUT_S - 10, **FAST}
-        )
-        assert load.raw["acked"] >= 1, f"{who} took no record in {START_TIMEOUT_S:g} s"
+        load = run_load(self.program, "first", self.bootstrap, topic, {"size": 100, "seconds": timeout_s, **FAST})
+        assert load.raw["acked"] >= 1, f"{who} took no record in {timeout_s:g} s"
         return time.monotonic() - began
 
     def __enter__(self) -> OneHome:
@@ -81,11 +84,26 @@ class OneHome:
 
     def _end(self, how: signal.Signals) -> None:
         if self.kafka.process is not None:
-            self.kafka.stop() if how is signal.SIGTERM else self.kafka.kill()
+            self.kafka.stop(timeout_s=STOP_TIMEOUT_S) if how is signal.SIGTERM else self.kafka.kill()
         if self._process is not None:
             process, self._process = self._process, None
             process.send_signal(how)
-            process.wait(timeout=120)
+            process.wait(timeout=STOP_TIMEOUT_S)
+
+    def resident_bytes(self) -> int:
+        """Memory of the process that runs."""
+        fields = dict(line.split(":", 1) for line in Path(f"/proc/{self._pid}/status").read_text().splitlines())
+        return int(fields["VmRSS"].split()[0]) * 1024
+
+    def open_files(self) -> int:
+        """Descriptors of the process that runs; files that are mapped and closed do not count."""
+        return sum(1 for _ in Path(f"/proc/{self._pid}/fd").iterdir())
+
+    @property
+    def _pid(self) -> int:
+        running = self._process or self.kafka.process
+        assert running is not None, "nobody runs"
+        return running.pid
 
     def believe_up_to(self, topic: str, offset: int) -> None:
         """Of a node that does not run: all of partition 0 below the offset was durable, and its stop was unclean."""

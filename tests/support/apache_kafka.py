@@ -231,9 +231,9 @@ class ApacheKafka:
         with self.output.open("ab") as output:
             self.process = subprocess.Popen(command, stdout=output, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL)
 
-    def stop(self) -> int:
-        """Ask for a clean stop and wait for it; returns the exit code."""
-        return self._end(signal.SIGTERM)
+    def stop(self, *, timeout_s: float = 60) -> int:
+        """Ask for a clean stop and wait for it, so long at most; returns the exit code."""
+        return self._end(signal.SIGTERM, timeout_s)
 
     def kill(self) -> int:
         """kill -9."""
@@ -252,12 +252,12 @@ class ApacheKafka:
         if self.process is not None:
             self.stop()
 
-    def _end(self, how: signal.Signals) -> int:
+    def _end(self, how: signal.Signals, timeout_s: float = 60) -> int:
         assert self.process is not None, "Kafka does not run"
         process, self.process = self.process, None
         process.send_signal(how)
         try:
-            return process.wait(timeout=60)
+            return process.wait(timeout=timeout_s)
         except subprocess.TimeoutExpired:
             process.kill()
             return process.wait()

@@ -263,6 +263,20 @@ class ReplicaManager:
         self._deferred[key] = None
         return True
 
+    @property
+    def is_making_logs(self) -> bool:
+        """Whether there are partitions whose logs are made later, or when they are asked for."""
+        return bool(self._deferred)
+
+    def may_make_now(self, count: int) -> bool:
+        """Whether so many logs may be made in one turn of the loop."""
+        return count <= MADE_AT_ONCE
+
+    async def logs_made(self) -> None:
+        """Return when no log is to be made any more."""
+        while self._deferred:  # noqa: ASYNC110 - each turn of the loop makes some
+            await asyncio.sleep(0)
+
     def _make_some(self) -> None:
         for key in tuple(islice(self._deferred, MADE_AT_ONCE)):
             self._make(key)

@@ -24,7 +24,7 @@ Not done: tiered storage.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Coroutine, Iterable
 from typing import TYPE_CHECKING
 
 from odradek.common.errors import ApiError, ErrorCode, StorageError
@@ -51,6 +51,7 @@ from odradek.server.fetch_sessions import (
     TopicKey,
 )
 from odradek.server.handlers.shared import leader_hint
+from odradek.server.made_logs import must_wait, when_made
 
 if TYPE_CHECKING:
     from odradek.replica.partition import Partition
@@ -79,8 +80,12 @@ def _nothing_of(partition: Partition) -> PartitionRead:
     return PartitionRead(log.high_watermark, log.last_stable_offset, log.log_start_offset)
 
 
-def handle(context: RequestContext, request: FetchRequest) -> FetchResponse | asyncio.Future[FetchResponse]:
+def handle(
+    context: RequestContext, request: FetchRequest
+) -> FetchResponse | asyncio.Future[FetchResponse] | Coroutine[object, object, FetchResponse]:
     """Read what is there; a response where that is enough, else a future of one."""
+    if context.broker.replicas.is_making_logs and must_wait(context, (topic.partitions for topic in request.topics)):
+        return when_made(context, request, handle)
     by_id = context.api_version >= _FIRST_WITH_TOPIC_IDS
     try:
         fetch = _Fetch(context, request, by_id)

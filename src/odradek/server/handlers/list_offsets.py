@@ -23,6 +23,7 @@ from odradek.protocol.messages.list_offsets_response import (
     ListOffsetsResponse,
     ListOffsetsTopicResponse,
 )
+from odradek.server.made_logs import must_wait, when_made
 
 if TYPE_CHECKING:
     from odradek.log.log import Log
@@ -50,6 +51,8 @@ def handle(
     context: RequestContext, request: ListOffsetsRequest
 ) -> ListOffsetsResponse | Coroutine[Any, Any, ListOffsetsResponse]:
     """An offset, or an error, for each partition; at once, unless records must be looked at one by one."""
+    if context.broker.replicas.is_making_logs and must_wait(context, (topic.partitions for topic in request.topics)):
+        return when_made(context, request, handle)
     searches: list[_Search] = []
     image = context.broker.image
     seen: set[tuple[str, int]] = set()

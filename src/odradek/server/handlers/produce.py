@@ -37,6 +37,7 @@ from odradek.record.batch import HEADER_BYTES, BatchHeader
 from odradek.record.recompression import recompress
 from odradek.record.validation import InvalidRecordsError, is_long_walk, validate_produced
 from odradek.server.handlers.shared import ADMIN_CLIENT_ID, INTERNAL_TOPICS, leader_hint
+from odradek.server.made_logs import must_wait, when_made
 from odradek.server.verification import RETRIABLE
 
 if TYPE_CHECKING:
@@ -60,6 +61,10 @@ def handle(
     context: RequestContext, request: ProduceRequest
 ) -> ProduceResponse | asyncio.Future[Any] | Coroutine[Any, Any, Any] | None:
     """Append everything now; return the response, None for acks=0, or a future where replicas are waited for."""
+    if context.broker.replicas.is_making_logs and must_wait(
+        context, (topic.partition_data for topic in request.topic_data)
+    ):
+        return when_made(context, request, handle)
     if request.transactional_id is not None:
         unverified = _unverified(context, request)
         if unverified:

@@ -1,0 +1,79 @@
+"""Thousands of partitions: made in one request, written, started over; and what the process takes for them.
+
+Each broker makes its own, in a new directory in each round: where one of them gives up, the other is measured all the
+same, and nothing of it is left in the next round. A broker that takes no record within `GIVE_UP_S` counts as one that
+took so long.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from confluent_kafka import KafkaException, Producer
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from bench.one_home import OneHome
+from tests.support.clients import create_topic
+
+FIRST, MANY = "first", "many"
+GIVE_UP_S = 600.0
+# What is asked of one broker, in this order.
+MADE, CLEAN, KILLED, MEMORY, FILES = range(5)
+GaveUp = (AssertionError, subprocess.TimeoutExpired, KafkaException)
+NewHome = Callable[[Path], OneHome]
+
+
+def cells(count: int) -> Sequence[tuple[str, str]]:
+    """(name, unit) of what `measure` gives, in its order."""
+    return (
+        (f"{count:,} partitions made in one request, and a record written to each", "s"),
+        (f"start with {count:,} partitions after a clean stop", "s"),
+        ("the same after kill -9, started at once", "s"),
+        ("memory of the process then", "MiB"),
+        ("open files of the process then", "files"),
+    )
+
+
+def measure(new_home: NewHome, folder: Path, who: str, count: int) -> list[float | None]:
+    """All cells of one broker in one round; `GIVE_UP_S` where it gave up, None for what would have come after that.
+
+    Args:
+        new_home: over a directory that is not there yet.
+    """
+    seen: list[float | None] = [None] * len(cells(count))
+    with new_home(folder) as home:
+        try:
+            home.kafka.start()
+            create_topic(home.bootstrap, FIRST)
+            home.stop()
+            home.seconds_to_serve(who, FIRST)
+            seen[MADE] = GIVE_UP_S
+            seen[MADE] = _make(home, count)
+            home.stop()
+            seen[CLEAN] = GIVE_UP_S
+            seen[CLEAN] = home.seconds_to_serve(who, MANY, timeout_s=GIVE_UP_S)
+            home.kill()
+            seen[KILLED] = GIVE_UP_S
+            seen[KILLED] = home.seconds_to_serve(who, MANY, timeout_s=GIVE_UP_S)
+            seen[MEMORY] = home.resident_bytes() / 2**20
+            seen[FILES] = float(home.open_files())
+        except GaveUp as error:
+            print(f"bench-log: {who} with {count:,} partitions: {error}", file=sys.stderr, flush=True)
+    return seen
+
+
+def _make(home: OneHome, count: int) -> float:
+    began = time.monotonic()
+    admin = AdminClient({"bootstrap.servers": home.bootstrap, "log_level": 0})
+    admin.create_topics([NewTopic(MANY, count, 1)], request_timeout=GIVE_UP_S)[MANY].result(GIVE_UP_S)
+    settings = {"acks": "all", "linger.ms": 5, "log_level": 0, "message.timeout.ms": int(GIVE_UP_S * 1000)}
+    producer = Producer({"bootstrap.servers": home.bootstrap, **settings})
+    for partition in range(count):
+        producer.produce(MANY, b"v" * 100, partition=partition)
+        producer.poll(0)
+    assert producer.flush(GIVE_UP_S) == 0, "not everything was written"
+    return time.monotonic() - began

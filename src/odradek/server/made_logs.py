@@ -1,0 +1,26 @@
+"""Requests that name many partitions whose logs are still to be made wait for them, and keep nobody else waiting.
+
+One request may make thousands of partitions, whose logs are made a few in each turn of the loop, or when they are asked
+for. A request that asks for thousands would make all of them in one turn.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Coroutine, Iterable, Sequence
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from odradek.server.context import RequestContext
+
+
+def must_wait(context: RequestContext, partitions: Iterable[Sequence[object]]) -> bool:
+    """Whether a request had better wait while logs are made; `partitions` are those of each of its topics."""
+    return not context.broker.replicas.may_make_now(sum(len(each) for each in partitions))
+
+
+async def when_made(context: RequestContext, request: Any, handle: Callable[[RequestContext, Any], Any]) -> Any:
+    """The answer of `handle`, once the logs are there."""
+    await context.broker.replicas.logs_made()
+    answer: Any | Coroutine[Any, Any, Any] = handle(context, request)
+    return await answer if inspect.isawaitable(answer) else answer
