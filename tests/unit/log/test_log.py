@@ -236,6 +236,16 @@ def test_segments_roll_by_size_age_and_offset(home: Home) -> None:
     assert caught.value.code is ErrorCode.RECORD_LIST_TOO_LARGE
 
 
+@pytest.mark.parametrize(("jitter", "segments"), [(0.0, 1), (0.5, 1), (1.0, 2)])
+def test_segments_roll_earlier_by_the_logs_share_of_the_jitter(tmp_path: Path, jitter: float, segments: int) -> None:
+    home = Home(tmp_path)
+    config = LogConfig(segment_ms=10_000, segment_jitter_ms=4_000)
+    log = Log.open(home.files, home.directory, ("topic", 0), config, now_ms=NOW_MS, jitter=jitter)
+    append(log, batch(b"first", timestamp_ms=NOW_MS))
+    append(log, batch(b"later", timestamp_ms=NOW_MS + 7_000))
+    assert len(log.segment_starts) == segments
+
+
 def test_retention_by_time_size_and_log_start(home: Home) -> None:
     log = home.open(segment_bytes=200, retention_ms=1000, retention_bytes=-1)
     for number in range(10):

@@ -30,3 +30,15 @@ def test_a_bomb_is_refused() -> None:
     with pytest.raises(ApiError) as refused:
         recompress(data, header_of(data), 1, level=None, max_output_bytes=100_000)
     assert refused.value.code is ErrorCode.INVALID_RECORD
+
+
+@pytest.mark.parametrize(("codec", "lowest", "highest"), [("gzip", 1, 9), ("lz4", 1, 17), ("zstd", -1000, 19)])
+def test_a_level_is_what_the_topic_asks_for(codec: str, lowest: int, highest: int) -> None:
+    data = batch(*(b"%d %d" % (number, number * 7919 % 1013) for number in range(3000)))
+    sizes = {}
+    for level in (lowest, highest):
+        target = COMPRESSION_NAMES.index(codec)
+        changed, header = recompress(data, header_of(data), target, level=level, max_output_bytes=1_000_000)
+        assert read_records(bytes(changed), header) == read_records(data, header_of(data))
+        sizes[level] = len(changed)
+    assert sizes[highest] < sizes[lowest]
