@@ -47,7 +47,7 @@ RATES = (None, "20000", "3000")
 # Of one piece: all that is there, or a batch or two.
 PIECES = ("1048576", "400")
 THROTTLED = 0.1
-PAUSE_S = (0.02, 0.6)
+PAUSE_S = (0.02, 0.4)
 # How often a look at the machines finds a broken directory worth a new start.
 REPAIRED = 0.3
 # How often a fault takes one directory's disk, and not both.
@@ -92,8 +92,9 @@ class DirectoryMover(Client):
         elif self.random.random() < THROTTLED:
             await self._throttle(machine, self.random.choice(RATES))
         elif machine.running:
-            await self._ask_for(machine, self.random.choice(KEYS), self.random.choice(DIRECTORIES))
-            self.world.count("move asked for")
+            for key in self.random.sample(KEYS, self.random.randint(1, len(KEYS))):
+                await self._ask_for(machine, key, self.random.choice(DIRECTORIES))
+                self.world.count("move asked for")
 
     async def _throttle(self, machine: Machine, rate: str | None) -> bool:
         """Bound a broker's moves, or let them be as fast as they can; returns whether that is told to be done."""

@@ -38,6 +38,27 @@ DIRECTORY_BUGS = (
         "the copy keeps what an election took from the log, and what came in its place lies behind it",
     ),
     Bug(
+        "the log that was replaced keeps its name",
+        "log.future:FutureLogs.replace",
+        "manager.discard(current, after_names_in=future.log_dir)",
+        "pass",
+        "two logs bear one name, and a start chooses",
+    ),
+    Bug(
+        "a move that is given up leaves its copy",
+        _DRIVER + "cancel",
+        "self._manager.futures.delete((partition.topic, partition.partition_id))",
+        "self._manager.futures.forget((partition.topic, partition.partition_id))",
+        "copies that nobody wants fill the disk, until a start goes on with them",
+    ),
+    Bug(
+        "a partition goes on with the log that was replaced",
+        _DRIVER + "_swap",
+        "partition.switch_log(self._manager.futures.replace(key))",
+        "self._manager.futures.replace(key)",
+        "what is written lies in a directory that will be removed",
+    ),
+    Bug(
         "every copy that a start finds is the log",
         "log.future:FutureLogs.take_loaded",
         "if assigned(*key) != each.log_dir.directory_id:",
