@@ -15,7 +15,7 @@ from tests.sim.runs import run_seed
 
 SEEDS = 2
 MORE_SEEDS = 40
-IN_SHORT = "every copy that a start finds is the log"
+IN_SHORT = "a move that is given up leaves its copy"
 BY_NAME = {bug.name: bug for bug in DIRECTORY_BUGS}
 
 
