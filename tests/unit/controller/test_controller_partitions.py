@@ -124,6 +124,19 @@ def test_the_preferred_leader_is_elected_when_it_is_back(three: Harness) -> None
     assert elect(three, 0) == []
 
 
+def test_leaders_go_back_to_preferred_replicas_that_are_in_sync_without_being_asked(three: Harness) -> None:
+    three.topic("u", [3, 2, 1])
+    three.beat(1, want_fence=True)
+    three.beat(1)
+    assert three.do(three.machine.leaders.balance()) is False
+    assert three.partition("t").leader == 2, "the preferred leader is back, and lacks what was written meanwhile"
+    alter(three, [2, 3, 1], 2)
+    before = three.partition("u")
+    assert three.do(three.machine.leaders.balance()) is False
+    assert three.partition("t").leader == 1
+    assert three.partition("u") == before, "it was led as it should be"
+
+
 def test_elections_of_what_does_not_exist(three: Harness) -> None:
     assert elect(three, 0, ("t", 9), ("u", 0)) == [ErrorCode.UNKNOWN_TOPIC_OR_PARTITION] * 2
     with pytest.raises(ApiError):

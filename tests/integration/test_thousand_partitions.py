@@ -1,0 +1,62 @@
+"""A thousand partitions of three copies: made, their leaders lost, and taken back, while nobody loses a session."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from confluent_kafka import ElectionType
+from confluent_kafka.admin import NewTopic
+
+from tests.support.clients import admin
+from tests.support.cluster import Cluster, topic_at, until
+
+TOPIC = "thousand"
+PARTITIONS = 1000
+COPIES = 3
+PATIENCE_S = 240.0
+
+
+@pytest.fixture
+def trio(tmp_path: Path) -> Iterator[Cluster]:
+    with Cluster(tmp_path, brokers=COPIES) as cluster:
+        yield cluster
+
+
+def in_sync(cluster: Cluster) -> None:
+    for node in cluster.serving_brokers():
+        until(
+            lambda node=node: (
+                [len(each.isr_nodes) for each in topic_at(node, TOPIC).partitions]  # type: ignore[misc]
+                == [COPIES] * PARTITIONS
+            ),
+            PATIENCE_S,
+        )
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+def test_they_are_made_and_led_by_others_when_a_node_dies_and_copied_when_it_is_back(trio: Cluster) -> None:
+    client = admin(trio.bootstrap_servers)
+    topic = NewTopic(TOPIC, PARTITIONS, COPIES, config={"min.insync.replicas": "2"})
+    client.create_topics([topic], request_timeout=PATIENCE_S)[TOPIC].result(PATIENCE_S)
+    in_sync(trio)
+    for victim in trio.brokers[:2]:  # one of them may be the active controller, and both cannot be
+        led = {each.partition_index for each in topic_at(victim, TOPIC).partitions if each.leader_id == victim.node_id}
+        assert led, "it has leaders to lose"
+        victim.kill()
+        for node in trio.serving_brokers():
+            until(
+                lambda node=node, victim=victim: all(  # type: ignore[misc]
+                    each.leader_id not in (-1, victim.node_id) for each in topic_at(node, TOPIC).partitions
+                ),
+                PATIENCE_S,
+            )
+        victim.start()
+        in_sync(trio)
+        # The preferred leaders, so that the next one has some to lose.
+        client.elect_leaders(ElectionType.PREFERRED, None).result(PATIENCE_S)
+    for node in trio.brokers:
+        assert "the cluster no longer knows this broker" not in node.log_text(), "a session ran out"
+        assert "Traceback" not in node.log_text()
