@@ -23,7 +23,7 @@ def run(folder: Path, *words: str) -> str:
 def test_the_standby_of_a_killed_query_goes_on_with_its_state(spark: Any, tmp_path: Path) -> None:
     said = run(tmp_path, "--keys", "3000", "--settle", "1", "--standby")
     assert re.search(r"the standby took over: first live output after \d+\.\d\d s", said)
-    assert "state of 3,000 customers: equal" in said
+    assert re.search(r"payments, 0 lost, 0 twice: the state is equal", said)
 
 
 @pytest.mark.slow
@@ -31,4 +31,4 @@ def test_the_standby_of_a_killed_query_goes_on_with_its_state(spark: Any, tmp_pa
 def test_a_killed_query_is_started_again_with_its_state(spark: Any, tmp_path: Path) -> None:
     said = run(tmp_path, "--keys", "20000", "--settle", "3")
     assert re.search(r"it was started again: first live output after \d+\.\d\d s", said)
-    assert "state of 20,000 customers: equal" in said
+    assert re.search(r"payments, 0 lost, 0 twice: the state is equal", said)
