@@ -49,7 +49,8 @@ def main() -> int:
         filled_s = run.start("a")
         print(f"the state of all of them is built in {filled_s:.1f} s", flush=True)
         if given.standby:
-            run.start("b", standby=True)
+            ready_s = run.start("b", standby=True)
+            print(f"the standby has caught up in {ready_s:.1f} s", flush=True)
         with run.live(given.live):
             time.sleep(given.settle)
             live_s = run.take_over() if given.standby else run.restart()
@@ -72,7 +73,9 @@ class Run:
         self.random = random.Random(seed)
         self.count = 0
         self.queries: dict[str, subprocess.Popen[bytes]] = {}
-        self.producer = Producer({"bootstrap.servers": bootstrap, "enable.idempotence": True, "linger.ms": 5})
+        self.producer = Producer(
+            {"bootstrap.servers": bootstrap, "enable.idempotence": True, "linger.ms": 5, "log_level": 2}
+        )
         for topic in (PAYMENTS, ONCE):
             create_topic(bootstrap, topic, PARTITIONS)
 
@@ -123,11 +126,12 @@ class Run:
 
         cluster = Cluster(ClientSettings.parse({"bootstrap.servers": self.bootstrap}))
         ends = cluster.list_offsets({TopicPartition(PAYMENTS, number): -1 for number in range(PARTITIONS)})
-        names = [gate_group(GATE)] if group == "a" else [progress_group(GATE, group)]
+        name = gate_group(GATE) if group == "a" else progress_group(GATE, group)
+        asking = TransactionalCommit(cluster, name)
         deadline = time.monotonic() + READY_S
         while True:
-            asking = TransactionalCommit(cluster, names[0])
-            found = {(t, p): offset for t, p, offset, _ in asking.fetch_offsets(names[0], stable=False)}
+            offsets = cluster.asking("progress", lambda: asking.fetch_offsets(name, stable=False))
+            found = {(topic, number): offset for topic, number, offset, _ in offsets}
             if all(found.get((key.topic, key.partition_id), 0) >= end for key, end in ends.items()):
                 break
             self.look_after()
