@@ -153,8 +153,10 @@ def _of_event(event: dict[str, Any], later: list[dict[str, Any]]) -> str | None:
             f"two consumers use group.instance.id {event['instance_id']}; the one that was there first is fenced "
             f"({event['client_id']} at {event['client_host']}): give each process an id of its own"
         )
-    if kind == "refused":
+    if kind in ("refused", "fenced"):
         return _of_refusal(event)
+    if kind == "unstored":
+        return _of_unstored(event)
     return None
 
 
@@ -162,12 +164,37 @@ _POLL = "Raise max.poll.interval.ms, or lower max.poll.records so that less is d
 
 
 def _of_refusal(event: dict[str, Any]) -> str | None:
+    reason = event["reason"]
+    if "OffsetCommit)" in reason:
+        for name, line in _COMMITS.items():
+            if reason.startswith(name):
+                return f"a commit of {_who(event)} was refused: {line}. What it read since its last one is read again"
     for name, line in _REFUSALS.items():
-        if event["reason"].startswith(name):
+        if reason.startswith(name):
             return f"{_who(event)} was refused: {line}"
     return None
 
 
+def _of_unstored(event: dict[str, Any]) -> str:
+    if "TOO_LARGE" in event["reason"]:
+        return (
+            "the group is larger than a record of __consumer_offsets may be: raise its max.message.bytes, or let "
+            "members subscribe to fewer topics, by a regular expression"
+        )
+    return (
+        "what happened to the group could not be stored: look after the replicas of __consumer_offsets "
+        "(odradek topics describe), fewer of which are in sync than min.insync.replicas, or whose leader is gone"
+    )
+
+
+_TOO_LATE = f"the group had gone on without it before it committed. {_POLL}"
+_COMMITS = {
+    "ILLEGAL_GENERATION": f"a rebalance began after it had read. If that happens often: {_POLL}",
+    "UNKNOWN_MEMBER_ID": _TOO_LATE,
+    "FENCED_MEMBER_EPOCH": _TOO_LATE,
+    "STALE_MEMBER_EPOCH": "its assignment had changed since it read, and it has not heard of it yet. A client commits "
+    "again by itself; if it does not, update it",
+}
 _REFUSALS = {
     "UNRELEASED_INSTANCE_ID": "another live consumer has its group.instance.id: give each process an id of its own",
     "GROUP_MAX_SIZE_REACHED": "the group is full: raise group.max.size or group.consumer.max.size, or run fewer "

@@ -138,8 +138,16 @@ async def terminate(cluster: Cluster, transactional_id: str) -> None:
     await cluster.retried(attempt)
 
 
-async def open_transactions(cluster: Cluster, partitions: Iterable[TopicPartition]) -> list[OpenTransaction]:
-    """The transactions that have records without an end in these partitions. Raises ApiError."""
+async def open_transactions(
+    cluster: Cluster, partitions: Iterable[TopicPartition], *, without_leader: list[TopicPartition] | None = None
+) -> list[OpenTransaction]:
+    """The transactions that have records without an end in these partitions.
+
+    Args:
+        without_leader: takes the partitions that nobody could be asked about, because they have no leader.
+    Raises:
+        ApiError: LEADER_NOT_AVAILABLE for such a partition where there is no `without_leader`; what a broker says.
+    """
     wanted = list(partitions)
     leaders: dict[TopicPartition, int] = {}
     for name in dict.fromkeys(topic for topic, _ in wanted):
@@ -150,7 +158,12 @@ async def open_transactions(cluster: Cluster, partitions: Iterable[TopicPartitio
     for key in wanted:
         if key not in leaders:
             raise ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no partition {key[0]}-{key[1]}")
-        by_leader.setdefault(leaders[key], []).append(key)
+        if leaders[key] >= 0:
+            by_leader.setdefault(leaders[key], []).append(key)
+        elif without_leader is not None:
+            without_leader.append(key)
+        else:
+            raise ApiError(ErrorCode.LEADER_NOT_AVAILABLE, f"{key[0]}-{key[1]} has no leader")
     for leader, keys in sorted(by_leader.items()):
         topics: dict[str, TopicRequest] = {}
         for topic, number in keys:
@@ -169,18 +182,26 @@ async def open_transactions(cluster: Cluster, partitions: Iterable[TopicPartitio
 
 
 async def find_hanging(
-    cluster: Cluster, partitions: Iterable[TopicPartition], *, now_ms: int, max_timeout_ms: int
+    cluster: Cluster,
+    partitions: Iterable[TopicPartition],
+    *,
+    now_ms: int,
+    max_timeout_ms: int,
+    without_leader: list[TopicPartition] | None = None,
 ) -> list[OpenTransaction]:
     """Transactions without a word for longer than any may last, of which no coordinator knows any more.
 
     Args:
         max_timeout_ms: the brokers' transaction.max.timeout.ms: what is younger may still be ended by its coordinator.
+        without_leader: takes the partitions that were left out, because they have no leader.
     Raises:
         ApiError.
     """
     old = [
         each
-        for each in await open_transactions(cluster, partitions)
+        for each in await open_transactions(
+            cluster, partitions, without_leader=[] if without_leader is None else without_leader
+        )
         if now_ms - each.producer.last_timestamp > max_timeout_ms
     ]
     if not old:

@@ -108,6 +108,8 @@ class ShardHost(Generic[ShardT]):
         self._make_shard = make_shard
         self._creation: asyncio.Task[None] | None = None
         self._closing: dict[asyncio.Task[None], None] = {}
+        # Who led each partition before, as far as this process has seen.
+        self._last_leaders: dict[int, int] = {}
 
     # ---- life of the shards
 
@@ -129,6 +131,18 @@ class ShardHost(Generic[ShardT]):
             self._closing[task] = None
             task.add_done_callback(self._closing.pop)
 
+    def why_it_leads(self, partition_id: int, leader_epoch: int) -> str:
+        """In words, what made this broker the leader of a partition, at the moment that it hears of it."""
+        before = self._last_leaders.get(partition_id)
+        if before is None:
+            cause = "it has started, or the partition is new"
+        elif before == self._node_id:
+            cause = "it led before, and was elected again"
+        else:
+            cause = f"it took over from broker {before}"
+        where = f"{self.topic.name}-{partition_id}, leader epoch {leader_epoch}"
+        return f"broker {self._node_id} became the coordinator ({where}): {cause}"
+
     def on_metadata(self, delta: MetadataDelta, image: MetadataImage) -> None:
         """Follow the leadership of the topic's partitions.
 
@@ -143,7 +157,10 @@ class ShardHost(Generic[ShardT]):
                 self.on_elected(partition_id, partition.leader_epoch)
             else:
                 self.on_resigned(partition_id)
+            if partition.leader >= 0:
+                self._last_leaders[partition_id] = partition.leader
         if topic is None and any(each.name == self.topic.name for each in delta.deleted_topics.values()):
+            self._last_leaders.clear()
             for partition_id in list(self.shards):
                 self.on_resigned(partition_id)
 

@@ -20,7 +20,7 @@ from odradek.coordinator.transaction.driver import MarkerDriver
 from odradek.coordinator.transaction.machine import ProducerIdNeededError, Request
 from odradek.coordinator.transaction.metadata import MAX_EPOCH, TransactionMetadata
 from odradek.coordinator.transaction.records import TRANSACTION_RECORDS, TRANSACTION_TOPIC, TransactionRecord
-from odradek.coordinator.transaction.service import TransactionCoordinator
+from odradek.coordinator.transaction.service import Client, TransactionCoordinator
 from odradek.coordinator.transaction.state import TransactionState
 from odradek.metadata.delta import MetadataDelta
 from odradek.metadata.image import MetadataImage
@@ -308,6 +308,26 @@ async def test_a_producer_that_is_fenced_is_told_of_in_the_log(node: Node, caplo
     assert caught.value.code is ErrorCode.CONCURRENT_TRANSACTIONS
     who = {"transactional_id": "x", "producer_id": request.producer_id}
     assert told(caplog, "producer fenced") == [who | {"old_epoch": 0, "cause": "InitProducerId"}]
+
+
+async def test_who_takes_a_transactional_id_over_is_told_of_in_the_log(
+    node: Node, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Also where nothing was open: the former producer finds itself fenced, and nobody else knows by whom."""
+    caplog.set_level(logging.INFO)
+    producer_id, epoch = await node.service.init_producer_id("x", 60_000, None, by=Client("first", "/10.0.0.1"))
+    await node.service.init_producer_id("x", 60_000, (producer_id, epoch), by=Client("first", "/10.0.0.1"))
+    assert not told(caplog, "transactional id taken over")
+    second = Client("second", "/10.0.0.2")
+    _, epoch = await node.service.init_producer_id("x", 60_000, None, by=second)
+    by = {"client": "second", "host": "/10.0.0.2"}
+    who = {"transactional_id": "x", "producer_id": producer_id}
+    assert told(caplog, "transactional id taken over") == [who | {"old_epoch": epoch - 1} | by]
+    await node.service.add_partitions(Request("x", producer_id, epoch, 2), [("t", 0)])
+    with pytest.raises(ApiError):
+        await node.service.init_producer_id("x", 60_000, None, by=Client("third", "/10.0.0.3"))
+    (fenced,) = told(caplog, "producer fenced")
+    assert (fenced["client"], fenced["host"]) == ("third", "/10.0.0.3")
 
 
 async def test_one_that_fails_does_not_end_the_look_for_transactions_that_time_out(

@@ -3,12 +3,15 @@
 Soft and bounded: the last events of a group, the last of the shard, and how long partitions have had no owner. It
 begins when the shard is loaded and ends with the reign. Nothing is decided by it. An event that repeats (a fenced
 member that goes on asking) is counted, not written again. What a client names is cut to `MAX_TEXT`.
+
+Operations write while they are decided; their records may yet be refused. So what they write is held back until the
+records are through, and tells what could not be stored otherwise.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -60,7 +63,7 @@ class Event:
     """One thing that happened.
 
     Attributes:
-        kind: joined, returned, left, away, removed, fenced, refused, rebalance, assigned, converted.
+        kind: joined, returned, left, away, removed, fenced, refused, rebalance, assigned, converted, unstored, loaded.
         at_ms: wall clock, of the first time.
         generation: the generation, or group epoch, that it belongs to; -1 for none.
         count: how often; of "assigned" how many partitions came to a new owner.
@@ -87,6 +90,21 @@ class _Timeline:
     rebalancing_since_ms: int | None = None
 
 
+Tried = tuple[str, Moment, Who, str, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """Something written, not yet told of.
+
+    Attributes:
+        tried: how it is told of where it came to nothing: group id, when, who, what, generation; None for not at all.
+    """
+
+    apply: Callable[[], None]
+    tried: Tried | None
+
+
 class Journal:
     """The timelines of one shard's groups, the one that changed last at the end."""
 
@@ -95,6 +113,7 @@ class Journal:
         self._event_count = 0
         # Wall clock: when the shard was loaded. What happened before is not known.
         self.since_ms = 0
+        self._held: list[Held] | None = None
 
     def __len__(self) -> int:
         return self._event_count
@@ -106,10 +125,44 @@ class Journal:
 
     # ---- writing
 
+    # ---- what an operation says, until its records are through
+
+    def hold(self) -> None:
+        """Keep back what is written until `take`: an operation is decided."""
+        self._held = []
+
+    def take(self) -> list[Held]:
+        """What was written since `hold`; from here on everything is written at once again."""
+        held, self._held = self._held, None
+        return held or []
+
+    def write(self, held: Iterable[Held]) -> None:
+        """What an operation says of itself is true: its records are through, or it had none."""
+        for write in held:
+            write.apply()
+
+    def write_unstored(self, held: Iterable[Held], code: ErrorCode) -> None:
+        """The records of an operation were refused: it is told what was tried, and that it came to nothing."""
+        for write in held:
+            if write.tried is not None:
+                group_id, now, who, what, generation = write.tried
+                self.note(group_id, "unstored", now, who, f"{code.name}: {what}", generation)
+
+    def _is_held(self, apply: Callable[[], None], tried: Tried | None = None) -> bool:
+        if self._held is None:
+            return False
+        self._held.append(Held(apply, tried))
+        return True
+
+    # ---- the events
+
     def note(
         self, group_id: str, kind: str, now: Moment, who: Who = NOBODY, reason: str = "", generation: int = -1
     ) -> None:
         """Something happened. What only repeats one of the last events counts there."""
+        tried = (group_id, now, who, f"{kind}: {reason}" if reason else kind, generation)
+        if self._is_held(lambda: self.note(group_id, kind, now, who, reason, generation), tried):
+            return
         timeline = self._touch(group_id)
         who, reason = _cut(who), reason[:MAX_TEXT]
         for event in list(timeline.events)[-REPEATS_AMONG:]:
@@ -118,14 +171,24 @@ class Journal:
                 return
         self._append(timeline, Event(kind, now.wall_ms, who, reason, generation))
 
-    def refused(self, group_id: str, code: ErrorCode, now: Moment, who: Who, message: str = "") -> None:
-        """A request was refused; of groups that nothing else is known of, nothing is kept."""
+    def refused(
+        self, group_id: str, code: ErrorCode, now: Moment, who: Who, message: str = "", *, asked: str = ""
+    ) -> None:
+        """A request was refused; of groups that nothing else is known of, nothing is kept.
+
+        Args:
+            asked: the request's name, as "OffsetCommit".
+        """
         if code in REFUSALS and group_id in self._timelines:
-            reason = f"{code.name}: {message}" if message else code.name
+            reason = f"{code.name} ({asked})" if asked else code.name
+            reason = f"{reason}: {message}" if message else reason
             self.note(group_id, "fenced" if code in FENCED else "refused", now, who, reason)
 
     def rebalance(self, group_id: str, now: Moment, reason: str, generation: int, *, anew: bool = False) -> None:
         """A rebalance begins that leads to this generation; `anew` where the last one is over in any case."""
+        tried = (group_id, now, NOBODY, f"rebalance: {reason}", generation)
+        if self._is_held(lambda: self.rebalance(group_id, now, reason, generation, anew=anew), tried):
+            return
         timeline = self._touch(group_id)
         if anew or timeline.rebalancing_since_ms is None:
             timeline.rebalancing_since_ms = now.monotonic_ms
@@ -133,6 +196,9 @@ class Journal:
 
     def released(self, group_id: str, partitions: Iterable[Partition], now: Moment) -> None:
         """Partitions have no owner from now on."""
+        partitions = list(partitions)
+        if self._is_held(lambda: self.released(group_id, partitions, now)):
+            return
         unowned = self._touch(group_id).unowned
         for partition in partitions:
             if len(unowned) < MAX_WATCHED:
@@ -140,6 +206,9 @@ class Journal:
 
     def taken(self, group_id: str, partitions: Iterable[Partition], now: Moment, generation: int) -> None:
         """Partitions have an owner; one event tells it of a whole generation."""
+        partitions = list(partitions)
+        if self._is_held(lambda: self.taken(group_id, partitions, now, generation)):
+            return
         timeline = self._touch(group_id)
         waited = [timeline.unowned.pop(each, now.monotonic_ms) for each in partitions]
         if not waited:
@@ -155,6 +224,8 @@ class Journal:
 
     def settled(self, group_id: str) -> None:
         """The rebalance is over."""
+        if self._is_held(lambda: self.settled(group_id)):
+            return
         if (timeline := self._timelines.get(group_id)) is not None:
             timeline.rebalancing_since_ms = None
 

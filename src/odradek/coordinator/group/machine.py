@@ -26,7 +26,7 @@ from odradek.coordinator.consumer_group.topics import TopicsView
 from odradek.coordinator.group.commits import Commits
 from odradek.coordinator.group.config import GroupConfig
 from odradek.coordinator.group.group import Moment
-from odradek.coordinator.group.journal import Journal
+from odradek.coordinator.group.journal import NOBODY, Journal
 from odradek.coordinator.group.membership import Caller, Membership, join_error
 from odradek.coordinator.group.offsets import OffsetStore
 from odradek.coordinator.group.outcome import Outcome, PendingWrite, StoreMembers
@@ -129,8 +129,12 @@ class GroupMachine:
         self.groups.clear()
         self.journal.clear()
 
-    def loaded(self, now: Moment) -> Result[CoordinatorRecord, Outcome[None]]:
-        """Give every stored member a fresh session; shrink groups that a lowered limit has made too large."""
+    def loaded(self, now: Moment, why: str = "") -> Result[CoordinatorRecord, Outcome[None]]:
+        """Give every stored member a fresh session; shrink groups that a lowered limit has made too large.
+
+        Args:
+            why: this broker keeps the groups, in words, for those who ask what happened to a group.
+        """
         self.journal.since_ms = now.wall_ms
         records: Records = []
         for group_id, value in list(self.groups.stored.items()):
@@ -139,12 +143,19 @@ class GroupMachine:
                 continue
             for member in group.members.values():
                 self._rebalance.renew_session(group, member, now)
+            self._note_loaded(group_id, len(group.members), group.generation_id, why, now)
             if len(group.members) > self._config.max_size:
                 records += self._rebalance.prepare(group, now, "the group is larger than group.max.size")
         for consumers in self.consumers:
             self._deadlines.loaded(consumers, now)
+            self._note_loaded(consumers.group_id, len(consumers.members), consumers.group_epoch.value, why, now)
         self._schedule_expiry(now, self._config.offsets_retention_check_interval_ms)
         return Result(records, Outcome(None, self._rebalance.take_completions()))
+
+    def _note_loaded(self, group_id: str, members: int, generation: int, why: str, now: Moment) -> None:
+        if why and members:
+            reason = f"{why}; {members} member{'' if members == 1 else 's'}, each with a fresh session"
+            self.journal.note(group_id, "loaded", now, NOBODY, reason, generation)
 
     # ---- consumer groups
 
@@ -277,7 +288,7 @@ class GroupMachine:
         group = self.consumers.find(key.group_id)
         if group is None or not self._deadlines.is_due(group, key):
             return Result([], Outcome(None))
-        _log.info("consumer removed", group=key.group_id, member=key.member_id, reason=REASONS[key.kind])
+        _log.debug("consumer removed", group=key.group_id, member=key.member_id, reason=REASONS[key.kind])
         gone = {key.member_id: REASONS[key.kind]}
         return self._changed(self._migration.remove(group, gone, now, "removed"), None)
 

@@ -18,7 +18,7 @@ from odradek.coordinator.consumer_group.config import ConsumerGroupConfig
 from odradek.coordinator.consumer_group.topics import TopicsView
 from odradek.coordinator.group.config import GroupConfig
 from odradek.coordinator.group.group import Completion, Moment
-from odradek.coordinator.group.journal import Who
+from odradek.coordinator.group.journal import Held, Who
 from odradek.coordinator.group.machine import GroupMachine
 from odradek.coordinator.group.membership import Caller
 from odradek.coordinator.group.outcome import Outcome, PendingWrite
@@ -70,7 +70,13 @@ class Shard:
         group_configs: Callable[[str], Mapping[str, str]],
         assignment_interval_ms: Callable[[str], int],
         max_record_bytes: Callable[[], int],
+        why: str,
     ) -> None:
+        """
+        Args:
+            why: this broker leads the partition, in words.
+        """
+        self._why = why
         self.partition_id = partition_id
         self.leader_epoch = leader_epoch
         self._clock = clock
@@ -110,19 +116,21 @@ class Shard:
         if self.runtime.active:
             level = _log.info if count else _log.debug
             level("groups loaded", partition=self.partition_id, records=count)
-            await self._apply(lambda: self.machine.loaded(self.now()))
+            await self._apply(lambda: self.machine.loaded(self.now(), self._why))
 
     def note_refused(self, request: FromMember, caller: Caller | None, code: ErrorCode, message: str = "") -> None:
         """A request was answered with an error, perhaps one that those who ask why should know of."""
         instance_id = getattr(request, "group_instance_id", None) or getattr(request, "instance_id", None)
         who = Who(request.member_id, instance_id, *_sender(caller))
-        self.machine.journal.refused(request.group_id, code, self.now(), who, message)
+        asked = type(request).__name__.removesuffix("Request")
+        self.machine.journal.refused(request.group_id, code, self.now(), who, message, asked=asked)
 
     def note_refused_leaves(self, group_id: str, response: LeaveGroupResponse, caller: Caller | None) -> None:
         """Each member of a LeaveGroup has an answer of its own."""
         for each in response.members:
             who = Who(each.member_id, each.group_instance_id, *_sender(caller))
-            self.machine.journal.refused(group_id, ErrorCode(each.error_code), self.now(), who)
+            code = ErrorCode(each.error_code)
+            self.machine.journal.refused(group_id, code, self.now(), who, asked="LeaveGroup")
 
     def forget_topics(self, topics: Mapping[str, UUID]) -> None:
         """Remove the offsets of deleted topics, in the background; a shard that loads leaves them to expiry."""
@@ -137,9 +145,35 @@ class Shard:
             loading = self.runtime.state in (State.NEW, State.LOADING)
             raise ApiError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS if loading else ErrorCode.NOT_COORDINATOR)
 
+    async def _noted(self, operation: Operation[T]) -> Outcome[T]:
+        """Run an operation; what it says for those who ask why is told once its records are through."""
+        journal = self.machine.journal
+        held: list[Held] = []
+
+        def decide() -> Result[CoordinatorRecord, Outcome[T]]:
+            journal.hold()
+            try:
+                result = operation()
+                held.extend(journal.take())
+                return result
+            finally:
+                journal.take()
+
+        try:
+            outcome = await self.runtime.run(decide, timeout_ms=self._timeout_ms)
+        except OdradekError as error:
+            code = answer_code(error)
+            if isinstance(error, ApiError) and error.code is ErrorCode.REQUEST_TIMED_OUT:
+                journal.write(held)  # it counts here already, and is only not known to be safe
+            elif self.runtime.active:
+                journal.write_unstored(held, error.code if isinstance(error, ApiError) else code)
+            raise
+        journal.write(held)
+        return outcome
+
     async def run(self, operation: Operation[T]) -> T:
         """Run an operation that answers at once and completes nobody else. Raises ApiError."""
-        outcome = await self.runtime.run(operation, timeout_ms=self._timeout_ms)
+        outcome = await self._noted(operation)
         assert outcome.response is not None and not outcome.completions
         self._arm()
         return outcome.response
@@ -173,7 +207,7 @@ class Shard:
 
         code = ErrorCode.NONE
         try:
-            await self.runtime.run(decide, timeout_ms=self._timeout_ms)
+            await self._noted(decide)
         except OdradekError as error:
             code = answer_code(error)
             if ticket is not None and not (decided and decided[0].pending):

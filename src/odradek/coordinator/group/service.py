@@ -123,6 +123,7 @@ class GroupCoordinator(ShardHost[Shard]):
                 group_configs=self._group_configs,
                 assignment_interval_ms=self._assignment_interval_ms,
                 max_record_bytes=lambda: max_record_bytes(partition_id),
+                why=self.why_it_leads(partition_id, epoch),
             ),
         )
 

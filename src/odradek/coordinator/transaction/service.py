@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from odradek.common.errors import ApiError, ErrorCode, OdradekError
 from odradek.common.log_lines import get_logger
@@ -45,6 +45,20 @@ T = TypeVar("T")
 Operation = Callable[[], Result[TransactionRecord, Outcome[T]]]
 MakeLog = Callable[[int, int], MachineLog[TransactionRecord, Any]]
 NewProducerId = Callable[[], Awaitable[int]]
+
+
+class Client(NamedTuple):
+    """Who sends a request, for the log; `host` is as Kafka writes it: "/127.0.0.1"."""
+
+    client_id: str = ""
+    host: str = ""
+
+    def fields(self) -> dict[str, str]:
+        """What a log line says of it; nothing where nobody asked."""
+        return {"client": self.client_id, "host": self.host} if self.host else {}
+
+
+NO_CLIENT = Client()
 
 
 class TransactionShard:
@@ -140,20 +154,22 @@ class TransactionShard:
         assert not outcome.ended
         return outcome.response
 
-    async def run(self, operation: Operation[T]) -> T:
+    async def run(self, operation: Operation[T], by: Client = NO_CLIENT) -> T:
         """Run an operation that may end transactions; what it decides happens, also where the caller goes away.
 
+        Args:
+            by: who asks for it, for the log.
         Raises:
             ApiError: what the operation raised or has for an error.
             ProducerIdNeededError: the operation needs one.
         """
-        task = self._spawn(self._decide(operation))
+        task = self._spawn(self._decide(operation, by))
         outcome = await asyncio.shield(task)
         if outcome.error:
             raise ApiError(outcome.error)
         return outcome.response
 
-    async def _decide(self, operation: Operation[T]) -> Outcome[T]:
+    async def _decide(self, operation: Operation[T], by: Client = NO_CLIENT) -> Outcome[T]:
         try:
             outcome = await self.runtime.run(operation)
         except OdradekError as error:
@@ -167,6 +183,7 @@ class TransactionShard:
                     producer_id=ended.metadata.producer_id,
                     old_epoch=ended.metadata.producer_epoch - 1,
                     cause=ended.fenced_by,
+                    **by.fields(),
                 )
             self._spawn(self._finish(ended))
         return outcome
@@ -275,9 +292,18 @@ class TransactionCoordinator(ShardHost[TransactionShard]):
         )
 
     async def init_producer_id(
-        self, transactional_id: str, timeout_ms: int, expected: Identity | None, *, connection: int = -1
+        self,
+        transactional_id: str,
+        timeout_ms: int,
+        expected: Identity | None,
+        *,
+        connection: int = -1,
+        by: Client = NO_CLIENT,
     ) -> Identity:
         """Make the caller the only producer of its transactional id; `expected`, `connection` as the machine has them.
+
+        The log tells of each that takes the id of another, also where nothing was open: who is fenced does not know by
+        whom.
 
         Raises:
             ApiError: INVALID_TRANSACTION_TIMEOUT, CONCURRENT_TRANSACTIONS, PRODUCER_FENCED; coordinator errors.
@@ -285,17 +311,31 @@ class TransactionCoordinator(ShardHost[TransactionShard]):
         if not 0 < timeout_ms <= self.config.max_timeout_ms:
             raise ApiError(ErrorCode.INVALID_TRANSACTION_TIMEOUT, f"{timeout_ms} ms")
         shard = self.shard(transactional_id)
-        return await self._with_fresh_id(
-            shard,
-            lambda fresh: shard.machine.init_producer_id(
+        former: list[Identity] = []
+
+        def operation(fresh: int | None) -> Result[TransactionRecord, Outcome[Identity]]:
+            present = shard.machine.ids.get(transactional_id)
+            former[:] = [] if present is None else [(present.producer_id, present.producer_epoch)]
+            return shard.machine.init_producer_id(
                 transactional_id,
                 timeout_ms,
                 expected,
                 fresh_producer_id=fresh,
                 now_ms=self._clock.now_ms(),
                 connection=connection,
-            ),
-        )
+            )
+
+        identity = await self._with_fresh_id(shard, operation, by)
+        if former and expected is None:
+            producer_id, old_epoch = former[0]
+            _log.info(
+                "transactional id taken over",
+                transactional_id=transactional_id,
+                producer_id=producer_id,
+                old_epoch=old_epoch,
+                **by.fields(),
+            )
+        return identity
 
     async def end(self, request: Request, *, commit: bool) -> Identity:
         """Decide the end of a transaction; returns whom the producer goes on as. Raises ApiError as the machine."""
@@ -308,13 +348,16 @@ class TransactionCoordinator(ShardHost[TransactionShard]):
         )
 
     async def _with_fresh_id(
-        self, shard: TransactionShard, operation: Callable[[int | None], Result[TransactionRecord, Outcome[Identity]]]
+        self,
+        shard: TransactionShard,
+        operation: Callable[[int | None], Result[TransactionRecord, Outcome[Identity]]],
+        by: Client = NO_CLIENT,
     ) -> Identity:
         try:
-            return await shard.run(lambda: operation(None))
+            return await shard.run(lambda: operation(None), by)
         except ProducerIdNeededError:
             fresh = await self._new_producer_id()
-            return await shard.run(lambda: operation(fresh))
+            return await shard.run(lambda: operation(fresh), by)
 
     async def add_partitions(self, request: Request, partitions: Sequence[TopicPartition]) -> None:
         """Make partitions part of the producer's transaction. Raises ApiError as the machine."""

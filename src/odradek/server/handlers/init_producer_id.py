@@ -13,6 +13,7 @@ Not done: version 6, two-phase commit (KIP-939), which is not stable yet.
 from __future__ import annotations
 
 from odradek.common.errors import ApiError, ErrorCode
+from odradek.coordinator.transaction.service import Client
 from odradek.protocol.messages.init_producer_id_request import InitProducerIdRequest
 from odradek.protocol.messages.init_producer_id_response import InitProducerIdResponse
 from odradek.server.context import RequestContext
@@ -41,6 +42,10 @@ async def _identity(context: RequestContext, request: InitProducerIdRequest) -> 
         raise ApiError(ErrorCode.INVALID_REQUEST, "the transactional id must not be empty")
     expected = None if request.producer_id == -1 else (request.producer_id, request.producer_epoch)
     identity: tuple[int, int] = await context.broker.transactions.init_producer_id(
-        transactional_id, request.transaction_timeout_ms, expected, connection=context.connection.number
+        transactional_id,
+        request.transaction_timeout_ms,
+        expected,
+        connection=context.connection.number,
+        by=Client(context.client_id, f"/{context.client_address}"),
     )
     return identity
