@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping
 from uuid import UUID
 
@@ -120,3 +121,26 @@ def test_uniform_prefers_the_rack_of_a_replica() -> None:
 def test_no_members_no_assignment() -> None:
     assert uniform_assignment({}, {}) == {}
     assert range_assignment({}, {}) == {}
+
+
+def test_members_that_subscribe_to_different_topics_are_not_all_looked_at_for_each_partition() -> None:
+    """200 members and 4,000 partitions, where every second member leaves out a topic of its own: calls are counted."""
+    topics = topics_of(*(topic(number, 100) for number in range(1, 41)))
+    ids = sorted(topics)
+    members = {
+        f"m{n:03}": Subscriber(frozenset(ids) if n % 2 else frozenset(ids) - {ids[n % 40]}, frozenset())
+        for n in range(200)
+    }
+    calls = 0
+
+    def count(frame: object, event: str, argument: object) -> None:
+        nonlocal calls
+        calls += event == "call"
+
+    sys.setprofile(count)
+    try:
+        result = uniform_assignment(members, topics)
+    finally:
+        sys.setprofile(None)
+    assert {len(each) for each in result.values()} == {20}
+    assert calls < 20 * 4000

@@ -67,6 +67,7 @@ class _Uniform:
         self._taken: set[Partition] = set()
         subscriptions = iter(self._members.values())
         first = next(subscriptions).topic_ids
+        self._lightest: dict[UUID, _Lightest] = {}
         self._homogeneous = all(each.topic_ids == first for each in subscriptions)
 
     def assignment(self) -> dict[str, Partitions]:
@@ -122,9 +123,14 @@ class _Uniform:
         if self._homogeneous:
             total = sum(self._topics[topic_id].partition_count for topic_id in ranked)
             self._fill_racks(ranked, total // len(self._members))
-        everyone = _Lightest(self._members, self._given) if self._homogeneous else None
+        # Topics with the same subscribers share what finds the lightest of them.
+        by_subscribers: dict[tuple[str, ...], _Lightest] = {}
         for topic_id in ranked:
-            lightest = everyone or _Lightest(subscribers[topic_id], self._given)
+            key = tuple(subscribers[topic_id])
+            lightest = by_subscribers.get(key)
+            if lightest is None:
+                lightest = by_subscribers[key] = _Lightest(key, self._given)
+            self._lightest[topic_id] = lightest
             for partition in self._free(topic_id):
                 self._give(lightest.first(), partition)
 
@@ -153,20 +159,27 @@ class _Uniform:
 
     def _even_out(self) -> None:
         """Move partitions from members with many to subscribers with at least two fewer, until none can move."""
+        readers: dict[str, dict[_Lightest, None]] = {member_id: {} for member_id in self._members}
+        for member_id, member in self._members.items():
+            for topic_id in sorted(member.topic_ids, key=lambda each: each.int):
+                readers[member_id][self._lightest[topic_id]] = None
         moved = True
         while moved:
             moved = False
             for donor in sorted(self._members, key=lambda each: (-len(self._given[each]), each)):
+                fell = False
                 for partition in list(self._given[donor]):
                     taker = self._taker(partition, len(self._given[donor]))
                     if taker is not None:
                         del self._given[donor][partition]
                         self._given[taker][partition] = None
-                        moved = True
+                        moved = fell = True
+                # While it gives it takes from nobody, so that only those after it need to know what it has left.
+                for lightest in readers[donor] if fell else ():
+                    lightest.fell(donor)
 
     def _taker(self, partition: Partition, donor_count: int) -> str | None:
-        candidates = [each for each, member in self._members.items() if partition[0] in member.topic_ids]
-        best = min(candidates, key=lambda each: (len(self._given[each]), each))
+        best = self._lightest[partition[0]].first()
         return best if len(self._given[best]) + 2 <= donor_count else None
 
     def _in_rack(self, partition: Partition, rack_id: str | None) -> bool:
@@ -175,7 +188,10 @@ class _Uniform:
 
 
 class _Lightest:
-    """Finds the member with the fewest partitions, as they are given away, without looking at all members."""
+    """Finds the member with the fewest partitions, as they change hands, without looking at all members.
+
+    The heap has an entry for each member that is not above what it has; `first` puts right those that it meets.
+    """
 
     def __init__(self, member_ids: Iterable[str], given: Mapping[str, Mapping[Partition, None]]) -> None:
         self._given = given
@@ -190,6 +206,10 @@ class _Lightest:
             if present == count:
                 return member_id
             heapq.heapreplace(self._heap, (present, member_id))
+
+    def fell(self, member_id: str) -> None:
+        """A member has fewer partitions than it had."""
+        heapq.heappush(self._heap, (len(self._given[member_id]), member_id))
 
 
 ASSIGNORS: Mapping[str, Assignor] = {"uniform": uniform_assignment, "range": range_assignment}
