@@ -27,6 +27,12 @@ def event(kind: str, **fields: Any) -> dict[str, Any]:
         ([event("refused", reason="GROUP_MAX_SIZE_REACHED")], "group.max.size"),
         ([event("refused", reason="INCONSISTENT_GROUP_PROTOCOL")], "in two steps"),
         ([event("refused", reason="INVALID_SESSION_TIMEOUT")], "group.max.session.timeout.ms"),
+        ([event("refused", reason="ILLEGAL_GENERATION (OffsetCommit): at 3")], "a rebalance began after it had read"),
+        ([event("refused", reason="UNKNOWN_MEMBER_ID (TxnOffsetCommit): m")], "had gone on without it"),
+        ([event("fenced", reason="FENCED_MEMBER_EPOCH (OffsetCommit): 2")], "had gone on without it"),
+        ([event("refused", reason="STALE_MEMBER_EPOCH (OffsetCommit): 2")], "commits again by itself"),
+        ([event("unstored", reason="NOT_ENOUGH_REPLICAS: joined")], "min.insync.replicas"),
+        ([event("unstored", reason="MESSAGE_TOO_LARGE: joined")], "max.message.bytes"),
         ([event("rebalance", count=6)], "6 rebalances within 10 minutes"),
     ],
 )
@@ -38,6 +44,7 @@ def test_each_trouble_has_its_advice(events: list[dict[str, Any]], said: str) ->
 def test_what_is_as_it_should_be_needs_none() -> None:
     events = [event("joined"), event("rebalance"), event("assigned", count=4), event("left"), event("returned")]
     assert advice(events) == []
+    assert advice([event("loaded"), event("refused", reason="UNKNOWN_MEMBER_ID (Heartbeat): m")]) == []
 
 
 def test_an_assignment_in_words() -> None:

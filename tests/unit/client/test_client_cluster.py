@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from odradek.client import admin, groups
+from odradek.client import admin, groups, transactions
 from odradek.client.cluster import Cluster, check, parse_bootstrap
 from odradek.client.connection import UnreachableError
 from odradek.common.errors import ApiError, ErrorCode
@@ -15,12 +15,19 @@ from odradek.protocol.api_key import ApiKey
 from odradek.protocol.codec import encode
 from odradek.protocol.messages.consumer_protocol_assignment import ConsumerProtocolAssignment, TopicPartition
 from odradek.protocol.messages.create_topics_response import CreatableTopicResult, CreateTopicsResponse
+from odradek.protocol.messages.describe_producers_response import (
+    DescribeProducersResponse,
+    PartitionResponse,
+    ProducerState,
+    TopicResponse,
+)
 from odradek.protocol.messages.find_coordinator_response import Coordinator, FindCoordinatorResponse
 from odradek.protocol.messages.list_offsets_response import (
     ListOffsetsPartitionResponse,
     ListOffsetsResponse,
     ListOffsetsTopicResponse,
 )
+from odradek.protocol.messages.list_transactions_response import ListTransactionsResponse
 from odradek.protocol.messages.metadata_response import (
     MetadataResponse,
     MetadataResponseBroker,
@@ -204,3 +211,32 @@ def test_assignments_of_the_classic_protocol() -> None:
         assert groups.decode_assignment(unreadable) == []
     assert groups.decode_subscription(b"\0\0\0\0\0\1\0\3abc\xff\xff\xff\xff") == ["abc"]
     assert groups.decode_subscription(b"\0\0\0\0\0\1\0\3ab") == []
+
+
+async def test_transactions_are_looked_for_where_partitions_have_a_leader(peer: ScriptedPeer) -> None:
+    """One partition without a leader does not hide what hangs in the others; the caller learns which it is."""
+    parts = [
+        MetadataResponsePartition(partition_index=index, leader_id=leader) for index, leader in enumerate((0, -1, 0))
+    ]
+    peer.on(ApiKey.METADATA, metadata(peer, topics=[MetadataResponseTopic(name="t", partitions=parts)]))
+
+    def describe(request: Any, version: int) -> Any:
+        hanging = ProducerState(producer_id=7, last_timestamp=0, current_txn_start_offset=3)
+        asked = request.topics[0].partition_indexes
+        found = [PartitionResponse(partition_index=each, active_producers=[hanging]) for each in asked]
+        return DescribeProducersResponse(topics=[TopicResponse(name="t", partitions=found)])
+
+    peer.on(ApiKey.DESCRIBE_PRODUCERS, describe)
+    peer.on(ApiKey.LIST_TRANSACTIONS, lambda request, version: ListTransactionsResponse())
+    async with cluster_of(peer) as cluster:
+        every = [("t", index) for index in range(3)]
+        missed: list[tuple[str, int]] = []
+        found = await transactions.find_hanging(
+            cluster, every, now_ms=10_000_000, max_timeout_ms=1000, without_leader=missed
+        )
+        assert [each.partition_id for each in found] == [0, 2]
+        assert missed == [("t", 1)]
+        assert len(await transactions.find_hanging(cluster, every, now_ms=10_000_000, max_timeout_ms=1000)) == 2
+        with pytest.raises(ApiError, match="t-1 has no leader") as caught:
+            await transactions.open_transactions(cluster, [("t", 1)])
+        assert caught.value.code is ErrorCode.LEADER_NOT_AVAILABLE
