@@ -2,14 +2,14 @@
 
 Behaviour: settings of topics, of this broker ("" as name: of all brokers together), groups, client metrics and this
 broker's loggers, each with its value's source and on request the layers behind it. Secrets are never told. Another
-broker's settings are its own to tell: INVALID_REQUEST, as Kafka.
+broker's settings are its own to tell: INVALID_REQUEST, as Kafka. A resource that is named twice is answered once, with
+all that was asked of it: a description of a broker is long.
 
 Versions: 1 sources and synonyms (KIP-226); 3 types and documentation (KIP-569); 4 flexible.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from odradek.common.errors import ApiError, ErrorCode
@@ -24,31 +24,49 @@ from odradek.protocol.messages.describe_configs_response import (
     DescribeConfigsSynonym,
 )
 from odradek.server.handlers.shared import is_legal_topic_name
+from odradek.server.turns import Turns
 
 if TYPE_CHECKING:
     from odradek.metadata.image import MetadataImage
     from odradek.server.context import RequestContext
 
+SETTINGS_PER_TURN = 300
 
-def handle(context: RequestContext, request: DescribeConfigsRequest) -> DescribeConfigsResponse:
-    """Each resource on its own."""
+
+async def handle(context: RequestContext, request: DescribeConfigsRequest) -> DescribeConfigsResponse:
+    """Each resource on its own, some at a time."""
     response = DescribeConfigsResponse()
-    for resource in request.resources:
-        result = DescribeConfigsResult(resource_type=resource.resource_type, resource_name=resource.resource_name)
+    turns = Turns(SETTINGS_PER_TURN)
+    for (resource_type, name), wanted in _distinct(request).items():
+        result = DescribeConfigsResult(resource_type=resource_type, resource_name=name)
         response.results.append(result)
         try:
-            entries = _entries(context, resource.resource_type, resource.resource_name)
+            entries = _entries(context, resource_type, name)
         except ApiError as error:
             result.error_code, result.error_message = error.code, error.message
+            await turns.spend()
             continue
-        wanted = None if resource.configuration_keys is None else set(resource.configuration_keys)
         result.configs = [
             _told(entry, request, context.api_version) for entry in entries if wanted is None or entry.name in wanted
         ]
+        await turns.spend(len(entries))
     return response
 
 
-def _entries(context: RequestContext, resource_type: int, name: str) -> Iterable[ConfigEntry]:
+def _distinct(request: DescribeConfigsRequest) -> dict[tuple[int, str], set[str] | None]:
+    """Each resource once, with all that was asked of it; None for all its settings."""
+    found: dict[tuple[int, str], set[str] | None] = {}
+    for resource in request.resources:
+        key = resource.resource_type, resource.resource_name
+        before = found.get(key, set())
+        if before is None or resource.configuration_keys is None:
+            found[key] = None
+        else:
+            found[key] = before | set(resource.configuration_keys)
+    return found
+
+
+def _entries(context: RequestContext, resource_type: int, name: str) -> list[ConfigEntry]:
     image, rules = context.broker.image, context.broker.setting_rules
     layers = dynamic_layers(image, context.broker.node_id)
     own = image.config(resource_type, name)

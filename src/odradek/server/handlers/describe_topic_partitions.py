@@ -21,10 +21,13 @@ from odradek.protocol.messages.describe_topic_partitions_response import (
 )
 from odradek.server.handlers.metadata import holds_online, is_online
 from odradek.server.handlers.shared import INTERNAL_TOPICS, TOPIC_OPERATIONS, is_legal_topic_name
+from odradek.server.turns import Turns
 
 if TYPE_CHECKING:
     from odradek.metadata.image import MetadataImage
     from odradek.server.context import RequestContext
+
+TOPICS_PER_TURN = 500
 
 
 @config
@@ -39,7 +42,7 @@ class PageConfig:
     )
 
 
-def handle(context: RequestContext, request: DescribeTopicPartitionsRequest) -> DescribeTopicPartitionsResponse:
+async def handle(context: RequestContext, request: DescribeTopicPartitionsRequest) -> DescribeTopicPartitionsResponse:
     """One page."""
     image = context.broker.image
     cursor = request.cursor
@@ -52,7 +55,9 @@ def handle(context: RequestContext, request: DescribeTopicPartitionsRequest) -> 
     limit = context.broker.settings.build(PageConfig).partition_limit
     left = max(1, min(request.response_partition_limit, limit))
     response = DescribeTopicPartitionsResponse()
+    turns = Turns(TOPICS_PER_TURN)
     for name in names:
+        await turns.spend()
         if cursor is not None and name < cursor.topic_name:
             continue
         topic = image.topic(name)

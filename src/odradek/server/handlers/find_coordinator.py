@@ -17,17 +17,22 @@ from odradek.common.errors import ApiError, ErrorCode
 from odradek.protocol.messages.find_coordinator_request import FindCoordinatorRequest
 from odradek.protocol.messages.find_coordinator_response import Coordinator, FindCoordinatorResponse
 from odradek.server.context import RequestContext
+from odradek.server.turns import Turns
 
 BATCH_VERSION = 4
 SHARE_VERSION = 6
 GROUP, TRANSACTION, SHARE = 0, 1, 2
+KEYS_PER_TURN = 500
 
 
 async def handle(context: RequestContext, request: FindCoordinatorRequest) -> FindCoordinatorResponse:
     """Answer for one key, or for each of many."""
     if context.api_version >= BATCH_VERSION:
-        keys = list(dict.fromkeys(request.coordinator_keys))
-        return FindCoordinatorResponse(coordinators=[await _find(context, request.key_type, key) for key in keys])
+        turns, coordinators = Turns(KEYS_PER_TURN), []
+        for key in dict.fromkeys(request.coordinator_keys):
+            coordinators.append(await _find(context, request.key_type, key))
+            await turns.spend()
+        return FindCoordinatorResponse(coordinators=coordinators)
     found = await _find(context, request.key_type, request.key)
     return FindCoordinatorResponse(
         error_code=found.error_code,

@@ -15,6 +15,7 @@ Not done: an authorizer (all operations are allowed).
 
 from __future__ import annotations
 
+import itertools
 from typing import TYPE_CHECKING
 from uuid import UUID
 
@@ -37,42 +38,51 @@ from odradek.server.handlers.shared import (
     address_of,
     is_legal_topic_name,
 )
+from odradek.server.turns import Turns
 
 if TYPE_CHECKING:
-    from collections.abc import Coroutine
+    from collections.abc import Coroutine, Iterable, Iterator
     from typing import Any
 
     from odradek.metadata.image import MetadataImage
+    from odradek.protocol.messages.metadata_request import MetadataRequestTopic
     from odradek.server.context import RequestContext
 
 _NO_ID = UUID(int=0)
 _FIRST_BY_ID = 12
+TOPICS_PER_TURN = 500
 _log = get_logger("server.metadata")
 
 
 def handle(
     context: RequestContext, request: MetadataRequest
 ) -> MetadataResponse | Coroutine[Any, Any, MetadataResponse]:
-    """Answer from the image; only where topics must be created is there something to wait for."""
-    missing = _to_create(context, request)
+    """Answer from the image; only where topics must be created, or are many, is there something to wait for."""
+    image = context.broker.image
+    if len(image.topics_by_name if request.topics is None else request.topics) > TOPICS_PER_TURN:
+        return _answer_in_turns(context, request)
+    missing = _missing(image, request.topics or ()) if _may_create(context, request) else []
     if missing:
         return _create_first(context, request, missing)
     if context.broker.departures.in_doubt:
-        doubted = context.broker.departures.doubted() & _leaders(context.broker.image, request)
+        doubted = context.broker.departures.doubted() & _leaders(image, request)
         if doubted:
             return _answer_later(context, request, doubted)
     return _answer(context, request, {})
 
 
-def _to_create(context: RequestContext, request: MetadataRequest) -> list[str]:
+def _may_create(context: RequestContext, request: MetadataRequest) -> bool:
     if not request.topics or not context.broker.topic_creator.on_first_use:
-        return []
+        return False
     if context.api_version >= 4 and not request.allow_auto_topic_creation:
-        return []
-    if any(topic.topic_id != _NO_ID for topic in request.topics):
-        return []
-    known = context.broker.image.topics_by_name
-    names = dict.fromkeys(topic.name for topic in request.topics if topic.name is not None)
+        return False
+    return all(topic.topic_id == _NO_ID for topic in request.topics)
+
+
+def _missing(image: MetadataImage, asked: Iterable[MetadataRequestTopic]) -> list[str]:
+    """The names of topics that are not there and could be."""
+    known = image.topics_by_name
+    names = dict.fromkeys(topic.name for topic in asked if topic.name is not None)
     return [name for name in names if name not in known and name != METADATA_TOPIC and is_legal_topic_name(name)]
 
 
@@ -93,6 +103,12 @@ async def _answer_later(context: RequestContext, request: MetadataRequest, doubt
 
 
 async def _create_first(context: RequestContext, request: MetadataRequest, names: list[str]) -> MetadataResponse:
+    errors = await _create(context, names)
+    return _answer(context, request, errors)
+
+
+async def _create(context: RequestContext, names: Iterable[str]) -> dict[str, ErrorCode]:
+    """Create topics; returns why some could not be."""
     errors: dict[str, ErrorCode] = {}
     for name in names:
         try:
@@ -101,12 +117,38 @@ async def _create_first(context: RequestContext, request: MetadataRequest, names
             if error.code is not ErrorCode.TOPIC_ALREADY_EXISTS:
                 errors[name] = error.code
                 _log.warning("auto-creation refused", topic=name, error=error)
-    return _answer(context, request, errors)
+    return errors
+
+
+async def _answer_in_turns(context: RequestContext, request: MetadataRequest) -> MetadataResponse:
+    """The same for thousands of topics: others are served in between."""
+    turns = Turns(TOPICS_PER_TURN)
+    missing: dict[str, None] = {}
+    if _may_create(context, request):
+        for topic in request.topics or ():
+            missing.update(dict.fromkeys(_missing(context.broker.image, [topic])))
+            await turns.spend()
+    errors = await _create(context, missing)
+    if not missing and context.broker.departures.in_doubt:
+        await context.broker.departures.settled(_leaders(context.broker.image, request))
+    response, topics = _begin(context, request, errors)
+    for answer in topics:
+        response.topics.append(answer)
+        await turns.spend(1 + len(answer.partitions))
+    return response
 
 
 def _answer(context: RequestContext, request: MetadataRequest, errors: dict[str, ErrorCode]) -> MetadataResponse:
+    response, topics = _begin(context, request, errors)
+    response.topics.extend(topics)
+    return response
+
+
+def _begin(
+    context: RequestContext, request: MetadataRequest, errors: dict[str, ErrorCode]
+) -> tuple[MetadataResponse, Iterator[MetadataResponseTopic]]:
+    """All but the topics, and the topics one by one, out of one image."""
     image = context.broker.image
-    version = context.api_version
     response = MetadataResponse(cluster_id=context.broker.cluster_id, controller_id=controller_to_tell(context, image))
     for _, broker in sorted(image.brokers.items()):
         is_told = not broker.fenced or context.broker.departures.is_named(broker.broker_id)
@@ -115,23 +157,30 @@ def _answer(context: RequestContext, request: MetadataRequest, errors: dict[str,
             response.brokers.append(
                 MetadataResponseBroker(node_id=broker.broker_id, host=address[0], port=address[1], rack=broker.rack)
             )
-    operations = TOPIC_OPERATIONS if request.include_topic_authorized_operations else NO_OPERATIONS
-    if request.topics is None or (version == 0 and not request.topics):
-        response.topics = [_topic(image, topic, operations, context) for topic in image.topics_by_name.values()]
-    elif version < _FIRST_BY_ID and any(topic.name is None or topic.topic_id != _NO_ID for topic in request.topics):
-        code = ErrorCode.INVALID_REQUEST  # the field is there since 10, and has no meaning yet
-        response.topics = [
-            MetadataResponseTopic(error_code=code, name=topic.name or "", topic_id=topic.topic_id)
-            for topic in request.topics
-        ]
-    else:
-        ids = dict.fromkeys(topic.topic_id for topic in request.topics if topic.topic_id != _NO_ID)
-        names = dict.fromkeys(topic.name for topic in request.topics if topic.name is not None and not ids)
-        response.topics = [_by_id(image, topic_id, operations, context) for topic_id in ids]
-        response.topics += [_by_name(image, name, operations, context, errors) for name in names]
     if request.include_cluster_authorized_operations:
         response.cluster_authorized_operations = CLUSTER_OPERATIONS
-    return response
+    return response, _topics(context, request, image, errors)
+
+
+def _topics(
+    context: RequestContext, request: MetadataRequest, image: MetadataImage, errors: dict[str, ErrorCode]
+) -> Iterator[MetadataResponseTopic]:
+    version = context.api_version
+    operations = TOPIC_OPERATIONS if request.include_topic_authorized_operations else NO_OPERATIONS
+    if request.topics is None or (version == 0 and not request.topics):
+        return (_topic(image, topic, operations, context) for topic in image.topics_by_name.values())
+    if version < _FIRST_BY_ID and any(topic.name is None or topic.topic_id != _NO_ID for topic in request.topics):
+        code = ErrorCode.INVALID_REQUEST  # the field is there since 10, and has no meaning yet
+        return (
+            MetadataResponseTopic(error_code=code, name=topic.name or "", topic_id=topic.topic_id)
+            for topic in request.topics
+        )
+    ids = dict.fromkeys(topic.topic_id for topic in request.topics if topic.topic_id != _NO_ID)
+    names = dict.fromkeys(topic.name for topic in request.topics if topic.name is not None and not ids)
+    return itertools.chain(
+        (_by_id(image, topic_id, operations, context) for topic_id in ids),
+        (_by_name(image, name, operations, context, errors) for name in names),
+    )
 
 
 def controller_to_tell(context: RequestContext, image: MetadataImage) -> int:

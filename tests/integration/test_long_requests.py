@@ -1,0 +1,173 @@
+"""A request of a hundred thousand names: others are served while it is answered.
+
+The requests are handled on the loop of a node inside this process, where another client asks one small question after
+the other: how many of those are answered until the long answer is there is a matter of turns, not of time.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import struct
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from odradek.common.errors import ErrorCode
+from odradek.protocol import codec
+from odradek.protocol.apis import API, ApiKey
+from odradek.protocol.messages.create_topics_request import CreatableTopic, CreateTopicsRequest
+from odradek.protocol.messages.describe_configs_request import DescribeConfigsRequest, DescribeConfigsResource
+from odradek.protocol.messages.describe_topic_partitions_request import DescribeTopicPartitionsRequest, TopicRequest
+from odradek.protocol.messages.find_coordinator_request import FindCoordinatorRequest
+from odradek.protocol.messages.metadata_request import MetadataRequest, MetadataRequestTopic
+from odradek.server.broker import Broker
+from odradek.server.context import RequestContext
+from odradek.server.turns import Turns
+from odradek.testing.faults import Wires
+from odradek.testing.node_thread import NodeThread
+from tests.support.node import free_port
+
+NAMES = [f"name-{number}" for number in range(20_000)]
+TOPICS = [f"topic-{number}" for number in range(600)]
+BROKER, TOPIC = 4, 2
+QUESTION = struct.pack(">ihhih", 10, ApiKey.API_VERSIONS, 0, 7, -1)
+
+
+@pytest.fixture(scope="module")
+def thread(tmp_path_factory: pytest.TempPathFactory) -> Iterator[NodeThread]:
+    directory: Path = tmp_path_factory.mktemp("node")
+    node = NodeThread(1, Wires())
+    port, controller_port = free_port(), free_port()
+    overrides = {
+        "listeners": f"PLAINTEXT://127.0.0.1:{port},CONTROLLER://127.0.0.1:{controller_port}",
+        "controller.quorum.voters": f"1@127.0.0.1:{controller_port}",
+        "log.dirs": directory / "data",
+        "offsets.topic.num.partitions": 1,
+        "auto.create.topics.enable": "false",
+    }
+    try:
+        node.begin(None, [f"{key}={value}" for key, value in overrides.items()]).result(60)
+        created = CreateTopicsRequest(
+            topics=[CreatableTopic(name=name, num_partitions=1, replication_factor=1) for name in TOPICS],
+            timeout_ms=60_000,
+        )
+        node.call(Meanwhile(node.broker, port).answer(ApiKey.CREATE_TOPICS, 7, created))
+        node.call(Meanwhile(node.broker, port).answer(ApiKey.FIND_COORDINATOR, 4, FindCoordinatorRequest()))
+        yield node
+    finally:
+        node.stop(hurry=True)
+
+
+class Meanwhile:
+    """One request on the loop of the node, and how many small ones of another client were answered until its end."""
+
+    def __init__(self, broker: Broker, port: int) -> None:
+        self._broker = broker
+        self._port = port
+        self.answered = 0
+
+    async def answer(self, api_key: ApiKey, version: int, request: Any) -> Any:
+        reader, writer = await asyncio.open_connection("127.0.0.1", self._port)
+        try:
+            await self._ask(reader, writer)
+            connection = next(iter(self._broker.dispatcher.connections))
+            context = RequestContext(self._broker.services, connection, api_key, version, 1, "test")
+            outcome = self._broker.dispatcher.routes["broker"][api_key].handle(context, request)
+            if asyncio.iscoroutine(outcome):
+                outcome = asyncio.get_running_loop().create_task(outcome)
+                while not outcome.done():
+                    await self._ask(reader, writer)
+                    self.answered += 1
+                outcome = outcome.result()
+            codec.decode(API[api_key].response, codec.encode(outcome, version), version)
+            return outcome
+        finally:
+            writer.close()
+            await writer.wait_closed()
+
+    async def _ask(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(QUESTION)
+        (size,) = struct.unpack(">i", await reader.readexactly(4))
+        await reader.readexactly(size)
+
+
+@pytest.fixture
+def meanwhile(thread: NodeThread) -> Meanwhile:
+    return Meanwhile(thread.broker, int(thread.broker.bootstrap_address().rpartition(":")[2]))
+
+
+@pytest.mark.parametrize(
+    ("api_key", "version", "request_"),
+    [
+        (ApiKey.METADATA, 12, MetadataRequest(topics=[MetadataRequestTopic(name=name) for name in NAMES])),
+        (ApiKey.METADATA, 12, MetadataRequest(topics=None)),
+        (ApiKey.FIND_COORDINATOR, 4, FindCoordinatorRequest(key_type=0, coordinator_keys=NAMES)),
+        (
+            ApiKey.DESCRIBE_TOPIC_PARTITIONS,
+            0,
+            DescribeTopicPartitionsRequest(topics=[TopicRequest(name=name) for name in NAMES]),
+        ),
+        (
+            ApiKey.DESCRIBE_CONFIGS,
+            4,
+            DescribeConfigsRequest(
+                resources=[DescribeConfigsResource(resource_type=TOPIC, resource_name=name) for name in TOPICS]
+            ),
+        ),
+    ],
+    ids=["Metadata of names", "Metadata of all", "FindCoordinator", "DescribeTopicPartitions", "DescribeConfigs"],
+)
+def test_others_are_served_in_between(
+    thread: NodeThread, meanwhile: Meanwhile, api_key: ApiKey, version: int, request_: Any
+) -> None:
+    thread.call(meanwhile.answer(api_key, version, request_))
+    assert meanwhile.answered >= (1 if request_ == MetadataRequest(topics=None) else 5)
+
+
+def test_many_names_are_answered_as_few_are(thread: NodeThread, meanwhile: Meanwhile) -> None:
+    asked = [*NAMES, TOPICS[0], "not legal!", NAMES[0]]
+    request = MetadataRequest(topics=[MetadataRequestTopic(name=name) for name in asked])
+    found = {topic.name: topic for topic in thread.call(meanwhile.answer(ApiKey.METADATA, 12, request)).topics}
+    assert list(found) == asked[:-1]
+    assert [found[name].error_code for name in asked[-4:-1]] == [
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        ErrorCode.NONE,
+        ErrorCode.INVALID_TOPIC_EXCEPTION,
+    ]
+    everything = thread.call(meanwhile.answer(ApiKey.METADATA, 12, MetadataRequest(topics=None)))
+    assert {topic.name for topic in everything.topics} >= set(TOPICS)
+    assert all(len(topic.partitions) for topic in everything.topics)
+
+
+def test_a_resource_that_is_named_again_and_again_is_described_once(thread: NodeThread, meanwhile: Meanwhile) -> None:
+    keys = [["log.retention.ms"], ["num.partitions", "log.retention.ms"]] * 100
+    request = DescribeConfigsRequest(
+        resources=[
+            DescribeConfigsResource(resource_type=BROKER, resource_name="1", configuration_keys=each) for each in keys
+        ]
+    )
+    (answer,) = thread.call(meanwhile.answer(ApiKey.DESCRIBE_CONFIGS, 4, request)).results
+    assert {each.name for each in answer.configs} == {"log.retention.ms", "num.partitions"}
+    request.resources.append(DescribeConfigsResource(resource_type=BROKER, resource_name="1", configuration_keys=None))
+    (answer,) = thread.call(meanwhile.answer(ApiKey.DESCRIBE_CONFIGS, 4, request)).results
+    assert len(answer.configs) > 100
+
+
+async def test_a_turn_ends_after_its_units() -> None:
+    ends = 0
+
+    async def other() -> None:
+        nonlocal ends
+        while True:
+            await asyncio.sleep(0)
+            ends += 1
+
+    task = asyncio.get_running_loop().create_task(other())
+    turns = Turns(10)
+    for _ in range(100):
+        await turns.spend()
+    await turns.spend(1000)
+    task.cancel()
+    assert ends == 10
