@@ -175,6 +175,40 @@ class TestDescribe:
         assert found.configs
         assert {each.value for each in found.configs} <= {"FATAL", "ERROR", "WARN", "INFO", "DEBUG", "TRACE", "OFF"}
 
+    @only_ours
+    def test_a_level_counts_at_once_and_until_it_is_deleted(self, calls: Calls) -> None:
+        def level(name: str = "odradek.server.connection") -> str | None:
+            return setting(calls, BROKER_LOGGER, "1", name).value
+
+        name = "odradek.server.connection"
+        assert level() == "INFO"
+        assert change(calls, BROKER_LOGGER, "1", (name, SET, "DEBUG"), validate_only=True)[0] == "NONE"
+        assert level() == "INFO"
+        assert change(calls, BROKER_LOGGER, "1", (name, SET, "DEBUG"))[0] == "NONE"
+        assert (level(), level("odradek.server.broker")) == ("DEBUG", "INFO")
+        assert change(calls, BROKER_LOGGER, "1", (name, DELETE, None))[0] == "NONE"
+        assert level() == "INFO"
+
+    @only_ours
+    @pytest.mark.parametrize(
+        ("broker", "operation", "expected"),
+        [
+            ("2", ("odradek", SET, "DEBUG"), "INVALID_REQUEST"),
+            ("", ("odradek", SET, "DEBUG"), "INVALID_REQUEST"),
+            ("1", ("odradek", APPEND, "DEBUG"), "INVALID_REQUEST"),
+            ("1", ("odradek", SET, "LOUD"), "INVALID_CONFIG"),
+            ("1", ("odradek", SET, None), "INVALID_CONFIG"),
+            ("1", ("odradek", DELETE, None), "INVALID_CONFIG"),
+            ("1", ("kafka", SET, "DEBUG"), "INVALID_CONFIG"),
+        ],
+    )
+    def test_what_is_no_level_changes_none(
+        self, calls: Calls, broker: str, operation: tuple[str, int, str | None], expected: str
+    ) -> None:
+        good = ("odradek.server.broker", SET, "ERROR")
+        assert change(calls, BROKER_LOGGER, broker, good, operation)[0] == expected
+        assert setting(calls, BROKER_LOGGER, "1", "odradek.server.broker").value == "INFO"
+
 
 class TestChangeOfATopic:
     def test_set_and_delete(self, calls: Calls) -> None:
@@ -280,6 +314,24 @@ class TestChangeOfBrokers:
         assert config.is_("11000", CLUSTER_SOURCE)
         assert change(calls, BROKER, "", (key, DELETE, None))[0] == "NONE"
         assert config.is_("15000", DEFAULT_SOURCE)
+
+    @only_ours
+    def test_what_is_ignored_is_stored_and_told_of_in_the_log(self, calls: Calls, node: Node) -> None:
+        topic, key = calls.create_topic(), "max.connection.creation.rate"
+        assert change(calls, BROKER, "1", (key, SET, "77"))[0] == "NONE"
+        assert change(calls, TOPIC, topic, ("local.retention.ms", SET, "77"))[0] == "NONE"
+        assert Eventually(calls, BROKER, "1", key).is_("77", BROKER_SOURCE)
+        assert Eventually(calls, TOPIC, topic, "local.retention.ms").is_("77", TOPIC_SOURCE)
+        told = [line for line in node.log_text().splitlines() if "a dynamic setting is not honoured" in line]
+        assert any(f"setting={key}" in line and "name=1" in line for line in told), told
+        assert any("setting=local.retention.ms" in line and f"name={topic}" in line for line in told), told
+        assert change(calls, BROKER, "1", (key, DELETE, None))[0] == "NONE"
+
+    @only_ours
+    def test_listeners_are_bound_at_start(self, calls: Calls) -> None:
+        before = setting(calls, BROKER, "1", "listeners").value
+        assert change(calls, BROKER, "1", ("listeners", SET, "PLAINTEXT://:1"))[0] == "INVALID_CONFIG"
+        assert setting(calls, BROKER, "1", "listeners").value == before
 
     def test_a_default_of_topics_takes_effect(self, calls: Calls) -> None:
         topic = calls.create_topic()

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import shutil
 import socket
 import subprocess
 import sys
@@ -12,11 +10,11 @@ from pathlib import Path
 import pytest
 
 from tests.support.clients import create_topic, produce_all, read_all
-from tests.support.node import Node, free_port
+from tests.support.node import Node
 
 
-def start_and_fail(*arguments: str, cwd: Path) -> str:
-    """Run `odradek broker`, which must refuse in time; returns all that it printed."""
+def start_and_fail(*arguments: str, cwd: Path, code: int | None = None) -> str:
+    """Run `odradek broker`, which must refuse in time, with the exit code; returns all that it printed."""
     done = subprocess.run(
         [sys.executable, "-m", "odradek", "broker", *arguments],
         cwd=cwd,
@@ -27,6 +25,7 @@ def start_and_fail(*arguments: str, cwd: Path) -> str:
     )
     printed = done.stdout + done.stderr
     assert done.returncode not in (0, -9), f"started, or was killed:\n{printed}"
+    assert code in (None, done.returncode), printed
     assert "Traceback" not in printed, printed
     return printed
 
@@ -69,6 +68,20 @@ def test_a_port_in_use(tmp_path: Path) -> None:
     assert str(node.port) in printed
 
 
+@pytest.mark.parametrize("host", ["no-such-host.invalid", "192.0.2.1"])
+@pytest.mark.parametrize("key", ["listeners", "odradek.metrics.listener"])
+def test_a_host_that_is_not_ours(tmp_path: Path, host: str, key: str) -> None:
+    node = Node(tmp_path / "node")
+    ours = f"127.0.0.1:{node.port}"
+    listeners = str(node.overrides["listeners"]).replace(ours, f"{host}:{node.port}") if key == "listeners" else None
+    settings = {key: listeners or f"{host}:{node.port}"}
+    printed = start_and_fail(*overrides(node, **settings), code=5, cwd=tmp_path)
+    (line,) = [line for line in printed.splitlines() if line.startswith("odradek: ")]
+    assert key in line
+    assert f"{host}:{node.port}: " in line
+    assert "name a" in line or "name one" in line
+
+
 def test_two_nodes_on_one_directory(own_node: Node, tmp_path: Path) -> None:
     other = Node(tmp_path / "other")
     arguments = overrides(other, log__dirs=own_node.data_dir)
@@ -103,71 +116,3 @@ def test_a_data_directory_that_is_a_file_or_cannot_be_made(tmp_path: Path) -> No
     for place in (in_the_way, in_the_way / "below"):
         printed = start_and_fail(*overrides(node, log__dirs=place), cwd=tmp_path)
         assert str(place) in printed
-
-
-@pytest.fixture
-def small_disk(tmp_path: Path) -> Path:
-    """An 24 MB file system of its own."""
-    if os.geteuid() != 0 or not shutil.which("mount"):
-        pytest.skip("mounting a small file system needs root")
-    place = tmp_path / "small"
-    place.mkdir()
-    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=24m", "tmpfs", str(place)], capture_output=True)
-    if mounted.returncode != 0:
-        pytest.skip("this machine does not let us mount")
-    return place
-
-
-def test_a_full_disk_refuses_writes_and_keeps_serving_reads(tmp_path: Path, small_disk: Path) -> None:
-    try:
-        with Node(tmp_path / "node", {"log.dirs": small_disk / "data", "log.segment.bytes": 4 << 20}) as node:
-            create_topic(node.bootstrap, "fills")
-            stored = [message.value() for message in produce_all(node.bootstrap, "fills", [(None, b"first")])]
-            with pytest.raises(AssertionError):
-                produce_all(
-                    node.bootstrap, "fills", [(None, os.urandom(900_000)) for _ in range(40)], message_timeout_ms=8000
-                )
-            assert "Traceback" not in node.log_text(), node.log_text()[-3000:]
-            assert node.process is not None
-            if node.process.poll() is None:
-                messages = read_all(node.bootstrap, "fills")
-                assert messages[0].value() == stored[0]
-            else:
-                node.process = None
-                assert "space" in node.log_text()
-    finally:
-        subprocess.run(["umount", "-l", str(small_disk)], check=False)
-
-
-def test_nothing_given_is_a_formatted_node(tmp_path: Path) -> None:
-    port, controller = free_port(), free_port()
-    process = subprocess.Popen(
-        [
-            sys.executable,
-            "-m",
-            "odradek",
-            "broker",
-            "--override",
-            f"listeners=PLAINTEXT://127.0.0.1:{port},CONTROLLER://127.0.0.1:{controller}",
-            "--override",
-            f"controller.quorum.voters=1@127.0.0.1:{controller}",
-        ],
-        cwd=tmp_path,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-    )
-    assert process.stdout is not None
-    try:
-        printed = ""
-        while f"127.0.0.1:{port}" not in printed:
-            line = process.stdout.readline()
-            assert line, f"ended without a bootstrap address:\n{printed}"
-            printed += line
-        produce_all(f"127.0.0.1:{port}", "first", [(None, b"v")])
-        assert (tmp_path / "odradek-data" / "meta.properties").exists()
-        assert (tmp_path / "odradek-data" / "first-0").is_dir()
-    finally:
-        process.terminate()
-        assert process.wait(30) == 0
-        process.stdout.close()

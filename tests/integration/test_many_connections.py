@@ -74,7 +74,7 @@ def test_readers_that_do_not_read(own_node: Node) -> None:
         time.sleep(2)
         assert len(read_all(own_node.bootstrap, "big")) == 30
         grown = settled_memory(own_node) - before
-        assert grown < 600 * MEBIBYTE, f"{grown / STALLED / MEBIBYTE:.1f} MiB for each stalled reader"
+        assert grown < 60 * MEBIBYTE, f"{grown / STALLED / MEBIBYTE:.1f} MiB for each stalled reader"
     finally:
         for wire in stalled:
             wire.close()

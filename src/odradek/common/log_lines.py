@@ -93,6 +93,33 @@ def write_log_lines(stream: TextIO | None = None, level: str = "INFO") -> None:
 
 
 LEVEL_NAMES = "DEBUG, INFO, WARN, ERROR"
+_LEVELS = {
+    "TRACE": logging.DEBUG,
+    "DEBUG": logging.DEBUG,
+    "INFO": logging.INFO,
+    "WARN": logging.WARNING,
+    "ERROR": logging.ERROR,
+    "FATAL": logging.CRITICAL,
+}
+
+
+def change_level(logger: str, level: str | None, *, validate_only: bool = False) -> None:
+    """Write a logger's events from a level of Kafka's names on; None for the level of the logger above it.
+
+    With `validate_only` nothing is changed.
+
+    Raises:
+        ValueError: there is no such logger or level, or the topmost logger would have none.
+    """
+    if logger not in logger_levels():
+        raise ValueError(f"Logger {logger} does not exist!")
+    if level is None and logger == ROOT:
+        raise ValueError(f"Can't clear the log level of the {ROOT} logger, which has none above it")
+    if level is not None and level not in _LEVELS:
+        raise ValueError(f"{level} is not one of the log levels {', '.join(_LEVELS)}")
+    if validate_only:
+        return
+    logging.getLogger(logger).setLevel(logging.NOTSET if level is None else _LEVELS[level])
 
 
 def logger_levels() -> dict[str, str]:

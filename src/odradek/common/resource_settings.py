@@ -32,6 +32,8 @@ LISTENER_PREFIX = "listener.name."
 _CLIENT_METRICS_KEYS = {"interval.ms": "300000", "match": "", "metrics": ""}
 _CLIENT_METRICS_INTERVAL = range(100, 3_600_001)
 _SCOPES = {TOPIC: Scope.TOPIC, BROKER: Scope.BROKER, GROUP: Scope.GROUP}
+# What Kafka's brokers change while they run, and ours do not: a value that is described must be the one that counts.
+_FIXED_HERE = frozenset({"listeners", "listener.security.protocol.map"})
 _NO_LAYER: Mapping[str, str] = {}
 
 
@@ -317,7 +319,10 @@ class SettingRules:
 
 
 def _broker_problems(name: str, settings: Mapping[str, str]) -> list[str]:
-    """Kafka takes keys it does not know, for plugins; of known ones it refuses the read-only (KIP-226)."""
+    """Kafka takes keys it does not know, for plugins; of known ones it refuses the read-only (KIP-226).
+
+    Listeners are read-only here: they are bound at start.
+    """
     problems = []
     for key, text in settings.items():
         base = key
@@ -326,7 +331,7 @@ def _broker_problems(name: str, settings: Mapping[str, str]) -> list[str]:
         row = setting(Scope.BROKER, base)
         if row is None:
             continue
-        if row.mode is UpdateMode.READ_ONLY:
+        if row.mode is UpdateMode.READ_ONLY or base in _FIXED_HERE:
             problems.append(f"Cannot update these configs dynamically: {key}")
         elif row.mode is UpdateMode.PER_BROKER and not name:
             problems.append(f"Cannot update these configs at default cluster level, broker configs must be used: {key}")

@@ -11,13 +11,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Coroutine
+from functools import partial
 from pathlib import Path
 from random import Random
 from typing import Any, TypeVar, cast
 from uuid import UUID
 
 from odradek.client.controller_channel import ControllerChannel
-from odradek.common.broker_settings import BrokerSettings
+from odradek.common.broker_settings import METRICS_LISTENER, BrokerSettings
 from odradek.common.errors import StorageError
 from odradek.common.listeners import WILDCARDS
 from odradek.common.log_lines import get_logger
@@ -69,7 +70,8 @@ from odradek.server.forwarding import AutoCreateConfig, TopicCreator
 from odradek.server.handlers import HANDLERS
 from odradek.server.handlers.describe_configs import dynamic_layers
 from odradek.server.handover import HandOver
-from odradek.server.listeners import ConnectionConfig, Connections, check_served, listener_specs
+from odradek.server.ignored_settings import IgnoredSettings
+from odradek.server.listeners import ConnectionConfig, Connections, check_served, listener_specs, refused
 from odradek.server.liveness import BrokerLiveness
 from odradek.server.log_loading import close_logs, load_logs
 from odradek.server.membership import Membership, MembershipConfig
@@ -173,6 +175,7 @@ class Broker:
         self.publisher.subscribe(self.membership.on_metadata)
         self.publisher.subscribe(self.coordinator.on_metadata)
         self.publisher.subscribe(self.transactions.coordinator.on_metadata)
+        self.publisher.subscribe(IgnoredSettings(self.settings.node_id).on_metadata)
         self._remove_strays()
         self._started.append("logs")
         self.services.producer_ids.broker_epoch = self.membership.broker_epoch
@@ -412,19 +415,21 @@ class Broker:
 
     async def _listen(self) -> None:
         for spec in self.specs.values():
-            listener = await self._network.listen(
-                lambda spec=spec: Connection(self.dispatcher, spec),  # type: ignore[misc]
-                spec.host,
-                spec.port,
-                backlog=self.dispatcher.config.backlog,
-            )
+            make, backlog = partial(Connection, self.dispatcher, spec), self.dispatcher.config.backlog
+            try:
+                listener = await self._network.listen(make, spec.host, spec.port, backlog=backlog)
+            except OSError as error:
+                raise refused(f"listeners: {spec.name}", spec.host, spec.port, error) from None
             self._listeners.append(listener)
             spec.port = listener.port
         address = self.settings.metrics_address
         if address is not None:
             metrics = self.services.metrics
             metrics.sources.append(lambda: node_families(self.dispatcher))
-            listener = await self._network.listen(lambda: MetricsConnection(metrics), *address)
+            try:
+                listener = await self._network.listen(lambda: MetricsConnection(metrics), *address)
+            except OSError as error:
+                raise refused(METRICS_LISTENER, *address, error) from None
             self._listeners.append(listener)
             _log.info("metrics are served", address=f"{address[0]}:{listener.port}")
 

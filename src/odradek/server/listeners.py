@@ -5,6 +5,8 @@ The counters are plain ints, kept by `Connections` for all listeners together, a
 
 from __future__ import annotations
 
+import errno
+import socket
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
@@ -88,6 +90,17 @@ class ConnectionConfig:
     backlog: int = option(
         "socket.listen.backlog.size", default=50, unit="count", doc="Connections that wait to be accepted."
     )
+
+
+def refused(name: str, host: str, port: int, error: OSError) -> Exception:
+    """Why a listener cannot be bound: what the configuration has wrong by its name, anything else as it is."""
+    if isinstance(error, socket.gaierror):
+        why = "there is no such host; name an address of this machine, or none for all of them"
+    elif error.errno == errno.EADDRNOTAVAIL:
+        why = "the address is not of this machine; name one that is, and in advertised.listeners what clients dial"
+    else:
+        return error
+    return ConfigError([f"{name}://{host}:{port}: {why}"])
 
 
 @dataclass(slots=True)

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 from odradek.common.broker_settings import honoured_keys
+from odradek.common.setting_table import Scope
 from odradek.controller.config import ControllerConfig
 from odradek.coordinator.consumer_group.config import ConsumerGroupConfig
 from odradek.coordinator.group.config import GroupConfig
@@ -44,6 +47,12 @@ CONFIG_CLASSES: tuple[type, ...] = (
     UpkeepConfig,
     VerificationConfig,
 )
+
+
+def honoured_overrides(scope: Scope) -> frozenset[str]:
+    """The keys of topics, or of groups, that this build acts on."""
+    specs = [item.metadata["option"] for each in CONFIG_CLASSES for item in dataclasses.fields(each)]
+    return frozenset(spec.topic_key if scope is Scope.TOPIC else spec.group_key for spec in specs) - {""}
 
 
 def honoured_settings() -> frozenset[str]:

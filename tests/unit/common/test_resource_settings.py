@@ -48,6 +48,7 @@ def one(entries: list[ConfigEntry], name: str) -> ConfigEntry:
         (TOPIC, "t", {"remote.storage.enable": "true"}, "Tiered Storage"),
         (TOPIC, "t", {"leader.replication.throttled.replicas": "1:x"}, "partitionId"),
         (BROKER, "1", {"node.id": "2"}, "Cannot update these configs dynamically: node.id"),
+        (BROKER, "1", {"listeners": "PLAINTEXT://:1"}, "Cannot update these configs dynamically: listeners"),
         (BROKER, "", {"ssl.keystore.location": "/k"}, "default cluster level"),
         (BROKER, "1", {"log.retention.ms": "x"}, "log.retention.ms"),
         (BROKER, "", {"max.connections.per.ip.overrides": "here"}, "a list of address:count, and 'here' is not"),

@@ -1,11 +1,18 @@
 """IncrementalAlterConfigs: key 44, versions 0-1. Changes single settings (KIP-339).
 
-The controller decides. Versions: 1 flexible.
+The controller decides, but for the loggers of this node (KIP-412): their levels change here, until the node ends.
+Versions: 1 flexible.
 """
 
 from __future__ import annotations
 
-from odradek.protocol.messages.incremental_alter_configs_request import IncrementalAlterConfigsRequest
+from odradek.common.errors import ErrorCode
+from odradek.common.log_lines import change_level
+from odradek.metadata.model import ResourceType
+from odradek.protocol.messages.incremental_alter_configs_request import (
+    AlterConfigsResource,
+    IncrementalAlterConfigsRequest,
+)
 from odradek.protocol.messages.incremental_alter_configs_response import (
     AlterConfigsResourceResponse,
     IncrementalAlterConfigsResponse,
@@ -13,24 +20,57 @@ from odradek.protocol.messages.incremental_alter_configs_response import (
 from odradek.server.context import RequestContext
 from odradek.server.handlers.shared import code_of
 
+_SET, _DELETE = 0, 1
+
 
 async def handle(context: RequestContext, request: IncrementalAlterConfigsRequest) -> IncrementalAlterConfigsResponse:
     """Set, or only check, each resource on its own."""
+    loggers = [each for each in request.resources if each.resource_type == ResourceType.BROKER_LOGGER]
+    others = [each for each in request.resources if each.resource_type != ResourceType.BROKER_LOGGER]
+    answered = [_change_loggers(context, each, validate_only=request.validate_only) for each in loggers]
+    if loggers and not others:
+        return IncrementalAlterConfigsResponse(responses=answered)
+    forwarded = IncrementalAlterConfigsRequest(resources=others, validate_only=request.validate_only)
     try:
         response: IncrementalAlterConfigsResponse = await context.broker.controller.incremental_alter_configs(
-            request, context
+            forwarded, context
         )
     except Exception as error:
         code, text = code_of(error)
-        return IncrementalAlterConfigsResponse(
-            responses=[
-                AlterConfigsResourceResponse(
-                    error_code=code,
-                    error_message=text,
-                    resource_type=each.resource_type,
-                    resource_name=each.resource_name,
-                )
-                for each in request.resources
-            ]
-        )
+        response = IncrementalAlterConfigsResponse(responses=[_answer(each, code, text) for each in others])
+    response.responses.extend(answered)
     return response
+
+
+def _change_loggers(
+    context: RequestContext, resource: AlterConfigsResource, *, validate_only: bool
+) -> AlterConfigsResourceResponse:
+    """Change levels of this node's loggers; all that are named, or none."""
+    own = str(context.broker.node_id)
+    if resource.resource_name != own:
+        text = f"Unexpected broker id, expected {own} but received {resource.resource_name}"
+        return _answer(resource, ErrorCode.INVALID_REQUEST, text)
+    levels: dict[str, str | None] = {}
+    for change in resource.configs:
+        if change.config_operation not in (_SET, _DELETE):
+            text = f"a level is set or deleted: config operation {change.config_operation} is neither"
+            return _answer(resource, ErrorCode.INVALID_REQUEST, text)
+        if change.name in levels:
+            return _answer(resource, ErrorCode.INVALID_REQUEST, f"{change.name} is given twice")
+        levels[change.name] = None if change.config_operation == _DELETE else change.value or ""
+    try:
+        for is_trial in (True,) if validate_only else (True, False):
+            for name, level in levels.items():
+                change_level(name, level, validate_only=is_trial)
+    except ValueError as error:
+        return _answer(resource, ErrorCode.INVALID_CONFIG, str(error))
+    return _answer(resource, ErrorCode.NONE, None)
+
+
+def _answer(resource: AlterConfigsResource, code: ErrorCode, text: str | None) -> AlterConfigsResourceResponse:
+    return AlterConfigsResourceResponse(
+        error_code=code,
+        error_message=text,
+        resource_type=resource.resource_type,
+        resource_name=resource.resource_name,
+    )

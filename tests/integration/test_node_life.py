@@ -1,0 +1,88 @@
+"""A node on its machine: the address that it tells, Ctrl-C, snapshots by time, and a disk that may only be read."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import time
+from pathlib import Path
+
+import pytest
+
+from odradek.protocol.apis import ApiKey
+from odradek.protocol.messages.find_coordinator_request import FindCoordinatorRequest
+from odradek.protocol.messages.metadata_request import MetadataRequest
+from tests.support.clients import produce_all
+from tests.support.file_system import run, skip_unless_root
+from tests.support.node import Node
+from tests.support.wire import Wire
+
+WAIT_S = 20
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "127.0.0.9"])
+@pytest.mark.parametrize("bound", ["", "0.0.0.0"])
+def test_a_client_is_told_the_address_that_it_dialled(tmp_path: Path, bound: str, host: str) -> None:
+    node = Node(tmp_path / "node")
+    node.overrides["listeners"] = str(node.overrides["listeners"]).replace(
+        f"127.0.0.1:{node.port}", f"{bound}:{node.port}"
+    )
+    with node, Wire(node.port, host=host) as wire:
+        brokers = wire.ask(ApiKey.METADATA, 12, MetadataRequest(topics=[])).brokers
+        assert [(each.host, each.port) for each in brokers] == [(host, node.port)]
+        deadline = time.monotonic() + WAIT_S
+        while True:
+            found = wire.ask(ApiKey.FIND_COORDINATOR, 3, FindCoordinatorRequest(key="g", key_type=0))
+            if not found.error_code or time.monotonic() > deadline:
+                break
+            time.sleep(0.1)
+        assert (found.host, found.port) == (host, node.port)
+
+
+def test_ctrl_c_stops_in_good_order(tmp_path: Path) -> None:
+    node = Node(tmp_path / "node").start()
+    produce_all(node.bootstrap, "kept", [(None, b"v")])
+    process, node.process = node.process, None
+    assert process is not None
+    process.send_signal(signal.SIGINT)
+    assert process.wait(WAIT_S) == 0, node.log_text()[-2000:]
+    assert "stopped" in node.log_text()
+    assert "Traceback" not in node.log_text()
+    assert (node.data_dir / ".kafka_cleanshutdown").exists()
+
+
+def test_time_alone_makes_a_snapshot(tmp_path: Path) -> None:
+    settings = {
+        "metadata.log.max.snapshot.interval.ms": 200,
+        "metadata.log.max.record.bytes.between.snapshots": 1 << 30,
+    }
+    with Node(tmp_path / "node", settings) as node:
+        directory = node.data_dir / "__cluster_metadata-0"
+        deadline = time.monotonic() + WAIT_S
+        while not [path for path in directory.glob("*.checkpoint") if int(path.name.partition("-")[0])]:
+            assert time.monotonic() < deadline, sorted(path.name for path in directory.iterdir())
+            time.sleep(0.05)
+
+
+def test_a_data_directory_that_may_only_be_read(tmp_path: Path) -> None:
+    skip_unless_root()
+    node = Node(tmp_path / "node")
+    with node:
+        produce_all(node.bootstrap, "kept", [(None, b"v")])
+    before = {path: path.read_bytes() for path in node.data_dir.rglob("*") if path.is_file()}
+    try:
+        run("mount", "--bind", node.data_dir, node.data_dir)
+        run("mount", "-o", "remount,ro,bind", node.data_dir)
+    except subprocess.CalledProcessError as error:
+        pytest.skip(f"nothing can be mounted here: {error.stderr.strip()}")
+    try:
+        done = subprocess.run(node.command(), capture_output=True, text=True, timeout=60, stdin=subprocess.DEVNULL)
+    finally:
+        run("umount", "-l", node.data_dir)
+    assert done.returncode not in (0, -9)
+    assert "Traceback" not in done.stderr
+    assert str(node.data_dir) in done.stderr
+    assert "Read-only file system" in done.stderr
+    assert {path: path.read_bytes() for path in node.data_dir.rglob("*") if path.is_file()} == before
+    with node:
+        pass

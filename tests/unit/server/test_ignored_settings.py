@@ -1,0 +1,41 @@
+"""Which dynamic settings are told of as ignored."""
+
+from __future__ import annotations
+
+import pytest
+
+from odradek.common.setting_table import Scope
+from odradek.server.ignored_settings import IgnoredSettings
+
+TOPIC, BROKER, CLIENT_METRICS, GROUP = 2, 4, 16, 32
+OURS = IgnoredSettings(1)
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "settings", "ignored"),
+    [
+        (TOPIC, "t", {"remote.log.copy.disable": "true", "retention.ms": "5"}, ["remote.log.copy.disable"]),
+        (TOPIC, "t", {"local.retention.ms": "7", "preallocate": "true"}, ["local.retention.ms", "preallocate"]),
+        (TOPIC, "t", {"local.retention.ms": "-2", "preallocate": "false"}, []),
+        (TOPIC, "t", {"unclean.leader.election.enable": "true", "min.insync.replicas": "2"}, []),
+        (TOPIC, "t", {"leader.replication.throttled.replicas": "*", "cleanup.policy": "compact"}, []),
+        (BROKER, "1", {"max.connection.creation.rate": "1"}, ["max.connection.creation.rate"]),
+        (BROKER, "", {"a.plugin.of.ours": "x", "num.io.threads": "3"}, ["a.plugin.of.ours"]),
+        (BROKER, "1", {"log.retention.ms": "9", "leader.replication.throttled.rate": "5"}, []),
+        (BROKER, "1", {"odradek.drain.until.ms": "-1"}, []),
+        (BROKER, "2", {"max.connection.creation.rate": "1"}, []),
+        (GROUP, "g", {"consumer.session.timeout.ms": "50000", "share.isolation.level": "read_committed"},
+         ["share.isolation.level"]),
+        (CLIENT_METRICS, "m", {"interval.ms": "1000"}, []),
+    ],
+)  # fmt: skip
+def test_only_what_changes_something_and_is_not_honoured(
+    kind: int, name: str, settings: dict[str, str], ignored: list[str]
+) -> None:
+    assert [key for _, key in OURS.find([(kind, name)], {(kind, name): settings})] == ignored
+
+
+def test_one_key_of_many_topics_is_one_line() -> None:
+    configs = {(TOPIC, name): {"preallocate": "true"} for name in ("b", "a", "c")}
+    assert OURS.find(configs, configs) == {(Scope.TOPIC, "preallocate"): ["a", "b", "c"]}
+    assert OURS.find([(TOPIC, "gone")], configs) == {}
