@@ -71,10 +71,10 @@ from odradek.server.handlers import HANDLERS
 from odradek.server.handlers.describe_configs import dynamic_layers
 from odradek.server.handover import HandOver
 from odradek.server.ignored_settings import IgnoredSettings
-from odradek.server.listeners import ConnectionConfig, Connections, check_served, listener_specs, refused
+from odradek.server.listeners import ConnectionConfig, Connections, bind, check_served, listener_specs
 from odradek.server.liveness import BrokerLiveness
 from odradek.server.log_loading import close_logs, load_logs
-from odradek.server.membership import Membership, MembershipConfig
+from odradek.server.membership import Membership, MembershipConfig, cordon
 from odradek.server.metrics_page import MetricsConnection, node_families
 from odradek.server.options import CONFIG_CLASSES
 from odradek.server.quorum_settings import controller_endpoints, quorum_bootstrap, quorum_voters
@@ -261,7 +261,7 @@ class Broker:
         self.cleaner = Cleaner(self._disk, clock, self.log_manager, settings.build(CleanerConfig))
         for directory in self.log_manager.directories:
             directory.directory_id = storage.directory_ids[directory.path]
-        self._cordon(settings)
+        cordon(self.log_manager.directories, settings.build(MembershipConfig))
         replica_config = settings.build(ReplicaConfig)
         self.replicas = ReplicaManager(
             settings.node_id,
@@ -416,20 +416,15 @@ class Broker:
     async def _listen(self) -> None:
         for spec in self.specs.values():
             make, backlog = partial(Connection, self.dispatcher, spec), self.dispatcher.config.backlog
-            try:
-                listener = await self._network.listen(make, spec.host, spec.port, backlog=backlog)
-            except OSError as error:
-                raise refused(f"listeners: {spec.name}", spec.host, spec.port, error) from None
+            name = f"listeners: {spec.name}"
+            listener = await bind(self._network, make, name, spec.host, spec.port, backlog=backlog)
             self._listeners.append(listener)
             spec.port = listener.port
         address = self.settings.metrics_address
         if address is not None:
             metrics = self.services.metrics
             metrics.sources.append(lambda: node_families(self.dispatcher))
-            try:
-                listener = await self._network.listen(lambda: MetricsConnection(metrics), *address)
-            except OSError as error:
-                raise refused(METRICS_LISTENER, *address, error) from None
+            listener = await bind(self._network, lambda: MetricsConnection(metrics), METRICS_LISTENER, *address)
             self._listeners.append(listener)
             _log.info("metrics are served", address=f"{address[0]}:{listener.port}")
 
@@ -500,7 +495,7 @@ class Broker:
         if self.controller is not None:
             self.controller.update_config(current.build(ControllerConfig))
         self.dispatcher.change_limits(current.build(ConnectionConfig))
-        self._cordon(current)
+        cordon(self.log_manager.directories, current.build(MembershipConfig))
         self.membership.beat_soon()
         if asked_to_stop(image, self.settings.node_id, self.membership.broker_epoch):
             self.told_to_stop.set()
@@ -512,16 +507,6 @@ class Broker:
 
     def _offline_dirs(self) -> list[UUID]:
         return [each.directory_id for each in self.log_manager.directories if each.offline]
-
-    def _cordon(self, settings: BrokerSettings) -> None:
-        """Mark the directories that take no new replicas (KIP-1066): those that are named, or all by `*`."""
-        named = settings.build(MembershipConfig).cordoned_log_dirs
-        paths = {Path(name.strip()).absolute() for name in named}
-        for each in self.log_manager.directories:
-            each.cordoned = "*" in named or each.path.absolute() in paths
-        known = {each.path.absolute() for each in self.log_manager.directories} | {Path("*").absolute()}
-        for path in sorted(paths - known):
-            _log.warning("cordoned.log.dirs names what is no log directory", path=path)
 
     def _cordoned_dirs(self) -> list[UUID]:
         return [each.directory_id for each in self.log_manager.directories if each.cordoned]

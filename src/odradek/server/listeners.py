@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from odradek.common.broker_settings import BrokerSettings
 from odradek.common.config import config, option
 from odradek.common.errors import ConfigError
+from odradek.common.ports import Listener, Network, ProtocolFactory
 from odradek.common.setting_formats import per_ip_overrides
 
 if TYPE_CHECKING:
@@ -92,15 +93,27 @@ class ConnectionConfig:
     )
 
 
-def refused(name: str, host: str, port: int, error: OSError) -> Exception:
-    """Why a listener cannot be bound: what the configuration has wrong by its name, anything else as it is."""
-    if isinstance(error, socket.gaierror):
-        why = "there is no such host; name an address of this machine, or none for all of them"
-    elif error.errno == errno.EADDRNOTAVAIL:
-        why = "the address is not of this machine; name one that is, and in advertised.listeners what clients dial"
-    else:
-        return error
-    return ConfigError([f"{name}://{host}:{port}: {why}"])
+async def bind(
+    network: Network, factory: ProtocolFactory, name: str, host: str, port: int, *, backlog: int = 50
+) -> Listener:
+    """Listen.
+
+    Args:
+        name: of the setting, and of the listener in it.
+    Raises:
+        ConfigError: the host is not one of this machine's.
+        OSError: the address cannot be bound for another reason.
+    """
+    try:
+        return await network.listen(factory, host, port, backlog=backlog)
+    except OSError as error:
+        if isinstance(error, socket.gaierror):
+            why = "there is no such host; name an address of this machine, or none for all of them"
+        elif error.errno == errno.EADDRNOTAVAIL:
+            why = "the address is not of this machine; name one that is, and in advertised.listeners what clients dial"
+        else:
+            raise
+        raise ConfigError([f"{name}://{host}:{port}: {why}"]) from None
 
 
 @dataclass(slots=True)

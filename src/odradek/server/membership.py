@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING
 from uuid import UUID
 
@@ -24,6 +25,7 @@ from odradek.protocol.messages.broker_registration_request import BrokerRegistra
 from odradek.server.forwarding import wait_until_seen
 
 if TYPE_CHECKING:
+    from odradek.log.log_dir import LogDir
     from odradek.metadata.delta import MetadataDelta
     from odradek.metadata.image import MetadataImage
     from odradek.server.controller_gateway import ControllerGateway
@@ -60,6 +62,18 @@ class MembershipConfig:
     cordoned_log_dirs: tuple[str, ...] = option(
         "cordoned.log.dirs", default=(), doc="Log directories, or *, that take no new replicas."
     )
+
+
+def cordon(directories: Iterable[LogDir], config: MembershipConfig) -> None:
+    """Mark the directories that take no new replicas (KIP-1066): those that are named, or all by `*`."""
+    named = config.cordoned_log_dirs
+    paths = {Path(name.strip()).absolute() for name in named}
+    known = {Path("*").absolute()}
+    for each in directories:
+        known.add(each.path.absolute())
+        each.cordoned = "*" in named or each.path.absolute() in paths
+    for path in sorted(paths - known):
+        _log.warning("cordoned.log.dirs names what is no log directory", path=path)
 
 
 class Membership:
