@@ -6,6 +6,7 @@ from typing import Any
 
 from pyspark_odradek.pipelines import report
 from pyspark_odradek.pipelines.progress import Tally, lag_of
+from pyspark_odradek.pipelines.running import Again
 
 
 def batch(number: int, rows: int, **more: Any) -> dict[str, Any]:
@@ -63,3 +64,20 @@ def test_the_status_tells_a_run_that_died_from_one_that_runs() -> None:
     assert row == ["visits", "visits", "running", "12", "0", "-", "3.2", "-", "0", "0"]
     assert next(line.split() for line in text.splitlines() if "short" in line)[1:] == ["short", "count", "12", "1"]
     assert "shop: died" in report.text_of(status, None, now=100.0)
+
+
+def test_a_flow_that_fails_starts_again_a_few_times_and_anew_after_a_batch() -> None:
+    again = Again(2)
+    assert not again.due(0.0, batches=3)
+    assert not again.due(4.9, batches=3)
+    assert again.due(5.0, batches=3)
+    assert not again.due(20.0, batches=3), "the second pause is longer"
+    assert not again.due(29.9, batches=3)
+    assert again.due(30.0, batches=3)
+    assert not again.due(40.0, batches=4), "it did a batch, and so it begins to count anew"
+    assert again.due(45.0, batches=4)
+    assert not again.due(50.0, batches=4)
+    assert again.due(60.0, batches=4)
+    assert not again.due(70.0, batches=4)
+    assert again.given_up
+    assert not again.due(1000.0, batches=4)

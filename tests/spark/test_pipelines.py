@@ -24,6 +24,11 @@ pytestmark = [
 ]
 # Queries over a few rows live for a second: the second compiler and generated code would only cost them time.
 FAST = {"spark.sql.shuffle.partitions": "1", "spark.sql.codegen.wholeStage": "false"}
+# Spark gives a Python process ten seconds to begin, which a machine with other tests on it may not keep.
+PATIENT = {
+    "spark.sql.pipelines.maxFlowRetryAttempts": "12",
+    "spark.sql.pipelines.execution.watchdog.maxRetryTime": "10s",
+}
 LINES = [b"/a 5", b"/b 70", b"/c junk", b"/d 9", b"/a 4000"]
 
 
@@ -82,7 +87,7 @@ def shop(odradek: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Sho
     began = made.call("init", "shop", "--bootstrap-server", odradek, where=place)
     assert began.returncode == 0, began.stderr
     spec = made.folder / "spark-pipeline.yml"
-    settings = "".join(f"  {name}: '{value}'\n" for name, value in FAST.items())
+    settings = "".join(f"  {name}: '{value}'\n" for name, value in (FAST | PATIENT).items())
     spec.write_text(spec.read_text() + "configuration:\n" + settings)
     assert "has not run yet" in made.call("status").stderr
     ran = made.call("run", "--master", "local[2]")

@@ -24,8 +24,34 @@ from pyspark_odradek.pipelines.progress import Tally
 
 CATCHING_UP, RUNNING, FINISHED, STOPPED, FAILED = "catching up", "running", "finished", "stopped", "failed"
 LOOK_EVERY_S = 1.0
+PAUSE_S = 5.0
+_ATTEMPTS = "spark.sql.pipelines.maxFlowRetryAttempts"
 # Spark says what a flow does in sentences; the last word is the state.
 _SAID = {"QUEUED": "waiting", "STARTING": "starting", "RUNNING": "running", "COMPLETED": "done", "SKIPPED": "skipped"}
+
+
+class Again:
+    """When a flow that has failed is started again: some times without a batch between, after longer pauses."""
+
+    def __init__(self, attempts: int) -> None:
+        self.left = self.attempts = attempts
+        self.given_up = False
+        self._at: float | None = None
+        self._batches = -1
+
+    def due(self, now: float, batches: int) -> bool:
+        """Whether a flow that is seen to have failed starts now; it has done so many batches in all."""
+        if self._at is None:
+            if batches > self._batches:
+                self.left = self.attempts
+            self._batches = batches
+            self.given_up = self.left <= 0
+            self._at = now + PAUSE_S * (1 + self.attempts - self.left)
+            self.left -= 1
+        if self.given_up or now < self._at:
+            return False
+        self._at = None
+        return True
 
 
 class Run:
@@ -130,32 +156,43 @@ class Run:
         every = jvm.org.apache.spark.sql.streaming.Trigger.ProcessingTime(trigger)
         planner = jvm.org.apache.spark.sql.pipelines.graph.FlowPlanner(graph, context, self.engine.always(every))
         views = [node.name for node in self.graph.nodes if node.kind == VIEW]
+        flows = {name_of(flow.identifier()): flow for flow in self.engine.listed(graph.materializedFlows())}
+        streams = {name: flow for name, flow in flows.items() if flow.df().isStreaming()}
+
+        def start(name: str) -> None:
+            self.going[name] = planner.plan(streams[name])
+            self.going[name].executeAsync()
+            self.tallies[name].status = "running"
+
         try:
-            for flow in self.engine.listed(graph.materializedFlows()):
-                if flow.df().isStreaming():
-                    writer = planner.plan(flow)
-                    writer.executeAsync()
-                    self.going[name_of(flow.identifier())] = writer
-            for name in self.going:
-                self.tallies[name].status, self.tallies[name].seen = "running", -1
-                self.tallies[name].batches = self.tallies[name].rows = 0
+            for name in streams:
+                start(name)
             self.state, ends.at_once = RUNNING, False
-            self._watch(ends, views, refresh_every_s)
+            self._watch(ends, start, views, refresh_every_s)
         finally:
             for writer in self.going.values():
                 writer.stop()
 
-    def _watch(self, ends: Ends, views: list[str], refresh_every_s: float) -> None:
+    def _watch(self, ends: Ends, start: Callable[[str], None], views: list[str], refresh_every_s: float) -> None:
         rows, refreshed = 0, time.monotonic()
+        attempts = int(self.engine.session.conf().get(_ATTEMPTS, "2"))
+        again = {name: Again(attempts) for name in self.going}
         self.say("running on; Ctrl-C ends it")
         while not ends.wait(LOOK_EVERY_S):
             self._look()
-            for name, writer in self.going.items():
+            for name, writer in list(self.going.items()):
                 reason = writer.exception()
-                if writer.isCompleted() or reason.isDefined():
-                    text = first_line(reason.get().getMessage()) if reason.isDefined() else "it ended"
-                    self.tallies[name].status, self.tallies[name].error = "failed", text
-                    raise PipelineError(f"{name}: {text}")
+                if not writer.isCompleted() and reason.isEmpty():
+                    continue
+                tally = self.tallies[name]
+                tally.status, tally.error = "failed", "it ended"
+                if reason.isDefined():
+                    tally.error = first_line(reason.get().getMessage())
+                if again[name].due(time.monotonic(), tally.batches):
+                    self.say(f"{name}: starts again after: {tally.error}")
+                    start(name)
+                elif again[name].given_up:
+                    raise PipelineError(f"{name}: {tally.error}")
             self.write(self.state)
             total = sum(tally.rows for tally in self.tallies.values())
             if views and total > rows and time.monotonic() - refreshed >= refresh_every_s:
