@@ -26,8 +26,9 @@ pytestmark = [
 FAST = {"spark.sql.shuffle.partitions": "1", "spark.sql.codegen.wholeStage": "false"}
 # Spark gives a Python process ten seconds to begin, which a machine with other tests on it may not keep.
 PATIENT = {
-    "spark.sql.pipelines.maxFlowRetryAttempts": "12",
+    "spark.sql.pipelines.execution.maxConcurrentFlows": "1",
     "spark.sql.pipelines.execution.watchdog.maxRetryTime": "10s",
+    "spark.sql.pipelines.maxFlowRetryAttempts": "12",
 }
 LINES = [b"/a 5", b"/b 70", b"/c junk", b"/d 9", b"/a 4000"]
 

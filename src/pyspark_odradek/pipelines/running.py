@@ -72,6 +72,8 @@ class Run:
         from pyspark.errors import PySparkException
         from pyspark.pipelines.spark_connect_pipeline import start_run
 
+        # Spark keeps the last run of a graph, and starts no other while it does; streams that go on are not of it.
+        self.engine.holder.removeAllPipelineExecutions()
         noted = False
         try:
             answers = start_run(
