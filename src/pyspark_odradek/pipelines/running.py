@@ -100,7 +100,8 @@ class Run:
             raise PipelineError(self.failure or first_line(error)) from None
         self._look()
         tables.keep(self.engine, self.notes, self.graph)
-        if any(tally.status in ("failed", "skipped") for tally in self.tallies.values()):
+        ran = [tally for tally in self.tallies.values() if not refresh or tally.target in refresh]
+        if any(tally.status in ("failed", "skipped") for tally in ran):
             raise PipelineError(self.failure or "a flow was left out")
 
     def _hear(self, message: str) -> None:
