@@ -79,7 +79,8 @@ def test_offsets_below_the_log_start(spark: Any, odradek: str, topic: str, tmp_p
     """A new query that asks for them ends with the exact ones; failOnDataLoss=false begins at the log start."""
     create_topic(odradek, topic)
     numbered(odradek, topic, range(50))
-    for future in admin(odradek).delete_records([TopicPartition(topic, 0, 30)]).values():
+    client = admin(odradek)
+    for future in client.delete_records([TopicPartition(topic, 0, 30)]).values():
         future.result(timeout=30)
     options = {"subscribe": topic, "startingOffsets": json.dumps({topic: {"0": 20}})}
     said = ended(to_nothing(load_stream(spark, odradek, **options), tmp_path))
