@@ -27,7 +27,7 @@ class DyingSource(OdradekDataSource):
         if "transaction" not in dir(writer):
             return dying(writer, plan)
         make = writer.transaction  # type: ignore[attr-defined]
-        writer.transaction = lambda query_id: dying(make(query_id), plan)  # type: ignore[attr-defined]
+        writer.transaction = lambda *of: dying(make(*of), plan)  # type: ignore[attr-defined]
         return writer
 
 
