@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import logging
 from typing import Any
 
 import pytest
 
 from odradek.common.errors import ErrorCode
+from odradek.coordinator.consumer_group.heartbeats import HeartbeatCaller
 from odradek.coordinator.group.group import Moment
 from odradek.coordinator.group.journal import (
     MAX_EVENTS,
@@ -19,6 +21,7 @@ from odradek.coordinator.group.journal import (
     Who,
 )
 from odradek.coordinator.group.membership import Caller
+from odradek.protocol.messages.consumer_group_heartbeat_request import ConsumerGroupHeartbeatRequest
 from odradek.protocol.messages.join_group_request import JoinGroupRequest, JoinGroupRequestProtocol
 from tests.support.mixed_groups import GROUP, START_MS, ClassicClient, MixedShard, NewClient, topics_view
 
@@ -152,3 +155,24 @@ def test_many_groups_whose_members_never_come_back_leave_nothing(count: int) -> 
     assert not list(machine.groups.ids()) and not list(machine.groups.live())
     assert len(machine.timers) == 1, "the look for expired offsets"
     assert len(machine.journal) == 0
+
+
+def test_many_groups_that_one_consumer_joined_and_never_came_back_to_leave_nothing(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """Each id becomes a group with a record; when its member is gone and the offsets' time is up, so is the group."""
+    count = 1000
+    caplog.set_level(logging.INFO)
+    shard = MixedShard(topics_view(ta=1))
+    for number in range(count):
+        request = ConsumerGroupHeartbeatRequest(group_id=f"group-{number}", member_id="m", rebalance_timeout_ms=1000)
+        request.topic_partitions, request.subscribed_topic_names = [], ["ta"]
+        shard.apply(shard.machine.consumer_heartbeat(request, HeartbeatCaller("c", "/h", 1, ""), shard.now))
+    assert len(list(shard.machine.consumers)) == count
+    shard.advance(45_001)
+    assert not any(group.members for group in shard.machine.consumers)
+    shard.advance(660_000)
+    assert not list(shard.machine.consumers) and not list(shard.machine.groups.ids())
+    assert len(shard.machine.timers) == 1, "the look for expired offsets"
+    assert len(shard.machine.journal) <= MAX_EVENTS
+    assert not caplog.records, "a line for each would flood the log"

@@ -7,9 +7,11 @@ from uuid import UUID
 import pytest
 
 from odradek.common.errors import ApiError
+from odradek.coordinator.consumer_group.heartbeats import HeartbeatCaller
 from odradek.coordinator.group.outcome import Outcome
 from odradek.coordinator.group.records import GROUP_RECORDS, OffsetRecord, TransactionEndRecord
 from odradek.log.producer_state import NOT_REQUIRED, ProducerState, Verification
+from odradek.protocol.messages.consumer_group_heartbeat_request import ConsumerGroupHeartbeatRequest
 from odradek.protocol.messages.offset_commit_key import OffsetCommitKey
 from odradek.protocol.messages.offset_commit_value import OffsetCommitValue
 from odradek.protocol.messages.txn_offset_commit_request import (
@@ -152,6 +154,20 @@ def test_members_are_checked_where_they_are_named(offsets: Offsets) -> None:
     stranger = member | {"member_id": "nobody"}
     assert offsets.commit(2, verification=verification, **stranger) == "UNKNOWN_MEMBER_ID"
     assert offsets.commit(2, verification=verification) == "NONE", "older producers name no member"
+
+
+def test_members_of_a_consumer_group_commit_in_their_epoch(offsets: Offsets) -> None:
+    """One that was given up copies on for a while: its successor copies the same, and both would count."""
+    request = ConsumerGroupHeartbeatRequest(group_id="g", member_id="m", member_epoch=0, rebalance_timeout_ms=1000)
+    request.topic_partitions, request.subscribed_topic_names = [], ["t"]
+    caller = HeartbeatCaller("c", "/h", 1, "")
+    joined = offsets.shard.apply(offsets.shard.machine.consumer_heartbeat(request, caller, offsets.shard.now))
+    verification = offsets.verified()
+    for more, code in ((0, "NONE"), (-1, "ILLEGAL_GENERATION"), (1, "ILLEGAL_GENERATION")):
+        member = {"member_id": "m", "generation_id_or_member_epoch": joined.member_epoch + more}
+        assert offsets.commit(1, verification=verification, **member) == code
+    stranger = {"member_id": "nobody", "generation_id_or_member_epoch": 1}
+    assert offsets.commit(2, verification=verification, **stranger) == "UNKNOWN_MEMBER_ID"
 
 
 def test_a_shard_that_is_loaded_holds_back_what_was_open(offsets: Offsets) -> None:

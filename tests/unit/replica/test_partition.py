@@ -194,6 +194,16 @@ class TestReigns:
         node.fetched(2, 3)
         assert node.watermark == 3
 
+    async def test_a_new_leader_is_not_sure_of_its_end_until_its_followers_have_come(self, home: MakeHome) -> None:
+        """Redpanda d170fc6e7d, 3aa33d37d6: right after an election ListOffsets told of an end that lay before the last
+        one told of."""
+        node = home(ME, 2)
+        node.append(b"a")
+        node.change(leader_epoch=1)
+        assert not node.partition.offsets_are_known()
+        node.fetched(2, 1)
+        assert node.partition.offsets_are_known()
+
     async def test_old_news_is_no_news(self, home: MakeHome) -> None:
         node = home(ME, 2)
         node.change(leader=2, leader_epoch=1, partition_epoch=5)
@@ -246,6 +256,23 @@ class TestReading:
         assert offsets(node.read(0, replica_id=2)) == [0, 1, 2]
         found = node.read(2)
         assert (found.size_bytes, found.high_watermark, found.last_stable_offset) == (0, 2, 2)
+
+    async def test_the_marks_are_read_once(self, home: MakeHome, monkeypatch: pytest.MonkeyPatch) -> None:
+        """KAFKA-9835, 9807: what moved between two looks at a mark was given to readers that were told otherwise."""
+        node = home(ME, 2)
+        for value in (b"a", b"b"):
+            node.append(value)
+        node.fetched(2, 1)
+        read = Log.read
+
+        def moved(log: Log, *arguments: Any, **settings: Any) -> Any:
+            node.fetched(2, 2)
+            return read(log, *arguments, **settings)
+
+        monkeypatch.setattr(Log, "read", moved)
+        found = node.read(0)
+        assert node.watermark == 2
+        assert (offsets(found), found.high_watermark, found.last_stable_offset) == ([0], 1, 1)
 
     async def test_committed_readers_stop_at_an_open_transaction(self, home: MakeHome) -> None:
         node = home()

@@ -1,0 +1,105 @@
+"""Bugs planted in what copies, each of which a test catches; one of them is caught by seeds too.
+
+Seeds take seconds, and find some of these late or never (tests/sim/self/test_sim_copying.py, docs/simulation.md).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from odradek.common.errors import ApiError
+from odradek.common.real_io import RealDisk
+from odradek.log.config import LogConfig
+from odradek.log.files import FileCache
+from odradek.log.log import Log
+from tests.sim.planted import Bug
+from tests.sim.planted_copying import COPYING
+from tests.unit.coordinator.test_consumer_heartbeats import TestAssignment as Assignment
+from tests.unit.coordinator.test_consumer_heartbeats import TestLeaving as Leaving
+from tests.unit.coordinator.test_group_conversion import (
+    test_a_conversion_that_is_not_written_has_not_happened as unwritten,
+)
+from tests.unit.coordinator.test_group_conversion import test_an_upgrade_asks_nobody_who_keeps_its_part as upgrade
+from tests.unit.coordinator.test_group_service import Node
+from tests.unit.coordinator.test_group_service import test_a_shard_that_loses_its_partition_sends_everyone_away as loses
+from tests.unit.coordinator.test_group_transactions import Offsets
+from tests.unit.coordinator.test_group_transactions import (
+    test_members_of_a_consumer_group_commit_in_their_epoch as epochs,
+)
+from tests.unit.coordinator.test_transaction_service import Node as TransactionNode
+from tests.unit.coordinator.test_transaction_service import (
+    test_the_next_reign_goes_on_with_what_was_decided as next_reign,
+)
+from tests.unit.log.test_replicated import test_markers_end_transactions_on_a_follower as markers
+
+BY_TEST: dict[str, Callable[[], None]] = {
+    "partitions are given before they are free": lambda: (
+        Assignment().test_a_partition_changes_hands_only_after_it_was_given_up()
+    ),
+    "member epochs of a transaction's offsets are not checked": lambda: epochs(Offsets()),
+    "what a dead consumer had stays its own": lambda: Leaving().test_a_silent_member_is_removed(),
+    "a removal that could not be stored is not tried again": lambda: unwritten(),
+    "an upgrade forgets what members have": lambda: upgrade(),
+}
+
+
+def bug_named(name: str) -> Bug:
+    (bug,) = [each for each in COPYING if each.name == name]
+    return bug
+
+
+@pytest.mark.parametrize("name", BY_TEST, ids=lambda name: name.replace(" ", "-"))
+def test_a_test_catches_a_planted_bug(name: str) -> None:
+    BY_TEST[name]()
+    with bug_named(name).planted(), pytest.raises((AssertionError, ApiError, KeyError)):
+        BY_TEST[name]()
+
+
+def test_a_follower_that_knows_no_producers_is_caught(tmp_path: Path) -> None:
+    disk = RealDisk(workers=1)
+    log = Log.open(FileCache(disk), tmp_path, ("t", 0), LogConfig(), now_ms=0)
+    try:
+        with bug_named("followers know no producers").planted(), pytest.raises(AssertionError):
+            markers(lambda: log)
+    finally:
+        log.close(clean=False)
+        disk.close()
+
+
+async def test_a_coordinator_that_was_replaced_and_goes_on_is_caught() -> None:
+    node = Node()
+    node.service.on_elected(0, 0)
+    await asyncio.sleep(0.01)
+    try:
+        with (
+            bug_named("a coordinator that was replaced goes on").planted(),
+            pytest.raises((AssertionError, TimeoutError)),
+        ):
+            async with asyncio.timeout(1):
+                await loses(node)
+    finally:
+        await node.service.close()
+
+
+async def test_a_coordinator_that_forgets_the_ends_that_it_owes_is_caught() -> None:
+    node = TransactionNode()
+    await node.wait_until(lambda: node.service.shards[0].runtime.active)
+    try:
+        with bug_named("a new coordinator forgets the ends that it owes").planted(), pytest.raises(TimeoutError):
+            async with asyncio.timeout(1):
+                await next_reign(node)
+    finally:
+        await node.service.close()
+
+
+def test_every_bug_of_the_world_is_planted_here() -> None:
+    others = {
+        "followers know no producers",
+        "a coordinator that was replaced goes on",
+        "a new coordinator forgets the ends that it owes",
+    }
+    assert {*BY_TEST} | others == {bug.name for bug in COPYING}
