@@ -26,6 +26,17 @@ def collector() -> Iterator[None]:
     gc.set_threshold(*before)
 
 
+def test_what_was_imported_is_looked_through_before_the_start() -> None:
+    lives = LongLived(lambda: 0)
+    lives.begin()
+    imported = gc.get_freeze_count()
+    assert imported > 1_000
+    made = [Kept() for _ in range(50)]
+    assert len(gc.get_objects()) < imported, "what is left to look through"
+    lives.set_aside()
+    assert gc.get_freeze_count() >= imported + len(made)
+
+
 def test_what_was_made_is_set_aside_and_found_when_it_has_gone() -> None:
     kept: list[Kept] = []
     lives = LongLived(lambda: len(kept))
