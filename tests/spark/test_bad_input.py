@@ -8,7 +8,6 @@ that do not fit in `test_table_sinks`.
 from __future__ import annotations
 
 import json
-import threading
 import time
 from pathlib import Path
 from typing import Any
@@ -23,7 +22,7 @@ from pyspark_odradek.errors import ClusterError, StagingError
 from pyspark_odradek.sink import stream_writer
 from pyspark_odradek.task import Task
 from tests.spark.queries import drain, drained, load_stream, numbered
-from tests.spark.test_exact_sink import VALUE, copied, copy
+from tests.spark.test_exact_sink import VALUE, copied, start_copy
 from tests.support.clients import admin, create_topic, produce_all
 from tests.support.file_system import small_tmpfs
 from tests.support.node import Node
@@ -213,13 +212,11 @@ def test_a_broker_that_goes_away_for_a_minute(spark: Any, topic: str, tmp_path: 
         for name in (topic, f"{topic}-copy"):
             create_topic(node.bootstrap, name, 2)
         numbered(node.bootstrap, topic, range(3000))
-        copying = threading.Thread(target=copy, args=(spark, node.bootstrap, topic, tmp_path))
-        copying.start()
-        while not copied(node.bootstrap, topic):
+        query = start_copy(spark, node.bootstrap, topic, tmp_path)
+        while not copied(node.bootstrap, topic) and query.isActive:
             time.sleep(0.1)
         node.kill()
         time.sleep(60)
         node.start()
-        copying.join(300)
-        assert not copying.is_alive()
+        assert query.awaitTermination(300), "the copy did not end"
         assert copied(node.bootstrap, topic) == list(range(3000))

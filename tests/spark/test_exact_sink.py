@@ -18,12 +18,17 @@ STEPS = ("begin", "marker", "produce", "mark", "end")
 VALUE = StructType([StructField("value", StringType())])
 
 
-def copy(spark: Any, bootstrap: str, topic: str, folder: Path, sink: str = "odradek", **options: Any) -> Any:
-    """Copy what there is of a topic to `<topic>-copy`, 100 offsets a batch; returns the ended query."""
+def start_copy(spark: Any, bootstrap: str, topic: str, folder: Path, sink: str = "odradek", **options: Any) -> Any:
+    """Begin to copy what there is of a topic to `<topic>-copy`, 100 offsets a batch; returns the running query."""
     stream = load_stream(spark, bootstrap, subscribe=topic, maxOffsetsPerTrigger=100).select("key", "value")
     writer = stream.writeStream.format(sink).option("kafka.bootstrap.servers", bootstrap)
     writer = writer.option("topic", f"{topic}-copy").option("checkpointLocation", str(folder / "checkpoint"))
-    query = writer.options(**options).trigger(availableNow=True).start()
+    return writer.options(**options).trigger(availableNow=True).start()
+
+
+def copy(spark: Any, bootstrap: str, topic: str, folder: Path, sink: str = "odradek", **options: Any) -> Any:
+    """The same; returns the ended query."""
+    query = start_copy(spark, bootstrap, topic, folder, sink, **options)
     assert query.awaitTermination(150), "the copy did not end"
     return query
 
