@@ -207,6 +207,7 @@ class Run:
         going, self.going = self.going, {}
         try:
             say, self.say = self.say, lambda text: None
+            tables.look_again(self.engine, self.graph)
             self.once(refresh=views, full_refresh=[], full_refresh_all=False)
         finally:
             self.going, self.say = going, say

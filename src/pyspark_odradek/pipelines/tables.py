@@ -78,6 +78,12 @@ def existing(engine: Engine, graph: Graph) -> dict[str, Sequence[Column]]:
     return {name_of(table.identifier()): columns_of(table.schema()) for table in _existing(engine, graph)}
 
 
+def look_again(engine: Engine, graph: Graph) -> None:
+    """Let the session forget which files the tables had: streams that go on have added others."""
+    for table in _existing(engine, graph):
+        engine.session.catalog().refreshTable(table.identifier().quotedString())
+
+
 def _existing(engine: Engine, graph: Graph) -> list[Any]:
     catalog = engine.session.sessionState().catalog()
     found = []
