@@ -54,6 +54,7 @@ def until(what: Callable[[], bool], within_s: float = 400.0) -> None:
         time.sleep(0.2)
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(900)  # seconds where the machine is idle
 def test_the_output_is_moved_there_and_back(spark: Any, node: str, tmp_path: Path) -> None:
     """While records come; the query that was shut out stands by without a restart."""
