@@ -125,6 +125,7 @@ def find_hanging(
     """Look for transactions that nobody will end, in one topic or in all."""
     if partition is not None and topic is None:
         raise CliError("--partition needs --topic", code=USAGE)
+    unasked: list[tuple[str, int]] = []
 
     async def work(cluster: Cluster) -> list[dict[str, Any]]:
         from odradek.client import transactions
@@ -145,10 +146,13 @@ def find_hanging(
             partitions,
             now_ms=RealClock().now_ms(),
             max_timeout_ms=int(max_transaction_timeout * 60_000),
+            without_leader=unasked,
         )
         return [_shown(each) for each in found]
 
     found = administer(target(bootstrap_server, command_config), work)
+    for name, number in unasked:
+        note(f"{name}-{number} has no leader: nobody could be asked about it")
     if as_json:
         print_json(found)
         return
