@@ -63,6 +63,7 @@ class FutureLogs:
         """
         key, disk = current.topic_partition, self._manager.disk
         directory = log_dir / self._new_name(*key)
+        self._manager.forget_offsets(key, log_dir)
         try:
             disk.make_dirs(directory)
             write_topic_id(disk, directory, topic_id)

@@ -262,7 +262,8 @@ class LogManager:
         directory = chosen / f"{topic}-{partition_id}"
         if self.disk.is_link(directory):
             raise ApiError(ErrorCode.KAFKA_STORAGE_ERROR, f"{directory} is a link out of the log directory")
-        self._cleaned.forget((topic, partition_id), chosen, self.logs.values())
+        self.forget_cleaned((topic, partition_id), chosen)
+        self.forget_offsets((topic, partition_id), chosen)
         config = LogConfig.from_overrides(self.base_config, overrides)
         try:
             self.disk.make_dirs(directory)
@@ -385,6 +386,15 @@ class LogManager:
     def forget_cleaned(self, key: TopicPartition, log_dir: Path) -> None:
         """A log begins anew under a name in a directory. Raises StorageError."""
         self._cleaned.forget(key, log_dir, self.logs.values())
+
+    def forget_offsets(self, key: TopicPartition, log_dir: Path) -> None:
+        """An empty log begins under a name in a directory: its checkpoints say nothing of one before; blocks.
+
+        Raises:
+            ApiError: KAFKA_STORAGE_ERROR, no space for it. StorageError.
+        """
+        for files in self._checkpoints:
+            files.forget(key, log_dir, self._all_logs())
 
     def draw_jitter(self) -> float:
         """A new log's share of segment.jitter.ms, 0 to 1."""

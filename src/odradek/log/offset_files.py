@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from odradek.common.errors import StorageError
 from odradek.common.ports import Disk, is_disk_full
 from odradek.log.checkpoints import CorruptCheckpointError, TopicPartition, read_offsets, write_offsets
+from odradek.log.segment import no_space
 
 if TYPE_CHECKING:
     from odradek.log.log import Log
@@ -81,6 +82,23 @@ class OffsetFiles:
             write = self.work(log.log_dir, logs)
             if write is not None:
                 write()
+
+    def forget(self, key: TopicPartition, log_dir: Path, logs: Iterable[Log]) -> None:
+        """A log begins anew under a name: let the file not say of it what it says of the one before.
+
+        Blocks where it does. A start taken from there would hide the new log's records, after a crash that comes before
+        the file is written again.
+
+        Raises:
+            ApiError: KAFKA_STORAGE_ERROR, no space for it. StorageError.
+        """
+        if not self._written.get(log_dir, {}).get(key, 0):
+            return
+        write = self.work(log_dir, [log for log in logs if log.topic_partition != key])
+        if write is not None:
+            write()
+        if self.is_behind(log_dir):
+            raise no_space(log_dir)
 
     def is_behind(self, log_dir: Path) -> bool:
         """Whether the last write found no space."""

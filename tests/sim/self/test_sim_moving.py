@@ -25,7 +25,7 @@ from tests.sim.readers import Reader
 from tests.sim.runs import run_seed
 from tests.sim.self.test_sim_stale_leaders import surely
 
-SEEDS = 5
+SEEDS = 10
 CHUNK = 5
 KEY = (TOPIC, 0)
 # Enough of them to bring about a snapshot, and the end of what came before it.

@@ -9,7 +9,7 @@ from uuid import UUID
 
 import pytest
 
-from odradek.common.errors import StorageError
+from odradek.common.errors import ApiError, ErrorCode, StorageError
 from odradek.common.real_io import RealClock, RealDisk
 from odradek.log.config import LogConfig
 from odradek.log.manager import LogManager
@@ -48,6 +48,38 @@ def test_a_rolled_segment_is_made_durable_with_default_settings(tmp_path: Path) 
     assert log.recovery_point == log.segment_starts[-1] == 3
     assert manager.logs_to_flush(0) == []
     manager.close()
+    disk.close()
+
+
+def test_a_topic_made_anew_has_nothing_of_the_checkpoints_of_the_one_before(tmp_path: Path) -> None:
+    """A crash comes before the checkpoints are written again: the old log's start would hide the new one's records."""
+    manager, disk = managed(tmp_path)
+    first = manager.create("t", 0, UUID(int=1), {})
+    for number in range(9):
+        data = batch(b"%d" % number)
+        first.append_as_leader([data], [header_of(data)], leader_epoch=0, now_ms=NOW_MS)
+    first.update_high_watermark(9)
+    first.advance_log_start(9)
+    first.flush()
+    manager.checkpoint_work()()
+    assert manager.delete(("t", 0))
+    disk.error = OSError(errno.ENOSPC, "no space left")
+    with pytest.raises(ApiError) as caught:
+        manager.create("t", 0, UUID(int=2), {})
+    assert caught.value.code is ErrorCode.KAFKA_STORAGE_ERROR
+    disk.error = None
+    second = manager.create("t", 0, UUID(int=2), {})
+    data = batch(b"kept")
+    second.append_as_leader([data], [header_of(data)], leader_epoch=0, now_ms=NOW_MS)
+    manager.unlock()
+
+    again = LogManager(disk, RealClock(), [tmp_path], LogConfig(), random.Random(2))
+    again.lock_dirs()
+    again.load()
+    log = again.get(("t", 0))
+    assert log is not None and again.topic_id(("t", 0)) == UUID(int=2)
+    assert (log.log_start_offset, log.log_end_offset) == (0, 1)
+    again.close()
     disk.close()
 
 
