@@ -13,7 +13,7 @@ from tests.fuzz.engine import Finding, Target, corpus_of, executions, keep
 from tests.fuzz.targets import TARGETS
 
 SEED = 20_261_121
-SECONDS = float(os.environ.get("FUZZ_SECONDS", "20"))
+SECONDS = float(os.environ.get("FUZZ_SECONDS", "12"))
 MINUTE_S = 60.0
 
 

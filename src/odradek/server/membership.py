@@ -135,15 +135,23 @@ class Membership:
         """
         try:
             async with asyncio.timeout(self._config.registration_timeout_ms / 1000):
-                answer = await self._beat()
-                while answer.is_fenced:
-                    await asyncio.sleep(RETRY_MS / 1000)
-                    answer = await self._beat()
+                await self._unfenced()
                 self._beating = asyncio.get_running_loop().create_task(self._keep_beating())
                 while not await wait_until_seen(publisher, self._is_in):
                     _log.info("waiting for the cluster's metadata", at=publisher.image.offset)
         except TimeoutError:
             raise ApiError(ErrorCode.REQUEST_TIMED_OUT, self._late("the controller keeps this broker fenced")) from None
+
+    async def _unfenced(self) -> None:
+        """Ask until we are; what the controller cannot write down at present it may in a moment. Raises ApiError."""
+        while True:
+            try:
+                if not (await self._beat()).is_fenced:
+                    return
+            except ApiError as error:
+                if error.code not in _RETRIED:
+                    raise
+            await asyncio.sleep(RETRY_MS / 1000)
 
     def _is_in(self, image: MetadataImage) -> bool:
         own = image.brokers.get(self._broker_id)

@@ -5,6 +5,7 @@ Each scenario holds, and each that names a planted bug fails with it.
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 from collections.abc import Callable
 from pathlib import Path
@@ -39,6 +40,7 @@ from tests.sim.group_scenarios import (
 )
 from tests.sim.planted import ONE_NODE
 from tests.sim.planted_cluster import MANY_NODES
+from tests.support.doors import Doors, settle
 
 HOME = Path("/data")
 LOG = HOME / "kept-0"
@@ -138,6 +140,38 @@ def a_segment_whose_name_could_not_be_made_durable_is_durable_after_the_next_sta
             log.flush()
             disk.lose_power()
             assert opened(disk, recovery_point=1).log_end_offset == 2 + records
+
+
+def batches_before_a_snapshot_are_known_again_after_a_restart() -> None:
+    """All that a producer has under way comes again: its older batches are no less known than the last."""
+    disk = new_disk()
+    log = opened(disk)
+    offsets = [append(log, producer_id=7, sequence=number) for number in range(4)]
+    log.roll(0)
+    log.flush()
+    disk.process_died()
+    again = opened(disk, recovery_point=4)
+    for number, offset in enumerate(offsets):
+        try:
+            assert append(again, producer_id=7, sequence=number) == offset
+        except ApiError as error:
+            raise AssertionError("taken for a batch out of order") from error
+
+
+def a_slow_request_is_not_overtaken() -> None:
+    """On one connection the answers come in the order of the requests, whichever is ready first."""
+
+    async def run() -> None:
+        async with Doors() as doors:
+            with contextlib.closing(await doors.client()) as client:
+                await client.beat(0, "wait")
+                await client.beat(1, "now")
+                await settle(lambda: doors.begun == [0, 1])
+                assert await client.is_silent()
+                doors.finish(0)
+                assert await client.numbers(2) == [0, 1]
+
+    asyncio.run(run())
 
 
 def a_stop_between_the_two_names_of_a_segment_loses_nothing() -> None:
@@ -442,6 +476,8 @@ SCENARIOS: dict[Callable[[], None], tuple[str, ...]] = {
         "no recovery",
     ),
     an_index_that_points_elsewhere_is_made_anew: (),
+    batches_before_a_snapshot_are_known_again_after_a_restart: ("producers' windows not restored",),
+    a_slow_request_is_not_overtaken: ("answers in the order in which they are ready",),
     segments_behind_a_cut_do_not_come_back: ("later segments survive a cut",),
     a_cut_takes_no_more_than_what_is_torn: ("cut one batch short",),
     a_cut_stays_cut_after_a_loss_of_power: ("cut not synced", "cut leaves the torn bytes"),
