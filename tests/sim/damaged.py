@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import re
+from functools import partial
 from pathlib import Path
 from random import Random
 
@@ -22,11 +23,12 @@ from odradek.record.batch import HEADER_BYTES, BatchHeader
 from odradek.record.reader import read_batches
 from odradek.replica.partition import Partition
 from tests.sim import faults
-from tests.sim.clients import RETRY_S, Client, Recorder
+from tests.sim.clients import Client, Recorder
 from tests.sim.cluster import ManyNodes
 from tests.sim.cluster_invariants import ClusterWatch
 from tests.sim.invariants import Watch
 from tests.sim.one_node import TOPIC
+from tests.sim.patience import until
 from tests.sim.world import PORT, Machine, World
 
 PAUSE_S = (0.3, 3.0)
@@ -106,8 +108,7 @@ class Vandal(Client):
     async def seen_whole(self) -> None:
         """Ask each machine for what was damaged on it, until it has it again."""
         for machine, partition, offset in tuple(self.damaged):
-            while not await self._is_served(machine, partition, offset):  # noqa: ASYNC110
-                await asyncio.sleep(RETRY_S)
+            await until(partial(self._is_served, machine, partition, offset))
             self.damaged.remove((machine, partition, offset))
 
     async def _is_served(self, machine: Machine, partition: int, offset: int) -> bool:

@@ -21,6 +21,7 @@ from tests.scenarios.words_isr import IsrWords
 from tests.scenarios.words_raft import RaftWords
 from tests.sim import faults
 from tests.sim.disk import DiskFaults
+from tests.sim.patience import until
 from tests.sim.quorum_box import QuorumMachine, QuorumRun, QuorumWorld
 from tests.unit.controller.test_controller_walks import Walk
 from tests.unit.replica import test_fetcher, test_replica_planted
@@ -40,8 +41,7 @@ def metadata_is_durable_before_it_counts() -> None:
 
     async def run() -> None:
         world.build()
-        while not await scenario._write_once("first", "1"):  # noqa: ASYNC110 - others decide, and tell nobody
-            await asyncio.sleep(0.05)
+        await until(lambda: scenario._write_once("first", "1"), pause_s=0.05)
         await asyncio.sleep(1)
         leader, slow, away, *_ = sorted(voters(world), key=lambda each: not leads(each))
         for other in (leader, slow):
@@ -49,15 +49,13 @@ def metadata_is_durable_before_it_counts() -> None:
             world.wires.cut(other.name, away.name)
         slow.disk.faults = DiskFaults(slow_sync=1.0, slow_sync_ms=(1000 * SLOW_S, 1000 * SLOW_S))
         async with asyncio.timeout(PATIENCE_S):
-            while not await scenario._write_once("second", "2"):  # noqa: ASYNC110
-                await asyncio.sleep(0.05)
+            await until(lambda: scenario._write_once("second", "2"), pause_s=0.05)
             for machine in (slow, leader):
                 machine.kill(power=True)
             slow.disk.faults = DiskFaults()
             world.wires.heal()
             slow.start()
-            while not any(leads(each) for each in (slow, away)):  # noqa: ASYNC110
-                await asyncio.sleep(0.05)
+            await until(lambda: any(leads(each) for each in (slow, away)), pause_s=0.05)
             await asyncio.sleep(1)
         new_leader = next(each for each in (slow, away) if leads(each))
         assert new_leader.parts is not None

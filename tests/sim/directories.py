@@ -13,6 +13,7 @@ import contextlib
 import re
 import weakref
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from random import Random
 
@@ -31,11 +32,13 @@ from odradek.protocol.messages.describe_log_dirs_response import DescribeLogDirs
 from odradek.replica.log_dir_driver import RATE
 from odradek.replica.partition import Partition
 from tests.sim import faults
-from tests.sim.clients import RETRY_S, Client, Recorder
+from tests.sim.clients import RETRY_S, Recorder
 from tests.sim.cluster import ManyNodes
 from tests.sim.cluster_invariants import ClusterWatch
 from tests.sim.cluster_world import DATA, METADATA, ClusterWorld
+from tests.sim.meddlers import Meddler
 from tests.sim.one_node import PARTITIONS, TOPIC
+from tests.sim.patience import until
 from tests.sim.world import Machine, World
 
 DIRECTORIES = (DATA / "one", DATA / "two")
@@ -57,25 +60,17 @@ _LOG = re.compile(r"^/data/(?P<directory>\w+)/(?P<log>[\w-]+-\d+)/")
 _FUTURE = re.compile(r"^/data/\w+/[\w.-]+-future/")
 
 
-class DirectoryMover(Client):
+class DirectoryMover(Meddler):
     """Moves replicas between the directories of their brokers, and starts brokers that have lost one."""
 
-    def __init__(self, world: World, name: str, process: int, recorder: Recorder) -> None:
-        super().__init__(world, name, process, recorder)
-        self.stopping = False
+    def pause_s(self) -> float:
+        return self.random.uniform(*PAUSE_S)
 
-    async def run(self) -> None:
-        """Act at random until told to stop; then wait until every replica lies where it was asked for at last."""
-        while not self.stopping:
-            try:
-                await self._act()
-            except OdradekError:
-                await asyncio.sleep(RETRY_S)
-            await asyncio.sleep(self.random.uniform(*PAUSE_S))
+    async def finish(self) -> None:
+        """Wait until every replica lies where it was asked for at last."""
         brokers = [machine for machine in self.world.machines.values() if machine.is_broker]
         for machine in brokers:
-            while not await self._throttle(machine, None):  # noqa: ASYNC110 - a broker that is down tells nobody
-                await asyncio.sleep(RETRY_S)
+            await until(partial(self._throttle, machine, None))
         wanted = {(machine, key): self.random.choice(DIRECTORIES) for machine in brokers for key in KEYS}
         while missing := [each for machine in brokers for each in await self._misplaced(machine, wanted)]:
             for machine, key in missing:
@@ -83,7 +78,7 @@ class DirectoryMover(Client):
                     await self._ask_for(machine, key, wanted[machine, key])
             await asyncio.sleep(RETRY_S)
 
-    async def _act(self) -> None:
+    async def act(self) -> None:
         brokers = [machine for machine in self.world.machines.values() if machine.is_broker]
         machine = self.random.choice(brokers)
         if broken_directories(machine) and self.random.random() < REPAIRED:

@@ -8,15 +8,18 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from functools import partial
 from typing import Any, ClassVar
 
 from odradek.client.admin import ConfigOperation, ResourceType, alter_configs
 from odradek.client.reassignment import PREFERRED, elect_leaders, move_replicas, moves_under_way
 from odradek.common.broker_settings import DRAIN_KEY
 from odradek.common.errors import OdradekError
-from tests.sim.clients import RETRY_S, Client, Recorder
+from tests.sim.clients import RETRY_S, Recorder
 from tests.sim.cluster import COPIES, MIN_IN_SYNC, ManyNodes
+from tests.sim.meddlers import Meddler
 from tests.sim.one_node import PARTITIONS, TOPIC
+from tests.sim.patience import until
 from tests.sim.removers import Remover
 from tests.sim.world import PORT, Machine, World
 
@@ -26,23 +29,19 @@ COMES_LATER = 0.5
 COMES_S = (0.0, 15.0)
 
 
-class Mover(Client):
+class Mover(Meddler):
     """Gives partitions other replicas, takes it back, asks for elections, and drains brokers."""
 
     def __init__(self, world: World, name: str, process: int, recorder: Recorder) -> None:
         super().__init__(world, name, process, recorder)
-        self.stopping = False
         self.begun = 0
         self._drained: dict[int, None] = {}
 
-    async def run(self) -> None:
-        """Act at random until told to stop; then end all drains, and wait until nothing moves any more."""
-        while not self.stopping:
-            try:
-                await self._act()
-            except OdradekError:
-                await asyncio.sleep(RETRY_S)
-            await asyncio.sleep(self.random.uniform(0.05, 2.5))
+    def pause_s(self) -> float:
+        return self.random.uniform(0.05, 2.5)
+
+    async def finish(self) -> None:
+        """End all drains, and wait until nothing moves any more."""
         while True:
             try:
                 for broker in tuple(self._drained):
@@ -53,7 +52,7 @@ class Mover(Client):
                 pass  # the next round asks again
             await asyncio.sleep(RETRY_S)
 
-    async def _act(self) -> None:
+    async def act(self) -> None:
         key = (TOPIC, self.random.randrange(PARTITIONS))
         what = self.random.random()
         if what < 0.55:
@@ -92,11 +91,13 @@ class Newcomers:
         """Add each at its time, those that are left when the faults end at once."""
         began_s = self.world.loop.time()
         for at_s, node_id in self._come_s:
-            while not self.stopping and self.world.loop.time() - began_s < at_s:  # noqa: ASYNC110 - as everybody looks
-                await asyncio.sleep(RETRY_S)
+            await until(partial(self._is_time, began_s + at_s))
             self.world.tell(f"node-{node_id} is added")
             self.world.count("late broker" if self.stopping else "new broker")
             self._scenario.add_broker(node_id).start()
+
+    def _is_time(self, at_s: float) -> bool:
+        return self.stopping or self.world.loop.time() >= at_s
 
 
 class MovingHouse(ManyNodes):

@@ -30,6 +30,7 @@ from odradek.raft.voter_history import record_of
 from odradek.raft.voters import ReplicaKey, Voter, VoterSet
 from tests.sim import faults
 from tests.sim.network import SimNetwork
+from tests.sim.patience import until
 from tests.sim.runs import Scenario
 from tests.sim.world import Machine, World
 from tests.support.controller_harness import CLUSTER
@@ -208,10 +209,8 @@ class QuorumRun(Scenario):
         try:
             async with asyncio.timeout(PROGRESS_S):
                 await asyncio.gather(*tasks)
-                while not await self._write_once("last", "1"):  # noqa: ASYNC110 - others decide, and tell nobody
-                    await asyncio.sleep(0.05)
-                while (missing := self._missing()) is None or missing:  # noqa: ASYNC110
-                    await asyncio.sleep(0.05)
+                await until(lambda: self._write_once("last", "1"), pause_s=0.05)
+                await until(lambda: self._missing() == [], pause_s=0.05)
         except TimeoutError:
             text = f"no progress {PROGRESS_S:g} s after the faults ended: {self._missing()}; waiting are:"
             world.judge.problems.append(f"{text}\n{world.loop.who_waits()}")

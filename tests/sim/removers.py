@@ -23,8 +23,9 @@ from odradek.protocol.messages.delete_topics_response import DeleteTopicsRespons
 from odradek.protocol.messages.produce_response import ProduceResponse
 from odradek.record.builder import build_batch
 from odradek.record.record import Record
-from tests.sim.clients import RETRY_S, TIMEOUT_MS, Client, Recorder, only_partition
+from tests.sim.clients import RETRY_S, TIMEOUT_MS, Recorder, only_partition
 from tests.sim.history import Poll
+from tests.sim.meddlers import Meddler
 from tests.sim.readers import Reader
 from tests.sim.world import World
 
@@ -54,7 +55,7 @@ class Passing:
     written: dict[int, int] = field(default_factory=dict)
 
 
-class Remover(Client):
+class Remover(Meddler):
     """Makes topics, writes to them, deletes records and topics.
 
     Attributes:
@@ -64,7 +65,6 @@ class Remover(Client):
 
     def __init__(self, world: World, name: str, process: int, recorder: Recorder, *, copies: int) -> None:
         super().__init__(world, name, process, recorder)
-        self.stopping = False
         self.deleted: dict[UUID, None] = {}
         self.asked = dict.fromkeys(NAMES, 0)
         self._copies = copies
@@ -72,14 +72,11 @@ class Remover(Client):
         self._doomed: dict[UUID, None] = {}
         self._value = 0
 
-    async def run(self) -> None:
-        """Act at random until told to stop; then look at what is left."""
-        while not self.stopping:
-            try:
-                await self._act(self.random.choice(NAMES))
-            except OdradekError:
-                await asyncio.sleep(RETRY_S)
-            await asyncio.sleep(self.random.choice(PAUSES_S))
+    def pause_s(self) -> float:
+        return self.random.choice(PAUSES_S)
+
+    async def finish(self) -> None:
+        """Delete what is still to be deleted, and look at what is left."""
         until_s = self.world.loop.time() + CATCH_UP_S
         while True:
             try:
@@ -91,7 +88,8 @@ class Remover(Client):
             except OdradekError:
                 await asyncio.sleep(RETRY_S)
 
-    async def _act(self, name: str) -> None:
+    async def act(self) -> None:
+        name = self.random.choice(NAMES)
         chance = self.random.random()
         topic = self._topics.get(name)
         if topic is None:

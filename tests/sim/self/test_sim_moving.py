@@ -13,17 +13,17 @@ import pytest
 from odradek.client.reassignment import PREFERRED, elect_leaders, move_replicas, moves_under_way
 from tests.sim import faults
 from tests.sim.bugs import known_seeds, problem_of
-from tests.sim.clients import RETRY_S, Producer
+from tests.sim.clients import Producer
 from tests.sim.cluster import COPIES
 from tests.sim.cluster_invariants import METADATA_LOG
 from tests.sim.cluster_world import ClusterWorld
 from tests.sim.failures import failures
 from tests.sim.movers import Mover, MovingHouse
 from tests.sim.one_node import TOPIC, Admin
+from tests.sim.patience import surely, until
 from tests.sim.planted_cluster import MOVING
 from tests.sim.readers import Reader
 from tests.sim.runs import run_seed
-from tests.sim.self.test_sim_stale_leaders import surely
 
 SEEDS = 10
 CHUNK = 5
@@ -89,14 +89,21 @@ def a_new_broker_takes_over() -> None:
         await surely(lambda: writer.send_once(*KEY, [1, 2, 3]))
         newcomer = house.add_broker(4)
         newcomer.start()
+
+        async def takes_the_move() -> bool:
+            return (await move_replicas(admin.cluster, {KEY: (4, 1)}))[KEY] is None
+
+        async def nothing_moves() -> bool:
+            return not await moves_under_way(admin.cluster)
+
+        async def leads() -> bool:
+            return (await admin.cluster.topic(TOPIC)).partitions[0].leader_id == 4
+
         async with asyncio.timeout(PATIENCE_S):
-            while (await move_replicas(admin.cluster, {KEY: (4, 1)}))[KEY] is not None:  # noqa: ASYNC110
-                await asyncio.sleep(RETRY_S)
-            while await moves_under_way(admin.cluster):  # noqa: ASYNC110
-                await asyncio.sleep(RETRY_S)
+            await until(takes_the_move)
+            await until(nothing_moves)
             await elect_leaders(admin.cluster, PREFERRED, [KEY])
-            while (await admin.cluster.topic(TOPIC)).partitions[0].leader_id != 4:  # noqa: ASYNC110
-                await asyncio.sleep(RETRY_S)
+            await until(leads)
         reader = Reader(world, "reader", 2, house.recorder, partitions=[KEY], sessions=False)
         await surely(reader.drain)
         assert reader.positions[KEY] == 3

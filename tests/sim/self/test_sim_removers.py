@@ -7,12 +7,12 @@ from typing import Any
 
 from odradek.client.admin import create_topic, delete_topic
 from tests.sim import faults
-from tests.sim.clients import RETRY_S, Producer, Recorder
+from tests.sim.clients import Producer, Recorder
 from tests.sim.cluster import COPIES, ManyNodes
 from tests.sim.cluster_invariants import different_logs
 from tests.sim.cluster_world import ClusterWorld
+from tests.sim.patience import surely, until
 from tests.sim.planted_cluster import MOVING
-from tests.sim.self.test_sim_stale_leaders import surely
 
 NAME = "again"
 PATIENCE_S = 60.0
@@ -40,18 +40,15 @@ def problems_of_a_broker_that_was_away() -> list[str]:
             for _ in range(count):
                 await surely(lambda: writer.send_once(NAME, 0, [next(values)]))
 
-        while not all(machine.broker for machine in world.machines.values()):  # noqa: ASYNC110
-            await asyncio.sleep(RETRY_S)
+        await until(lambda: all(machine.broker for machine in world.machines.values()))
         await make_and_write(3)
-        while not world._is_well():  # noqa: ASYNC110
-            await asyncio.sleep(RETRY_S)
+        await until(world._is_well)
         away.kill()
         await surely(lambda: delete_topic(writer.cluster, NAME))
         await make_and_write(5)
         away.start()
         async with asyncio.timeout(PATIENCE_S):
-            while not world._is_well():  # noqa: ASYNC110
-                await asyncio.sleep(RETRY_S)
+            await until(world._is_well)
         problems.extend(different_logs(world))
 
     try:

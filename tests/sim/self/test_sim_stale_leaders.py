@@ -6,35 +6,23 @@ An offset that was committed bears the leader epoch of the record before it (KIP
 
 from __future__ import annotations
 
-import asyncio
 import itertools
-from collections.abc import Awaitable, Callable
 
 import pytest
 
 from odradek.common.errors import OdradekError
 from tests.sim import faults
-from tests.sim.clients import RETRY_S, Producer, Recorder
+from tests.sim.clients import Producer, Recorder
 from tests.sim.cluster import COPIES, ManyNodes
 from tests.sim.cluster_world import ClusterWorld
 from tests.sim.members import Member
 from tests.sim.one_node import TOPIC, Admin
+from tests.sim.patience import surely
 from tests.sim.world import PORT
 
 GROUP = "pair"
 TRIES = 20
 MORE = 10
-
-
-async def surely(work: Callable[[], Awaitable[object]]) -> None:
-    """Do something until it succeeds."""
-    while True:
-        try:
-            await work()
-        except OdradekError:
-            await asyncio.sleep(RETRY_S)
-        else:
-            return
 
 
 def problems_of_a_member_that_meets_an_old_leader() -> list[str]:
