@@ -15,7 +15,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from tests.chaos.load import Writer
 from tests.support.api_calls import Calls, batch
 from tests.support.clients import admin, read_all
-from tests.support.cluster import Cluster, topic_at, until
+from tests.support.cluster import Cluster, await_in_sync, topic_at, until
 
 PARTITIONS = 3
 COPIES = 3
@@ -37,13 +37,7 @@ def make(cluster: Cluster, client: AdminClient, topic: str) -> None:
 
 
 def in_sync(cluster: Cluster, topic: str) -> None:
-    for node in cluster.brokers:
-        until(
-            lambda node=node: (
-                [len(each.isr_nodes) for each in topic_at(node, topic).partitions]  # type: ignore[misc]
-                == [COPIES] * PARTITIONS
-            )
-        )
+    await_in_sync(cluster.brokers, topic, partitions=PARTITIONS, copies=COPIES)
 
 
 def reigns(cluster: Cluster, topic: str) -> list[int]:

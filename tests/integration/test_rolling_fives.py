@@ -14,7 +14,7 @@ from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, C
 from tests.chaos.load import Reader, Writer
 from tests.chaos.verdict import judge
 from tests.support.clients import admin
-from tests.support.cluster import Cluster, topic_at, until
+from tests.support.cluster import Cluster, await_in_sync
 
 TOPIC = "kept"
 PARTITIONS = 5
@@ -38,14 +38,7 @@ def set_retention(client: AdminClient, number: int) -> None:
 
 
 def in_sync(cluster: Cluster) -> None:
-    for node in cluster.serving_brokers():
-        until(
-            lambda node=node: (
-                [len(each.isr_nodes) for each in topic_at(node, TOPIC).partitions]  # type: ignore[misc]
-                == [NODES] * PARTITIONS
-            ),
-            PATIENCE_S,
-        )
+    await_in_sync(cluster.serving_brokers(), TOPIC, partitions=PARTITIONS, copies=NODES, timeout_s=PATIENCE_S)
 
 
 @pytest.mark.slow

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
 from confluent_kafka import ElectionType
 from confluent_kafka.admin import NewTopic
 
+from odradek.testing.processes import NodeProcess
 from tests.support.clients import admin
-from tests.support.cluster import Cluster, topic_at, until
+from tests.support.cluster import Cluster, await_in_sync, topic_at, until
 
 TOPIC = "thousand"
 PARTITIONS = 1000
@@ -25,14 +27,12 @@ def trio(tmp_path: Path) -> Iterator[Cluster]:
 
 
 def in_sync(cluster: Cluster) -> None:
-    for node in cluster.serving_brokers():
-        until(
-            lambda node=node: (
-                [len(each.isr_nodes) for each in topic_at(node, TOPIC).partitions]  # type: ignore[misc]
-                == [COPIES] * PARTITIONS
-            ),
-            PATIENCE_S,
-        )
+    await_in_sync(cluster.serving_brokers(), TOPIC, partitions=PARTITIONS, copies=COPIES, timeout_s=PATIENCE_S)
+
+
+def is_led_by_others(node: NodeProcess, victim: NodeProcess) -> bool:
+    """As a broker knows it."""
+    return all(each.leader_id not in (-1, victim.node_id) for each in topic_at(node, TOPIC).partitions)
 
 
 @pytest.mark.slow
@@ -47,12 +47,7 @@ def test_they_are_made_and_led_by_others_when_a_node_dies_and_copied_when_it_is_
         assert led, "it has leaders to lose"
         victim.kill()
         for node in trio.serving_brokers():
-            until(
-                lambda node=node, victim=victim: all(  # type: ignore[misc]
-                    each.leader_id not in (-1, victim.node_id) for each in topic_at(node, TOPIC).partitions
-                ),
-                PATIENCE_S,
-            )
+            until(partial(is_led_by_others, node, victim), PATIENCE_S)
         victim.start()
         in_sync(trio)
         # The preferred leaders, so that the next one has some to lose.

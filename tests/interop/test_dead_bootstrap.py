@@ -14,7 +14,7 @@ from tests.interop.client_adapters import Entry
 from tests.interop.test_clients import finish, start
 from tests.support.apache_kafka import require_kafka, run_tool
 from tests.support.clients import admin, read_all
-from tests.support.cluster import topic_at, until
+from tests.support.cluster import await_in_sync
 
 pytestmark = [pytest.mark.interop, pytest.mark.timeout(300)]
 
@@ -53,14 +53,7 @@ def make(cluster: ProcessCluster, topic: str) -> None:
 
 def in_sync(cluster: ProcessCluster, topic: str) -> None:
     """Wait until every copy of a topic is, as each running broker knows it."""
-    for node in cluster.brokers:
-        if node.running:
-            until(
-                lambda node=node: (
-                    [len(each.isr_nodes) for each in topic_at(node, topic).partitions]  # type: ignore[misc]
-                    == [3] * PARTITIONS
-                )
-            )
+    await_in_sync((node for node in cluster.brokers if node.running), topic, partitions=PARTITIONS, copies=3)
 
 
 def entries(client: str) -> list[Entry]:

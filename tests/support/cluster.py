@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from functools import partial
 from typing import Any, TypeVar
 
 from odradek.protocol.apis import ApiKey
@@ -65,3 +66,15 @@ def until(condition: Callable[[], T | Any], timeout_s: float = 30.0) -> Any:
             last = error
         time.sleep(0.02)
     raise AssertionError(f"not so within {timeout_s:g} s: {last!r}")
+
+
+def await_in_sync(
+    nodes: Iterable[NodeProcess], topic: str, *, partitions: int, copies: int, timeout_s: float = 30.0
+) -> None:
+    """Wait until a topic has all partitions and each of them all its copies in sync, as each of these brokers knows."""
+    for node in nodes:
+        until(partial(_is_whole, node, topic, partitions, copies), timeout_s)
+
+
+def _is_whole(node: NodeProcess, topic: str, partitions: int, copies: int) -> bool:
+    return [len(each.isr_nodes) for each in topic_at(node, topic).partitions] == [copies] * partitions
