@@ -159,9 +159,12 @@ class _ExactWriter:
         if partitions:
             topics = sorted({partition.topic for partition in partitions})
             self.cluster.partitions(topics, must_exist=True, advice="It existed when the tasks ran: create it again")
+        work = Work(batch_id, run_id, partitions, partial(_all_batches, messages, self.staging))
+        transaction = self.transaction(query_id, batch_id)
         if partitions or self.options.gate is not None:
-            work = Work(batch_id, run_id, partitions, partial(_all_batches, messages, self.staging))
-            self.transaction(query_id, batch_id).commit(work)
+            transaction.commit(work)
+        else:
+            transaction.pass_over(work)
         if self.staging is not None:
             _sweep(self.staging, query_id, run_id, batch_id)
 

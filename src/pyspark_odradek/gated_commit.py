@@ -62,7 +62,7 @@ class GatedCommit(TransactionalCommit):
                 "gate: a batch has rows without having read a record, as timers make them; a gate cannot tell who has "
                 "written those. Write the output of this query without a gate"
             )
-        session = self._current = self._session(work.run_id)
+        session = self._current = self._session(work)
         told = time.monotonic() - TELL_EVERY_S + 1
         while True:
             verdict = self._verdict(session)
@@ -99,6 +99,8 @@ class GatedCommit(TransactionalCommit):
         if session.is_settled and session.gate is not None and session.gate.group == self.group:
             return judge(session.gate, self.group, self.span)
         gate = self.cluster.asking("the gate", lambda: self.read(stable=False))
+        if gate is None:  # the transaction that makes it has ended, and its offsets are on their way for a moment
+            gate = self.cluster.asking("the gate", lambda: self.read(stable=True))
         if gate is None:
             raise GateError(
                 f"the gate {self.gate} was never made: the source makes it. Give the options gate and groupId to the "

@@ -10,8 +10,10 @@ same name commits inside the transaction. A commit goes
     end       EndTxn
 
 Whatever fails on the way for a while is answered by beginning anew: what was unfinished is then aborted, and the marker
-tells whether an end whose answer was lost had happened. The first two steps are needed once in a run of a query, by the
-process that commits; its epoch stays good until another run begins. Source: KIP-98, KIP-360, KIP-447.
+tells whether an end whose answer was lost had happened. The first two steps are needed once in a run of a query, as
+long as one process commits its batches: Spark gives a batch to whichever of its processes is idle, so that those of
+several queries in one application are exchanged, and a process that has missed a batch begins anew. Source: KIP-98,
+KIP-360, KIP-447.
 """
 
 from __future__ import annotations
@@ -89,9 +91,13 @@ class Marker(NamedTuple):
 
 @dataclass
 class _Session:
-    """What a run of a query holds at the coordinator; `is_settled` while its next transaction may simply begin."""
+    """What a process holds at the coordinator for a run of a query, as long as it commits all batches of that.
+
+    `is_settled` while the next transaction may simply begin.
+    """
 
     run_id: str
+    batch_id: int | None = None
     producer_id: int = -1
     producer_epoch: int = -1
     sequences: dict[TopicPartition, int] = field(default_factory=dict)
@@ -136,7 +142,7 @@ class TransactionalCommit:
                 of the batch then, unless only the answer to the last request was lost, which the next try finds out.
             StagingError: a staged file cannot be read; nothing is visible of the batch.
         """
-        session = self._session(work.run_id)
+        session = self._session(work)
         patience_s = self.cluster.settings.default_api_timeout_ms / 1000
         deadline = time.monotonic() + patience_s
         backoff_s = FIRST_BACKOFF_S
@@ -165,6 +171,10 @@ class TransactionalCommit:
             else:
                 session.is_settled = True
                 return True
+
+    def pass_over(self, work: Work) -> None:
+        """A batch without rows leaves no marker; this process has not missed it."""
+        self._session(work)
 
     def begin(self, session: _Session, deadline: float) -> None:
         """Become the only producer of the query; what an older one left unfinished is aborted."""
@@ -379,15 +389,23 @@ class TransactionalCommit:
             raise PassingError(f"{what}: {error_name(code)}")
         check(code, what)
 
-    def _session(self, run_id: str) -> _Session:
-        session = _SESSIONS.get((os.getpid(), self.transactional_id))
-        if session is None or session.run_id != run_id:
-            session = _SESSIONS[(os.getpid(), self.transactional_id)] = _Session(run_id)
+    def _session(self, work: Work) -> _Session:
+        """What this process holds; nothing where another one has committed since, which has a newer epoch then."""
+        key = (os.getpid(), self.transactional_id)
+        session = _SESSIONS.get(key)
+        if session is None or session.run_id != work.run_id or not _follows(work.batch_id, session.batch_id):
+            session = _SESSIONS[key] = _Session(work.run_id)
+        session.batch_id = work.batch_id
         return session
 
 
-# Of this process (a fork's copies are another process's): Spark uses the process that commits again.
+# Of this process: a fork's copies are another process's.
 _SESSIONS: dict[tuple[int, str], _Session] = {}
+
+
+def _follows(batch_id: int | None, last: int | None) -> bool:
+    """Whether a batch is the last one again or the next; a batch query, without a number, has but one."""
+    return batch_id == last or (batch_id is not None and last is not None and batch_id == last + 1)
 
 
 def _pause(deadline: float, what: str) -> None:

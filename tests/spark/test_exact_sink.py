@@ -57,6 +57,19 @@ def test_a_batch_that_runs_again_is_written_once(spark: Any, bootstrap: str, top
     assert copied(bootstrap, topic) == list(range(300))
 
 
+def test_two_queries_of_one_application(spark: Any, odradek: str, topic: str, tmp_path: Path) -> None:
+    """Their batches overlap, so that Spark gives those of one query to several processes, one after another."""
+    topics = [f"{topic}-{number}" for number in range(2)]
+    for name in topics:
+        create_topic(odradek, name)
+        create_topic(odradek, f"{name}-copy", 2)
+        numbered(odradek, name, range(700))
+    queries = [start_copy(spark, odradek, name, tmp_path / name) for name in topics]
+    for query in queries:
+        assert query.awaitTermination(150), "the copy did not end"
+    assert [copied(odradek, name) for name in topics] == [list(range(700))] * 2
+
+
 def die_and_restart(spark: Any, bootstrap: str, topic: str, folder: Path, steps: list[str]) -> None:
     """Copy with a process that is killed once in each step, and check that every record is there once."""
     create_topic(bootstrap, topic)

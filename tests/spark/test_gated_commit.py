@@ -164,6 +164,11 @@ class Query:
     def step(self) -> bool:
         return self.plan() and self.commit()
 
+    def follow(self, writer: Query, most: int) -> None:
+        """Stand by until all that a writer has written is passed over: it is seen a moment after it was committed."""
+        while self.position != writer.position:
+            assert not (self.plan(most) and self.commit())
+
 
 @pytest.fixture(autouse=True)
 def forgetting() -> Iterator[None]:
@@ -203,16 +208,13 @@ def test_a_standby_goes_on_where_the_output_ends_and_so_back(bootstrap: str, fil
     assert not b.plan(), "the gate is a's to make"
     for _ in range(3):
         assert a.step()
-    while b.plan(most=70):
-        assert not b.commit()
-    assert b.position == a.position and out(bootstrap, filled) == list(range(300))
+    b.follow(a, most=70)
+    assert out(bootstrap, filled) == list(range(300))
     turn(bootstrap, filled, "a", "b")
     for _ in range(2):
         assert b.step()
     a.start()
-    while a.plan(most=30):
-        assert not a.commit()
-    assert a.position == b.position
+    a.follow(b, most=30)
     turn(bootstrap, filled, "b", "a")
     while a.step():
         continue
@@ -236,6 +238,18 @@ def test_who_is_shut_out_in_a_batch_waits_until_it_is_covered_and_stands_by(boot
     assert not waiting.is_alive() and a.done == 2
     assert a.source.limit(a.cluster, a.position) is not None and a.source.stands_by
     assert out(bootstrap, filled) == list(range(1000))
+
+
+def test_two_processes_take_turns_with_the_batches_of_a_run(bootstrap: str, filled: str) -> None:
+    """What a process remembers of the gate is where it was before the other's batch."""
+    a = Query(bootstrap, filled, "a")
+    held: list[dict[Any, Any]] = [{}, {}]
+    for number in range(6):
+        transaction._SESSIONS.clear()
+        transaction._SESSIONS.update(held[number % 2])
+        assert a.step()
+        held[number % 2] = dict(transaction._SESSIONS)
+    assert out(bootstrap, filled) == list(range(600))
 
 
 class DyingGated(GatedCommit):

@@ -122,6 +122,32 @@ def test_a_driver_that_dies_at_a_step_is_made_up_for(
     assert committed(bootstrap, topic) == list(range(300))
 
 
+def test_two_processes_take_turns_with_the_batches_of_a_run(bootstrap: str, topic: str, query: str) -> None:
+    """As the processes of Spark do where an application has several queries: none is taken for another run's."""
+    create_topic(bootstrap, topic, PARTITIONS)
+    processes = [TransactionalCommit(cluster(bootstrap), query) for _ in range(2)]
+    held: list[dict[tuple[int, str], transaction._Session]] = [{}, {}]
+    for batch_id, number in enumerate((0, 1, 0, 0, 1, 1, 0)):
+        forget_sessions()
+        transaction._SESSIONS.update(held[number])
+        assert processes[number].commit(work(topic, batch_id, "run", range(batch_id * 10, batch_id * 10 + 10)))
+        held[number] = dict(transaction._SESSIONS)
+    assert committed(bootstrap, topic) == list(range(70))
+
+
+def test_a_process_goes_on_where_it_has_missed_no_batch(odradek: str, topic: str, query: str) -> None:
+    create_topic(odradek, topic, PARTITIONS)
+    committing = TransactionalCommit(cluster(odradek), query)
+    epochs = []
+    for batch_id in range(4):
+        if batch_id == 2:
+            committing.pass_over(Work(batch_id, "run", frozenset(), list))
+            continue
+        committing.commit(work(topic, batch_id, "run", range(10)))
+        epochs += [session.producer_epoch for session in transaction._SESSIONS.values()]
+    assert epochs == [0, 0, 0]
+
+
 def test_of_two_runs_the_older_one_is_fenced(bootstrap: str, topic: str, query: str) -> None:
     create_topic(bootstrap, topic, PARTITIONS)
     older, younger = (TransactionalCommit(cluster(bootstrap), query) for _ in range(2))

@@ -115,7 +115,16 @@ async def turn(cluster: Cluster, name: str, from_group: str, to_group: str) -> G
     async def attempt() -> Gate:
         return await _turn_once(cluster, name, from_group, to_group)
 
-    return await cluster.retried(attempt)
+    turned = await cluster.retried(attempt)
+
+    async def see() -> None:
+        """EndTxn is answered before its offsets are there for all to see."""
+        found = await gate(cluster, name)
+        if found is None or found.turn < turned.turn:
+            raise ApiError(ErrorCode.UNSTABLE_OFFSET_COMMIT, f"gate {name} is not seen to be turned yet")
+
+    await cluster.retried(see)
+    return turned
 
 
 async def _turn_once(cluster: Cluster, name: str, from_group: str, to_group: str) -> Gate:
