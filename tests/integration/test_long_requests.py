@@ -17,11 +17,28 @@ import pytest
 from odradek.common.errors import ErrorCode
 from odradek.protocol import codec
 from odradek.protocol.apis import API, ApiKey
+from odradek.protocol.messages.add_partitions_to_txn_request import AddPartitionsToTxnRequest, AddPartitionsToTxnTopic
 from odradek.protocol.messages.create_topics_request import CreatableTopic, CreateTopicsRequest
 from odradek.protocol.messages.describe_configs_request import DescribeConfigsRequest, DescribeConfigsResource
 from odradek.protocol.messages.describe_topic_partitions_request import DescribeTopicPartitionsRequest, TopicRequest
 from odradek.protocol.messages.find_coordinator_request import FindCoordinatorRequest
+from odradek.protocol.messages.leave_group_request import LeaveGroupRequest, MemberIdentity
 from odradek.protocol.messages.metadata_request import MetadataRequest, MetadataRequestTopic
+from odradek.protocol.messages.offset_commit_request import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+)
+from odradek.protocol.messages.offset_delete_request import (
+    OffsetDeleteRequest,
+    OffsetDeleteRequestPartition,
+    OffsetDeleteRequestTopic,
+)
+from odradek.protocol.messages.txn_offset_commit_request import (
+    TxnOffsetCommitRequest,
+    TxnOffsetCommitRequestPartition,
+    TxnOffsetCommitRequestTopic,
+)
 from odradek.server.broker import Broker
 from odradek.server.context import RequestContext
 from odradek.server.turns import Turns
@@ -30,6 +47,7 @@ from odradek.testing.node_thread import NodeThread
 from tests.support.node import free_port
 
 NAMES = [f"name-{number}" for number in range(20_000)]
+PARTITIONS = range(1, 20_001)
 TOPICS = [f"topic-{number}" for number in range(600)]
 BROKER, TOPIC = 4, 2
 QUESTION = struct.pack(">ihhih", 10, ApiKey.API_VERSIONS, 0, 7, -1)
@@ -116,14 +134,102 @@ def meanwhile(thread: NodeThread) -> Meanwhile:
                 resources=[DescribeConfigsResource(resource_type=TOPIC, resource_name=name) for name in TOPICS]
             ),
         ),
+        (
+            ApiKey.OFFSET_COMMIT,
+            9,
+            OffsetCommitRequest(
+                group_id="g",
+                topics=[
+                    OffsetCommitRequestTopic(
+                        name=TOPICS[0],
+                        partitions=[OffsetCommitRequestPartition(partition_index=each) for each in PARTITIONS],
+                    )
+                ],
+            ),
+        ),
+        (
+            ApiKey.OFFSET_DELETE,
+            0,
+            OffsetDeleteRequest(
+                group_id="g",
+                topics=[
+                    OffsetDeleteRequestTopic(
+                        name=TOPICS[0],
+                        partitions=[OffsetDeleteRequestPartition(partition_index=each) for each in PARTITIONS],
+                    )
+                ],
+            ),
+        ),
+        (
+            ApiKey.TXN_OFFSET_COMMIT,
+            5,
+            TxnOffsetCommitRequest(
+                group_id="g",
+                transactional_id="t",
+                topics=[
+                    TxnOffsetCommitRequestTopic(
+                        name=TOPICS[0],
+                        partitions=[TxnOffsetCommitRequestPartition(partition_index=each) for each in PARTITIONS],
+                    )
+                ],
+            ),
+        ),
+        (
+            ApiKey.ADD_PARTITIONS_TO_TXN,
+            3,
+            AddPartitionsToTxnRequest(
+                v3_and_below_transactional_id="t",
+                v3_and_below_topics=[AddPartitionsToTxnTopic(name=TOPICS[0], partitions=list(PARTITIONS))],
+            ),
+        ),
+        (
+            ApiKey.LEAVE_GROUP,
+            4,
+            LeaveGroupRequest(group_id="g", members=[MemberIdentity(member_id=name) for name in NAMES]),
+        ),
     ],
-    ids=["Metadata of names", "Metadata of all", "FindCoordinator", "DescribeTopicPartitions", "DescribeConfigs"],
+    ids=[
+        "Metadata of names",
+        "Metadata of all",
+        "FindCoordinator",
+        "DescribeTopicPartitions",
+        "DescribeConfigs",
+        "OffsetCommit",
+        "OffsetDelete",
+        "TxnOffsetCommit",
+        "AddPartitionsToTxn",
+        "LeaveGroup",
+    ],
 )
 def test_others_are_served_in_between(
     thread: NodeThread, meanwhile: Meanwhile, api_key: ApiKey, version: int, request_: Any
 ) -> None:
     thread.call(meanwhile.answer(api_key, version, request_))
     assert meanwhile.answered >= (1 if request_ == MetadataRequest(topics=None) else 5)
+
+
+def test_many_commits_are_answered_in_the_order_of_the_request(thread: NodeThread, meanwhile: Meanwhile) -> None:
+    """What exists is stored or refused together, and each is told so where it was asked."""
+    wanted = [
+        OffsetCommitRequestTopic(
+            name=name, partitions=[OffsetCommitRequestPartition(partition_index=each, committed_offset=9)]
+        )
+        for name in [*TOPICS, "not-there", TOPICS[0]]
+        for each in (0, 1)
+    ]
+    request = OffsetCommitRequest(group_id="orders", topics=wanted)
+    answer = thread.call(meanwhile.answer(ApiKey.OFFSET_COMMIT, 9, request))
+    assert [each.name for each in answer.topics] == [each.name for each in wanted]
+    codes = [each.partitions[0].error_code for each in answer.topics]
+    unknown = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    assert codes == [ErrorCode.NONE, unknown] * len(TOPICS) + [unknown] * 2 + [ErrorCode.NONE, unknown]
+    too_many = [OffsetCommitRequestPartition(partition_index=each % 2) for each in range(60_000)]
+    request = OffsetCommitRequest(
+        group_id="too-many", topics=[OffsetCommitRequestTopic(name=TOPICS[0], partitions=too_many)]
+    )
+    (topic,) = thread.call(meanwhile.answer(ApiKey.OFFSET_COMMIT, 9, request)).topics
+    told = sorted((each.partition_index, each.error_code) for each in topic.partitions)
+    assert told == [(0, ErrorCode.UNKNOWN_SERVER_ERROR)] * 30_000 + [(1, unknown)] * 30_000
 
 
 def test_many_names_are_answered_as_few_are(thread: NodeThread, meanwhile: Meanwhile) -> None:

@@ -8,9 +8,11 @@ from uuid import UUID
 import pytest
 
 from odradek.common.errors import ApiError, ErrorCode
-from odradek.coordinator.group.machine import MAX_EXPIRED_PER_RUN
-from odradek.coordinator.group.records import OffsetRecord, TransactionEndRecord
+from odradek.coordinator.batches import encode_batches
+from odradek.coordinator.group.machine import MAX_EXPIRED_PER_RUN, MAX_RECORD_BYTES
+from odradek.coordinator.group.records import GROUP_RECORDS, OffsetRecord, TransactionEndRecord
 from odradek.coordinator.group.state import GroupState
+from odradek.log.producer_state import NOT_REQUIRED, ProducerState
 from odradek.protocol.messages.offset_commit_key import OffsetCommitKey
 from odradek.protocol.messages.offset_commit_request import (
     OffsetCommitRequest,
@@ -24,6 +26,7 @@ from odradek.protocol.messages.offset_delete_request import (
     OffsetDeleteRequestTopic,
 )
 from odradek.protocol.messages.offset_fetch_request import OffsetFetchRequestGroup, OffsetFetchRequestTopics
+from odradek.protocol.messages.txn_offset_commit_request import TxnOffsetCommitRequest
 from tests.unit.coordinator.conftest import START_MS, subscription
 
 RETENTION_MS = 10080 * 60_000
@@ -116,6 +119,56 @@ def test_metadata_above_the_limit_is_refused_for_that_partition_alone(make_shard
     codes = [part.error_code for part in answer.topics[0].partitions]
     assert codes == [ErrorCode.OFFSET_METADATA_TOO_LARGE, ErrorCode.NONE, ErrorCode.NONE]
     assert [shard.committed(partition=p) for p in range(3)] == [-1, 2, 3]
+
+
+class Counted(list[Any]):
+    """Entries of a request, and how many of them were looked at."""
+
+    taken = 0
+
+    def __iter__(self) -> Any:
+        for each in super().__iter__():
+            self.taken += 1
+            yield each
+
+
+def many_commits(topics: dict[str, int], metadata: str = "") -> OffsetCommitRequest:
+    parts = {
+        name: Counted(
+            OffsetCommitRequestPartition(partition_index=each, committed_offset=each, committed_metadata=metadata)
+            for each in range(count)
+        )
+        for name, count in topics.items()
+    }
+    return OffsetCommitRequest(
+        group_id="g", topics=[OffsetCommitRequestTopic(name=name, partitions=each) for name, each in parts.items()]
+    )
+
+
+def test_commits_that_no_batch_holds_are_refused_before_all_are_looked_at(shard: Any) -> None:
+    request = many_commits({"t": 100_000})
+    with pytest.raises(ApiError) as caught:
+        shard.machine.commits.commit(request, 9, shard.now)
+    assert caught.value.code == ErrorCode.RECORD_LIST_TOO_LARGE
+    assert request.topics[0].partitions.taken < 20_000
+    transactional = TxnOffsetCommitRequest(group_id="g", topics=request.topics)
+    request.topics[0].partitions.taken = 0
+    producers = ProducerState()
+    with pytest.raises(ApiError) as caught:
+        shard.machine.commits.commit_in_transaction(transactional, producers, NOT_REQUIRED, shard.now)
+    assert caught.value.code == ErrorCode.RECORD_LIST_TOO_LARGE
+    assert request.topics[0].partitions.taken < 20_000
+
+
+def test_as_many_commits_as_a_batch_holds_are_taken(shard: Any) -> None:
+    """Whatever their names are: those of one topic may be short, those of another long."""
+    topics = {"t": 10_000, "u" * 249: 500}
+    result = shard.machine.commits.commit(many_commits(topics), 9, shard.now)
+    assert len(result.records) == 10_500
+    encode_batches(GROUP_RECORDS, result.records, atomic=True, max_batch_bytes=MAX_RECORD_BYTES, now_ms=0)
+    refused = many_commits({"t": 30_000}, metadata="x" * 4097)
+    answer = shard.machine.commits.commit(refused, 9, shard.now).response.response
+    assert {each.error_code for each in answer.topics[0].partitions} == {ErrorCode.OFFSET_METADATA_TOO_LARGE}
 
 
 def test_an_offset_of_a_deleted_topic_of_the_same_name_is_not_found(shard: Any) -> None:

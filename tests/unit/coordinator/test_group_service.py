@@ -33,6 +33,11 @@ from odradek.protocol.messages.offset_commit_request import (
     OffsetCommitRequestPartition,
     OffsetCommitRequestTopic,
 )
+from odradek.protocol.messages.offset_delete_request import (
+    OffsetDeleteRequest,
+    OffsetDeleteRequestPartition,
+    OffsetDeleteRequestTopic,
+)
 from odradek.protocol.messages.offset_fetch_request import OffsetFetchRequestGroup, OffsetFetchRequestTopics
 from odradek.protocol.messages.sync_group_request import SyncGroupRequest, SyncGroupRequestAssignment
 from odradek.protocol.messages.sync_group_response import SyncGroupResponse
@@ -108,7 +113,7 @@ class Node:
         config = GroupConfig(
             initial_rebalance_delay_ms=0,
             min_session_timeout_ms=50,
-            offsets_commit_timeout_ms=300,
+            offsets_commit_timeout_ms=1000,
             offsets_topic_replication_factor=1,
         )
 
@@ -432,6 +437,59 @@ async def test_one_request_for_a_hundred_thousand_groups_lets_others_be_answered
         answered += 1
     assert [each.group_id for each in large.result()] == ids
     assert answered > 100
+
+
+async def answered_until(node: Node, joined: JoinGroupResponse, large: Awaitable[Any]) -> tuple[Any, int]:
+    """What a large request is answered, and how many heartbeats of a member were meanwhile."""
+    outcome = asyncio.ensure_future(large)
+    answered = 0
+    while not outcome.done():
+        assert await node.heartbeat(joined) == ErrorCode.NONE
+        answered += 1
+    return outcome.result(), answered
+
+
+async def test_when_many_thousand_leave_others_are_answered(node: Node) -> None:
+    joined = await node.enter()
+    await node.sync(joined)
+    wanted = [MemberIdentity(member_id=f"invented-{number}") for number in range(20_000)]
+    request = LeaveGroupRequest(group_id="g", members=[*wanted, MemberIdentity(member_id=joined.member_id)])
+    leave = asyncio.ensure_future(node.service.leave_group(request, Caller("client", "/h", 5)))
+    answered = 0
+    while not leave.done() and await node.heartbeat(joined) == ErrorCode.NONE:
+        answered += 1
+    answer = await leave
+    assert [each.member_id for each in answer.members] == [each.member_id for each in request.members]
+    assert [each.error_code for each in answer.members] == [ErrorCode.UNKNOWN_MEMBER_ID] * 20_000 + [ErrorCode.NONE]
+    assert answered >= 10
+
+
+async def test_while_many_thousand_offsets_are_deleted_others_are_answered(node: Node) -> None:
+    joined = await node.enter()
+    await node.sync(joined)
+    count, kept = 5000, 8
+    for name, begin in [("u", 0), *(("t", begin) for begin in range(0, count, 500))]:
+        parts = [OffsetCommitRequestPartition(partition_index=begin + each, committed_offset=7) for each in range(500)]
+        topic = OffsetCommitRequestTopic(name=name, partitions=parts if name == "t" else parts[:1])
+        await node.service.offset_commit(OffsetCommitRequest(group_id="simple", topics=[topic]), 9)
+    asked = [OffsetDeleteRequestPartition(partition_index=each) for each in range(2 * count) if each != kept]
+    request = OffsetDeleteRequest(
+        group_id="simple",
+        topics=[
+            OffsetDeleteRequestTopic(name="t", partitions=asked),
+            OffsetDeleteRequestTopic(name="empty"),
+            OffsetDeleteRequestTopic(name="t", partitions=asked[:1]),
+        ],
+    )
+    answer, answered = await answered_until(node, joined, node.service.offset_delete(request))
+    assert [each.name for each in answer.topics] == ["t", "empty", "t"]
+    assert [each.partition_index for each in answer.topics[0].partitions] == [each.partition_index for each in asked]
+    assert [len(each.partitions) for each in answer.topics] == [len(asked), 0, 1]
+    assert not any(each.error_code for topic in answer.topics for each in topic.partitions)
+    group = await node.service.offset_fetch(OffsetFetchRequestGroup(group_id="simple", topics=None), False)
+    left = {(topic.name, each.partition_index) for topic in group.topics for each in topic.partitions}
+    assert left == {("t", kept), ("u", 0)}
+    assert answered >= 5
 
 
 async def test_a_heartbeat_without_a_group_is_refused_by_whoever_is_asked(node: Node) -> None:

@@ -5,11 +5,12 @@ Source: Kafka OffsetMetadataManager; KIP-211 (retention starts when a group beco
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 from uuid import UUID
 
 from odradek.common.errors import ApiError, ErrorCode
+from odradek.coordinator.batches import RECORD_OVERHEAD_BYTES
 from odradek.coordinator.consumer_group.access import MEMBER_EPOCH_VERSION, check_commit, check_fetch
 from odradek.coordinator.consumer_group.records import group_tombstones
 from odradek.coordinator.consumer_group.registry import ConsumerGroups
@@ -64,6 +65,8 @@ from odradek.statemachine.machine import Result
 # From this version on a commit to a group that does not exist says so; older clients know only ILLEGAL_GENERATION.
 GROUP_ID_NOT_FOUND_VERSION = 9
 NO_OFFSET = -1
+# Key and value of a commit with empty names and metadata take no less.
+LEAST_COMMIT_BYTES = 34
 MAX_TIMESTAMP_MS = 2**63 - 1
 NIL_UUID = UUID(int=0)
 
@@ -78,8 +81,14 @@ class Commits:
         consumers: ConsumerGroups,
         offsets: OffsetStore,
         rebalance: Rebalance,
+        max_record_bytes: Callable[[], int],
     ) -> None:
+        """
+        Args:
+            max_record_bytes: the largest batch that the offsets topic takes: what one request commits is one batch.
+        """
         self._config = config
+        self._max_record_bytes = max_record_bytes
         self._groups = groups
         self._consumers = consumers
         self._offsets = offsets
@@ -94,11 +103,13 @@ class Commits:
 
         Raises:
             ApiError: ILLEGAL_GENERATION, UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID, REBALANCE_IN_PROGRESS,
-                STALE_MEMBER_EPOCH, GROUP_ID_NOT_FOUND (version 9 on). Per partition: OFFSET_METADATA_TOO_LARGE.
+                STALE_MEMBER_EPOCH, GROUP_ID_NOT_FOUND (version 9 on), RECORD_LIST_TOO_LARGE. Per partition:
+                OFFSET_METADATA_TOO_LARGE.
         """
         self._check_committer(request, api_version, now)
         kept_ms = request.retention_time_ms
         expire_ms = -1 if kept_ms == -1 else min(now.wall_ms + kept_ms, MAX_TIMESTAMP_MS)
+        most = self._most_records(request)
         records: Records = []
         response = OffsetCommitResponse()
         for topic in request.topics:
@@ -107,6 +118,7 @@ class Commits:
             for partition in topic.partitions:
                 error = self._check_metadata(partition.committed_metadata)
                 if not error:
+                    _check_count(records, most)
                     key = OffsetCommitKey(group=request.group_id, topic=topic.name, partition=partition.partition_index)
                     records.append(OffsetRecord(key, _value(partition, topic.topic_id, now.wall_ms, expire_ms)))
                 answer.partitions.append(
@@ -133,6 +145,11 @@ class Commits:
         if member is not None:
             self._rebalance.renew_session(group, member, now)
 
+    def _most_records(self, request: OffsetCommitRequest | TxnOffsetCommitRequest) -> int:
+        """More commits than this do not fit into a batch, whatever they say."""
+        names = len(request.group_id) + min((len(topic.name) for topic in request.topics), default=0)
+        return self._max_record_bytes() // (RECORD_OVERHEAD_BYTES + LEAST_COMMIT_BYTES + names)
+
     def _check_metadata(self, metadata: str | None) -> ErrorCode:
         too_large = len(metadata or "") > self._config.offset_metadata_max_bytes
         return ErrorCode.OFFSET_METADATA_TOO_LARGE if too_large else ErrorCode.NONE
@@ -153,7 +170,7 @@ class Commits:
             verification: under which the coordinator of the transaction was asked; None where it is open here.
         Raises:
             ApiError: ILLEGAL_GENERATION, UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID, INVALID_PRODUCER_EPOCH,
-                INVALID_TXN_STATE. Per partition: OFFSET_METADATA_TOO_LARGE.
+                INVALID_TXN_STATE, RECORD_LIST_TOO_LARGE. Per partition: OFFSET_METADATA_TOO_LARGE.
         """
         producer_id, epoch = request.producer_id, request.producer_epoch
         self._check_transactional_committer(request, now)
@@ -163,6 +180,7 @@ class Commits:
         verified = producers.is_verified(producer_id, epoch, verification)
         if self._offsets.open_epoch(producer_id) != epoch and not verified:
             raise ApiError(ErrorCode.INVALID_TXN_STATE, f"the transaction of producer {producer_id} is not open here")
+        most = self._most_records(request)
         records: Records = []
         response = TxnOffsetCommitResponse()
         for topic in request.topics:
@@ -171,6 +189,7 @@ class Commits:
             for partition in topic.partitions:
                 error = self._check_metadata(partition.committed_metadata)
                 if not error:
+                    _check_count(records, most)
                     key = OffsetCommitKey(group=request.group_id, topic=topic.name, partition=partition.partition_index)
                     value = _value(partition, topic.topic_id, now.wall_ms, -1)
                     records.append(OffsetRecord(key, value, producer_id, epoch))
@@ -449,6 +468,12 @@ def _value(
         expire_timestamp=expire_ms,
         topic_id=topic_id,
     )
+
+
+def _check_count(records: Records, most: int) -> None:
+    """A hundred thousand commits are refused before all are made into records, which would hold up everybody else."""
+    if len(records) >= most:
+        raise ApiError(ErrorCode.RECORD_LIST_TOO_LARGE, f"more than {most} commits do not fit into one batch")
 
 
 def _other_topic(stored: UUID, asked: UUID) -> bool:

@@ -96,7 +96,7 @@ class GroupMachine:
         self.journal = Journal()
         self._rebalance = Rebalance(config, self.groups, self.timers, self.journal)
         self.membership = Membership(self.groups, self._rebalance, max_record_bytes)
-        self.commits = Commits(config, self.groups, self.consumers, self.offsets, self._rebalance)
+        self.commits = Commits(config, self.groups, self.consumers, self.offsets, self._rebalance, max_record_bytes)
         deadlines = Deadlines(self._consumer_config, self.timers, group_configs)
         self._deadlines = deadlines
         self._migration = Migration(

@@ -84,8 +84,9 @@ class OffsetStore:
         group_id, topic, partition_id = record.key.group, record.key.topic, record.key.partition
         if record.value is None:
             self._remove(group_id, (topic, partition_id))
-            for producer_id in list(self._pending):
-                self._drop_pending(producer_id, (group_id, topic, partition_id))
+            if self.is_unstable(group_id, topic, partition_id):
+                for producer_id in list(self._pending):
+                    self._drop_pending(producer_id, (group_id, topic, partition_id))
             return
         committed = _from_value(record.value, record_offset)
         if record.producer_id == NO_PRODUCER_ID:

@@ -44,8 +44,8 @@ from odradek.protocol.messages.leave_group_response import LeaveGroupResponse
 from odradek.protocol.messages.list_groups_response import ListedGroup
 from odradek.protocol.messages.offset_commit_request import OffsetCommitRequest
 from odradek.protocol.messages.offset_commit_response import OffsetCommitResponse
-from odradek.protocol.messages.offset_delete_request import OffsetDeleteRequest
-from odradek.protocol.messages.offset_delete_response import OffsetDeleteResponse
+from odradek.protocol.messages.offset_delete_request import OffsetDeleteRequest, OffsetDeleteRequestTopic
+from odradek.protocol.messages.offset_delete_response import OffsetDeleteResponse, OffsetDeleteResponseTopic
 from odradek.protocol.messages.offset_fetch_request import OffsetFetchRequestGroup
 from odradek.protocol.messages.offset_fetch_response import OffsetFetchResponseGroup
 from odradek.protocol.messages.sync_group_request import SyncGroupRequest
@@ -61,6 +61,8 @@ T = TypeVar("T")
 # Of a request that names many groups: for how many the shard is found, how many are served, in one turn of the loop.
 FOUND_PER_TURN = 1000
 SERVED_PER_TURN = 100
+# How many members leave, or offsets are deleted, in one step of a group.
+ENTRIES_PER_STEP = 1000
 
 
 class RandomBits(Protocol):
@@ -205,15 +207,27 @@ class GroupCoordinator(ShardHost[Shard]):
             return HeartbeatResponse(error_code=ErrorCode.NONE if loading else code)
 
     async def leave_group(self, request: LeaveGroupRequest, caller: Caller | None = None) -> LeaveGroupResponse:
-        """LeaveGroup 0-5; `request.members` holds the leaving members in every version."""
+        """LeaveGroup 0-5; `request.members` holds the leaving members in every version.
+
+        A thousand leave in one step, so that one rebalance follows; others are served before the next thousand.
+        """
+        answer = LeaveGroupResponse()
         try:
             _check_group_id(request.group_id)
-            shard = self.shard(request.group_id)
-            response = await shard.run_parked(lambda _: shard.machine.leave(request, shard.now()))
-            shard.note_refused_leaves(request.group_id, response, caller)
-            return response
+            for members in _slices(request.members, ENTRIES_PER_STEP) if request.members else [request.members]:
+                shard = self.shard(request.group_id)
+                some = LeaveGroupRequest(group_id=request.group_id, members=members)
+                response = await shard.run_parked(partial(self._leave, shard, some))
+                shard.note_refused_leaves(request.group_id, response, caller)
+                answer.members += response.members
         except ApiError as error:
             return LeaveGroupResponse(error_code=answer_code(error))
+        return answer
+
+    def _leave(
+        self, shard: Shard, request: LeaveGroupRequest, ticket: int
+    ) -> Result[CoordinatorRecord, Outcome[LeaveGroupResponse]]:
+        return shard.machine.leave(request, shard.now())
 
     # ---- consumer groups
 
@@ -333,10 +347,24 @@ class GroupCoordinator(ShardHost[Shard]):
             return OffsetFetchResponseGroup(group_id=group.group_id, error_code=error.code)
 
     async def offset_delete(self, request: OffsetDeleteRequest) -> OffsetDeleteResponse:
-        """OffsetDelete 0, for topics and partitions that exist. Raises ApiError for the whole request."""
+        """OffsetDelete 0, for topics and partitions that exist. Raises ApiError for the whole request.
+
+        Some thousand are deleted in one step, more in several, with others served in between: who is refused after the
+        first step asks again for all of them.
+        """
         _check_group_id(request.group_id)
-        shard = self.shard(request.group_id)
-        return await self._run(shard, lambda: shard.machine.commits.delete_offsets(request))
+        answer = OffsetDeleteResponse(topics=[OffsetDeleteResponseTopic(name=topic.name) for topic in request.topics])
+        asked = [
+            (topic, each) for topic in zip(request.topics, answer.topics, strict=True) for each in topic[0].partitions
+        ]
+        for entries in _slices(asked, ENTRIES_PER_STEP) if asked else [asked]:
+            shard = self.shard(request.group_id)
+            topics = [OffsetDeleteRequestTopic(name=topic.name, partitions=[each]) for (topic, _), each in entries]
+            some = OffsetDeleteRequest(group_id=request.group_id, topics=topics)
+            deleted = await self._run(shard, partial(shard.machine.commits.delete_offsets, some))
+            for ((_, told), _), done in zip(entries, deleted.topics, strict=True):
+                told.partitions += done.partitions
+        return answer
 
     # ---- groups from outside
 
@@ -428,9 +456,9 @@ class GroupCoordinator(ShardHost[Shard]):
         return [answers[group_id] for group_id in group_ids]
 
 
-def _slices(group_ids: Sequence[str], size: int) -> Iterator[list[str]]:
-    for start in range(0, len(group_ids), size):
-        yield list(group_ids[start : start + size])
+def _slices(whole: Sequence[T], size: int) -> Iterator[list[T]]:
+    for start in range(0, len(whole), size):
+        yield list(whole[start : start + size])
 
 
 def _check_group_id(group_id: str | None) -> None:

@@ -26,15 +26,18 @@ from odradek.protocol.messages.add_partitions_to_txn_response import (
 )
 from odradek.server.context import RequestContext
 from odradek.server.handlers.shared import METADATA_TOPIC, fenced_code
+from odradek.server.turns import Turns
 from odradek.server.verification import Codes, add_or_verify
 
 FIRST_FENCED_VERSION = 2
 BATCH_VERSION = 4
 ABORTABLE_VERSION = 5
+PARTITIONS_PER_TURN = 2000
 
 
 async def handle(context: RequestContext, request: AddPartitionsToTxnRequest) -> AddPartitionsToTxnResponse:
     """Add for one producer, or add and verify for each of many."""
+    turns = Turns(PARTITIONS_PER_TURN)
     if context.api_version < BATCH_VERSION:
         asked = AddPartitionsToTxnTransaction(
             transactional_id=request.v3_and_below_transactional_id,
@@ -42,29 +45,30 @@ async def handle(context: RequestContext, request: AddPartitionsToTxnRequest) ->
             producer_epoch=request.v3_and_below_producer_epoch,
             topics=request.v3_and_below_topics,
         )
-        codes = await _answer(context, asked)
-        return AddPartitionsToTxnResponse(results_by_topic_v3_and_below=_results(asked.topics, codes))
+        codes = await _answer(context, asked, turns)
+        return AddPartitionsToTxnResponse(results_by_topic_v3_and_below=await _results(asked.topics, codes, turns))
     if not context.on_inter_broker_listener:
         return AddPartitionsToTxnResponse(error_code=ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
     response = AddPartitionsToTxnResponse()
     for transaction in request.transactions:
-        codes = await _answer(context, transaction)
+        codes = await _answer(context, transaction, turns)
+        results = await _results(transaction.topics, codes, turns)
         response.results_by_transaction.append(
-            AddPartitionsToTxnResult(
-                transactional_id=transaction.transactional_id, topic_results=_results(transaction.topics, codes)
-            )
+            AddPartitionsToTxnResult(transactional_id=transaction.transactional_id, topic_results=results)
         )
     return response
 
 
-async def _answer(context: RequestContext, asked: AddPartitionsToTxnTransaction) -> Codes:
+async def _answer(context: RequestContext, asked: AddPartitionsToTxnTransaction, turns: Turns) -> Codes:
     image = context.broker.image
-    partitions: list[TopicPartition] = [(topic.name, number) for topic in asked.topics for number in topic.partitions]
-    unknown = [
-        (topic, number)
-        for topic, number in partitions
-        if topic == METADATA_TOPIC or image.partition(topic, number) is None
-    ]
+    partitions: dict[TopicPartition, None] = {}
+    unknown: dict[TopicPartition, None] = {}
+    for topic in asked.topics:
+        for number in topic.partitions:
+            partitions[topic.name, number] = None
+            if topic.name == METADATA_TOPIC or image.partition(topic.name, number) is None:
+                unknown[topic.name, number] = None
+            await turns.spend()
     if unknown:
         codes = dict.fromkeys(partitions, ErrorCode.OPERATION_NOT_ATTEMPTED)
         codes.update(dict.fromkeys(unknown, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION))
@@ -81,7 +85,7 @@ async def _answer(context: RequestContext, asked: AddPartitionsToTxnTransaction)
             connection=None if batched else context.connection.number,
         )
         codes = await add_or_verify(
-            context.broker.transactions, request, partitions, verify_only=batched and asked.verify_only
+            context.broker.transactions, request, list(partitions), verify_only=batched and asked.verify_only
         )
     except ApiError as error:
         codes = dict.fromkeys(partitions, error.code)
@@ -94,16 +98,17 @@ def _code(code: ErrorCode, api_version: int) -> ErrorCode:
     return fenced_code(code, api_version, FIRST_FENCED_VERSION)
 
 
-def _results(topics: list[AddPartitionsToTxnTopic], codes: Codes) -> list[AddPartitionsToTxnTopicResult]:
-    return [
-        AddPartitionsToTxnTopicResult(
-            name=topic.name,
-            results_by_partition=[
-                AddPartitionsToTxnPartitionResult(
-                    partition_index=number, partition_error_code=codes[topic.name, number]
-                )
-                for number in topic.partitions
-            ],
-        )
-        for topic in topics
-    ]
+async def _results(
+    topics: list[AddPartitionsToTxnTopic], codes: Codes, turns: Turns
+) -> list[AddPartitionsToTxnTopicResult]:
+    results: list[AddPartitionsToTxnTopicResult] = []
+    for topic in topics:
+        result = AddPartitionsToTxnTopicResult(name=topic.name)
+        results.append(result)
+        for number in topic.partitions:
+            told = AddPartitionsToTxnPartitionResult(
+                partition_index=number, partition_error_code=codes[topic.name, number]
+            )
+            result.results_by_partition.append(told)
+            await turns.spend()
+    return results

@@ -19,19 +19,21 @@ from odradek.protocol.messages.offset_commit_response import (
     OffsetCommitResponseTopic,
 )
 from odradek.server.context import RequestContext
+from odradek.server.turns import Turns
 
 TOPIC_ID_VERSION = 10
+PARTITIONS_PER_TURN = 2000
 
 
 async def handle(context: RequestContext, request: OffsetCommitRequest) -> OffsetCommitResponse:
     """Commit what exists, and merge the answers in the order of the request."""
-    image = context.broker.image
+    image, turns = context.broker.image, Turns(PARTITIONS_PER_TURN)
     answers: list[OffsetCommitResponseTopic] = []
     known: list[tuple[OffsetCommitRequestTopic, OffsetCommitResponseTopic]] = []
     for asked in request.topics:
         answer = OffsetCommitResponseTopic(name=asked.name, topic_id=asked.topic_id)
         answers.append(answer)
-        topic = _existing(image, asked, context.api_version, answer)
+        topic = await _existing(image, asked, context.api_version, answer, turns)
         if topic.partitions:
             known.append((topic, answer))
     if known:
@@ -41,28 +43,35 @@ async def handle(context: RequestContext, request: OffsetCommitRequest) -> Offse
             committed = await context.broker.coordinator.offset_commit(request, context.api_version, caller)
             for (_, answer), stored in zip(known, committed.topics, strict=True):
                 answer.partitions += stored.partitions
+                await turns.spend()
         except ApiError as error:
             for topic, answer in known:
-                answer.partitions += [_refusal(each.partition_index, error.code) for each in topic.partitions]
+                for each in topic.partitions:
+                    answer.partitions.append(_refusal(each.partition_index, error.code))
+                    await turns.spend()
     return OffsetCommitResponse(topics=answers)
 
 
-def _existing(
-    image: MetadataImage, asked: OffsetCommitRequestTopic, api_version: int, answer: OffsetCommitResponseTopic
+async def _existing(
+    image: MetadataImage,
+    asked: OffsetCommitRequestTopic,
+    api_version: int,
+    answer: OffsetCommitResponseTopic,
+    turns: Turns,
 ) -> OffsetCommitRequestTopic:
     """The part of a topic that exists, by name and id; the rest is refused in `answer`."""
     by_id = api_version >= TOPIC_ID_VERSION
     topic = image.topics_by_id.get(asked.topic_id) if by_id else image.topic(asked.name)
-    if topic is None:
-        code = ErrorCode.UNKNOWN_TOPIC_ID if by_id else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-        answer.partitions += [_refusal(each.partition_index, code) for each in asked.partitions]
-        return OffsetCommitRequestTopic(name=asked.name)
-    existing = OffsetCommitRequestTopic(name=topic.name, topic_id=topic.topic_id)
+    existing = OffsetCommitRequestTopic(name=asked.name)
+    code = ErrorCode.UNKNOWN_TOPIC_ID if by_id and topic is None else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    if topic is not None:
+        existing.name, existing.topic_id = topic.name, topic.topic_id
     for each in asked.partitions:
-        if each.partition_index in topic.partitions:
+        if topic is not None and each.partition_index in topic.partitions:
             existing.partitions.append(each)
         else:
-            answer.partitions.append(_refusal(each.partition_index, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION))
+            answer.partitions.append(_refusal(each.partition_index, code))
+        await turns.spend()
     return existing
 
 

@@ -14,11 +14,14 @@ from odradek.protocol.messages.offset_delete_response import (
     OffsetDeleteResponseTopic,
 )
 from odradek.server.context import RequestContext
+from odradek.server.turns import Turns
+
+PARTITIONS_PER_TURN = 2000
 
 
 async def handle(context: RequestContext, request: OffsetDeleteRequest) -> OffsetDeleteResponse:
     """Delete what may be deleted, and merge the answers in the order of the request."""
-    image = context.broker.image
+    image, turns = context.broker.image, Turns(PARTITIONS_PER_TURN)
     answers: list[OffsetDeleteResponseTopic] = []
     known: list[OffsetDeleteRequestTopic] = []
     for asked in request.topics:
@@ -36,6 +39,7 @@ async def handle(context: RequestContext, request: OffsetDeleteRequest) -> Offse
                         partition_index=each.partition_index, error_code=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
                     )
                 )
+            await turns.spend()
     request.topics = known
     try:
         deleted = await context.broker.coordinator.offset_delete(request)
@@ -43,4 +47,5 @@ async def handle(context: RequestContext, request: OffsetDeleteRequest) -> Offse
         return OffsetDeleteResponse(error_code=error.code)
     for answer, done in zip(answers, deleted.topics, strict=True):
         answer.partitions += done.partitions
+        await turns.spend()
     return OffsetDeleteResponse(topics=answers)

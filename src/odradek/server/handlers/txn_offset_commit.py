@@ -20,46 +20,48 @@ from odradek.protocol.messages.txn_offset_commit_response import (
     TxnOffsetCommitResponseTopic,
 )
 from odradek.server.context import RequestContext
+from odradek.server.turns import Turns
 from odradek.server.verification import RETRIABLE
 
 ABORTABLE_VERSION = 4
 ADDING_VERSION = 5
+PARTITIONS_PER_TURN = 2000
 
 
 async def handle(context: RequestContext, request: TxnOffsetCommitRequest) -> TxnOffsetCommitResponse:
     """Commit what exists, and merge the answers in the order of the request."""
-    image = context.broker.image
+    image, turns = context.broker.image, Turns(PARTITIONS_PER_TURN)
     codes: dict[tuple[str, int], int] = {}
     asked = request.topics
-    existing = [_existing(image, topic, codes) for topic in asked]
+    existing = [await _existing(image, topic, codes, turns) for topic in asked]
     request.topics = [topic for topic in existing if topic.partitions]
     if request.topics:
         try:
             committed = await _commit(context, request)
             for answer in committed.topics:
-                codes.update({(answer.name, each.partition_index): each.error_code for each in answer.partitions})
+                for each in answer.partitions:
+                    codes[answer.name, each.partition_index] = each.error_code
+                    await turns.spend()
         except ApiError as error:
             code = _code(error.code, context.api_version)
             for topic in request.topics:
-                codes.update({(topic.name, each.partition_index): code for each in topic.partitions})
-    return TxnOffsetCommitResponse(
-        topics=[
-            TxnOffsetCommitResponseTopic(
-                name=topic.name,
-                partitions=[
-                    TxnOffsetCommitResponsePartition(
-                        partition_index=each.partition_index, error_code=codes[topic.name, each.partition_index]
-                    )
-                    for each in topic.partitions
-                ],
-            )
-            for topic in asked
-        ]
-    )
+                for partition in topic.partitions:
+                    codes[topic.name, partition.partition_index] = code
+                    await turns.spend()
+    response = TxnOffsetCommitResponse()
+    for topic in asked:
+        merged = TxnOffsetCommitResponseTopic(name=topic.name)
+        response.topics.append(merged)
+        for wanted in topic.partitions:
+            index = wanted.partition_index
+            told = TxnOffsetCommitResponsePartition(partition_index=index, error_code=codes[topic.name, index])
+            merged.partitions.append(told)
+            await turns.spend()
+    return response
 
 
-def _existing(
-    image: MetadataImage, asked: TxnOffsetCommitRequestTopic, codes: dict[tuple[str, int], int]
+async def _existing(
+    image: MetadataImage, asked: TxnOffsetCommitRequestTopic, codes: dict[tuple[str, int], int], turns: Turns
 ) -> TxnOffsetCommitRequestTopic:
     topic = image.topic(asked.name)
     found = TxnOffsetCommitRequestTopic(name=asked.name)
@@ -69,6 +71,7 @@ def _existing(
             found.partitions.append(each)
         else:
             codes[asked.name, each.partition_index] = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        await turns.spend()
     return found
 
 
