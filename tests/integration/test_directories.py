@@ -71,15 +71,15 @@ def two(directory: Path) -> EmbeddedBroker:
 
 def test_the_controller_is_told_where_each_replica_lies(tmp_path: Path) -> None:
     with two(tmp_path) as broker:
-        assert create(broker, "t", 4) == "NONE"
+        assert create(broker, "t", 20) == "NONE"
         ids = ids_of(broker)
 
         def told() -> bool:
             where = [partition.directories for partition in partitions(broker, "t").values()]
-            return sorted(where) == sorted([(ids["one"],)] * 2 + [(ids["two"],)] * 2)
+            return sorted(where) == sorted([(ids["one"],)] * 10 + [(ids["two"],)] * 10)
 
         eventually(told)
-        lies_in_one = {number for number in range(4) if (tmp_path / "one" / f"t-{number}").is_dir()}
+        lies_in_one = {number for number in range(20) if (tmp_path / "one" / f"t-{number}").is_dir()}
         assert lies_in_one == {n for n, part in partitions(broker, "t").items() if part.directories == (ids["one"],)}
 
 

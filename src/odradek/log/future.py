@@ -79,11 +79,13 @@ class FutureLogs:
                 raise
             raise StorageError(log_dir, f"{directory}: {error}") from error
         log.is_new = True
+        self._manager.placing.placed(log_dir)
         self.logs[key], self.topic_ids[key] = log, topic_id
         return log
 
     def forget(self, key: TopicPartition) -> Log | None:
         """A directory failed: the future log is known no more, and stays where it is; the next start looks at it."""
+        self._manager.placing.forget()
         self.topic_ids.pop(key, None)
         return self.logs.pop(key, None)
 
@@ -133,6 +135,7 @@ class FutureLogs:
                 manager.discard(log)  # what is left of a copy that was given up
                 continue
             log.share_files(manager.files)
+            manager.placing.forget()
             self.logs[key], self.topic_ids[key] = log, each.topic_id
             if assigned(*key) != each.log_dir.directory_id:
                 continue

@@ -32,6 +32,7 @@ from odradek.log.loading import FILES_PER_THREAD, AssignedDirectory, FoundLog, L
 from odradek.log.log import Log
 from odradek.log.log_dir import CLEAN_SHUTDOWN, NO_DIRECTORY, LogDir
 from odradek.log.offset_files import OffsetFiles
+from odradek.log.placing import Placing
 from odradek.log.segment import no_space
 
 if TYPE_CHECKING:
@@ -69,6 +70,7 @@ class LogManager:
         self.topic_ids: dict[TopicPartition, UUID | None] = {}
         self.notes: list[str] = []
         self.futures = FutureLogs(self, lambda topic, number: future_name(topic, number, random.getrandbits(128)))
+        self.placing = Placing(self._all_logs)
         self._cleaned = CleanedOffsets(disk)
         self._recovery = OffsetFiles(disk, RECOVERY_POINT, lambda log: log.recovery_point)
         self._starts = OffsetFiles(disk, LOG_START, lambda log: log.log_start_offset)
@@ -161,6 +163,7 @@ class LogManager:
             if found.log is not None and not found.log_dir.error:
                 found.log.share_files(self.files)
                 self._take(found.log, found.topic_id)
+        self.placing.forget()
         self.futures.take_loaded(loader.futures, loader.assigned)
         if all(log_dir.error for log_dir in self.dirs.values()):
             raise StorageError(next(iter(self.dirs)), "no log directory works: " + next(iter(self.dirs.values())).error)
@@ -285,6 +288,7 @@ class LogManager:
         log.is_new = True
         self.notes += found.notes
         self._take(log, topic_id)
+        self.placing.placed(chosen)
         return log
 
     def _adopt(self, log: Log, topic_id: UUID, overrides: Mapping[str, str]) -> Log:
@@ -305,13 +309,7 @@ class LogManager:
             raise StorageError(next(iter(self.dirs)), "no log directory is online")
         # Where all are cordoned, the controller had not heard of it yet: the replica is here, and must lie somewhere.
         online = [path for path in online if not self.dirs[path].cordoned] or online
-        if len(online) == 1:
-            return online[0]
-        counts = dict.fromkeys(online, 0)
-        for log in self._all_logs():
-            if log.log_dir in counts:
-                counts[log.log_dir] += 1
-        return min(online, key=counts.__getitem__)
+        return self.placing.emptiest(online)
 
     def delete(self, topic_partition: TopicPartition) -> bool:
         """Forget a partition's log and discard it; returns whether there was one. Raises StorageError."""
@@ -327,6 +325,7 @@ class LogManager:
             StorageError: its copy in another directory could not be discarded.
         """
         self.futures.delete(topic_partition)
+        self.placing.forget()
         log = self.logs.pop(topic_partition, None)
         self.topic_ids.pop(topic_partition, None)
         if log is None:
@@ -376,10 +375,12 @@ class LogManager:
     def put_in_place(self, log: Log, topic_id: UUID | None) -> None:
         """A log that was a copy is its partition's log from now on; all of it is to be compacted again."""
         self._take(log, topic_id)
+        self.placing.forget()
         log.cleaned_offset = 0
 
     def forget_log(self, log: Log) -> None:
         """Another log takes the place of this one, whose directory is the caller's to discard."""
+        self.placing.forget()
         if self.logs.get(log.topic_partition) is log:
             del self.logs[log.topic_partition], self.topic_ids[log.topic_partition]
 
@@ -412,6 +413,7 @@ class LogManager:
         if found is None or found.error:
             return False
         found.error = reason
+        self.placing.forget()
         lost = [key for key, log in self.logs.items() if log.log_dir == log_dir]
         for key in lost:
             del self.logs[key]

@@ -69,6 +69,8 @@ class ReplicaManager:
         self.parked_fetch_count = 0
         self._log_manager = log_manager
         self._on_storage_failed = on_storage_failed
+        # Told of each partition whose log was not made with the change of the metadata that it came with.
+        self.made_later: Callable[[str, int], None] = lambda topic, partition_id: None
         self.preparations = PreparationLines(log_manager.disk)
         self.monotonic_ms = monotonic_ms
         self.selector = selector
@@ -252,8 +254,7 @@ class ReplicaManager:
 
     def _may_wait(self, key: tuple[str, int]) -> bool:
         """Whether a log that must be made is left for later: a request that makes thousands keeps nobody waiting."""
-        # With several directories it must be known at once in which one it lies.
-        if self._log_manager.get(key) is not None or len(self._log_manager.dirs) > 1:
+        if self._log_manager.get(key) is not None:
             return False
         self._made_count += 1
         if self._made_count <= MADE_AT_ONCE:
@@ -289,6 +290,7 @@ class ReplicaManager:
         topic, wanted = self._image.topics_by_name.get(key[0]), self._image.partition(*key)
         if topic is not None and wanted is not None:
             self._follow(topic, key[1], wanted, self._image)
+            self.made_later(*key)
 
     def move(self, topic: str, partition_id: int, log_dir: Path, image: MetadataImage) -> None:
         """Move a replica to another log directory of this broker; one that is not here yet is put there when it comes.

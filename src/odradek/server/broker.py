@@ -361,6 +361,7 @@ class Broker:
         self.directory_assignments = DirectoryAssignments(
             self.gateway, settings.node_id, lambda: self.membership.broker_epoch, self.log_manager.directory_of
         )
+        self.replicas.made_later = self.directory_assignments.look_at
         moves = self.replicas.moves
         moves.tell_controller = lambda partition, log_dir, told: self.directory_assignments.promise(
             partition.topic_id, partition.partition_id, self.log_manager.dirs[log_dir].directory_id, told

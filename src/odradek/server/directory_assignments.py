@@ -91,6 +91,15 @@ class DirectoryAssignments:
         if self._untold:
             self._changed.set()
 
+    def look_at(self, topic_name: str, number: int) -> None:
+        """A replica has its place only now: compare it."""
+        image = self._image
+        topic = None if image is None or not _are_assigned(image) else image.topics_by_name.get(topic_name)
+        if topic is not None and number in topic.partitions:
+            self._compare(topic, number)
+            if self._untold:
+                self._changed.set()
+
     def _compare(self, topic: TopicImage, number: int) -> None:
         key, partition = (topic.topic_id, number), topic.partitions[number]
         here = UNASSIGNED_DIRECTORY

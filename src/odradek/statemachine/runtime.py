@@ -11,6 +11,9 @@ seen, are committed. So
 - nobody is told anything, not even a refusal, that a failed write could turn out to have been untrue;
 - a read that must be true is an operation without records.
 
+An operation of thousands of records is prepared, replayed and appended in several turns of the loop, between which
+everybody else is served, and no other operation of the machine runs.
+
 States of a runtime, which serves one reign of one machine and is then thrown away:
 
     NEW --load()--> LOADING --> ACTIVE --unload()--> ENDED
@@ -42,6 +45,8 @@ ResponseT = TypeVar("ResponseT")
 
 # One turn never holds the loop for longer than about this many operations take (some 20 us each).
 MAX_OPERATIONS_PER_TURN = 500
+# Nor than the records of so many take that are replayed (some 5 to 10 us each).
+MAX_RECORDS_PER_TURN = 1000
 
 
 class MachineLog(Protocol[RecordT, PreparedT]):
@@ -138,6 +143,27 @@ class _Parked:
             self.future.set_exception(copy)
 
 
+class _Long(Generic[RecordT]):
+    """An operation of so many records that each turn does a part of it; it is the only one until it is appended."""
+
+    __slots__ = ("base_offset", "operation", "parked", "prepared", "replayed_count", "result")
+
+    def __init__(
+        self,
+        parked: _Parked,
+        operation: Callable[[], Result[RecordT, Any]],
+        result: Result[RecordT, Any],
+        base_offset: int,
+    ) -> None:
+        self.parked = parked
+        self.operation = operation
+        self.result = result
+        # What it decided holds for this place in the log.
+        self.base_offset = base_offset
+        self.prepared: list[Any] = []
+        self.replayed_count = 0
+
+
 class Runtime(Generic[RecordT]):
     """Runs the operations of one machine over one log, during one reign."""
 
@@ -168,6 +194,7 @@ class Runtime(Generic[RecordT]):
         self._state = State.NEW
         self._queue: deque[tuple[_Parked, Callable[[], Result[RecordT, Any]]]] = deque()
         self._parked: deque[_Parked] = deque()
+        self._long: _Long[RecordT] | None = None
         self._turn_scheduled = False
         self._committed_offset = 0
         self._end_offset = 0
@@ -300,16 +327,34 @@ class Runtime(Generic[RecordT]):
             asyncio.get_running_loop().call_soon(self._turn)
 
     def _turn(self) -> None:
-        """Run what queued up, replay, append as one group, park."""
         self._turn_scheduled = False
         if self._state is not State.ACTIVE:
             return
+        if self._long is None:
+            self._run_group()
+        else:
+            self._go_on(self._long)
+        if self._queue or self._long is not None:
+            self._schedule_turn()
+
+    def _run_group(self) -> None:
+        """Run what queued up, replay, append as one group, park."""
         base_offset = self._log.end_offset
         self._pass_over(base_offset)
         group: list[_Parked] = []
         prepared: list[Any] = []
         try:
             next_offset = self._run_queued(base_offset, group, prepared)
+        except Exception as error:
+            self._parked.extend(group)
+            self._end(error)
+            return
+        if not self._append(base_offset, next_offset, group, prepared):
+            self._begin_again()
+
+    def _append(self, base_offset: int, next_offset: int, group: list[_Parked], prepared: list[Any]) -> bool:
+        """Append what was replayed; returns whether it is there."""
+        try:
             if prepared:
                 end_offset = self._log.append(prepared)
                 assert end_offset == next_offset, f"appended up to {end_offset}, replayed up to {next_offset}"
@@ -317,18 +362,50 @@ class Runtime(Generic[RecordT]):
             self._timeline.revert_to(base_offset)
             for parked in group:
                 parked.fail(error)
+            return False
         except Exception as error:
             self._parked.extend(group)
             self._end(error)
+            return False
+        if prepared:
+            self._timeline.mark(next_offset)
+            self._end_offset = next_offset
+        self._parked.extend(group)
+        self._release()
+        self._appended.set()
+        return True
+
+    def _begin_again(self) -> None:
+        """What a long operation decided is not what it would decide at the log's end as it is now."""
+        if self._long is not None:
+            self._queue.appendleft((self._long.parked, self._long.operation))
+            self._long = None
+
+    def _go_on(self, long: _Long[RecordT]) -> None:
+        """Do the next part of a long operation: prepare its records, replay some of them, append all."""
+        records, base_offset, parked = long.result.records, long.base_offset, long.parked
+        if self._log.end_offset != base_offset:
+            # Records of the log's own came between: those of the quorum's voters.
+            self._timeline.revert_to(base_offset)
+            self._begin_again()
+        elif not long.prepared:
+            try:
+                long.prepared.append(self._log.prepare(records, atomic=long.result.atomic))
+            except Exception as error:
+                # As in `_run_queued`: it has changed nothing yet.
+                parked.error, parked.end_offset, self._long = error, base_offset, None
+                self._append(base_offset, base_offset, [parked], [])
+        elif long.replayed_count < len(records):
+            first = long.replayed_count
+            long.replayed_count = min(len(records), first + MAX_RECORDS_PER_TURN)
+            try:
+                for place in range(first, long.replayed_count):
+                    self.machine.replay(records[place], base_offset + place)
+            except Exception as error:
+                self._end(error)
         else:
-            if prepared:
-                self._timeline.mark(next_offset)
-                self._end_offset = next_offset
-            self._parked.extend(group)
-            self._release()
-            self._appended.set()
-        if self._queue:
-            self._schedule_turn()
+            parked.end_offset, self._long = base_offset + len(records), None
+            self._append(base_offset, parked.end_offset, [parked], long.prepared)
 
     def _pass_over(self, end_offset: int) -> None:
         """The log may hold records of its own between a machine's, which change nothing here: the quorum's voters."""
@@ -339,7 +416,11 @@ class Runtime(Generic[RecordT]):
 
     def _run_queued(self, base_offset: int, group: list[_Parked], prepared: list[Any]) -> int:
         self._next_offset = base_offset
-        while self._queue and len(group) < MAX_OPERATIONS_PER_TURN:
+        while (
+            self._queue
+            and len(group) < MAX_OPERATIONS_PER_TURN
+            and self._next_offset - base_offset < MAX_RECORDS_PER_TURN
+        ):
             parked, operation = self._queue.popleft()
             if parked.future.done():  # its caller gave up before it began
                 continue
@@ -347,6 +428,9 @@ class Runtime(Generic[RecordT]):
             try:
                 result = operation()
                 parked.response = result.response
+                if len(result.records) > MAX_RECORDS_PER_TURN:
+                    self._long = _Long(group.pop(), operation, result, self._next_offset)
+                    break
                 if result.records:
                     prepared.append(self._log.prepare(result.records, atomic=result.atomic))
             except Exception as error:
@@ -403,6 +487,9 @@ class Runtime(Generic[RecordT]):
         self._timers.clear()
         told = error if isinstance(error, ApiError) else ApiError(self._not_leader)
         parked = [*self._parked, *(entry for entry, _ in self._queue)]
+        if self._long is not None:
+            parked.append(self._long.parked)
+            self._long = None
         self._parked.clear()
         self._queue.clear()
         for entry in parked:

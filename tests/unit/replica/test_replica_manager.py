@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import itertools
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -28,7 +30,7 @@ from odradek.protocol.messages.topic_record import TopicRecord
 from odradek.replica.config import FetcherConfig
 from odradek.replica.fetch_driver import ReplicaFetchers
 from odradek.replica.isr_service import IsrService
-from odradek.replica.manager import ReplicaManager
+from odradek.replica.manager import MADE_AT_ONCE, ReplicaManager
 from odradek.replica.partition import Partition
 from odradek.replica.waiters import DataWait
 from tests.support.batches import NOW_MS, batch, header_of
@@ -123,8 +125,9 @@ class TestFollowing:
         assert broker.refusal("u") is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         assert broker.find("t").log.log_dir in broker.logs.dirs
 
-    def test_directories_are_filled_evenly(self, broker: Broker) -> None:
+    async def test_directories_are_filled_evenly(self, broker: Broker) -> None:
         broker.topic("t", 5, *[[ME]] * 10)
+        await broker.replicas.logs_made()
         counts = [len(broker.logs.logs_in(directory)) for directory in broker.logs.directories]
         assert counts == [5, 5]
 
@@ -256,6 +259,7 @@ class TestFailingDisks:
         )
         broker.replicas.attach(fetchers, idle_isr(broker.replicas))
         broker.topic("t", 5, *[[2, ME]] * 6)
+        await broker.replicas.logs_made()
         lost = [each for each in broker.replicas if each.log.log_dir == tmp_path / "d1"]
         kept = [each for each in broker.replicas if each not in lost]
         assert len(lost) == len(kept) == 3
@@ -291,6 +295,39 @@ class TestMany:
     """Thousands of partitions are made and deleted some at a time; nobody sees the difference."""
 
     COUNT = 100
+
+    @pytest.mark.parametrize("directories", [1, 3])
+    async def test_each_turn_of_the_loop_makes_a_few_logs(self, tmp_path: Path, directories: int) -> None:
+        with closing_broker(tmp_path, directories) as broker:
+            told: list[tuple[str, int]] = []
+            broker.replicas.made_later = lambda topic, number: told.append((topic, number))
+            broker.topic("t", 5, *[[ME]] * self.COUNT)
+            made = [0, len(broker.logs.logs)]
+            while broker.replicas.is_making_logs:
+                await asyncio.sleep(0)
+                made.append(len(broker.logs.logs))
+            assert max(after - before for before, after in itertools.pairwise(made)) <= MADE_AT_ONCE
+            assert made[-1] == self.COUNT
+            assert told == [("t", number) for number in range(MADE_AT_ONCE, self.COUNT)]
+            counts = [len(broker.logs.logs_in(directory)) for directory in broker.logs.directories]
+            assert max(counts) - min(counts) <= 1, "they are filled evenly"
+
+    async def test_directories_are_filled_evenly_whatever_happened_to_logs_meanwhile(self, tmp_path: Path) -> None:
+        with closing_broker(tmp_path, 3) as broker:
+            broker.topic("t", 5, *[[ME]] * 9)
+            await broker.replicas.logs_made()
+            one, two, three = broker.logs.directories
+            for number in range(9):
+                if broker.find("t", number).log.log_dir == two.path:
+                    change = PartitionChangeRecord(partition_id=number, topic_id=UUID(int=5), replicas=[2], isr=[2])
+                    broker.tell(change)
+            broker.topic("u", 6, *[[ME]] * 3)
+            await broker.replicas.logs_made()
+            assert [len(broker.logs.logs_in(each)) for each in (one, two, three)] == [3, 3, 3]
+            broker.replicas.storage_failed(StorageError(one.path, "dead"))
+            broker.topic("v", 7, *[[ME]] * 4)
+            await broker.replicas.logs_made()
+            assert [len(broker.logs.logs_in(each)) for each in (two, three)] == [5, 5]
 
     async def test_a_large_topic_is_forgotten_at_once_and_its_files_follow(self, tmp_path: Path) -> None:
         with closing_broker(tmp_path) as broker:
@@ -332,8 +369,8 @@ def discarded(directory: Path) -> list[Path]:
 
 
 @contextmanager
-def closing_broker(directory: Path) -> Iterator[Broker]:
-    made = Broker([directory])
+def closing_broker(directory: Path, directories: int = 1) -> Iterator[Broker]:
+    made = Broker([directory] if directories == 1 else [directory / f"d{number}" for number in range(directories)])
     yield made
     made.logs.unlock()
     made.disk.close()

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 from collections.abc import AsyncIterator, Sequence
 
 import pytest
 
 from odradek.common.errors import ApiError, ErrorCode
 from odradek.statemachine.machine import Result
-from odradek.statemachine.runtime import Runtime, State
+from odradek.statemachine.runtime import MAX_RECORDS_PER_TURN, Runtime, State
 from odradek.statemachine.timeline import Timeline, TimelineDict
 
 
@@ -26,6 +27,9 @@ class Counter:
             raise ApiError(ErrorCode.INVALID_REQUEST, "negative")
         value = self.values.get(name, 0) + amount
         return Result([(name, value)], value)
+
+    def add_many(self, count: int) -> Result[tuple[str, int], int]:
+        return Result([(f"many-{number}", self.values.get("a", 0)) for number in range(count)], self.values.get("a", 0))
 
     def read(self, name: str) -> Result[tuple[str, int], int]:
         return Result([], self.values.get(name, 0))
@@ -288,4 +292,125 @@ async def test_an_unload_between_turns_answers_the_queue() -> None:
     runtime.unload()
     answers = await asyncio.gather(*tasks, return_exceptions=True)
     assert all(isinstance(answer, int | ApiError) for answer in answers)
+    await runtime.close()
+
+
+MANY = 4 * MAX_RECORDS_PER_TURN + 1
+
+
+class Meanwhile:
+    """Somebody else on the loop, who notes how far the machine has come each time it is its turn."""
+
+    def __init__(self, machine: Counter) -> None:
+        self.seen = [0]
+        self._machine = machine
+        self._task = asyncio.create_task(self._look())
+
+    async def _look(self) -> None:
+        while True:
+            self.seen.append(len(self._machine.offsets))
+            await asyncio.sleep(0)
+
+    async def most_in_one_turn(self) -> int:
+        self._task.cancel()
+        await asyncio.gather(self._task, return_exceptions=True)
+        self.seen.append(len(self._machine.offsets))
+        return max(after - before for before, after in itertools.pairwise(self.seen))
+
+
+async def test_an_operation_of_thousands_of_records_takes_turns_with_everybody_else() -> None:
+    runtime, machine, log = await start()
+    others = Meanwhile(machine)
+    await settle()
+    answers = await asyncio.gather(
+        runtime.run(lambda: machine.add("a")),
+        runtime.run(lambda: machine.add_many(MANY)),
+        runtime.run(lambda: machine.add("a")),
+    )
+    assert answers == [1, 1, 2], "each operation saw the ones before, and none saw half of one"
+    assert await others.most_in_one_turn() <= MAX_RECORDS_PER_TURN + 1
+    assert log.appends == [1, 1, 1], "its records were appended together"
+    assert machine.offsets == list(range(MANY + 2))
+    await runtime.close()
+
+
+async def test_many_operations_of_many_records_each_take_turns() -> None:
+    runtime, machine, log = await start()
+    others = Meanwhile(machine)
+    await settle()
+    await asyncio.gather(*(runtime.run(lambda: machine.add_many(MAX_RECORDS_PER_TURN // 2)) for _ in range(10)))
+    assert await others.most_in_one_turn() <= MAX_RECORDS_PER_TURN * 3 // 2
+    assert len(log.appends) > 1
+    await runtime.close()
+
+
+async def test_a_long_operation_whose_append_fails_is_taken_back_whole() -> None:
+    runtime, machine, log = await start()
+    assert await runtime.run(lambda: machine.add("a")) == 1
+    long = asyncio.create_task(runtime.run(lambda: machine.add_many(MANY)))
+    await asyncio.sleep(0)
+    log.append_error = ApiError(ErrorCode.NOT_ENOUGH_REPLICAS)
+    with pytest.raises(ApiError, match="NOT_ENOUGH_REPLICAS"):
+        await long
+    assert dict(machine.values) == {"a": 1}
+    log.append_error = None
+    assert await runtime.run(lambda: machine.add("a")) == 2
+    await runtime.close()
+
+
+async def test_a_long_operation_is_decided_again_when_what_came_before_it_was_not_written() -> None:
+    runtime, machine, log = await start()
+    log.append_error = ApiError(ErrorCode.NOT_ENOUGH_REPLICAS)
+    before = asyncio.create_task(runtime.run(lambda: machine.add("a")))
+    long = asyncio.create_task(runtime.run(lambda: machine.add_many(MANY)))
+    with pytest.raises(ApiError, match="NOT_ENOUGH_REPLICAS"):
+        await before
+    log.append_error = None
+    assert await long == 0, "it saw the one before, which was taken back"
+    assert len(log.records) == MANY
+    await runtime.close()
+
+
+async def test_a_long_operation_is_decided_again_behind_records_of_the_logs_own() -> None:
+    runtime, machine, log = await start()
+    long = asyncio.create_task(runtime.run(lambda: machine.add_many(MANY)))
+    while len(machine.offsets) < MAX_RECORDS_PER_TURN:  # noqa: ASYNC110 - each turn does a part
+        await asyncio.sleep(0)
+    log.records.append(("voters", 0))
+    machine.offsets.clear()
+    assert await long == 0
+    assert machine.offsets[-MANY:] == list(range(1, MANY + 1))
+    assert len(log.records) == MANY + 1
+    await runtime.close()
+
+
+async def test_a_long_operation_that_is_too_large_fails_alone() -> None:
+    runtime, machine, log = await start()
+    long = asyncio.create_task(runtime.run(lambda: Result([("large", 1)] * MANY, 1)))
+    after = asyncio.create_task(runtime.run(lambda: machine.add("a")))
+    with pytest.raises(ApiError, match="MESSAGE_TOO_LARGE"):
+        await long
+    assert await after == 1 and log.records == [("a", 1)]
+    await runtime.close()
+
+
+async def test_an_unload_in_the_middle_of_a_long_operation_tells_its_caller() -> None:
+    runtime, machine, log = await start()
+    long = asyncio.create_task(runtime.run(lambda: machine.add_many(MANY)))
+    while not machine.offsets:  # noqa: ASYNC110 - each turn does a part
+        await asyncio.sleep(0)
+    runtime.unload()
+    with pytest.raises(ApiError, match="NOT_COORDINATOR"):
+        await long
+    assert not log.records
+    await runtime.close()
+
+
+async def test_a_long_operation_that_cannot_be_replayed_ends_the_reign() -> None:
+    runtime, _, log = await start()
+    records = [("a", 1)] * MANY
+    records[-1] = ("poison", 1)
+    with pytest.raises(ApiError, match="NOT_COORDINATOR"):
+        await runtime.run(lambda: Result(records, 1))
+    assert runtime.state is State.ENDED and not log.records
     await runtime.close()
