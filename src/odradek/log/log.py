@@ -86,9 +86,8 @@ class Log(DurableLog):
         self._remove_later = remove_later or self._remove_now
         self._high_watermark = loaded.log_start_offset
         self.cleaned_offset = 0  # exclusive: of what lies before, compaction kept each key's last record alone
-        self.on_cleaned_cut: Callable[[], None] = lambda: None
-        self.on_cut: Callable[[], None] = lambda: None
         self.cut_count = 0
+        self.tell_nobody()
 
     @classmethod
     def open(
@@ -498,6 +497,13 @@ class Log(DurableLog):
         self.config = other.config
         self.last_flush_ms = other.last_flush_ms
 
+    def tell_nobody(self) -> None:
+        """Who would be told of cuts and damage is told no more. They refer to this log and it to them: of thousands
+        that are deleted, all would be garbage that Python's collector must find, in one turn of the loop."""
+        self.on_cleaned_cut: Callable[[], None] = _nothing
+        self.on_cut: Callable[[], None] = _nothing
+        self.on_damage = _not_mended
+
     # -- ending -------------------------------------------------------------------------------------------------
 
     def close(self, *, clean: bool = True) -> None:
@@ -516,3 +522,12 @@ class Log(DurableLog):
                 raise StorageError(self.log_dir, f"{self.directory}: {error}") from error
             self.flush()
         self._files.forget_below(self.directory)
+
+
+def _nothing() -> None:
+    """Nobody is told."""
+
+
+def _not_mended(segment: Segment, position: int) -> bool:
+    """Nobody mends it."""
+    return False

@@ -228,6 +228,11 @@ class LogManager:
         """The logs of one directory."""
         return [(key, log) for key, log in self.logs.items() if log.log_dir == log_dir.path]
 
+    @property
+    def log_count(self) -> int:
+        """How many logs there are, those of deleted partitions included that have their directories still."""
+        return len(self.logs) + len(self._deleted)
+
     def _all_logs(self) -> list[Log]:
         return [*self.logs.values(), *self.futures.logs.values()]
 
@@ -358,6 +363,7 @@ class LogManager:
         mark = f".{self._random.getrandbits(128):032x}-delete"
         stem = f"{topic}-{partition_id}"[: MAX_NAME_BYTES - len(mark)]
         target = log.log_dir / (stem + mark)
+        log.tell_nobody()
         try:
             log.close(clean=False)
             self.disk.rename(log.directory, target)
@@ -416,7 +422,7 @@ class LogManager:
         self.placing.forget()
         lost = [key for key, log in self.logs.items() if log.log_dir == log_dir]
         for key in lost:
-            del self.logs[key]
+            self.logs.pop(key).tell_nobody()
             self.topic_ids.pop(key, None)
         self._deleted = {key: log for key, log in self._deleted.items() if log.log_dir != log_dir}
         for key in [key for key, log in self.futures.logs.items() if log.log_dir == log_dir]:

@@ -2,8 +2,9 @@
 
 Python's collector looks now and then through every object that lives long, all at once: with 4,000 partitions on a
 broker, 150 ms in which nobody is served. What is there after the start, and after many partitions were made, is set
-aside instead (`gc.freeze`), and comes back when many have gone, so that what is left of them is found.
-Almost all else that a broker makes goes when nobody refers to it, without the collector.
+aside instead (`gc.freeze`). Partitions that are deleted go when nobody refers to them any more, as almost all that a
+broker makes, and need no collector; it is let at what is set aside when few partitions are left, so that what refers to
+itself is found in the end.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ import gc
 from collections.abc import Callable
 
 LOOK_S = 0.5
-# Partitions made or gone, at some 60 objects each, that are worth it.
+# Partitions made or gone, at some 60 objects each, that are worth it; so many are looked through in 10 ms.
 MANY = 200
 # Of the collector's three generations. Python's own 700, 10, 10 are for programs that hold little.
 THRESHOLDS = (10_000, 20, 50)
@@ -23,7 +24,7 @@ class LongLived:
     """Looks after the collector of this process; the partitions are what there is most of."""
 
     def __init__(self, partition_count: Callable[[], int]) -> None:
-        """`partition_count` tells how many there are now."""
+        """`partition_count` tells how many there are now, deleted ones that are not gone yet included."""
         self._partition_count = partition_count
         self._set_aside = 0
 
@@ -47,12 +48,12 @@ class LongLived:
             self.look()
 
     def look(self) -> None:
-        """Set aside what has come, or let the collector have what has gone."""
+        """Set aside what has come, or let the collector at it where that is little."""
         count = self._partition_count()
         if count >= self._set_aside + MANY:
             gc.freeze()
-        elif count <= self._set_aside - MANY:
-            gc.unfreeze()
-        else:
+        elif count > self._set_aside - MANY:
             return
+        elif count < MANY:
+            gc.unfreeze()
         self._set_aside = count

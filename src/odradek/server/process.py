@@ -69,7 +69,7 @@ async def _serve(settings: BrokerSettings) -> int:
             random=SystemRandom(),
             hostname=socket.gethostname(),
         )
-        long_lived = LongLived(lambda: len(broker.replicas))
+        long_lived = LongLived(lambda: broker.log_manager.log_count)
         long_lived.begin()
         await broker.start()
         started.append(broker)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import itertools
+import weakref
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -339,6 +341,24 @@ class TestMany:
             assert not broker.logs.logs
             assert 0 < len(discarded(tmp_path)) < self.COUNT, "some have their turn later"
             await settle(lambda: len(discarded(tmp_path)) == self.COUNT)
+
+    async def test_those_that_are_deleted_need_no_collector(self, tmp_path: Path) -> None:
+        with closing_broker(tmp_path) as broker:
+            gc.disable()
+            try:
+                broker.topic("t", 5, *[[ME]] * self.COUNT)
+                await broker.replicas.logs_made()
+                alive = []
+                for number in range(self.COUNT):
+                    append(broker.find("t", number))
+                    alive.append(weakref.ref(broker.find("t", number).log))
+                broker.tell(RemoveTopicRecord(topic_id=UUID(int=5)))
+                assert broker.logs.log_count > 0, "they are there until their directories have other names"
+                await settle(lambda: len(discarded(tmp_path)) == self.COUNT)
+                assert broker.logs.log_count == 0
+                assert [log() for log in alive] == [None] * self.COUNT
+            finally:
+                gc.enable()
 
     async def test_a_name_that_comes_again_meanwhile_is_another_log(self, tmp_path: Path) -> None:
         with closing_broker(tmp_path) as broker:

@@ -57,3 +57,21 @@ def test_what_was_made_is_set_aside_and_found_when_it_has_gone() -> None:
     lives.look()
     gc.collect()
     assert gone() is None
+
+
+def test_the_collector_keeps_away_from_those_that_are_left_of_many() -> None:
+    kept: list[Kept] = []
+    lives = LongLived(lambda: len(kept))
+    lives.begin()
+    lives.set_aside()
+    kept += [Kept() for _ in range(3 * MANY)]
+    lives.look()
+    del kept[MANY:]
+    lives.look()
+    assert len(gc.get_objects()) < MANY, "what is left would be looked through in one turn of the loop"
+    kept += [Kept() for _ in range(MANY)]
+    lives.look()
+    assert len(gc.get_objects()) < MANY, "and what comes again is set aside again"
+    del kept[MANY - 1 :]
+    lives.look()
+    assert len(gc.get_objects()) > MANY, "few are looked through: what has gone and refers to itself is found"
