@@ -10,6 +10,7 @@ import pytest
 from odradek.protocol.apis import ApiKey
 from odradek.protocol.messages import alter_configs_request as alter_request
 from odradek.protocol.messages import incremental_alter_configs_request as incremental_request
+from odradek.protocol.messages.create_topics_request import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
 from odradek.protocol.messages.describe_configs_request import DescribeConfigsRequest, DescribeConfigsResource
 from odradek.protocol.messages.describe_configs_response import DescribeConfigsResourceResult, DescribeConfigsResult
 from odradek.protocol.messages.list_config_resources_request import ListConfigResourcesRequest
@@ -269,6 +270,20 @@ class TestChangeOfATopic:
         assert code == "INVALID_CONFIG"
         assert setting(calls, TOPIC, topic, "retention.ms").config_source == DEFAULT_SOURCE
 
+    def test_compaction_lags_that_contradict_each_other(self, calls: Calls) -> None:
+        topic = calls.create_topic(max_compaction_lag_ms=8000)
+        code, text = change(calls, TOPIC, topic, ("min.compaction.lag.ms", SET, "9000"))
+        assert code == "INVALID_CONFIG"
+        assert "max.compaction.lag.ms" in str(text)
+        lags: dict[str, str | None] = {"min.compaction.lag.ms": "9000", "max.compaction.lag.ms": "8000"}
+        assert replace(calls, TOPIC, topic, lags) == "INVALID_CONFIG"
+        assert setting(calls, TOPIC, topic, "min.compaction.lag.ms").config_source == DEFAULT_SOURCE
+        assert change(calls, TOPIC, topic, ("min.compaction.lag.ms", SET, "8000"))[0] == "NONE"
+        configs = [CreatableTopicConfig(name=name, value=value) for name, value in lags.items()]
+        wanted = CreatableTopic(name=fresh_name(), num_partitions=1, replication_factor=1, configs=configs)
+        created = one(calls.ask(ApiKey.CREATE_TOPICS, 5, CreateTopicsRequest(topics=[wanted], timeout_ms=5000)).topics)
+        assert name_of(created.error_code) == "INVALID_CONFIG"
+
     def test_only_checked_is_not_done(self, calls: Calls) -> None:
         topic = calls.create_topic()
         assert change(calls, TOPIC, topic, ("retention.ms", SET, "5000"), validate_only=True)[0] == "NONE"
@@ -358,6 +373,16 @@ class TestChangeOfBrokers:
         code, text = change(calls, BROKER, name, (key, SET, value))
         assert code in ("INVALID_REQUEST", "INVALID_CONFIG")
         assert text
+
+    @only_ours  # Kafka takes it, and each broker tells of it in its log
+    def test_compaction_lags_of_brokers_that_contradict_each_other(self, calls: Calls) -> None:
+        low, high = "log.cleaner.min.compaction.lag.ms", "log.cleaner.max.compaction.lag.ms"
+        code, text = change(calls, BROKER, "", (low, SET, "9000"), (high, SET, "8000"))
+        assert code == "INVALID_CONFIG"
+        assert f"{low}=9000: must be at most {high} (8000)" in str(text)
+        assert not [
+            each for each in describe(calls, BROKER, "1", low, high).configs if each.config_source != DEFAULT_SOURCE
+        ]
 
     @pytest.mark.parametrize(("key", "value"), [("interval.ms", "1"), ("no.such.key", "1")])
     def test_client_metrics(self, calls: Calls, key: str, value: str) -> None:

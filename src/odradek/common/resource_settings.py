@@ -15,6 +15,7 @@ from odradek.common.broker_settings import BrokerSettings, topic_default
 from odradek.common.config import OptionSpec
 from odradek.common.errors import ConfigError
 from odradek.common.numbers import parse_natural
+from odradek.common.setting_rules import check_relations
 from odradek.common.setting_table import (
     GROUP_SYNONYM_PREFIX,
     Scope,
@@ -153,7 +154,7 @@ class SettingRules:
         """
         check: dict[int, Callable[[str, Mapping[str, str]], list[str]]] = {
             TOPIC: self._topic_problems,
-            BROKER: _broker_problems,
+            BROKER: self._broker_problems,
             GROUP: self._group_problems,
             CLIENT_METRICS: _client_metrics_problems,
         }
@@ -295,6 +296,14 @@ class SettingRules:
                 "Tiered Storage functionality is disabled in the broker. Topic cannot be configured with remote log "
                 "storage."
             )
+        return problems
+
+    def _broker_problems(self, name: str, settings: Mapping[str, str]) -> list[str]:
+        """What one value may be, and what several may be together, above the file of the node that decides."""
+        problems = _broker_problems(name, settings)
+        if not problems:
+            above = with_dynamic(self._settings, BrokerLayers(settings, {}))
+            problems = check_relations(settings, above.values)
         return problems
 
     def _group_problems(self, _name: str, settings: Mapping[str, str]) -> list[str]:

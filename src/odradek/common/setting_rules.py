@@ -35,6 +35,11 @@ _BELOW = tuple(
     for kind in ("consumer", "share", "streams")
 )
 _RETENTION = ("log.retention.ms", "log.retention.minutes", "log.retention.hours")
+# At least so much, where they were given; Kafka's table has no bounds for them, its start has.
+_AT_LEAST = (("log.roll.ms", 1), ("log.roll.jitter.ms", 0))
+# With nothing of these no log would ever be compacted.
+_ABOVE_ZERO = ("log.cleaner.io.max.bytes.per.second", "log.cleaner.io.buffer.load.factor")
+_DEDUPE_BYTES_PER_THREAD = 1 << 20
 _CODECS = range(5)
 # The assignors that run in the coordinator, by the names that group.consumer.assignors has for them.
 ASSIGNOR_NAMES = {
@@ -100,6 +105,7 @@ def check_relations(given: Mapping[str, str], values: Mapping[str, Value]) -> li
         value = values[key]
         if key in given and isinstance(value, int) and value < 1 and value != -1:
             problems.append(f"{key}={value}: must be -1 (unlimited) or at least 1")
+    problems += _check_log_sizes(given, values)
     queued, largest = cast(int, values["queued.max.request.bytes"]), cast(int, values["socket.request.max.bytes"])
     if 0 < queued < largest:
         problems.append(f"queued.max.request.bytes={queued}: must be at least socket.request.max.bytes ({largest})")
@@ -161,6 +167,21 @@ def quorum_warnings(values: Mapping[str, Value]) -> list[str]:
         fewer = voters - 1
         return [f"controller.quorum.voters: {voters} voters survive no more failures than {fewer}; take an odd number"]
     return []
+
+
+def _check_log_sizes(given: Mapping[str, str], values: Mapping[str, Value]) -> list[str]:
+    problems = []
+    for key, least in _AT_LEAST:
+        value = values[key]
+        if isinstance(value, int) and value < least:
+            problems.append(f"{key}={value}: must be at least {least}")
+    problems += [
+        f"{key}={values[key]}: must be above 0" for key in _ABOVE_ZERO if key in given and cast(float, values[key]) <= 0
+    ]
+    buffer, threads = cast(int, values["log.cleaner.dedupe.buffer.size"]), cast(int, values["log.cleaner.threads"])
+    if buffer // max(1, threads) <= _DEDUPE_BYTES_PER_THREAD:
+        problems.append(f"log.cleaner.dedupe.buffer.size={buffer}: must be above 1 MiB for each of log.cleaner.threads")
+    return problems
 
 
 def _compare(

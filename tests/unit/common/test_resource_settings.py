@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from odradek.common.broker_settings import resolve
@@ -45,10 +47,19 @@ def one(entries: list[ConfigEntry], name: str) -> ConfigEntry:
         (TOPIC, "t", {"cleanup.policy": "shred"}, "cleanup.policy"),
         (TOPIC, "t", {"retention.ms": "x"}, "retention.ms"),
         (TOPIC, "t", {"min.compaction.lag.ms": "9", "max.compaction.lag.ms": "8"}, "conflict"),
+        (TOPIC, "t", {"min.compaction.lag.ms": "-1"}, "min.compaction.lag.ms"),
+        (TOPIC, "t", {"max.compaction.lag.ms": "0"}, "max.compaction.lag.ms"),
         (TOPIC, "t", {"remote.storage.enable": "true"}, "Tiered Storage"),
         (TOPIC, "t", {"leader.replication.throttled.replicas": "1:x"}, "partitionId"),
         (BROKER, "1", {"node.id": "2"}, "Cannot update these configs dynamically: node.id"),
         (BROKER, "1", {"listeners": "PLAINTEXT://:1"}, "Cannot update these configs dynamically: listeners"),
+        (
+            BROKER,
+            "",
+            {"log.cleaner.min.compaction.lag.ms": "9", "log.cleaner.max.compaction.lag.ms": "8"},
+            "log.cleaner.min.compaction.lag.ms=9: must be at most log.cleaner.max.compaction.lag.ms (8)",
+        ),
+        (BROKER, "1", {"log.retention.ms": "0"}, "must be -1 (unlimited) or at least 1"),
         (BROKER, "", {"ssl.keystore.location": "/k"}, "default cluster level"),
         (BROKER, "1", {"log.retention.ms": "x"}, "log.retention.ms"),
         (BROKER, "", {"max.connections.per.ip.overrides": "here"}, "a list of address:count, and 'here' is not"),
@@ -60,13 +71,24 @@ def one(entries: list[ConfigEntry], name: str) -> ConfigEntry:
     ],
 )
 def test_wrong_settings_are_refused(resource_type: int, name: str, settings: dict[str, str], message: str) -> None:
-    with pytest.raises(ConfigError, match=message.replace("(", r"\(")):
+    with pytest.raises(ConfigError, match=re.escape(message)):
         rules().validate(resource_type, name, settings)
+
+
+@pytest.mark.parametrize(
+    ("resource_type", "settings"),
+    [(TOPIC, {"min.compaction.lag.ms": "9"}), (BROKER, {"log.cleaner.min.compaction.lag.ms": "9"})],
+)
+def test_a_setting_that_contradicts_the_file_is_refused(resource_type: int, settings: dict[str, str]) -> None:
+    with pytest.raises(ConfigError, match=r"max\.compaction\.lag\.ms \(8\)"):
+        rules(log_cleaner_max_compaction_lag_ms="8").validate(resource_type, "", settings)
 
 
 @pytest.mark.parametrize(
     ("resource_type", "name", "settings"),
     [
+        (TOPIC, "t", {"min.compaction.lag.ms": "8", "max.compaction.lag.ms": "8"}),
+        (BROKER, "1", {"log.cleaner.min.compaction.lag.ms": "8", "log.cleaner.max.compaction.lag.ms": "9"}),
         (TOPIC, "t", {"cleanup.policy": "compact,delete", "retention.ms": "-1", "segment.bytes": "1048576"}),
         (TOPIC, "t", {"leader.replication.throttled.replicas": "*"}),
         (TOPIC, "t", {"follower.replication.throttled.replicas": "0:1,1:2"}),
