@@ -189,3 +189,113 @@ def test_a_node_that_cannot_keep_its_vote_stops_as_kafkas_does_and_starts_when_t
     with Calls(node.port) as calls:
         calls.wait_for_leaders(topic, 1)
         assert read_all(calls, topic) == [value]
+
+
+@pytest.fixture
+def apart(tmp_path: Path) -> Iterator[tuple[Node, Ballast, Path]]:
+    """A node whose topics lie on a file system of 16 MB, and its metadata elsewhere; the directory of its topics."""
+    with small_tmpfs(tmp_path / "disk", 16 * MIB) as mounted:
+        node = Node(
+            tmp_path / "node",
+            {
+                "log.dirs": mounted / "data",
+                "metadata.log.dir": tmp_path / "metadata",
+                "log.index.interval.bytes": 100,
+            },
+        )
+        with node:
+            yield node, Ballast(mounted), mounted / "data"
+
+
+# An hour ago, so that retention keeps all.
+TIME_MS = time.time_ns() // 1_000_000 - 3_600_000
+SEGMENT_MS = 60_000
+# With an entry for each of so many batches neither index of a segment fits a page of 4 KB.
+BATCHES = 560
+VALUE_BYTES = 1000
+
+
+def time_of(number: int) -> int:
+    """From the first `BATCHES` to what follows so long that a segment begins there whose segment.ms is `SEGMENT_MS`."""
+    return TIME_MS + number + (number >= BATCHES) * 2 * SEGMENT_MS
+
+
+def numbered(number: int) -> bytes:
+    return batch(b"%06d" % number + bytes(VALUE_BYTES), timestamp_ms=time_of(number))
+
+
+def found_by_offset_and_time(calls: Calls, topic: str, count: int) -> None:
+    """Each fiftieth record is found through the index of offsets and that of times, and the last one."""
+    assert calls.list_end(topic) == count
+    for number in [*range(0, count, 50), count - 1]:
+        assert values_in(calls.read(topic, number, max_bytes=1).records)[0][:6] == b"%06d" % number  # type: ignore[index]
+        assert calls.list_end(topic, timestamp=time_of(number)) == number
+
+
+@pytest.mark.parametrize("left_bytes", [0, 4096, 8192, 12288])
+def test_no_space_for_an_index_at_a_roll_refuses_the_batch_and_tears_nothing(
+    apart: tuple[Node, Ballast, Path], left_bytes: int
+) -> None:
+    node, ballast, directory = apart
+    with Calls(node.port) as calls:
+        topic = calls.create_topic(segment_bytes=MIB, segment_ms=SEGMENT_MS)
+        for number in range(BATCHES):
+            assert not calls.produce(topic, numbered(number)).error_code
+        ballast.fill(leave_bytes=left_bytes)
+        count = BATCHES
+        for _ in range(5):
+            code = calls.produce(topic, numbered(count)).error_code
+            assert code in (0, FULL), name_of(code)
+            count += code == 0
+        found_by_offset_and_time(calls, topic, count)
+        assert left_bytes or count == BATCHES
+        ballast.release()
+        until(lambda: calls.produce(topic, numbered(count)).error_code == 0)
+        count += 1
+        found_by_offset_and_time(calls, topic, count)
+        assert len(list((directory / f"{topic}-0").glob("*.log"))) > 1
+    node.kill()
+    node.start()
+    with Calls(node.port) as calls:
+        calls.wait_for_leaders(topic, 1)
+        found_by_offset_and_time(calls, topic, count)
+    assert "Traceback" not in node.log_text()
+    assert "offline" not in node.log_text()
+
+
+@pytest.mark.parametrize("stopped", [True, False], ids=["after a stop", "after a kill"])
+def test_no_space_for_an_index_at_the_start_and_all_is_served(apart: tuple[Node, Ballast, Path], stopped: bool) -> None:
+    node, ballast, directory = apart
+    with Calls(node.port) as calls:
+        topic = calls.create_topic(segment_bytes=MIB)
+        count = 3 * BATCHES
+        for number in range(count):
+            assert not calls.produce(topic, numbered(number)).error_code
+    node.stop() if stopped else node.kill()
+    files = directory / f"{topic}-0"
+    assert len(list(files.glob("*.log"))) > 1
+    for index in (*files.glob("*.index"), *files.glob("*.timeindex")):
+        index.unlink()
+    ballast.fill()
+    node.start()
+    with Calls(node.port) as calls:
+        calls.wait_for_leaders(topic, 1)
+        found_by_offset_and_time(calls, topic, count)
+        refused = 0
+        while refused < 5:
+            code = calls.produce(topic, numbered(count)).error_code
+            assert code in (0, FULL), name_of(code)
+            refused += code == FULL
+            count += code == 0
+        ballast.release()
+        until(lambda: calls.produce(topic, numbered(count)).error_code == 0)
+        count += 1
+        found_by_offset_and_time(calls, topic, count)
+    node.stop()
+    segments = {each.stem for each in files.glob("*.log")}
+    assert {each.stem for each in files.glob("*.timeindex")} == segments, "they are there again after a stop"
+    node.start()
+    with Calls(node.port) as calls:
+        calls.wait_for_leaders(topic, 1)
+        found_by_offset_and_time(calls, topic, count)
+    assert "Traceback" not in node.log_text()
