@@ -13,7 +13,7 @@ from odradek.protocol.apis import ApiKey
 from odradek.protocol.messages.find_coordinator_request import FindCoordinatorRequest
 from odradek.protocol.messages.metadata_request import MetadataRequest
 from tests.support.clients import produce_all
-from tests.support.file_system import run, skip_unless_root
+from tests.support.file_system import read_only
 from tests.support.node import Node
 from tests.support.wire import Wire
 
@@ -65,20 +65,12 @@ def test_time_alone_makes_a_snapshot(tmp_path: Path) -> None:
 
 
 def test_a_data_directory_that_may_only_be_read(tmp_path: Path) -> None:
-    skip_unless_root()
     node = Node(tmp_path / "node")
     with node:
         produce_all(node.bootstrap, "kept", [(None, b"v")])
     before = {path: path.read_bytes() for path in node.data_dir.rglob("*") if path.is_file()}
-    try:
-        run("mount", "--bind", node.data_dir, node.data_dir)
-        run("mount", "-o", "remount,ro,bind", node.data_dir)
-    except subprocess.CalledProcessError as error:
-        pytest.skip(f"nothing can be mounted here: {error.stderr.strip()}")
-    try:
+    with read_only(node.data_dir):
         done = subprocess.run(node.command(), capture_output=True, text=True, timeout=60, stdin=subprocess.DEVNULL)
-    finally:
-        run("umount", "-l", node.data_dir)
     assert done.returncode not in (0, -9)
     assert "Traceback" not in done.stderr
     assert str(node.data_dir) in done.stderr

@@ -23,11 +23,11 @@ class DyingSource(OdradekDataSource):
     def streamWriter(self, schema: StructType, overwrite: bool) -> Any:
         options = {name.lower(): value for name, value in self.options.items()}
         plan = Path(options.pop("plan"))
-        writer = stream_writer(options, schema, overwrite)
+        writer: Any = stream_writer(options, schema, overwrite)
         if "transaction" not in dir(writer):
             return dying(writer, plan)
-        make = writer.transaction  # type: ignore[attr-defined]
-        writer.transaction = lambda *of: dying(make(*of), plan)  # type: ignore[attr-defined]
+        make = writer.transaction
+        writer.transaction = lambda *of: dying(make(*of), plan)
         return writer
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -75,8 +76,8 @@ def test_what_a_checkpoint_bears(reads: tuple[Source, ...]) -> None:
         ({"state": (replace(COUNT, types=("by int",)),)}, "state of count by page is by string"),
     ],
 )
-def test_what_a_checkpoint_does_not_bear(change: dict[str, object], said: str) -> None:
-    (found,) = flow_changes(FLOW, replace(FLOW, **change), is_sink=False)  # type: ignore[arg-type]
+def test_what_a_checkpoint_does_not_bear(change: dict[str, Any], said: str) -> None:
+    (found,) = flow_changes(FLOW, replace(FLOW, **change), is_sink=False)
     assert found.stops
     assert said in found.text
     assert "`odradek pipeline run --full-refresh visits` makes it anew" in found.text

@@ -8,7 +8,7 @@ import shutil
 import struct
 import subprocess
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
 import pytest
@@ -66,6 +66,20 @@ def small_tmpfs(directory: Path, size_bytes: int) -> Iterator[Path]:
         yield directory
     finally:
         run("umount", "-l", directory)
+
+
+@contextmanager
+def read_only(directory: Path) -> Iterator[None]:
+    """Let nothing be written below a directory."""
+    skip_unless_root()
+    with ExitStack() as stack:
+        try:
+            run("mount", "--bind", directory, directory)
+            stack.callback(run, "umount", "-l", directory)
+            run("mount", "-o", "remount,ro,bind", directory)
+        except subprocess.CalledProcessError as error:
+            pytest.skip(f"{directory} cannot be mounted here: {error.stderr.strip()}")
+        yield
 
 
 # _IOR('X', 125, __u32), of ext4 and XFS alike; the flag says that not even the journal is written.
