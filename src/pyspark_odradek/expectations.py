@@ -90,14 +90,14 @@ def rules_of(**given: Mapping[str, str] | None) -> list[Rule]:
 
 def taken(rows: Any, name: str, rules: list[Rule]) -> Any:
     """The rows that may go on, of a DataFrame; all of them are counted, and how many break which rule."""
-    from pyspark.sql import functions as F  # noqa: N812 - as all the world calls it
+    from pyspark.sql import functions as fn
 
-    broken = [F.count_if(~_kept(rule)).alias(f"{rule.action}:{rule.name}") for rule in rules]
-    rows = rows.observe(f"{OBSERVED}:{name}", F.count(F.lit(1)).alias(ROWS), *broken)
+    broken = [fn.count_if(~_kept(rule)).alias(f"{rule.action}:{rule.name}") for rule in rules]
+    rows = rows.observe(f"{OBSERVED}:{name}", fn.count(fn.lit(1)).alias(ROWS), *broken)
     for rule in rules:
         if rule.action == "fail":
-            told = F.raise_error(F.lit(f"expectation {rule.name} of {name} is broken: {rule.condition}"))
-            rows = rows.where(F.when(_kept(rule), F.lit(True)).otherwise(told.cast("boolean")))
+            told = fn.raise_error(fn.lit(f"expectation {rule.name} of {name} is broken: {rule.condition}"))
+            rows = rows.where(fn.when(_kept(rule), fn.lit(True)).otherwise(told.cast("boolean")))
         elif rule.action != "count":
             rows = rows.where(_kept(rule))
     return rows
@@ -105,10 +105,10 @@ def taken(rows: Any, name: str, rules: list[Rule]) -> Any:
 
 def refused(rows: Any, rules: list[Rule]) -> Any:
     """The rows that break a rule of the quarantine, with the names of those rules in `broken`."""
-    from pyspark.sql import functions as F  # noqa: N812
+    from pyspark.sql import functions as fn
 
-    names = F.array(*(F.when(~_kept(rule), F.lit(rule.name)) for rule in rules if rule.action == "quarantine"))
-    return rows.withColumn("broken", F.filter(names, lambda name: name.isNotNull())).where(F.size("broken") > 0)
+    names = fn.array(*(fn.when(~_kept(rule), fn.lit(rule.name)) for rule in rules if rule.action == "quarantine"))
+    return rows.withColumn("broken", fn.filter(names, lambda name: name.isNotNull())).where(fn.size("broken") > 0)
 
 
 def _keep_apart(query: Query, rules: list[Rule], table: str) -> None:
@@ -119,9 +119,9 @@ def _keep_apart(query: Query, rules: list[Rule], table: str) -> None:
 
 
 def _kept(rule: Rule) -> Any:
-    from pyspark.sql import functions as F  # noqa: N812
+    from pyspark.sql import functions as fn
 
-    return F.coalesce(F.expr(rule.condition).cast("boolean"), F.lit(False))
+    return fn.coalesce(fn.expr(rule.condition).cast("boolean"), fn.lit(False))
 
 
 __all__ = ["expect"]

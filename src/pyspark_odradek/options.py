@@ -103,6 +103,8 @@ REFUSED = {
     "kafka.partitioner.class": "partitioners are Java classes; keys are placed as by Kafka's own, and a column "
     "partition says otherwise",
 }
+# Names, in small letters, of options whose values are written down nowhere.
+SECRET = re.compile(r"password|secret|jaas|token|credential")
 # Settings of Kafka's Java clients that the reading side honours.
 READ_SETTINGS = [
     "bootstrap.servers",

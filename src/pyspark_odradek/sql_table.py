@@ -15,11 +15,10 @@ from collections.abc import Mapping
 from pyspark.sql.types import StructField, StructType
 
 from pyspark_odradek.errors import OptionError
-from pyspark_odradek.options import READ_OPTIONS, WRITE_OPTIONS, lowered
+from pyspark_odradek.options import READ_OPTIONS, SECRET, WRITE_OPTIONS, lowered
 
 COMMENT = "odradek options: "
 OF_A_TABLE = "option."  # what Spark puts before the options of a table, beside their own names
-SECRET = re.compile(r"password|secret|jaas|token|credential")
 
 
 def is_of_a_table(given: Mapping[str, str]) -> bool:
@@ -42,7 +41,9 @@ def with_options(schema: StructType | str, given: Mapping[str, str]) -> StructTy
         )
     comment = COMMENT + json.dumps(kept, sort_keys=True)
     if isinstance(schema, str):
-        name, kind, rest = re.match(r"(\w+) (\w+)(.*)", schema, re.DOTALL).groups()  # type: ignore[union-attr]
+        match = re.match(r"(\w+) (\w+)(.*)", schema, re.DOTALL)
+        assert match is not None, f"no column begins {schema[:60]!r}"
+        name, kind, rest = match.groups()
         quoted = comment.replace("\\", "\\\\").replace("'", "\\'")
         return f"{name} {kind} COMMENT '{quoted}'{rest}"
     first = schema[0]

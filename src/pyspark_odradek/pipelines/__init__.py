@@ -1,9 +1,9 @@
-"""Spark's Declarative Pipelines over topics: what `odradek pipeline` runs, and expectations for definition files.
+"""Spark's Declarative Pipelines over topics: what `odradek pipeline` runs.
 
 The files of a pipeline are Spark's own: a spec and Python or SQL definitions, which `spark-pipelines` takes too. Here
-they are registered with Spark's engine, which resolves the graph, makes the tables and runs the flows; `engine.py`
-alone touches what is internal to Spark. Around it: checks before a start, running on continuously, progress, the
-picture.
+they are registered with Spark's engine, which resolves the graph, makes the tables and runs the flows; `engine`,
+`plans`, `tables` and `running` touch what is internal to Spark. Around it: checks before a start, running on
+continuously, progress, the picture. Expectations, for definition files, are `pyspark_odradek.expectations`.
 """
 
 from __future__ import annotations

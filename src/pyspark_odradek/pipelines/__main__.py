@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import importlib.util
 import json
 import os
 import re
@@ -71,17 +72,15 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _check_libraries() -> None:
-    import importlib.util
-
-    missing = [name for name in NEEDED if not _found(importlib.util, name)]
+    missing = [name for name in NEEDED if not _is_there(name)]
     if missing:
         raise PipelineError(f"pipelines need {', '.join(missing)}; pip install 'odradek[spark,pipelines]'")
 
 
-def _found(util: Any, name: str) -> bool:
+def _is_there(name: str) -> bool:
     try:
-        return util.find_spec(name) is not None
-    except ModuleNotFoundError:
+        return importlib.util.find_spec(name) is not None
+    except ModuleNotFoundError:  # of the package that it would be in
         return False
 
 

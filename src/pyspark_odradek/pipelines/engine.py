@@ -3,7 +3,8 @@
 Spark takes definitions over Spark Connect alone, and runs a graph once. Its public Python functions register the files
 and run them; that the Connect server lives in our own JVM lets us ask Spark for what it tells no client: the resolved
 graph with its columns, where each flow has its checkpoint, the progress of its queries, and the writer of each flow
-with another trigger. All of that is here and nowhere else, since none of it is promised by Spark (docs/adr/0009).
+with another trigger. None of it is promised by Spark (docs/adr/0009): `plans`, `tables` and `running` ask for it, too,
+by what is here, and no other module does.
 """
 
 from __future__ import annotations
@@ -18,16 +19,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from pyspark_odradek.options import lowered
 from pyspark_odradek.pipelines import PipelineError
 from pyspark_odradek.pipelines.graph import SINK, TABLE, TEMPORARY, VIEW, Column, Flow, Graph, Node, sorted_graph
-from pyspark_odradek.pipelines.plans import reads_of, state_of
+from pyspark_odradek.pipelines.plans import items, reads_of, state_of, texts
 from pyspark_odradek.pipelines.project import Project
 
 _GRAPH = "org.apache.spark.sql.pipelines.graph"
 _CONNECT = "org.apache.spark.sql.connect.service"
 _PLUGIN = "org.apache.spark.sql.connect.SparkConnectPlugin"
 _TRACE = "Traceback (most recent call last):"
-_TOKEN = "SPARK_CONNECT_AUTHENTICATE_TOKEN"  # noqa: S105 - the name of a variable
+_AUTHENTICATE = "SPARK_CONNECT_AUTHENTICATE_TOKEN"
 
 
 def first_line(text: object) -> str:
@@ -55,7 +57,7 @@ class Engine:
     def __init__(self, project: Project, *, master: str, log_file: str | None = None) -> None:
         """Start it. Raises PipelineError where Spark lacks what pipelines need."""
         self.project = project
-        os.environ[_TOKEN] = secrets.token_hex(32)
+        os.environ[_AUTHENTICATE] = secrets.token_hex(32)
         from pyspark_odradek.session import session
 
         settings = {
@@ -64,7 +66,7 @@ class Engine:
             "spark.plugins": _PLUGIN,
             "spark.connect.grpc.binding.address": "127.0.0.1",
             "spark.connect.grpc.binding.port": "0",
-            "spark.connect.authenticate.token": os.environ[_TOKEN],
+            "spark.connect.authenticate.token": os.environ[_AUTHENTICATE],
             "spark.sql.artifact.isolation.enabled": "true",
             "spark.sql.artifact.isolation.alwaysApplyClassloader": "true",
             "spark.sql.connect.serverStacktrace.enabled": "false",
@@ -82,7 +84,7 @@ class Engine:
             from pyspark.sql.connect.session import SparkSession as ConnectSession
 
             # gRPC takes this name alone, and no number, for a machine that needs no certificate.
-            address = f"sc://localhost:{port}/;token={os.environ[_TOKEN]};session_id={uuid.uuid4()}"
+            address = f"sc://localhost:{port}/;token={os.environ[_AUTHENTICATE]};session_id={uuid.uuid4()}"
             self.spark: Any = ConnectSession.builder.remote(address).getOrCreate()
             # The server makes its side of a session at the first question.
             self.spark.conf.get("spark.sql.session.timeZone")
@@ -247,16 +249,15 @@ class Loaded:
         )
 
     def _sink_detail(self, sink: Any) -> str:
-        options = {pair._1().lower(): pair._2() for pair in self.engine.listed(sink.options().toSeq())}
+        options = lowered(texts(sink.options()))
         where = options.get("topic") or options.get("table") or options.get("path")
         return f"{sink.format()} {where}" if where else str(sink.format())
 
 
 def columns_of(schema: Any) -> tuple[Column, ...]:
     """The columns of a schema in the JVM."""
-    fields = [schema.apply(index) for index in range(schema.size())]
     return tuple(
-        Column(str(each.name()), str(each.dataType().simpleString()), bool(each.nullable())) for each in fields
+        Column(str(each.name()), str(each.dataType().simpleString()), bool(each.nullable())) for each in items(schema)
     )
 
 

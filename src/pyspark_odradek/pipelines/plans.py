@@ -8,16 +8,25 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+from pyspark_odradek.options import SECRET, lowered
 from pyspark_odradek.pipelines.graph import PIPELINE, Source, State
 
 _WITHOUT_SOURCE = {"LocalRelation", "OneRowRelation", "Range", "EmptyRelation", "LogicalRDD"}
-_PASSWORDS = ("password", "secret", "sasl.jaas.config", "token")
+
+
+def items(sequence: Any) -> list[Any]:
+    """A Scala sequence, or the fields of a schema."""
+    return [sequence.apply(index) for index in range(sequence.size())]
+
+
+def texts(options: Any) -> dict[str, str]:
+    """A Scala map of texts."""
+    return {str(pair._1()): str(pair._2()) for pair in items(options.toSeq())}
 
 
 def children(node: Any) -> list[Any]:
     """The children of a plan or an expression."""
-    found = node.children()
-    return [found.apply(index) for index in range(found.size())]
+    return items(node.children())
 
 
 def walk(node: Any) -> Iterator[Any]:
@@ -50,10 +59,7 @@ def _source(leaf: Any, alias: str | None) -> Source | None:
         return _described(str(leaf.sourceName()), _entries(leaf.extraOptions()), streaming=True)
     if kind == "StreamingRelation":
         source = leaf.dataSource()
-        options = {
-            pair._1().lower(): pair._2() for pair in map(source.options().toSeq().apply, range(source.options().size()))
-        }
-        return _described(str(source.className()), options, streaming=True)
+        return _described(str(source.className()), lowered(texts(source.options())), streaming=True)
     if kind in _WITHOUT_SOURCE:
         return None
     name = alias.removeprefix("spark_catalog.") if alias else str(leaf.simpleString(3))[:60]
@@ -66,7 +72,7 @@ def _entries(options: Any) -> dict[str, str]:
 
 
 def _described(kind: str, options: dict[str, str], *, streaming: bool) -> Source:
-    known = {name: value for name, value in options.items() if not any(word in name for word in _PASSWORDS)}
+    known = {name: value for name, value in options.items() if not SECRET.search(name)}
     topics = known.get("subscribe") or known.get("subscribepattern") or known.get("assign")
     name = f"topic {topics}" if topics else f"{kind} {known['path']}" if "path" in known else kind
     return Source(kind, name, known, streaming)
@@ -83,7 +89,7 @@ def state_of(plan: Any) -> tuple[State, ...]:
         if kind == "Aggregate":
             found.append(_aggregate(node))
         elif kind in ("Deduplicate", "DeduplicateWithinWatermark"):
-            keys = [node.keys().apply(index) for index in range(node.keys().size())]
+            keys = items(node.keys())
             types = tuple(str(key.dataType().simpleString()) for key in keys)
             found.append(State(kind, f"distinct {', '.join(str(key.name()) for key in keys)}", types))
         elif kind == "Distinct":
@@ -96,8 +102,7 @@ def state_of(plan: Any) -> tuple[State, ...]:
 
 
 def _aggregate(node: Any) -> State:
-    groups = [node.groupingExpressions().apply(index) for index in range(node.groupingExpressions().size())]
-    results = [node.aggregateExpressions().apply(index) for index in range(node.aggregateExpressions().size())]
+    groups, results = items(node.groupingExpressions()), items(node.aggregateExpressions())
     functions = [part.aggregateFunction() for each in results for part in walk(each) if _is_aggregate(part)]
     types = [f"by {group.dataType().simpleString()}" for group in groups]
     types += [f"{one.prettyName()} {one.aggBufferSchema().simpleString()}" for one in functions]

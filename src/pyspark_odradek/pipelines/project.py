@@ -82,7 +82,7 @@ SELECT page, count(*) AS visits, sum(seconds) AS seconds FROM visits GROUP BY pa
 class Project:
     """One pipeline's spec, read and checked.
 
-    `storage` is what Spark gets; `state` is the local folder below it that is ours: tables, fingerprints, progress.
+    `storage` is what Spark gets; `state` is the local folder below it that is ours (`notes.py`).
     """
 
     spec_path: Path

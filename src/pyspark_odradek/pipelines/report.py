@@ -6,7 +6,19 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-_HEADINGS = ("FLOW", "TO", "STATUS", "ROWS", "BATCHES", "LAG", "ROWS/S", "BATCH MS", "STATE ROWS", "STATE BYTES")
+# Heading -> field of `Tally`.
+_COLUMNS = {
+    "FLOW": "flow",
+    "TO": "target",
+    "STATUS": "status",
+    "ROWS": "rows",
+    "BATCHES": "batches",
+    "LAG": "lag",
+    "ROWS/S": "rate",
+    "BATCH MS": "batch_ms",
+    "STATE ROWS": "state_rows",
+    "STATE BYTES": "state_bytes",
+}
 
 
 def text_of(status: Mapping[str, Any], runner: int | None, *, now: float) -> str:
@@ -20,8 +32,8 @@ def text_of(status: Mapping[str, Any], runner: int | None, *, now: float) -> str
     lines = [f"{status['pipeline']}: {state} ({status['mode']}{process}), began {began}, as of {ago} s ago"]
     if status.get("error"):
         lines.append(f"error: {status['error']}")
-    rows = [[_cell(flow, name) for name in _FIELDS] for flow in status["flows"]]
-    lines += ["", *_table([_HEADINGS, *rows])]
+    rows = [[_cell(flow[name]) for name in _COLUMNS.values()] for flow in status["flows"]]
+    lines += ["", *_table([tuple(_COLUMNS), *rows])]
     rules = [
         (flow["flow"], name, entry["action"], str(entry["rows"]), str(entry["broken"]))
         for flow in status["flows"]
@@ -32,11 +44,7 @@ def text_of(status: Mapping[str, Any], runner: int | None, *, now: float) -> str
     return "\n".join(lines)
 
 
-_FIELDS = ("flow", "target", "status", "rows", "batches", "lag", "rate", "batch_ms", "state_rows", "state_bytes")
-
-
-def _cell(flow: Mapping[str, Any], name: str) -> str:
-    value = flow[name]
+def _cell(value: object) -> str:
     if value is None:
         return "-"
     return f"{value:.1f}" if isinstance(value, float) else str(value)

@@ -15,8 +15,11 @@ from urllib.parse import unquote, urlsplit
 from pyspark_odradek.pipelines.engine import Engine, columns_of, name_of
 from pyspark_odradek.pipelines.graph import TABLE, VIEW, Column, Graph
 from pyspark_odradek.pipelines.notes import TABLES, Notes
+from pyspark_odradek.pipelines.plans import texts
 
-_MANAGED = "org.apache.spark.sql.catalyst.catalog.CatalogTableType"
+_TABLE_TYPE = "org.apache.spark.sql.catalyst.catalog.CatalogTableType"
+# The place of the type among the fields of a CatalogTable.
+_TYPE_FIELD = 1
 
 
 def restore(engine: Engine, notes: Notes) -> None:
@@ -47,10 +50,8 @@ def _own(engine: Engine, catalog: Any, entry: dict[str, Any]) -> None:
     """A table with a location counts as somebody else's, which Spark does not empty; this one is the pipeline's."""
     identifier = engine.identifier(entry["table"], entry["database"])
     table = catalog.getTableMetadata(identifier)
-    managed = engine.object_of(_MANAGED).MANAGED()
-    count = table.productArity()
-    values = [getattr(table, f"copy$default${index}")() for index in range(1, count + 1)]
-    values[1] = managed
+    values = [getattr(table, f"copy$default${number}")() for number in range(1, table.productArity() + 1)]
+    values[_TYPE_FIELD] = engine.object_of(_TABLE_TYPE).MANAGED()
     catalog.externalCatalog().alterTable(table.copy(*values))
 
 
@@ -67,7 +68,7 @@ def keep(engine: Engine, notes: Notes, graph: Graph) -> None:
             "provider": table.provider().get(),
             "schema": table.schema().json(),
             "partitioned_by": engine.listed(table.partitionColumnNames()),
-            "properties": {pair._1(): pair._2() for pair in engine.listed(table.properties().toSeq())},
+            "properties": texts(table.properties()),
             "location": table.location().toString(),
         }
     notes.write(TABLES, list(entries.values()))
