@@ -51,24 +51,30 @@ def read_progress(report: Mapping[str, Any]) -> Progress:
     """Read `StreamingQueryProgress`, as its JSON has it or as `query.lastProgress` gives it."""
     lags: dict[TopicPartition, int] = {}
     for source in report.get("sources") or ():
-        end, latest = _positions(source.get("endOffset")), _positions(source.get("latestOffset"))
-        for partition, offset in latest.items():
-            behind = max(0, offset - end.get(partition, 0))
+        for partition, behind in (lags_of(source) or {}).items():
             lags[partition] = lags.get(partition, 0) + behind
     return Progress(
         query=report.get("name") or str(report["id"]),
         batch_id=report["batchId"],
         rows=report.get("numInputRows") or 0,
         batch_ms=report.get("batchDuration") or 0,
-        input_rows_per_s=_rate(report.get("inputRowsPerSecond")),
-        processed_rows_per_s=_rate(report.get("processedRowsPerSecond")),
+        input_rows_per_s=rate_of(report.get("inputRowsPerSecond")),
+        processed_rows_per_s=rate_of(report.get("processedRowsPerSecond")),
         lags=lags,
-        states=tuple(_states(report)),
+        states=tuple(states_of(report)),
         watermark_s=_seconds((report.get("eventTime") or {}).get("watermark")),
     )
 
 
-def _states(report: Mapping[str, Any]) -> Iterator[StateSize]:
+def lags_of(source: Mapping[str, Any]) -> dict[TopicPartition, int] | None:
+    """Offsets that a source's topics had beyond what the batch read; None where it tells nothing of topics."""
+    end, latest = _positions(source.get("endOffset")), _positions(source.get("latestOffset"))
+    if end is None or latest is None:
+        return None
+    return {partition: max(0, offset - end.get(partition, 0)) for partition, offset in latest.items()}
+
+
+def states_of(report: Mapping[str, Any]) -> Iterator[StateSize]:
     """Operators of one name are told apart by a number: a query may have two joins."""
     seen: dict[str, int] = {}
     for operator in report.get("stateOperators") or ():
@@ -78,18 +84,17 @@ def _states(report: Mapping[str, Any]) -> Iterator[StateSize]:
         yield StateSize(label, operator.get("numRowsTotal") or 0, operator.get("memoryUsedBytes") or 0)
 
 
-def _positions(offset: Any) -> Positions:
-    """Offsets of topics; nothing for what another kind of source has."""
+def _positions(offset: Any) -> Positions | None:
+    """Offsets of topics; None for what another kind of source has."""
     try:
-        nested = json.loads(offset) if isinstance(offset, str) else offset
-        found = from_json(nested or {})
-        return found if all(type(each) is int for each in found.values()) else {}
+        found = from_json(json.loads(offset) if isinstance(offset, str) else offset)
+        return found if all(type(each) is int for each in found.values()) else None
     except (AttributeError, TypeError, ValueError):
-        return {}
+        return None
 
 
-def _rate(value: Any) -> float:
-    """Spark says NaN, or a text, where a batch took no time."""
+def rate_of(value: Any) -> float:
+    """Rows a second; 0 for what is no number: Spark says NaN, or a text, where a batch took no time."""
     rate = float(value or 0.0)
     return rate if 0.0 <= rate < float("inf") else 0.0
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from pyspark_odradek.expectations import OBSERVED, ROWS
+from pyspark_odradek.progress import lags_of, rate_of, states_of
 
 
 @dataclass
@@ -42,7 +42,7 @@ class Tally:
             self.seen = batch_id
             self.batches += 1
             self.rows += int(report["numInputRows"])
-            self.rate = report.get("processedRowsPerSecond")
+            self.rate = rate_of(report.get("processedRowsPerSecond"))
             self.batch_ms = report.get("durationMs", {}).get("triggerExecution")
             self._observed(report.get("observedMetrics") or {})
 
@@ -50,10 +50,9 @@ class Tally:
         """What holds of the latest report whether it had rows or not."""
         behind = [lag for source in report.get("sources", ()) if (lag := lag_of(source)) is not None]
         self.lag = sum(behind) if behind else self.lag
-        operators = report.get("stateOperators") or ()
-        if operators:
-            self.state_rows = sum(int(each.get("numRowsTotal", 0)) for each in operators)
-            self.state_bytes = sum(int(each.get("memoryUsedBytes", 0)) for each in operators)
+        if states := tuple(states_of(report)):
+            self.state_rows = sum(state.rows for state in states)
+            self.state_bytes = sum(state.memory_bytes for state in states)
 
     def _observed(self, metrics: Mapping[str, Any]) -> None:
         for name, counts in metrics.items():
@@ -76,22 +75,6 @@ class Tally:
 
 
 def lag_of(source: Mapping[str, Any]) -> int | None:
-    """Records between what a batch took and what the topic had; None where the source does not tell in this form."""
-    taken, there = (_positions(source.get(name)) for name in ("endOffset", "latestOffset"))
-    if taken is None or there is None:
-        return None
-    return sum(max(0, offset - taken.get(partition, 0)) for partition, offset in there.items())
-
-
-def _positions(told: Any) -> dict[tuple[str, str], int] | None:
-    if isinstance(told, str):
-        try:
-            told = json.loads(told)
-        except ValueError:
-            return None
-    if not isinstance(told, Mapping) or not all(isinstance(each, Mapping) for each in told.values()):
-        return None
-    try:
-        return {(topic, part): int(offset) for topic, parts in told.items() for part, offset in parts.items()}
-    except (TypeError, ValueError):
-        return None
+    """Records between what a batch took and what the topics had; None where the source does not tell."""
+    lags = lags_of(source)
+    return None if lags is None else sum(lags.values())
