@@ -10,14 +10,14 @@ from __future__ import annotations
 
 import gc
 import runpy
+from importlib import import_module
 
-from pyspark_odradek import exact_sink, readers
-
-LOADED = (readers, exact_sink)
+# What tasks of this package begin with; and Spark's own worker, which the daemon would import only after the freeze.
+LOADED = ("pyspark_odradek.readers", "pyspark_odradek.exact_sink", "pyspark.worker")
 
 if __name__ == "__main__":
-    import pyspark.worker  # noqa: F401 - the daemon imports it by name, and forks it too
-
+    for name in LOADED:
+        import_module(name)
     gc.collect()
     gc.freeze()
     runpy.run_module("pyspark.daemon", run_name="__main__", alter_sys=True)
