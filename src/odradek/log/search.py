@@ -11,7 +11,6 @@ from odradek.common.ports import File
 from odradek.log.index import AbortedTransaction
 from odradek.log.segment import Segment, read_headers
 from odradek.log.summary import Summary
-from odradek.log.transactions import rebuild_transactions
 from odradek.record.reader import read_records
 
 
@@ -147,22 +146,3 @@ def take_aborted(segment: Segment, start_offset: int, end_offset: int, found: li
     entries = segment.transactions.entries
     found += [entry for entry in entries if entry.last_offset >= start_offset and entry.first_offset < end_offset]
     return bool(entries) and entries[-1].last_stable_offset >= end_offset
-
-
-def find_aborted(
-    segments: Sequence[Segment], first: int, start_offset: int, end_offset: int
-) -> list[AbortedTransaction]:
-    """The aborted transactions that have records in [start, end), by first offset.
-
-    Args:
-        first: the number of the segment that holds `start_offset`.
-    """
-    found: list[AbortedTransaction] = []
-    for segment in segments[first:]:
-        segment.load_indexes()
-        if segment.transactions_damaged:
-            rebuild_transactions(segments)
-            segment.load_indexes()
-        if take_aborted(segment, start_offset, end_offset, found):
-            break
-    return sorted(found, key=lambda entry: entry.first_offset)

@@ -9,6 +9,7 @@ must not take after the older is gone.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -16,9 +17,11 @@ from odradek.log.compaction.batches import LastOfProducer
 from odradek.log.compaction.cleaning import CleaningPlan, SegmentPlan
 from odradek.log.compaction.config import CleanerConfig
 from odradek.log.config import NEVER
+from odradek.log.index import AbortedTransaction
 from odradek.log.log import Log
-from odradek.log.search import find_aborted
+from odradek.log.search import take_aborted
 from odradek.log.segment import Segment
+from odradek.log.transactions import rebuild_transactions
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,7 +121,7 @@ def make_plan(log: Log, dirtiness: Dirtiness, config: CleanerConfig, now_ms: int
         directory=log.directory,
         segments=tuple(plans),
         first_dirty_offset=dirtiness.first_dirty_offset,
-        aborted=tuple(find_aborted(segments, count, 0, end)),
+        aborted=_aborted_behind(segments, count, end),
         producers=producers,
         now_ms=now_ms,
         delete_retention_ms=log.config.delete_retention_ms,
@@ -128,3 +131,19 @@ def make_plan(log: Log, dirtiness: Dirtiness, config: CleanerConfig, now_ms: int
         table_bytes=config.table_bytes,
         read_bytes=config.read_bytes,
     )
+
+
+def _aborted_behind(segments: Sequence[Segment], first: int, end_offset: int) -> tuple[AbortedTransaction, ...]:
+    """The aborted transactions with records below `end_offset` whose markers lie from segment number `first` on.
+
+    Raises OSError.
+    """
+    found: list[AbortedTransaction] = []
+    for segment in segments[first:]:
+        segment.load_indexes()
+        if segment.transactions_damaged:
+            rebuild_transactions(segments)
+            segment.load_indexes()
+        if take_aborted(segment, 0, end_offset, found):
+            break
+    return tuple(sorted(found, key=lambda entry: entry.first_offset))
