@@ -103,10 +103,13 @@ _LEVELS = {
 }
 
 
-def change_level(logger: str, level: str | None, *, validate_only: bool = False) -> None:
-    """Write a logger's events from a level of Kafka's names on; None for the level of the logger above it.
+def change_level(logger: str, level: str | None) -> None:
+    """Write a logger's events from a level of Kafka's names on, which `check_level` has passed."""
+    logging.getLogger(logger).setLevel(logging.NOTSET if level is None else _LEVELS[level])
 
-    With `validate_only` nothing is changed.
+
+def check_level(logger: str, level: str | None) -> None:
+    """Whether a logger's level can be changed; None for the level of the logger above it.
 
     Raises:
         ValueError: there is no such logger or level, or the topmost logger would have none.
@@ -117,9 +120,6 @@ def change_level(logger: str, level: str | None, *, validate_only: bool = False)
         raise ValueError(f"Can't clear the log level of the {ROOT} logger, which has none above it")
     if level is not None and level not in _LEVELS:
         raise ValueError(f"{level} is not one of the log levels {', '.join(_LEVELS)}")
-    if validate_only:
-        return
-    logging.getLogger(logger).setLevel(logging.NOTSET if level is None else _LEVELS[level])
 
 
 def logger_levels() -> dict[str, str]:

@@ -7,7 +7,7 @@ Versions: 1 flexible.
 from __future__ import annotations
 
 from odradek.common.errors import ErrorCode
-from odradek.common.log_lines import change_level
+from odradek.common.log_lines import change_level, check_level
 from odradek.metadata.model import ResourceType
 from odradek.protocol.messages.incremental_alter_configs_request import (
     AlterConfigsResource,
@@ -59,11 +59,12 @@ def _change_loggers(
             return _answer(resource, ErrorCode.INVALID_REQUEST, f"{change.name} is given twice")
         levels[change.name] = None if change.config_operation == _DELETE else change.value or ""
     try:
-        for is_trial in (True,) if validate_only else (True, False):
-            for name, level in levels.items():
-                change_level(name, level, validate_only=is_trial)
+        for name, level in levels.items():
+            check_level(name, level)
     except ValueError as error:
         return _answer(resource, ErrorCode.INVALID_CONFIG, str(error))
+    for name, level in () if validate_only else levels.items():
+        change_level(name, level)
     return _answer(resource, ErrorCode.NONE, None)
 
 
