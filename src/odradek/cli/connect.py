@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, TypeVar
 import typer
 
 from odradek.cli.errors import BAD_CONFIG, CliError
-from odradek.common.numbers import parse_natural
+from odradek.common.numbers import INT32_MAX, parse_natural
 
 if TYPE_CHECKING:
     import ssl
@@ -55,7 +55,7 @@ class Target:
         text = self.properties.get("default.api.timeout.ms") or self.properties.get("request.timeout.ms")
         if text is None:
             return DEFAULT_TIMEOUT_MS
-        timeout_ms = parse_natural(text, 2**31 - 1)
+        timeout_ms = parse_natural(text, INT32_MAX)
         if not timeout_ms:
             raise CliError(f"--command-config: a timeout of {text!r} is no number of milliseconds", code=BAD_CONFIG)
         return timeout_ms

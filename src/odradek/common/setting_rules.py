@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import cast
 
-from odradek.common.numbers import parse_natural
+from odradek.common.numbers import INT32_MAX, parse_natural
 from odradek.common.setting_table import Value
 
 # (smaller, larger): the first must not exceed the second. Null on either side says nothing.
@@ -140,7 +140,7 @@ def check_quorum(values: Mapping[str, Value]) -> list[str]:
     for entry in cast("list[str]", values["controller.quorum.voters"] or []):
         node, _, address = entry.partition("@")
         host, _, port = address.rpartition(":")
-        number = parse_natural(node, 2**31 - 1)
+        number = parse_natural(node, INT32_MAX)
         if number is None or not host or not parse_natural(port, 65535):
             problems.append(f"controller.quorum.voters: {entry!r} must be id@host:port")
         elif number in voters:

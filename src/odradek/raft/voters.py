@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 from uuid import UUID
 
-from odradek.common.numbers import parse_natural
+from odradek.common.numbers import INT32_MAX, parse_natural
 
 ZERO_DIRECTORY = UUID(int=0)
 Endpoint = tuple[str, int]
@@ -103,7 +103,7 @@ def parse_static_voters(text: str, listener_name: str) -> VoterSet:
     for part in filter(None, (piece.strip() for piece in text.split(","))):
         identifier, at, address = part.partition("@")
         host, colon, port = address.rpartition(":")
-        node_id, port_number = parse_natural(identifier, 2**31 - 1), parse_natural(port, 65535)
+        node_id, port_number = parse_natural(identifier, INT32_MAX), parse_natural(port, 65535)
         if not at or not colon or node_id is None or port_number is None or not host:
             raise ValueError(f"{part}: a voter is written id@host:port")
         if node_id in voters:

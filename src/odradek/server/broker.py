@@ -23,13 +23,14 @@ from odradek.common.errors import StorageError
 from odradek.common.listeners import WILDCARDS
 from odradek.common.log_lines import get_logger
 from odradek.common.metrics import Metrics
+from odradek.common.numbers import INT32_MAX
 from odradek.common.ports import Clock, Disk, Listener, Network
 from odradek.common.resource_settings import SettingRules, option_docs, with_dynamic
 from odradek.controller.config import ControllerConfig
 from odradek.controller.service import ControllerService
 from odradek.coordinator.batches import RecordCodec
 from odradek.coordinator.consumer_group.config import ConsumerGroupConfig
-from odradek.coordinator.group.config import INT32_MAX, GroupConfig
+from odradek.coordinator.group.config import GroupConfig
 from odradek.coordinator.group.records import GROUP_RECORDS, OFFSETS_TOPIC
 from odradek.coordinator.group.service import GroupCoordinator
 from odradek.coordinator.log import PartitionMachineLog

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from odradek.common.config import config, option
-
-INT32_MAX = 2**31 - 1
+from odradek.common.numbers import INT32_MAX
 
 
 @config
