@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 from odradek.common.errors import ErrorCode
+from odradek.common.turns import Turns
 from odradek.protocol import codec
 from odradek.protocol.apis import API, ApiKey
 from odradek.protocol.messages.add_partitions_to_txn_request import AddPartitionsToTxnRequest, AddPartitionsToTxnTopic
@@ -41,7 +42,6 @@ from odradek.protocol.messages.txn_offset_commit_request import (
 )
 from odradek.server.broker import Broker
 from odradek.server.context import RequestContext
-from odradek.server.turns import Turns
 from odradek.testing.faults import Wires
 from odradek.testing.node_thread import NodeThread
 from tests.support.node import free_port

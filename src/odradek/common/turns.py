@@ -1,4 +1,4 @@
-"""Taking turns: a handler that was asked for much serves everybody else between its slices.
+"""Taking turns: who was asked for much lets everybody else be served between its slices.
 
 One loop serves all connections, so a request of a hundred thousand names must not hold it until the last one. Turns are
 counted in units of work and not in time, which makes them the same in each run of the simulator.
@@ -15,7 +15,7 @@ class Turns:
     __slots__ = ("_left", "_units")
 
     def __init__(self, units: int) -> None:
-        """`units` is how much is done in one turn, at least 1; what a unit is, the handler says: some ms for all."""
+        """`units` is how much is done in one turn, at least 1; their owner says what a unit is: some ms for all."""
         self._units = self._left = units
 
     async def spend(self, units: int = 1) -> None:

@@ -123,8 +123,6 @@ class Journal:
         self._timelines.clear()
         self._event_count = 0
 
-    # ---- writing
-
     # ---- what an operation says, until its records are through
 
     def hold(self) -> None:

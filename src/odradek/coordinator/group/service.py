@@ -5,7 +5,6 @@ request -> shard of the group -> runtime.run(machine operation) -> answer, or pa
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any, Protocol, TypeVar
@@ -14,6 +13,7 @@ from uuid import UUID
 from odradek.common.errors import ApiError, ErrorCode, OdradekError
 from odradek.common.log_lines import get_logger
 from odradek.common.ports import Clock
+from odradek.common.turns import Turns
 from odradek.coordinator.consumer_group.config import ConsumerGroupConfig
 from odradek.coordinator.consumer_group.heartbeats import HeartbeatCaller, check_request
 from odradek.coordinator.consumer_group.state import JOINING_EPOCH
@@ -405,14 +405,14 @@ class GroupCoordinator(ShardHost[Shard]):
     async def timelines(self, group_ids: Sequence[str]) -> list[dict[str, Any]]:
         """What happened to groups lately, as it is known here; those that nothing is known of are left out."""
         found: list[dict[str, Any]] = []
-        for ids in _slices(list(dict.fromkeys(group_ids)), SERVED_PER_TURN):
-            for group_id in ids:
-                partition_id = self.partition_for(group_id)
-                shard = None if partition_id is None else self.shards.get(partition_id)
-                timeline = None if shard is None else shard.machine.journal.timeline(group_id, shard.now())
-                if timeline is not None:
-                    found.append(timeline)
-            await asyncio.sleep(0)
+        turns = Turns(SERVED_PER_TURN)
+        for group_id in dict.fromkeys(group_ids):
+            partition_id = self.partition_for(group_id)
+            shard = None if partition_id is None else self.shards.get(partition_id)
+            timeline = None if shard is None else shard.machine.journal.timeline(group_id, shard.now())
+            if timeline is not None:
+                found.append(timeline)
+            await turns.spend()
         return found
 
     def _note_refused(self, request: FromMember, caller: Caller | None, error: ApiError) -> None:
@@ -440,13 +440,13 @@ class GroupCoordinator(ShardHost[Shard]):
         """
         ids_of: dict[Shard, dict[str, None]] = {}
         answers: dict[str, T] = {}
-        for ids in _slices(group_ids, FOUND_PER_TURN):
-            for group_id in ids:
-                try:
-                    ids_of.setdefault(self.shard(group_id), {})[group_id] = None
-                except ApiError as error:
-                    answers[group_id] = refuse(group_id, error)
-            await asyncio.sleep(0)
+        turns = Turns(FOUND_PER_TURN)
+        for group_id in group_ids:
+            try:
+                ids_of.setdefault(self.shard(group_id), {})[group_id] = None
+            except ApiError as error:
+                answers[group_id] = refuse(group_id, error)
+            await turns.spend()
         for shard, wanted in ids_of.items():
             for ids in _slices(list(wanted), SERVED_PER_TURN):
                 try:

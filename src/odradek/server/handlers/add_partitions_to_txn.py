@@ -11,6 +11,7 @@ before INVALID_TXN_STATE says that a partition is not part of the transaction.
 from __future__ import annotations
 
 from odradek.common.errors import ApiError, ErrorCode
+from odradek.common.turns import Turns
 from odradek.coordinator.transaction.machine import BUMPS_EPOCH, Request
 from odradek.coordinator.transaction.metadata import TopicPartition
 from odradek.protocol.messages.add_partitions_to_txn_request import (
@@ -26,7 +27,6 @@ from odradek.protocol.messages.add_partitions_to_txn_response import (
 )
 from odradek.server.context import RequestContext
 from odradek.server.handlers.shared import METADATA_TOPIC, fenced_code
-from odradek.server.turns import Turns
 from odradek.server.verification import Codes, add_or_verify
 
 FIRST_FENCED_VERSION = 2

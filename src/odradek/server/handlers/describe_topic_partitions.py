@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from odradek.common.config import config, option
 from odradek.common.errors import ErrorCode
+from odradek.common.turns import Turns
 from odradek.metadata.model import NO_LEADER, PartitionImage, TopicImage
 from odradek.protocol.messages.describe_topic_partitions_request import DescribeTopicPartitionsRequest
 from odradek.protocol.messages.describe_topic_partitions_response import (
@@ -21,7 +22,6 @@ from odradek.protocol.messages.describe_topic_partitions_response import (
 )
 from odradek.server.handlers.metadata import holds_online, is_online
 from odradek.server.handlers.shared import INTERNAL_TOPICS, TOPIC_OPERATIONS, is_legal_topic_name
-from odradek.server.turns import Turns
 
 if TYPE_CHECKING:
     from odradek.metadata.image import MetadataImage

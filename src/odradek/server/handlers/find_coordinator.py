@@ -14,10 +14,10 @@ Not done: coordinators of share groups. They answer INVALID_REQUEST, which no cl
 from __future__ import annotations
 
 from odradek.common.errors import ApiError, ErrorCode
+from odradek.common.turns import Turns
 from odradek.protocol.messages.find_coordinator_request import FindCoordinatorRequest
 from odradek.protocol.messages.find_coordinator_response import Coordinator, FindCoordinatorResponse
 from odradek.server.context import RequestContext
-from odradek.server.turns import Turns
 
 BATCH_VERSION = 4
 SHARE_VERSION = 6

@@ -21,6 +21,7 @@ from uuid import UUID
 
 from odradek.common.errors import ApiError, ErrorCode
 from odradek.common.log_lines import get_logger
+from odradek.common.turns import Turns
 from odradek.metadata.model import NO_LEADER, PartitionImage, TopicImage
 from odradek.protocol.messages.metadata_request import MetadataRequest
 from odradek.protocol.messages.metadata_response import (
@@ -38,7 +39,6 @@ from odradek.server.handlers.shared import (
     address_of,
     is_legal_topic_name,
 )
-from odradek.server.turns import Turns
 
 if TYPE_CHECKING:
     from collections.abc import Coroutine, Iterable, Iterator

@@ -10,6 +10,7 @@ GROUP_ID_NOT_FOUND for a group that does not exist (KIP-848). 10: topics by id.
 from __future__ import annotations
 
 from odradek.common.errors import ApiError, ErrorCode
+from odradek.common.turns import Turns
 from odradek.coordinator.group.membership import Caller
 from odradek.metadata.image import MetadataImage
 from odradek.protocol.messages.offset_commit_request import OffsetCommitRequest, OffsetCommitRequestTopic
@@ -19,7 +20,6 @@ from odradek.protocol.messages.offset_commit_response import (
     OffsetCommitResponseTopic,
 )
 from odradek.server.context import RequestContext
-from odradek.server.turns import Turns
 
 TOPIC_ID_VERSION = 10
 PARTITIONS_PER_TURN = 2000

@@ -7,6 +7,7 @@ exist are refused one by one.
 from __future__ import annotations
 
 from odradek.common.errors import ApiError, ErrorCode
+from odradek.common.turns import Turns
 from odradek.protocol.messages.offset_delete_request import OffsetDeleteRequest, OffsetDeleteRequestTopic
 from odradek.protocol.messages.offset_delete_response import (
     OffsetDeleteResponse,
@@ -14,7 +15,6 @@ from odradek.protocol.messages.offset_delete_response import (
     OffsetDeleteResponseTopic,
 )
 from odradek.server.context import RequestContext
-from odradek.server.turns import Turns
 
 PARTITIONS_PER_TURN = 2000
 

@@ -10,6 +10,7 @@ partition joins the transaction by this request (KIP-890). Version 6, topics by 
 from __future__ import annotations
 
 from odradek.common.errors import ApiError, ErrorCode
+from odradek.common.turns import Turns
 from odradek.coordinator.group.membership import Caller
 from odradek.coordinator.group.records import OFFSETS_TOPIC
 from odradek.metadata.image import MetadataImage
@@ -20,7 +21,6 @@ from odradek.protocol.messages.txn_offset_commit_response import (
     TxnOffsetCommitResponseTopic,
 )
 from odradek.server.context import RequestContext
-from odradek.server.turns import Turns
 from odradek.server.verification import RETRIABLE
 
 ABORTABLE_VERSION = 4
