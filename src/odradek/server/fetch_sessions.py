@@ -11,11 +11,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from random import Random
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
 from odradek.common.config import config, option
 from odradek.common.errors import ApiError, ErrorCode
+
+if TYPE_CHECKING:
+    from odradek.replica.partition import Partition
 
 NO_SESSION = 0
 INITIAL_EPOCH = 0
@@ -42,7 +45,10 @@ class FetchSessionConfig:
 
 
 class Asked:
-    """One partition as a reader asks for it, and what it was told last."""
+    """One partition as a reader asks for it, and what it was told last.
+
+    `settled` is the partition in which a follower was found to have all there is, since it asked (`replica.quiet`).
+    """
 
     __slots__ = (
         "current_leader_epoch",
@@ -51,6 +57,7 @@ class Asked:
         "log_start_offset",
         "max_bytes",
         "partition_id",
+        "settled",
         "told_high_watermark",
         "told_log_start",
         "topic",
@@ -66,6 +73,7 @@ class Asked:
 
     def update(self, wanted: Any) -> None:
         """The reader asks anew."""
+        self.settled: Partition | None = None
         self.fetch_offset: int = wanted.fetch_offset
         self.max_bytes: int = wanted.partition_max_bytes
         self.current_leader_epoch: int = wanted.current_leader_epoch

@@ -40,6 +40,7 @@ from odradek.protocol.messages.fetch_response import (
     PartitionData,
 )
 from odradek.replica.partition import PartitionRead
+from odradek.replica.quiet import is_quiet, stays
 from odradek.replica.waiters import DataWait
 from odradek.server.fetch_sessions import (
     FINAL_EPOCH,
@@ -187,7 +188,12 @@ class _Fetch:
         self._image = context.broker.image
         counts, self._counts = self._counts, False
         clock, ends_ms = context.broker.clock, 0
+        is_follower, passes_over = self._replica_id >= 0, self._may_pass_over(counts)
+        read_ms = clock.monotonic_ms()
         for asked in self._asked:
+            if passes_over and asked.settled is not None and self._is_passed_over(asked, counts, read_ms):
+                self.partitions.append(asked.settled)
+                continue
             answer = PartitionData(partition_index=asked.partition_id, aborted_transactions=None)
             self.answers.append((asked, answer))
             partition: Partition | None = None
@@ -228,6 +234,34 @@ class _Fetch:
                 replicas.leader_quota.spend(read.size_bytes, context.broker.clock.monotonic_ms())
             left = max(0, left - read.size_bytes)
             self._fill(answer, read)
+            if is_follower and read.diverging is None and not read.size_bytes:
+                asked.settled = partition
+
+    def _may_pass_over(self, counts: bool) -> bool:
+        """Whether quiet partitions of a follower's session are passed over: an incremental answer names none of them.
+
+        One whose registration is not the one that we know goes the whole way.
+        """
+        if not self._incremental or self._replica_id < 0 or self._is_stranger:
+            return False
+        broker = self._image.brokers.get(self._replica_id)
+        return not counts or (broker is not None and broker.broker_epoch == self._replica_epoch)
+
+    def _is_passed_over(self, asked: Asked, counts: bool, now_ms: int) -> bool:
+        partition, offset = asked.settled, asked.fetch_offset
+        assert partition is not None, "asked of settled ones only"
+        epoch, watermark, start = asked.current_leader_epoch, asked.told_high_watermark, asked.told_log_start
+        if not is_quiet(partition, epoch, offset, watermark, start):
+            asked.settled = None
+            return False
+        return not counts or stays(
+            partition,
+            self._replica_id,
+            fetch_offset=offset,
+            log_start_offset=asked.log_start_offset,
+            now_ms=now_ms,
+            broker_epoch=self._replica_epoch,
+        )
 
     def _partition(self, asked: Asked) -> Partition:
         """

@@ -1,0 +1,112 @@
+"""Which fetches of followers say nothing new: whatever may not be passed over is named here, one by one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from uuid import UUID
+
+import pytest
+
+from odradek.common.real_io import RealDisk
+from odradek.log.config import LogConfig
+from odradek.log.files import FileCache
+from odradek.log.log import Log
+from odradek.metadata.model import PartitionImage
+from odradek.replica.partition import Partition
+from odradek.replica.quiet import is_quiet, stays
+from tests.support.batches import NOW_MS, batch, header_of
+
+ME, FOLLOWER, OTHER, STRANGER = 1, 2, 3, 9
+ALL = (ME, FOLLOWER, OTHER)
+IMAGE = PartitionImage(replicas=ALL, isr=ALL, leader=ME, leader_epoch=4, partition_epoch=0)
+LATE_MS = 60_000
+
+
+@pytest.fixture
+def partition(tmp_path: Path) -> Iterator[Partition]:
+    """Led here, with three records that both followers have; what is committed is all of it."""
+    path = tmp_path / "t-0"
+    path.mkdir()
+    disk = RealDisk(workers=1)
+    log = Log.open(FileCache(disk), path, ("t", 0), LogConfig(), now_ms=NOW_MS)
+    found = Partition("t", 0, UUID(int=5), log, broker_id=ME)
+    found.update(IMAGE)
+    append(found)
+    fetched(found, FOLLOWER)
+    fetched(found, OTHER)
+    assert log.high_watermark == 3
+    yield found
+    log.close(clean=False)
+    disk.close()
+
+
+def append(partition: Partition) -> None:
+    data = bytearray(batch(b"a", b"b", b"c"))
+    partition.append_as_leader([data], [header_of(bytes(data))], required_acks=1, now_ms=NOW_MS)
+
+
+def fetched(partition: Partition, follower: int, offset: int = 3) -> None:
+    partition.follower_fetched(follower, fetch_offset=offset, log_start_offset=0, now_ms=NOW_MS, broker_epoch=7)
+
+
+def quiet(partition: Partition, *, epoch: int = 4, offset: int = 3, watermark: int = 3, start: int = 0) -> bool:
+    return is_quiet(partition, epoch, offset, watermark, start)
+
+
+def stay(partition: Partition, replica_id: int = FOLLOWER, offset: int = 3) -> bool:
+    return stays(
+        partition, replica_id, fetch_offset=offset, log_start_offset=0, now_ms=NOW_MS + LATE_MS, broker_epoch=8
+    )
+
+
+def test_who_has_all_and_knows_all_marks_is_passed_over_and_is_caught_up_by_it(partition: Partition) -> None:
+    assert quiet(partition)
+    before = partition.in_sync.followers[FOLLOWER]
+    assert stay(partition)
+    after = partition.in_sync.followers[FOLLOWER]
+    assert after is before
+    assert (after.caught_up_ms, after.last_fetch_ms, after.broker_epoch) == (NOW_MS + LATE_MS, NOW_MS + LATE_MS, 8)
+    # What is written a long time after it was last looked at in full does not make it late.
+    append(partition)
+    assert partition.maybe_shrink(now_ms=NOW_MS + LATE_MS + 100, max_lag_ms=30_000) is not None, "the other one is"
+    assert partition.in_sync.pending is not None
+    assert partition.in_sync.pending.leaving == (OTHER,)
+
+
+@pytest.mark.parametrize(
+    "told", [{"watermark": 2}, {"watermark": -1}, {"start": -1}, {"offset": 2}, {"epoch": 3}, {"epoch": -1}]
+)
+def test_who_was_told_something_else_is_read_for(partition: Partition, told: dict[str, int]) -> None:
+    assert not quiet(partition, **told)
+
+
+CHANGES: dict[str, Callable[[Partition], object]] = {
+    "a record came": append,
+    "the log begins elsewhere": lambda partition: partition.delete_records(2),
+    "the reign ended": lambda partition: partition.update(
+        replace(IMAGE, leader=FOLLOWER, leader_epoch=5, partition_epoch=1)
+    ),
+    "another reign began": lambda partition: partition.update(replace(IMAGE, leader_epoch=5, partition_epoch=1)),
+    "it was deleted or its disk failed": lambda partition: partition.close(),
+}
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_what_changed_is_read_again(partition: Partition, change: str) -> None:
+    CHANGES[change](partition)
+    assert not quiet(partition)
+
+
+def test_what_is_not_committed_is_looked_at_by_every_fetch(partition: Partition) -> None:
+    append(partition)
+    assert not quiet(partition, offset=6, watermark=3), "its fetch may commit it"
+
+
+def test_who_is_no_replica_or_out_of_sync_or_elsewhere_is_heard_in_full(partition: Partition) -> None:
+    assert not stay(partition, STRANGER)
+    assert not stay(partition, offset=2)
+    partition.update(replace(IMAGE, isr=(ME, OTHER), partition_epoch=1))
+    assert not stay(partition), "it may join"
+    assert partition.in_sync.followers[FOLLOWER].last_fetch_ms == NOW_MS
