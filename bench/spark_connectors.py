@@ -1,6 +1,6 @@
 """Spark's own Kafka connector and ours on the same brokers, in turns, in one run; brokers of ours and of Apache Kafka.
 
-    python -m bench.spark_connectors                        about 25 minutes on two quiet cores; writes the page
+    python -m bench.spark_connectors                        under 12 minutes on two quiet cores; writes the page
     python -m bench.spark_connectors --quick                one round of fewer records; writes nothing
     python -m bench.spark_connectors --brokers odradek      brokers of ours alone; writes nothing
 
@@ -8,8 +8,8 @@ Writes docs/benchmarks-spark.md; what people found out about the numbers is kept
 is a jar from Maven Central, of pyspark's version or the newest before it that is there. Everything is the same for both
 but the format's name; JSON is parsed by `from_json` behind theirs and in the source by ours, and the topic sink is
 at-least-once with theirs and exactly-once with ours. The two take turns within each round, who goes first alternates,
-and a round of each that is not counted goes before. CPU is of the whole process tree: the JVM and Python's workers, and
-the brokers.
+and a small topic that is not counted warms both up. CPU is of the whole process tree: the JVM and Python's workers, and
+the brokers. What does not fit into --minutes gets fewer rounds, or is left out; the page says which.
 """
 
 from __future__ import annotations
@@ -54,12 +54,18 @@ POM = """<project xmlns="http://maven.apache.org/POM/4.0.0">
 VERSIONS = ((pyspark.__version__, pyspark.__version__), ("4.2.0", "4.0.0"))
 SCHEMA = "id LONG, customer STRING, amount DOUBLE, at TIMESTAMP"
 THEIRS, OURS = "kafka", "odradek"
-LATENCY_RECORDS = 40
+LATENCY_RECORDS, LATENCY_WARM_UP = 40, 5
+WARM_UP_RECORDS = 20_000
+EVENTS, AVRO_EVENTS, WARM_UP = "bench", "bench-avro", "-warm-up"
 NOT_MEASURED = ("", "not measured: the time was over", "")
 AVRO = (
     '{"type":"record","name":"Event","fields":[{"name":"id","type":"long"},'
     '{"name":"customer","type":"string"},{"name":"amount","type":"double"}]}'
 )
+
+
+Work = Callable[..., None]
+"""Takes the connector's name and, to warm it up, the end of the name of a small topic."""
 
 
 class Cell(NamedTuple):
@@ -85,7 +91,9 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--only", default="", help="rows whose name has this in it; writes nothing")
     parser.add_argument("--quick", action="store_true", help="one round of a quarter of the records; writes nothing")
-    parser.add_argument("--minutes", type=float, default=40, help="rows that would begin later are left out, and named")
+    parser.add_argument(
+        "--minutes", type=float, default=10.5, help="rows that would begin later are left out, and named"
+    )
     given = parser.parse_args()
     if given.quick:
         given.records, given.rounds = given.records // 4, 1
@@ -106,7 +114,8 @@ def main() -> None:
                     bench = Bench(spark, brokers.bootstrap, home, given.records, given.rounds, given.only, deadline)
                     tables[kind] = []
                     for row in bench.rows():
-                        console.print(f"{kind}: {'  '.join(row)}")
+                        told = f"{time.monotonic() - started:.0f} s, {kind}: {'  '.join(row)}"
+                        console.print(told, highlight=False, soft_wrap=True)
                         tables[kind].append(row)
         finally:
             spark.stop()
@@ -115,7 +124,7 @@ def main() -> None:
     text = spark_page.page(tables, connector, given.records, given.rounds, took_s)
     if given.brokers == "both" and not (given.quick or given.only):
         spark_page.PAGE.write_text(text)
-    console.print(text, highlight=False)
+    console.print(text, highlight=False, soft_wrap=True)
 
 
 def start_spark(folder: Path, jars: list[Path]) -> Any:
@@ -186,23 +195,34 @@ class Bench:
         self.count = count
         self.rounds = rounds
         self.only = only
-        fill(bootstrap, "bench", count)
-        fill_avro(bootstrap, "bench-avro", count)
+        for events, many in ((EVENTS, count), (EVENTS + WARM_UP, WARM_UP_RECORDS)):
+            fill(bootstrap, events, many)
+        for events, many in ((AVRO_EVENTS, count), (AVRO_EVENTS + WARM_UP, WARM_UP_RECORDS)):
+            fill_avro(bootstrap, events, many)
         for name in (THEIRS, OURS):
             create(bootstrap, f"sink-{name}", 4)
 
     def rows(self) -> Iterator[Row]:
-        """One row of the table after another."""
-        reads: list[tuple[str, Callable[[str], None], tuple[str, ...]]] = [
-            ("batch read, raw, into nothing", lambda name: self.read(name, json=False), (THEIRS, OURS)),
-            ("batch read, JSON to columns, into nothing", lambda name: self.read(name, json=True), (THEIRS, OURS)),
-            ("batch read, Avro to columns, into nothing", lambda _: self.read_avro(), (OURS,)),
-            ("stream from topic to topic", self.copy, (THEIRS, OURS)),
-            ("the same, at least once with both", partial(self.copy, delivery="at_least_once"), (THEIRS, OURS)),
+        """One row of the table after another; what both connectors have before what is ours alone."""
+        both, alone = (THEIRS, OURS), (OURS,)
+        once = partial(self.copy, delivery="at_least_once")
+        reads: list[tuple[str, Work, tuple[str, ...]]] = [
+            ("batch read, raw, into nothing", partial(self.read, json=False), both),
+            ("batch read, JSON to columns, into nothing", partial(self.read, json=True), both),
+            ("batch read, Avro to columns, into nothing", self.read_avro, alone),
+            ("stream from topic to topic", self.copy, both),
+            ("the same, at least once with both", once, both),
         ]
         for what, work, names in reads:
             if self.is_wanted(what):
                 yield self.row(what, work, names)
+            elif self.only in what:
+                yield Row(what, *NOT_MEASURED)
+        for what, stateful in (("one record, send to foreachBatch", False), ("the same, counted by key", True)):
+            if self.is_wanted(what):
+                found = {name: self.latency(name, stateful) for name in both}
+                theirs, ours = (statistics.median(found[name]) for name in both)
+                yield Row(what, f"{theirs:.0f} ms", f"{ours:.0f} ms", f"{theirs / ours:.2f}")
             elif self.only in what:
                 yield Row(what, *NOT_MEASURED)
         for sink in ("delta", "iceberg", "postgres"):
@@ -213,36 +233,36 @@ class Bench:
                 continue
             with self.sink_options(sink) as options:
                 if options is not None:
-                    yield self.row(what, partial(self.into_table, options), (OURS,))
-        for what, stateful in (("one record, send to foreachBatch", False), ("the same, counted by key", True)):
-            if self.is_wanted(what):
-                found = {name: self.latency(name, stateful) for name in (THEIRS, OURS)}
-                theirs, ours = (statistics.median(found[name]) for name in (THEIRS, OURS))
-                yield Row(what, f"{theirs:.0f} ms", f"{ours:.0f} ms", f"{theirs / ours:.2f}")
-            elif self.only in what:
-                yield Row(what, *NOT_MEASURED)
+                    yield self.row(what, partial(self.into_table, options), alone)
 
     def is_wanted(self, what: str) -> bool:
         """Whether a row is asked for and there is time for it."""
         return self.only in what and time.monotonic() < self.deadline
 
-    def row(self, what: str, work: Callable[[str], None], names: tuple[str, ...]) -> Row:
+    def row(self, what: str, work: Work, names: tuple[str, ...]) -> Row:
         cells: dict[str, list[Cell]] = {name: [] for name in names}
-        for number in range(self.rounds + 1):
-            for name in names if number % 2 else reversed(names):
+        for name in names:
+            work(name, WARM_UP)
+        for number in range(self.rounds):
+            if number and time.monotonic() > self.deadline:
+                break
+            for name in reversed(names) if number % 2 else names:
                 began, cpu = time.perf_counter(), tree_cpu_seconds()
                 work(name)
                 cells[name].append(Cell(time.perf_counter() - began, tree_cpu_seconds() - cpu))
+        rounds = len(cells[OURS])
         shown = {THEIRS: ""}
         for name, found in cells.items():
-            rate = self.count / statistics.median(cell.seconds for cell in found[1:])
-            cpu_ns = statistics.median(cell.cpu_seconds for cell in found[1:]) / self.count * 1e9
+            rate = self.count / statistics.median(cell.seconds for cell in found)
+            cpu_ns = statistics.median(cell.cpu_seconds for cell in found) / self.count * 1e9
             shown[name] = f"{rate:,.0f}/s, {cpu_ns:,.0f} ns CPU"
         ratio = ""
         if len(names) == 2:
-            pairs = zip(cells[THEIRS][1:], cells[OURS][1:], strict=True)
+            pairs = zip(cells[THEIRS], cells[OURS], strict=True)
             ratios = sorted(theirs.seconds / ours.seconds for theirs, ours in pairs)
             ratio = f"**{statistics.median(ratios):.2f}** ({ratios[0]:.2f} to {ratios[-1]:.2f})"
+        if rounds < self.rounds:
+            what += f" (rounds: {rounds})"
         return Row(what, shown[THEIRS], shown[OURS], ratio)
 
     @contextlib.contextmanager
@@ -261,9 +281,9 @@ class Bench:
             with Postgres() as server:
                 yield options | {"connection": server.url, "table": "rows", "createTable": "true"}
 
-    def into_table(self, sink: dict[str, str], name: str) -> None:
+    def into_table(self, sink: dict[str, str], name: str, which: str = "") -> None:
         columns = ["STRING(key) key", "STRING(value) value"]
-        stream = self.spark.readStream.format(name).options(**self.of("bench")).load().selectExpr(*columns)
+        stream = self.spark.readStream.format(name).options(**self.of(EVENTS + which)).load().selectExpr(*columns)
         with tempfile.TemporaryDirectory(dir=self.folder) as checkpoint:
             writer = stream.writeStream.format(name).options(**sink).option("checkpointLocation", checkpoint)
             writer.trigger(availableNow=True).start().awaitTermination()
@@ -271,13 +291,13 @@ class Bench:
     def of(self, topic: str) -> dict[str, str]:
         return {"kafka.bootstrap.servers": self.bootstrap, "subscribe": topic, "startingOffsets": "earliest"}
 
-    def read_avro(self) -> None:
-        options = self.of("bench-avro") | {"valueFormat": "avro", "valueSchema": AVRO}
-        frame = self.spark.read.format(OURS).options(**options).load().select("value.*")
+    def read_avro(self, name: str, which: str = "") -> None:
+        options = self.of(AVRO_EVENTS + which) | {"valueFormat": "avro", "valueSchema": AVRO}
+        frame = self.spark.read.format(name).options(**options).load().select("value.*")
         frame.write.format("noop").mode("overwrite").save()
 
-    def read(self, name: str, *, json: bool) -> None:
-        options = self.of("bench")
+    def read(self, name: str, which: str = "", *, json: bool) -> None:
+        options = self.of(EVENTS + which)
         if json and name == OURS:
             options |= {"valueFormat": "json", "valueSchema": SCHEMA}
         frame = self.spark.read.format(name).options(**options).load()
@@ -287,8 +307,8 @@ class Bench:
             frame = frame.select("value.*")
         frame.write.format("noop").mode("overwrite").save()
 
-    def copy(self, name: str, delivery: str = "exactly_once") -> None:
-        options = self.of("bench")
+    def copy(self, name: str, which: str = "", delivery: str = "exactly_once") -> None:
+        options = self.of(EVENTS + which)
         stream = self.spark.readStream.format(name).options(**options).load().select("key", "value")
         with tempfile.TemporaryDirectory(dir=self.folder) as checkpoint:
             writer = stream.writeStream.format(name).option("kafka.bootstrap.servers", self.bootstrap)
@@ -316,7 +336,7 @@ class Bench:
         producer = Producer({"bootstrap.servers": self.bootstrap, "linger.ms": 0})
         delays = []
         try:
-            for number in range(LATENCY_RECORDS):
+            for number in range(LATENCY_WARM_UP + LATENCY_RECORDS):
                 value, sent = b"%d" % number, time.monotonic()
                 producer.produce(topic, value)
                 producer.flush(10)
@@ -327,7 +347,7 @@ class Bench:
                 time.sleep(0.05)
         finally:
             query.stop()
-        return delays[5:]
+        return delays[LATENCY_WARM_UP:]
 
 
 def tree_cpu_seconds() -> float:

@@ -7,6 +7,7 @@ python -m examples.bigstate --keys 1000000 --standby      a second query stands 
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import random
 import signal
@@ -22,7 +23,7 @@ from pathlib import Path
 
 from confluent_kafka import Producer
 
-from examples.bigstate.pipeline import GATE, ONCE, PAYMENTS
+from examples.bigstate.pipeline import GATE, ONCE, PAYMENTS, TIMES
 from examples.topics import create_topic, reader, records, refuse_failure
 
 PARTITIONS = 2
@@ -174,17 +175,32 @@ class Run:
 
     def restart(self) -> float:
         """Kill the query and start it again; seconds from the kill to the first output of a payment made after it."""
+        times = self.folder / "a" / TIMES
+        times.unlink()
         with self.first_after() as first:
             self.kill("a")
             self.spawn("a")
+        while not times.exists():
+            self.look_after()
+            time.sleep(0.1)
+        told = json.loads(times.read_text())
+        since = {name: told[name] - first.began_ms / 1000 for name in ("began", "session", "batch")}
+        print("  " + ", ".join(f"{name} after {seconds:.2f} s" for name, seconds in since.items()), flush=True)
+        print(f"  its first batch, ms: {told['durations_ms']}", flush=True)
         return first.seconds
 
     def take_over(self) -> float:
         """Kill the query and switch to the one that stands by; seconds as `restart`."""
         with self.first_after() as first:
             self.kill("a")
-            command = [sys.executable, "-m", "odradek", "groups", "switch", "a", "b", "--bootstrap-server"]
-            subprocess.run([*command, self.bootstrap], check=True, stdout=subprocess.DEVNULL)
+            command = [sys.executable, "-m", "odradek", "groups", "switch", "a", "b", "--json", "--bootstrap-server"]
+            began = time.monotonic()
+            done = subprocess.run([*command, self.bootstrap], check=True, stdout=subprocess.PIPE)
+            took_s = time.monotonic() - began
+        said = json.loads(done.stdout)
+        parts = {name: said[f"{name}_s"] for name in ("waited", "turned", "took_over")}
+        told = ", ".join(f"{name.replace('_', ' ')} {seconds} s" for name, seconds in parts.items())
+        print(f"  the command: {took_s:.2f} s, of that {told}", flush=True)
         return first.seconds
 
     @contextmanager

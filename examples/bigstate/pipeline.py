@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import argparse
+import json
+import time
 from pathlib import Path
 
 from pyspark.sql import SparkSession
@@ -10,6 +12,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 PAYMENTS, ONCE = "payments-as-sent", "payments-once"
 GATE = "payments-once"
+TIMES = "times.json"  # when the newest process of a query began, had a session, and had done a batch; s since 1970 UTC
 # RocksDB keeps the state outside the JVM's heap, and writes down what a batch changed instead of all of it.
 SPARK = {
     "spark.sql.shuffle.partitions": 2,
@@ -41,9 +44,17 @@ def main() -> None:
     given = parser.parse_args()
     from pyspark_odradek import session
 
+    began = time.time()
     spark = session(f"bigstate-{given.group}", master="local[2]", log_file=given.folder / "spark.log", config=SPARK)
-    checkpoint = given.folder / "checkpoint"
-    start(spark, given.bootstrap, given.group, checkpoint, standby=given.standby).awaitTermination()
+    ready = time.time()
+    query = start(spark, given.bootstrap, given.group, given.folder / "checkpoint", standby=given.standby)
+    while query.isActive and query.lastProgress is None:
+        time.sleep(0.02)
+    times = {"began": began, "session": ready, "batch": time.time()}
+    if (first := query.lastProgress) is not None:
+        times |= {"durations_ms": dict(first.durationMs)}
+        (given.folder / TIMES).write_text(json.dumps(times))
+    query.awaitTermination()
 
 
 if __name__ == "__main__":

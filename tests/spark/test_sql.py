@@ -63,7 +63,7 @@ def test_a_topic_is_a_table(spark: Any, topic: str, table: str, tmp_path: Path) 
     assert stream.isStreaming
     writer = stream.writeStream.format("parquet").option("checkpointLocation", str(tmp_path / "checkpoint"))
     query = writer.option("path", str(tmp_path / "sink")).trigger(availableNow=True).start()
-    assert query.awaitTermination(120)
+    assert query.awaitTermination(240)
     assert sorted(row.n for row in spark.read.parquet(str(tmp_path / "sink")).collect()) == list(range(12))
 
 
