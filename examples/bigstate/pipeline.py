@@ -50,9 +50,8 @@ def main() -> None:
     query = start(spark, given.bootstrap, given.group, given.folder / "checkpoint", standby=given.standby)
     while query.isActive and query.lastProgress is None:
         time.sleep(0.02)
-    times = {"began": began, "session": ready, "batch": time.time()}
     if (first := query.lastProgress) is not None:
-        times |= {"durations_ms": dict(first.durationMs)}
+        times = {"began": began, "session": ready, "batch": time.time(), "durations_ms": dict(first.durationMs)}
         (given.folder / TIMES).write_text(json.dumps(times))
     query.awaitTermination()
 

@@ -44,10 +44,15 @@ def command(*arguments: str) -> list[str]:
 class Shop:
     """The project that `init` makes, with five lines in its topic."""
 
-    def __init__(self, bootstrap: str, folder: Path) -> None:
-        self.bootstrap, self.folder = bootstrap, folder
-        create_topic(bootstrap, "visits", 2)
-        produce_all(bootstrap, "visits", [(None, line) for line in LINES])
+    def __init__(self, bootstrap: str, place: Path, topic: str) -> None:
+        self.bootstrap, self.folder = bootstrap, place / "shop"
+        create_topic(bootstrap, topic, 2)
+        produce_all(bootstrap, topic, [(None, line) for line in LINES])
+        began = self.call("init", "shop", "--bootstrap-server", bootstrap, "--topic", topic, where=place)
+        assert began.returncode == 0, began.stderr
+        spec = self.folder / "spark-pipeline.yml"
+        settings = "".join(f"  {name}: '{value}'\n" for name, value in (FAST | PATIENT).items())
+        spec.write_text(spec.read_text() + "configuration:\n" + settings)
 
     def call(self, *arguments: str, where: Path | None = None) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
@@ -59,11 +64,11 @@ class Shop:
             timeout=500,
         )
 
-    def rows(self, table: str) -> list[dict[str, Any]]:
+    def rows(self, table: str, below: str = "storage/warehouse") -> list[dict[str, Any]]:
         """A table's rows, in the files that Spark has committed."""
         import pyarrow.parquet as pq
 
-        folder = self.folder / "storage/warehouse" / table
+        folder = self.folder / below / table
         log = folder / "_spark_metadata"
         names = list(folder.glob("*.parquet"))
         if log.is_dir():
@@ -77,19 +82,18 @@ class Shop:
 
 
 @pytest.fixture(scope="module")
-def shop(odradek: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shop]:
-    """The project after `init` and one `run`."""
+def java() -> None:
+    """Skips where there is none for Spark."""
     try:
         find_java()
     except KafkaUnavailableError as error:
         pytest.skip(f"needs Java 17 for Spark: {error}")
-    place = tmp_path_factory.mktemp("pipelines")
-    made = Shop(odradek, place / "shop")
-    began = made.call("init", "shop", "--bootstrap-server", odradek, where=place)
-    assert began.returncode == 0, began.stderr
-    spec = made.folder / "spark-pipeline.yml"
-    settings = "".join(f"  {name}: '{value}'\n" for name, value in (FAST | PATIENT).items())
-    spec.write_text(spec.read_text() + "configuration:\n" + settings)
+
+
+@pytest.fixture(scope="module")
+def shop(java: None, odradek: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shop]:
+    """The project after `init` and one `run`."""
+    made = Shop(odradek, tmp_path_factory.mktemp("pipelines"), "visits")
     assert "has not run yet" in made.call("status").stderr
     ran = made.call("run", "--master", "local[2]")
     assert ran.returncode == 0, ran.stderr + ran.stdout
@@ -169,6 +173,33 @@ def test_it_runs_on_from_the_same_files(shop: Shop) -> None:
     assert "shop: stopped (continuous)" in out
     assert [row.get("one") for row in shop.rows("quick_visits") if row["page"] == "/e"] == [1]
     assert len(shop.rows("visits")) == 5, "nothing was read twice"
+
+
+@pytest.mark.slow
+def test_sparks_own_command_runs_the_files_once(java: None, odradek: str, tmp_path: Path) -> None:
+    """A second time it cannot, as the docs say: its catalog in memory has forgotten the tables."""
+    made = Shop(odradek, tmp_path, "own-visits")
+    bin_folder = Path(sys.executable).parent
+
+    def run() -> subprocess.CompletedProcess[str]:
+        names = {"PYSPARK_PYTHON": sys.executable, "PATH": f"{bin_folder}:{os.environ['PATH']}"}
+        return subprocess.run(
+            [bin_folder / "spark-pipelines", "run"],
+            cwd=made.folder,
+            env=environment() | names,
+            capture_output=True,
+            text=True,
+            timeout=280,
+        )
+
+    ran = run()
+    assert ran.returncode == 0 and "Run is COMPLETED" in ran.stdout + ran.stderr, ran.stdout + ran.stderr
+    assert sorted(row["page"] for row in made.rows("visits", "spark-warehouse")) == ["/a", "/a", "/b", "/d"]
+    assert [row["page"] for row in made.rows("visits_quarantine", "spark-warehouse")] == ["/c"]
+    assert sorted(row["page"] for row in made.rows("quick_visits", "spark-warehouse")) == ["/a", "/d"]
+    assert sorted(message.key() or b"" for message in read_all(odradek, "own-visits-long")) == [b"/a", b"/b"]
+    again = run()
+    assert again.returncode != 0 and "LOCATION_ALREADY_EXISTS" in again.stdout + again.stderr
 
 
 def noted(shop: Shop) -> tuple[str, str]:
