@@ -6,6 +6,7 @@ The work is `pyspark_odradek.pipelines`, in a process of its own: the broker's p
 from __future__ import annotations
 
 import importlib.util
+import json
 import os
 import sys
 from typing import Annotated
@@ -27,21 +28,13 @@ LogOption = Annotated[
 ]
 
 
-def _hand_over(command: str, *arguments: str | None, **options: object) -> None:
+def _hand_over(command: str, **options: object) -> None:
     """Become the process that does it. Raises CliError where Spark is not installed."""
     if importlib.util.find_spec("pyspark") is None:
         raise CliError("pipelines need Spark; pip install 'odradek[spark,pipelines]', and Java 17 or newer")
-    line = [command, *(each for each in arguments if each is not None)]
-    for name, value in options.items():
-        flag = "--" + name.replace("_", "-")
-        if value is True:
-            line.append(flag)
-        elif isinstance(value, list):
-            line += [f"{flag}={each}" for each in value]
-        elif value is not None and value is not False:
-            line.append(f"{flag}={value}")
+    asked = json.dumps({"command": command, **options})
     sys.stdout.flush()
-    os.execv(sys.executable, [sys.executable, "-m", "pyspark_odradek.pipelines", *line])  # noqa: S606 - no shell
+    os.execv(sys.executable, [sys.executable, "-m", "pyspark_odradek.pipelines", asked])  # noqa: S606 - no shell
 
 
 @app.command()
@@ -52,7 +45,7 @@ def init(
     as_json: JsonOption = False,
 ) -> None:
     """Make a project that runs: a spec, a Python file and an SQL file."""
-    _hand_over("init", name, bootstrap_server=bootstrap_server, topic=topic, json=as_json)
+    _hand_over("init", name=name, bootstrap_server=bootstrap_server, topic=topic, json=as_json)
 
 
 @app.command()

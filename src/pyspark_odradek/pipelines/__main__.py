@@ -1,8 +1,10 @@
-"""What `odradek pipeline` starts: `python -m pyspark_odradek.pipelines COMMAND`. One line for what a user can mend."""
+"""What `odradek pipeline` starts, with its command and options as one JSON object. One line for what a user can mend.
+
+The options, their defaults and their help are those of `odradek.cli.pipeline`.
+"""
 
 from __future__ import annotations
 
-import argparse
 import importlib.util
 import json
 import os
@@ -11,6 +13,7 @@ import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
+from types import SimpleNamespace as Options
 from typing import Any
 
 from pyspark_odradek.pipelines import PipelineError, report
@@ -21,9 +24,9 @@ OK, FAILED, INTERRUPTED = 0, 1, 130
 NEEDED = ("pyspark", "grpc", "grpc_status", "google.rpc", "zstandard", "yaml", "pandas", "pyarrow")
 
 
-def main(arguments: list[str]) -> int:
+def main(text: str) -> int:
     """Run one command; returns the exit code."""
-    args = _parser().parse_args(arguments)
+    args = Options(**json.loads(text))
     try:
         if args.command == "init":
             return _init(args)
@@ -42,35 +45,6 @@ def main(arguments: list[str]) -> int:
     return FAILED
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="odradek pipeline", allow_abbrev=False)
-    commands = parser.add_subparsers(dest="command", required=True)
-    one = commands.add_parser("init")
-    one.add_argument("name")
-    one.add_argument("--bootstrap-server", default="127.0.0.1:9092")
-    one.add_argument("--topic", default="visits")
-    one.add_argument("--json", action="store_true")
-    for name in ("status", "graph", "validate", "run"):
-        one = commands.add_parser(name)
-        one.add_argument("--spec")
-        one.add_argument("--json", action="store_true")
-        if name == "graph":
-            one.add_argument("--html")
-            one.add_argument("--last", action="store_true")
-        if name in ("graph", "validate", "run"):
-            one.add_argument("--master", default="local[*]")
-            one.add_argument("--spark-log")
-        if name == "run":
-            one.add_argument("--continuous", action="store_true")
-            one.add_argument("--trigger", default="1 second")
-            one.add_argument("--refresh-views-every", type=float, default=60.0)
-            one.add_argument("--refresh", action="append", default=[])
-            one.add_argument("--full-refresh", action="append", default=[])
-            one.add_argument("--full-refresh-all", action="store_true")
-            one.add_argument("--force", action="store_true")
-    return parser
-
-
 def _check_libraries() -> None:
     missing = [name for name in NEEDED if not _is_there(name)]
     if missing:
@@ -84,7 +58,7 @@ def _is_there(name: str) -> bool:
         return False
 
 
-def _init(args: argparse.Namespace) -> int:
+def _init(args: Options) -> int:
     folder = init(args.name, Path.cwd(), bootstrap=args.bootstrap_server, topic=args.topic)
     if args.json:
         _print(json.dumps({"folder": str(folder)}))
@@ -97,7 +71,7 @@ def _init(args: argparse.Namespace) -> int:
     return OK
 
 
-def _status(args: argparse.Namespace, project: Project) -> int:
+def _status(args: Options, project: Project) -> int:
     notes = Notes(project.state)
     status, runner = notes.read(STATUS), notes.runner()
     if status is None:
@@ -109,7 +83,7 @@ def _status(args: argparse.Namespace, project: Project) -> int:
     return OK
 
 
-def _started(args: argparse.Namespace, project: Project) -> Any:
+def _started(args: Options, project: Project) -> Any:
     from pyspark_odradek.pipelines.engine import Engine
 
     project.state.mkdir(parents=True, exist_ok=True)
@@ -117,7 +91,7 @@ def _started(args: argparse.Namespace, project: Project) -> Any:
     return Engine(project, master=args.master, log_file=log_file)
 
 
-def _graph(args: argparse.Namespace, project: Project) -> int:
+def _graph(args: Options, project: Project) -> int:
     from pyspark_odradek.pipelines import picture
     from pyspark_odradek.pipelines.graph import text_of
 
@@ -171,7 +145,7 @@ def _judged(
     return loaded, graph, findings
 
 
-def _validate(args: argparse.Namespace, project: Project) -> int:
+def _validate(args: Options, project: Project) -> int:
     from pyspark_odradek.pipelines.graph import text_of
 
     engine = _started(args, project)
@@ -192,7 +166,7 @@ def _validate(args: argparse.Namespace, project: Project) -> int:
     return FAILED if stops else OK
 
 
-def _run(args: argparse.Namespace, project: Project) -> int:
+def _run(args: Options, project: Project) -> int:
     from pyspark_odradek.pipelines import running
 
     if not re.fullmatch(r"\d+ (millisecond|second|minute|hour)s?", args.trigger):
@@ -214,7 +188,7 @@ def _run(args: argparse.Namespace, project: Project) -> int:
     return ended
 
 
-def _run_in(engine: Any, args: argparse.Namespace, project: Project, ends: Any) -> int:
+def _run_in(engine: Any, args: Options, project: Project, ends: Any) -> int:
     """Check, run, write down how it ended. Raises PipelineError; returns the exit code."""
     from pyspark_odradek.pipelines import running
 
@@ -250,7 +224,7 @@ def _say(text: str) -> None:
 
 
 if __name__ == "__main__":
-    code = main(sys.argv[1:])
+    code = main(sys.argv[1])
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(code)  # gRPC's threads of a session that was stopped would hold the process for seconds
