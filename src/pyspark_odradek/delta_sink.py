@@ -12,7 +12,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any
+from typing import Any, ClassVar
 
 from deltalake import CommitProperties, DeltaTable, Transaction
 from deltalake.exceptions import CommitFailedError
@@ -45,7 +45,7 @@ class DeltaStreamWriter(TableStreamWriter):
     """`df.writeStream.format("odradek").option("sink", "delta").start(path)`."""
 
     what = "Delta"
-    known = ["sink", "path", "partitionColumns", "mergeSchema", "compression"]  # noqa: RUF012 - never changed
+    known: ClassVar[list[str]] = ["sink", "path", "partitionColumns", "mergeSchema", "compression"]
 
     def __init__(self, given: Mapping[str, str], schema: StructType, *, overwrite: bool) -> None:
         super().__init__(given, schema, overwrite=overwrite)

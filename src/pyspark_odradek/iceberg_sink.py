@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any
+from typing import Any, ClassVar
 
 from pyspark.sql.types import (
     ArrayType,
@@ -88,7 +88,7 @@ class IcebergStreamWriter(TableStreamWriter):
     """
 
     what = "Iceberg"
-    known = ["sink", "table", "catalog", "partitionColumns", "mergeSchema", "compression"]  # noqa: RUF012
+    known: ClassVar[list[str]] = ["sink", "table", "catalog", "partitionColumns", "mergeSchema", "compression"]
 
     def __init__(self, given: Mapping[str, str], schema: StructType, *, overwrite: bool) -> None:
         super().__init__(given, schema, overwrite=overwrite)

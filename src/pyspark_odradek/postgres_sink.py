@@ -17,7 +17,7 @@ import logging
 import uuid
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import pyarrow as pa
 import pyarrow.csv as pacsv
@@ -85,7 +85,7 @@ class PostgresStreamWriter(TableStreamWriter):
     """`df.writeStream.format("odradek").option("sink", "postgres")`."""
 
     what = "PostgreSQL"
-    known = ["sink", "connection", "table", "keyColumns", "createTable", "markerTable"]  # noqa: RUF012 - never changed
+    known: ClassVar[list[str]] = ["sink", "connection", "table", "keyColumns", "createTable", "markerTable"]
 
     def __init__(self, given: Mapping[str, str], schema: StructType, *, overwrite: bool) -> None:
         super().__init__(given, schema, overwrite=overwrite)

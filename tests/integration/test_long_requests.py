@@ -15,7 +15,6 @@ from typing import Any
 import pytest
 
 from odradek.common.errors import ErrorCode
-from odradek.common.turns import Turns
 from odradek.protocol import codec
 from odradek.protocol.apis import API, ApiKey
 from odradek.protocol.messages.add_partitions_to_txn_request import AddPartitionsToTxnRequest, AddPartitionsToTxnTopic
@@ -259,21 +258,3 @@ def test_a_resource_that_is_named_again_and_again_is_described_once(thread: Node
     request.resources.append(DescribeConfigsResource(resource_type=BROKER, resource_name="1", configuration_keys=None))
     (answer,) = thread.call(meanwhile.answer(ApiKey.DESCRIBE_CONFIGS, 4, request)).results
     assert len(answer.configs) > 100
-
-
-async def test_a_turn_ends_after_its_units() -> None:
-    ends = 0
-
-    async def other() -> None:
-        nonlocal ends
-        while True:
-            await asyncio.sleep(0)
-            ends += 1
-
-    task = asyncio.get_running_loop().create_task(other())
-    turns = Turns(10)
-    for _ in range(100):
-        await turns.spend()
-    await turns.spend(1000)
-    task.cancel()
-    assert ends == 10

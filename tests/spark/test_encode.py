@@ -26,7 +26,10 @@ blobs = st.none() | st.binary(max_size=300)
 headers = st.none() | st.lists(st.tuples(st.text(max_size=5), st.none() | st.binary(max_size=5)), max_size=3)
 
 
-def encoder(form: BatchFormat = BatchFormat(), topic: str | None = "t", partitions: int = 4, first: int = 0) -> Any:  # noqa: B008
+PLAIN = BatchFormat()
+
+
+def encoder(form: BatchFormat = PLAIN, topic: str | None = "t", partitions: int = 4, first: int = 0) -> Any:
     return RowEncoder(topic, lambda _: partitions, form, first)
 
 

@@ -177,7 +177,7 @@ def test_callbacks_for_ever_at_one_moment_are_a_stall() -> None:
     loop = new_loop()
 
     async def spins() -> None:
-        while True:  # noqa: ASYNC110
+        while True:  # noqa: ASYNC110 - what is to be noticed
             await asyncio.sleep(0)  # spins here
 
     async def scenario() -> None:
@@ -194,7 +194,7 @@ def test_a_run_that_takes_too_long_ends_and_names_who_waits() -> None:
     loop = new_loop()
 
     async def ticks() -> None:
-        while True:  # noqa: ASYNC110
+        while True:  # noqa: ASYNC110 - what is to be noticed
             await asyncio.sleep(0.5)  # ticks here
 
     async def scenario() -> None:
@@ -262,16 +262,16 @@ async def makes_a_socket() -> None:
 
 
 async def starts_a_process() -> None:
-    subprocess.Popen(["true"])  # noqa: ASYNC220
+    subprocess.Popen(["true"])  # noqa: ASYNC220 - what is to be noticed
 
 
 async def opens_a_file() -> None:
-    with open(__file__):  # noqa: ASYNC230
+    with open(__file__):  # noqa: ASYNC230 - what is to be noticed
         pass
 
 
 async def opens_a_path() -> None:
-    Path(__file__).read_text()  # noqa: ASYNC240
+    Path(__file__).read_text()  # noqa: ASYNC240 - what is to be noticed
 
 
 async def opens_a_descriptor() -> None:
@@ -287,7 +287,7 @@ async def uses_the_real_network() -> None:
 
 
 async def sleeps_for_real() -> None:
-    time.sleep(0)  # noqa: ASYNC251
+    time.sleep(0)  # noqa: ASYNC251 - what is to be noticed
 
 
 @pytest.mark.parametrize(

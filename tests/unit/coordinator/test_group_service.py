@@ -50,6 +50,9 @@ from odradek.protocol.messages.txn_offset_commit_request import (
 Records = Sequence[tuple[int, CoordinatorRecord]]
 
 
+NO_TOPIC_ID = UUID(int=0)
+
+
 class MemoryLog:
     """A machine log that keeps its batches' bytes; it can refuse writes, hold commits back and load slowly."""
 
@@ -164,7 +167,7 @@ class Node:
         request = HeartbeatRequest(group_id="g", generation_id=joined.generation_id, member_id=joined.member_id)
         return (await self.service.heartbeat(request)).error_code
 
-    async def commit(self, offset: int, group: str = "g", topic_id: UUID = UUID(int=0)) -> int:  # noqa: B008
+    async def commit(self, offset: int, group: str = "g", topic_id: UUID = NO_TOPIC_ID) -> int:
         part = OffsetCommitRequestPartition(partition_index=0, committed_offset=offset)
         topic = OffsetCommitRequestTopic(name="t", topic_id=topic_id, partitions=[part])
         response = await self.service.offset_commit(OffsetCommitRequest(group_id=group, topics=[topic]), 9)

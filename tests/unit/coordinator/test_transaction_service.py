@@ -147,7 +147,7 @@ class Node:
 
     async def wait_until(self, done: Callable[[], bool]) -> None:
         async with asyncio.timeout(10):
-            while not done():  # noqa: ASYNC110
+            while not done():  # noqa: ASYNC110 - what is waited for has no event
                 await asyncio.sleep(0.005)
 
 
