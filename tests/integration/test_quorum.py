@@ -11,6 +11,11 @@ import pytest
 
 from tests.support.quorum_processes import QuorumProcess, described, leader_of, static_controllers, write
 
+# Of controller.quorum.fetch.timeout.ms, 2 s: followers hear of their leader twice a second at least.
+ALMOST_FETCH_TIMEOUT_S = 1.9
+# Of the leader: enough for an election by those who take their own standing still for its silence.
+LATER_S = 0.6
+
 
 @pytest.fixture
 def controllers(tmp_path: Path) -> Iterator[list[QuorumProcess]]:
@@ -93,6 +98,27 @@ async def test_a_leader_that_was_paused_is_no_leader_when_it_returns(controllers
     found = await described(controllers)
     assert found is not None and found[0] is not leader
     assert "Traceback" not in leader.log_text()
+
+
+async def test_time_in_which_none_of_them_ran_is_nobodys_silence(controllers: list[QuorumProcess]) -> None:
+    """As on a machine with too much to do: without it they would depose their leader each time, one after the other."""
+    leader = await leader_of(controllers)
+    await caught_up(controllers)
+    before = await described(controllers)
+    assert before is not None
+    for number in range(3):
+        for node in controllers:
+            node.pause()
+        await asyncio.sleep(ALMOST_FETCH_TIMEOUT_S)
+        for node in controllers:
+            if node is not leader:
+                node.resume()
+        await asyncio.sleep(LATER_S)
+        leader.resume()
+        await write(controllers, 50_000 + number)
+    after = await described(controllers)
+    assert after is not None and after[0] is leader
+    assert after[1].leader_epoch == before[1].leader_epoch
 
 
 async def test_all_killed_at_once_know_everything_again(controllers: list[QuorumProcess]) -> None:

@@ -35,10 +35,11 @@ class QuorumNode:
         bootstrap: Any = (),
         cluster_id: str = CLUSTER,
         me: ReplicaKey = ReplicaKey(1),  # noqa: B008 - immutable
+        disk: RealDisk | None = None,
         **raft: Any,
     ) -> None:
         self.directory = root / DIRECTORY
-        self.disk = RealDisk()
+        self.disk = disk or RealDisk()
         self.publisher = MetadataPublisher(cluster_id)
         self.failures: list[BaseException] = []
         self.service = ControllerService(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -23,14 +22,13 @@ class Unreadable(FailingFile):
     """Reads fail once the disk is dead."""
 
     def read_at(self, position: int, length: int) -> bytes:
-        if self._is_dead(self._file.path):
-            raise OSError(errno.EIO, "Input/output error")
+        self._check(self._file.path)
         return self._file.read_at(position, length)
 
 
 class UnreadableDisk(FailingDisk):
     def open(self, path: Path, *, create: bool = False, read_only: bool = False) -> File:
-        file: Any = Unreadable(super().open(path, create=create, read_only=read_only), self.is_dead)
+        file: Any = Unreadable(super().open(path, create=create, read_only=read_only), self.check)
         return file  # type: ignore[no-any-return]
 
 

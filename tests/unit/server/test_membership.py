@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 from collections.abc import AsyncIterator
 from dataclasses import replace
 from pathlib import Path
@@ -18,6 +19,7 @@ from odradek.protocol.messages.unregister_broker_request import UnregisterBroker
 from odradek.server.membership import Membership, MembershipConfig
 from tests.support.controller_harness import CLUSTER, Harness, wanted
 from tests.support.doors import settle
+from tests.support.failing_disk import FailingDisk
 from tests.support.quorum_node import QuorumNode
 
 QUICK = MembershipConfig(heartbeat_interval_ms=10, registration_timeout_ms=2000)
@@ -98,6 +100,32 @@ async def test_it_is_not_in_before_its_own_view_says_so(node: QuorumNode) -> Non
         await asyncio.sleep(0)
     await asyncio.wait_for(joining, 5)
     await member.membership.leave()
+
+
+async def test_it_asks_again_where_the_controller_cannot_write_down_that_it_is_in(tmp_path: Path) -> None:
+    """A disk that is full has space again; the broker that gave up at its first heartbeat was stopped by it."""
+    disk = FailingDisk(errno.ENOSPC)
+    node = await QuorumNode(tmp_path, disk=disk).start()
+    member = Member(node)
+    await member.membership.register(Harness().registration(1), node.publisher)
+    disk.dead.add(tmp_path)
+    joining = asyncio.ensure_future(member.membership.join(node.publisher))
+    done, _ = await asyncio.wait([joining], timeout=0.2)
+    assert not done and member.is_fenced
+    disk.dead.clear()
+    await asyncio.wait_for(joining, 5)
+    assert not member.is_fenced and not node.failures and not member.failures
+    await member.membership.leave()
+    await node.stop()
+
+
+async def test_what_the_controller_refuses_for_good_is_not_asked_again(node: QuorumNode) -> None:
+    member = Member(node)
+    await member.membership.register(Harness().registration(1), node.publisher)
+    member.membership.broker_epoch -= 1
+    with pytest.raises(ApiError) as refused:
+        await member.membership.join(node.publisher)
+    assert refused.value.code is ErrorCode.STALE_BROKER_EPOCH
 
 
 async def test_leaving_takes_the_leaders_away_and_fences(node: QuorumNode) -> None:
