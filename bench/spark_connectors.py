@@ -203,41 +203,43 @@ class Bench:
             create(bootstrap, f"sink-{name}", 4)
 
     def rows(self) -> Iterator[Row]:
-        """One row of the table after another; what both connectors have before what is ours alone."""
+        """One row of the table after another; those that would begin after the deadline are named."""
+        for what, measure in self.measurements():
+            if self.only not in what:
+                continue
+            row = measure(what) if time.monotonic() < self.deadline else Row(what, *NOT_MEASURED)
+            if row is not None:
+                yield row
+
+    def measurements(self) -> list[tuple[str, Callable[[str], Row | None]]]:
+        """What each row is of, and how it is measured; what both connectors have before what is ours alone."""
         both, alone = (THEIRS, OURS), (OURS,)
         once = partial(self.copy, delivery="at_least_once")
-        reads: list[tuple[str, Work, tuple[str, ...]]] = [
+        works: list[tuple[str, Work, tuple[str, ...]]] = [
             ("batch read, raw, into nothing", partial(self.read, json=False), both),
             ("batch read, JSON to columns, into nothing", partial(self.read, json=True), both),
             ("batch read, Avro to columns, into nothing", self.read_avro, alone),
             ("stream from topic to topic", self.copy, both),
             ("the same, at least once with both", once, both),
         ]
-        for what, work, names in reads:
-            if self.is_wanted(what):
-                yield self.row(what, work, names)
-            elif self.only in what:
-                yield Row(what, *NOT_MEASURED)
-        for what, stateful in (("one record, send to foreachBatch", False), ("the same, counted by key", True)):
-            if self.is_wanted(what):
-                found = {name: self.latency(name, stateful) for name in both}
-                theirs, ours = (statistics.median(found[name]) for name in both)
-                yield Row(what, f"{theirs:.0f} ms", f"{ours:.0f} ms", f"{theirs / ours:.2f}")
-            elif self.only in what:
-                yield Row(what, *NOT_MEASURED)
-        for sink in ("delta", "iceberg", "postgres"):
-            what = f"stream from topic to {sink}"
-            if not self.is_wanted(what):
-                if self.only in what:
-                    yield Row(what, *NOT_MEASURED)
-                continue
-            with self.sink_options(sink) as options:
-                if options is not None:
-                    yield self.row(what, partial(self.into_table, options), alone)
+        return [
+            *((what, partial(self.row, work=work, names=names)) for what, work, names in works),
+            ("one record, send to foreachBatch", partial(self.latencies, stateful=False)),
+            ("the same, counted by key", partial(self.latencies, stateful=True)),
+            *(
+                (f"stream from topic to {sink}", partial(self.sink_row, sink))
+                for sink in ("delta", "iceberg", "postgres")
+            ),
+        ]
 
-    def is_wanted(self, what: str) -> bool:
-        """Whether a row is asked for and there is time for it."""
-        return self.only in what and time.monotonic() < self.deadline
+    def latencies(self, what: str, *, stateful: bool) -> Row:
+        theirs, ours = (statistics.median(self.latency(name, stateful)) for name in (THEIRS, OURS))
+        return Row(what, f"{theirs:.0f} ms", f"{ours:.0f} ms", f"{theirs / ours:.2f}")
+
+    def sink_row(self, sink: str, what: str) -> Row | None:
+        """None where the sink is not here."""
+        with self.sink_options(sink) as options:
+            return None if options is None else self.row(what, partial(self.into_table, options), (OURS,))
 
     def row(self, what: str, work: Work, names: tuple[str, ...]) -> Row:
         cells: dict[str, list[Cell]] = {name: [] for name in names}
