@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -259,8 +259,7 @@ def delete_offsets(
         ]
         if not partitions:
             raise CliError(f"group {group} has committed nothing there; `odradek groups describe` shows what it has")
-        nothing.extend(name for name, some in chosen if not any(key[0] == name for key in partitions) and not some)
-        nothing.extend(f"{name}-{one}" for name, some in chosen for one in some if (name, one) not in committed)
+        nothing.extend(_not_committed(chosen, committed))
         return await groups.delete_offsets(cluster, group, dict.fromkeys(partitions))
 
     from odradek.common.errors import ErrorCode
@@ -278,6 +277,15 @@ def delete_offsets(
         note(f"odradek: {group}: nothing was committed for {what}")
     if nothing or any(code for code in results.values()):
         raise typer.Exit(FAILED)
+
+
+def _not_committed(chosen: Sequence[tuple[str, Sequence[int]]], committed: Collection[TopicPartition]) -> list[str]:
+    """What was asked for by name and has nothing committed: whole topics, then single partitions."""
+    topics = {name for name, _ in committed}
+    return [
+        *(name for name, some in chosen if not some and name not in topics),
+        *(f"{name}-{one}" for name, some in chosen for one in some if (name, one) not in committed),
+    ]
 
 
 def _end_refused(refused: list[ApiError]) -> None:
