@@ -9,8 +9,8 @@ ARGS   ?=
 unexport PYTHONDONTWRITEBYTECODE
 # Test files at once. Most tests wait for brokers, so a little more than there are processors.
 JOBS   ?= 3
-# What `make test` gives each fuzzer.
-FUZZ_SECONDS ?= 12
+# What `make test` gives the fuzzers of each of the five kinds of input.
+FUZZ_SECONDS ?= 60
 
 .DEFAULT_GOAL := help
 .PHONY: help setup demo big-state test test-slow check format docs generate golden bench bench-log bench-spark bench-groups bench-cluster interop sim sim-nightly sim-bugs sim-coverage fuzz chaos lock clean
@@ -31,7 +31,7 @@ big-state: $(STAMP) ## A query with a million keys killed: how long until it is 
 	@$(JAVA) && $(PYTHON) -m examples.bigstate --keys $(or $(KEYS),1000000)
 	@$(JAVA) && $(PYTHON) -m examples.bigstate --keys $(or $(KEYS),1000000) --standby
 
-test: check ## Everything that CI runs (JOBS=3 test files at once, FUZZ_SECONDS=12 for each fuzzer)
+test: check ## Everything that CI runs (JOBS=3 test files at once, FUZZ_SECONDS=60 of fuzzing for each kind of input)
 	@$(JAVA) && FUZZ_SECONDS=$(FUZZ_SECONDS) $(PYTHON) -m pytest -m "not slow" -n $(JOBS) --dist loadfile $(ARGS)
 
 test-slow: $(STAMP) ## The tests that take minutes each

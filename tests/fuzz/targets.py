@@ -1,4 +1,4 @@
-"""All targets."""
+"""All targets, and the kinds of input that they belong to."""
 
 from __future__ import annotations
 
@@ -21,3 +21,17 @@ TARGETS = (
     *targets_settings.TARGETS,
     *targets_readers.TARGETS,
 )
+
+# What reads the same kind of bytes shares the time that the kind is given among all tests.
+KINDS: dict[str, tuple[str, ...]] = {
+    "frames, requests and responses": ("frames", "requests", "responses", "stored_records"),
+    "record batches": ("compression", "batches", "produced", "spark_decode"),
+    "logs that are recovered": ("damaged_log", "damaged_metadata", "dump_log"),
+    "checkpoints": ("small_files",),
+    "settings": ("properties", "small_texts"),
+}
+
+
+def share_s(name: str, kind_s: float) -> float:
+    """Seconds of one target, where each kind is given so many."""
+    return next(kind_s / len(names) for names in KINDS.values() if name in names)

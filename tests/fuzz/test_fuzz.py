@@ -1,6 +1,6 @@
-"""Every target from a fixed seed: some seconds of each, a minute in the slow suite; `make fuzz` runs them for long.
+"""Every target from a fixed seed: a minute of each kind of input, a minute of each target in the slow suite.
 
-`make test FUZZ_SECONDS=60` gives each target a minute. The other half of the targets is in `test_fuzz_more.py`.
+`make fuzz` runs them for long. The other half of the targets is in `test_fuzz_more.py`.
 """
 
 from __future__ import annotations
@@ -10,20 +10,25 @@ import os
 import pytest
 
 from tests.fuzz.engine import Finding, Target, corpus_of, executions, keep
-from tests.fuzz.targets import TARGETS
+from tests.fuzz.targets import KINDS, TARGETS, share_s
 
 SEED = 20_261_121
-SECONDS = float(os.environ.get("FUZZ_SECONDS", "12"))
+# Of each kind of input; its targets share them.
+KIND_S = float(os.environ.get("FUZZ_SECONDS", "60"))
 MINUTE_S = 60.0
 
 
 @pytest.mark.parametrize("target", TARGETS[::2], ids=lambda target: target.name)
 def test_whatever_the_bytes_are(target: Target) -> None:
-    run(target, SEED, SECONDS)
+    run(target, SEED, share_s(target.name, KIND_S))
 
 
 def test_every_target_begins_with_kept_inputs() -> None:
     assert [target.name for target in TARGETS if not corpus_of(target.name)] == []
+
+
+def test_every_target_is_of_one_kind() -> None:
+    assert sorted(name for names in KINDS.values() for name in names) == sorted(target.name for target in TARGETS)
 
 
 @pytest.mark.slow

@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 from tests.fuzz.engine import Target
-from tests.fuzz.targets import TARGETS
-from tests.fuzz.test_fuzz import SECONDS, SEED, run
+from tests.fuzz.targets import TARGETS, share_s
+from tests.fuzz.test_fuzz import KIND_S, SEED, run
 
 
 @pytest.mark.parametrize("target", TARGETS[1::2], ids=lambda target: target.name)
 def test_whatever_the_bytes_are(target: Target) -> None:
-    run(target, SEED, SECONDS)
+    run(target, SEED, share_s(target.name, KIND_S))

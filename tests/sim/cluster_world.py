@@ -13,6 +13,7 @@ import asyncio
 from pathlib import Path
 from random import Random
 
+from odradek.metadata.image import MetadataImage
 from odradek.metadata.model import PartitionImage
 from tests.sim.faults import DISK_ERRORS
 from tests.sim.world import RESTART_S, Machine, World
@@ -94,13 +95,18 @@ class ClusterWorld(World):
             for each in partitions
         )
 
-    def _partitions(self) -> list[PartitionImage]:
-        """All of them, as the active controller knows them; none where no controller is active."""
+    def active_image(self) -> MetadataImage | None:
+        """What the active controller knows; None where no controller is active."""
         for machine in self.machines.values():
             if machine.broker is not None and getattr(machine.broker.raft, "leads", False):
-                image = machine.broker.publisher.image
-                return [each for topic in image.topics_by_id.values() for each in topic.partitions.values()]
-        return []
+                return machine.broker.publisher.image
+        return None
+
+    def _partitions(self) -> list[PartitionImage]:
+        """All of them, as the active controller knows them; none where no controller is active."""
+        image = self.active_image()
+        topics = () if image is None else image.topics_by_id.values()
+        return [each for topic in topics for each in topic.partitions.values()]
 
     async def _is_healthy(self) -> bool:
         """Wait until all is well, and say whether that came in time."""

@@ -19,6 +19,7 @@ from odradek.record.record import Record
 from tests.sim.clients import CODECS, RETRY_S, Producer, Recorder
 from tests.sim.history import Operation, Outcome, Send
 from tests.sim.one_node import PROGRESS_S, Admin, OneNode
+from tests.sim.progress import progress
 from tests.sim.readers import FETCH_VERSION
 from tests.sim.world import World
 
@@ -149,15 +150,11 @@ class CompactedNode(OneNode):
         await world.make_trouble(self.random.uniform(*TROUBLE_S))
         world.heal()
         writer.stopping = True
-        try:
-            async with asyncio.timeout(PROGRESS_S):
-                await task
-                for _ in range(2):  # the second time after more cleanings in peace
-                    writer.judge(await self._read_surely(writer))
-                    await asyncio.sleep(2)
-        except TimeoutError:
-            text = f"no progress {PROGRESS_S:g} s after the faults ended; waiting are:"
-            self.recorder.problems.append(f"{text}\n{world.loop.who_waits()}")
+        async with progress(world.loop, PROGRESS_S, lambda: "the writer or a last look waits", self.recorder.problems):
+            await task
+            for _ in range(2):  # the second time after more cleanings in peace
+                writer.judge(await self._read_surely(writer))
+                await asyncio.sleep(2)
         self.recorder.problems += writer.recorder.problems
         self.recorder.history += writer.recorder.history
         for machine in world.machines.values():

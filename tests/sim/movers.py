@@ -1,7 +1,8 @@
 """The world in which partitions move house: five brokers, and somebody who moves replicas and leaders all the time.
 
-Two of the brokers may come while the others run. The promises are those of many nodes. Beside them, every move ends
-once the faults have ended, and whoever came serves then.
+Two of the brokers may come while the others run, and one that was there may leave for good (`leavers`). The promises
+are those of many nodes. Beside them, every move ends once the faults have ended, whoever came serves then, and who left
+is forgotten.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 from functools import partial
+from random import Random
 from typing import Any, ClassVar
 
 from odradek.client.admin import ConfigOperation, ResourceType, alter_configs
@@ -17,6 +19,7 @@ from odradek.common.broker_settings import DRAIN_KEY
 from odradek.common.errors import OdradekError
 from tests.sim.clients import RETRY_S, Recorder
 from tests.sim.cluster import COPIES, MIN_IN_SYNC, ManyNodes
+from tests.sim.leavers import Leaver
 from tests.sim.meddlers import Meddler
 from tests.sim.one_node import PARTITIONS, TOPIC
 from tests.sim.patience import until
@@ -27,6 +30,9 @@ BROKERS = (1, 2, 3, 4, 5)
 # How often a broker that holds nothing at first comes later than the others, and when.
 COMES_LATER = 0.5
 COMES_S = (0.0, 15.0)
+# How often one of those that hold nothing at first, and is there from the start, leaves.
+LEAVES = 0.5
+LEAVES_SALT = 0x6C65617665
 
 
 class Mover(Meddler):
@@ -35,6 +41,7 @@ class Mover(Meddler):
     def __init__(self, world: World, name: str, process: int, recorder: Recorder) -> None:
         super().__init__(world, name, process, recorder)
         self.begun = 0
+        self.brokers = BROKERS
         self._drained: dict[int, None] = {}
 
     def pause_s(self) -> float:
@@ -57,7 +64,7 @@ class Mover(Meddler):
         what = self.random.random()
         if what < 0.55:
             count = self.random.choice((MIN_IN_SYNC, COPIES, COPIES, COPIES + 1))
-            results = await move_replicas(self.cluster, {key: self.random.sample(BROKERS, count)})
+            results = await move_replicas(self.cluster, {key: self.random.sample(self.brokers, count)})
             self.begun += results[key] is None
         elif what < 0.65:
             await move_replicas(self.cluster, {key: None})
@@ -66,14 +73,19 @@ class Mover(Meddler):
         elif self._drained:
             await self._drain(next(iter(self._drained)), end=True)
         else:
-            await self._drain(self.random.choice(BROKERS), end=False)
+            await self._drain(self.random.choice(self.brokers), end=False)
+
+    def leave_alone(self, broker: int) -> None:
+        """Nothing is moved to a broker any more that is about to leave."""
+        self.brokers = tuple(each for each in self.brokers if each != broker)
+        self._drained.pop(broker, None)
 
     async def _drain(self, broker: int, *, end: bool) -> None:
         self._drained[broker] = None
         change = (DRAIN_KEY, ConfigOperation.DELETE, None) if end else (DRAIN_KEY, ConfigOperation.SET, "-1")
         await alter_configs(self.cluster, ResourceType.BROKER, str(broker), [change])
         if end:
-            del self._drained[broker]
+            self._drained.pop(broker, None)
 
 
 class Newcomers:
@@ -110,6 +122,7 @@ class MovingHouse(ManyNodes):
     def __init__(self, world: World) -> None:
         super().__init__(world)
         self._remover: Remover | None = None
+        self._leaver: Leaver | None = None
         self._late = [node_id for node_id in BROKERS[COPIES:] if self.random.random() < COMES_LATER]
 
     def add_machines(self) -> None:
@@ -127,8 +140,26 @@ class MovingHouse(ManyNodes):
     def more_clients(self) -> list[Any]:
         mover = Mover(self.world, "mover", 7, self.recorder)
         self._remover = Remover(self.world, "remover", 8, self.recorder, copies=self.copies)
-        return [mover, Newcomers(self, mover, self._late), self._remover]
+        return [mover, Newcomers(self, mover, self._late), self._remover, *self._leavers(mover)]
+
+    def _leavers(self, mover: Mover) -> list[Leaver]:
+        chance = Random(self.world.seed ^ LEAVES_SALT)
+        there = [node_id for node_id in BROKERS[COPIES:] if node_id not in self._late]
+        if not there or chance.random() >= LEAVES:
+            return []
+        node_id = chance.choice(there)
+        machine = self.world.machines[f"node-{node_id}"]
+        stay = [each for each in BROKERS if each != node_id]
+        self._leaver = Leaver(self.world, "leaver", 11, self.recorder, machine=machine, stay=stay)
+        self._leaver.begins = lambda: mover.leave_alone(node_id)
+        return [self._leaver]
+
+    def unfinished(self) -> list[str]:
+        return [*super().unfinished(), *self._still_known()]
 
     def check_logs(self) -> list[str]:
         left = [] if self._remover is None else self._remover.left_over()
-        return [*super().check_logs(), *left]
+        return [*super().check_logs(), *left, *self._still_known()]
+
+    def _still_known(self) -> list[str]:
+        return [] if self._leaver is None else self._leaver.still_known()

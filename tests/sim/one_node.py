@@ -17,6 +17,7 @@ from tests.sim.clients import RETRY_S, Client, Producer, Recorder
 from tests.sim.history import Rules, first, judge
 from tests.sim.invariants import check_disk
 from tests.sim.members import TIMEOUTS_MS, Member, finish
+from tests.sim.progress import progress
 from tests.sim.readers import Committer, Reader
 from tests.sim.runs import Scenario
 from tests.sim.world import World
@@ -194,23 +195,21 @@ class OneNode(Scenario):
         for client in clients:
             client.stopping = True
         living = [member for member in members if not self._dies(member)]
-        try:
-            async with asyncio.timeout(PROGRESS_S):
-                await asyncio.gather(*tasks)
-                auditor = await self._read_everything(readers, admin)
-                await finish(world, living, await auditor.end_offsets())
-                await asyncio.gather(*(belonging[member] for member in living))
-                await self._check_wake_up(auditor, writers[0])
-                await self.converge()
-        except TimeoutError:
-            waiting = [client.name for client, task in zip(clients, tasks, strict=True) if not task.done()]
-            waiting += [member.name for member in living if not belonging[member].done()]
-            waiting += self.unfinished()
-            self.recorder.problems.append(
-                f"no progress {PROGRESS_S:g} s after the faults ended; waiting: {waiting}\n{world.loop.who_waits()}"
-            )
+        named = [*zip(clients, tasks, strict=True), *((member, belonging[member]) for member in living)]
+        async with progress(world.loop, PROGRESS_S, lambda: self._who_waits(named), self.recorder.problems):
+            await asyncio.gather(*tasks)
+            auditor = await self._read_everything(readers, admin)
+            await finish(world, living, await auditor.end_offsets())
+            await asyncio.gather(*(belonging[member] for member in living))
+            await self._check_wake_up(auditor, writers[0])
+            await self.converge()
         for client in [*clients, *members]:
             self.recorder.problems += [f"{client.name}: {text}" for text in client.network.violations()]
+
+    def _who_waits(self, named: Sequence[tuple[Any, asyncio.Task[None]]]) -> str:
+        """Which clients and members have not ended, and what else is awaited."""
+        waiting = [who.name for who, task in named if not task.done()] + self.unfinished()
+        return f"waiting: {waiting}"
 
     def add_machines(self) -> None:
         """Put the nodes into the world; they are not started here."""

@@ -178,7 +178,7 @@ MANY_NODES = (
     ),
 )
 
-# Need somebody who moves replicas or deletes records and topics, or brokers that come later.
+# Need somebody who moves replicas or deletes records and topics, or brokers that come later or leave.
 MOVING = (
     Bug(
         "a move ends before its replicas are in sync",
@@ -209,5 +209,12 @@ MOVING = (
         "if self.topic_ids[topic, partition_id] in (topic_id, None):",
         "if True:",
         "records of a deleted topic are in the next one of its name",
+    ),
+    Bug(
+        "a broker that left for good is not forgotten",
+        "controller.brokers:Brokers.unregister",
+        "records.append(UnregisterBrokerRecord(broker_id=broker_id, broker_epoch=broker.broker_epoch))",
+        "pass",
+        "clients are sent to a broker that does not exist",
     ),
 )

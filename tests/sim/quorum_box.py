@@ -31,6 +31,7 @@ from odradek.raft.voters import ReplicaKey, Voter, VoterSet
 from tests.sim import faults
 from tests.sim.network import SimNetwork
 from tests.sim.patience import until
+from tests.sim.progress import progress
 from tests.sim.runs import Scenario
 from tests.sim.world import Machine, World
 from tests.support.controller_harness import CLUSTER
@@ -206,14 +207,10 @@ class QuorumRun(Scenario):
         await world.make_trouble(self.random.uniform(*TROUBLE_S))
         world.heal()
         self.stopping = True
-        try:
-            async with asyncio.timeout(PROGRESS_S):
-                await asyncio.gather(*tasks)
-                await until(lambda: self._write_once("last", "1"), pause_s=0.05)
-                await until(lambda: self._missing() == [], pause_s=0.05)
-        except TimeoutError:
-            text = f"no progress {PROGRESS_S:g} s after the faults ended: {self._missing()}; waiting are:"
-            world.judge.problems.append(f"{text}\n{world.loop.who_waits()}")
+        async with progress(world.loop, PROGRESS_S, lambda: f"missing: {self._missing()}", world.judge.problems):
+            await asyncio.gather(*tasks)
+            await until(lambda: self._write_once("last", "1"), pause_s=0.05)
+            await until(lambda: self._missing() == [], pause_s=0.05)
 
     def _missing(self) -> list[str] | None:
         """What a replica lacks of what was acknowledged; None where one does not run."""

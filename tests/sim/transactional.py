@@ -12,6 +12,7 @@ from tests.sim.copiers import CommittedReader, Ledger, TransactionalWriter
 from tests.sim.history import Rules, first, judge
 from tests.sim.invariants import check_disk
 from tests.sim.one_node import PROGRESS_S, Admin
+from tests.sim.progress import progress
 from tests.sim.runs import Scenario
 
 TOPIC = "paid"
@@ -55,17 +56,15 @@ class TransactionalNode(Scenario):
         world.heal()
         for client in clients:
             client.stopping = True
-        try:
-            async with asyncio.timeout(PROGRESS_S):
-                await asyncio.gather(*tasks)
-                await self._drain(reader)
-        except TimeoutError:
+
+        def who_waits() -> str:
             waiting = [client.name for client, task in zip(clients, tasks, strict=True) if not task.done()]
             positions = {f"{topic}-{number}": at for (topic, number), at in reader.positions.items()}
-            self.recorder.problems.append(
-                f"no progress {PROGRESS_S:g} s after the faults ended; waiting: {waiting}; read up to {positions}\n"
-                f"{world.loop.who_waits()}"
-            )
+            return f"waiting: {waiting}; read up to {positions}"
+
+        async with progress(world.loop, PROGRESS_S, who_waits, self.recorder.problems):
+            await asyncio.gather(*tasks)
+            await self._drain(reader)
         for client in clients:
             self.recorder.problems += [f"{client.name}: {text}" for text in client.network.violations()]
 

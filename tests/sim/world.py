@@ -175,6 +175,8 @@ class World:
         self._points: dict[str, bool] = {}
         self.held_up: dict[str, int] = {}
         self.machines: dict[str, Machine] = {}
+        # Those that were taken away for good.
+        self.gone: list[Machine] = []
         self.counts: dict[str, int] = {}
         self.healing = False
         # Machines that are formatted get it; None draws one.
@@ -216,8 +218,16 @@ class World:
         machine.kill()
         self.loop.call_on("world", self._restart, machine, delay_s=self.random.uniform(*RESTART_S))
 
+    async def take_away(self, machine: Machine, way: str) -> None:
+        """End a machine's process for good: "stop" in good order, "kill" it, or by a loss of "power"."""
+        self.gone.append(self.machines.pop(machine.name))
+        if way == "stop":
+            self.loop.resume(machine.name)
+            await self._stop(machine, self.random)
+        machine.kill(power=way == "power")
+
     def _restart(self, machine: Machine) -> None:
-        if not machine.running:
+        if not machine.running and machine not in self.gone:
             self.tell(f"{machine.name} starts")
             machine.start()
 
@@ -377,16 +387,18 @@ class World:
     def injected(self) -> dict[str, int]:
         """How often which fault happened."""
         total = dict(self.counts)
-        for source in [self.wires.injected, *(machine.disk.injected for machine in self.machines.values())]:
+        machines = [*self.machines.values(), *self.gone]
+        for source in [self.wires.injected, *(machine.disk.injected for machine in machines)]:
             for kind, count in source.items():
                 total[kind] = total.get(kind, 0) + count
         return dict(sorted(total.items()))
 
     def dispose(self) -> None:
         """Let go of everything."""
-        for machine in self.machines.values():
+        for machine in [*self.machines.values(), *self.gone]:
             machine.kill()
         # Disks and wires know who waits for them, and so hold what was dropped.
         self.machines.clear()
+        self.gone.clear()
         self.wires.transports.clear()
         self.loop.dispose()

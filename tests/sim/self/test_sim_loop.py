@@ -20,6 +20,7 @@ import pytest
 from odradek.common.real_io import RealDisk, RealNetwork
 from tests.sim.clock import SimClock
 from tests.sim.loop import EscapedTheBoxError, SimLoop, SimulationStalledError
+from tests.sim.progress import progress
 
 HERE = Path(__file__)
 
@@ -205,6 +206,28 @@ def test_a_run_that_takes_too_long_ends_and_names_who_waits() -> None:
     assert "a: task 'clock'" in str(caught.value)
     assert line_of("# ticks here") in str(caught.value)
     assert loop.time() == pytest.approx(1010, abs=1)
+    loop.dispose()
+
+
+def test_who_keeps_a_world_from_getting_on_is_named_before_it_is_cancelled() -> None:
+    loop = new_loop()
+    problems: list[str] = []
+
+    async def never_ends() -> None:
+        await loop.create_future()  # waits for good
+
+    async def scenario() -> None:
+        task = loop.spawn("a", never_ends(), name="the last client")
+        async with progress(loop, 5, lambda: f"done: {task.done()}", problems):
+            await asyncio.gather(task)
+        async with progress(loop, 5, lambda: "not told", problems):
+            await asyncio.sleep(4)
+
+    loop.run_world(scenario(), limit_s=100)
+    (problem,) = problems
+    assert problem.startswith("no progress 5 s after the faults ended; done: False\n")
+    assert "a: task 'the last client'" in problem
+    assert line_of("# waits for good") in problem
     loop.dispose()
 
 

@@ -1,4 +1,4 @@
-"""The world in which partitions move: seeds that hold, moves and brokers that come, and bugs that are caught."""
+"""The world in which partitions move: seeds that hold, brokers that come and leave, and bugs that are caught."""
 
 from __future__ import annotations
 
@@ -42,7 +42,9 @@ def no_log_lines() -> Iterator[None]:
 
 
 @pytest.mark.parametrize("first", range(1, SEEDS + 1, CHUNK))
-def test_seeds_hold_while_partitions_move_and_brokers_come(first: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_seeds_hold_while_partitions_move_and_brokers_come_and_leave(
+    first: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     movers: list[Mover] = []
     original = MovingHouse.more_clients
 
@@ -55,12 +57,12 @@ def test_seeds_hold_while_partitions_move_and_brokers_come(first: int, monkeypat
     reports = [run_seed(seed, kind=MovingHouse) for seed in range(first, first + CHUNK)]
     failed = failures(reports)
     assert not failed, failed
-    for kind in ("new broker", "topic deleted", "records deleted"):
+    for kind in ("new broker", "broker left", "topic deleted", "records deleted"):
         assert any(kind in report.faults for report in reports), kind
     assert sum(mover.begun for mover in movers) >= 3
 
 
-@pytest.mark.parametrize("number", [0, 2])
+@pytest.mark.parametrize("number", [0, 2, 4])
 def test_a_planted_bug_is_caught(number: int) -> None:
     bug = MOVING[number]
     known, _ = known_seeds()[bug.name]
