@@ -240,11 +240,16 @@ def main() -> int:
                     print(f"        {module.room}:{line}: {text}")
     text = summary(modules)
     print(text)
+    write_table(f"Seeds 1 to {arguments.seeds} of each of the {len(WORLDS)} worlds:\n\n{text}")
+    return 0
+
+
+def write_table(text: str) -> None:
+    """Replace what stands between the marks in the document."""
     document = DOCUMENT.read_text()
     before, _, rest = document.partition(BEGIN)
     _, _, after = rest.partition(END)
     DOCUMENT.write_text(f"{before}{BEGIN}\n{text}\n{END}{after}")
-    return 0
 
 
 if __name__ == "__main__":
