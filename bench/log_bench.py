@@ -2,6 +2,9 @@
 
 Writes docs/benchmarks-log.md; `--quick` prints a first look at less data and writes nothing. What people found out
 about the numbers is kept in bench/notes-log.md.
+
+All of it has `--minutes`, 11 where nothing is said: each part has a share, in which it takes as many rounds as fit,
+three at most and always one. A machine that does other things too is waited for a minute at most.
 """
 
 from __future__ import annotations
@@ -9,12 +12,11 @@ from __future__ import annotations
 import argparse
 import datetime
 import importlib.metadata
-import os
 import statistics
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
@@ -45,6 +47,26 @@ RECORD_BYTES = 1024
 BATCH_RECORDS = 60
 SETTINGS: Mapping[str, object] = {"log.segment.delete.delay.ms": 0, "auto.create.topics.enable": "false"}
 WHO = (KAFKA, OURS)
+# Of the minutes that there are.
+SHARES = {"append": 0.12, "large": 0.32, "many": 0.36, "compaction": 0.2}
+QUIET_LOOK_S = 2.0
+
+
+class Rounds:
+    """The rounds of one part: as many as fit its share of the time, one at least."""
+
+    def __init__(self, most: int, seconds: float) -> None:
+        self._most = most
+        self._seconds = seconds
+
+    def __iter__(self) -> Iterator[int]:
+        began, longest = time.monotonic(), 0.0
+        for index in range(self._most):
+            round_began = time.monotonic()
+            if index and round_began - began + longest > self._seconds:
+                return
+            yield index
+            longest = max(longest, time.monotonic() - round_began)
 
 
 @dataclass(slots=True)
@@ -99,14 +121,14 @@ def fill(directory: Path, size_bytes: int) -> tuple[int, int]:
     return log.segments[-1].base_offset, log.segments[-1].size_bytes
 
 
-def one_large_log(home: OneHome, table: Table, rounds: int, size_bytes: int) -> None:
+def one_large_log(home: OneHome, table: Table, rounds: Rounds, size_bytes: int) -> None:
     """Starts over a log of that size in all the ways, and reading it."""
     home.kafka.start()
     create_topic(home.bootstrap, LARGE, retention_ms=-1)
     home.stop()
     active_from, _ = fill(home.data_dir / f"{LARGE}-0", size_bytes)
     size = f"{size_bytes / 1e9:.1f} GB"
-    for index in range(rounds):
+    for index in rounds:
         clean, killed, whole, warm, cold = ({} for _ in range(5))
         for who in WHO if index % 2 else reversed(WHO):
             clean[who] = home.seconds_to_serve(who, LARGE)
@@ -133,12 +155,12 @@ def one_large_log(home: OneHome, table: Table, rounds: int, size_bytes: int) -> 
         table.add("read all of it, from the disk", "MB/s", cold, higher_is_better=True)
 
 
-def appending(home: OneHome, table: Table, rounds: int, seconds: float) -> None:
+def appending(home: OneHome, table: Table, rounds: Rounds, seconds: float) -> None:
     """One partition, written as fast as it goes."""
     home.kafka.start()
     create_topic(home.bootstrap, WRITTEN, retention_bytes=1 << 30)
     home.stop()
-    for index in range(rounds):
+    for index in rounds:
         seen: dict[str, float] = {}
         for who in WHO if index % 2 else reversed(WHO):
             home.seconds_to_serve(who, WRITTEN)
@@ -149,9 +171,9 @@ def appending(home: OneHome, table: Table, rounds: int, seconds: float) -> None:
         table.add("append 1 KB records to one partition, acks=1", "MB/s", seen, higher_is_better=True)
 
 
-def many_partitions(new_home: many.NewHome, folder: Path, table: Table, rounds: int, count: int) -> None:
+def many_partitions(new_home: many.NewHome, folder: Path, table: Table, rounds: Rounds, count: int) -> None:
     """So many with a record in each: made, and started over."""
-    for index in range(rounds):
+    for index in rounds:
         seen: dict[str, list[float | None]] = {}
         for who in WHO if index % 2 else reversed(WHO):
             seen[who] = many.measure(new_home, folder / f"{index}-{who.split()[-1].lower()}", who, count)
@@ -165,10 +187,10 @@ def page(table: Table, compaction: str, rounds: int, took_s: float, remarks: Seq
     lines = [
         "# The log, beside Apache Kafka's",
         "",
-        f"Written by `make bench-log`. Both brokers take the same data directory in turn; {rounds} rounds; in each a",
-        "cell is measured with both, one right after the other, and who goes first alternates; of thousands of",
-        "partitions each makes its own, in a new directory each time. A ratio above 1 means that Odradek does better;",
-        "it is taken within a round, and the table shows the median of the rounds.",
+        "Written by `make bench-log`. Both brokers take the same data directory in turn; in each round a cell is",
+        f"measured with both, one right after the other, and who goes first alternates; up to {rounds} rounds, as many",
+        "as fit the time. Of thousands of partitions each makes its own, in a new directory each time. A ratio above 1",
+        "means that Odradek does better; it is taken within a round, and the table shows the median of the rounds.",
         "",
         f"- measured {datetime.date.today().isoformat()}, in {took_s / 60:.0f} minutes",
         f"- Odradek {importlib.metadata.version('odradek')}, Apache Kafka {KAFKA_VERSION} with a heap of {KAFKA_HEAP}",
@@ -193,8 +215,11 @@ def main() -> int:
     parser.add_argument("--quick", action="store_true", help="one round, less data; writes nothing")
     parser.add_argument("--only", choices=["large", "append", "many", "compaction"], help="one part; writes nothing")
     parser.add_argument("--records", type=int, default=400_000, help="that are compacted")
-    parser.add_argument("--quiet-below", type=float, default=1.5, help="before each part wait for such a load")
-    parser.add_argument("--wait-min", type=float, default=10.0, help="but so many minutes at most")
+    parser.add_argument("--minutes", type=float, default=11.0, help="for all parts; fewer rounds where they do not fit")
+    parser.add_argument("--quiet-below", type=float, default=0.25, help="before each part wait until so little is busy")
+    parser.add_argument(
+        "--wait-min", type=float, default=1.0, help="but so many minutes at most, for all parts together"
+    )
     options = parser.parse_args()
     try:
         kafka_libraries()
@@ -202,7 +227,8 @@ def main() -> int:
     except (KafkaUnavailableError, MissingError) as error:
         print(f"bench-log: {error}", file=sys.stderr)
         return 1
-    rounds = 1 if options.quick else options.rounds
+    most = 1 if options.quick else options.rounds
+    wait_s = 0.0 if options.quick else options.wait_min * 60
     began, table, remarks = time.monotonic(), Table(), list[str]()
     with tempfile.TemporaryDirectory(prefix="odradek-bench-log-") as name:
         folder = Path(name)
@@ -215,41 +241,58 @@ def main() -> int:
             with home(folder / part) as one:
                 measure(one)
 
+        def rounds(part: str) -> Rounds:
+            return Rounds(most, options.minutes * 60 * SHARES[part])
+
         def compaction() -> None:
             codecs = ("none",) if options.quick else ("none", "lz4")
-            results = [measure_compaction(folder, codec, options.records, rounds) for codec in codecs]
+            late = time.monotonic() - began > options.minutes * 60 * (1 - SHARES["compaction"])
+            results = [measure_compaction(folder, codec, options.records, 1 if late else most) for codec in codecs]
             compactions.append(compaction_table(results))
 
         seconds, size_bytes, count = (1.0, 300_000_000, 400) if options.quick else (3.0, 2_000_000_000, 4000)
         parts: dict[str, Callable[[], None]] = {
-            "append": lambda: with_home(lambda one: appending(one, table, rounds, seconds), "append"),
-            "large": lambda: with_home(lambda one: one_large_log(one, table, rounds, size_bytes), "large"),
-            "many": lambda: many_partitions(home, folder / "many", table, rounds, count),
+            "append": lambda: with_home(lambda one: appending(one, table, rounds("append"), seconds), "append"),
+            "large": lambda: with_home(lambda one: one_large_log(one, table, rounds("large"), size_bytes), "large"),
+            "many": lambda: many_partitions(home, folder / "many", table, rounds("many"), count),
             "compaction": compaction,
         }
         for part, measure in parts.items():
             if options.only not in (None, part):
                 continue
-            load = await_quiet(options.quiet_below, 0.0 if options.quick else options.wait_min)
-            remarks.append(f"load of the machine before `{part}`: {load:.1f}")
+            part_began = time.monotonic()
+            busy = await_quiet(options.quiet_below, wait_s)
+            wait_s -= time.monotonic() - part_began
+            remarks.append(f"busy before `{part}`: {busy:.0%} of the processors")
             try:
                 measure()
             except many.GAVE_UP as error:
                 print(f"bench-log: {part} ends early: {error!r}", file=sys.stderr)
                 remarks.append(f"`{part}` ended early, and has fewer rounds or none")
-            text = page(table, "".join(compactions), rounds, time.monotonic() - began, remarks)
+            print(f"bench-log: {part} took {time.monotonic() - part_began:.0f} s", file=sys.stderr, flush=True)
+            text = page(table, "".join(compactions), most, time.monotonic() - began, remarks)
             if not (options.quick or options.only):
                 PAGE.write_text(text)
     print(text)
     return 0
 
 
-def await_quiet(load: float, wait_min: float) -> float:
-    """Wait until the machine has nothing else to do, so long at most; returns its load (of the last minute)."""
-    deadline = time.monotonic() + wait_min * 60
-    while os.getloadavg()[0] >= load and time.monotonic() < deadline:
-        time.sleep(5)
-    return os.getloadavg()[0]
+def await_quiet(busy: float, wait_s: float) -> float:
+    """Wait until no more than that share of the processors is busy, so long at most; returns how much is."""
+    deadline = time.monotonic() + wait_s
+    while True:
+        before = _processor_time()
+        time.sleep(QUIET_LOOK_S)
+        idle, total = (after - earlier for after, earlier in zip(_processor_time(), before, strict=True))
+        share = 1 - idle / max(1, total)
+        if share <= busy or time.monotonic() >= deadline:
+            return share
+
+
+def _processor_time() -> tuple[int, int]:
+    """(idle, all) since the machine was started, in ticks; the load average would still have the part before in it."""
+    ticks = [int(word) for word in Path("/proc/stat").read_text().split("\n")[0].split()[1:]]
+    return ticks[3] + ticks[4], sum(ticks)
 
 
 if __name__ == "__main__":
