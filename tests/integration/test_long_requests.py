@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import struct
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -34,6 +35,7 @@ from odradek.protocol.messages.offset_delete_request import (
     OffsetDeleteRequestPartition,
     OffsetDeleteRequestTopic,
 )
+from odradek.protocol.messages.offset_fetch_request import OffsetFetchRequest, OffsetFetchRequestGroup
 from odradek.protocol.messages.txn_offset_commit_request import (
     TxnOffsetCommitRequest,
     TxnOffsetCommitRequestPartition,
@@ -72,6 +74,9 @@ def thread(tmp_path_factory: pytest.TempPathFactory) -> Iterator[NodeThread]:
         )
         node.call(Meanwhile(node.broker, port).answer(ApiKey.CREATE_TOPICS, 7, created))
         node.call(Meanwhile(node.broker, port).answer(ApiKey.FIND_COORDINATOR, 4, FindCoordinatorRequest()))
+        ready = OffsetFetchRequest(groups=[OffsetFetchRequestGroup(group_id="g", topics=[])])
+        while node.call(Meanwhile(node.broker, port).answer(ApiKey.OFFSET_FETCH, 8, ready)).groups[0].error_code:
+            time.sleep(0.1)
         yield node
     finally:
         node.stop(hurry=True)
