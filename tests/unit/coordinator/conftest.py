@@ -119,6 +119,7 @@ class VirtualShard:
         session_ms: int = 10_000,
         rebalance_ms: int = 60_000,
         client: str = "client",
+        reason: str | None = None,
     ) -> int:
         """Send a JoinGroup; returns its ticket."""
         ticket = self._tickets = self._tickets + 1
@@ -130,6 +131,7 @@ class VirtualShard:
             rebalance_timeout_ms=rebalance_ms,
             protocol_type=protocol_type,
             protocols=[JoinGroupRequestProtocol(name=name, metadata=metadata) for name, metadata in protocols],
+            reason=reason,
         )
         caller = Caller(client, "/127.0.0.1", version, ticket, f"id{ticket}")
         self.apply(self.machine.join(request, caller, self.now), ticket)
