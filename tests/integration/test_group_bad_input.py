@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from uuid import UUID
 
 import pytest
+from confluent_kafka import TopicCollection
 
 from odradek.common.errors import ErrorCode
 from odradek.protocol.apis import ApiKey
@@ -23,7 +24,7 @@ from odradek.protocol.messages.offset_commit_request import (
     OffsetCommitRequestTopic,
 )
 from tests.support.cli import odradek
-from tests.support.clients import create_topic
+from tests.support.clients import admin, create_topic
 from tests.support.group_story import Story
 from tests.support.mixed_groups import subscription_bytes
 from tests.support.node import Node
@@ -125,14 +126,49 @@ def test_metadata_of_members_that_no_record_could_hold(own: Node, story: Story, 
     assert own.memory_bytes() - before < 80_000_000
 
 
+def test_commits_for_a_topic_that_was_deleted(own: Node, story: Story) -> None:
+    """They are refused by name and by id, and its namesake begins with nothing of what was committed for it."""
+    client, group = admin(own.bootstrap), "of-what-is-gone"
+    create_topic(own.bootstrap, "mortal", 1)
+    old_id = client.describe_topics(TopicCollection(["mortal"]))["mortal"].result(30).topic_id
+    topic_id = UUID(
+        int=(old_id.get_most_significant_bits() % 2**64 << 64) | old_id.get_least_significant_bits() % 2**64
+    )
+    assert story.commit_code(group, 5, topic="mortal") == ErrorCode.NONE
+    assert story.commit_code(group, 6, version=10, topic_id=topic_id) == ErrorCode.NONE
+    client.delete_topics(["mortal"])["mortal"].result(30)
+    deadline = time.monotonic() + 30
+    while story.commit_code(group, 7, topic="mortal") == ErrorCode.NONE and time.monotonic() < deadline:
+        pass
+    assert story.commit_code(group, 7, topic="mortal") == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    assert story.commit_code(group, 7, version=10, topic_id=topic_id) == ErrorCode.UNKNOWN_TOPIC_ID
+    create_topic(own.bootstrap, "mortal", 1)
+    story.fetch("namesake", group, topic="mortal")
+    assert "(0, -1, -1, '', 'NONE')" in story.lines[-1], story.lines[-1]
+    assert story.commit_code(group, 7, version=10, topic_id=topic_id) == ErrorCode.UNKNOWN_TOPIC_ID
+    story.fetch("of nothing", group, everything=True)
+    assert "mortal" not in story.lines[-1] and "[]" in story.lines[-1], story.lines[-1]
+
+
 def test_names_with_control_characters_are_shown_harmlessly(own: Node, story: Story) -> None:
-    name = "evil\x1b[2J\r\nname\x00"
+    name, shown_as = "evil\x1b[2J\r\nname\x9b31m\x00", r"evil\x1b[2J\r\nname\x9b31m\x00"
     assert story.commit_code(name, 7) == 0
-    shown = odradek(own.bootstrap, "groups", "list").out
-    assert "\x1b" not in shown and "\x00" not in shown and "\r" not in shown
-    assert r"evil\x1b[2J\r\nname\x00" in shown
+    joined = story.join("evil", name, instance=name)
+    assert joined.error_code == ErrorCode.NONE
+    assert story.join("evil", name, "stolen", instance=name).error_code == ErrorCode.FENCED_INSTANCE_ID
+
+    def shows(*arguments: str) -> None:
+        ended = odradek(own.bootstrap, "groups", *arguments, code=None)
+        shown = ended.out + ended.err
+        assert not {each for each in shown if not each.isprintable()} - {"\n"}, arguments
+        assert "--json" in arguments or shown_as in shown, arguments
+
+    for arguments in (["list"], ["list", "--json"], ["describe", "--group", name], ["explain", name]):
+        shows(*arguments)
+    shows("delete", "--group", name)  # it has a member
     assert name in {each["group"] for each in odradek(own.bootstrap, "groups", "list", "--json").json}
-    story.delete_groups("evil", name)
+    story.leave("evil", name, ("", name))
+    shows("delete", "--group", name)
     assert name not in listed(story)
 
 

@@ -85,6 +85,10 @@ def lines(error: Exception) -> list[str]:
 
 def report(error: Exception, out: TextIO) -> int:
     """Print an error's lines; returns the exit code."""
+    from odradek.cli.output import harmless
+
     for line in lines(error):
-        out.write(f"odradek: {line}\n")
+        # What a broker says may hold names that a stranger chose; our own words may be several lines.
+        parts = [line] if isinstance(error, ApiError) else line.split("\n")
+        out.write("odradek: " + "\n".join(harmless(each) for each in parts) + "\n")
     return exit_code(error)

@@ -15,7 +15,7 @@ from odradek.cli.errors import FAILED, USAGE, CliError, exit_code, report
 from odradek.cli.group_explain import explain
 from odradek.cli.group_switch import switch
 from odradek.cli.offsets import ResetPlan, export_plan, parse_topic, plan_reset, wanted_position
-from odradek.cli.output import JsonOption, note, print_json, print_table
+from odradek.cli.output import JsonOption, note, print_json, print_table, say
 from odradek.common.numbers import INT64_MAX
 
 if TYPE_CHECKING:
@@ -164,7 +164,7 @@ def delete(
         print_json({"deleted": names})
     else:
         for name in names:
-            typer.echo(f"Deleted group {name}.")
+            say(f"Deleted group {name}.")
     _end_refused(refused)
 
 

@@ -15,12 +15,14 @@ JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 def print_json(value: Any) -> None:
     """One JSON value on standard output, indented where a person looks on."""
     indent = 2 if sys.stdout.isatty() else None
-    typer.echo(json.dumps(value, indent=indent, ensure_ascii=False))
+    text = json.dumps(value, indent=indent, ensure_ascii=False)
+    # What JSON may leave as it is (U+009B begins a sequence of its own) a terminal may still obey.
+    typer.echo("".join(each if each == "\n" or each.isprintable() else json.dumps(each)[1:-1] for each in text))
 
 
 def print_table(headings: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
     """Rows under headings; plain columns where the output is no terminal, so that awk and cut work on it."""
-    texts = [["-" if cell is None else _harmless(str(cell)) for cell in row] for row in rows]
+    texts = [["-" if cell is None else harmless(str(cell)) for cell in row] for row in rows]
     if sys.stdout.isatty():
         from rich.console import Console
         from rich.table import Table
@@ -36,13 +38,18 @@ def print_table(headings: Sequence[str], rows: Sequence[Sequence[object]]) -> No
         typer.echo("  ".join(cells).rstrip())
 
 
-def _harmless(text: str) -> str:
+def harmless(text: str) -> str:
     """Control characters as escapes: names are whatever a client made up, and a terminal obeys what it is sent."""
     if text.isprintable():
         return text
     return "".join(each if each.isprintable() else each.encode("unicode_escape").decode() for each in text)
 
 
+def say(text: str) -> None:
+    """One line for a person, on standard output."""
+    typer.echo(harmless(text))
+
+
 def note(text: str) -> None:
-    """A remark for a person, on standard error."""
-    typer.echo(text, err=True)
+    """One remark for a person, on standard error."""
+    typer.echo(harmless(text), err=True)

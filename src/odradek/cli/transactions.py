@@ -9,7 +9,7 @@ import typer
 from odradek.cli.completion import topic_names
 from odradek.cli.connect import DEFAULT_BOOTSTRAP, BootstrapOption, CommandConfigOption, administer, target
 from odradek.cli.errors import FAILED, NOT_FOUND, USAGE, CliError
-from odradek.cli.output import JsonOption, note, print_json, print_table
+from odradek.cli.output import JsonOption, note, print_json, print_table, say
 from odradek.common.numbers import INT32_MAX, INT64_MAX
 
 if TYPE_CHECKING:
@@ -102,7 +102,7 @@ def describe(
         return
     for name, value in found.items():
         shown = ", ".join(value) if isinstance(value, list) else value
-        typer.echo(f"{name.replace('_', ' ')}: {'-' if shown in (None, '') else shown}")
+        say(f"{name.replace('_', ' ')}: {'-' if shown in (None, '') else shown}")
 
 
 @app.command("find-hanging")
@@ -235,4 +235,4 @@ def terminate(
     if as_json:
         print_json({"terminated": transactional_id})
         return
-    typer.echo(f"Terminated: what {transactional_id} had open is aborted, and its producer is shut out.")
+    say(f"Terminated: what {transactional_id} had open is aborted, and its producer is shut out.")
