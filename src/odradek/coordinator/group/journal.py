@@ -90,7 +90,14 @@ class _Timeline:
     rebalancing_since_ms: int | None = None
 
 
-Tried = tuple[str, Moment, Who, str, int]
+class Tried(NamedTuple):
+    """What an operation was about to do, as it is told of where it came to nothing."""
+
+    group_id: str
+    now: Moment
+    who: Who
+    what: str
+    generation: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +105,7 @@ class Held:
     """Something written, not yet told of.
 
     Attributes:
-        tried: how it is told of where it came to nothing: group id, when, who, what, generation; None for not at all.
+        tried: None where nothing is told of what came to nothing.
     """
 
     apply: Callable[[], None]
@@ -142,9 +149,9 @@ class Journal:
     def write_unstored(self, held: Iterable[Held], code: ErrorCode) -> None:
         """The records of an operation were refused: it is told what was tried, and that it came to nothing."""
         for write in held:
-            if write.tried is not None:
-                group_id, now, who, what, generation = write.tried
-                self.note(group_id, "unstored", now, who, f"{code.name}: {what}", generation)
+            if (tried := write.tried) is not None:
+                reason = f"{code.name}: {tried.what}"
+                self.note(tried.group_id, "unstored", tried.now, tried.who, reason, tried.generation)
 
     def _is_held(self, apply: Callable[[], None], tried: Tried | None = None) -> bool:
         if self._held is None:
@@ -158,7 +165,7 @@ class Journal:
         self, group_id: str, kind: str, now: Moment, who: Who = NOBODY, reason: str = "", generation: int = -1
     ) -> None:
         """Something happened. What only repeats one of the last events counts there."""
-        tried = (group_id, now, who, f"{kind}: {reason}" if reason else kind, generation)
+        tried = Tried(group_id, now, who, f"{kind}: {reason}" if reason else kind, generation)
         if self._is_held(lambda: self.note(group_id, kind, now, who, reason, generation), tried):
             return
         timeline = self._touch(group_id)
@@ -184,7 +191,7 @@ class Journal:
 
     def rebalance(self, group_id: str, now: Moment, reason: str, generation: int, *, anew: bool = False) -> None:
         """A rebalance begins that leads to this generation; `anew` where the last one is over in any case."""
-        tried = (group_id, now, NOBODY, f"rebalance: {reason}", generation)
+        tried = Tried(group_id, now, NOBODY, f"rebalance: {reason}", generation)
         if self._is_held(lambda: self.rebalance(group_id, now, reason, generation, anew=anew), tried):
             return
         timeline = self._touch(group_id)
