@@ -162,11 +162,12 @@ class Shard:
         try:
             outcome = await self.runtime.run(decide, timeout_ms=self._timeout_ms)
         except OdradekError as error:
-            code = answer_code(error)
-            if isinstance(error, ApiError) and error.code is ErrorCode.REQUEST_TIMED_OUT:
+            # The log's own code: what a client is told of it says less.
+            code = error.code if isinstance(error, ApiError) else answer_code(error)
+            if code is ErrorCode.REQUEST_TIMED_OUT:
                 journal.write(held)  # it counts here already, and is only not known to be safe
             elif self.runtime.active:
-                journal.write_unstored(held, error.code if isinstance(error, ApiError) else code)
+                journal.write_unstored(held, code)
             raise
         journal.write(held)
         return outcome
