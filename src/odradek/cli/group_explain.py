@@ -188,7 +188,13 @@ def _of_unstored(event: dict[str, Any]) -> str:
 
 
 _TOO_LATE = f"the group had gone on without it before it committed. {_POLL}"
+_FENCED_PRODUCER = (
+    "another producer has its transactional.id by now, or its transaction took longer than transaction.timeout.ms and "
+    "was aborted: the broker's log says which (`transactional id taken over`, `producer fenced`)"
+)
 _COMMITS = {
+    "INVALID_PRODUCER_EPOCH": _FENCED_PRODUCER,
+    "PRODUCER_FENCED": _FENCED_PRODUCER,
     "ILLEGAL_GENERATION": f"a rebalance began after it had read. If that happens often: {_POLL}",
     "UNKNOWN_MEMBER_ID": _TOO_LATE,
     "FENCED_MEMBER_EPOCH": _TOO_LATE,

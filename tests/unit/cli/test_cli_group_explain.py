@@ -31,6 +31,11 @@ def event(kind: str, **fields: Any) -> dict[str, Any]:
         ([event("refused", reason="UNKNOWN_MEMBER_ID (TxnOffsetCommit): m")], "had gone on without it"),
         ([event("fenced", reason="FENCED_MEMBER_EPOCH (OffsetCommit): 2")], "had gone on without it"),
         ([event("refused", reason="STALE_MEMBER_EPOCH (OffsetCommit): 2")], "commits again by itself"),
+        (
+            [event("fenced", reason="INVALID_PRODUCER_EPOCH (TxnOffsetCommit): 1")],
+            "another producer has its transactional.id",
+        ),
+        ([event("fenced", reason="PRODUCER_FENCED (TxnOffsetCommit): 1")], "longer than transaction.timeout.ms"),
         ([event("unstored", reason="NOT_ENOUGH_REPLICAS: joined")], "min.insync.replicas"),
         ([event("unstored", reason="MESSAGE_TOO_LARGE: joined")], "max.message.bytes"),
         ([event("rebalance", count=6)], "6 rebalances within 10 minutes"),

@@ -421,6 +421,17 @@ async def test_what_explains_a_group_knows_of_refused_transactions_and_leaves(no
     ]
     assert {(each["client_id"], each["client_host"]) for each in refused} == {("zombie", "/10.0.0.7")}
 
+    async def verify(partition_id: int) -> ErrorCode:
+        return ErrorCode.INVALID_PRODUCER_EPOCH
+
+    with pytest.raises(ApiError) as caught:
+        await node.service.txn_offset_commit(request, verify, zombie)
+    assert caught.value.code == ErrorCode.INVALID_PRODUCER_EPOCH
+    (timeline,) = await node.service.timelines(["g"])
+    fenced = timeline["events"][-1]
+    assert (fenced["kind"], fenced["client_id"], fenced["client_host"]) == ("fenced", "zombie", "/10.0.0.7")
+    assert fenced["reason"].startswith("INVALID_PRODUCER_EPOCH (TxnOffsetCommit)")
+
 
 @pytest.mark.parametrize("what", ["describe", "describe consumers", "delete"])
 async def test_one_request_for_a_hundred_thousand_groups_lets_others_be_answered(node: Node, what: str) -> None:

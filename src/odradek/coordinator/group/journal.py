@@ -41,9 +41,18 @@ REFUSALS = frozenset(
         ErrorCode.GROUP_MAX_SIZE_REACHED,
         ErrorCode.INCONSISTENT_GROUP_PROTOCOL,
         ErrorCode.INVALID_SESSION_TIMEOUT,
+        ErrorCode.INVALID_PRODUCER_EPOCH,
+        ErrorCode.PRODUCER_FENCED,
     }
 )
-FENCED = frozenset({ErrorCode.FENCED_INSTANCE_ID, ErrorCode.FENCED_MEMBER_EPOCH})
+FENCED = frozenset(
+    {
+        ErrorCode.FENCED_INSTANCE_ID,
+        ErrorCode.FENCED_MEMBER_EPOCH,
+        ErrorCode.INVALID_PRODUCER_EPOCH,
+        ErrorCode.PRODUCER_FENCED,
+    }
+)
 
 
 class Who(NamedTuple):

@@ -308,7 +308,9 @@ class GroupCoordinator(ShardHost[Shard]):
                 code = await verify(shard.partition_id)
                 producers.end_verification(request.producer_id, verification, is_confirmed=not code)
                 if code:
-                    raise ApiError(code, f"producer {request.producer_id} has no such transaction open")
+                    error = ApiError(code, f"producer {request.producer_id} has no such transaction open")
+                    self._note_refused(request, caller, error)
+                    raise error
         try:
             return await self._run(
                 shard,
