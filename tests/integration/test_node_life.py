@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import subprocess
 import time
@@ -11,8 +12,9 @@ import pytest
 
 from odradek.protocol.apis import ApiKey
 from odradek.protocol.messages.find_coordinator_request import FindCoordinatorRequest
-from odradek.protocol.messages.metadata_request import MetadataRequest
+from odradek.protocol.messages.metadata_request import MetadataRequest, MetadataRequestTopic
 from tests.support.clients import produce_all
+from tests.support.cluster import Cluster, metadata
 from tests.support.file_system import read_only
 from tests.support.node import Node
 from tests.support.wire import Wire
@@ -49,6 +51,23 @@ def test_ctrl_c_stops_in_good_order(tmp_path: Path) -> None:
     assert "stopped" in node.log_text()
     assert "Traceback" not in node.log_text()
     assert (node.data_dir / ".kafka_cleanshutdown").exists()
+
+
+def test_a_stop_waits_for_no_topic_that_somebody_asked_for(tmp_path: Path) -> None:
+    """While the whole cluster stops there is no controller to make it, and the broker asked on for a minute."""
+    with Cluster(tmp_path, brokers=1, controllers=1) as cluster:
+        (broker,), (controller,) = cluster.brokers, cluster.controllers
+        metadata(broker)
+        controller.kill()
+        request = MetadataRequest(topics=[MetadataRequestTopic(name="new")], allow_auto_topic_creation=True)
+        with Wire(broker.plan.port) as wire:
+            wire.send(ApiKey.METADATA, 12, request)
+            time.sleep(0.5)
+            for _ in range(2):  # the second says that there is nobody to wait for
+                os.kill(broker.pid, signal.SIGTERM)
+                time.sleep(0.2)
+            assert broker.stop() == 0, "and raises where it takes longer than stops do"
+        assert "Traceback" not in broker.log_text()
 
 
 def test_time_alone_makes_a_snapshot(tmp_path: Path) -> None:

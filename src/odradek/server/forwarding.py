@@ -93,5 +93,8 @@ class TopicCreator:
         await wait_until_seen(self._publisher, lambda image: image.topic(name) is not None)
 
     async def close(self) -> None:
-        """Wait for what is under way."""
-        await asyncio.gather(*self._under_way.values(), return_exceptions=True)
+        """Give up what is under way: where the controllers stop as well it would wait for one for a minute."""
+        tasks = tuple(self._under_way.values())
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
