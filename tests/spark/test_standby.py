@@ -126,7 +126,8 @@ def test_the_writing_query_is_killed_again_and_again(spark: Any, tmp_path: Path)
         node = running.bootstrap
         example.create_topics(node)
         queries = {group: Running(node, group, folders[group]) for group in GROUPS}
-        sending = threading.Thread(target=example.send, args=(node, 2, 20, 12_000, 60.0))
+        ended = threading.Event()
+        sending = threading.Thread(target=send_until, args=(node, ended))
         sending.start()
         try:
             until(lambda: example.check(node).booked > 0)
@@ -138,10 +139,12 @@ def test_the_writing_query_is_killed_again_and_again(spark: Any, tmp_path: Path)
                 before = example.check(node).booked
                 until(lambda before=before: example.check(node).booked > before)  # type: ignore[misc]
                 queries[writes] = Running(node, writes, folders[writes])
+            ended.set()
             sending.join()
             until(lambda: example.check(node).lost == 0)
             found = example.check(node)
-            assert (found.booked, found.twice, found.wrong) == (12_000, 0, 0), str(found)
+            assert (found.booked, found.twice, found.wrong) == (found.movements, 0, 0), str(found)
         finally:
+            ended.set()
             for query in queries.values():
                 query.kill()
