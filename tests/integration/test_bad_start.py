@@ -86,7 +86,9 @@ def test_two_nodes_on_one_directory(own_node: Node, tmp_path: Path) -> None:
     other = Node(tmp_path / "other")
     arguments = overrides(other, log__dirs=own_node.data_dir)
     printed = start_and_fail(*arguments, cwd=tmp_path)
-    assert str(own_node.data_dir) in printed
+    line = printed.strip().splitlines()[-1]
+    assert str(own_node.data_dir) in line
+    assert f"process {own_node.pid} uses this log directory" in line
     produce_all(own_node.bootstrap, "still-served", [(None, b"v")])
 
 
