@@ -176,7 +176,7 @@ class Run:
     def restart(self) -> float:
         """Kill the query and start it again; seconds from the kill to the first output of a payment made after it."""
         times = self.folder / "a" / TIMES
-        times.unlink()
+        times.unlink(missing_ok=True)
         with self.first_after() as first:
             self.kill("a")
             self.spawn("a")
