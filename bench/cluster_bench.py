@@ -13,7 +13,7 @@ import statistics
 import sys
 import tempfile
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -50,6 +50,8 @@ SIZES = (128, 1024, 10_240, 102_400, 515 * 1024)
 MISSED_BYTES = 200 << 20
 RETURNED_BYTES, NEWS_BYTES = 2_000_000_000, 10_000_000
 WARM_UP_S = 5.0
+# Of the time that all may take; the rest is for the five nodes.
+THREE_NODES_SHARE = 0.7
 
 
 @dataclass(slots=True)
@@ -166,7 +168,25 @@ def five_cells(program: Path) -> list[Cell]:
     ]
 
 
-def on_three_nodes(program: Path, rows: list[Row], rounds: int, seconds: float) -> list[str]:
+class Rounds:
+    """The rounds of one part: as many as are asked for, but none that would not end in time after the first."""
+
+    def __init__(self, count: int, ends_s: float) -> None:
+        """`ends_s` is of the monotonic clock."""
+        self._count = count
+        self._ends_s = ends_s
+
+    def __iter__(self) -> Iterator[int]:
+        begun = time.monotonic()
+        for index in range(1, self._count + 1):
+            now = time.monotonic()
+            if index > 1 and now + (now - begun) / (index - 1) > self._ends_s:
+                print(f"  {index - 1} of {self._count} rounds: there is no time for more", file=sys.stderr, flush=True)
+                return
+            yield index
+
+
+def on_three_nodes(program: Path, rows: list[Row], rounds: Rounds, seconds: float) -> list[str]:
     """Six nodes; returns the rows of their memory."""
     if not rows:
         return []
@@ -178,7 +198,7 @@ def on_three_nodes(program: Path, rows: list[Row], rounds: int, seconds: float) 
             idle = [trio.memory_bytes() for trio in trios]
             for trio in trios:  # a JVM is slow until it has compiled what it runs
                 throughput(program, 1024, 3, "all")(trio, "warm-up", WARM_UP_S)
-            for index in range(1, rounds + 1):
+            for index in rounds:
                 one_round(trios, rows, index, seconds)
             loaded = [trio.memory_bytes() for trio in trios]
         finally:
@@ -187,7 +207,7 @@ def on_three_nodes(program: Path, rows: list[Row], rounds: int, seconds: float) 
     return [_memory("memory of three nodes, idle", idle), _memory("memory of three nodes after load", loaded)]
 
 
-def on_five_nodes(program: Path, rows: list[Row], rounds: int, seconds: float) -> None:
+def on_five_nodes(program: Path, rows: list[Row], rounds: Rounds, seconds: float) -> None:
     """Ten nodes, and so a part of its own."""
     if not rows:
         return
@@ -197,7 +217,7 @@ def on_five_nodes(program: Path, rows: list[Row], rounds: int, seconds: float) -
             for each in fives:
                 each.start()
                 throughput(program, 1024, 5, "all")(each, "warm-up", WARM_UP_S)
-            for index in range(1, rounds + 1):
+            for index in rounds:
                 one_round(fives, rows, index, seconds)
         except (TimeoutError, KafkaException) as error:
             print(f"  rows of RF 5 are left out: {error}", file=sys.stderr, flush=True)
@@ -256,6 +276,7 @@ def main() -> int:
     """Parse the command line and measure; returns the exit code."""
     parser = argparse.ArgumentParser(prog="python -m bench.cluster_bench", description=__doc__)
     parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--minutes", type=float, default=18, help="no second or third round that would end after that")
     parser.add_argument("--seconds", type=float, default=2.0, help="of each run of the load generator")
     parser.add_argument("--quick", action="store_true", help="one round of the most telling cells; writes nothing")
     parser.add_argument("--cells", default="", help="only cells whose name contains this")
@@ -271,11 +292,13 @@ def main() -> int:
         [Row(cell) for cell in known if options.cells in cell.name and (cell.quick or not options.quick)]
         for known in (cells(program), five_cells(program))
     )
-    rounds = 1 if options.quick else options.rounds
+    count = 1 if options.quick else options.rounds
     started = time.monotonic()
-    memory = on_three_nodes(program, rows, rounds, options.seconds)
-    on_five_nodes(program, rows_of_five, rounds, options.seconds)
-    text = page([*rows, *rows_of_five], memory, machine(), rounds, time.monotonic() - started)
+    limit_s = options.minutes * 60
+    memory = on_three_nodes(program, rows, Rounds(count, started + THREE_NODES_SHARE * limit_s), options.seconds)
+    on_five_nodes(program, rows_of_five, Rounds(count, started + limit_s), options.seconds)
+    made = max((len(row.rounds) for row in (*rows, *rows_of_five)), default=0)
+    text = page([*rows, *rows_of_five], memory, machine(), made, time.monotonic() - started)
     print(text)
     if options.write or not (options.quick or options.cells):
         PAGE.write_text(text)

@@ -116,9 +116,10 @@ class Pulse:
         )
 
     def longest_gap_s(self, since: float) -> float:
-        """Between two acknowledgements, the later of which came after a moment."""
-        times = [at for at in self.acknowledged if at >= since]
-        return max((later - earlier for earlier, later in pairwise(times)), default=0.0)
+        """Between two acknowledgements, the later after a moment; a wait that goes on is seen to its end."""
+        now = time.monotonic()
+        until(lambda: self.acknowledged[-1] > now, "it goes on")
+        return max(later - earlier for earlier, later in pairwise(tuple(self.acknowledged)) if later >= since)
 
     def _run(self) -> None:
         while not self._ended.is_set():
@@ -258,7 +259,8 @@ def published_shape(program: Path) -> Measure:
         written = sum(run.raw["acked"] for run in runs)
         begun = time.monotonic()
         read = _group_reads(trio, name, 24, written)
-        assert read == written, f"{read} of {written} were read"
+        # With acks=1 and no ids of producers, what was sent again is there twice, with any broker.
+        assert read >= written, f"{read} of {written} were read"
         rate = sum(run.records_per_s for run in runs)
         trio.delete(name)
         return min(rate, read / (time.monotonic() - begun))
