@@ -73,9 +73,12 @@ def thread(tmp_path_factory: pytest.TempPathFactory) -> Iterator[NodeThread]:
             timeout_ms=60_000,
         )
         node.call(Meanwhile(node.broker, port).answer(ApiKey.CREATE_TOPICS, 7, created))
-        node.call(Meanwhile(node.broker, port).answer(ApiKey.FIND_COORDINATOR, 4, FindCoordinatorRequest()))
+        coordinator = FindCoordinatorRequest(key_type=0, coordinator_keys=["g"])
+        node.call(Meanwhile(node.broker, port).answer(ApiKey.FIND_COORDINATOR, 4, coordinator))
         ready = OffsetFetchRequest(groups=[OffsetFetchRequestGroup(group_id="g", topics=[])])
+        deadline = time.monotonic() + 60
         while node.call(Meanwhile(node.broker, port).answer(ApiKey.OFFSET_FETCH, 8, ready)).groups[0].error_code:
+            assert time.monotonic() < deadline, "the coordinator does not load"
             time.sleep(0.1)
         yield node
     finally:
