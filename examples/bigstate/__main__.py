@@ -123,15 +123,13 @@ class Run:
         from odradek.common.gates import gate_group, progress_group
         from pyspark_odradek.cluster import ClientSettings, Cluster
         from pyspark_odradek.offsets import TopicPartition
-        from pyspark_odradek.transaction import TransactionalCommit
 
         cluster = Cluster(ClientSettings.parse({"bootstrap.servers": self.bootstrap}))
         ends = cluster.list_offsets({TopicPartition(PAYMENTS, number): -1 for number in range(PARTITIONS)})
         name = gate_group(GATE) if group == "a" else progress_group(GATE, group)
-        asking = TransactionalCommit(cluster, name)
         deadline = time.monotonic() + READY_S
         while True:
-            offsets = cluster.asking("progress", lambda: asking.fetch_offsets(name, stable=False))
+            offsets = cluster.asking("progress", lambda: cluster.fetch_offsets(name, stable=False))
             found = {(topic, number): offset for topic, number, offset, _ in offsets}
             if all(found.get((key.topic, key.partition_id), 0) >= end for key, end in ends.items()):
                 break

@@ -17,10 +17,9 @@ from pathlib import Path
 
 from confluent_kafka import Producer
 
-from examples.standby.generator import movements
+from examples.standby.generator import BALANCES, MOVEMENTS, movements
 from examples.topics import create_topic, records, refuse_failure
 
-MOVEMENTS, BALANCES = "movements", "balances"
 PARTITIONS = 2
 
 

@@ -1,4 +1,4 @@
-"""Movements of accounts that do not exist, from a seed."""
+"""Movements of accounts that do not exist, from a seed; and the names of the topics."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ import json
 import random
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
+
+MOVEMENTS, BALANCES = "movements", "balances"
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,8 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as fn
 from pyspark.sql.streaming.query import StreamingQuery
 
-MOVEMENTS, BALANCES = "movements", "balances"
+from examples.standby.generator import BALANCES, MOVEMENTS
+
 GATE = "balances"
 MOVEMENT = "number LONG, account STRING, cents LONG"
 BOOKED = "number LONG, account STRING, cents LONG, entry LONG, balance_cents LONG"

@@ -40,6 +40,8 @@ from odradek.protocol.messages.offset_commit_request import (
     OffsetCommitRequestTopic,
 )
 from odradek.protocol.messages.offset_commit_response import OffsetCommitResponse
+from odradek.protocol.messages.offset_fetch_request import OffsetFetchRequest, OffsetFetchRequestTopic
+from odradek.protocol.messages.offset_fetch_response import OffsetFetchResponse
 from pyspark_odradek.connection import Connection, Security, security_from
 from pyspark_odradek.errors import ClusterError, OptionError
 from pyspark_odradek.offsets import Positions, TopicPartition
@@ -63,6 +65,7 @@ PASSING = frozenset(
         ErrorCode.FENCED_LEADER_EPOCH,
         ErrorCode.UNKNOWN_LEADER_EPOCH,
         ErrorCode.OFFSET_NOT_AVAILABLE,
+        ErrorCode.UNSTABLE_OFFSET_COMMIT,
         ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
         ErrorCode.UNKNOWN_TOPIC_ID,
         ErrorCode.INCONSISTENT_TOPIC_ID,
@@ -207,6 +210,35 @@ class Cluster:
             topics=[OffsetCommitRequestTopic(name=name, partitions=parts) for name, parts in by_topic.items()],
         )
         self.asking("the coordinator", lambda: self._commit(group, message))
+
+    def fetch_offsets(
+        self, group: str, *, stable: bool, partitions: Iterable[TopicPartition] | None = None
+    ) -> list[tuple[str, int, int, str]]:
+        """(topic, partition, offset, metadata) of what a group has committed, asked once; offset -1 for none.
+
+        Args:
+            stable: an open transaction that may change the answer is waited for, by a PassingError.
+            partitions: None for all; Apache Kafka then passes over those that were never committed before the open
+                transaction, stable or not.
+        Raises:
+            OSError, ProtocolError, PassingError: ask again, `asking` does.
+            ClusterError: the cluster refused.
+        """
+        topics: dict[str, list[int]] = {}
+        for topic_name, partition_id in partitions or ():
+            topics.setdefault(topic_name, []).append(partition_id)
+        asked = [OffsetFetchRequestTopic(name=name, partition_indexes=ids) for name, ids in topics.items()]
+        request = OffsetFetchRequest(
+            group_id=group, topics=None if partitions is None else asked, require_stable=stable
+        )
+        answer = self.coordinator(group).request(ApiKey.OFFSET_FETCH, request, OffsetFetchResponse)
+        check(answer.error_code, f"OffsetFetch of group {group}")
+        found = []
+        for topic in answer.topics:
+            for part in topic.partitions:
+                check(part.error_code, f"OffsetFetch of group {group} for {topic.name}")
+                found.append((topic.name, part.partition_index, part.committed_offset, part.metadata or ""))
+        return found
 
     def wait_for_records(self, positions: Positions, wait_ms: int) -> None:
         """Return when a partition has a record past its position, or after `wait_ms`: a long poll while idle.

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import logging
 import time
+from collections.abc import Iterable
 from typing import NoReturn
 
 from odradek.common.gates import Gate, claim_id, gate_group, read_gate, writer_id
@@ -18,7 +19,7 @@ from odradek.protocol.gate_offsets import gate_offsets
 from pyspark_odradek.cluster import Cluster, PassingError
 from pyspark_odradek.errors import FencedError, GateError, OptionError
 from pyspark_odradek.gate import Span, Verdict, as_covered, judge
-from pyspark_odradek.offsets import Positions
+from pyspark_odradek.offsets import Positions, TopicPartition
 from pyspark_odradek.transaction import TransactionalCommit, Work, _Session
 
 log = logging.getLogger("pyspark_odradek")
@@ -87,10 +88,10 @@ class GatedCommit(TransactionalCommit):
         self._next = session.gate._replace(run_id=work.run_id, covered=covered)
         self.commit_offsets(session, gate_group(self.gate), gate_offsets(self._next), deadline)
 
-    def read(self, *, stable: bool) -> Gate | None:
-        """The gate as it is; with `stable` an open transaction that may change it is waited for, by a PassingError."""
+    def read(self, *, stable: bool, partitions: Iterable[TopicPartition] | None = None) -> Gate | None:
+        """The gate as it is, by all partitions or some; arguments and PassingError as for `Cluster.fetch_offsets`."""
         try:
-            return read_gate(self.fetch_offsets(gate_group(self.gate), stable=stable))
+            return read_gate(self.cluster.fetch_offsets(gate_group(self.gate), stable=stable, partitions=partitions))
         except ValueError as error:
             raise GateError(f"the group {gate_group(self.gate)} is no gate: {error}") from None
 
@@ -100,7 +101,7 @@ class GatedCommit(TransactionalCommit):
             return judge(session.gate, self.group, self.span)
         gate = self.cluster.asking("the gate", lambda: self.read(stable=False))
         if gate is None:  # the transaction that makes it has ended, and its offsets are on their way for a moment
-            gate = self.cluster.asking("the gate", lambda: self.read(stable=True))
+            gate = self.cluster.asking("the gate", lambda: self.read(stable=True, partitions=self.span.end))
         if gate is None:
             raise GateError(
                 f"the gate {self.gate} was never made: the source makes it. Give the options gate and groupId to the "
@@ -158,7 +159,7 @@ class _Claim(TransactionalCommit):
         session = _Session(run_id)
         deadline = time.monotonic() + self.cluster.settings.default_api_timeout_ms / 1000
         self.begin(session, deadline)
-        found = read_gate(self.fetch_offsets(gate_group(gate), stable=True))
+        found = read_gate(self.cluster.fetch_offsets(gate_group(gate), stable=True))
         if found is not None:
             return found
         self.commit_offsets(session, gate_group(gate), gate_offsets(wished), deadline)
@@ -172,9 +173,8 @@ class _Claim(TransactionalCommit):
 def look_at(cluster: Cluster, gate: str) -> Gate | None:
     """The gate as it was last known for certain; a turn that happens at this moment may not be in it yet."""
     group = gate_group(gate)
-    reading = TransactionalCommit(cluster, group)
     try:
-        return cluster.asking("the gate", lambda: read_gate(reading.fetch_offsets(group, stable=False)))
+        return cluster.asking("the gate", lambda: read_gate(cluster.fetch_offsets(group, stable=False)))
     except ValueError as error:
         raise GateError(f"the group {group} is no gate: {error}") from None
 

@@ -17,7 +17,6 @@ from pyspark_odradek.gate import is_ahead, is_behind
 from pyspark_odradek.gated_commit import claim, look_at
 from pyspark_odradek.offsets import Positions, TopicPartition
 from pyspark_odradek.options import ReadOptions
-from pyspark_odradek.transaction import TransactionalCommit
 
 log = logging.getLogger("pyspark_odradek")
 
@@ -82,11 +81,10 @@ class SourceGate:
 
     def _refuse_a_gap(self, cluster: Cluster, gate: Gate, began: Positions) -> None:
         """What was committed a moment ago may not be in what is known for certain: look until it is, or for a while."""
-        reading = TransactionalCommit(cluster, gate_group(self.name))
         deadline = time.monotonic() + CERTAIN_S
         while (partition := is_ahead(began, gate)) is not None:
             try:
-                certain = read_gate(reading.fetch_offsets(gate_group(self.name), stable=True))
+                certain = read_gate(cluster.fetch_offsets(gate_group(self.name), stable=True))
             except (OSError, PassingError):
                 certain = None
             if certain is not None and certain.group == self.group and is_ahead(began, certain) is not None:

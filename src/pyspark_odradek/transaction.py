@@ -37,8 +37,6 @@ from odradek.protocol.messages.end_txn_request import EndTxnRequest
 from odradek.protocol.messages.end_txn_response import EndTxnResponse
 from odradek.protocol.messages.init_producer_id_request import InitProducerIdRequest
 from odradek.protocol.messages.init_producer_id_response import InitProducerIdResponse
-from odradek.protocol.messages.offset_fetch_request import OffsetFetchRequest
-from odradek.protocol.messages.offset_fetch_response import OffsetFetchResponse
 from odradek.protocol.messages.txn_offset_commit_request import (
     TxnOffsetCommitRequest,
     TxnOffsetCommitRequestPartition,
@@ -73,7 +71,6 @@ LOST = frozenset(
         ErrorCode.INVALID_PRODUCER_ID_MAPPING,
         ErrorCode.UNKNOWN_PRODUCER_ID,
         ErrorCode.TRANSACTION_ABORTABLE,
-        ErrorCode.UNSTABLE_OFFSET_COMMIT,
     }
 )
 # The coordinator still writes the markers of the transaction before: a moment, not a failure.
@@ -228,22 +225,9 @@ class TransactionalCommit:
         With `stable` an open transaction that may change the answer is waited for, by a PassingError.
         """
         found: Marker | None = None
-        for _, _, offset, metadata in self.fetch_offsets(self.transactional_id, stable=stable):
+        for _, _, offset, metadata in self.cluster.fetch_offsets(self.transactional_id, stable=stable):
             if offset >= 0 and (found is None or offset > found.batch_id):
                 found = Marker(offset, metadata)
-        return found
-
-    def fetch_offsets(self, group: str, *, stable: bool) -> list[tuple[str, int, int, str]]:
-        """(topic, partition, offset, metadata) of all that a group has committed; `stable` as for `marker`."""
-        request = OffsetFetchRequest(group_id=group, topics=None, require_stable=stable)
-        connection = self.cluster.coordinator(group, GROUP)
-        answer = connection.request(ApiKey.OFFSET_FETCH, request, OffsetFetchResponse)
-        self._passed(answer.error_code, "OffsetFetch")
-        found = []
-        for topic in answer.topics:
-            for part in topic.partitions:
-                self._passed(part.error_code, f"OffsetFetch of {topic.name}")
-                found.append((topic.name, part.partition_index, part.committed_offset, part.metadata or ""))
         return found
 
     def produce(self, session: _Session, work: Work, deadline: float) -> None:

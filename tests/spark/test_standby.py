@@ -17,7 +17,7 @@ from confluent_kafka import Producer
 
 from examples.standby import __main__ as example
 from examples.standby import pipeline
-from examples.standby.generator import movements
+from examples.standby.generator import MOVEMENTS, movements
 from tests.spark.jobs import ROOT, environment
 from tests.support.cli import odradek as command
 from tests.support.node import Node
@@ -29,7 +29,7 @@ def send_until(bootstrap: str, ended: threading.Event) -> None:
     """Movements at a steady pace."""
     producer = Producer({"bootstrap.servers": bootstrap, "enable.idempotence": True, "linger.ms": 0})
     for movement in movements(1, 5, 100_000):
-        producer.produce(example.MOVEMENTS, movement.to_json(), movement.account)
+        producer.produce(MOVEMENTS, movement.to_json(), movement.account)
         if ended.wait(0.02):
             break
     assert producer.flush(30) == 0
