@@ -31,7 +31,7 @@ def cells(count: int) -> Sequence[tuple[str, str]]:
     return (
         (f"{count:,} partitions made in one request, and a record written to each", "s"),
         (f"start with {count:,} partitions after a clean stop", "s"),
-        ("the same after kill -9, started at once", "s"),
+        ("the same after kill -9, with as many partitions", "s"),
         ("memory of the process then", "MiB"),
         ("open files of the process then", "files"),
     )
