@@ -8,6 +8,7 @@ more and can be repeated only from the first input on.
 from __future__ import annotations
 
 import functools
+import gc
 import hashlib
 import resource
 import sys
@@ -201,6 +202,18 @@ def executions(
             return False
         return True
 
+    # A walk of the collector through what the process had before is not the target's processor time.
+    gc.collect()
+    gc.freeze()
+    try:
+        yield from _inputs(target, seed, seconds, attempt, coverage)
+    finally:
+        gc.unfreeze()
+
+
+def _inputs(
+    target: Target, seed: int, seconds: float, attempt: Callable[[bytes], bool], coverage: Coverage | None
+) -> Iterator[bytes | None]:
     corpus = []
     for data in corpus_of(target.name):
         if attempt(data):

@@ -15,6 +15,8 @@ SECONDS = 3
 # The whole list takes a minute each, in the slow suite.
 SHORT = ("requests",)
 MINUTE_S = 60
+# More than a process takes that has only imported the targets.
+TAKEN_BYTES = 500 << 20
 # What is cut short raises whatever Python raises.
 BUG = "from tests.fuzz import targets_protocol as t, test_fuzzers_bite as b; t.decode = b.decode_and_leak"
 
@@ -35,6 +37,13 @@ def test_a_planted_bug_is_found() -> None:
 def test_a_run_that_ends_early_is_told() -> None:
     with pytest.raises(RuntimeError, match="ended with"):
         run_turn("requests", 5, SEED, plant="sys.exit(3)")
+
+
+def test_what_other_tests_took_is_not_counted_as_the_targets_memory() -> None:
+    taken = len(b"1" * TAKEN_BYTES)
+    peak = f"import resource; sys.exit(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 > {taken})"
+    with pytest.raises(RuntimeError, match="ended with 0"):
+        run_turn("requests", 5, SEED, plant=peak)
 
 
 @pytest.mark.slow
