@@ -26,10 +26,10 @@ class ClusterWatch(Watch):
 
     def __init__(self, world: World, recorder: Recorder) -> None:
         super().__init__(world, recorder)
-        self._leaders: dict[tuple[str, str, int], str] = {}
+        self._leaders: dict[tuple[str, int, int], str] = {}
         self._quorum_leaders: dict[int, str] = {}
         # Partition -> the furthest watermark that any leader had.
-        self._committed: dict[tuple[str, str], int] = {}
+        self._committed: dict[tuple[str, int], int] = {}
         self._metadata_committed = 0
 
     def look(self) -> None:

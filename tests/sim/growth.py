@@ -8,6 +8,9 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterator
+from enum import Enum
+from functools import cache
+from types import MethodType
 from typing import Any
 
 from tests.sim.world import Machine, World
@@ -20,12 +23,27 @@ MAX_BYTES = 8 << 20
 _CONTAINERS = (dict, list, deque, set, frozenset)
 
 
+class Kind(Enum):
+    """What a walk does with an object."""
+
+    BYTES = "count"
+    DICT = "count, and go on with the values"
+    CONTAINER = "count, and go on with what is in it"
+    TUPLE = "go on with what is in it"
+    METHOD = "go on with whose it is"
+    OURS = "go on with what it holds"
+    OTHER = "nothing"
+
+
 def too_many(world: World, machine: Machine) -> Iterator[str]:
     """Of what a host has at this moment, what is too much; cheap enough to be asked all the time."""
-    tasks = len(world.loop.tasks_of(machine.name))
-    if tasks > MAX_TASKS:
+    # What all hosts have together is known without counting, and nearly always few enough for each.
+    tasks = world.loop.task_count(machine.name)
+    if tasks > MAX_TASKS and (tasks := len(world.loop.tasks_of(machine.name))) > MAX_TASKS:
         yield f"{tasks} tasks are alive"
-    connections = sum(1 for transport in world.wires.transports.values() if transport.host == machine.name)
+    connections = len(world.wires.transports)
+    if connections > MAX_CONNECTIONS:
+        connections = sum(1 for transport in world.wires.transports.values() if transport.host == machine.name)
     if connections > MAX_CONNECTIONS:
         yield f"{connections} connections are open"
     timers = world.loop.timer_count()
@@ -34,41 +52,69 @@ def too_many(world: World, machine: Machine) -> Iterator[str]:
 
 
 def too_large(root: object) -> Iterator[str]:
-    """Containers and buffers that can be reached from a process and hold too much, by the attribute that holds them."""
-    for holder, held in containers(root):
-        limit = MAX_BYTES if isinstance(held, bytes | bytearray) else MAX_ENTRIES
-        if len(held) > limit:
-            yield f"{holder} holds {len(held)}"
+    """Containers and buffers that can be reached from a process and hold too much, by the attribute that holds them.
 
-
-def containers(root: object) -> Iterator[tuple[str, Any]]:
-    """(class and attribute, container) of everything that objects of the product hold, from `root` on."""
+    A walk looks at all that a process has, so it asks only once what a class is.
+    """
     seen: set[int] = set()
     pending: list[tuple[str, Any]] = [(type(root).__name__, root)]
     while pending:
         holder, found = pending.pop()
-        if id(found) in seen:
+        cls = type(found)
+        kind = kind_of(cls)
+        if kind is Kind.OTHER or id(found) in seen:
             continue
         seen.add(id(found))
-        if isinstance(found, bytes | bytearray):
-            yield holder, found
-        elif isinstance(found, _CONTAINERS):
-            yield holder, found
-            values = found.values() if isinstance(found, dict) else found
-            pending += [(holder, value) for value in values]
-        elif isinstance(found, tuple):
+        if kind is Kind.OURS:
+            pending += _attributes(found)
+        elif kind is Kind.TUPLE:
             pending += [(holder, value) for value in found]
-        elif hasattr(found, "__func__"):
+        elif kind is Kind.METHOD:
             pending.append((holder, found.__self__))
-        elif type(found).__module__.split(".")[0] == "odradek":
-            pending += list(_attributes(found))
+        else:
+            size = len(found)
+            if size > (MAX_BYTES if kind is Kind.BYTES else MAX_ENTRIES):
+                yield f"{holder} holds {size}"
+            if kind is Kind.DICT:
+                pending += [(holder, value) for value in found.values() if kind_of(type(value)) is not Kind.OTHER]
+            elif kind is Kind.CONTAINER:
+                pending += [(holder, value) for value in found if kind_of(type(value)) is not Kind.OTHER]
 
 
-def _attributes(found: object) -> Iterator[tuple[str, Any]]:
+@cache
+def kind_of(cls: type) -> Kind:
+    """What a walk does with objects of this class."""
+    if issubclass(cls, bytes | bytearray):
+        return Kind.BYTES
+    if issubclass(cls, dict):
+        return Kind.DICT
+    if issubclass(cls, _CONTAINERS):
+        return Kind.CONTAINER
+    if issubclass(cls, tuple):
+        return Kind.TUPLE
+    if issubclass(cls, MethodType):
+        return Kind.METHOD
+    # What a class holds, as messages hold their fields, is the program and not the process.
+    ours = cls.__module__.split(".")[0] == "odradek" and not issubclass(cls, type)
+    return Kind.OURS if ours else Kind.OTHER
+
+
+def _attributes(found: object) -> list[tuple[str, Any]]:
     name = type(found).__name__
-    for attribute, value in getattr(found, "__dict__", {}).items():
-        yield f"{name}.{attribute}", value
-    for owner in type(found).__mro__:
-        for attribute in vars(owner).get("__slots__", ()):
-            if hasattr(found, attribute):
-                yield f"{name}.{attribute}", getattr(found, attribute)
+    held = [
+        (f"{name}.{attribute}", value)
+        for attribute, value in getattr(found, "__dict__", {}).items()
+        if kind_of(type(value)) is not Kind.OTHER
+    ]
+    for attribute, holder in _slots(type(found)):
+        value = getattr(found, attribute, None)
+        if kind_of(type(value)) is not Kind.OTHER:
+            held.append((holder, value))
+    return held
+
+
+@cache
+def _slots(cls: type) -> list[tuple[str, str]]:
+    """(attribute, class and attribute) of every slot of a class."""
+    names = [name for owner in cls.__mro__ for name in vars(owner).get("__slots__", ())]
+    return [(name, f"{cls.__name__}.{name}") for name in names]

@@ -34,12 +34,12 @@ class Watch:
         # With the log itself: a replica that was taken away and is given back begins anew, in another one. Weakly, as
         # what a dead machine had must go with it.
         self._seen: dict[tuple[str, int, str], tuple[weakref.ref[Log], tuple[int, int, int, int]]] = {}
-        self._epochs: dict[tuple[str, str, str], int] = {}
+        self._epochs: dict[tuple[str, str, int], int] = {}
         self._scans: dict[tuple[str, str], LogScan] = {}
         # Partition -> offset and value of the furthest record that was acknowledged and not looked for yet.
         self._acknowledged: dict[str, tuple[int, int]] = {}
         self._known_operations = 0
-        self._newest_epochs: dict[tuple[str, str], int] = {}
+        self._newest_epochs: dict[tuple[str, int], int] = {}
         self._next_walk_s = 0.0
 
     async def run(self) -> None:
@@ -58,8 +58,8 @@ class Watch:
             if machine.broker is not None and machine.running and machine.is_broker:
                 for partition in machine.broker.replicas:
                     self._look_at(machine, partition)
-                    newest = max(self._newest_epochs.get(identity(partition), -1), partition.leader_epoch)
-                    self._newest_epochs[identity(partition)] = newest
+                    key = identity(partition)
+                    self._newest_epochs[key] = max(self._newest_epochs.get(key, -1), partition.leader_epoch)
                     if partition.is_leader:
                         leaders.append((machine, partition))
         if self._world.elapsed_s >= self._next_walk_s:
@@ -79,6 +79,7 @@ class Watch:
 
     def _look_at(self, machine: Machine, partition: Partition) -> None:
         log = partition.log
+        name = partition.name
         marks = (log.log_start_offset, log.high_watermark, log.log_end_offset)
         stable = log.last_stable_offset
         if not 0 <= marks[0] <= marks[1] <= marks[2]:
@@ -87,20 +88,20 @@ class Watch:
             self._wrong(machine, f"{partition.name}: last stable offset {stable} beside {marks}")
         if log.recovery_point > log.log_end_offset:
             self._wrong(machine, f"{partition.name}: recovery point {log.recovery_point} above end {marks[2]}")
-        key = (machine.name, machine.starts, partition.name)
+        key = (machine.name, machine.starts, name)
         known, before = self._seen.get(key, (weakref.ref(log), (0, 0, 0, 0)))
         before = before if known() is log else (0, 0, 0, 0)
         # A follower cuts off what no later leader has; what was committed is not among it.
         kept = (marks[0], marks[1], marks[2] if partition.is_leader else max(marks[2], before[2]), stable)
-        if any(now < then for now, then in zip(kept, before, strict=True)):
+        if kept[0] < before[0] or kept[1] < before[1] or kept[2] < before[2] or kept[3] < before[3]:
             self._wrong(machine, f"{partition.name}: marks went back from {before} to {(*marks, stable)}")
         self._seen[key] = (weakref.ref(log), (*marks, stable))
         epoch_key = (machine.name, *identity(partition))
         if partition.leader_epoch < self._epochs.get(epoch_key, -1):
             self._wrong(machine, f"{partition.name}: leader epoch went back to {partition.leader_epoch}")
         self._epochs[epoch_key] = partition.leader_epoch
-        for text in self._scan(machine, log, partition.name).look(machine.disk):
-            self._wrong(machine, f"{partition.name}: {text}")
+        for text in self._scan(machine, log, name).look(machine.disk):
+            self._wrong(machine, f"{name}: {text}")
 
     def _scan(self, machine: Machine, log: Log, name: str) -> LogScan:
         scan = self._scans.get((machine.name, name))
@@ -143,9 +144,9 @@ class Watch:
             self._recorder.problems.append(problem)
 
 
-def identity(partition: Partition) -> tuple[str, str]:
+def identity(partition: Partition) -> tuple[str, int]:
     """What tells a partition from that of another topic of the same name, made when this one was deleted."""
-    return partition.name, str(partition.topic_id)
+    return partition.name, partition.topic_id.int
 
 
 def check_disk(machine: Machine) -> list[str]:

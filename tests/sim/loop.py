@@ -53,7 +53,7 @@ class HostQueue:
     def __init__(self, name: str) -> None:
         self.name = name
         self.crashed = False
-        self.ready: deque[asyncio.Handle] = deque()
+        self.ready: deque[SimHandle | SimTimer] = deque()
         # Insertion-ordered, because what walks over tasks must do so in the same order in every run.
         self.tasks: dict[asyncio.Task[Any], None] = {}
         self.paused = False
@@ -76,6 +76,22 @@ class SimTask(asyncio.Task[Any]):
     owner: HostQueue
 
 
+class SimHandle(asyncio.Handle):
+    """A callback that knows on which host it runs."""
+
+    __slots__ = ("host",)
+    host: str
+    _context: contextvars.Context
+
+
+class SimTimer(asyncio.TimerHandle):
+    """The same for one that waits for its time."""
+
+    __slots__ = ("host",)
+    host: str
+    _context: contextvars.Context
+
+
 class SimLoop(asyncio.BaseEventLoop):
     """Runs callbacks of many hosts in one thread, in an order and at times that only the seed decides.
 
@@ -89,7 +105,7 @@ class SimLoop(asyncio.BaseEventLoop):
         self._random = random
         self._now = start_s
         self._sequence = 0
-        self._timers: list[tuple[float, int, asyncio.TimerHandle]] = []
+        self._timers: list[tuple[float, int, SimTimer]] = []
         self._hosts: dict[str, HostQueue] = {WORLD: HostQueue(WORLD)}
         self._graveyard: list[HostQueue] = []
         self._deadline = math.inf
@@ -147,13 +163,18 @@ class SimLoop(asyncio.BaseEventLoop):
         queue.crashed = True
         # A coroutine that is collected is closed, which would run its finally blocks: so it is kept.
         self._graveyard.append(queue)
-        self._timers = [entry for entry in self._timers if self._owner(entry[2]) != host]
+        self._timers = [entry for entry in self._timers if entry[2].host != host]
         heapq.heapify(self._timers)
 
     def tasks_of(self, host: str) -> list[asyncio.Task[Any]]:
         """The unfinished tasks of a host, oldest first."""
         queue = self._hosts.get(host)
         return [task for task in queue.tasks if not task.done()] if queue else []
+
+    def task_count(self, host: str) -> int:
+        """The tasks of a host, with those that have ended in this moment."""
+        queue = self._hosts.get(host)
+        return len(queue.tasks) if queue else 0
 
     def timer_count(self) -> int:
         """Timers that are set, with those that were cancelled and whose time has not come."""
@@ -164,11 +185,6 @@ class SimLoop(asyncio.BaseEventLoop):
         if queue is None:
             queue = self._hosts[name] = HostQueue(name)
         return queue
-
-    @staticmethod
-    def _owner(handle: asyncio.Handle) -> str:
-        context: contextvars.Context = handle._context  # type: ignore[attr-defined]
-        return context.get(current_host, WORLD)
 
     def _make_task(
         self, loop: asyncio.AbstractEventLoop, coroutine: Coroutine[Any, Any, Any], **options: Any
@@ -186,11 +202,16 @@ class SimLoop(asyncio.BaseEventLoop):
 
     # -- asyncio's contract -------------------------------------------------------------------------------------
 
+    def get_debug(self) -> bool:
+        """Never: every handle asks."""
+        return False
+
     def call_soon(
         self, callback: Callable[..., Any], *args: Any, context: contextvars.Context | None = None
     ) -> asyncio.Handle:
-        handle = asyncio.Handle(callback, args, self, context)
-        self._host(self._owner(handle)).ready.append(handle)
+        handle = SimHandle(callback, args, self, context)
+        handle.host = handle._context.get(current_host, WORLD)
+        self._host(handle.host).ready.append(handle)
         return handle
 
     def call_soon_threadsafe(
@@ -206,7 +227,8 @@ class SimLoop(asyncio.BaseEventLoop):
     def call_at(
         self, when: float, callback: Callable[..., Any], *args: Any, context: contextvars.Context | None = None
     ) -> asyncio.TimerHandle:
-        timer = asyncio.TimerHandle(when, callback, args, self, context)
+        timer = SimTimer(when, callback, args, self, context)
+        timer.host = timer._context.get(current_host, WORLD)
         self._sequence += 1
         heapq.heappush(self._timers, (when, self._sequence, timer))
         timer._scheduled = True  # type: ignore[attr-defined]
@@ -216,14 +238,15 @@ class SimLoop(asyncio.BaseEventLoop):
         """Cancelled timers stay in the heap and are skipped when their time comes."""
 
     def _run_once(self) -> None:
-        self._wake_timers()
+        if self._timers and self._timers[0][0] <= self._now:
+            self._wake_timers()
         runnable = [queue for queue in self._hosts.values() if queue.ready and not queue.paused]
         if not runnable:
             self._jump()
             return
         queue = runnable[0] if len(runnable) == 1 else self._random.choice(runnable)
         handle = queue.ready.popleft()
-        if handle.cancelled():
+        if handle._cancelled:
             return
         self.steps += 1
         if self.steps - self._steps_when_time_moved > MAX_STEPS_WITHOUT_TIME:
@@ -241,7 +264,7 @@ class SimLoop(asyncio.BaseEventLoop):
             _, _, timer = heapq.heappop(timers)
             timer._scheduled = False  # type: ignore[attr-defined]
             if not timer.cancelled():
-                self._host(self._owner(timer)).ready.append(timer)
+                self._host(timer.host).ready.append(timer)
 
     def _jump(self) -> None:
         while self._timers and self._timers[0][2].cancelled():

@@ -16,6 +16,8 @@ from tests.sim.one_node import Admin
 from tests.sim.runs import Report, run_seed
 from tests.sim.world import World
 
+pytestmark = pytest.mark.usefixtures("no_log_lines")
+
 # As many again are in `test_sim_cluster_more.py`, so that another worker runs them at the same time.
 SEEDS = 100
 CHUNK = 10

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-import logging
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -33,12 +31,7 @@ EARLIER_TOPICS = 30
 PATIENCE_S = 60.0
 
 
-@pytest.fixture(autouse=True)
-def no_log_lines() -> Iterator[None]:
-    """A captured line holds its error, and so the frames of a world that is over, until the test ends."""
-    logging.disable(logging.CRITICAL)
-    yield
-    logging.disable(logging.NOTSET)
+pytestmark = pytest.mark.usefixtures("no_log_lines")
 
 
 @pytest.mark.parametrize("first", range(1, SEEDS + 1, CHUNK))

@@ -8,6 +8,8 @@ from tests.sim.failures import failures
 from tests.sim.one_node import OneNode
 from tests.sim.runs import Report, run_seed
 
+pytestmark = pytest.mark.usefixtures("no_log_lines")
+
 SEEDS = 200
 CHUNK = 20
 # Of so many seeds, from the first on, it is looked at what happened in them.
