@@ -228,7 +228,8 @@ def found_by_offset_and_time(calls: Calls, topic: str, count: int) -> None:
     """Each fiftieth record is found through the index of offsets and that of times, and the last one."""
     assert calls.list_end(topic) == count
     for number in [*range(0, count, 50), count - 1]:
-        assert values_in(calls.read(topic, number, max_bytes=1).records)[0][:6] == b"%06d" % number  # type: ignore[index]
+        value = values_in(calls.read(topic, number, max_bytes=1).records)[0]
+        assert value is not None and value[:6] == b"%06d" % number
         assert calls.list_end(topic, timestamp=time_of(number)) == number
 
 

@@ -121,7 +121,7 @@ class RealDisk:
 
     def list_dir(self, path: Path) -> list[str]:
         # iterdir makes a Path of each name, which at a start with thousands of logs is half of the time.
-        return sorted(os.listdir(path))  # noqa: PTH208 - therefore
+        return sorted(os.listdir(path))  # noqa: PTH208 - the names alone are wanted
 
     def make_dirs(self, path: Path) -> None:
         path.mkdir(parents=True, exist_ok=True)

@@ -300,7 +300,7 @@ class SettingRules:
 
     def _broker_problems(self, name: str, settings: Mapping[str, str]) -> list[str]:
         """What one value may be, and what several may be together, above the file of the node that decides."""
-        problems = _broker_problems(name, settings)
+        problems = _broker_value_problems(name, settings)
         if not problems:
             above = with_dynamic(self._settings, BrokerLayers(settings, {}))
             problems = check_relations(settings, above.values)
@@ -327,7 +327,7 @@ class SettingRules:
         return problems
 
 
-def _broker_problems(name: str, settings: Mapping[str, str]) -> list[str]:
+def _broker_value_problems(name: str, settings: Mapping[str, str]) -> list[str]:
     """Kafka takes keys it does not know, for plugins; of known ones it refuses the read-only (KIP-226).
 
     Listeners are read-only here: they are bound at start.

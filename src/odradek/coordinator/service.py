@@ -98,7 +98,7 @@ class ShardHost(Generic[ShardT]):
         Args:
             image: the cluster as this broker knows it at the time of the call.
             create_topic: how the topic is made when the first client asks for its coordinator.
-            make_shard: of (partition id, leader epoch).
+            make_shard: of (partition id, leader epoch); raises ApiError: KAFKA_STORAGE_ERROR, its log cannot be had.
         """
         self.topic = topic
         self.shards: dict[int, ShardT] = {}
@@ -114,13 +114,30 @@ class ShardHost(Generic[ShardT]):
     # ---- life of the shards
 
     def on_elected(self, partition_id: int, leader_epoch: int) -> None:
-        """This broker leads a partition of the topic from `leader_epoch` on: load it."""
+        """This broker leads a partition of the topic from `leader_epoch` on: load it.
+
+        Where its log cannot be had, as its directory is offline or there is no space for it, nobody coordinates until
+        the controller has heard of that and elects another, or there is space (`log_placed`).
+        """
         present = self.shards.get(partition_id)
         if present is not None and present.leader_epoch >= leader_epoch:
             return
         self.on_resigned(partition_id)
-        shard = self.shards[partition_id] = self._make_shard(partition_id, leader_epoch)
+        try:
+            shard = self._make_shard(partition_id, leader_epoch)
+        except ApiError as error:
+            if error.code is not ErrorCode.KAFKA_STORAGE_ERROR:
+                raise
+            _log.warning("a coordinator has no log", topic=self.topic.name, partition=partition_id, error=error)
+            return
+        self.shards[partition_id] = shard
         shard.start()
+
+    def log_placed(self, topic: str, partition_id: int) -> None:
+        """A log for which there was no space when the metadata named it lies here."""
+        partition = self._image().partition(topic, partition_id) if topic == self.topic.name else None
+        if partition is not None and partition.leader == self._node_id:
+            self.on_elected(partition_id, partition.leader_epoch)
 
     def on_resigned(self, partition_id: int) -> None:
         """This broker no longer leads the partition: forget what it keeps."""

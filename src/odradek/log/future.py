@@ -23,6 +23,7 @@ from odradek.common.ports import is_disk_full
 from odradek.log.checkpoints import TopicPartition, write_topic_id
 from odradek.log.loading import AssignedDirectory, FoundLog
 from odradek.log.log_dir import LogDir
+from odradek.log.placing import PlacedLogs
 from odradek.log.segment import no_space
 
 if TYPE_CHECKING:
@@ -47,7 +48,7 @@ class FutureLogs:
         """`new_name` draws the name of a directory."""
         self._manager = manager
         self._new_name = new_name
-        self.logs: dict[TopicPartition, Log] = {}
+        self.logs = PlacedLogs(manager.placing)
         self.topic_ids: dict[TopicPartition, UUID | None] = {}
         # Where a replica that is not here yet is wanted, when it comes.
         self.preferred: dict[TopicPartition, Path] = {}
@@ -79,13 +80,11 @@ class FutureLogs:
                 raise
             raise StorageError(log_dir, f"{directory}: {error}") from error
         log.is_new = True
-        self._manager.placing.placed(log_dir)
         self.logs[key], self.topic_ids[key] = log, topic_id
         return log
 
     def forget(self, key: TopicPartition) -> Log | None:
         """A directory failed: the future log is known no more, and stays where it is; the next start looks at it."""
-        self._manager.placing.forget()
         self.topic_ids.pop(key, None)
         return self.logs.pop(key, None)
 
@@ -135,7 +134,6 @@ class FutureLogs:
                 manager.discard(log)  # what is left of a copy that was given up
                 continue
             log.share_files(manager.files)
-            manager.placing.forget()
             self.logs[key], self.topic_ids[key] = log, each.topic_id
             if assigned(*key) != each.log_dir.directory_id:
                 continue

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import json
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
-from itertools import islice
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import chain, islice
 from pathlib import Path
 from typing import TYPE_CHECKING
 from uuid import UUID
@@ -32,7 +32,7 @@ from odradek.log.loading import FILES_PER_THREAD, AssignedDirectory, FoundLog, L
 from odradek.log.log import Log
 from odradek.log.log_dir import CLEAN_SHUTDOWN, NO_DIRECTORY, LogDir
 from odradek.log.offset_files import OffsetFiles
-from odradek.log.placing import Placing
+from odradek.log.placing import PlacedLogs, Placing
 from odradek.log.segment import no_space
 
 if TYPE_CHECKING:
@@ -66,11 +66,11 @@ class LogManager:
         self._random = random
         self.files = FileCache(disk)
         self.dirs = {path: LogDir(path) for path in log_dirs}
-        self.logs: dict[TopicPartition, Log] = {}
+        self.placing = Placing()
+        self.logs = PlacedLogs(self.placing)
         self.topic_ids: dict[TopicPartition, UUID | None] = {}
         self.notes: list[str] = []
         self.futures = FutureLogs(self, lambda topic, number: future_name(topic, number, random.getrandbits(128)))
-        self.placing = Placing(self._all_logs)
         self._cleaned = CleanedOffsets(disk)
         self._recovery = OffsetFiles(disk, RECOVERY_POINT, lambda log: log.recovery_point)
         self._starts = OffsetFiles(disk, LOG_START, lambda log: log.log_start_offset)
@@ -163,7 +163,6 @@ class LogManager:
             if found.log is not None and not found.log_dir.error:
                 found.log.share_files(self.files)
                 self._take(found.log, found.topic_id)
-        self.placing.forget()
         self.futures.take_loaded(loader.futures, loader.assigned)
         if all(log_dir.error for log_dir in self.dirs.values()):
             raise StorageError(next(iter(self.dirs)), "no log directory works: " + next(iter(self.dirs.values())).error)
@@ -203,7 +202,7 @@ class LogManager:
     def _was_cut(self, log: Log) -> None:
         """What lies behind the cut is new: the next start must look at it, as Kafka's LogManager sees to."""
         for files in (self._recovery, self._starts):
-            files.take_back(log, self._all_logs())
+            files.take_back(log, self._each_log())
 
     # -- logs ---------------------------------------------------------------------------------------------------
 
@@ -235,6 +234,11 @@ class LogManager:
 
     def _all_logs(self) -> list[Log]:
         return [*self.logs.values(), *self.futures.logs.values()]
+
+    def _each_log(self) -> Iterator[Log]:
+        """All logs, for who looks at them at once, and mostly at none: a list of thousands for each of thousands that a
+        request makes, takes longer than to make them."""
+        return chain(self.logs.values(), self.futures.logs.values())
 
     def online_dirs(self) -> list[Path]:
         return [path for path, log_dir in self.dirs.items() if not log_dir.error]
@@ -293,7 +297,6 @@ class LogManager:
         log.is_new = True
         self.notes += found.notes
         self._take(log, topic_id)
-        self.placing.placed(chosen)
         return log
 
     def _adopt(self, log: Log, topic_id: UUID, overrides: Mapping[str, str]) -> Log:
@@ -330,7 +333,6 @@ class LogManager:
             StorageError: its copy in another directory could not be discarded.
         """
         self.futures.delete(topic_partition)
-        self.placing.forget()
         log = self.logs.pop(topic_partition, None)
         self.topic_ids.pop(topic_partition, None)
         if log is None:
@@ -381,12 +383,10 @@ class LogManager:
     def put_in_place(self, log: Log, topic_id: UUID | None) -> None:
         """A log that was a copy is its partition's log from now on; all of it is to be compacted again."""
         self._take(log, topic_id)
-        self.placing.forget()
         log.cleaned_offset = 0
 
     def forget_log(self, log: Log) -> None:
         """Another log takes the place of this one, whose directory is the caller's to discard."""
-        self.placing.forget()
         if self.logs.get(log.topic_partition) is log:
             del self.logs[log.topic_partition], self.topic_ids[log.topic_partition]
 
@@ -401,7 +401,7 @@ class LogManager:
             ApiError: KAFKA_STORAGE_ERROR, no space for it. StorageError.
         """
         for files in self._checkpoints:
-            files.forget(key, log_dir, self._all_logs())
+            files.forget(key, log_dir, self._each_log())
 
     def draw_jitter(self) -> float:
         """A new log's share of segment.jitter.ms, 0 to 1."""
@@ -419,7 +419,6 @@ class LogManager:
         if found is None or found.error:
             return False
         found.error = reason
-        self.placing.forget()
         lost = [key for key, log in self.logs.items() if log.log_dir == log_dir]
         for key in lost:
             self.logs.pop(key).tell_nobody()

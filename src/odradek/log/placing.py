@@ -1,41 +1,64 @@
 """Which log directory a new log lies in: the one that has the fewest.
 
-The logs of each directory are counted once, and kept count of while new ones come: a request that makes thousands
-would count all of them for each. Anything else that happens to logs has them counted anew.
+Counting the logs anew for each new one would be quadratic where a request makes thousands. So the maps that hold all
+logs of a broker keep count of them: whoever puts a log into one of them or takes it out changes the count by that.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
+from typing import overload
 
+from odradek.log.checkpoints import TopicPartition
 from odradek.log.log import Log
 
 
 class Placing:
     """How many logs lie in each directory, copies that are on their way into one included."""
 
-    def __init__(self, logs: Callable[[], Iterable[Log]]) -> None:
-        """`logs` are all of this broker."""
-        self._logs = logs
-        self._counts: dict[Path, int] | None = None
-
-    def forget(self) -> None:
-        """Logs came or went in other ways than by `placed`."""
-        self._counts = None
-
-    def placed(self, log_dir: Path) -> None:
-        """A new log lies there."""
-        if self._counts is not None:
-            self._counts[log_dir] = self._counts.get(log_dir, 0) + 1
+    def __init__(self) -> None:
+        self.counts: Counter[Path] = Counter()
 
     def emptiest(self, dirs: Sequence[Path]) -> Path:
         """The first of these that has the fewest; `dirs` is not empty."""
-        if len(dirs) == 1:
-            return dirs[0]
-        if self._counts is None:
-            self._counts = {}
-            for log in self._logs():
-                self.placed(log.log_dir)
-        counts = self._counts
-        return min(dirs, key=lambda path: counts.get(path, 0))
+        return min(dirs, key=self.counts.__getitem__)
+
+
+class PlacedLogs(dict[TopicPartition, Log]):
+    """Logs by partition, which are counted in their directories.
+
+    Only assignment, `del` and `pop` change it: what else a dict has does not count. A log that is in it stays in its
+    directory.
+    """
+
+    def __init__(self, placing: Placing) -> None:
+        super().__init__()
+        self._counts = placing.counts
+
+    def __setitem__(self, key: TopicPartition, log: Log) -> None:
+        self.pop(key, None)
+        super().__setitem__(key, log)
+        self._counts[log.log_dir] += 1
+
+    def __delitem__(self, key: TopicPartition) -> None:
+        self.pop(key)
+
+    @overload  # type: ignore[override]  # what is not there may only be None
+    def pop(self, key: TopicPartition, /) -> Log: ...
+
+    @overload
+    def pop(self, key: TopicPartition, default: None, /) -> Log | None: ...
+
+    def pop(self, key: TopicPartition, /, *default: None) -> Log | None:
+        """As `dict.pop`."""
+        log = super().pop(key, *default)
+        if log is not None:
+            self._counts[log.log_dir] -= 1
+        return log
+
+    def _uncounted(self, *args: object, **named: object) -> None:
+        raise AssertionError("logs come by assignment and go by del or pop, which count them")
+
+    clear = update = setdefault = popitem = __ior__ = _uncounted  # type: ignore[assignment]  # of no use, whatever is given

@@ -38,9 +38,12 @@ from odradek.protocol.messages.producer_ids_record import ProducerIdsRecord
 from odradek.protocol.messages.topic_record import TopicRecord
 from odradek.protocol.messages.user_scram_credential_record import UserScramCredentialRecord
 
+# One for all, as nobody can write to it.
+_EMPTY: Mapping[Any, Any] = MappingProxyType({})
+
 
 def _empty() -> Mapping[Any, Any]:
-    return MappingProxyType({})
+    return _EMPTY
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +91,7 @@ class MetadataImage:
 
     def config(self, resource_type: int, name: str) -> Mapping[str, str]:
         """What was set on one resource itself; empty where nothing was. Defaults and inheritance are not applied."""
-        return self.configs.get((resource_type, name), _empty())
+        return self.configs.get((resource_type, name), _EMPTY)
 
     def topic_config(self, name: str) -> Mapping[str, str]:
         """The overrides of one topic."""

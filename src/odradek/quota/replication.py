@@ -51,6 +51,8 @@ class ThrottleConfig:
 
 def throttled(overrides: Mapping[str, str], partition_id: int, broker_id: int) -> Throttled:
     """What a topic's own settings say of one replica."""
+    if not overrides:
+        return NOT_THROTTLED
     topic = ThrottleConfig.from_overrides(overrides)
     as_leader = _names(topic.leader_replicas, partition_id, broker_id)
     as_follower = _names(topic.follower_replicas, partition_id, broker_id)

@@ -71,6 +71,8 @@ class ReplicaManager:
         self._on_storage_failed = on_storage_failed
         # Told of each partition whose log was not made with the change of the metadata that it came with.
         self.made_later: Callable[[str, int], None] = lambda topic, partition_id: None
+        # Told of each for whose log there was no space at first.
+        self.placed_again: Callable[[str, int], None] = lambda topic, partition_id: None
         self.preparations = PreparationLines(log_manager.disk)
         self.monotonic_ms = monotonic_ms
         self.selector = selector
@@ -199,7 +201,10 @@ class ReplicaManager:
                 partition.throttled = throttled(image.topic_config(topic.name), partition_id, self.broker_id)
                 log.on_damage = partial(self._repair, partition)
                 self._partitions[key] = partition
-                self._unplaced.pop(key, None)
+                if key in self._unplaced:
+                    del self._unplaced[key]
+                    # Later, as who is told may be the one who asked for it.
+                    asyncio.get_running_loop().call_soon(self.placed_again, *key)
             if partition.log.topic_partition in self._log_manager.futures.logs:
                 self.moves.resume(partition)
             before = (partition.leader_id, partition.leader_epoch)

@@ -363,6 +363,7 @@ class Broker:
             self.gateway, settings.node_id, lambda: self.membership.broker_epoch, self.log_manager.directory_of
         )
         self.replicas.made_later = self.directory_assignments.look_at
+        self.replicas.placed_again = self._log_placed
         moves = self.replicas.moves
         moves.tell_controller = lambda partition, log_dir, told: self.directory_assignments.promise(
             partition.topic_id, partition.partition_id, self.log_manager.dirs[log_dir].directory_id, told
@@ -469,11 +470,14 @@ class Broker:
                 return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
         return ""
 
+    def _log_placed(self, topic: str, partition_id: int) -> None:
+        for host in (self.coordinator, self.transactions.coordinator):
+            host.log_placed(topic, partition_id)
+
     def _coordinator_log(
         self, codec: RecordCodec[RecordT], partition_id: int, leader_epoch: int
     ) -> PartitionMachineLog[RecordT]:
-        partition = self.replicas.partition(codec.topic, partition_id)
-        assert partition is not None, "partitions follow the metadata before coordinators do"
+        partition = self.replicas.find(codec.topic, partition_id, self.publisher.image)
         return PartitionMachineLog(
             partition,
             leader_epoch,

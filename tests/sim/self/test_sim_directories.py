@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import logging
-from collections.abc import Iterator
-
 import pytest
 
 from tests.sim.bugs import problem_of
@@ -19,12 +16,7 @@ IN_SHORT = "a move that is given up leaves its copy"
 BY_NAME = {bug.name: bug for bug in DIRECTORY_BUGS}
 
 
-@pytest.fixture(autouse=True)
-def no_log_lines() -> Iterator[None]:
-    """A captured line holds its error, and so the frames of a world that is over, until the test ends."""
-    logging.disable(logging.CRITICAL)
-    yield
-    logging.disable(logging.NOTSET)
+pytestmark = pytest.mark.usefixtures("no_log_lines")
 
 
 def test_replicas_change_their_directories_under_faults() -> None:
