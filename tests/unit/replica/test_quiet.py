@@ -104,6 +104,31 @@ def test_what_is_not_committed_is_looked_at_by_every_fetch(partition: Partition)
     assert not quiet(partition, offset=6, watermark=3), "its fetch may commit it"
 
 
+def test_a_fetch_that_stays_does_what_one_that_is_heard_in_full_does(partition: Partition) -> None:
+    """`stays` is `Partition.follower_fetched` without what cannot happen then."""
+    asked: list[Partition] = []
+    partition._request_isr = asked.append
+    partition._request_flush = asked.append
+
+    def left(after: Callable[[], object]) -> tuple[object, ...]:
+        follower = partition.in_sync.followers[FOLLOWER]
+        follower.caught_up_ms = follower.last_fetch_ms = NOW_MS
+        follower.broker_epoch, follower.log_start_offset = 7, 1
+        after()
+        log = partition.log
+        marks = (log.log_start_offset, log.high_watermark, log.log_end_offset)
+        return (replace(follower), marks, partition.isr, partition.in_sync.pending)
+
+    in_full = left(
+        lambda: partition.follower_fetched(
+            FOLLOWER, fetch_offset=3, log_start_offset=0, now_ms=NOW_MS + LATE_MS, broker_epoch=8
+        )
+    )
+    assert quiet(partition)
+    assert left(lambda: stay(partition)) == in_full
+    assert asked == []
+
+
 def test_who_is_no_replica_or_out_of_sync_or_elsewhere_is_heard_in_full(partition: Partition) -> None:
     assert not stay(partition, STRANGER)
     assert not stay(partition, offset=2)

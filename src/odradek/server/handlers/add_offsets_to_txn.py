@@ -11,11 +11,10 @@ from __future__ import annotations
 
 from odradek.common.errors import ApiError, ErrorCode
 from odradek.coordinator.group.records import OFFSETS_TOPIC
-from odradek.coordinator.transaction.machine import Request
 from odradek.protocol.messages.add_offsets_to_txn_request import AddOffsetsToTxnRequest
 from odradek.protocol.messages.add_offsets_to_txn_response import AddOffsetsToTxnResponse
 from odradek.server.context import RequestContext
-from odradek.server.handlers.shared import fenced_code
+from odradek.server.handlers.shared import fenced_code, transaction_request
 
 FIRST_FENCED_VERSION = 2
 
@@ -23,8 +22,7 @@ FIRST_FENCED_VERSION = 2
 async def handle(context: RequestContext, asked: AddOffsetsToTxnRequest) -> AddOffsetsToTxnResponse:
     """Add the group's partition."""
     try:
-        if not asked.transactional_id:
-            raise ApiError(ErrorCode.INVALID_REQUEST, "the transactional id must not be empty")
+        request = transaction_request(context, asked.transactional_id, asked.producer_id, asked.producer_epoch)
         if not asked.group_id:
             raise ApiError(ErrorCode.INVALID_GROUP_ID, "the group id must not be empty")
         groups = context.broker.coordinator
@@ -35,9 +33,6 @@ async def handle(context: RequestContext, asked: AddOffsetsToTxnRequest) -> AddO
             partition_id = groups.partition_for(asked.group_id)
         if partition_id is None:
             raise ApiError(ErrorCode.COORDINATOR_NOT_AVAILABLE, f"{OFFSETS_TOPIC} does not exist yet")
-        request = Request(
-            asked.transactional_id, asked.producer_id, asked.producer_epoch, connection=context.connection.number
-        )
         await context.broker.transactions.add_partitions(request, [(OFFSETS_TOPIC, partition_id)])
     except ApiError as error:
         return AddOffsetsToTxnResponse(error_code=fenced_code(error.code, context.api_version, FIRST_FENCED_VERSION))

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 from odradek.common.errors import ApiError, ErrorCode
 from odradek.common.turns import Turns
-from odradek.coordinator.transaction.machine import BUMPS_EPOCH, Request
 from odradek.coordinator.transaction.metadata import TopicPartition
 from odradek.protocol.messages.add_partitions_to_txn_request import (
     AddPartitionsToTxnRequest,
@@ -26,13 +25,12 @@ from odradek.protocol.messages.add_partitions_to_txn_response import (
     AddPartitionsToTxnTopicResult,
 )
 from odradek.server.context import RequestContext
-from odradek.server.handlers.shared import METADATA_TOPIC, fenced_code
+from odradek.server.handlers.shared import METADATA_TOPIC, PARTITIONS_PER_TURN, fenced_code, transaction_request
 from odradek.server.verification import Codes, add_or_verify
 
 FIRST_FENCED_VERSION = 2
 BATCH_VERSION = 4
 ABORTABLE_VERSION = 5
-PARTITIONS_PER_TURN = 2000
 
 
 async def handle(context: RequestContext, request: AddPartitionsToTxnRequest) -> AddPartitionsToTxnResponse:
@@ -75,14 +73,8 @@ async def _answer(context: RequestContext, asked: AddPartitionsToTxnTransaction,
         return codes
     batched = context.api_version >= BATCH_VERSION
     try:
-        if not asked.transactional_id:
-            raise ApiError(ErrorCode.INVALID_REQUEST, "the transactional id must not be empty")
-        request = Request(
-            asked.transactional_id,
-            asked.producer_id,
-            asked.producer_epoch,
-            BUMPS_EPOCH if batched else 0,
-            connection=None if batched else context.connection.number,
+        request = transaction_request(
+            context, asked.transactional_id, asked.producer_id, asked.producer_epoch, bumps=batched
         )
         codes = await add_or_verify(
             context.broker.transactions, request, list(partitions), verify_only=batched and asked.verify_only

@@ -9,12 +9,11 @@ bumped by every end, and the answer says under which producer id and epoch to go
 
 from __future__ import annotations
 
-from odradek.common.errors import ApiError, ErrorCode
-from odradek.coordinator.transaction.machine import BUMPS_EPOCH, Request
+from odradek.common.errors import ApiError
 from odradek.protocol.messages.end_txn_request import EndTxnRequest
 from odradek.protocol.messages.end_txn_response import EndTxnResponse
 from odradek.server.context import RequestContext
-from odradek.server.handlers.shared import fenced_code
+from odradek.server.handlers.shared import fenced_code, transaction_request
 
 FIRST_FENCED_VERSION = 2
 BUMPING_VERSION = 5
@@ -24,14 +23,8 @@ async def handle(context: RequestContext, asked: EndTxnRequest) -> EndTxnRespons
     """Decide the end of the transaction."""
     bumps = context.api_version >= BUMPING_VERSION
     try:
-        if not asked.transactional_id:
-            raise ApiError(ErrorCode.INVALID_REQUEST, "the transactional id must not be empty")
-        request = Request(
-            asked.transactional_id,
-            asked.producer_id,
-            asked.producer_epoch,
-            BUMPS_EPOCH if bumps else 0,
-            connection=None if bumps else context.connection.number,
+        request = transaction_request(
+            context, asked.transactional_id, asked.producer_id, asked.producer_epoch, bumps=bumps
         )
         producer_id, epoch = await context.broker.transactions.end(request, commit=asked.committed)
     except ApiError as error:

@@ -20,9 +20,9 @@ from odradek.protocol.messages.offset_commit_response import (
     OffsetCommitResponseTopic,
 )
 from odradek.server.context import RequestContext
+from odradek.server.handlers.shared import PARTITIONS_PER_TURN
 
 TOPIC_ID_VERSION = 10
-PARTITIONS_PER_TURN = 2000
 
 
 async def handle(context: RequestContext, request: OffsetCommitRequest) -> OffsetCommitResponse:

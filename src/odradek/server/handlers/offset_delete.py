@@ -15,8 +15,7 @@ from odradek.protocol.messages.offset_delete_response import (
     OffsetDeleteResponseTopic,
 )
 from odradek.server.context import RequestContext
-
-PARTITIONS_PER_TURN = 2000
+from odradek.server.handlers.shared import PARTITIONS_PER_TURN
 
 
 async def handle(context: RequestContext, request: OffsetDeleteRequest) -> OffsetDeleteResponse:

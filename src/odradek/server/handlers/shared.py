@@ -6,6 +6,7 @@ import re
 from typing import TYPE_CHECKING
 
 from odradek.common.errors import ApiError, ErrorCode
+from odradek.coordinator.transaction.machine import BUMPS_EPOCH, Request
 from odradek.metadata.model import Endpoint
 
 if TYPE_CHECKING:
@@ -15,6 +16,8 @@ if TYPE_CHECKING:
 
 # The cluster's metadata: a log, and no topic that a client sees.
 METADATA_TOPIC = "__cluster_metadata"
+# Of a request that names many partitions: how many are looked at, or answered, in one turn of the loop.
+PARTITIONS_PER_TURN = 2000
 # The topics that Kafka keeps for itself.
 INTERNAL_TOPICS = frozenset({"__consumer_offsets", "__transaction_state", "__share_group_state"})
 # What Kafka lets write to internal topics.
@@ -73,3 +76,21 @@ def fenced_code(code: ErrorCode, api_version: int, first_version: int) -> ErrorC
     if code is ErrorCode.PRODUCER_FENCED and api_version < first_version:
         return ErrorCode.INVALID_PRODUCER_EPOCH
     return code
+
+
+def transaction_request(
+    context: RequestContext, transactional_id: str, producer_id: int, producer_epoch: int, *, bumps: bool = False
+) -> Request:
+    """Who asks for what transactional id.
+
+    Args:
+        bumps: the client's transactions are those whose every end bumps the epoch (KIP-890), which tells its late
+            requests from its new ones; the number of its connection does for others.
+    Raises:
+        ApiError: INVALID_REQUEST without an id.
+    """
+    if not transactional_id:
+        raise ApiError(ErrorCode.INVALID_REQUEST, "the transactional id must not be empty")
+    if bumps:
+        return Request(transactional_id, producer_id, producer_epoch, BUMPS_EPOCH)
+    return Request(transactional_id, producer_id, producer_epoch, connection=context.connection.number)

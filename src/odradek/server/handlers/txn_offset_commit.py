@@ -21,11 +21,11 @@ from odradek.protocol.messages.txn_offset_commit_response import (
     TxnOffsetCommitResponseTopic,
 )
 from odradek.server.context import RequestContext
+from odradek.server.handlers.shared import PARTITIONS_PER_TURN
 from odradek.server.verification import RETRIABLE
 
 ABORTABLE_VERSION = 4
 ADDING_VERSION = 5
-PARTITIONS_PER_TURN = 2000
 
 
 async def handle(context: RequestContext, request: TxnOffsetCommitRequest) -> TxnOffsetCommitResponse:
