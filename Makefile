@@ -32,7 +32,7 @@ big-state: $(STAMP) ## A query with a million keys killed: how long until it is 
 	@$(JAVA) && $(PYTHON) -m examples.bigstate --keys $(or $(KEYS),1000000) --standby
 
 test: check ## Everything that CI runs (JOBS=3 test files at once, FUZZ_SECONDS=60 of fuzzing for each kind of input)
-	@$(JAVA) && FUZZ_SECONDS=$(FUZZ_SECONDS) $(PYTHON) -m pytest -m "not slow" -n $(JOBS) --dist loadfile $(ARGS)
+	@$(JAVA) && FUZZ_SECONDS=$(FUZZ_SECONDS) $(PYTHON) -m pytest -m "not slow" -n $(JOBS) --dist loadfile --no-loadscope-reorder $(ARGS)
 
 test-slow: $(STAMP) ## The tests that take minutes each
 	@$(JAVA) && $(PYTHON) -m pytest -m slow $(ARGS)

@@ -8,6 +8,14 @@ from pathlib import Path
 import pytest
 
 from tests.support.node import Node
+from tests.support.order import longest_first
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Where several workers share the tests, the longest files are begun first."""
+    if hasattr(config, "workerinput"):
+        items[:] = longest_first(items)
 
 
 @pytest.fixture(scope="module")
