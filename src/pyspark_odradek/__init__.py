@@ -10,7 +10,8 @@ Spark finds the format by itself, because this package's name begins with `pyspa
 from __future__ import annotations
 
 from pyspark_odradek.errors import ClusterError, DataLossError, LostRange, OptionError
+from pyspark_odradek.last_words import reason
 from pyspark_odradek.session import session
 from pyspark_odradek.source import OdradekDataSource as DefaultSource
 
-__all__ = ["ClusterError", "DataLossError", "DefaultSource", "LostRange", "OptionError", "session"]
+__all__ = ["ClusterError", "DataLossError", "DefaultSource", "LostRange", "OptionError", "reason", "session"]

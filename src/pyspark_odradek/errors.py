@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 from typing import NamedTuple
+
+log = logging.getLogger("pyspark_odradek")
 
 
 class OptionError(ValueError):
@@ -21,7 +24,8 @@ class LostRange(NamedTuple):
 
     def __str__(self) -> str:
         count = self.end - self.start
-        what = f"offsets {self.start} to {self.end - 1} ({count:,} offsets)" if count > 0 else f"offset {self.start}"
+        whole = f"offsets {self.start} to {self.end - 1} ({count:,} offsets)"
+        what = whole if count > 0 else f"from offset {self.start} on"
         return f"{self.topic}-{self.partition_id}: {what}, {self.reason}"
 
 
@@ -62,6 +66,19 @@ class StagingError(Exception):
     """What tasks leave for the driver cannot be written or read."""
 
 
+def one_line(error: BaseException) -> str:
+    """What an error says, as a part of a sentence of ours: without line ends and a full stop."""
+    return " ".join(str(error).split()).rstrip(".") or type(error).__name__
+
+
 def describe(ranges: Sequence[LostRange]) -> str:
     """All lost ranges in one line."""
     return "; ".join(map(str, ranges))
+
+
+def report(lost: Sequence[LostRange], *, fail: bool) -> None:
+    """Raise DataLossError, or warn with the same words."""
+    if lost and fail:
+        raise DataLossError(lost)
+    if lost:
+        log.warning("data was lost and is skipped (failOnDataLoss=false): %s", describe(lost))

@@ -42,7 +42,7 @@ def expect(
     quarantine: Mapping[str, str] | None = None,
     fail: Mapping[str, str] | None = None,
     quarantine_table: str | None = None,
-) -> Callable[[Query], Query]:
+) -> Callable[[Query | None], Query]:
     """Hold the rows of a query function against rules, each a name and a condition.
 
     Args:
@@ -54,13 +54,16 @@ def expect(
         fail: the run ends at such a row, with nothing of its batch written.
         quarantine_table: `<function>_quarantine` where it is not given.
     Raises:
-        OptionError: a name that is none or stands twice, no condition, no rule at all, or a table without a rule.
+        OptionError: a name that is none or stands twice, no condition, no rule at all, a table without a rule, or no
+            query, as above `@dp.table`.
     """
     rules = rules_of(count=count, drop=drop, quarantine=quarantine, fail=fail)
     if quarantine_table is not None and not quarantine:
         raise OptionError("quarantine_table is given, and no rule for quarantine")
 
-    def decorate(query: Query) -> Query:
+    def decorate(query: Query | None) -> Query:
+        if query is None:  # what Spark's decorators leave
+            raise OptionError("@expect stands above Spark's decorator and would have no effect; put it below")
         if quarantine:
             _keep_apart(query, rules, quarantine_table or f"{query.__name__}_quarantine")
 

@@ -68,7 +68,7 @@ def read_progress(report: Mapping[str, Any]) -> Progress:
 
 def lags_of(source: Mapping[str, Any]) -> dict[TopicPartition, int] | None:
     """Offsets that a source's topics had beyond what the batch read; None where it tells nothing of topics."""
-    end, latest = _positions(source.get("endOffset")), _positions(source.get("latestOffset"))
+    end, latest = positions_of(source.get("endOffset")), positions_of(source.get("latestOffset"))
     if end is None or latest is None:
         return None
     return {partition: max(0, offset - end.get(partition, 0)) for partition, offset in latest.items()}
@@ -84,7 +84,7 @@ def states_of(report: Mapping[str, Any]) -> Iterator[StateSize]:
         yield StateSize(label, operator.get("numRowsTotal") or 0, operator.get("memoryUsedBytes") or 0)
 
 
-def _positions(offset: Any) -> Positions | None:
+def positions_of(offset: Any) -> Positions | None:
     """Offsets of topics; None for what another kind of source has."""
     try:
         found = from_json(json.loads(offset) if isinstance(offset, str) else offset)

@@ -58,8 +58,7 @@ class QueryMetrics(StreamingQueryListener):
     def onQueryStarted(self, event: QueryStartedEvent) -> None:  # noqa: N802 - Spark's name
         """A query runs, and has done nothing yet."""
         name = self._names[str(event.id)] = event.name or str(event.id)
-        self._of(name, "running").set(1)
-        self._of(name, "failures").inc(0)
+        self.started(name)
 
     def onQueryProgress(self, event: QueryProgressEvent) -> None:  # noqa: N802 - Spark's name
         """A batch is done."""
@@ -73,10 +72,17 @@ class QueryMetrics(StreamingQueryListener):
 
     def onQueryTerminated(self, event: QueryTerminatedEvent) -> None:  # noqa: N802 - Spark's name
         """A query has ended; its last numbers stay."""
-        name = self._names.get(str(event.id), str(event.id))
+        self.ended(self._names.get(str(event.id), str(event.id)), failed=event.exception is not None)
+
+    def started(self, name: str) -> None:
+        """Count a query that runs, and has done nothing yet."""
+        self._of(name, "running").set(1)
+        self._of(name, "failures").inc(0)
+
+    def ended(self, name: str, *, failed: bool) -> None:
+        """Count the end of a query's run."""
         self._of(name, "running").set(0)
-        if event.exception is not None:
-            self._of(name, "failures").inc()
+        self._of(name, "failures").inc(int(failed))
 
     def take(self, progress: Progress) -> None:
         """Count one report."""
@@ -103,9 +109,12 @@ class QueryMetrics(StreamingQueryListener):
 
 
 class MetricsPage:
-    """The page at `http://host:port/metrics` and the listener behind it, until `close`."""
+    """The page at `http://host:port/metrics` and the listener behind it, until `close`.
 
-    def __init__(self, spark: SparkSession, address: str) -> None:
+    Without a session nobody listens, and whoever has made the page tells its `metrics` what happens.
+    """
+
+    def __init__(self, spark: SparkSession | None, address: str) -> None:
         host, colon, port = address.rpartition(":")
         if not colon or not port.isdigit() or int(port) > 65535:
             raise OptionError(f"metrics: {address!r} is not host:port")
@@ -117,14 +126,15 @@ class MetricsPage:
         except OSError as error:
             raise OptionError(f"metrics: {address} cannot be served: {error}") from None
         self.port: int = self._server.server_port
-        spark.streams.addListener(self.metrics)
+        if spark is not None:
+            spark.streams.addListener(self.metrics)
 
     def close(self) -> None:
         """Serve no more, and listen no more where the session still runs."""
         self._server.shutdown()
         self._server.server_close()
         self._thread.join()
-        if self.spark.sparkContext._jsc is not None:
+        if self.spark is not None and self.spark.sparkContext._jsc is not None:
             self.spark.streams.removeListener(self.metrics)
 
 

@@ -95,3 +95,12 @@ def test_a_node_that_is_renewed_is_not_judged_and_a_flow_that_goes_is_told() -> 
     assert [each.subject for each in judge(graph, tables, {"visits": FLOW, "old": gone}, {"visits"})] == ["old"]
     found = judge(graph, tables, {"visits": FLOW, "old": gone}, set())
     assert [(each.subject, each.stops) for each in found] == [("visits", True), ("visits", True), ("old", False)]
+
+
+def test_a_checkpoint_that_is_gone_stops_since_its_rows_would_come_twice() -> None:
+    graph = Graph("p", (Node("visits", TABLE), Node("out", SINK)), (FLOW, replace(FLOW, name="tell", target="out")))
+    found = judge(graph, {}, {}, set(), begun={"visits", "tell"})
+    assert [(each.subject, each.stops) for each in found] == [("visits", True), ("tell", True)]
+    assert "visits has what it wrote: bring it back, or `odradek pipeline run --full-refresh visits`" in str(found[0])
+    assert "or pass --force to write it again" in str(found[1])
+    assert [each.subject for each in judge(graph, {}, {"visits": FLOW}, {"out"}, begun={"visits", "tell"})] == []

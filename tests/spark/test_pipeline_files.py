@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import runpy
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -13,10 +15,11 @@ import pytest
 from pyspark_odradek.errors import OptionError
 from pyspark_odradek.expectations import expect, rules_of
 from pyspark_odradek.pipelines import PipelineError
-from pyspark_odradek.pipelines.engine import first_line
+from pyspark_odradek.pipelines.checkpoints import Checkpoints
 from pyspark_odradek.pipelines.graph import Flow, Graph
 from pyspark_odradek.pipelines.notes import STATUS, Notes
 from pyspark_odradek.pipelines.project import find_spec, init, load
+from pyspark_odradek.pipelines.refusals import circle_in, first_line, refused_where
 
 needs_connect = pytest.mark.skipif(importlib.util.find_spec("grpc") is None, reason="needs the extra `pipelines`")
 
@@ -108,15 +111,62 @@ def test_damaged_notes_are_one_line(tmp_path: Path) -> None:
         notes.read(STATUS)
 
 
+def flow(name: str, target: str | None = None) -> Flow:
+    return Flow(name, name if target is None else target, (), streaming=True)
+
+
+def checkpoint(folder: Path, table: str, number: int, *batches: str, done: int | None = None, flow: str = "") -> None:
+    """As Spark leaves one; of a batch, the lines of its sources. `done` batches were finished, by default all."""
+    database, _, name = table.rpartition(".")
+    place = folder / "spark_catalog" / (database or "default") / name / (flow or name) / str(number)
+    for log in ("offsets", "commits"):
+        (place / log).mkdir(parents=True)
+    for batch, sources in enumerate(batches):
+        (place / "offsets" / str(batch)).write_text("v1\n{}\n" + sources)
+        (place / "offsets" / f".{batch}.crc").touch()
+        if done is None or batch < done:
+            (place / "commits" / str(batch)).write_text("v1\n{}")
+
+
 def test_flows_count_as_before_only_with_a_checkpoint(tmp_path: Path) -> None:
     notes = Notes(tmp_path / "notes")
-    flows = tuple(Flow(name, name, (), streaming=True) for name in ("a", "b", "db.c"))
-    notes.keep_flows(Graph("p", (), flows))
-    for name in ("a/a", "db/c/c"):
-        (tmp_path / "_checkpoints/spark_catalog" / name / "0/offsets").mkdir(parents=True)
-        (tmp_path / "_checkpoints/spark_catalog" / name / "0/offsets/0").touch()
-    assert set(notes.flows_before(tmp_path / "_checkpoints")) == {"a", "db.c"}
+    notes.keep_flows(Graph("p", (), tuple(map(flow, ("a", "b", "db.c")))))
+    for name in ("a", "db.c"):
+        checkpoint(tmp_path, name, 0, "-")
+    checkpoint(tmp_path, "b", 0)
+    assert set(notes.flows_before(Checkpoints(tmp_path))) == {"a", "db.c"}
     assert json.loads((tmp_path / "notes/flows.json").read_text()).keys() == {"a", "b", "db.c"}
+    assert notes.begun(Checkpoints(tmp_path)) == {"a", "db.c"}
+    shutil.rmtree(tmp_path / "spark_catalog/default/a")
+    assert notes.begun(Checkpoints(tmp_path)) == {"a", "db.c"}, "that there was one is remembered"
+    assert set(notes.flows_before(Checkpoints(tmp_path))) == {"db.c"}
+
+
+def test_a_checkpoint_tells_how_far_its_topics_are_read(tmp_path: Path) -> None:
+    checkpoint(tmp_path, "db.a", 9, *['{"old": {"0": 1}}'] * 3)
+    checkpoint(tmp_path, "db.a", 10, *['{"t": {"0": 1}}'] * 10, '{"t": {"0": 5, "1": 7}}\n-\n{"logOffset": 3}\n')
+    checkpoint(tmp_path, "a b", 0)
+    there = Checkpoints(tmp_path)
+    assert there.positions(flow("db.a")) == [{("t", 0): 5, ("t", 1): 7}]
+    assert there.positions(flow("a b")) == there.positions(flow("nothing")) == []
+
+
+def test_a_batch_that_was_not_done_is_read_again(tmp_path: Path) -> None:
+    checkpoint(tmp_path, "a", 0, '{"t": {"0": 1}}', '{"t": {"0": 5}}', done=1)
+    checkpoint(tmp_path, "b", 0, '{"t": {"0": 7}}', done=0)
+    there = Checkpoints(tmp_path)
+    assert there.positions(flow("a")) == [{("t", 0): 1}]
+    assert there.positions(flow("b")) == [{("t", 0): 7}], "where it begins is nowhere"
+
+
+def test_flows_of_one_name_have_checkpoints_of_their_own(tmp_path: Path) -> None:
+    for offset, table in enumerate(("x", "one.x", "two.x")):
+        checkpoint(tmp_path, table, 0, f'{{"t": {{"0": {offset}}}}}')
+    checkpoint(tmp_path, "one.x", 0, '{"t": {"0": 9}}', flow="more")
+    there = Checkpoints(tmp_path)
+    found = [there.positions(each) for each in (flow("x"), flow("one.x"), flow("two.x"), flow("one.more", "one.x"))]
+    assert found == [[{("t", 0): offset}] for offset in (0, 1, 2, 9)]
+    assert flow("three.x") not in there
 
 
 @pytest.mark.parametrize(
@@ -147,8 +197,77 @@ def test_a_quarantine_needs_a_rule() -> None:
             "pyspark_odradek.errors.ClusterError: topic a does not exist\n SQLSTATE: 38000",
             "topic a does not exist",
         ),
+        (
+            "(org.apache.spark.sql.x.A$BException) org.apache.spark.sql.AnalysisException: [INVALID] `a b` is no name",
+            "[INVALID] `a b` is no name",
+        ),
+        (
+            "[STREAM_FAILED] Query [id = 1, runId = 3] terminated with exception: [USER_RAISED_EXCEPTION] no\n"
+            " SQLSTATE: P0001",
+            "no",
+        ),
         ("T: Traceback (most recent call last):\n  File y\nbuiltins.ValueError: no\n\tat z", "ValueError: no"),
+        (
+            "[NOT_FOUND] No table b. Search path: [`a`]. To tolerate the error on drop use DROP",
+            "[NOT_FOUND] No table b.",
+        ),
+        (
+            "Unsupported destination spark_catalog.default.out in flow: spark_catalog.default.f at transformDownNodes",
+            "f: flows into out, which is no table of the pipeline: declare it with create_streaming_table "
+            "(a sink with create_sink, and its flows in Python)",
+        ),
     ],
 )
 def test_what_spark_says_becomes_a_line(told: str, line: str) -> None:
     assert first_line(told) == line
+
+
+@needs_connect
+def test_what_a_definition_file_prints_is_seen_beside_the_answer(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from pyspark.pipelines.logging_utils import log_with_curr_timestamp
+
+    (tmp_path / "p.py").write_text("print('seen', 1)\nprint('2026-01-01 00:00:00: mine')")
+    with refused_where(tmp_path):
+        log_with_curr_timestamp(f"Importing {tmp_path}...")
+        runpy.run_path(str(tmp_path / "p.py"))
+    assert capsys.readouterr() == ("", "seen 1\n2026-01-01 00:00:00: mine\n")
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("x = 1\nraise ValueError('no\\nmore')", "p.py:2: ValueError: no more"),
+        ("def a(:", "p.py:1: invalid syntax"),
+        ("import sys\nsys.exit(3)", "p.py:2: ends Python with exit(3): a definition file only declares"),
+        ("(lambda: None)()._plan", "p.py:1: the query function returns NoneType, and not a DataFrame"),
+        (
+            "from pyspark_odradek.expectations import expect\nexpect(drop={'a': 'true'})(None)",
+            "p.py:2: @expect stands above Spark's decorator and would have no effect; put it below",
+        ),
+    ],
+)
+def test_a_definition_file_that_is_wrong_is_one_line(tmp_path: Path, text: str, said: str) -> None:
+    (tmp_path / "p.py").write_text(text)
+    with pytest.raises(PipelineError) as refusal, refused_where(tmp_path):
+        runpy.run_path(str(tmp_path / "p.py"))
+    assert str(refusal.value) == said
+
+
+def test_wrong_sql_is_told_with_its_file_and_line(tmp_path: Path) -> None:
+    """Spark's client calls `register_sql` for each file, and its error names the line."""
+    from pyspark.errors import PySparkException
+
+    def register_sql(text: str, file_path: Path) -> None:
+        raise PySparkException(f"[PARSE] Syntax error at 'SELEC'. SQLSTATE: 42601 (line 5, pos 0)\n== SQL ==\n{text}")
+
+    said = r"^sub/a.sql:5: \[PARSE\] Syntax error at 'SELEC'.$"
+    with pytest.raises(PipelineError, match=said), refused_where(tmp_path):
+        register_sql("SELEC 1", Path("sub/a.sql"))
+
+
+def test_a_circle_is_named_and_a_chain_is_none() -> None:
+    assert circle_in({"c": ["a"], "a": ["x", "b"], "b": ["a"]}) == ["a", "b"]
+    assert circle_in({"a": ["a"]}) == ["a"]
+    assert circle_in({"a": ["b"], "b": ["outside"]}) == []

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import threading
+from collections.abc import Iterator
+from types import SimpleNamespace
 from typing import Any
+
+import pytest
 
 from pyspark_odradek.pipelines import report
 from pyspark_odradek.pipelines.progress import Tally, lag_of
-from pyspark_odradek.pipelines.running import Again
+from pyspark_odradek.pipelines.running import SENTENCE, Again, heard, is_final
 
 
 def batch(number: int, rows: int, **more: Any) -> dict[str, Any]:
@@ -66,6 +71,13 @@ def test_the_status_tells_a_run_that_died_from_one_that_runs() -> None:
     assert "shop: died" in report.text_of(status, None, now=100.0)
 
 
+def test_the_status_has_the_reason_of_each_flow_that_failed() -> None:
+    flows = [Tally(name, name, status="failed", error=f"reason of {name}").as_json() for name in ("a", "b")]
+    status = {"pipeline": "p", "mode": "triggered", "state": "failed", "started": 0.0, "updated": 0.0, "flows": flows}
+    text = report.text_of({**status, "error": "a: reason of a"}, None, now=1.0)
+    assert (text.count("reason of a"), text.count("b: reason of b")) == (1, 1)
+
+
 def test_a_flow_that_fails_starts_again_a_few_times_and_anew_after_a_batch() -> None:
     again = Again(2)
     assert not again.due(0.0, batches=3)
@@ -81,3 +93,63 @@ def test_a_flow_that_fails_starts_again_a_few_times_and_anew_after_a_batch() -> 
     assert not again.due(70.0, batches=4)
     assert again.given_up
     assert not again.due(1000.0, batches=4)
+
+
+def test_a_flow_that_has_lost_records_is_not_started_again() -> None:
+    trace = "[X] Query q: Traceback (most recent call last):\n  File y\n    raise DataLossError(lost)\n"
+    lost = f"{trace}pyspark_odradek.errors.DataLossError: data was lost: a-0: offsets 0 to 9"
+    assert is_final(lost)
+    assert not is_final(lost.replace("DataLossError: ", "ClusterError: "))
+    again = Again(2)
+    assert not again.due(0.0, batches=3, final=is_final(lost))
+    assert again.given_up
+    assert not again.due(1000.0, batches=3)
+
+
+def test_a_view_has_no_batches_and_several_flows_of_one_table_are_summed() -> None:
+    flows = [Tally("a", "t", rows=5, status="done"), Tally("b", "t", rows=7, status="failed")]
+    flows += [Tally("v", "v", streaming=False, status="done")]
+    status = {"flows": [flow.as_json() for flow in flows]}
+    assert report.by_target(status) == {"t": "12 rows, done, failed", "v": "done"}
+    assert (status["flows"][2]["rows"], status["flows"][2]["state_bytes"]) == (None, None)
+
+
+def test_a_run_is_looked_at_while_spark_says_nothing() -> None:
+    silent = threading.Event()
+
+    def answers() -> Iterator[dict[str, Any]]:
+        yield {"other": 1}
+        yield {"pipeline_event_result": SimpleNamespace(event=SimpleNamespace(message="Flow a is RUNNING."))}
+        silent.wait(60)
+        raise ValueError("it broke")
+
+    told = heard(answers())
+    assert [next(told), next(told)] == ["Flow a is RUNNING.", None]
+    silent.set()
+    with pytest.raises(ValueError, match="it broke"):
+        next(message for message in told if message is not None)
+
+
+@pytest.mark.parametrize(
+    ("message", "told"),
+    [
+        ("Flow spark_catalog.default.a is QUEUED.", ("spark_catalog.default.a", "QUEUED", ".", None)),
+        (
+            "Flow spark_catalog.default.`a is B` has COMPLETED.",
+            ("spark_catalog.default.`a is B`", "COMPLETED", ".", None),
+        ),
+        (
+            "Flow 'c.d.a' SKIPPED due to upstream failure(s).",
+            ("c.d.a", "SKIPPED", " due to upstream failure(s).", None),
+        ),
+        ("Flow 'c.d.a' has FAILED.\nError: no\nat all", ("c.d.a", "FAILED", ".", "no\nat all")),
+        (
+            "Flow 'a' has FAILED more than 2 times and will not be restarted.\nError: no",
+            ("a", "FAILED", " more than 2 times and will not be restarted.", "no"),
+        ),
+        ("Run is RUNNING.", None),
+    ],
+)
+def test_sparks_sentences_are_understood(message: str, told: tuple[str | None, ...] | None) -> None:
+    said = SENTENCE.fullmatch(message)
+    assert (said and said.group("flow", "word", "rest", "reason")) == told

@@ -85,7 +85,7 @@ def lines(error: Exception) -> list[str]:
 
 def report(error: Exception, out: TextIO) -> int:
     """Print an error's lines; returns the exit code."""
-    from odradek.cli.output import harmless
+    from odradek.cli.output import harmless  # brings typer, which a node that starts well has no use for
 
     for line in lines(error):
         # What a broker says may hold names that a stranger chose; our own words may be several lines.

@@ -16,8 +16,10 @@ def print_json(value: Any) -> None:
     """One JSON value on standard output, indented where a person looks on."""
     indent = 2 if sys.stdout.isatty() else None
     text = json.dumps(value, indent=indent, ensure_ascii=False)
-    # What JSON may leave as it is (U+009B begins a sequence of its own) a terminal may still obey.
-    typer.echo("".join(each if each == "\n" or each.isprintable() else json.dumps(each)[1:-1] for each in text))
+    if not text.replace("\n", "").isprintable():
+        # What JSON may leave as it is (U+009B begins a sequence of its own) a terminal may still obey.
+        text = "".join(each if each == "\n" or each.isprintable() else json.dumps(each)[1:-1] for each in text)
+    typer.echo(text)
 
 
 def print_table(headings: Sequence[str], rows: Sequence[Sequence[object]]) -> None:

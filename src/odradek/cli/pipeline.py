@@ -77,11 +77,16 @@ def run(
     refresh_views_every: Annotated[
         float, typer.Option(help="Seconds between two computations of materialized views in a continuous run.")
     ] = 60.0,
-    refresh: Annotated[list[str] | None, typer.Option(help="Only this dataset; may be given again.")] = None,
+    refresh: Annotated[
+        list[str] | None, typer.Option(help="Only these datasets, with commas between; may be given again.")
+    ] = None,
     full_refresh: Annotated[
-        list[str] | None, typer.Option(help="Empty this dataset and its checkpoints first; may be given again.")
+        list[str] | None, typer.Option(help="Empty these and their checkpoints first; as --refresh.")
     ] = None,
     full_refresh_all: Annotated[bool, typer.Option("--full-refresh-all", help="Empty all of them first.")] = False,
+    metrics: Annotated[
+        str | None, typer.Option(help="host:port at which lag, rates, durations and state of the flows are served.")
+    ] = None,
     as_json: JsonOption = False,
     force: Annotated[bool, typer.Option("--force", help="Start although something does not fit.")] = False,
     master: MasterOption = "local[*]",
@@ -97,6 +102,7 @@ def run(
         refresh=refresh or [],
         full_refresh=full_refresh or [],
         full_refresh_all=full_refresh_all,
+        metrics=metrics,
         json=as_json,
         force=force,
         master=master,

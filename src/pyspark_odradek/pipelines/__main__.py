@@ -11,12 +11,15 @@ import os
 import re
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from types import SimpleNamespace as Options
 from typing import Any
 
 from pyspark_odradek.pipelines import PipelineError, report
+from pyspark_odradek.pipelines.checkpoints import Checkpoints
+from pyspark_odradek.pipelines.graph import SINK
 from pyspark_odradek.pipelines.notes import GRAPH, STATUS, Notes
 from pyspark_odradek.pipelines.project import Project, find_spec, init, load
 
@@ -111,8 +114,7 @@ def _graph(args: Options, project: Project) -> int:
         _print(json.dumps(graph.as_json()) if args.json else text_of(graph))
         return OK
     status = notes.read(STATUS) or {"flows": []}
-    told = {flow["target"]: f"{flow['rows']:,} rows, {flow['status']}" for flow in status["flows"]}
-    Path(args.html).write_text(picture.page(graph, told), encoding="utf-8")
+    Path(args.html).write_text(picture.page(graph, report.by_target(status)), encoding="utf-8")
     address = Path(args.html).resolve().as_uri()
     _print(json.dumps({"html": address}) if args.json else address)
     return OK
@@ -127,22 +129,31 @@ def _judged(
         renewed: what the run makes anew; None for everything.
         named: what the run refreshes; it must be in the graph too.
     """
-    from pyspark_odradek.pipelines import compatibility, tables
+    from pyspark_odradek.pipelines import compatibility, ends, tables
 
     notes = Notes(project.state)
     tables.restore(engine, notes)
     loaded = engine.load()
     graph = loaded.resolve()
     notes.write(GRAPH, graph.as_json())
-    before = notes.flows_before(project.root / "_checkpoints")
+    there = Checkpoints(project.root / "_checkpoints")
+    before = notes.flows_before(there)
     everything = {node.name for node in graph.nodes}
     unknown = sorted(({*named} if renewed is None else renewed | {*named}) - everything)
     if unknown:
         raise PipelineError(f"there is no {unknown[0]} to refresh; the pipeline has {', '.join(sorted(everything))}")
-    findings = compatibility.judge(
-        graph, tables.existing(engine, graph), before, everything if renewed is None else renewed
-    )
-    return loaded, graph, findings
+    anew = everything if renewed is None else renewed
+    findings = compatibility.judge(graph, tables.existing(engine, graph), before, anew, notes.begun(there))
+    standing = {
+        flow.name: ends.Standing(
+            there.positions(flow),
+            compatibility.begin_anew(flow, is_sink=graph.node(flow.target).kind == SINK),
+        )
+        for flow in graph.flows
+        if flow.streaming and flow.target not in anew
+    }
+    findings += ends.look(loaded.ends, standing)
+    return loaded, graph, sorted(findings, key=lambda finding: (not finding.stops, finding.subject))
 
 
 def _validate(args: Options, project: Project) -> int:
@@ -173,14 +184,15 @@ def _run(args: Options, project: Project) -> int:
         raise PipelineError(
             f"--trigger {args.trigger!r}: a number and a unit, such as '500 milliseconds' or '1 second'"
         )
+    args.refresh, args.full_refresh = _names(args.refresh), _names(args.full_refresh)
     if args.full_refresh_all and (args.refresh or args.full_refresh):
         raise PipelineError("--full-refresh-all is everything; leave --refresh and --full-refresh away")
     notes = Notes(project.state)
-    with notes.alone():
+    with notes.alone(), _metrics(args.metrics) as metrics:
         engine = _started(args, project)
         try:
             with running.ended_by_signals() as ends:
-                ended = _run_in(engine, args, project, ends)
+                ended = _run_in(engine, args, project, ends, metrics)
         finally:
             engine.stop()
     status = notes.read(STATUS)
@@ -188,9 +200,36 @@ def _run(args: Options, project: Project) -> int:
     return ended
 
 
-def _run_in(engine: Any, args: Options, project: Project, ends: Any) -> int:
+@contextmanager
+def _metrics(address: str | None) -> Iterator[Any]:
+    """What takes the numbers of a run, with its page at an address, or None. Raises PipelineError."""
+    if address is None:
+        yield None
+        return
+    from pyspark_odradek.errors import OptionError
+    from pyspark_odradek.query_metrics import MetricsPage
+
+    try:
+        page = MetricsPage(None, address)
+    except OptionError as error:
+        raise PipelineError(f"--{error}") from None
+    try:
+        yield page.metrics
+    finally:
+        page.close()
+
+
+def _names(given: Sequence[str]) -> list[str]:
+    """Names of an option that may be given again, and, as with `spark-pipelines`, with several and commas between."""
+    return [name.strip() for each in given for name in each.split(",") if name.strip()]
+
+
+def _run_in(engine: Any, args: Options, project: Project, ends: Any, metrics: Any = None) -> int:
     """Check, run, write down how it ended. Raises PipelineError; returns the exit code."""
+    from py4j.protocol import Py4JError
+
     from pyspark_odradek.pipelines import running
+    from pyspark_odradek.pipelines.refusals import spoken
 
     notes = Notes(project.state)
     renewed = None if args.full_refresh_all else set(args.full_refresh)
@@ -199,7 +238,8 @@ def _run_in(engine: Any, args: Options, project: Project, ends: Any) -> int:
         _say(f"{'does not fit' if finding.stops else 'note'}: {finding}")
     if any(finding.stops for finding in findings) and not args.force:
         raise PipelineError("nothing was started; mend the above, or pass --force to try")
-    run = running.Run(loaded, graph, notes, _say, mode="continuous" if args.continuous else "triggered")
+    mode = "continuous" if args.continuous else "triggered"
+    run = running.Run(loaded, graph, notes, _say, mode=mode, metrics=metrics)
     try:
         run.once(refresh=args.refresh, full_refresh=args.full_refresh, full_refresh_all=args.full_refresh_all)
         if args.continuous:
@@ -207,6 +247,11 @@ def _run_in(engine: Any, args: Options, project: Project, ends: Any) -> int:
     except PipelineError as error:
         run.write(running.FAILED, str(error))
         raise
+    except (Py4JError, ConnectionError) as error:
+        log_file = args.spark_log or project.state / "spark.log"
+        told = f"Spark's JVM has ended, or refused: {spoken(error)}; {log_file} has its own words"
+        run.write(running.FAILED, told)
+        raise PipelineError(told) from None
     except KeyboardInterrupt:
         run.write(running.STOPPED)
         return OK if args.continuous else INTERRUPTED

@@ -6,7 +6,7 @@ What a flow was when it last ran is kept beside its checkpoint (`notes.py`); her
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from pyspark_odradek.pipelines.graph import SINK, TABLE, Column, Flow, Graph, Source
@@ -28,7 +28,11 @@ class Finding:
 
 
 def judge(
-    graph: Graph, tables: Mapping[str, Sequence[Column]], before: Mapping[str, Flow], renewed: set[str]
+    graph: Graph,
+    tables: Mapping[str, Sequence[Column]],
+    before: Mapping[str, Flow],
+    renewed: set[str],
+    begun: Collection[str] = (),
 ) -> list[Finding]:
     """What changes, and what does not fit.
 
@@ -37,6 +41,7 @@ def judge(
         tables: columns of its tables that exist already.
         before: streaming flows as they were when they last ran; only those whose checkpoint is there.
         renewed: nodes that this run makes anew, with their checkpoints.
+        begun: names of flows that have had a checkpoint once.
     """
     found: list[Finding] = []
     for node in graph.nodes:
@@ -45,11 +50,21 @@ def judge(
     for flow in graph.flows:
         if flow.name in before and flow.target not in renewed:
             found += flow_changes(before[flow.name], flow, is_sink=graph.node(flow.target).kind == SINK)
+        elif flow.streaming and flow.name in begun and flow.target not in renewed:
+            found.append(_without_checkpoint(flow, is_sink=graph.node(flow.target).kind == SINK))
     known = {flow.name for flow in graph.flows}
     for name, flow in before.items():
         if name not in known:
             found.append(Finding(name, f"is gone from the files; {flow.target} and its checkpoint stay as they are"))
-    return sorted(found, key=lambda finding: (not finding.stops, finding.subject))
+    return found
+
+
+def _without_checkpoint(flow: Flow, *, is_sink: bool) -> Finding:
+    if is_sink:
+        advice = "bring it back, or pass --force to write it again"
+    else:
+        advice = f"bring it back, or {_anew(flow.target)}"
+    return Finding(flow.name, f"its checkpoint is gone, and {flow.target} has what it wrote: {advice}", stops=True)
 
 
 def columns_change(name: str, old: Sequence[Column], new: Sequence[Column], *, streaming: bool) -> list[Finding]:
@@ -84,11 +99,7 @@ def _view_changes(name: str, old: Sequence[Column], new: Sequence[Column]) -> li
 
 def flow_changes(old: Flow, new: Flow, *, is_sink: bool) -> list[Finding]:
     """What of a streaming flow does not fit its checkpoint."""
-    anew = (
-        _anew(new.target)
-        if not is_sink
-        else f"give the flow another name, and it starts without the checkpoint of {new.name}"
-    )
+    anew = begin_anew(new, is_sink=is_sink)
     found = []
     was, now = ([read for read in each.reads if read.streaming] for each in (old, new))
     if len(was) != len(now):
@@ -118,6 +129,13 @@ def _source_change(old: Source, new: Source) -> str | None:
 
 def _names(reads: Sequence[Source]) -> str:
     return ", ".join(read.name for read in reads) or "no stream"
+
+
+def begin_anew(flow: Flow, *, is_sink: bool) -> str:
+    """What to do where a flow cannot go on from its checkpoint."""
+    if is_sink:
+        return f"give the flow another name, and it starts without the checkpoint of {flow.name}"
+    return _anew(flow.target)
 
 
 def _anew(name: str) -> str:

@@ -10,45 +10,28 @@ by what is here, and no other module does.
 from __future__ import annotations
 
 import contextlib
-import io
+import json
 import os
 import secrets
 import uuid
+import warnings
 from collections.abc import Iterator
-from dataclasses import dataclass
-from pathlib import Path
+from dataclasses import dataclass, field
 from typing import Any
+
+from py4j.protocol import Py4JError
 
 from pyspark_odradek.options import lowered
 from pyspark_odradek.pipelines import PipelineError
+from pyspark_odradek.pipelines.ends import End
 from pyspark_odradek.pipelines.graph import SINK, TABLE, TEMPORARY, VIEW, Column, Flow, Graph, Node, sorted_graph
-from pyspark_odradek.pipelines.plans import items, reads_of, state_of, texts
+from pyspark_odradek.pipelines.plans import items, reads_of, state_of, texts, topics_of
 from pyspark_odradek.pipelines.project import Project
+from pyspark_odradek.pipelines.refusals import name_of, origin_of, refused_plainly, refused_where, spoken, why
 
-_GRAPH = "org.apache.spark.sql.pipelines.graph"
 _CONNECT = "org.apache.spark.sql.connect.service"
 _PLUGIN = "org.apache.spark.sql.connect.SparkConnectPlugin"
-_TRACE = "Traceback (most recent call last):"
 _AUTHENTICATE = "SPARK_CONNECT_AUTHENTICATE_TOKEN"
-
-
-def first_line(text: object) -> str:
-    """What Spark says, without stacks and codes; of an error that Python has raised below it, that error alone."""
-    said = str(text)
-    if _TRACE in said:
-        raised = [line for line in said.rsplit(_TRACE, 1)[1].splitlines() if line[:1].strip()]
-        kind, _, message = (raised[0] if raised else "").partition(": ")
-        ours = kind.startswith("pyspark_odradek.")
-        said = message if ours and message else f"{kind.rsplit('.', 1)[-1]}: {message}" if message else said
-    for end in ("\n\tat ", "SQLSTATE:", "JVM stacktrace"):
-        said = said.split(end)[0]
-    return " ".join(said.split())
-
-
-def spoken(error: BaseException) -> str:
-    """The first line of an error, which for one of the JVM is not py4j's."""
-    java = getattr(error, "java_exception", None)
-    return first_line(error if java is None else java.getMessage() or java)
 
 
 class Engine:
@@ -81,11 +64,14 @@ class Engine:
             service = self.object_of(f"{_CONNECT}.SparkConnectService")
             port = service.localPort()
             os.environ["SPARK_CONNECT_MODE_ENABLED"] = "1"
+            from pyspark.sql.connect.client.retries import DefaultPolicy
             from pyspark.sql.connect.session import SparkSession as ConnectSession
 
             # gRPC takes this name alone, and no number, for a machine that needs no certificate.
             address = f"sc://localhost:{port}/;token={os.environ[_AUTHENTICATE]};session_id={uuid.uuid4()}"
             self.spark: Any = ConnectSession.builder.remote(address).getOrCreate()
+            # By default it asks a server that is gone for ten minutes; this one is no further than our own JVM.
+            self.spark.client.set_retry_policies([DefaultPolicy(max_retries=4)])
             # The server makes its side of a session at the first question.
             self.spark.conf.get("spark.sql.session.timeZone")
             key = self._class(f"{_CONNECT}.SessionKey")(self.spark._client._user_id or "", self.spark.session_id)
@@ -96,9 +82,11 @@ class Engine:
 
     def stop(self) -> None:
         """End both sides of the session, and the JVM's work."""
-        with contextlib.suppress(Exception):  # the server may be gone before its client
+        with contextlib.suppress(Exception), warnings.catch_warnings():  # the server may be gone before its client
+            warnings.simplefilter("ignore")
             self.spark.stop()
-        self.classic.stop()
+        with contextlib.suppress(Py4JError, OSError):  # and so may the whole JVM
+            self.classic.stop()
 
     @property
     def session(self) -> Any:
@@ -130,9 +118,8 @@ class Engine:
 
     def load(self) -> Loaded:
         """Read the definition files. Raises PipelineError for what they do wrong."""
-        from pyspark.errors import PySparkException
         from pyspark.pipelines.cli import register_definitions
-        from pyspark.pipelines.spark_connect_graph_element_registry import SparkConnectGraphElementRegistry
+        from pyspark.pipelines.spark_connect_graph_element_registry import SparkConnectGraphElementRegistry as Registry
         from pyspark.pipelines.spark_connect_pipeline import create_dataflow_graph
 
         project = self.project
@@ -145,36 +132,9 @@ class Engine:
                 # What is fixed when a session starts has been given to it; Spark's engine fails where it is set again.
                 sql_conf={name: value for name, value in project.configuration.items() if name in changeable},
             )
-        registry = SparkConnectGraphElementRegistry(self.spark, graph_id)
-        try:
-            with contextlib.redirect_stderr(_Nowhere()), contextlib.redirect_stdout(_Nowhere()):
-                register_definitions(project.spec_path, registry, project.spec, self.spark, graph_id)
-        except PySparkException as error:
-            raise PipelineError(_where(error, project) + first_line(error)) from None
-        except SyntaxError as error:
-            raise PipelineError(f"{error.filename}:{error.lineno}: {error.msg}") from None
-        except Exception as error:
-            raise PipelineError(f"{_where(error, project)}{type(error).__name__}: {first_line(error)}") from None
+        with refused_where(project.spec_path.parent):
+            register_definitions(project.spec_path, Registry(self.spark, graph_id), project.spec, self.spark, graph_id)
         return Loaded(self, graph_id)
-
-
-class _Nowhere(io.StringIO):
-    """Takes what Spark's loader says of each file that it reads."""
-
-    def write(self, text: str) -> int:
-        return len(text)
-
-
-def _where(error: BaseException, project: Project) -> str:
-    """The user's own line in a traceback, as `file:line: `."""
-    found = ""
-    trace = error.__traceback__
-    while trace is not None:
-        name = trace.tb_frame.f_code.co_filename
-        if name.startswith(str(project.spec_path.parent)):
-            found = f"{os.path.relpath(name, project.spec_path.parent)}:{trace.tb_lineno}: "
-        trace = trace.tb_next
-    return found
 
 
 def _version() -> str:
@@ -183,24 +143,13 @@ def _version() -> str:
     return str(pyspark.__version__)
 
 
-@contextlib.contextmanager
-def refused_plainly() -> Iterator[None]:
-    """What Spark refuses, as one line."""
-    from py4j.protocol import Py4JError
-    from pyspark.errors import PySparkException
-
-    try:
-        yield
-    except (Py4JError, PySparkException) as error:
-        raise PipelineError(spoken(error)) from None
-
-
 @dataclass
 class Loaded:
-    """Definitions that Spark's engine has; `resolve` asks it for the graph."""
+    """Definitions that Spark's engine has; `resolve` asks it for the graph, and finds the graph's `ends`."""
 
     engine: Engine
     graph_id: str
+    ends: list[End] = field(default_factory=list)
 
     def resolve(self) -> Graph:
         """The graph with its columns, as Spark resolves and validates it. Raises PipelineError with Spark's reason."""
@@ -210,8 +159,9 @@ class Loaded:
             resolved = definitions.toDataflowGraph().resolve(False)
             failed = engine.listed(resolved.resolutionFailedFlows())
             if failed:
-                raise PipelineError(_why(engine, failed))
+                raise PipelineError(why(engine.listed, failed))
             resolved.validate(False)
+        self.ends = list(self._ends(resolved))
         flows = [self._flow(flow) for flow in engine.listed(resolved.resolvedFlows())]
         columns = {flow.target: flow.columns for flow in flows}
         nodes = [
@@ -221,16 +171,16 @@ class Loaded:
                 columns.get(_short(table), ())
                 if table.specifiedSchema().isEmpty()
                 else columns_of(table.specifiedSchema().get()),
-                where=_origin(table),
+                where=origin_of(table),
             )
             for table in engine.listed(resolved.tables())
         ]
         nodes += [
-            Node(_short(view), TEMPORARY, columns.get(_short(view), ()), where=_origin(view))
+            Node(_short(view), TEMPORARY, columns.get(_short(view), ()), where=origin_of(view))
             for view in engine.listed(resolved.views())
         ]
         nodes += [
-            Node(_short(sink), SINK, columns.get(_short(sink), ()), self._sink_detail(sink), _origin(sink))
+            Node(_short(sink), SINK, columns.get(_short(sink), ()), self._sink_detail(sink), origin_of(sink))
             for sink in engine.listed(resolved.sinks())
         ]
         return sorted_graph(engine.project.name, nodes, flows)
@@ -248,6 +198,17 @@ class Loaded:
             state=state_of(plan) if streaming else (),
         )
 
+    def _ends(self, resolved: Any) -> Iterator[End]:
+        """The topics that flows read, and the sinks of our format that they write into."""
+        sinks = {name_of(sink.identifier()): sink for sink in self.engine.listed(resolved.sinks())}
+        for flow in self.engine.listed(resolved.resolvedFlows()):
+            name = name_of(flow.identifier())
+            for options in topics_of(flow.df().queryExecution().analyzed()):
+                yield End(name, options)
+            sink = sinks.get(name_of(flow.destinationIdentifier()))
+            if sink is not None and str(sink.format()).lower() == "odradek":
+                yield End(name, lowered(texts(sink.options())), json.loads(str(flow.schema().json())))
+
     def _sink_detail(self, sink: Any) -> str:
         options = lowered(texts(sink.options()))
         where = options.get("topic") or options.get("table") or options.get("path")
@@ -261,29 +222,5 @@ def columns_of(schema: Any) -> tuple[Column, ...]:
     )
 
 
-def name_of(identifier: Any) -> str:
-    """As people call it: without the catalog and the database where they are the default ones."""
-    return str(identifier.unquotedString()).removeprefix("spark_catalog.").removeprefix("default.")
-
-
 def _short(element: Any) -> str:
     return name_of(element.identifier())
-
-
-def _origin(element: Any) -> str:
-    path, line = element.origin().filePath(), element.origin().line()
-    if path.isEmpty():
-        return ""
-    return Path(str(path.get())).name + (f":{line.get()}" if line.isDefined() else "")
-
-
-def _why(engine: Engine, failed: list[Any]) -> str:
-    """The reasons of flows that do not resolve; those that only wait for another one are left out."""
-    told = []
-    for flow in failed:
-        for reason in engine.listed(flow.failure()):
-            text = first_line(reason.getMessage())
-            if "UnresolvedDatasetException" not in str(reason.getClass().getName()):
-                where = _origin(flow)
-                told.append(f"{where + ': ' if where else ''}{name_of(flow.identifier())}: {text}")
-    return told[0] if told else f"{name_of(failed[0].identifier())} waits for what cannot be resolved"

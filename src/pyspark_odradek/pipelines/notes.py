@@ -11,9 +11,10 @@ from pathlib import Path
 from typing import Any
 
 from pyspark_odradek.pipelines import PipelineError
+from pyspark_odradek.pipelines.checkpoints import Checkpoints
 from pyspark_odradek.pipelines.graph import Flow, Graph, from_json
 
-GRAPH, FLOWS, TABLES, STATUS = "graph.json", "flows.json", "tables.json", "status.json"
+GRAPH, FLOWS, BEGUN, TABLES, STATUS = "graph.json", "flows.json", "begun.json", "tables.json", "status.json"
 
 
 class Notes:
@@ -75,12 +76,19 @@ class Notes:
         content = self.read(GRAPH)
         return None if content is None else from_json(content)
 
-    def flows_before(self, checkpoints: Path) -> dict[str, Flow]:
+    def flows_before(self, checkpoints: Checkpoints) -> dict[str, Flow]:
         """Streaming flows as they were when they last ran, of those that have a checkpoint."""
         content: Mapping[str, Any] = self.read(FLOWS) or {}
         flows = from_json({"name": "", "nodes": [], "flows": list(content.values())}).flows
-        there = {path.name for path in checkpoints.glob("**/*") if any(path.glob("*/offsets/*"))} if flows else set()
-        return {flow.name: flow for flow in flows if flow.name.rsplit(".", 1)[-1] in there}
+        return {flow.name: flow for flow in flows if flow in checkpoints}
+
+    def begun(self, checkpoints: Checkpoints) -> set[str]:
+        """Flows of earlier runs that have, or have had, a checkpoint; those that have one are remembered."""
+        known = {*(self.read(BEGUN) or ())}
+        there = {*self.flows_before(checkpoints)}
+        if there - known:
+            self.write(BEGUN, sorted(known | there))
+        return known | there
 
     def keep_flows(self, graph: Graph) -> None:
         """Remember how the streaming flows are that run now; what is gone from the files keeps its note."""

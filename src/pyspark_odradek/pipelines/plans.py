@@ -11,6 +11,7 @@ from typing import Any
 from pyspark_odradek.options import SECRET, lowered
 from pyspark_odradek.pipelines.graph import PIPELINE, Source, State
 
+_SUBJECTS = {"subscribe", "subscribepattern", "assign"}
 _WITHOUT_SOURCE = {"LocalRelation", "OneRowRelation", "Range", "EmptyRelation", "LogicalRDD"}
 
 
@@ -64,6 +65,18 @@ def _source(leaf: Any, alias: str | None) -> Source | None:
         return None
     name = alias.removeprefix("spark_catalog.") if alias else str(leaf.simpleString(3))[:60]
     return Source("table" if alias else "batch", name)
+
+
+def topics_of(plan: Any) -> Iterator[dict[str, str]]:
+    """The options of each stream of the format `odradek`, secrets among them: not to be written down.
+
+    A table of the catalog has its options elsewhere, and was checked when it was made.
+    """
+    for node in walk(plan):
+        if node.nodeName() == "StreamingRelationV2" and node.sourceName() == "odradek":
+            options = _entries(node.extraOptions())
+            if not options.keys().isdisjoint(_SUBJECTS):
+                yield options
 
 
 def _entries(options: Any) -> dict[str, str]:

@@ -20,6 +20,7 @@ class Tally:
 
     flow: str
     target: str
+    streaming: bool = True
     status: str = "waiting"
     rows: int = 0
     batches: int = 0
@@ -32,8 +33,9 @@ class Tally:
     error: str = ""
     seen: int = -1
 
-    def take(self, reports: Iterable[Mapping[str, Any]]) -> None:
-        """Count reports in; those that were counted before are known by their batch."""
+    def take(self, reports: Iterable[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+        """Count reports in; those that were counted before are known by their batch. Returns those that were not."""
+        fresh = []
         for report in reports:
             self._look(report)
             batch_id = int(report["batchId"])
@@ -45,6 +47,8 @@ class Tally:
             self.rate = rate_of(report.get("processedRowsPerSecond"))
             self.batch_ms = report.get("durationMs", {}).get("triggerExecution")
             self._observed(report.get("observedMetrics") or {})
+            fresh.append(report)
+        return fresh
 
     def _look(self, report: Mapping[str, Any]) -> None:
         """What holds of the latest report whether it had rows or not."""
@@ -68,9 +72,11 @@ class Tally:
                 entry["broken"] += int(broken or 0)
 
     def as_json(self) -> dict[str, Any]:
-        """For the notes and `--json`."""
+        """For the notes and `--json`. What is computed whole reports no batches, so that its rows are not known."""
         content = asdict(self)
         del content["seen"]
+        if not self.streaming:
+            content |= {"rows": None, "batches": None, "state_rows": None, "state_bytes": None}
         return content
 
 

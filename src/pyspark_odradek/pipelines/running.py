@@ -9,25 +9,48 @@ ago.
 from __future__ import annotations
 
 import json
+import queue
+import re
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from typing import Any
 
+from py4j.protocol import Py4JError
+
+from pyspark_odradek.errors import DataLossError
 from pyspark_odradek.pipelines import PipelineError, tables
-from pyspark_odradek.pipelines.engine import Engine, Loaded, first_line, name_of
+from pyspark_odradek.pipelines.checkpoints import Checkpoints
+from pyspark_odradek.pipelines.engine import Engine, Loaded
 from pyspark_odradek.pipelines.graph import TEMPORARY, VIEW, Graph
 from pyspark_odradek.pipelines.notes import STATUS, Notes
 from pyspark_odradek.pipelines.progress import Tally
+from pyspark_odradek.pipelines.refusals import first_line, name_of, short
+from pyspark_odradek.progress import read_progress
+from pyspark_odradek.query_metrics import QueryMetrics
 
 CATCHING_UP, RUNNING, FINISHED, STOPPED, FAILED = "catching up", "running", "finished", "stopped", "failed"
 LOOK_EVERY_S = 1.0
 PAUSE_S = 5.0
 _ATTEMPTS = "spark.sql.pipelines.maxFlowRetryAttempts"
-# Spark says what a flow does in sentences; the last word is the state.
+# Spark says what a flow does in sentences, of which one word is the state.
+SENTENCE = re.compile(
+    r"Flow '?(?P<flow>.+?)'? (?:is |has )?(?P<word>[A-Z]{6,})\b(?P<rest>[^\n]*)(?:\nError: (?P<reason>.*))?", re.DOTALL
+)
+# Spark gives an error of a Python process with the name of its class.
+_LOSS = f"{DataLossError.__module__}.{DataLossError.__name__}: "
 _SAID = {"QUEUED": "waiting", "STARTING": "starting", "RUNNING": "running", "COMPLETED": "done", "SKIPPED": "skipped"}
+
+
+def is_final(reason: str) -> bool:
+    """Whether a failed stream may not be started again: Spark says that records were lost.
+
+    That a topic was made anew is known to the query alone that has seen the old one: one that starts where it has
+    ended would go on at the old offsets, and nobody had agreed to the loss.
+    """
+    return _LOSS in reason
 
 
 class Again:
@@ -39,8 +62,15 @@ class Again:
         self._at: float | None = None
         self._batches = -1
 
-    def due(self, now: float, batches: int) -> bool:
-        """Whether a flow that is seen to have failed starts now; it has done so many batches in all."""
+    def due(self, now: float, batches: int, *, final: bool = False) -> bool:
+        """Whether a flow that is seen to have failed starts now; it has done so many batches in all.
+
+        Args:
+            final: it never does.
+        """
+        if final:
+            self.given_up = True
+            return False
         if self._at is None:
             if batches > self._batches:
                 self.left = self.attempts
@@ -57,18 +87,34 @@ class Again:
 class Run:
     """One run of one graph."""
 
-    def __init__(self, loaded: Loaded, graph: Graph, notes: Notes, say: Callable[[str], None], *, mode: str) -> None:
+    def __init__(
+        self,
+        loaded: Loaded,
+        graph: Graph,
+        notes: Notes,
+        say: Callable[[str], None],
+        *,
+        mode: str,
+        metrics: QueryMetrics | None = None,
+    ) -> None:
+        self.metrics = metrics
         self.loaded, self.graph, self.notes, self.say, self.mode = loaded, graph, notes, say, mode
         self.engine: Engine = loaded.engine
         views = {node.name for node in graph.nodes if node.kind == TEMPORARY}
-        self.tallies = {flow.name: Tally(flow.name, flow.target) for flow in graph.flows if flow.target not in views}
+        self.tallies = {
+            flow.name: Tally(flow.name, flow.target, flow.streaming) for flow in graph.flows if flow.target not in views
+        }
         self.started = time.time()
         self.going: dict[str, Any] = {}
+        self.looked: dict[str, str] = {}
         self.failure = ""
         self.state = CATCHING_UP if mode == "continuous" else RUNNING
 
     def once(self, *, refresh: Sequence[str], full_refresh: Sequence[str], full_refresh_all: bool) -> None:
-        """Run to the end of what is there. Raises PipelineError with the reason of the first flow that failed."""
+        """Run to the end of what is there. Raises PipelineError with the reason of the first flow that failed.
+
+        Spark tries a flow again, but not one that has lost records: that one ends the run.
+        """
         from pyspark.errors import PySparkException
         from pyspark.pipelines.spark_connect_pipeline import start_run
 
@@ -85,14 +131,13 @@ class Run:
                 dry=False,
                 storage=self.engine.project.storage,
             )
-            for answer in answers:
-                if "pipeline_event_result" not in answer:
-                    continue
-                if not noted:  # the tables are made before the first flow is told of
-                    noted = True
-                    tables.keep(self.engine, self.notes, self.graph)
-                    self.notes.keep_flows(self.graph)
-                self._hear(str(answer["pipeline_event_result"].event.message))
+            for message in heard(answers):
+                if message is not None:
+                    if not noted:  # the tables are made before the first flow is told of
+                        noted = True
+                        tables.keep(self.engine, self.notes, self.graph)
+                        self.notes.keep_flows(self.graph)
+                    self._hear(message)
                 self._look()
                 self.write(self.state)
         except PySparkException as error:
@@ -100,29 +145,68 @@ class Run:
             raise PipelineError(self.failure or first_line(error)) from None
         self._look()
         tables.keep(self.engine, self.notes, self.graph)
+        self.notes.begun(Checkpoints(self.engine.project.root / "_checkpoints"))
         ran = [tally for tally in self.tallies.values() if not refresh or tally.target in refresh]
         if any(tally.status in ("failed", "skipped") for tally in ran):
             raise PipelineError(self.failure or "a flow was left out")
 
     def _hear(self, message: str) -> None:
         """Take in one sentence of Spark's about a flow."""
-        head, _, reason = message.partition("\nError: ")
-        words = [word.strip("'.`") for word in head.replace("`", "").split()]
-        if len(words) < 3 or words[0] != "Flow":
+        said = SENTENCE.fullmatch(message)
+        if said is None or (flow := short(said["flow"].replace("`", ""))) not in self.tallies:
             return
-        flow = words[1].removeprefix("spark_catalog.").removeprefix("default.")
-        tally = self.tallies.get(flow)
-        if tally is None:
-            return
-        if "FAILED" in words:
-            tally.status, tally.error = "failed", first_line(reason) or head
+        tally = self.tallies[flow]
+        if said["word"] == "FAILED":
+            self._turn(tally, "failed", first_line(said["reason"] or "it failed"))
             self.failure = f"{flow}: {tally.error}"
+            if tally.streaming and is_final(said["reason"] or ""):
+                self._end()
+                raise PipelineError(self.failure)
+            if "not be restarted" not in said["rest"]:
+                self.say(f"{flow}: tried again after: {tally.error}")
             return
-        status = next((_SAID[word] for word in words if word in _SAID), None)
+        status = _SAID.get(said["word"])
+        if status == "done" and self._has_failed(flow):
+            return  # Spark tells of the end of its query first, and then that it failed
         if status is not None and status != tally.status:
-            tally.status = status
+            self._turn(tally, status)
             if status in ("running", "done", "skipped"):
                 self.say(f"{flow}: {status}")
+
+    def _end(self) -> None:
+        """End all flows of Spark's run, before it tries one again: it waits for seconds first."""
+        last = self._execution()
+        if last is not None:
+            with suppress(Py4JError):  # the last of its flows ends the run, which tells of no other end then
+                last[1].stop()
+
+    def _turn(self, tally: Tally, status: str, error: str | None = None) -> None:
+        """A flow is at another state; the error of the last failure stays until there is another one."""
+        tally.status, tally.error = status, tally.error if error is None else error
+        if self.metrics is None:
+            return
+        if status == "running":
+            self.metrics.started(tally.flow)
+        elif status in ("done", "failed"):
+            self.metrics.ended(tally.flow, failed=status == "failed")
+
+    def _has_failed(self, flow: str) -> bool:
+        return any(
+            name == flow
+            and writer.isStreaming()
+            and (query := writer.getStreamingQuery())
+            and query.exception().isDefined()
+            for name, writer in self._writers()
+        )
+
+    def _writers(self) -> list[tuple[str, Any]]:
+        """What runs the flows of the last run, in the JVM."""
+        last = self._execution()
+        return (
+            []
+            if last is None
+            else [(name_of(pair._1()), pair._2()) for pair in self.engine.listed(last[1].flowExecutions().toSeq())]
+        )
 
     def _execution(self) -> Any:
         """The engine's run that was the last one, in the JVM, or None before there was one."""
@@ -134,14 +218,26 @@ class Run:
 
     def _look(self) -> None:
         """Take in what Spark reports of the queries of this run."""
-        going = dict(self.going)
-        if not going and (last := self._execution()) is not None:
-            going = {name_of(pair._1()): pair._2() for pair in self.engine.listed(last[1].flowExecutions().toSeq())}
-        for name, execution in going.items():
+        for name, execution in {**dict(self._writers()), **self.going}.items():
             if name in self.tallies and execution.isStreaming():
                 query = execution.getStreamingQuery()
                 if query is not None:
-                    self.tallies[name].take(json.loads(each.json()) for each in query.recentProgress())
+                    reports = self._fresh(name, query)
+                    for report in self.tallies[name].take(reports):
+                        if self.metrics is not None:
+                            self.metrics.take(read_progress({**report, "name": name}))
+
+    def _fresh(self, name: str, query: Any) -> list[dict[str, Any]]:
+        """The reports of a query that were not looked at yet, the oldest first; Spark keeps the last hundred."""
+        reports = query.recentProgress()
+        found: list[dict[str, Any]] = []
+        for index in range(len(reports) - 1, -1, -1):
+            if str(reports[index].timestamp()) <= self.looked.get(name, ""):
+                break
+            found.append(json.loads(reports[index].json()))
+        if found:
+            self.looked[name] = found[0]["timestamp"]
+        return found[::-1]
 
     def on_and_on(self, ends: Ends, *, trigger: str, refresh_every_s: float) -> None:
         """Go on after `once`, until `ends` is set. Raises PipelineError with the reason where a flow ends by itself.
@@ -165,7 +261,7 @@ class Run:
         def start(name: str) -> None:
             self.going[name] = planner.plan(streams[name])
             self.going[name].executeAsync()
-            self.tallies[name].status = "running"
+            self._turn(self.tallies[name], "running")
 
         try:
             for name in streams:
@@ -188,10 +284,10 @@ class Run:
                 if not writer.isCompleted() and reason.isEmpty():
                     continue
                 tally = self.tallies[name]
-                tally.status, tally.error = "failed", "it ended"
-                if reason.isDefined():
-                    tally.error = first_line(reason.get().getMessage())
-                if again[name].due(time.monotonic(), tally.batches):
+                why = str(reason.get().getMessage()) if reason.isDefined() else "it ended"
+                if tally.status != "failed":  # else it waits to be started again
+                    self._turn(tally, "failed", first_line(why))
+                if again[name].due(time.monotonic(), tally.batches, final=is_final(why)):
                     self.say(f"{name}: starts again after: {tally.error}")
                     start(name)
                 elif again[name].given_up:
@@ -204,16 +300,18 @@ class Run:
                 refreshed = time.monotonic()
 
     def _views(self, views: list[str]) -> None:
-        going, self.going = self.going, {}
+        say, self.say = self.say, lambda text: None
         try:
-            say, self.say = self.say, lambda text: None
             tables.look_again(self.engine, self.graph)
             self.once(refresh=views, full_refresh=[], full_refresh_all=False)
         finally:
-            self.going, self.say = going, say
+            self.say = say
 
     def write(self, state: str, error: str = "") -> None:
         """The status for whoever asks."""
+        if state in (STOPPED, FAILED):
+            for tally in self.tallies.values():
+                tally.status = "stopped" if tally.status in ("starting", "running") else tally.status
         self.notes.write(
             STATUS,
             {
@@ -226,6 +324,36 @@ class Run:
                 "flows": [tally.as_json() for tally in self.tallies.values()],
             },
         )
+
+
+def heard(answers: Iterable[Mapping[str, Any]]) -> Iterator[str | None]:
+    """What Spark says of a run while it goes, and None for each second without a word. Raises what `answers` raises.
+
+    Whoever waits for Spark's next word would see nothing of a flow that is long at work, nor a signal.
+    """
+    told: queue.SimpleQueue[tuple[str | None, BaseException | None]] = queue.SimpleQueue()
+
+    def listen() -> None:
+        try:
+            for answer in answers:
+                if "pipeline_event_result" in answer:
+                    told.put((str(answer["pipeline_event_result"].event.message), None))
+            told.put((None, None))
+        except BaseException as error:
+            told.put((None, error))
+
+    threading.Thread(target=listen, name="pipeline-events", daemon=True).start()
+    while True:
+        try:
+            message, error = told.get(timeout=LOOK_EVERY_S)
+        except queue.Empty:
+            yield None
+            continue
+        if error is not None:
+            raise error
+        if message is None:
+            return
+        yield message
 
 
 class Ends:

@@ -12,10 +12,11 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
-from pyspark_odradek.pipelines.engine import Engine, columns_of, name_of
+from pyspark_odradek.pipelines.engine import Engine, columns_of
 from pyspark_odradek.pipelines.graph import TABLE, VIEW, Column, Graph
 from pyspark_odradek.pipelines.notes import TABLES, Notes
 from pyspark_odradek.pipelines.plans import texts
+from pyspark_odradek.pipelines.refusals import name_of
 
 _TABLE_TYPE = "org.apache.spark.sql.catalyst.catalog.CatalogTableType"
 # The place of the type among the fields of a CatalogTable.

@@ -1,0 +1,43 @@
+"""Our sentence out of what Spark raises: it stands between traces of Python and Java, and a plan of the query.
+
+Spark raises its own exceptions with the trace of the Python process that failed as their text. Behind it a streaming
+query puts its offsets and its plan, so that the last lines on the screen say nothing of what to do.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Callable
+from types import TracebackType
+
+_OURS = re.compile(r"^pyspark_odradek\.errors\.\w+: (.+)$", re.MULTILINE)
+
+
+def reason(error: BaseException | None) -> str | None:
+    """Why a query has ended, in the one sentence that this package has for it; None where the error is not ours.
+
+    Args:
+        error: what a query raised, or its `exception()`.
+    """
+    found = _OURS.findall(str(error))
+    return found[-1] if found else None
+
+
+class _Hook:
+    """What runs where a program ends by an error: what ran before, and our sentence behind it."""
+
+    def __init__(self, before: Callable[[type[BaseException], BaseException, TracebackType | None], object]) -> None:
+        self._before = before
+
+    def __call__(self, kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
+        self._before(kind, error, trace)
+        if (why := reason(error)) is not None:
+            sys.stdout.flush()
+            sys.stderr.write(f"\nodradek: {why}\n")
+
+
+def print_at_the_end() -> None:
+    """Let a program that ends by an error of ours print the sentence behind the trace; a second call does nothing."""
+    if not isinstance(sys.excepthook, _Hook):
+        sys.excepthook = _Hook(sys.excepthook)

@@ -1,0 +1,57 @@
+"""What the checkpoints of a pipeline's flows say by themselves: which there are, and how far each has read.
+
+Spark puts them in `<storage>/_checkpoints/<each part of the target's full name>/<flow>/<number>`, and makes a new
+number at a full refresh. Only local files are read, and no Spark is asked.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from pyspark_odradek.offsets import Positions
+from pyspark_odradek.pipelines.graph import Flow
+from pyspark_odradek.pipelines.refusals import short
+from pyspark_odradek.progress import positions_of
+
+_HEAD_LINES = 2  # the version, and the batch's metadata; then a line for each source
+
+
+class Checkpoints:
+    """The checkpoints below a folder, by what their flows write to and the last part of their names."""
+
+    def __init__(self, folder: Path) -> None:
+        self._flows: dict[tuple[str, str], Path] = {}
+        for offsets in folder.glob("**/offsets"):
+            path = offsets.parent.parent
+            *target, name = path.relative_to(folder).parts
+            self._flows[short(".".join(target)), name] = path
+
+    def __contains__(self, flow: Flow) -> bool:
+        """Whether a batch of this flow was ever begun."""
+        return any(self._offsets(number) for number in self._numbers(flow))
+
+    def positions(self, flow: Flow) -> list[Positions]:
+        """Where each of its sources goes on that is of topics; empty without a batch.
+
+        That is the end of its newest batch, or of the one before where Spark has not noted that the newest was done:
+        it is run again. A first batch that was not done says at least where it was to end.
+        """
+        checkpoint = next(iter(self._numbers(flow)), None)
+        offsets = self._offsets(checkpoint)
+        if checkpoint is None or not offsets:
+            return []
+        if len(offsets) > 1 and not (checkpoint / "commits" / offsets[-1].name).exists():
+            offsets.pop()
+        lines = offsets[-1].read_text(encoding="utf-8").splitlines()[_HEAD_LINES:]
+        return [positions for line in lines if (positions := positions_of(line)) is not None]
+
+    def _numbers(self, flow: Flow) -> list[Path]:
+        """The folders of its checkpoints, the newest first."""
+        folder = self._flows.get((flow.target, flow.name.rsplit(".", 1)[-1]))
+        found = [path for path in folder.iterdir() if path.name.isdigit()] if folder is not None else []
+        return sorted(found, key=lambda path: -int(path.name))
+
+    @staticmethod
+    def _offsets(checkpoint: Path | None) -> list[Path]:
+        files = checkpoint.glob("offsets/*") if checkpoint is not None else []
+        return sorted((path for path in files if path.name.isdigit()), key=lambda path: int(path.name))

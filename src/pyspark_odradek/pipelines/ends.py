@@ -1,0 +1,161 @@
+"""The ends of a pipeline, where it meets clusters: whether its topics are there, and its sinks are rightly asked for.
+
+Spark looks at neither before a flow starts, and then tries it three times. A cluster is asked for a moment only: one
+that does not answer is told, and no reason not to start, since the source waits for it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import closing
+from dataclasses import dataclass, replace
+from typing import Any
+
+from pyspark_odradek.cluster import ClientSettings, Cluster
+from pyspark_odradek.errors import ClusterError, OptionError, describe
+from pyspark_odradek.offsets import Positions, find_lost
+from pyspark_odradek.options import ReadOptions, kafka_settings, lowered, parse_read_options
+from pyspark_odradek.pipelines.compatibility import Finding
+from pyspark_odradek.planning import look as marks_of
+from pyspark_odradek.planning import refuse_another_query, wanted_partitions
+from pyspark_odradek.sink import stream_writer
+from pyspark_odradek.sink_options import EXACTLY_ONCE, parse_sink_options
+
+ANSWER_MS, RETRY_MS = 3000, 1000
+
+
+@dataclass(frozen=True)
+class End:
+    """What a flow reads or writes by our format.
+
+    `options` have names in lower case and may have secrets; `schema` is of what is written, as Spark's JSON, and None
+    where it is read.
+    """
+
+    flow: str
+    options: Mapping[str, str]
+    schema: Any = None
+
+
+@dataclass(frozen=True)
+class Standing:
+    """Where a flow's checkpoint stands: a position for each source of topics, and what to do where it cannot go on."""
+
+    positions: Sequence[Positions]
+    advice: str
+
+
+def look(ends: Iterable[End], standing: Mapping[str, Standing] | None = None) -> list[Finding]:
+    """What is wrong with them, and with the checkpoints that are to go on there. Writes nothing to any cluster.
+
+    Args:
+        ends: of all flows.
+        standing: flow -> its checkpoint, of those that go on from one.
+    """
+    found: list[Finding] = []
+    asked: dict[ClientSettings, list[_Ask]] = {}
+    made: set[str] = set()
+    for end in ends:
+        try:
+            ask = _ask(end)
+        except OptionError as error:
+            found.append(Finding(end.flow, str(error), stops=True))
+            continue
+        if ask is not None and _creates(end):
+            made.update(ask.topics)
+        elif ask is not None:
+            asked.setdefault(ask.settings, []).append(ask)
+    for settings, asks in asked.items():
+        found += _answers(settings, asks, made, standing or {})
+    return found
+
+
+@dataclass(frozen=True)
+class _Ask:
+    """What to ask a cluster for; `read` has the options of a source."""
+
+    end: End
+    settings: ClientSettings
+    topics: list[str]
+    read: ReadOptions | None = None
+
+
+def _ask(end: End) -> _Ask | None:
+    """Where to ask for which topics. Raises OptionError, of TLS and SASL too."""
+    if end.schema is None:
+        options = parse_read_options(end.options, streaming=True)
+        return _Ask(end, _reached_by(options.kafka), sorted({*options.topics, *options.assigned}), options)
+    sink = lowered(end.options).get("sink", "topic").lower()
+    if sink != "iceberg":  # that one opens its catalog
+        from pyspark.sql.types import StructType
+
+        placed = {"checkpointlocation": "/", **end.options} if sink == "topic" else end.options
+        stream_writer(placed, StructType.fromJson(end.schema), False)
+    if sink != "topic":
+        return None
+    write = parse_sink_options(end.options, streaming=True, overwrite=False)
+    needed = [write.topic] if write.topic is not None and write.delivery == EXACTLY_ONCE else []
+    return _Ask(end, _reached_by(kafka_settings(end.options)), needed)
+
+
+def _reached_by(kafka: Mapping[str, str]) -> ClientSettings:
+    """How to reach a cluster, with files that are there and settings that go together. Raises OptionError."""
+    settings = ClientSettings.parse(kafka)
+    settings.security()
+    return settings
+
+
+def _creates(end: End) -> bool:
+    return end.schema is not None and end.options.get("createtopic", "").lower() == "true"
+
+
+def _missing(end: End, topic: str) -> Finding:
+    how = "reads" if end.schema is None else "writes to"
+    advice = f"`odradek topics create --topic {topic}` makes it"
+    if end.schema is not None:
+        advice += ", or the sink with createTopic=true"
+    return Finding(end.flow, f"{how} topic {topic}, which does not exist: {advice}", stops=True)
+
+
+def _answers(
+    settings: ClientSettings, asks: Sequence[_Ask], made: set[str], standing: Mapping[str, Standing]
+) -> list[Finding]:
+    """What one cluster lacks of what it is asked for."""
+    short = replace(
+        settings,
+        request_timeout_ms=min(settings.request_timeout_ms, ANSWER_MS),
+        default_api_timeout_ms=min(settings.default_api_timeout_ms, RETRY_MS),
+    )
+    missing: dict[str, Finding] = {}
+    for ask in asks:
+        missing |= {name: _missing(ask.end, name) for name in ask.topics if name not in made | missing.keys()}
+    with closing(Cluster(short)) as cluster:
+        try:
+            there = cluster.partitions(missing) if missing else {}
+            found = [one for topic, one in missing.items() if topic not in there]
+            for ask in asks:
+                if ask.read is not None and ask.end.flow in standing and not found:
+                    found += _lost(cluster, ask.end.flow, ask.read, standing[ask.end.flow])
+        except ClusterError as error:
+            flows = ", ".join(sorted({ask.end.flow for ask in asks}))
+            return [Finding(flows, f"the cluster was not looked at, and a run waits for it: {error}")]
+    return found
+
+
+def _lost(cluster: Cluster, flow: str, options: ReadOptions, standing: Standing) -> list[Finding]:
+    """Whether what a checkpoint is to read next is there. Raises ClusterError."""
+    sources = standing.positions
+    if len(sources) == 1:  # of several it is not known which one has these options
+        try:
+            refuse_another_query(options, sources[0])
+        except OptionError as error:
+            return [Finding(flow, f"{error}: {standing.advice}", stops=True)]
+    known = {at: offset for one in sources for at, offset in one.items() if options.wants(*at)}
+    marks = marks_of(cluster, wanted_partitions(cluster, options, must_exist=False))
+    lost = find_lost(known, marks.latest, marks.earliest, marks.latest)
+    if not lost:
+        return []
+    told = f"its checkpoint goes on where nothing is: {describe(lost)}"
+    if not options.fail_on_data_loss:
+        return [Finding(flow, f"{told}; it goes on with what is left (failOnDataLoss=false)")]
+    return [Finding(flow, f"{told}; {standing.advice}; failOnDataLoss=false goes on with what is left", stops=True)]

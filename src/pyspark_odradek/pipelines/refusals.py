@@ -1,0 +1,182 @@
+"""What Spark refuses, as one line for whoever wrote the files: which file and line, what is wrong, what to do.
+
+Spark speaks to the developer of a driver: classes of errors, SQLSTATEs, stacks of both languages, and for some mistakes
+not of the user's names at all. What is said here is Spark's own sentence where it has one.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import os
+import re
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from pyspark_odradek.pipelines import PipelineError
+
+_TRACE = "Traceback (most recent call last):"
+# Spark's advice that begins with these is of no use to a pipeline's author.
+_ENDS = ("\n\tat ", "SQLSTATE:", "JVM stacktrace", "Search path: [", "To tolerate the error on drop")
+_NO_TARGET = re.compile(r"Unsupported destination (\S+) in flow: (\S+)")
+_OF_THE_LOADER = re.compile(
+    r"\d{4}-\d\d-\d\d [\d:]{8}: (Loading definitions|Found \d+ files|Importing|Registering SQL)"
+)
+_AROUND = re.compile(
+    r"\[STREAM_FAILED\] Query \[.*?\] terminated with exception: |\[USER_RAISED_EXCEPTION\] "
+    r"|\(?\borg\.apache\.spark\.[\w.$]+Exception(?:\)|:) ",
+    re.DOTALL,
+)
+_PLACE = re.compile(r"\(line (\d+), pos \d+\)")
+
+
+def first_line(text: object) -> str:
+    """What Spark says, without stacks and codes; of an error that Python has raised below it, that error alone."""
+    said = str(text)
+    if _TRACE in said:
+        raised = [line for line in said.rsplit(_TRACE, 1)[1].splitlines() if line[:1].strip()]
+        kind, _, message = (raised[0] if raised else "").partition(": ")
+        ours = kind.startswith("pyspark_odradek.")
+        said = message if ours and message else f"{kind.rsplit('.', 1)[-1]}: {message}" if message else said
+    for end in _ENDS:
+        said = said.split(end)[0]
+    if (found := _NO_TARGET.search(said)) is not None:
+        target, flow = (short(name) for name in found.groups())
+        return (
+            f"{flow}: flows into {target}, which is no table of the pipeline: declare it with "
+            f"create_streaming_table (a sink with create_sink, and its flows in Python)"
+        )
+    return " ".join(_AROUND.sub("", said).split())
+
+
+def spoken(error: BaseException) -> str:
+    """The first line of an error, which for one of the JVM is not py4j's."""
+    java = getattr(error, "java_exception", None)
+    return first_line(error if java is None else java.getMessage() or java)
+
+
+@contextlib.contextmanager
+def refused_plainly() -> Iterator[None]:
+    """What Spark refuses, as one line."""
+    from py4j.protocol import Py4JError
+    from pyspark.errors import PySparkException
+
+    try:
+        yield
+    except (Py4JError, PySparkException) as error:
+        raise PipelineError(spoken(error)) from None
+
+
+@contextlib.contextmanager
+def refused_where(folder: Path) -> Iterator[None]:
+    """While Spark reads the definition files of a folder: what they do wrong, with the file and the line.
+
+    What the files print goes to stderr, since on stdout is the answer of a command; what Spark's loader prints of each
+    file that it reads goes nowhere.
+    """
+    from pyspark.errors import PySparkException
+
+    try:
+        with contextlib.redirect_stdout(_Beside()):
+            yield
+    except PySparkException as error:
+        raise PipelineError(_where(error, folder) + first_line(error)) from None
+    except SyntaxError as error:
+        name = os.path.relpath(error.filename, folder) if error.filename else "a definition file"
+        raise PipelineError(f"{name}:{error.lineno}: {error.msg}") from None
+    except SystemExit as error:
+        where = _where(error, folder)
+        raise PipelineError(f"{where}ends Python with exit({error.code}): a definition file only declares") from None
+    except Exception as error:
+        ours = type(error).__module__.startswith("pyspark_odradek.")
+        said = first_line(error) if ours else f"{type(error).__name__}: {first_line(error)}"
+        if isinstance(error, AttributeError) and error.name == "_plan":
+            said = f"the query function returns {type(error.obj).__name__}, and not a DataFrame"
+        raise PipelineError(_where(error, folder) + said) from None
+
+
+class _Beside(io.TextIOBase):
+    """What is printed goes to stderr, but for the lines of Spark's loader."""
+
+    def __init__(self) -> None:
+        self._line = ""
+
+    def write(self, text: str) -> int:
+        *lines, self._line = (self._line + text).split("\n")
+        for line in lines:
+            if not _OF_THE_LOADER.match(line):
+                sys.stderr.write(line + "\n")
+        return len(text)
+
+
+def _where(error: BaseException, folder: Path) -> str:
+    """The user's own line in a traceback, as `file:line: `; of SQL, the file and the line that Spark's parser names."""
+    found = ""
+    trace: TracebackType | None = error.__traceback__
+    while trace is not None:
+        name = trace.tb_frame.f_code.co_filename
+        if name.startswith(str(folder)):
+            found = f"{os.path.relpath(name, folder)}:{trace.tb_lineno}: "
+        elif trace.tb_frame.f_code.co_name == "register_sql":
+            place = _PLACE.search(str(error))
+            line = f":{place[1]}" if place else ""
+            found = f"{trace.tb_frame.f_locals['file_path']}{line}: "
+        trace = trace.tb_next
+    return found
+
+
+def name_of(identifier: Any) -> str:
+    """As people call it: without the catalog and the database where they are the default ones."""
+    return short(str(identifier.unquotedString()))
+
+
+def short(name: str) -> str:
+    """A full name without its catalog and its database where they are the default ones."""
+    return name.removeprefix("spark_catalog.").removeprefix("default.")
+
+
+def origin_of(element: Any) -> str:
+    """Where an element of the graph is defined, as `file:line`; empty where Spark does not know."""
+    path, line = element.origin().filePath(), element.origin().line()
+    if path.isEmpty():
+        return ""
+    return Path(str(path.get())).name + (f":{line.get()}" if line.isDefined() else "")
+
+
+def why(listed: Callable[[Any], list[Any]], failed: Sequence[Any]) -> str:
+    """The reason why flows do not resolve: the first one that is a reason of its own, or the circle that they are.
+
+    Args:
+        listed: makes a Scala collection a list.
+        failed: the flows, in the JVM.
+    """
+    waiting = {}
+    for flow in failed:
+        where = origin_of(flow)
+        for reason in listed(flow.failure()):
+            if "UnresolvedDatasetException" not in str(reason.getClass().getName()):
+                return f"{where + ': ' if where else ''}{name_of(flow.identifier())}: {first_line(reason.getMessage())}"
+        inputs = [name_of(each) for each in listed(flow.funcResult().requestedInputs())]
+        waiting[name_of(flow.destinationIdentifier())] = inputs
+    circle = circle_in(waiting)
+    if circle:
+        return f"a circle: {' reads '.join([*circle, circle[0]])}; one of them has to read something else"
+    return f"{next(iter(waiting))} waits for what cannot be resolved"
+
+
+def circle_in(reads: dict[str, list[str]]) -> list[str]:
+    """Names that read each other in a ring, each one the next; empty where there is none.
+
+    Args:
+        reads: name -> the names that it reads.
+    """
+    for start in reads:
+        path = [start]
+        while (following := next((each for each in reads[path[-1]] if each in reads), None)) is not None:
+            if following in path:
+                return path[path.index(following) :]
+            path.append(following)
+    return []

@@ -1,0 +1,112 @@
+"""Topics and sinks of a pipeline are looked at before it starts: what is missing is told with what to do."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pyspark_odradek.offsets import TopicPartition
+from pyspark_odradek.pipelines.ends import End, Standing, look
+from tests.support.clients import create_topic, produce_all
+
+VALUE: dict[str, Any] = {
+    "type": "struct",
+    "fields": [{"name": "value", "type": "string", "nullable": True, "metadata": {}}],
+}
+NOBODY = "127.0.0.1:1"
+
+
+def told(*ends: End) -> list[tuple[str, bool]]:
+    return [(str(finding), finding.stops) for finding in look(ends)]
+
+
+def at(topic: str, *offsets: int) -> dict[str, Standing]:
+    """The checkpoint of `visits`, at these offsets of the topic's partitions."""
+    positions = {TopicPartition(topic, number): offset for number, offset in enumerate(offsets)}
+    return {"visits": Standing([positions], "make it anew")}
+
+
+def read(bootstrap: str, **options: str) -> End:
+    return End("visits", {"kafka.bootstrap.servers": bootstrap, **options})
+
+
+def write(bootstrap: str, flow: str = "tell", **options: str) -> End:
+    return End(flow, {"kafka.bootstrap.servers": bootstrap, **options}, VALUE)
+
+
+def test_topics_that_are_there_are_no_matter(odradek: str, topic: str) -> None:
+    create_topic(odradek, topic)
+    ends = [read(odradek, subscribe=topic), read(odradek, subscribepattern="no.*such"), write(odradek, topic=topic)]
+    assert told(*ends) == []
+
+
+def test_a_topic_that_is_not_there_stops(odradek: str, topic: str) -> None:
+    create_topic(odradek, topic)
+    assert told(read(odradek, subscribe=f"{topic},{topic}-2"), write(odradek, topic=f"{topic}-3")) == [
+        (
+            f"visits: reads topic {topic}-2, which does not exist: `odradek topics create --topic {topic}-2` makes it",
+            True,
+        ),
+        (
+            f"tell: writes to topic {topic}-3, which does not exist: `odradek topics create --topic {topic}-3` "
+            "makes it, or the sink with createTopic=true",
+            True,
+        ),
+    ]
+
+
+def test_a_topic_that_the_pipeline_makes_may_be_read_by_it(odradek: str, topic: str) -> None:
+    assert told(read(odradek, assign=f'{{"{topic}": [0]}}'), write(odradek, topic=topic, createtopic="true")) == []
+
+
+def test_a_cluster_that_does_not_answer_is_a_note() -> None:
+    ((text, stops),) = told(read(NOBODY, subscribe="a"), write(NOBODY, topic="b"))
+    assert text.startswith("tell, visits: the cluster was not looked at, and a run waits for it: 127.0.0.1:1 did not")
+    assert not stops
+
+
+def test_what_a_sink_would_refuse_is_told_before(odradek: str) -> None:
+    wrong = [
+        write(odradek, topik="x"),
+        write(odradek, topic="x", delivery="twice"),
+        End("lake", {"sink": "delta", "pth": "/x"}, VALUE),
+        End("store", {"sink": "postgres", "table": "x"}, VALUE),
+    ]
+    found = look(wrong)
+    assert all(finding.stops for finding in found)
+    assert [finding.subject for finding in found] == ["tell", "tell", "lake", "store"]
+    assert "did you mean 'topic'?" in str(found[0])
+    assert "needs the options connection" in str(found[3])
+
+
+def test_wrong_settings_of_tls_and_sasl_are_told_before(odradek: str, topic: str) -> None:
+    nowhere = {"kafka.security.protocol": "SSL", "kafka.ssl.truststore.location": "/no/such/file"}
+    nobody = {"kafka.security.protocol": "SASL_PLAINTEXT", "kafka.sasl.mechanism": "PLAIN"}
+    ends = [read(odradek, subscribe=topic, **nowhere), write(odradek, topic=topic, **nobody)]
+    (reading, _), (writing, _) = found = told(*ends)
+    assert all(stops for _, stops in found)
+    assert reading.startswith("visits: kafka.ssl.") and "/no/such/file" in reading
+    assert writing.startswith("tell: kafka.sasl.jaas.config")
+
+
+def test_a_checkpoint_behind_what_is_there_is_told(odradek: str, topic: str) -> None:
+    create_topic(odradek, topic)
+    produce_all(odradek, topic, [(None, b"x")] * 3)
+    source = read(odradek, subscribe=topic)
+    assert look([source], at(topic, 3)) == []
+    (cut,) = look([source], at(topic, 7))
+    assert cut.stops
+    assert "its checkpoint goes on where nothing is" in str(cut)
+    assert "ends at 3: it was cut, or the topic was created anew; make it anew" in str(cut)
+    (gone,) = look([read(odradek, subscribe=topic, failondataloss="false")], at(topic, 3, 5))
+    assert f"{topic}-1: from offset 5 on, the partition does not exist any more; it goes on with what is left" in str(
+        gone
+    )
+    assert not gone.stops
+
+
+def test_a_checkpoint_of_another_query_stops(odradek: str, topic: str) -> None:
+    create_topic(odradek, topic)
+    (found,) = look([read(odradek, subscribe=topic)], at("elsewhere", 3))
+    assert found.stops
+    assert "the checkpoint holds offsets of elsewhere, which this query does not read" in str(found)
+    assert str(found).endswith("make it anew")
