@@ -35,6 +35,7 @@ from pyspark.sql.types import (
 from pyspark_odradek.errors import OptionError
 
 _NUMBER, _VALUE = "n", "v"
+FEW = 256  # rows that Python reads about as fast as Arrow finds the wrong ones among them
 
 
 class JsonValues:
@@ -62,24 +63,38 @@ class JsonValues:
         found = self._at_once(values) if self._is_known_to_arrow else None
         if found is not None:
             return [found]
-        if not self._is_known_to_arrow:
-            return [self._one(values[row].as_py(), first + row, wrong) for row in range(len(values))]
-        if len(values) > 1:
-            half = len(values) // 2
-            return [
-                *self._decode(values.slice(0, half), first, wrong),
-                *self._decode(values.slice(half), first + half, wrong),
-            ]
-        return [self._one(values[0].as_py(), first, wrong)]
+        if not self._is_known_to_arrow or len(values) <= FEW:
+            return [self._by_python(values.to_pylist(), first, wrong)]
+        half = len(values) // 2
+        return [
+            *self._decode(values.slice(0, half), first, wrong),
+            *self._decode(values.slice(half), first + half, wrong),
+        ]
 
-    def _one(self, value: bytes | None, row: int, wrong: dict[int, str]) -> Any:
-        if value is None:
-            return pa.nulls(1, self.wanted)
+    def _by_python(self, values: list[bytes | None], first: int, wrong: dict[int, str]) -> Any:
+        rows = [self._row(value, first + number, wrong) for number, value in enumerate(values)]
         try:
-            return pa.array([to_python(json.loads(value), self.wanted, "value")], self.wanted)
-        except (ValueError, RecursionError, OverflowError, pa.ArrowException) as error:
-            wrong[row] = f"not JSON of the schema: {str(error)[:300]}"
-            return pa.nulls(1, self.wanted)
+            return pa.array(rows, self.wanted)
+        except (ValueError, OverflowError, pa.ArrowException):  # a number that its type cannot hold
+            return pa.array([self._fitting(row, first + number, wrong) for number, row in enumerate(rows)], self.wanted)
+
+    def _row(self, value: bytes | None, number: int, wrong: dict[int, str]) -> Any:
+        if value is None:
+            return None
+        try:
+            text = value.decode("utf-8", "surrogateescape")  # bytes that are no text hurt only where they are wanted
+            return to_python(json.loads(text), self.wanted, "value")
+        except (ValueError, RecursionError, OverflowError) as error:
+            wrong[number] = _told(error)
+            return None
+
+    def _fitting(self, row: Any, number: int, wrong: dict[int, str]) -> Any:
+        try:
+            pa.array([row], self.wanted)
+        except (ValueError, OverflowError, pa.ArrowException) as error:
+            wrong[number] = _told(error)
+            return None
+        return row
 
     def _at_once(self, values: Any) -> Any | None:
         """All values, or None where Arrow refuses one of them or would have to guess."""
@@ -103,7 +118,17 @@ class JsonValues:
             return None
         if table.num_rows != len(values) or not table.column(_NUMBER).combine_chunks().equals(numbers):
             return None
-        return table.column(_VALUE).combine_chunks()
+        found = table.column(_VALUE).combine_chunks()
+        try:
+            # The reader lets pass texts that are not UTF-8, and decimals with too many digits.
+            found.validate(full=True)
+        except pa.ArrowInvalid:
+            return None
+        return found
+
+
+def _told(error: Exception) -> str:
+    return f"not JSON of the schema: {str(error)[:300]}"
 
 
 def _has_binary(wanted: Any) -> bool:
@@ -148,10 +173,12 @@ def _from_text(value: Any, wanted: Any) -> Any:
     types = pa.types
     if types.is_timestamp(wanted):
         moment = datetime.datetime.fromisoformat(value)
-        if wanted.tz is None:
-            return moment.replace(tzinfo=None)
-        return moment if moment.tzinfo is not None else moment.replace(tzinfo=datetime.UTC)
+        if moment.tzinfo is None:
+            moment = moment.replace(tzinfo=datetime.UTC)
+        return moment if wanted.tz is not None else moment.astimezone(datetime.UTC).replace(tzinfo=None)
     if types.is_date(wanted):
+        if type(value) is int:  # days since 1970, as Arrow reads it
+            return value
         return datetime.date.fromisoformat(value)
     if types.is_decimal(wanted):
         return decimal.Decimal(str(value)).quantize(decimal.Decimal(1).scaleb(-wanted.scale))

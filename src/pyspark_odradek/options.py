@@ -248,10 +248,19 @@ def parse_read_options(given: Mapping[str, str], *, streaming: bool) -> ReadOpti
         **_value_options(options),
         kafka=kafka,
     )
+    _refuse_contradictions(parsed)
+    return parsed
+
+
+def _refuse_contradictions(parsed: ReadOptions) -> None:
     low, high = parsed.min_offsets_per_trigger, parsed.max_offsets_per_trigger
     if low is not None and high is not None and low > high:
         raise OptionError(f"minOffsetsPerTrigger ({low}) is above maxOffsetsPerTrigger ({high})")
-    return parsed
+    letters = parsed.dead_letter_topic
+    if letters is not None and (letters in parsed.assigned or parsed.wants(letters, 0)):
+        raise OptionError(
+            f"deadLetterTopic {letters!r} is read by this query: its dead letters would come back for ever"
+        )
 
 
 def _value_options(options: Mapping[str, str]) -> dict[str, Any]:

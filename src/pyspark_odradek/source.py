@@ -59,7 +59,7 @@ class OdradekDataSource(DataSource):
     def name(cls) -> str:
         return "odradek"
 
-    def schema(self) -> StructType | str:
+    def schema(self) -> StructType:
         """Fixed, but for `includeHeaders`, which adds a column, and `valueFormat`, which decodes another.
 
         Wrong options are told here, when `load()` is called. A table of SQL keeps its options (`sql_table`).
@@ -75,9 +75,9 @@ class OdradekDataSource(DataSource):
                 refusal = error
         else:
             raise refusal from None
-        schema: StructType | str = source_schema(options.include_headers)
+        schema = source_schema(options.include_headers)
         if options.value_format != "binary":
-            schema = decoded_schema(options, source_schema(options.include_headers))
+            schema = decoded_schema(options, schema)
         given = dict(self.options.items())
         if not sql_table.is_of_a_table(given):
             return schema
@@ -87,14 +87,16 @@ class OdradekDataSource(DataSource):
         """A batch reader. Raises OptionError."""
         from pyspark_odradek.readers import BatchReader
 
-        options = self_contained(parse_read_options(self._options(schema), streaming=False))
+        given = sql_table.to_read(schema, dict(self.options.items()))
+        options = self_contained(parse_read_options(given, streaming=False))
         return BatchReader(options, self._own(options, schema))
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 - Spark's name
         """A streaming reader. Raises OptionError."""
         from pyspark_odradek.readers import StreamReader
 
-        options = self_contained(parse_read_options(self._options(schema), streaming=True))
+        given = sql_table.to_read(schema, dict(self.options.items()))
+        options = self_contained(parse_read_options(given, streaming=True))
         return StreamReader(options, self._own(options, schema))
 
     def writer(self, schema: StructType, overwrite: bool) -> Any:
@@ -109,9 +111,6 @@ class OdradekDataSource(DataSource):
 
         return stream_writer(sql_table.to_write(schema, dict(self.options.items())), schema, overwrite)
 
-    def _options(self, schema: StructType) -> dict[str, str]:
-        return sql_table.options_of(schema, dict(self.options.items()))
-
     def _own(self, options: ReadOptions, schema: StructType) -> StructType:
         own = source_schema(options.include_headers)
         if [field.name for field in schema] != [field.name for field in own]:
@@ -120,8 +119,8 @@ class OdradekDataSource(DataSource):
         return with_value(own, value) if isinstance(value, StructType) else own
 
 
-def decoded_schema(options: ReadOptions, schema: StructType) -> StructType | str:
-    """The columns with a value as the options decode it; as text where Spark's own parser has to read it."""
+def decoded_schema(options: ReadOptions, schema: StructType) -> StructType:
+    """The columns with a value as the options decode it. Raises OptionError."""
     if options.value_format == "avro":
         from pyspark_odradek.avro_values import spark_schema
 
@@ -138,10 +137,11 @@ def decoded_schema(options: ReadOptions, schema: StructType) -> StructType | str
         from pyspark_odradek.planning import samples
 
         value = infer(samples(shared_cluster(ClientSettings.parse(options.kafka)), options))
-        log.warning("inferred valueSchema %r; give it as an option to keep it", value.simpleString()[7:-1])
+        log.warning("inferred valueSchema %s; give it as an option to keep it", value.json())
         return with_value(schema, value)
-    value_text = f"STRUCT<{options.value_schema}>"
-    return ", ".join(f"{f.name} {value_text if f.name == 'value' else f.dataType.simpleString()}" for f in schema)
+    from pyspark_odradek.value_schema import parse
+
+    return with_value(schema, parse(options.value_schema))
 
 
 def self_contained(options: ReadOptions) -> ReadOptions:

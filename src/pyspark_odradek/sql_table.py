@@ -9,7 +9,6 @@ with the column into files that a query writes, and is no place for a password: 
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Mapping
 
 from pyspark.sql.types import StructField, StructType
@@ -18,6 +17,7 @@ from pyspark_odradek.errors import OptionError
 from pyspark_odradek.options import READ_OPTIONS, SECRET, WRITE_OPTIONS, lowered
 
 COMMENT = "odradek options: "
+COLUMNS_ARE_BY = ("includeheaders", "valueformat", "valueschema", "valuemessage")
 OF_A_TABLE = "option."  # what Spark puts before the options of a table, beside their own names
 
 
@@ -26,7 +26,7 @@ def is_of_a_table(given: Mapping[str, str]) -> bool:
     return any(name.lower().startswith(OF_A_TABLE) for name in given)
 
 
-def with_options(schema: StructType | str, given: Mapping[str, str]) -> StructType | str:
+def with_options(schema: StructType, given: Mapping[str, str]) -> StructType:
     """The columns of a table, with its options in the comment of the first one, `key`.
 
     Raises:
@@ -40,12 +40,6 @@ def with_options(schema: StructType | str, given: Mapping[str, str]) -> StructTy
             f"files that are made from it. Give it with each query, behind the table: WITH (`{secrets[0]}` = '…')"
         )
     comment = COMMENT + json.dumps(kept, sort_keys=True)
-    if isinstance(schema, str):
-        match = re.match(r"(\w+) (\w+)(.*)", schema, re.DOTALL)
-        assert match is not None, f"no column begins {schema[:60]!r}"
-        name, kind, rest = match.groups()
-        quoted = comment.replace("\\", "\\\\").replace("'", "\\'")
-        return f"{name} {kind} COMMENT '{quoted}'{rest}"
     first = schema[0]
     commented = StructField(first.name, first.dataType, first.nullable, {"comment": comment})
     return StructType([commented, *schema.fields[1:]])
@@ -57,17 +51,42 @@ def options_of(schema: StructType, given: Mapping[str, str]) -> dict[str, str]:
     Raises:
         OptionError: there are none at all, as of a table that was created with columns of its own.
     """
-    for field in schema:
-        comment = str((field.metadata or {}).get("comment", ""))
-        if comment.startswith(COMMENT):
-            kept: dict[str, str] = json.loads(comment[len(COMMENT) :])
-            return kept | lowered(given)
+    kept = _of_the_table(schema)
+    if kept is not None:
+        return kept | lowered(given)
     if not given:
         raise OptionError(
             "there are no options: create a table without columns, by CREATE TABLE … USING odradek OPTIONS (…): its "
             "columns are the format's; or give them behind the table: WITH (`kafka.bootstrap.servers` = …)"
         )
     return dict(given)
+
+
+def to_read(schema: StructType, given: Mapping[str, str]) -> dict[str, str]:
+    """The options of a query that reads, as `options_of` has them.
+
+    Raises:
+        OptionError: it asks for other columns than the table has.
+    """
+    options = options_of(schema, given)
+    kept = _of_the_table(schema)
+    if kept is None:
+        return options
+    for name in COLUMNS_ARE_BY:
+        if options.get(name) != kept.get(name):
+            raise OptionError(
+                f"{name} cannot be given behind a table, whose columns stay as they were made: make another with it"
+            )
+    return options
+
+
+def _of_the_table(schema: StructType) -> dict[str, str] | None:
+    for field in schema:
+        comment = str((field.metadata or {}).get("comment", ""))
+        if comment.startswith(COMMENT):
+            kept: dict[str, str] = json.loads(comment[len(COMMENT) :])
+            return kept
+    return None
 
 
 def to_write(schema: StructType, given: Mapping[str, str]) -> dict[str, str]:

@@ -12,6 +12,7 @@ from typing import Any, Protocol
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from confluent_kafka import KafkaException, Producer
 
 from pyspark_odradek.errors import BadRecordError, ClusterError, OptionError
@@ -87,10 +88,13 @@ class DeadLetters:
     def send(self, batch: Any, wrong: Mapping[int, str]) -> None:
         """Send the rows of a batch that are wrong."""
         rows = sorted(wrong)
-        for number, row in zip(rows, batch.take(pa.array(rows)).to_pylist(), strict=True):
-            self._one(row, wrong[number])
+        chosen = batch.take(pa.array(rows))
+        times_ms = pc.divide(chosen.column("timestamp").cast(pa.int64()), 1000).to_pylist()
+        chosen = chosen.drop_columns(["timestamp"])  # a year that Python has not would end the query
+        for number, time_ms, row in zip(rows, times_ms, chosen.to_pylist(), strict=True):
+            self._one(row, time_ms, wrong[number])
 
-    def _one(self, row: Mapping[str, Any], reason: str) -> None:
+    def _one(self, row: Mapping[str, Any], time_ms: int, reason: str) -> None:
         own = [(pair["key"], pair["value"]) for pair in row["headers"] or ()]
         origin = [
             (REASON, reason),
@@ -99,11 +103,15 @@ class DeadLetters:
             (OFFSET, str(row["offset"])),
         ]
         headers = [*own, *((name, text.encode()) for name, text in origin)]
-        time_ms = int(row["timestamp"].timestamp() * 1000)
         while True:
             try:
                 self._producer.produce(
-                    self._topic, row["value"], row["key"], headers=headers, timestamp=time_ms, on_delivery=self._noted
+                    self._topic,
+                    row["value"],
+                    row["key"],
+                    headers=headers,
+                    timestamp=max(time_ms, 0),  # librdkafka takes 0 for now
+                    on_delivery=self._noted,
                 )
                 self._producer.poll(0)
                 return

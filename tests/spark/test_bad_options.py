@@ -92,6 +92,12 @@ def test_a_topic_that_does_not_exist(spark: Any, odradek: str) -> None:
     assert "ClusterError: no such topic: no-such-topic. Create it, or correct" in one_error(raised)
 
 
+def test_a_name_that_no_topic_can_have(spark: Any, odradek: str) -> None:
+    with pytest.raises(Exception) as raised:
+        load(spark, odradek, subscribe="a b!").count()
+    assert "ClusterError: 'a b!' can be no topic's name: it is letters, digits" in one_error(raised)
+
+
 def test_a_partition_that_does_not_exist(spark: Any, odradek: str, topic: str) -> None:
     from tests.support.clients import create_topic
 

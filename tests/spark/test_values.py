@@ -17,11 +17,13 @@ from pyspark.sql.types import StructType
 
 from odradek.record.varint import zigzag
 from pyspark_odradek.avro_values import AvroValues, spark_schema
-from pyspark_odradek.errors import OptionError
+from pyspark_odradek.errors import ClusterError, OptionError
 from pyspark_odradek.json_values import JsonValues, infer
 from pyspark_odradek.options import parse_read_options
+from pyspark_odradek.source import OdradekDataSource
 from tests.spark.queries import drain, load, load_stream
 from tests.support.clients import create_topic, produce_all, read_all
+from tests.support.node import Node
 
 WANTED = pa.struct(
     [
@@ -88,6 +90,26 @@ def test_json_that_does_not_fit_is_told_and_moves_no_other_row(value: bytes, say
         raise ValueError(wrong[7])
     ids = [row and row["id"] for row in column.to_pylist()]
     assert ids == [*range(7), None, *range(7, 20)]
+
+
+KINDS = [pa.int32(), pa.float64(), pa.string(), pa.bool_(), pa.timestamp("us"), pa.timestamp("us", "UTC"), pa.date32()]
+KINDS += [pa.decimal128(10, 2), pa.list_(pa.int32()), pa.struct([("x", pa.int64())])]
+ODD = rb"""1 -1 1.0 1.5 1e3 01 2147483648 100000000 1.234 true null [] [1,null] ["1"] {} {"x":1} {"x":1,"x":2}
+"x" "1" "" "2024-01-01" "20240101" "2024-01-01T00:00" "2024-01-01T00:00:00+01:00" "2024-01-01T00:00:00.1234567"
+"12024-01-01" "\ud800" "~" """.replace(b"~", b"\xff").split()
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=str)
+def test_what_a_value_is_does_not_hang_on_its_neighbours(kind: Any) -> None:
+    """Beside a record that is wrong, Python reads what Arrow reads elsewhere."""
+    for value in ODD:
+        text = b'{"v":%s,"more":"\xff"}' % value
+        values = JsonValues(pa.struct([("v", kind)]))
+        alone, wrong_alone = values.decode(pa.array([text], pa.binary()))
+        beside, wrong_beside = values.decode(pa.array([text, b"{"], pa.binary()))
+        assert 1 in wrong_beside
+        assert (0 in wrong_alone) == (0 in wrong_beside), (value, wrong_alone, wrong_beside)
+        assert alone.equals(beside.slice(0, 1)), value
 
 
 @given(
@@ -233,6 +255,7 @@ def test_avro_schemas_that_cannot_be(schema: str, says: str) -> None:
         ({"valueFormat": "avro"}, "needs the option valueSchema"),
         ({"valueFormat": "json", "badRecords": "drop"}, "badRecords is fail or null"),
         ({"valueFormat": "json", "badRecords": "null", "deadLetterTopic": "d"}, "not both"),
+        ({"valueFormat": "json", "deadLetterTopic": "t"}, "'t' is read by this query: .* would come back for ever"),
         ({"valueSchema": "id LONG"}, "valueSchema has an effect only with valueFormat=json or avro"),
     ],
 )
@@ -295,6 +318,37 @@ def test_dead_letters(spark: Any, odradek: str, topic: str, tmp_path: Path) -> N
         b"0",
         b"4",
     )
+    (poison,) = [record for record in read_all(odradek, topic) if record.key() == b"poison"]
+    assert letter.timestamp() == poison.timestamp()
+
+
+def test_a_dead_letter_topic_that_is_not_there(topic: str, tmp_path: Path) -> None:
+    """Told when the query starts, not by the first record that does not decode; a name misspelt makes no topic."""
+    with Node(tmp_path, {"auto.create.topics.enable": "true"}) as node:
+        create_topic(node.bootstrap, topic)
+        given = {"kafka.bootstrap.servers": node.bootstrap, "subscribe": topic, "deadLetterTopic": "nowhere"}
+        source = OdradekDataSource(given | {"valueFormat": "json", "valueSchema": "id LONG"})
+        advice = "no such topic: nowhere. Create it, or correct the option deadLetterTopic"
+        with pytest.raises(ClusterError, match=advice):
+            source.reader(source.schema()).partitions()
+        stream = source.streamReader(source.schema())
+        begin: Any = {topic: {"0": 0}}
+        with pytest.raises(ClusterError, match=advice):
+            stream.partitions(begin, begin)
+        create_topic(node.bootstrap, "nowhere")
+        assert stream.partitions(begin, begin) == []
+
+
+def test_an_inferred_schema_is_logged_as_it_can_be_given(
+    odradek: str, topic: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    create_topic(odradek, topic)
+    produce_all(odradek, topic, [(None, b'{"user-id":1,"in":{"a b":"x"}}')])
+    given = {"kafka.bootstrap.servers": odradek, "subscribe": topic, "valueFormat": "json"}
+    schema = OdradekDataSource(given).schema()
+    (said,) = [record.getMessage() for record in caplog.records if "inferred" in record.getMessage()]
+    logged = said.removeprefix("inferred valueSchema ").removesuffix("; give it as an option to keep it")
+    assert OdradekDataSource(given | {"valueSchema": logged}).schema() == schema
 
 
 def test_avro_under_spark(spark: Any, odradek: str, topic: str) -> None:
