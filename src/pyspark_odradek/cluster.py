@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TypeVar
+from uuid import UUID
 
 from odradek.common.errors import ErrorCode, ProtocolError
 from odradek.protocol.apis import ApiKey
@@ -42,7 +43,7 @@ from odradek.protocol.messages.offset_commit_request import (
 from odradek.protocol.messages.offset_commit_response import OffsetCommitResponse
 from odradek.protocol.messages.offset_fetch_request import OffsetFetchRequest, OffsetFetchRequestTopic
 from odradek.protocol.messages.offset_fetch_response import OffsetFetchResponse
-from pyspark_odradek.connection import Connection, Security, security_from
+from pyspark_odradek.connection import FETCH_BY_NAME, Connection, Security, security_from
 from pyspark_odradek.errors import ClusterError, OptionError
 from pyspark_odradek.offsets import Positions, TopicPartition
 
@@ -78,10 +79,17 @@ FIRST_BACKOFF_S = 0.05
 SUBSCRIBE_ADVICE = "Create it, or correct the option subscribe or assign"
 GROUP, TRANSACTION = 0, 1  # what FindCoordinator finds
 LAST_BACKOFF_S = 1.0
+GONE_PATIENCE_S = 3.0  # only when it is told as long that records are gone it is believed
+NO_TOPIC_ID = UUID(int=0)
+NAMES = "it is letters, digits, '.', '_' and '-', 249 of them at most"
 
 
 class PassingError(Exception):
     """The answer may be another one in a moment."""
+
+
+class NoTopicError(PassingError):
+    """The topic is not there, or another one is that has its name; a broker that has just started may say so too."""
 
 
 def error_name(code: int) -> str:
@@ -159,6 +167,9 @@ class Cluster:
         self._leaders: dict[TopicPartition, int] = {}
         self._connections: dict[tuple[str, int], Connection] = {}
         self._coordinators: dict[tuple[int, str], tuple[str, int]] = {}
+        self.topic_ids: dict[str, UUID] = {}  # as metadata told them last; none of a cluster before Kafka 2.8
+        self._asked = settings.bootstrap[0]  # what answered last where any broker may
+        self._put_off: dict[tuple[str, int], int] = {}  # brokers that others are asked before, by when that was said
 
     def close(self) -> None:
         """Close all connections."""
@@ -167,7 +178,11 @@ class Cluster:
         self._connections.clear()
 
     def partitions(
-        self, topics: Iterable[str] | None, *, must_exist: bool = False, advice: str = SUBSCRIBE_ADVICE
+        self,
+        topics: Iterable[str] | None,
+        *,
+        must_exist: bool = False,
+        advice: str = SUBSCRIBE_ADVICE,
     ) -> dict[str, list[int]]:
         """The partitions of the topics that exist, or of all topics but internal ones for None.
 
@@ -251,35 +266,60 @@ class Cluster:
             return
         try:
             connection = self.leader(next(iter(positions)))
-            connection.request(ApiKey.FETCH, self.fetch_request(positions, wait_ms, 1), FetchResponse)
+            self.send_fetch(connection, positions, wait_ms, 1)
+            connection.receive()
         except (OSError, ProtocolError, PassingError, ClusterError) as error:
             log.debug("the long poll ended early: %s", error)
             self.close()
             time.sleep(wait_ms / 1000)
 
-    def fetch_request(self, positions: Positions, wait_ms: int, max_bytes: int) -> FetchRequest:
-        """A fetch from these positions with the isolation level of the settings."""
+    def send_fetch(
+        self,
+        connection: Connection,
+        positions: Positions,
+        wait_ms: int,
+        max_bytes: int,
+        topic_ids: Mapping[str, UUID] | None = None,
+    ) -> None:
+        """Ask for records from these positions with the isolation level of the settings; the answer is a FetchResponse.
+
+        Topics are named by their ids where all have one and the broker knows ids, so that nothing is read from a topic
+        that was made anew under the same name; `topic_ids` are those that metadata told last by default.
+        """
+        ids = self.topic_ids if topic_ids is None else topic_ids
         by_topic: dict[str, list[FetchPartition]] = {}
         for (topic, partition_id), offset in positions.items():
             by_topic.setdefault(topic, []).append(
                 FetchPartition(partition=partition_id, fetch_offset=offset, partition_max_bytes=max_bytes)
             )
-        return FetchRequest(
+        request = FetchRequest(
             max_wait_ms=wait_ms,
             min_bytes=1,
             max_bytes=max(max_bytes, 1),
             isolation_level=self.settings.isolation_level,
-            topics=[FetchTopic(topic=topic, partitions=parts) for topic, parts in by_topic.items()],
+            topics=[
+                FetchTopic(topic=topic, topic_id=ids.get(topic, NO_TOPIC_ID), partitions=parts)
+                for topic, parts in by_topic.items()
+            ],
         )
+        newest = None if by_topic.keys() <= ids.keys() else FETCH_BY_NAME
+        connection.send(ApiKey.FETCH, request, FetchResponse, newest)
 
     def leader(self, partition: TopicPartition) -> Connection:
         """A connection to the partition's leader. Raises OSError, PassingError where there is none now."""
-        if partition not in self._leaders:
-            self._metadata([partition.topic])
+        if partition not in self._leaders and partition.topic not in self._metadata([partition.topic]):
+            raise NoTopicError(f"the topic {partition.topic} does not exist any more")
         node_id = self._leaders.get(partition, -1)
         if node_id not in self._nodes:
             raise PassingError(f"{partition.topic}-{partition.partition_id} has no leader")
         return self._connection(self._nodes[node_id])
+
+    def ask_another(self) -> None:
+        """Let another broker answer next where any may.
+
+        One that is fenced or cut off has old metadata: that a topic is gone is not to be believed of one alone.
+        """
+        self._put_last(self._asked)
 
     def forget(self) -> None:
         """Drop what is known of leaders and connections; the next question learns it anew."""
@@ -324,13 +364,21 @@ class Cluster:
 
     def _any_connection(self) -> Connection:
         first_error: Exception | None = None
-        for address in dict.fromkeys([*self._connections, *self.settings.bootstrap, *self._nodes.values()]):
+        known = dict.fromkeys([*self._connections, *self.settings.bootstrap, *self._nodes.values()])
+        for address in sorted(known, key=lambda each: self._put_off.get(each, 0)):
             try:
-                return self._connection(address)
+                connection = self._connection(address)
             except (OSError, ProtocolError) as error:
                 first_error = first_error or error
+                self._put_last(address)
+            else:
+                self._asked = address
+                return connection
         assert first_error is not None
         raise first_error
+
+    def _put_last(self, address: tuple[str, int]) -> None:
+        self._put_off[address] = max(self._put_off.values(), default=0) + 1
 
     def _metadata(self, topics: Iterable[str] | None) -> dict[str, list[int]]:
         asked = None if topics is None else [MetadataRequestTopic(name=topic) for topic in topics]
@@ -340,13 +388,23 @@ class Cluster:
         found: dict[str, list[int]] = {}
         for topic in answer.topics:
             if topic.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+                self.topic_ids.pop(topic.name or "", None)
+                self._leaders = {p: leader for p, leader in self._leaders.items() if p.topic != topic.name}
                 continue
             if topic.error_code in PASSING:
                 raise PassingError(f"{topic.name}: {error_name(topic.error_code)}")
+            if topic.error_code == ErrorCode.INVALID_TOPIC_EXCEPTION:
+                raise ClusterError(f"{topic.name!r} can be no topic's name: {NAMES}")
+            if topic.error_code == ErrorCode.TOPIC_AUTHORIZATION_FAILED:
+                raise ClusterError(
+                    f"topic {topic.name}: not authorized. Grant DESCRIBE and READ on it (WRITE to a sink's)"
+                )
             if topic.error_code != ErrorCode.NONE:
                 raise ClusterError(f"topic {topic.name}: {error_name(topic.error_code)}")
             if topic.name is None or (topic.is_internal and topics is None):
                 continue
+            if topic.topic_id != NO_TOPIC_ID:
+                self.topic_ids[topic.name] = topic.topic_id
             found[topic.name] = sorted(part.partition_index for part in topic.partitions)
             for part in topic.partitions:
                 self._leaders[TopicPartition(topic.name, part.partition_index)] = part.leader_id

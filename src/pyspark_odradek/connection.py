@@ -37,11 +37,15 @@ R = TypeVar("R", bound=Message)
 MAX_RESPONSE_BYTES = 1 << 30
 LARGE_BYTES = 64 << 10
 CONNECT_TIMEOUT_S = 10.0
-# The newest version of each API that this package was written for; Fetch from 13 on names topics by id.
+WHICH_LISTENER = "Does kafka.security.protocol say what this listener speaks?"
+# An option of a JAAS entry; its value stands in quotes, or is a word.
+_JAAS_OPTION = re.compile(r"""\b(username|password)\s*=\s*("(?:[^"\\]|\\.)*"|'(?:[^'\\]|\\.)*'|[^\s;'"]+)""")
+FETCH_BY_NAME = 12  # from 13 on a topic is named by its id (KIP-516)
+# The newest version of each API that this package was written for.
 NEWEST = {
-    ApiKey.FETCH: 12,
+    ApiKey.FETCH: 13,
     ApiKey.LIST_OFFSETS: 7,
-    ApiKey.METADATA: 9,
+    ApiKey.METADATA: 10,
     ApiKey.FIND_COORDINATOR: 3,
     ApiKey.OFFSET_COMMIT: 8,
     ApiKey.OFFSET_FETCH: 7,
@@ -89,12 +93,19 @@ def security_from(settings: Mapping[str, str]) -> Security:
     if mechanism not in MECHANISMS:
         raise OptionError(f"kafka.sasl.mechanism={mechanism} is not supported; {', '.join(MECHANISMS)} are")
     jaas = settings.get("sasl.jaas.config", "")
-    found = dict(re.findall(r'(username|password)\s*=\s*"((?:[^"\\]|\\.)*)"', jaas))
+    found = {name: _unquoted(value) for name, value in _JAAS_OPTION.findall(jaas)}
     username = settings.get("sasl.username", found.get("username", ""))
     password = settings.get("sasl.password", found.get("password", ""))
-    if not username:
-        raise OptionError("kafka.sasl.jaas.config must hold username and password")
+    if not username or not password:
+        raise OptionError(
+            "kafka.sasl.jaas.config must hold username and password, as in: "
+            'org.apache.kafka.common.security.plain.PlainLoginModule required username="…" password="…";'
+        )
     return Security(context, True, mechanism, username, password)
+
+
+def _unquoted(value: str) -> str:
+    return re.sub(r"\\(.)", r"\1", value[1:-1]) if value[0] in "'\"" else value
 
 
 def _tls_context(settings: Mapping[str, str]) -> ssl.SSLContext:
@@ -140,13 +151,19 @@ class Connection:
             self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             self._socket.settimeout(timeout_s)
             if security.tls is not None:
-                self._socket = security.tls.wrap_socket(self._socket, server_hostname=host)
+                self._socket = self._wrapped(security.tls, host)
             self._negotiate()
             if security.sasl_mechanism is not None:
                 self._authenticate(security)
         except BaseException:
             self._socket.close()
             raise
+
+    def _wrapped(self, tls: ssl.SSLContext, host: str) -> socket.socket:
+        try:
+            return tls.wrap_socket(self._socket, server_hostname=host)
+        except OSError as error:
+            raise ConnectionError(f"{self.address}: TLS: {error}. {WHICH_LISTENER}") from error
 
     def close(self) -> None:
         """Close the socket; harmless when it is closed already."""
@@ -157,16 +174,16 @@ class Connection:
         """Whether every request has been answered."""
         return not self._waiting
 
-    def request(self, key: ApiKey, message: Message, answer: type[R]) -> R:
+    def request(self, key: ApiKey, message: Message, answer: type[R], newest: int | None = None) -> R:
         """Send a request and wait for its answer."""
-        self.send(key, message, answer)
+        self.send(key, message, answer, newest)
         reply = self.receive()
         assert isinstance(reply, answer)
         return reply
 
-    def send(self, key: ApiKey, message: Message, answer: type[Message]) -> None:
-        """Send a request; its answer is had by `receive`, in the order of the requests."""
-        self._send(key, self._version(key), message, answer)
+    def send(self, key: ApiKey, message: Message, answer: type[Message], newest: int | None = None) -> None:
+        """Send a request, in no version above `newest`; `receive` gives the answers, in the order of the requests."""
+        self._send(key, self._version(key, newest), message, answer)
 
     def receive(self) -> Message:
         """Wait for the answer to the oldest request that has none yet."""
@@ -197,12 +214,12 @@ class Connection:
             self._socket.sendall(body)
         self._waiting.append((self._correlation_id, key, version, answer))
 
-    def _version(self, key: ApiKey) -> int:
+    def _version(self, key: ApiKey, newest: int | None) -> int:
         if key not in self._versions:
             raise ClusterError(f"{self.address} does not offer {key.name}")
         lowest, highest = self._versions[key]
         ours = API[key]
-        version = min(highest, NEWEST[key], ours.max_version)
+        version = min(highest, NEWEST[key] if newest is None else newest, ours.max_version)
         if version < max(lowest, ours.min_version):
             raise ClusterError(f"{self.address} offers {key.name} {lowest} to {highest}; none of them is spoken here")
         return version
@@ -210,8 +227,10 @@ class Connection:
     def _negotiate(self) -> None:
         message = ApiVersionsRequest(client_software_name="odradek-spark", client_software_version="1")
         self._send(ApiKey.API_VERSIONS, NEWEST[ApiKey.API_VERSIONS], message, ApiVersionsResponse)
-        size = struct.unpack(">i", self._read(4))[0]
-        body = self._read(size)
+        try:
+            body = self._read(struct.unpack(">i", self._read(4))[0])
+        except ConnectionResetError as reset:
+            raise ConnectionResetError(f"{self.address} closed the connection at once. {WHICH_LISTENER}") from reset
         self._waiting.clear()
         # A broker that does not know our version answers in version 0 with error 35 (KIP-511).
         error = struct.unpack_from(">h", body, 4)[0]
@@ -227,6 +246,8 @@ class Connection:
 
     def _authenticate(self, security: Security) -> None:
         assert security.sasl_mechanism is not None
+        if ApiKey.SASL_HANDSHAKE not in self._versions:
+            raise ClusterError(f"{self.address} offers no SASL. {WHICH_LISTENER}")
         offered = self.request(
             ApiKey.SASL_HANDSHAKE, SaslHandshakeRequest(mechanism=security.sasl_mechanism), SaslHandshakeResponse
         )

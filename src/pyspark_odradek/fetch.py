@@ -2,31 +2,29 @@
 
 from __future__ import annotations
 
-import logging
 import time
 from collections.abc import Iterator
 from typing import Any
 
 from odradek.common.errors import ErrorCode, ProtocolError
-from odradek.protocol.apis import ApiKey
 from odradek.protocol.messages.fetch_response import FetchResponse, PartitionData
 from pyspark_odradek.cluster import (
     FIRST_BACKOFF_S,
+    GONE_PATIENCE_S,
     LAST_BACKOFF_S,
     PASSING,
     ClientSettings,
     Cluster,
+    NoTopicError,
     PassingError,
     error_name,
     shared_cluster,
 )
 from pyspark_odradek.connection import Connection
 from pyspark_odradek.decode import AbortedTransaction, Batch, Decoder, VisibleBatches, whole_batches
-from pyspark_odradek.errors import ClusterError, DataLossError, LostRange
+from pyspark_odradek.errors import ClusterError, LostRange, report
 from pyspark_odradek.offsets import OffsetRange, TopicPartition
 from pyspark_odradek.options import EARLIEST, LATEST
-
-log = logging.getLogger("pyspark_odradek")
 
 
 def read_range(
@@ -51,15 +49,23 @@ def read_range(
     reader = _RangeReader(shared_cluster(settings), wanted, schema, fail_on_data_loss, patience_s)
     deadline = time.monotonic() + patience_s
     backoff_s = FIRST_BACKOFF_S
+    gone_since: float | None = None
     while not reader.is_done:
         before = reader.position
         try:
             yield from reader.read_on(deadline)
         except (OSError, ProtocolError, PassingError) as error:
             reader.cluster.forget()
+            if isinstance(error, NoTopicError):
+                reader.cluster.ask_another()
+            now = time.monotonic()
             if reader.position > before:
-                deadline, backoff_s = time.monotonic() + patience_s, FIRST_BACKOFF_S
-            if time.monotonic() + backoff_s > deadline:
+                deadline, backoff_s = now + patience_s, FIRST_BACKOFF_S
+            gone_since = (gone_since or now) if isinstance(error, NoTopicError) else None
+            if gone_since is not None and now - gone_since >= GONE_PATIENCE_S:
+                reader.lose_the_rest(str(error))
+                return
+            if now + backoff_s > deadline:
                 raise ClusterError(
                     f"{wanted.topic}-{wanted.partition_id} could not be read from offset {reader.position} to "
                     f"{wanted.end} in {patience_s:g} s ({limit}): {error}"
@@ -94,6 +100,9 @@ class _RangeReader:
         """
         settings = self.cluster.settings
         connection = self.cluster.leader(self.partition)
+        topic_id = self.cluster.topic_ids.get(self.wanted.topic)  # None of a broker before Kafka 2.8
+        if topic_id is not None and self.wanted.topic_id not in (None, topic_id):
+            raise NoTopicError(f"the topic {self.wanted.topic} was deleted and created anew")
         self._ask(connection, self.position)
         while True:
             answer = self._answer(connection)
@@ -131,8 +140,9 @@ class _RangeReader:
     def _ask(self, connection: Connection, offset: int) -> None:
         settings = self.cluster.settings
         size = settings.max_partition_fetch_bytes
-        request = self.cluster.fetch_request({self.partition: offset}, settings.fetch_max_wait_ms, size)
-        connection.send(ApiKey.FETCH, request, FetchResponse)
+        name, topic_id = self.wanted.topic, self.wanted.topic_id
+        ids = {} if topic_id is None or name not in self.cluster.topic_ids else {name: topic_id}
+        self.cluster.send_fetch(connection, {self.partition: offset}, settings.fetch_max_wait_ms, size, ids)
 
     def _answer(self, connection: Connection) -> PartitionData | None:
         """The answer to the oldest fetch; None where the position was moved past lost records."""
@@ -159,12 +169,14 @@ class _RangeReader:
         if start <= self.position < end:
             raise PassingError("the offset is out of range on this replica")
         if start > self.position:
-            gone = min(start, self.wanted.end)
-            lost = LostRange(*self.partition, self.position, gone, f"the log now starts at {start}")
+            self._lose(min(start, self.wanted.end), f"the log now starts at {start}")
         else:
-            gone = self.wanted.end
-            lost = LostRange(*self.partition, self.position, gone, f"the log now ends at {end}")
-        if self.fail_on_data_loss:
-            raise DataLossError([lost])
-        log.warning("data was lost and is skipped (failOnDataLoss=false): %s", lost)
-        self.position = gone
+            self._lose(self.wanted.end, f"the log now ends at {end}")
+
+    def lose_the_rest(self, why: str) -> None:
+        """Nothing of the range can be read any more. Raises DataLossError, or warns without `fail_on_data_loss`."""
+        self._lose(self.wanted.end, why)
+
+    def _lose(self, until: int, why: str) -> None:
+        report([LostRange(*self.partition, self.position, until, why)], fail=self.fail_on_data_loss)
+        self.position = until

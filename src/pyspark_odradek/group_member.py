@@ -22,6 +22,7 @@ log = logging.getLogger("pyspark_odradek")
 
 SESSION_TIMEOUT_MS = 10_000
 POLL_S = 0.2
+CLOSE_PATIENCE_S = 5.0
 METADATA = "odradek-spark"
 
 
@@ -62,9 +63,13 @@ class GroupMember:
         self._done = done
 
     def close(self) -> None:
-        """Commit what was reported, and leave the group."""
+        """Commit what was reported, and leave the group; a cluster that is away is not waited for any longer."""
         self._ended.set()
-        self._thread.join()
+        self._thread.join(CLOSE_PATIENCE_S)
+        if self._thread.is_alive():
+            log.warning(
+                "group %s was not left in %g s: it forgets this member by itself", self._group_id, CLOSE_PATIENCE_S
+            )
 
     def _run(self) -> None:
         while not self._ended.is_set():

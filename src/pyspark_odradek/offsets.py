@@ -7,9 +7,10 @@ no other keys; `to_json` and `from_json` convert, and the format equals that of 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any, NamedTuple, TypeAlias
+from uuid import UUID
 
 from pyspark_odradek.errors import LostRange
 from pyspark_odradek.options import Offsets
@@ -27,12 +28,16 @@ Positions: TypeAlias = dict[TopicPartition, int]
 
 @dataclass(frozen=True)
 class OffsetRange:
-    """What one task reads: from `start` (inclusive) to `end` (exclusive) of a partition."""
+    """What one task reads: from `start` (inclusive) to `end` (exclusive) of a partition.
+
+    `topic_id` says of which topic of that name; None where the cluster has no ids.
+    """
 
     topic: str
     partition_id: int
     start: int
     end: int
+    topic_id: UUID | None = None
 
     @property
     def count(self) -> int:
@@ -117,7 +122,7 @@ def cut(
             parts = max(parts, -(-piece.count // max_records))
         parts = min(parts, piece.count)
         bounds = [piece.start + piece.count * i // parts for i in range(parts + 1)]
-        pieces += [OffsetRange(piece.topic, piece.partition_id, low, high) for low, high in pairwise(bounds)]
+        pieces += [replace(piece, start=low, end=high) for low, high in pairwise(bounds)]
     return pieces
 
 

@@ -4,20 +4,19 @@ from __future__ import annotations
 
 import logging
 import time
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from uuid import UUID
 
-from odradek.protocol.apis import ApiKey
 from odradek.protocol.messages.fetch_response import FetchResponse
-from pyspark_odradek.cluster import Cluster
+from pyspark_odradek.cluster import GONE_PATIENCE_S, Cluster
 from pyspark_odradek.decode import whole_batches
-from pyspark_odradek.errors import ClusterError, DataLossError, LostRange, OptionError, describe
+from pyspark_odradek.errors import ClusterError, LostRange, OptionError, report
 from pyspark_odradek.offsets import OffsetRange, Positions, TopicPartition, find_lost, flat
 from pyspark_odradek.options import EARLIEST, LATEST, Offsets, ReadOptions, Timestamps
 
 log = logging.getLogger("pyspark_odradek")
 
-# A broker that has just been started may tell an end that lags behind for a moment; only after this it is a loss.
-END_WENT_BACK_PATIENCE_S = 3.0
 SAMPLE_BYTES = 64 << 10
 SAMPLE_RECORDS = 1000
 
@@ -30,22 +29,31 @@ class Marks:
     latest: Positions
 
 
-def wanted_partitions(cluster: Cluster, options: ReadOptions, *, must_exist: bool) -> list[TopicPartition]:
-    """The partitions that the query reads now. Raises ClusterError for a topic or partition that must exist."""
+def wanted_partitions(
+    cluster: Cluster, options: ReadOptions, *, must_exist: bool, known: Iterable[TopicPartition] = ()
+) -> list[TopicPartition]:
+    """The partitions that the query reads now.
+
+    Args:
+        must_exist: whether every topic and partition that the options name has to be there; ClusterError where not.
+        known: partitions that were there; where one is not, it is asked again for a while.
+    """
     named = [*options.topics, *options.assigned] if options.pattern is None else None
-    found = cluster.partitions(named, must_exist=must_exist)
-    existing = {TopicPartition(topic, part) for topic, parts in found.items() for part in parts}
+    existing = _existing(cluster, named, known, must_exist=must_exist)
+    if must_exist and options.pattern is not None and not any(options.wants(*partition) for partition in existing):
+        log.warning("subscribePattern %r matches no topic", options.pattern)
     if must_exist:
         for topic, parts in options.assigned.items():
             missing = [part for part in parts if TopicPartition(topic, part) not in existing]
             if missing:
-                raise ClusterError(f"topic {topic} has {len(found[topic])} partitions; assign names {missing}")
+                count = sum(partition.topic == topic for partition in existing)
+                raise ClusterError(f"topic {topic} has {count} partitions; assign names {missing}")
     return sorted(partition for partition in existing if options.wants(*partition))
 
 
 def look(cluster: Cluster, partitions: list[TopicPartition], behind: Positions | None = None) -> Marks:
     """Ask for both ends of the partitions; again for a while where an end lies before a position of `behind`."""
-    deadline = time.monotonic() + END_WENT_BACK_PATIENCE_S
+    deadline = time.monotonic() + GONE_PATIENCE_S
     while True:
         earliest = cluster.list_offsets(dict.fromkeys(partitions, EARLIEST))
         latest = cluster.list_offsets(dict.fromkeys(partitions, LATEST))
@@ -59,14 +67,22 @@ def look(cluster: Cluster, partitions: list[TopicPartition], behind: Positions |
 
 
 def resolve(
-    cluster: Cluster, options: ReadOptions, partitions: list[TopicPartition], marks: Marks, *, at_start: bool
+    cluster: Cluster,
+    options: ReadOptions,
+    partitions: list[TopicPartition],
+    marks: Marks,
+    *,
+    at_start: bool,
+    until: Positions | None = None,
 ) -> Positions:
     """The start or the end that the options name, one offset for each partition.
 
+    Args:
+        until: where reading ends (exclusive), if that is known: what lies behind it is not missed.
     Raises:
-        OptionError: the options name other partitions than the query reads, or no record is as young as a starting
-            timestamp and the strategy is `error`.
-        DataLossError: an offset outside the log, and `failOnDataLoss` is true.
+        OptionError: the options name other partitions than the query reads, no record is as young as a starting
+            timestamp and the strategy is `error`, or an offset lies behind the log and `failOnDataLoss` is true.
+        DataLossError: an offset before the log, and `failOnDataLoss` is true.
     """
     name, position = ("startingOffsets", options.starting) if at_start else ("endingOffsets", options.ending)
     if isinstance(position, Timestamps):
@@ -76,6 +92,7 @@ def resolve(
     given = _covering(name, position, partitions)
     resolved: Positions = {}
     lost: list[LostRange] = []
+    beyond: list[str] = []
     for partition, offset in given.items():
         if offset == EARLIEST:
             offset = marks.earliest[partition]
@@ -83,13 +100,20 @@ def resolve(
             offset = marks.latest[partition]
         elif offset > marks.latest[partition]:
             end = marks.latest[partition]
-            lost.append(LostRange(*partition, end, offset, f"{name} lies behind the end of the log, {end}"))
+            beyond.append(f"{partition.topic}-{partition.partition_id} ends at {end}, before {offset}")
             offset = end
         elif at_start and offset < marks.earliest[partition]:
             start = marks.earliest[partition]
-            lost.append(LostRange(*partition, offset, start, f"the log now starts at {start}"))
+            missed = start if until is None else min(start, until[partition])
+            if missed > offset:
+                lost.append(LostRange(*partition, offset, missed, f"the log now starts at {start}"))
             offset = start
         resolved[partition] = offset
+    if beyond:
+        told = f"{name} lies behind the log: {'; '.join(beyond)}"
+        if options.fail_on_data_loss:
+            raise OptionError(f"{told}. Correct it, or set failOnDataLoss=false to take the end of the log instead")
+        log.warning("%s; the end of the log is taken (failOnDataLoss=false)", told)
     report(lost, fail=options.fail_on_data_loss)
     return resolved
 
@@ -114,17 +138,15 @@ def refuse_another_query(options: ReadOptions, known: Positions) -> None:
     log.warning("%s; they are left (failOnDataLoss=false)", told)
 
 
-def report(lost: list[LostRange], *, fail: bool) -> None:
-    """Raise DataLossError, or warn with the same words."""
-    if lost and fail:
-        raise DataLossError(lost)
-    if lost:
-        log.warning("data was lost and is skipped (failOnDataLoss=false): %s", describe(lost))
+def plan_ranges(
+    cluster: Cluster, options: ReadOptions, start: Positions, end: Positions, topic_ids: Mapping[str, UUID]
+) -> list[OffsetRange]:
+    """What a batch from `start` to `end` reads; partitions that are new in `end` are read from their beginning.
 
-
-def plan_ranges(cluster: Cluster, options: ReadOptions, start: Positions, end: Positions) -> list[OffsetRange]:
-    """What a batch from `start` to `end` reads; partitions that are new in `end` are read from their beginning."""
-    marks = look(cluster, sorted(end.keys() & _existing(cluster, end)), behind=end)
+    Args:
+        topic_ids: of the topics that these positions are of, as far as they are known; else of those that are there.
+    """
+    marks = look(cluster, sorted(end.keys() & _existing(cluster, {topic for topic, _ in end}, end)), behind=end)
     lost = find_lost(start, end, marks.earliest, marks.latest)
     report(lost, fail=options.fail_on_data_loss)
     ranges = []
@@ -134,13 +156,24 @@ def plan_ranges(cluster: Cluster, options: ReadOptions, start: Positions, end: P
         first = start.get(partition, marks.earliest[partition])
         if end[partition] < first:  # the topic was created anew, and what was read before is of another one
             first = marks.earliest[partition]
-        ranges.append(OffsetRange(*partition, max(first, marks.earliest[partition]), end[partition]))
+        first = max(first, marks.earliest[partition])
+        topic_id = topic_ids.get(partition.topic) or cluster.topic_ids.get(partition.topic)
+        ranges.append(OffsetRange(*partition, first, end[partition], topic_id))
     return ranges
 
 
-def _existing(cluster: Cluster, positions: Positions) -> set[TopicPartition]:
-    found = cluster.partitions({partition.topic for partition in positions})
-    return {TopicPartition(topic, part) for topic, parts in found.items() for part in parts}
+def _existing(
+    cluster: Cluster, topics: Iterable[str] | None, known: Iterable[TopicPartition], *, must_exist: bool = False
+) -> set[TopicPartition]:
+    """The partitions that are there; while one of `known` is not, brokers are asked in turn for a while."""
+    deadline = time.monotonic() + GONE_PATIENCE_S
+    while True:
+        found = cluster.partitions(topics, must_exist=must_exist)
+        existing = {TopicPartition(topic, part) for topic, parts in found.items() for part in parts}
+        if existing.issuperset(known) or time.monotonic() > deadline:
+            return existing
+        cluster.ask_another()
+        time.sleep(0.2)
 
 
 def bytes_per_offset(cluster: Cluster, positions: Positions) -> float:
@@ -149,8 +182,10 @@ def bytes_per_offset(cluster: Cluster, positions: Positions) -> float:
     def sample() -> tuple[int, int]:
         size = span = 0
         for partition, offset in positions.items():
-            request = cluster.fetch_request({partition: offset}, 0, SAMPLE_BYTES)
-            answer = cluster.leader(partition).request(ApiKey.FETCH, request, FetchResponse)
+            connection = cluster.leader(partition)
+            cluster.send_fetch(connection, {partition: offset}, 0, SAMPLE_BYTES)
+            answer = connection.receive()
+            assert isinstance(answer, FetchResponse)
             for topic in answer.responses:
                 for part in topic.partitions:
                     fetched = memoryview(part.records or b"")  # type: ignore[arg-type]

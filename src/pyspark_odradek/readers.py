@@ -22,7 +22,7 @@ from pyspark.sql.streaming.datasource import (
 from pyspark.sql.types import StructType
 
 from pyspark_odradek.cluster import ClientSettings, Cluster, shared_cluster
-from pyspark_odradek.errors import ClusterError, OptionError
+from pyspark_odradek.errors import ClusterError, LostRange, OptionError, report
 from pyspark_odradek.fetch import read_range
 from pyspark_odradek.offsets import (
     OffsetRange,
@@ -37,17 +37,19 @@ from pyspark_odradek.offsets import (
 )
 from pyspark_odradek.options import READ_SETTINGS, ReadOptions, warn_of_unread_settings
 from pyspark_odradek.planning import (
+    Marks,
     bytes_per_offset,
     look,
     plan_ranges,
     refuse_another_query,
-    report,
     resolve,
     wanted_partitions,
 )
 from pyspark_odradek.source import source_schema
 
 if TYPE_CHECKING:
+    from uuid import UUID
+
     from pyspark_odradek.gated_source import SourceGate
     from pyspark_odradek.group_member import GroupMember
 
@@ -70,11 +72,20 @@ class _Reader:
         self.settings = ClientSettings.parse(options.kafka)
         self.settings.security()  # a wrong setting is told here and not by the first task
         self.spark_schema = schema
+        self._has_found_letters = False
         warn_of_unread_settings(options.kafka, READ_SETTINGS, "reading")
 
     @property
     def cluster(self) -> Cluster:
         return shared_cluster(self.settings)
+
+    def find_dead_letter_topic(self) -> None:
+        """Learn at the start, and not from the first bad record, that it is not there. Raises ClusterError."""
+        letters = self.options.dead_letter_topic
+        if letters is not None and not self._has_found_letters:
+            advice = "Create it, or correct the option deadLetterTopic"
+            self.cluster.partitions([letters], must_exist=True, advice=advice)
+        self._has_found_letters = True
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
         """Yield one task's records as Arrow batches."""
@@ -105,11 +116,13 @@ class BatchReader(_Reader, DataSourceReader):
     def partitions(self) -> Sequence[InputPartition]:
         """One task a partition, or as many as `minPartitions` asks for."""
         cluster, options = self.cluster, self.options
+        self.find_dead_letter_topic()
         partitions = wanted_partitions(cluster, options, must_exist=True)
         marks = look(cluster, partitions)
-        start = resolve(cluster, options, partitions, marks, at_start=True)
         end = resolve(cluster, options, partitions, marks, at_start=False)
-        return self.cut([OffsetRange(*p, start[p], end[p]) for p in partitions if end[p] > start[p]])
+        start = resolve(cluster, options, partitions, marks, at_start=True, until=end)
+        ids = cluster.topic_ids
+        return self.cut([OffsetRange(*p, start[p], end[p], ids.get(p.topic)) for p in partitions if end[p] > start[p]])
 
 
 class StreamReader(_Reader, DataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -119,9 +132,10 @@ class StreamReader(_Reader, DataSourceStreamReader, SupportsTriggerAvailableNow)
         super().__init__(options, schema)
         self._target: Positions | None = None
         self._latest: Positions = {}
+        self._topic_ids: dict[str, UUID] = {}  # of the topics that the query's positions are of
         self._committed: Positions = {}
         self._member: GroupMember | None = None
-        self._last_batch_at = time.monotonic()
+        self._delayed_until = 0.0  # on the monotonic clock; no batch below the least goes before
         self._gate: SourceGate | None = None
         if options.gate is not None:
             from pyspark_odradek.gated_source import SourceGate
@@ -152,7 +166,7 @@ class StreamReader(_Reader, DataSourceStreamReader, SupportsTriggerAvailableNow)
         self._commit_progress(began)
         end, known = self._available(began)
         waiting = backlog(known, end)
-        if waiting == 0 and end.keys() == began.keys() and self._target is None and self.options.poll_timeout_ms:
+        if end == began and self._target is None and self.options.poll_timeout_ms:
             if self._gate is not None and self._gate.stands_by:  # for the output of another group, not for records
                 time.sleep(self.options.poll_timeout_ms / 1000)
             else:
@@ -160,10 +174,11 @@ class StreamReader(_Reader, DataSourceStreamReader, SupportsTriggerAvailableNow)
             end, known = self._available(began)
             waiting = backlog(known, end)
         if isinstance(limit, ReadAllAvailable) or waiting == 0:
-            return self._batch_until(end, waiting)
-        if not self._is_enough(waiting):
+            return to_json(end)
+        goes_back = any(offset < began.get(partition, offset) for partition, offset in end.items())
+        if not goes_back and not self._is_enough(waiting):
             return start
-        return self._batch_until(self._limited(known, end, waiting), waiting)
+        return to_json(self._limited(known, end, waiting))
 
     def reportLatestOffset(self) -> dict[str, dict[str, int]] | None:  # noqa: N802 - Spark's name
         """The ends as last seen, for the query's progress."""
@@ -176,8 +191,9 @@ class StreamReader(_Reader, DataSourceStreamReader, SupportsTriggerAvailableNow)
 
     def partitions(self, start: dict[str, dict[str, int]], end: dict[str, dict[str, int]]) -> Sequence[InputPartition]:
         """The tasks of a batch. Raises DataLossError, ClusterError."""
+        self.find_dead_letter_topic()
         began = self._known(start)
-        return self.cut(plan_ranges(self.cluster, self.options, began, from_json(end)))
+        return self.cut(plan_ranges(self.cluster, self.options, began, from_json(end), self._topic_ids))
 
     def commit(self, end: dict[str, dict[str, int]]) -> None:
         """Nothing: Spark's checkpoint is the truth, and a group's offsets are committed from `latestOffset`."""
@@ -202,30 +218,52 @@ class StreamReader(_Reader, DataSourceStreamReader, SupportsTriggerAvailableNow)
 
     def _available(self, began: Positions) -> tuple[Positions, Positions]:
         """(the end of all that can be read, where each of these partitions stands)."""
-        partitions = wanted_partitions(self.cluster, self.options, must_exist=False)
+        partitions = wanted_partitions(self.cluster, self.options, must_exist=False, known=began)
         if self._target is not None:
             partitions = [partition for partition in partitions if partition in self._target or partition in began]
         marks = look(self.cluster, partitions, behind=began)
+        anew = self._made_anew(began, marks)
         self._latest = dict(marks.latest)
         end = dict(marks.latest)
         if self._target is not None:
             end = capped(began, end, self._target)
         if (limit := self._gate.limit(self.cluster, began) if self._gate is not None else None) is not None:
             end = capped(began, {p: offset for p, offset in end.items() if p in limit or p in began}, limit)
-        lost = find_lost(began, end, marks.earliest, marks.latest)
+        end |= {partition: marks.earliest[partition] for partition in end if partition.topic in anew}
+        behind = {partition: offset for partition, offset in began.items() if partition.topic not in anew}
+        lost = find_lost(behind, end, marks.earliest, marks.latest)
         report(lost, fail=self.options.fail_on_data_loss)
-        return end, {p: began.get(p, marks.earliest[p]) for p in end}
+        return end, {p: behind.get(p, marks.earliest[p]) for p in end}
 
-    def _batch_until(self, end: Positions, waiting: int) -> dict[str, dict[str, int]]:
-        if waiting:
-            self._last_batch_at = time.monotonic()
-        return to_json(end)
+    def _made_anew(self, began: Positions, marks: Marks) -> set[str]:
+        """Topics with positions in one that was deleted, and created anew under the same name.
+
+        Without `failOnDataLoss` a batch takes all their partitions to the beginning of the new one, and reads nothing
+        there: the checkpoint knows of it before a record is read, and no range is planned with the old topic's id.
+
+        Raises:
+            DataLossError: for all that was not read of the old ones.
+        """
+        ids = {topic: self.cluster.topic_ids.get(topic) for topic, _ in [*began, *marks.earliest]}
+        others = {t for t, topic_id in ids.items() if topic_id and self._topic_ids.get(t, topic_id) != topic_id}
+        left = sorted(p for p in began if p.topic in others and began[p] != marks.earliest.get(p))
+        anew = {topic for topic, _ in left}
+        self._topic_ids |= {topic: topic_id for topic, topic_id in ids.items() if topic_id and topic not in anew}
+        why = "the topic was deleted and created anew"
+        lost = [LostRange(*p, began[p], max(began[p], self._latest.get(p, 0)), why) for p in left]
+        report(lost, fail=self.options.fail_on_data_loss)
+        return anew
 
     def _is_enough(self, waiting: int) -> bool:
+        """Whether a batch may begin, by `minOffsetsPerTrigger` and `maxTriggerDelay`; the first of a run may."""
         least = self.options.min_offsets_per_trigger
-        if least is None or waiting >= least or self._target is not None:
+        if least is None or self._target is not None:
             return True
-        return (time.monotonic() - self._last_batch_at) * 1000 >= self.options.max_trigger_delay_ms
+        now = time.monotonic()
+        if waiting < least and now < self._delayed_until:
+            return False
+        self._delayed_until = now + self.options.max_trigger_delay_ms / 1000
+        return True
 
     def _limited(self, known: Positions, end: Positions, waiting: int) -> Positions:
         most = self.options.max_offsets_per_trigger or waiting

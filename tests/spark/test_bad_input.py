@@ -15,11 +15,21 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from confluent_kafka import TopicPartition
-from pyspark.sql.types import StringType, StructField, StructType
+from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.streaming.datasource import ReadAllAvailable
+from pyspark.sql.types import IntegerType, StringType, StructField, StructType
 
-from pyspark_odradek import exact_sink
-from pyspark_odradek.errors import ClusterError, StagingError
+from odradek.protocol.apis import ApiKey
+from pyspark_odradek import connection, exact_sink, planning
+from pyspark_odradek.cluster import ClientSettings, Cluster
+from pyspark_odradek.errors import ClusterError, DataLossError, StagingError
+from pyspark_odradek.fetch import read_range
+from pyspark_odradek.last_words import reason
+from pyspark_odradek.offsets import OffsetRange
+from pyspark_odradek.offsets import TopicPartition as OfTopic
+from pyspark_odradek.options import parse_read_options
 from pyspark_odradek.sink import stream_writer
+from pyspark_odradek.source import OdradekDataSource, source_schema
 from pyspark_odradek.task import Task
 from tests.spark.queries import drain, drained, load_stream, numbered
 from tests.spark.test_exact_sink import VALUE, copied, start_copy
@@ -30,16 +40,12 @@ from tests.support.node import Node
 ROUTED = StructType([StructField("value", StringType()), StructField("topic", StringType())])
 
 
-def sentences(error: BaseException | None) -> list[str]:
-    """Our own lines in what Spark shows."""
-    return [line for line in str(error).splitlines() if line.startswith("pyspark_odradek.errors.")]
-
-
 def ended(query: Any) -> str:
     """The one sentence that a query has ended with."""
     with pytest.raises(Exception) as raised:
         query.awaitTermination(60)
-    (said,) = set(sentences(raised.value))
+    said = reason(raised.value)
+    assert said is not None, raised.value
     return said
 
 
@@ -55,7 +61,7 @@ def test_a_checkpoint_of_another_query(spark: Any, odradek: str, topic: str, tmp
     drain(load_stream(spark, odradek, subscribe=topic), tmp_path)
     with pytest.raises(Exception) as raised:
         drain(load_stream(spark, odradek, subscribe=f"{topic}-other"), tmp_path)
-    (said,) = set(sentences(raised.value))
+    said = reason(raised.value) or ""
     assert f"the checkpoint holds offsets of {topic}, which this query does not read: it is another query's" in said
     assert "Start with another checkpointLocation" in said
     drain(load_stream(spark, odradek, subscribe=f"{topic}-other", failOnDataLoss=False), tmp_path)
@@ -129,8 +135,129 @@ def test_a_topic_that_is_deleted_while_it_is_read(spark: Any, odradek: str, topi
     client = admin(odradek)
     client.delete_topics([topic], operation_timeout=30)[topic].result(timeout=30)
     said = ended(query)
-    assert f"data was lost: {topic}-0: offset 10, the partition does not exist any more" in said
+    assert f"data was lost: {topic}-0: from offset 10 on, the partition does not exist any more" in said
     assert "Set failOnDataLoss=false to go on with what is left" in said
+
+
+def made_anew(bootstrap: str, topic: str, partitions: int = 2, numbers: range = range(100, 140)) -> None:
+    client = admin(bootstrap)
+    client.delete_topics([topic], operation_timeout=30)[topic].result(timeout=30)
+    create_topic(bootstrap, topic, partitions)
+    numbered(bootstrap, topic, numbers)
+
+
+def read_planned(reader: Any, begin: Any) -> list[int]:
+    """The numbers in all that a batch from `begin` reads."""
+    schema = to_arrow_schema(source_schema(False), timezone="UTC")
+    planned = [each.value for each in reader.partitions(begin, reader.latestOffset(begin, ReadAllAvailable()))]
+    found = [rows for each in planned for rows in read_range(reader.settings, each, schema, fail_on_data_loss=True)]
+    return sorted(int(value) for rows in found for value in rows["value"].to_pylist())
+
+
+@pytest.mark.parametrize("fail", [True, False], ids=["told", "gone-on"])
+def test_a_topic_that_is_made_anew_while_it_is_read(odradek: str, topic: str, fail: bool) -> None:
+    """Its id tells, also where the new topic has more records than the old one; they are read from the first one on."""
+    create_topic(odradek, topic, 2)
+    numbered(odradek, topic, range(10))
+    options = {"kafka.bootstrap.servers": odradek, "subscribe": topic, "failOnDataLoss": str(fail)}
+    options |= {"startingOffsets": "earliest", "pollTimeoutMs": "0"}
+    reader: Any = OdradekDataSource(options).streamReader(source_schema(False))
+    ends = reader.latestOffset(reader.initialOffset(), ReadAllAvailable())
+    assert reader.latestOffset(ends, ReadAllAvailable()) == ends == {topic: {"0": 4, "1": 6}}
+    made_anew(odradek, topic)
+    if fail:
+        with pytest.raises(DataLossError, match=f"{topic}-0: from offset 4 on, the topic was deleted and created anew"):
+            reader.latestOffset(ends, ReadAllAvailable())
+        return
+    back = reader.latestOffset(ends, ReadAllAvailable())
+    assert back == {topic: {"0": 0, "1": 0}} and reader.partitions(ends, back) == []
+    assert read_planned(reader, back) == [*range(100, 140)]
+    reader.stop()
+
+
+def test_a_topic_that_is_made_anew_before_its_tasks_run(odradek: str, topic: str) -> None:
+    """A planned range is of the topic that was there then: nothing of the new one is read in its place."""
+    create_topic(odradek, topic)
+    numbered(odradek, topic, range(10))
+    settings = ClientSettings.parse({"bootstrap.servers": odradek})
+    cluster = Cluster(settings)
+    cluster.partitions([topic])
+    planned = OffsetRange(topic, 0, 2, 10, cluster.topic_ids[topic])
+    schema = to_arrow_schema(source_schema(False), timezone="UTC")
+    assert sum(rows.num_rows for rows in read_range(settings, planned, schema, fail_on_data_loss=True)) == 8
+    made_anew(odradek, topic)
+    anew = rf"{topic}-0: offsets 2 to 9 \(8 offsets\), the topic {topic} was deleted and created anew"
+    with pytest.raises(DataLossError, match=anew):
+        list(read_range(settings, planned, schema, fail_on_data_loss=True))
+    cluster.close()
+
+
+def test_a_topic_that_is_made_anew_with_more_partitions(odradek: str, topic: str) -> None:
+    """No partition of it is read before all are at their beginning, also one at offset 0 and one that is new."""
+    create_topic(odradek, topic, 2)
+    partition_0 = {"partitioner": "consistent", "sticky_partitioning_linger_ms": 0}
+    produce_all(odradek, topic, [(b"a", b"%d" % number) for number in range(10)], **partition_0)
+    options = {"kafka.bootstrap.servers": odradek, "subscribe": topic, "failOnDataLoss": "false"}
+    options |= {"startingOffsets": "earliest", "pollTimeoutMs": "0"}
+    reader: Any = OdradekDataSource(options).streamReader(source_schema(False))
+    ends = reader.latestOffset(reader.initialOffset(), ReadAllAvailable())
+    assert sorted(ends[topic].values()) == [0, 10]
+    made_anew(odradek, topic, 3, range(100, 300))
+    back = reader.latestOffset(ends, ReadAllAvailable())
+    assert back == {topic: {"0": 0, "1": 0, "2": 0}} and reader.partitions(ends, back) == []
+    assert read_planned(reader, back) == [*range(100, 300)]
+    reader.stop()
+
+
+def test_a_topic_that_was_away_while_others_were_read(
+    odradek: str, topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is planned of it is planned as of the topic that is there, not as of the one that was."""
+    monkeypatch.setattr(planning, "GONE_PATIENCE_S", 0.5)
+    create_topic(odradek, topic)
+    create_topic(odradek, f"{topic}-stays")
+    options = {"kafka.bootstrap.servers": odradek, "subscribePattern": f"{topic}.*", "failOnDataLoss": "false"}
+    options |= {"startingOffsets": "earliest", "pollTimeoutMs": "0"}
+    reader: Any = OdradekDataSource(options).streamReader(source_schema(False))
+    both = reader.latestOffset(reader.initialOffset(), ReadAllAvailable())
+    client = admin(odradek)
+    client.delete_topics([topic], operation_timeout=30)[topic].result(timeout=30)
+    without = reader.latestOffset(both, ReadAllAvailable())
+    assert without == reader.latestOffset(without, ReadAllAvailable()) == {f"{topic}-stays": {"0": 0}}
+    create_topic(odradek, topic)
+    numbered(odradek, topic, range(10))
+    assert read_planned(reader, without) == [*range(10)]
+    reader.stop()
+
+
+def test_a_broker_that_does_not_know_a_topic(odradek: str, topic: str, tmp_path: Path) -> None:
+    """That it is gone is not believed of one broker while another one knows it."""
+    with Node(tmp_path) as stale:
+        create_topic(odradek, topic)
+        numbered(odradek, topic, range(10))
+        settings = ClientSettings.parse({"bootstrap.servers": f"{stale.bootstrap},{odradek}"})
+        schema = to_arrow_schema(source_schema(False), timezone="UTC")
+        found = read_range(settings, OffsetRange(topic, 0, 0, 10), schema, fail_on_data_loss=True)
+        assert sum(rows.num_rows for rows in found) == 10
+        cluster = Cluster(settings)
+        options = parse_read_options({"kafka.bootstrap.servers": "in:1", "subscribe": topic}, streaming=True)
+        known = [OfTopic(topic, 0)]
+        assert planning.wanted_partitions(cluster, options, must_exist=False, known=known) == known
+        cluster.close()
+
+
+def test_brokers_that_do_not_know_ids_of_topics(odradek: str, topic: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """While a cluster is taken over Kafka 2.8: that a broker has no id is not that the topic is another one."""
+    create_topic(odradek, topic)
+    numbered(odradek, topic, range(10))
+    settings = ClientSettings.parse({"bootstrap.servers": odradek, "client.id": "of-ids"})
+    cluster = Cluster(settings)
+    cluster.partitions([topic])
+    planned = OffsetRange(topic, 0, 0, 10, cluster.topic_ids[topic])
+    cluster.close()
+    monkeypatch.setitem(connection.NEWEST, ApiKey.METADATA, 9)
+    schema = to_arrow_schema(source_schema(False), timezone="UTC")
+    assert sum(rows.num_rows for rows in read_range(settings, planned, schema, fail_on_data_loss=True)) == 10
 
 
 def test_a_topic_that_is_deleted_between_tasks_and_commit(odradek: str, topic: str, tmp_path: Path) -> None:
@@ -139,7 +266,7 @@ def test_a_topic_that_is_deleted_between_tasks_and_commit(odradek: str, topic: s
         create_topic(odradek, name, 2)
     made: Any = stream_writer({"kafka.bootstrap.servers": odradek, "checkpointLocation": str(tmp_path)}, ROUTED, False)
     rows = pa.record_batch({"value": ["1", "2"], "topic": [f"{topic}-a", f"{topic}-copy"]})
-    staged = made.stage(iter([rows]), "query", "run", 0)
+    staged = made.stage(iter([rows]), f"query-{topic}", "run", 0)
     client = admin(odradek)
     client.delete_topics([f"{topic}-a"], operation_timeout=30)[f"{topic}-a"].result(timeout=30)
     with pytest.raises(ClusterError, match=rf"no such topic: {topic}-a\. It existed when the tasks ran: create it"):
@@ -150,10 +277,25 @@ def test_a_topic_that_is_deleted_between_tasks_and_commit(odradek: str, topic: s
     assert copied(odradek, topic) == [2]
 
 
+def test_a_topic_that_is_made_anew_with_fewer_partitions(odradek: str, topic: str, tmp_path: Path) -> None:
+    create_topic(odradek, f"{topic}-copy", 3)
+    schema = StructType([StructField("value", StringType()), StructField("partition", IntegerType())])
+    options = {"kafka.bootstrap.servers": odradek, "topic": f"{topic}-copy", "checkpointLocation": str(tmp_path)}
+    made: Any = stream_writer(options, schema, False)
+    rows = pa.record_batch({"value": ["1", "2"], "partition": pa.array([0, 2], pa.int32())})
+    staged = made.stage(iter([rows]), f"query-{topic}", "run", 0)
+    client = admin(odradek)
+    client.delete_topics([f"{topic}-copy"], operation_timeout=30)[f"{topic}-copy"].result(timeout=30)
+    create_topic(odradek, f"{topic}-copy", 2)
+    with pytest.raises(ClusterError, match=r"partition 2 existed when the tasks ran .* made anew\. Nothing of this"):
+        made.commit([staged], 0)
+    assert copied(odradek, topic) == []
+
+
 def test_a_full_staging_disk(odradek: str, topic: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A mebibyte for two: told in one sentence, nothing left there and nothing written; with room it goes on."""
     create_topic(odradek, f"{topic}-copy", 2)
-    monkeypatch.setattr(exact_sink, "streaming_task", lambda: Task("query", "run", 0, 0, 0))
+    monkeypatch.setattr(exact_sink, "streaming_task", lambda: Task(f"query-{topic}", "run", 0, 0, 0))
     rows = pa.record_batch({"value": [str(number) + " " * 1000 for number in range(2000)]})
     with small_tmpfs(tmp_path / "disk", 1 << 20):
         options = {"kafka.bootstrap.servers": odradek, "topic": f"{topic}-copy"}

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import time
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,6 +13,7 @@ from confluent_kafka import Producer
 
 from tests.spark.queries import load, numbered, rows, values
 from tests.support.clients import create_topic, produce_all
+from tests.support.node import Node
 
 DAY_MS = 86_400_000
 T0_MS = 1_700_000_000_123
@@ -156,12 +159,18 @@ def test_deleted_records_are_a_loss_only_where_they_were_asked_for(spark: Any, b
     with pytest.raises(Exception, match=r"offsets 10 to 39 \(30 offsets\), the log now starts at 40"):
         load(spark, bootstrap, subscribe=topic, startingOffsets=from_ten).count()
     assert load(spark, bootstrap, subscribe=topic, startingOffsets=from_ten, failOnDataLoss="false").count() == 60
+    to_twenty = json.dumps({topic: {"0": 20}})
+    with pytest.raises(Exception, match=r"offsets 10 to 19 \(10 offsets\)"):  # what was asked for, and no more
+        load(spark, bootstrap, subscribe=topic, startingOffsets=from_ten, endingOffsets=to_twenty).count()
+    behind = json.dumps({topic: {"0": 101}})
+    with pytest.raises(Exception, match=f"endingOffsets lies behind the log: {topic}-0 ends at 100, before 101"):
+        load(spark, bootstrap, subscribe=topic, endingOffsets=behind).count()
+    assert load(spark, bootstrap, subscribe=topic, endingOffsets=behind, failOnDataLoss="false").count() == 60
 
 
-def test_transactions_are_respected(spark: Any, kafka: str, topic: str) -> None:
-    """Apache Kafka only: it has transactions to respect."""
-    create_topic(kafka, topic)
-    producer = Producer({"bootstrap.servers": kafka, "transactional.id": topic})
+def test_transactions_are_respected(spark: Any, bootstrap: str, topic: str) -> None:
+    create_topic(bootstrap, topic)
+    producer = Producer({"bootstrap.servers": bootstrap, "transactional.id": topic})
     producer.init_transactions(30)
     for round_number in range(6):
         producer.begin_transaction()
@@ -176,9 +185,32 @@ def test_transactions_are_respected(spark: Any, kafka: str, topic: str) -> None:
     producer.produce(topic, b"open")
     producer.flush(30)
     committed = [f"{r}.{n}".encode() for r in (0, 2, 4) for n in range(3)]
-    assert values(load(spark, kafka, subscribe=topic)) == committed
-    everything = values(load(spark, kafka, subscribe=topic, kafka_isolation_level="read_uncommitted"))
+    assert values(load(spark, bootstrap, subscribe=topic)) == committed
+    everything = values(load(spark, bootstrap, subscribe=topic, kafka_isolation_level="read_uncommitted"))
     assert everything == [f"{r}.{n}".encode() for r in range(6) for n in range(3)] + [b"open"]
     producer.abort_transaction(30)
     # In pieces a task may begin inside of an aborted transaction.
-    assert values(load(spark, kafka, subscribe=topic, maxRecordsPerPartition=2)) == committed
+    assert values(load(spark, bootstrap, subscribe=topic, maxRecordsPerPartition=2)) == committed
+
+
+def test_gaps_are_no_loss(spark: Any, tmp_path: Path, topic: str) -> None:
+    """Compaction leaves a few offsets of many, and the log ends with a marker that is no record."""
+    with Node(tmp_path, {"log.cleaner.backoff.ms": 100}) as node:
+        settings = {"cleanup_policy": "compact", "min_cleanable_dirty_ratio": 0.01, "segment_ms": 200}
+        create_topic(node.bootstrap, topic, **settings, min_compaction_lag_ms=0)
+        for sent in range(0, 300, 100):
+            numbered(node.bootstrap, topic, range(sent, sent + 100))
+            time.sleep(0.3)
+        producer = Producer({"bootstrap.servers": node.bootstrap, "transactional.id": topic})
+        producer.init_transactions(30)
+        producer.begin_transaction()
+        producer.produce(topic, b"300", b"last")
+        producer.commit_transaction(30)
+        deadline = time.monotonic() + 30
+        left = [*(b"%d" % n for n in range(290, 300)), b"300"]
+        while sorted(found := values(load(spark, node.bootstrap, subscribe=topic))) != left:
+            assert time.monotonic() < deadline, f"{len(found)} records are left: it was not compacted to the end"
+            time.sleep(0.5)
+        pieces = load(spark, node.bootstrap, subscribe=topic, maxRecordsPerPartition=40)
+        assert pieces.rdd.getNumPartitions() == 8, "302 offsets"
+        assert values(pieces) == found

@@ -149,6 +149,21 @@ def test_a_range_that_nobody_serves_ends_in_one_error() -> None:
 
 
 @pytest.mark.parametrize(
+    ("given", "what"),
+    [
+        ({"security.protocol": "SSL"}, r"TLS: .*\. Does kafka.security.protocol say what this listener speaks"),
+        ({"security.protocol": "SASL_PLAINTEXT"}, r"offers no SASL\. Does kafka.security.protocol say"),
+    ],
+    ids=["tls", "sasl"],
+)
+def test_a_listener_that_speaks_something_else(odradek: str, given: dict[str, str], what: str) -> None:
+    sasl = {"sasl.mechanism": "PLAIN", "sasl.username": "a", "sasl.password": "b"}
+    settings = {"bootstrap.servers": odradek, "default.api.timeout.ms": "300"} | given | sasl
+    with pytest.raises(ClusterError, match=what):
+        Cluster(ClientSettings.parse(settings)).partitions(None)
+
+
+@pytest.mark.parametrize(
     ("answer", "what"),
     [(b"HTTP/1.1 400 Bad Request\r\n", "announced an answer"), (b"", "closed"), (b"\xff\xff\xff\xff", "announced")],
     ids=["http", "nothing", "negative"],

@@ -173,6 +173,20 @@ def test_settings_that_cannot_be(settings: dict[str, str], sentence: str) -> Non
         security_from(settings)
 
 
+@pytest.mark.parametrize(
+    "entry",
+    [
+        'PlainLoginModule required username="alice" password="a\\"b;c";',
+        """PlainLoginModule required  username = 'alice'\n password='a"b;c' ;""",
+        'PlainLoginModule required password="a\\"b;c" username=alice;',
+    ],
+)
+def test_a_jaas_entry_is_read_as_java_reads_it(entry: str) -> None:
+    """Quotes of both kinds, escapes within them, and words without quotes."""
+    found = security_from({"security.protocol": "SASL_SSL", "sasl.mechanism": "PLAIN", "sasl.jaas.config": entry})
+    assert (found.username, found.password) == ("alice", 'a"b;c')
+
+
 def test_a_password_is_not_shown() -> None:
     settings = ClientSettings.parse({"bootstrap.servers": "h:1", "sasl.jaas.config": jaas("s3cret")})
     assert "s3cret" not in repr(settings)

@@ -82,23 +82,39 @@ def test_bytes_per_trigger(spark: Any, odradek: str, topic: str, tmp_path: Path)
 
 def test_min_offsets_wait_until_the_delay_is_over(spark: Any, odradek: str, topic: str, tmp_path: Path) -> None:
     create_topic(odradek, topic)
-    stream = load_stream(spark, odradek, subscribe=topic, minOffsetsPerTrigger=100, maxTriggerDelay="4s")
-    query = stream.writeStream.format("noop").option("checkpointLocation", str(tmp_path / "c")).start()
+    numbered(odradek, topic, range(5))
+    options = {"subscribe": topic, "startingOffsets": "earliest", "minOffsetsPerTrigger": 100}
+
+    def start(delay: str) -> Any:
+        stream = load_stream(spark, odradek, **options, maxTriggerDelay=delay)
+        return stream.writeStream.format("noop").option("checkpointLocation", str(tmp_path / delay)).start()
+
+    def rows(query: Any) -> int:
+        return sum(progress["numInputRows"] for progress in query.recentProgress)
+
+    def wait_for(query: Any, count: int, why: str) -> None:
+        deadline = time.monotonic() + 60
+        while rows(query) < count:
+            assert query.isActive and time.monotonic() < deadline, why
+            time.sleep(0.05)
+
+    patient = start("1h")
     try:
+        wait_for(patient, 5, "the first batch of a run does not wait")
         numbered(odradek, topic, range(10))
-        began = time.monotonic()
         time.sleep(1.5)
-        assert sum(p["numInputRows"] for p in query.recentProgress) == 0, "10 are too few"
-        while not sum(p["numInputRows"] for p in query.recentProgress):
-            assert time.monotonic() - began < 20, "the delay did not end the wait"
-            time.sleep(0.1)
-        numbered(odradek, topic, range(200))
-        began = time.monotonic()
-        while sum(p["numInputRows"] for p in query.recentProgress) < 210:
-            assert time.monotonic() - began < 3.5, "200 are enough at once"
-            time.sleep(0.1)
+        assert rows(patient) == 5, "10 are too few"
+        numbered(odradek, topic, range(90))
+        wait_for(patient, 105, "100 are enough")
     finally:
-        query.stop()
+        patient.stop()
+    hasty = start("1s")
+    try:
+        wait_for(hasty, 105, "the first batch of a run does not wait")
+        numbered(odradek, topic, range(10))
+        wait_for(hasty, 115, "the delay did not end the wait")
+    finally:
+        hasty.stop()
 
 
 def test_a_stream_starts_at_the_end_by_default(spark: Any, odradek: str, topic: str, tmp_path: Path) -> None:
