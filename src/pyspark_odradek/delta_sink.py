@@ -9,19 +9,20 @@ it lost.
 
 from __future__ import annotations
 
+import decimal
 import logging
 import time
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, ClassVar
 
 from deltalake import CommitProperties, DeltaTable, Transaction
-from deltalake.exceptions import CommitFailedError
+from deltalake.exceptions import CommitFailedError, DeltaError
 from deltalake.schema import Field as DeltaField
 from deltalake.schema import Schema as DeltaSchema
 from deltalake.transaction import AddAction, RemoveAction
-from pyspark.sql.types import StructType
+from pyspark.sql.types import BinaryType, StructType
 
-from pyspark_odradek.errors import ClusterError, OptionError
+from pyspark_odradek.errors import ClusterError, OptionError, StagingError, one_line
 from pyspark_odradek.options import boolean
 from pyspark_odradek.parquet_files import (
     COMPRESSIONS,
@@ -33,12 +34,34 @@ from pyspark_odradek.parquet_files import (
     arrow_schema,
     write_files,
 )
+from pyspark_odradek.staging import open_place
 from pyspark_odradek.table_sink import LeftRows, TableStreamWriter
 from pyspark_odradek.task import Task, is_written
 
 log = logging.getLogger("pyspark_odradek")
 
 TRIES = 20  # commits of others that may come between a look at the table and ours
+# What a table may ask of its writers: files with rows appended to it keep all of these.
+KEPT_FEATURES = frozenset(
+    {
+        "allowColumnDefaults",
+        "appendOnly",
+        "changeDataFeed",
+        "checkConstraints",
+        "columnMapping",
+        "deletionVectors",
+        "domainMetadata",
+        "generatedColumns",
+        "identityColumns",
+        "invariants",
+        "timestampNtz",
+        "typeWidening",
+        "v2Checkpoint",
+        "vacuumProtocolCheck",
+    }
+)
+# Of columns that a table computes or checks; this sink does neither.
+COMPUTED = ("delta.generationExpression", "delta.identity.start", "delta.invariants")
 
 
 class DeltaStreamWriter(TableStreamWriter):
@@ -49,12 +72,17 @@ class DeltaStreamWriter(TableStreamWriter):
 
     def __init__(self, given: Mapping[str, str], schema: StructType, *, overwrite: bool) -> None:
         super().__init__(given, schema, overwrite=overwrite)
-        self.path = self.options.get("path", "").removeprefix("file://")
+        self.path = self.options.get("path", "")
+        if self.path.startswith("file:"):
+            self.path = "/" + self.path.removeprefix("file:").lstrip("/")
         if not self.path:
             raise OptionError("the Delta sink needs the table's folder: start(path), or the option path")
         self.merge_schema = boolean(self.options, "mergeSchema", False)
         self.compression = self.one_of("compression", COMPRESSIONS)
-        self.partition_columns = self.columns_of("partitionColumns")
+        _check_types(schema)
+        self.partition_columns = self.partition_columns_of(BinaryType)
+        if len(self.partition_columns) == len(schema):
+            raise OptionError("partitionColumns names all columns: Delta's files hold the others, so leave one out")
 
     def write(self, iterator: Iterator[Any]) -> LeftFiles:
         """Write all rows of a task into files. Raises StagingError."""
@@ -64,34 +92,55 @@ class DeltaStreamWriter(TableStreamWriter):
 
     def commit_once(self, task: Task, found: Iterable[LeftRows]) -> bool:
         """Add the files in one commit of the table's log."""
-        actions: list[AddAction | RemoveAction] = [_add_action(file) for file in all_files(found)]
+        files = all_files(found)
+        self._look_for(files)
+        actions: list[AddAction | RemoveAction] = [_add_action(file) for file in files]
+        plan = self.plan(task.batch_id)
         for _ in range(TRIES):
             table = self.table()
-            if is_written(table.transaction_version(task.query_id), task.batch_id, f"the table {self.path}"):
+            if self._is_there(table, task, plan):
                 log.warning("batch %d is in %s already and is not written again", task.batch_id, self.path)
                 return False
-            marker = Transaction(task.query_id, task.batch_id, last_updated=time.time_ns() // 1_000_000)
+            self._refuse_nulls(table, files, task.batch_id)
+            now_ms = time.time_ns() // 1_000_000
+            markers = [
+                Transaction(task.query_id, task.batch_id, last_updated=now_ms),
+                Transaction(f"{task.query_id}.plan", _as_version(plan), last_updated=now_ms),
+            ]
             try:
                 table.create_write_transaction(
                     actions,
                     "append",
                     table.schema(),
                     self.partition_columns or None,
-                    commit_properties=CommitProperties(app_transactions=[marker], max_commit_retries=0),
+                    commit_properties=CommitProperties(app_transactions=markers, max_commit_retries=0),
                 )
                 return True
             except CommitFailedError as error:
                 log.info("another commit of %s came first: %s", self.path, error)
+            except (DeltaError, OSError) as error:
+                raise ClusterError(f"batch {task.batch_id} was refused by {self.path}: {_said(error)}") from None
         raise ClusterError(
             f"{self.path}: {TRIES} commits of others came between; batch {task.batch_id} was not written"
         )
 
     def table(self) -> DeltaTable:
-        """The table as it is now, made where it is not there. Raises OptionError where its columns do not fit."""
+        """The table as it is now, made where it is not there.
+
+        Raises:
+            OptionError: its columns do not fit, or it asks more of a writer than this sink does.
+            ClusterError: it cannot be had.
+        """
         wanted = arrow_schema(self.schema)
-        if not DeltaTable.is_deltatable(self.path):
-            DeltaTable.create(self.path, wanted, mode="ignore", partition_by=self.partition_columns or None)
-        table = DeltaTable(self.path)
+        try:
+            if not DeltaTable.is_deltatable(self.path):
+                DeltaTable.create(self.path, wanted, mode="ignore", partition_by=self.partition_columns or None)
+            return self._fitting(DeltaTable(self.path), DeltaSchema.from_arrow(wanted))
+        except (DeltaError, OSError) as error:
+            raise ClusterError(f"the table {self.path} cannot be had: {_said(error)}") from None
+
+    def _fitting(self, table: DeltaTable, ours: DeltaSchema) -> DeltaTable:
+        _refuse_what_is_not_kept(table, self.path)
         is_partitioned_by = table.metadata().partition_columns
         if is_partitioned_by != self.partition_columns:
             raise OptionError(
@@ -99,13 +148,15 @@ class DeltaStreamWriter(TableStreamWriter):
                 f"partitionColumns to the same"
             )
         present = {each.name: each for each in table.schema().fields}
-        ours = DeltaSchema.from_arrow(wanted)
         changed = [each for each in ours.fields if each.name in present and present[each.name].type != each.type]
         if changed:
             kinds = ", ".join(f"{each.name} is {present[each.name].type} there, {each.type} here" for each in changed)
             raise OptionError(
                 f"the columns do not fit the table {self.path}: {kinds}. Cast them, or take another table"
             )
+        lacking = [name for name in _never_null(table) if name not in {each.name for each in ours.fields}]
+        if lacking:
+            raise OptionError(f"the table {self.path} requires a column {', '.join(lacking)}: add it")
         new = [DeltaField(each.name, each.type) for each in ours.fields if each.name not in present]
         if new and not self.merge_schema:
             names = ", ".join(each.name for each in new)
@@ -117,6 +168,89 @@ class DeltaStreamWriter(TableStreamWriter):
             table = DeltaTable(self.path)
         return table
 
+    def _is_there(self, table: DeltaTable, task: Task, plan: str) -> bool:
+        """Whether the table has the batch; its plan is kept as the version of an identifier of its own, 0 for none."""
+        found = table.transaction_version(f"{task.query_id}.plan")
+        return is_written(
+            table.transaction_version(task.query_id),
+            task.batch_id,
+            f"the table {self.path}",
+            found_plan=str(found or ""),
+            plan=str(_as_version(plan) or ""),
+        )
+
+    def _look_for(self, files: list[WrittenFile]) -> None:
+        """Look whether each file is where the table's log would say: nobody could read the table otherwise.
+
+        Raises:
+            StagingError: one is not there.
+            ClusterError: the store does not let the driver look.
+        """
+        system, root = open_place(self.path, "path")
+        try:
+            found = system.get_file_info([f"{root}/{file.name}" for file in files])
+        except OSError as error:
+            raise ClusterError(
+                f"the driver cannot look for what the tasks wrote to {self.path}: {one_line(error)}. Nothing "
+                "of this batch is in the table; a restart reads the same rows again."
+            ) from None
+        for file, info in zip(files, found, strict=True):
+            if info.size != file.size_bytes:
+                raise StagingError(
+                    f"the driver does not find what a task wrote to {info.path}: the table's folder must be storage "
+                    "that driver and executors share, named by a whole path. Nothing of this batch is in the table."
+                )
+
+    def _refuse_nulls(self, table: DeltaTable, files: list[WrittenFile], batch_id: int) -> None:
+        empty = sorted(set(_never_null(table)) & set().union(*(file.with_nulls for file in files)))
+        if empty:
+            raise ClusterError(
+                f"batch {batch_id} was refused: rows of it have no {', '.join(empty)}, which the table {self.path} "
+                "requires. Nothing of it was written; a restart reads the same rows again, so filter or mend them in "
+                "the query."
+            )
+
+
+def _as_version(plan: str) -> int:
+    """A plan as 63 bits; 0 where it is not known."""
+    return int(plan or "0", 16) >> 1
+
+
+def _check_types(schema: StructType) -> None:
+    """Raise OptionError for types that Delta has not."""
+    for each in schema:
+        try:
+            DeltaSchema.from_arrow(arrow_schema(StructType([each])))
+        except Exception:  # delta-rs and pyspark raise no class of their own for it
+            kind = each.dataType.simpleString()
+            raise OptionError(f"the column {each.name} is {kind}, which Delta has not: cast it") from None
+
+
+def _never_null(table: DeltaTable) -> list[str]:
+    return [each.name for each in table.schema().fields if not each.nullable]
+
+
+def _refuse_what_is_not_kept(table: DeltaTable, path: str) -> None:
+    """Raise OptionError where files that are just added would break what the table promises to its readers."""
+    settings = table.metadata().configuration
+    kept = [name.removeprefix("delta.") for name in settings if name.startswith("delta.constraints.")]
+    if settings.get("delta.columnMapping.mode", "none") != "none":
+        kept.append("column mapping")
+    kept += [
+        f"{name[6:]} of {each.name}" for each in table.schema().fields for name in COMPUTED if name in each.metadata
+    ]
+    kept += sorted(set(table.protocol().writer_features or ()) - KEPT_FEATURES)
+    if kept:
+        raise OptionError(
+            f"the table {path} has {', '.join(kept)}, which this sink does not keep: write it with foreachBatch and "
+            "Spark's own Delta, or take another table"
+        )
+
+
+def _said(error: Exception) -> str:
+    """The first line: what follows is where in delta-rs it was raised."""
+    return str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+
 
 def _partition_value(value: Any) -> str | None:
     """As Delta's log has it: the text of the value, true and false in small letters."""
@@ -124,6 +258,8 @@ def _partition_value(value: Any) -> str | None:
         return None
     if isinstance(value, bool):
         return str(value).lower()
+    if isinstance(value, decimal.Decimal):
+        return f"{value:f}"
     if hasattr(value, "tzinfo"):
         return value.replace(tzinfo=None).isoformat(sep=" ", timespec="microseconds")  # type: ignore[no-any-return]
     return str(value)

@@ -169,6 +169,7 @@ def _record_parts(rows: Any) -> tuple[npt.NDArray[np.int64], _Parts]:
     timestamp_ms = None
     if "timestamp" in names and rows.column("timestamp").null_count < rows.num_rows:
         micros = rows.column("timestamp").cast(pa.int64())
+        refuse_before_1970(micros)
         timestamp_ms = np.where(_is_null(micros), -1, micros.fill_null(0).to_numpy(zero_copy_only=False) // 1000)
     parts = _Parts(key, _sizes(key), value, _sizes(value), headers, headers_size, timestamp_ms)
     bytes_each = np.maximum(parts.key_size, 0) + np.maximum(parts.value_size, 0) + headers_size
@@ -287,7 +288,7 @@ def _encoded_headers(headers: Any) -> Any:
     lists = pc.fill_null(pc.list_value_length(headers), 0).to_numpy(zero_copy_only=False).astype(np.int64)
     pairs = headers.flatten()
     names = pairs.field(0).cast(pa.binary())
-    contents = pairs.field(1)
+    contents = pairs.field(1).cast(pa.binary())
     if names.null_count:
         raise OptionError("a header has no key: its key is null")
     each = pc.binary_join_element_wise(
@@ -302,6 +303,16 @@ def _encoded_headers(headers: Any) -> Any:
     bounds = np.concatenate(([0], np.cumsum(lists))).astype(np.int32)
     joined = pc.binary_join(pa.ListArray.from_arrays(pa.array(bounds), each), _EMPTY)
     return pc.binary_join_element_wise(varints(lists[:, None]), joined, _EMPTY)
+
+
+def refuse_before_1970(micros: Any) -> None:
+    """Raise OptionError for a time that a record cannot have; `micros` are microseconds since 1970 UTC."""
+    earliest = pc.min(micros).as_py()
+    if earliest is not None and earliest < 0:
+        raise OptionError(
+            f"a row has a timestamp before 1970 ({earliest / 1_000_000:.3f} s), which a record cannot have: drop the "
+            "column timestamp, or put the time into the value"
+        )
 
 
 def _is_null(array: Any) -> npt.NDArray[np.bool_]:

@@ -22,9 +22,10 @@ from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowW
 from pyspark.sql.types import StructType
 
 from odradek.record.batch import BatchHeader, crc_is_valid
+from pyspark_odradek.checkpoint import plan_of
 from pyspark_odradek.cluster import ClientSettings, Cluster, shared_cluster
 from pyspark_odradek.encode import EncodedBatch, RowEncoder
-from pyspark_odradek.errors import OptionError, StagingError
+from pyspark_odradek.errors import ClusterError, OptionError, StagingError
 from pyspark_odradek.offsets import TopicPartition
 from pyspark_odradek.sink_options import SinkOptions
 from pyspark_odradek.staging import StagedFile, Staging
@@ -157,9 +158,10 @@ class _ExactWriter:
             raise StagingError(f"a task staged for batch {stray[0].batch_id} where {batch_id} is committed")
         partitions = frozenset(TopicPartition(i.topic, i.partition_id) for m in messages for i in m.index)
         if partitions:
-            topics = sorted({partition.topic for partition in partitions})
-            self.cluster.partitions(topics, must_exist=True, advice="It existed when the tasks ran: create it again")
-        work = Work(batch_id, run_id, partitions, partial(_all_batches, messages, self.staging))
+            self._look_for(partitions)
+        has_plan = self.options.gate is None  # a gate knows a batch by what it reads
+        plan = plan_of(self.options.checkpoint, batch_id) if batch_id is not None and has_plan else ""
+        work = Work(batch_id, run_id, partitions, partial(_all_batches, messages, self.staging), plan)
         transaction = self.transaction(query_id, batch_id)
         if partitions or self.options.gate is not None:
             transaction.commit(work)
@@ -167,6 +169,18 @@ class _ExactWriter:
             transaction.pass_over(work)
         if self.staging is not None:
             _sweep(self.staging, query_id, run_id, batch_id)
+
+    def _look_for(self, partitions: frozenset[TopicPartition]) -> None:
+        """Raise ClusterError where a partition is not there any more: its topic was deleted, or made anew."""
+        topics = sorted({partition.topic for partition in partitions})
+        advice = "It existed when the tasks ran: create it again"
+        found = self.cluster.partitions(topics, must_exist=True, advice=advice)
+        gone = [str(partition_id) for topic, partition_id in sorted(partitions) if partition_id not in found[topic]]
+        if gone:
+            raise ClusterError(
+                f"{', '.join(topics)}: partition {', '.join(gone)} existed when the tasks ran and does not now: the "
+                "topic was made anew. Nothing of this batch was written; start the query again."
+            )
 
     def transaction(self, query_id: str, batch_id: int | None) -> TransactionalCommit:
         """What commits a batch of a query."""
@@ -291,13 +305,14 @@ def _sweep(staging: Staging, query_id: str, run_id: str, batch_id: int | None) -
             staging.remove(query_id)
             return
         staging.remove(f"{query_id}/{run_id}/{batch_id}")
-        if (staging.place, query_id, run_id) not in _SWEPT:
+        if _SWEPT.get((staging.place, query_id)) != run_id:
             for other in staging.folders(query_id):
                 if other != run_id:
                     staging.remove(f"{query_id}/{other}")
-            _SWEPT.add((staging.place, query_id, run_id))
+            _SWEPT[staging.place, query_id] = run_id
     except OSError as error:
         log.warning("staged files could not be removed: %s", error)
 
 
-_SWEPT: set[tuple[str, str, str]] = set()
+# The last run of each query for which older runs' files were removed, by place and id.
+_SWEPT: dict[tuple[str, str], str] = {}

@@ -15,13 +15,13 @@ from __future__ import annotations
 
 import enum
 import json
-import posixpath
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from odradek.common.gates import Covered, Gate
+from pyspark_odradek.checkpoint import offsets_file
 from pyspark_odradek.errors import GateError, OptionError
-from pyspark_odradek.offsets import Positions, TopicPartition, from_json
+from pyspark_odradek.offsets import Positions, from_json
 
 
 class Verdict(enum.Enum):
@@ -78,19 +78,6 @@ def as_covered(positions: Positions) -> Covered:
     return {(topic, partition_id): offset for (topic, partition_id), offset in positions.items()}
 
 
-def is_behind(began: Positions, gate: Gate) -> bool:
-    """Whether something is covered that a query at `began` has not read."""
-    return any(offset > began.get(TopicPartition(*partition), 0) for partition, offset in gate.covered.items())
-
-
-def is_ahead(began: Positions, gate: Gate) -> TopicPartition | None:
-    """The first partition of which a query at `began` would leave something out; None where there is none."""
-    for partition, offset in sorted(began.items()):
-        if offset > gate.covered.get(partition, offset):
-            return partition
-    return None
-
-
 def batch_span(checkpoint: str, batch_id: int) -> Span:
     """What a batch reads, as Spark wrote it down in the query's checkpoint before it ran the batch.
 
@@ -102,15 +89,10 @@ def batch_span(checkpoint: str, batch_id: int) -> Span:
 
 
 def _written_down(checkpoint: str, batch_id: int) -> Positions:
-    from pyspark_odradek.staging import open_place
-
-    system, root = open_place(checkpoint)
-    path = posixpath.join(root, "offsets", str(batch_id))
     try:
-        with system.open_input_stream(path) as stream:
-            text = stream.read().decode()
+        text, path = offsets_file(checkpoint, batch_id)
     except OSError as error:
-        raise OptionError(f"gate: the offsets of batch {batch_id} cannot be read in {path}: {error}") from None
+        raise OptionError(f"gate: the offsets of batch {batch_id} cannot be read in {checkpoint}: {error}") from None
     return parse_offsets_file(text, path)
 
 

@@ -12,7 +12,8 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Iterable
-from typing import NoReturn
+from dataclasses import dataclass
+from typing import ClassVar, NoReturn
 
 from odradek.common.gates import Gate, claim_id, gate_group, read_gate, writer_id
 from odradek.protocol.gate_offsets import gate_offsets
@@ -20,12 +21,19 @@ from pyspark_odradek.cluster import Cluster, PassingError
 from pyspark_odradek.errors import FencedError, GateError, OptionError
 from pyspark_odradek.gate import Span, Verdict, as_covered, judge
 from pyspark_odradek.offsets import Positions, TopicPartition
-from pyspark_odradek.transaction import TransactionalCommit, Work, _Session
+from pyspark_odradek.transaction import Session, TransactionalCommit, Work
 
 log = logging.getLogger("pyspark_odradek")
 
 WAIT_S = 0.05
 TELL_EVERY_S = 30.0
+
+
+@dataclass
+class GatedSession(Session):
+    """What a process holds for a run of a query that writes through a gate: how that was when it looked last."""
+
+    gate: Gate | None = None
 
 
 class GatedCommit(TransactionalCommit):
@@ -38,6 +46,8 @@ class GatedCommit(TransactionalCommit):
         span: what the batch reads.
     """
 
+    session_kind: ClassVar[type[Session]] = GatedSession
+
     def __init__(
         self, cluster: Cluster, gate: str, group: str, span: Span, *, transaction_timeout_ms: int = 60_000
     ) -> None:
@@ -45,7 +55,7 @@ class GatedCommit(TransactionalCommit):
         self.gate = gate
         self.group = group
         self.span = span
-        self._current: _Session | None = None
+        self._current: GatedSession | None = None
         self._next: Gate | None = None
 
     def commit(self, work: Work) -> bool:
@@ -63,7 +73,9 @@ class GatedCommit(TransactionalCommit):
                 "gate: a batch has rows without having read a record, as timers make them; a gate cannot tell who has "
                 "written those. Write the output of this query without a gate"
             )
-        session = self._current = self._session(work)
+        session = self._session(work)
+        assert isinstance(session, GatedSession)
+        self._current = session
         told = time.monotonic() - TELL_EVERY_S + 1
         while True:
             verdict = self._verdict(session)
@@ -81,11 +93,12 @@ class GatedCommit(TransactionalCommit):
                 told = time.monotonic()
             time.sleep(WAIT_S)
 
-    def mark(self, session: _Session, work: Work, deadline: float) -> None:
+    def mark(self, session: Session, work: Work, deadline: float) -> None:
         """Move the gate to the end of the batch, inside the transaction."""
-        assert session.gate is not None
-        covered = {**session.gate.covered, **as_covered(self.span.end)}
-        self._next = session.gate._replace(run_id=work.run_id, covered=covered)
+        assert self._current is not None and self._current.gate is not None
+        gate = self._current.gate
+        covered = {**gate.covered, **as_covered(self.span.end)}
+        self._next = gate._replace(run_id=work.run_id, covered=covered)
         self.commit_offsets(session, gate_group(self.gate), gate_offsets(self._next), deadline)
 
     def read(self, *, stable: bool, partitions: Iterable[TopicPartition] | None = None) -> Gate | None:
@@ -95,7 +108,7 @@ class GatedCommit(TransactionalCommit):
         except ValueError as error:
             raise GateError(f"the group {gate_group(self.gate)} is no gate: {error}") from None
 
-    def _verdict(self, session: _Session) -> Verdict:
+    def _verdict(self, session: GatedSession) -> Verdict:
         """What is to be done; while it is our turn and nobody shuts us out the gate is where this process put it."""
         if session.is_settled and session.gate is not None and session.gate.group == self.group:
             return judge(session.gate, self.group, self.span)
@@ -113,16 +126,16 @@ class GatedCommit(TransactionalCommit):
         # What is open at this moment may still move the gate: `_is_there` looks again when nothing is.
         return Verdict.WRITE if gate.group == self.group else Verdict.WAIT
 
-    def _written(self, session: _Session, work: Work) -> bool:
+    def _written(self, session: GatedSession, work: Work) -> bool:
         written = super().commit(work)
         if written:
             session.gate = self._next
         return written
 
-    def _refuse_if_behind(self, batch_id: int) -> None:
+    def _refuse_if_behind(self, batch_id: int, plan: str) -> None:
         """Nothing: what a gate covers is no matter of the batch's number."""
 
-    def _is_there(self, batch_id: int) -> bool:
+    def _is_there(self, batch_id: int, plan: str) -> bool:
         gate = self.read(stable=True)
         if gate is None:
             raise GateError(f"the gate {self.gate} is gone: its offsets were deleted or have expired")
@@ -133,9 +146,9 @@ class GatedCommit(TransactionalCommit):
             raise _TurnedError
         return verdict is Verdict.SKIP
 
-    def _tell_fence_from_timeout(self, session: _Session) -> NoReturn:
+    def _tell_fence_from_timeout(self, session: Session) -> NoReturn:
         """Who turns the gate shuts its writer out first, and may die then; another run of the query writes."""
-        before = session.gate
+        before = self._current.gate if self._current is not None else None
         gate = self.read(stable=False)
         known = {session.run_id, before.run_id if before is not None else ""}
         if gate is not None and gate.group == self.group and gate.run_id not in known:
@@ -156,7 +169,7 @@ class _Claim(TransactionalCommit):
 
     def make(self, gate: str, wished: Gate, run_id: str) -> Gate:
         """The gate as it is afterwards, made by us or by another query that was faster."""
-        session = _Session(run_id)
+        session = Session(run_id)
         deadline = time.monotonic() + self.cluster.settings.default_api_timeout_ms / 1000
         self.begin(session, deadline)
         found = read_gate(self.cluster.fetch_offsets(gate_group(gate), stable=True))
@@ -166,7 +179,7 @@ class _Claim(TransactionalCommit):
         self.end(session, deadline)
         return wished
 
-    def _tell_fence_from_timeout(self, session: _Session) -> NoReturn:
+    def _tell_fence_from_timeout(self, session: Session) -> NoReturn:
         raise PassingError("another query makes the gate")
 
 

@@ -10,10 +10,10 @@ from __future__ import annotations
 import logging
 import time
 
-from odradek.common.gates import ACTIVE, STANDBY, Gate, gate_group, progress_group, read_gate
+from odradek.common.gates import ACTIVE, STANDBY, Gate, ahead, gate_group, lag, progress_group, read_gate
 from pyspark_odradek.cluster import Cluster, PassingError
 from pyspark_odradek.errors import GateError
-from pyspark_odradek.gate import is_ahead, is_behind
+from pyspark_odradek.gate import as_covered
 from pyspark_odradek.gated_commit import claim, look_at
 from pyspark_odradek.offsets import Positions, TopicPartition
 from pyspark_odradek.options import ReadOptions
@@ -61,7 +61,7 @@ class SourceGate:
             self._tell(cluster, STANDBY, began)
         elif self._told is None or self._told[0] != ACTIVE:
             self._tell(cluster, ACTIVE, began)
-        if gate.group != self.group or is_behind(began, gate):
+        if gate.group != self.group or lag(as_covered(began), gate.covered):
             return {TopicPartition(*partition): offset for partition, offset in gate.covered.items()}
         return None
 
@@ -82,16 +82,18 @@ class SourceGate:
     def _refuse_a_gap(self, cluster: Cluster, gate: Gate, began: Positions) -> None:
         """What was committed a moment ago may not be in what is known for certain: look until it is, or for a while."""
         deadline = time.monotonic() + CERTAIN_S
-        while (partition := is_ahead(began, gate)) is not None:
+        position = as_covered(began)
+        while ahead(position, gate.covered) is not None:
             try:
                 certain = read_gate(cluster.fetch_offsets(gate_group(self.name), stable=True))
             except (OSError, PassingError):
                 certain = None
-            if certain is not None and certain.group == self.group and is_ahead(began, certain) is not None:
+            beyond = None if certain is None else ahead(position, certain.covered)
+            if certain is not None and beyond is not None and certain.group == self.group:
                 raise GateError(
-                    f"the output goes up to offset {certain.covered[partition]} of {partition.topic}-"
-                    f"{partition.partition_id}, and this query would go on from {began[partition]}: what lies between "
-                    "would be left out. Start it with a new checkpoint and startingOffsets=earliest"
+                    f"the output goes up to offset {certain.covered[beyond]} of {beyond[0]}-{beyond[1]}, and this "
+                    f"query would go on from {position[beyond]}: what lies between would be left out. Start it with a "
+                    "new checkpoint and startingOffsets=earliest"
                 )
             if certain is not None or time.monotonic() > deadline:
                 return

@@ -1,8 +1,8 @@
 """An exactly-once sink into an Iceberg table: tasks write Parquet files, the driver adds them in one commit.
 
-The commit sets a property of the table, `odradek.batch.<query id>`, to the batch's number, in the same step as it adds
-the files; a property stays where snapshots expire. A batch that Spark runs again finds its number and is left out, and
-files that no snapshot names are seen by nobody.
+The commit sets a property of the table, `odradek.batch.<query id>`, to the batch's number and plan, in the same step as
+it adds the files; a property stays where snapshots expire. A batch that Spark runs again finds its number and is left
+out, and files that no snapshot names are seen by nobody.
 
 A commit holds only where the table's newest snapshot is still the one that was looked at. Since 0.12 pyiceberg tries a
 commit that lost again on top of the newer snapshot, without a look at our property: that is turned off for the table
@@ -35,36 +35,72 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from pyspark_odradek.errors import ClusterError, OptionError
+from pyspark_odradek.errors import ClusterError, OptionError, one_line
 from pyspark_odradek.options import boolean
 from pyspark_odradek.parquet_files import COMPRESSIONS, LeftFiles, ParquetFiles, all_files, arrow_schema, write_files
 from pyspark_odradek.table_sink import LeftRows, TableStreamWriter, patiently
 from pyspark_odradek.task import Task, is_written
 
 try:
+    from pyiceberg import exceptions
     from pyiceberg import types as iceberg
     from pyiceberg.catalog import Catalog, load_catalog
     from pyiceberg.exceptions import (
         CommitFailedException,
         CommitStateUnknownException,
         NamespaceAlreadyExistsError,
+        NoSuchNamespaceError,
         NoSuchTableError,
+        NotInstalledError,
+        RESTError,
+        ServerError,
+        ServiceUnavailableError,
+        SignError,
         TableAlreadyExistsError,
+        ValidationError,
+        ValidationException,
+        WaitingForLockException,
     )
     from pyiceberg.io import load_file_io
     from pyiceberg.partitioning import PartitionField, PartitionSpec
     from pyiceberg.schema import Schema
     from pyiceberg.table import Table
     from pyiceberg.transforms import IdentityTransform
+    from requests.exceptions import ConnectionError as Unreachable
+    from requests.exceptions import Timeout
     from sqlalchemy.exc import OperationalError
-except ImportError:
-    raise ImportError('the Iceberg sink needs pyiceberg: pip install "odradek[iceberg]"') from None
+except ImportError as error:
+    raise ImportError(f'the Iceberg sink needs pyiceberg: pip install "odradek[iceberg]" ({error})') from None
 
 log = logging.getLogger("pyspark_odradek")
 
 OF_CATALOG = "catalog."
 MARKER = "odradek.batch."
-PASSING = (CommitFailedException, CommitStateUnknownException, OperationalError, ConnectionError)
+# A commit that was lost or is being made, and a catalog that is down or has no time: what a second look may cure.
+PASSING = (
+    CommitFailedException,
+    CommitStateUnknownException,
+    ConnectionError,
+    OperationalError,
+    ServerError,
+    ServiceUnavailableError,
+    Timeout,
+    Unreachable,
+    WaitingForLockException,
+    # Older versions have no class for it, and refuse the batch then.
+    getattr(exceptions, "TooManyRequestsError", ServiceUnavailableError),
+)
+REFUSALS = (
+    NoSuchNamespaceError,
+    NoSuchTableError,
+    NotInstalledError,
+    OSError,
+    RESTError,
+    SignError,
+    ValidationError,
+    ValidationException,
+    ValueError,
+)
 _KINDS: list[tuple[type[DataType], Any]] = [
     (BooleanType, iceberg.BooleanType()),
     (ByteType, iceberg.IntegerType()),
@@ -104,9 +140,14 @@ class IcebergStreamWriter(TableStreamWriter):
         }
         self.merge_schema = boolean(self.options, "mergeSchema", False)
         self.compression = self.one_of("compression", COMPRESSIONS)
-        self.partition_columns = self.columns_of("partitionColumns")
+        self.partition_columns = self.partition_columns_of()
         self.wanted = iceberg_schema(schema)
-        table = self.table()
+        try:
+            table = self.table()
+        except OptionError:
+            raise
+        except (*PASSING, *REFUSALS) as error:
+            raise ClusterError(f"the table {self.target} cannot be had from its catalog: {one_line(error)}") from None
         self.location = f"{table.location()}/data"
         self.io_properties = dict(table.io.properties)
 
@@ -130,19 +171,25 @@ class IcebergStreamWriter(TableStreamWriter):
                 PASSING,
                 f"batch {task.batch_id} could not be written to {self.target}",
             )
-        except (OSError, ValueError) as error:
-            raise ClusterError(f"batch {task.batch_id} was refused by {self.target}: {error}") from None
+        except OptionError:
+            raise
+        except REFUSALS as error:
+            raise ClusterError(
+                f"batch {task.batch_id} was refused by {self.target}: {one_line(error)}. Nothing of it was written; a "
+                "restart reads the same rows again."
+            ) from None
 
     def _add(self, task: Task, paths: list[str]) -> bool:
         table = self.table()
         marker = f"{MARKER}{task.query_id}"
-        newest = table.properties.get(marker)
-        if is_written(None if newest is None else int(newest), task.batch_id, f"the table {self.target}"):
+        newest, _, found_plan = table.properties.get(marker, "").partition(" ")
+        where, plan = f"the table {self.target}", self.plan(task.batch_id)
+        if is_written(int(newest) if newest else None, task.batch_id, where, found_plan=found_plan, plan=plan):
             log.warning("batch %d is in %s already and is not written again", task.batch_id, self.target)
             return False
         table.metadata.properties["commit.retry.num-retries"] = "0"  # of this object; the table's own stay
         with table.transaction() as transaction:
-            transaction.set_properties({marker: str(task.batch_id)})
+            transaction.set_properties({marker: f"{task.batch_id} {plan}".rstrip()})
             said = {"odradek.query-id": task.query_id, "odradek.batch-id": str(task.batch_id)}
             transaction.add_files(paths, snapshot_properties=said, check_duplicate_files=False)
         return True
@@ -170,6 +217,12 @@ class IcebergStreamWriter(TableStreamWriter):
         lacking = [each.name for each in table.schema().fields if each.required and each.name not in ours]
         if lacking:
             raise OptionError(f"the table {self.target} requires a column {', '.join(lacking)}: add it")
+        loose = [each.name for each in table.schema().fields if each.required and self.schema[each.name].nullable]
+        if loose:
+            raise OptionError(
+                f"the table {self.target} requires {', '.join(loose)}, which may be null here: use coalesce, or make "
+                "the column optional there"
+            )
         new = [name for name in ours if name not in present]
         if new and not self.merge_schema:
             raise OptionError(
@@ -183,7 +236,7 @@ class IcebergStreamWriter(TableStreamWriter):
     def _catalog(self) -> Catalog:
         try:
             return load_catalog(self.catalog, **self.properties)
-        except (ValueError, ImportError) as error:
+        except (ValueError, ImportError, NotInstalledError) as error:
             raise OptionError(f"catalog {self.catalog}: {error}") from None
 
     def _made(self, catalog: Catalog) -> Table:

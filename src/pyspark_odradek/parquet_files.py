@@ -9,6 +9,7 @@ import logging
 import uuid
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Protocol
 
 import pyarrow as pa
@@ -28,12 +29,25 @@ COMPRESSIONS = ("snappy", "zstd", "lz4", "gzip", "none")
 
 @dataclass
 class WrittenFile:
-    """One Parquet file that no commit names yet; `values` are those of the partition columns."""
+    """One Parquet file that no commit names yet; `values` are those of the partition columns.
+
+    `with_nulls` are the columns, those of the partition too, of which a row has no value.
+    """
 
     name: str
     size_bytes: int
     rows: int
     values: dict[str, Any] = field(default_factory=dict)
+    with_nulls: frozenset[str] = frozenset()
+
+
+@dataclass
+class _OpenFile:
+    name: str
+    stream: Any
+    writer: Any
+    rows: int = 0
+    with_nulls: set[str] = field(default_factory=set)
 
 
 @dataclass
@@ -63,7 +77,7 @@ class PlaceFolder:
     """A path, or a URI that pyarrow's file systems know."""
 
     def __init__(self, place: str) -> None:
-        self._system, self._root = open_place(place)
+        self._system, self._root = open_place(place, "path")
 
     def create(self, name: str) -> Any:
         self._system.create_dir(self._root, recursive=True)
@@ -95,47 +109,49 @@ class ParquetFiles:
         self._left_out = [] if keep_values else partition_columns
         self._schema = pa.schema([each for each in schema if each.name not in self._left_out])
         self._compression = compression
-        self._open: dict[tuple[Any, ...], tuple[str, Any, Any, int]] = {}
+        self._open: dict[tuple[Any, ...], _OpenFile] = {}
 
     def add(self, rows: Any) -> None:
         """Write a table of Arrow."""
         if not self._columns:
             self._write((), rows)
             return
-        keys = list(zip(*(rows.column(name).to_pylist() for name in self._columns), strict=True))
-        for key in dict.fromkeys(keys):
-            mask = pa.array([each == key for each in keys])
-            self._write(key, rows.filter(mask).drop_columns(self._left_out))
+        positions: dict[tuple[Any, ...], list[int]] = {}
+        for position, key in enumerate(zip(*(rows.column(name).to_pylist() for name in self._columns), strict=True)):
+            positions.setdefault(key, []).append(position)
+        for key, of_key in positions.items():
+            self._write(key, rows if len(positions) == 1 else rows.take(of_key))
 
     def close(self) -> list[WrittenFile]:
         """Make the files complete, and say what they are."""
         found = []
-        for key, (name, stream, writer, rows) in self._open.items():
-            writer.close()
-            stream.close()
+        for key, file in self._open.items():
+            file.writer.close()
+            file.stream.close()
             values = dict(zip(self._columns, key, strict=True))
-            found.append(WrittenFile(name, self._folder.size_bytes(name), rows, values))
+            size_bytes = self._folder.size_bytes(file.name)
+            found.append(WrittenFile(file.name, size_bytes, file.rows, values, frozenset(file.with_nulls)))
         return found
 
     def discard(self) -> None:
         """Remove them, as far as it can be; what stays is seen by nobody."""
-        for name, stream, writer, _ in self._open.values():
-            try:
-                writer.close()
-                stream.close()
-                self._folder.remove(name)
-            except (OSError, pa.ArrowException) as error:
-                log.warning("%s could not be removed: %s", name, error)
+        for file in self._open.values():
+            for end in (file.writer.close, file.stream.close, partial(self._folder.remove, file.name)):
+                try:
+                    end()
+                except (OSError, pa.ArrowException) as error:  # a full disk fails the ends too, and not the removal
+                    log.warning("%s could not be removed: %s", file.name, error)
 
     def _write(self, key: tuple[Any, ...], rows: Any) -> None:
         if key not in self._open:
             name = f"part-{uuid.uuid4()}.{self._compression}.parquet"
             stream = self._folder.create(name)
             writer = pq.ParquetWriter(stream, self._schema, compression=self._compression)
-            self._open[key] = (name, stream, writer, 0)
-        name, stream, writer, count = self._open[key]
-        writer.write_table(rows.cast(self._schema))
-        self._open[key] = (name, stream, writer, count + rows.num_rows)
+            self._open[key] = _OpenFile(name, stream, writer)
+        file = self._open[key]
+        file.with_nulls.update(name for name in rows.column_names if rows.column(name).null_count)
+        file.writer.write_table(rows.drop_columns(self._left_out).cast(self._schema))
+        file.rows += rows.num_rows
 
 
 def write_files(task: Task, files: ParquetFiles, batches: Iterator[Any], schema: Any, where: str) -> LeftFiles:

@@ -3,17 +3,21 @@
 A task's rows go by COPY into a table of its own that nobody reads; a few of them travel in its message. The driver's
 transaction locks the query's row in a table of markers, looks whether the batch is there, inserts or upserts all rows,
 writes the batch's number and drops the tasks' tables. So a batch is in the table whole and once, or not at all, and two
-drivers wait for each other at the marker.
+drivers wait for each other at the marker. Tables are made where one is missed, so that a batch pays for none.
 
 Rows of one key in one batch: the last one counts, in the order of the rows of a task.
 """
 
 from __future__ import annotations
 
+import base64
+import datetime
+import decimal
 import hashlib
 import io
 import json
 import logging
+import math
 import uuid
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -22,6 +26,7 @@ from typing import Any, ClassVar
 import pyarrow as pa
 import pyarrow.csv as pacsv
 from pyspark.sql.types import (
+    ArrayType,
     BinaryType,
     BooleanType,
     ByteType,
@@ -32,6 +37,7 @@ from pyspark.sql.types import (
     FloatType,
     IntegerType,
     LongType,
+    MapType,
     ShortType,
     StringType,
     StructType,
@@ -39,7 +45,7 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from pyspark_odradek.errors import ClusterError, OptionError, StagingError
+from pyspark_odradek.errors import ClusterError, OptionError, StagingError, one_line
 from pyspark_odradek.options import boolean
 from pyspark_odradek.table_sink import LeftRows, TableStreamWriter, patiently
 from pyspark_odradek.task import Task, is_written
@@ -47,6 +53,7 @@ from pyspark_odradek.task import Task, is_written
 try:
     import psycopg
     from psycopg import sql
+    from psycopg.conninfo import conninfo_to_dict, make_conninfo
 except ImportError:
     raise ImportError('the PostgreSQL sink needs psycopg: pip install "odradek[postgres]"') from None
 
@@ -54,6 +61,19 @@ log = logging.getLogger("pyspark_odradek")
 
 INLINE_BYTES = 64 << 10  # up to here a task's rows travel in its message, and need no table
 _TASK, _ROW = "odradek_task", "odradek_row"
+# What libpq is told where the option connection says nothing: a server that vanished is noticed within a minute.
+CONNECTING = {
+    "application_name": "odradek-spark",
+    "connect_timeout": "10",
+    "keepalives_idle": "30",
+    "keepalives_interval": "10",
+    "keepalives_count": "3",
+    "tcp_user_timeout": "60000",
+}
+# CREATE TABLE IF NOT EXISTS of two sessions at once fails in one of them; who holds this lock goes first.
+CREATION_LOCK = 0x0D2ADE4B
+# What a batch meets where a table was not made yet, or the table of markers by an older version of this sink.
+MISSING = (psycopg.errors.UndefinedColumn, psycopg.errors.UndefinedTable)
 _KINDS: list[tuple[type[DataType], str]] = [
     (BooleanType, "boolean"),
     (ByteType, "smallint"),
@@ -95,6 +115,12 @@ class PostgresStreamWriter(TableStreamWriter):
             raise OptionError(
                 "the PostgreSQL sink needs the options connection, such as postgresql://user@host/database, and table"
             )
+        try:
+            self.server = CONNECTING | {k: str(v) for k, v in conninfo_to_dict(self.connection).items()}
+        except psycopg.ProgrammingError as error:
+            raise OptionError(f"PostgreSQL does not understand the option connection: {one_line(error)}") from None
+        for each in schema:
+            _check(each.dataType, each.name)
         self.columns = schema.fieldNames()
         self.keys = self.columns_of("keyColumns")
         self.create = boolean(self.options, "createTable", False)
@@ -113,8 +139,9 @@ class PostgresStreamWriter(TableStreamWriter):
                 rows += batch.num_rows
                 if held_bytes > INLINE_BYTES:
                     if connection is None:
-                        connection = self.connect()
-                        self._stage_table(connection, name, "UNLOGGED")
+                        what = f"a task cannot put its rows aside in {self._where()}"
+                        connection = patiently(self.connect, (psycopg.OperationalError,), what)
+                        self._put_aside(connection, name)
                     self._copy(connection, name, held)
                     held, held_bytes = [], 0
             if connection is None:
@@ -123,7 +150,7 @@ class PostgresStreamWriter(TableStreamWriter):
             connection.commit()
             return CopiedRows(task, table=name)
         except psycopg.Error as error:
-            raise StagingError(f"a task cannot put its rows aside in {self._where()}: {_said(error)}") from None
+            raise StagingError(f"a task cannot put its rows aside in {self._where()}: {one_line(error)}") from None
         finally:
             if connection is not None:
                 connection.close()
@@ -137,47 +164,74 @@ class PostgresStreamWriter(TableStreamWriter):
 
         def attempt() -> bool:
             with self.connect() as connection:
+                try:
+                    return self._move(connection, task, rows)
+                except MISSING:
+                    connection.rollback()
+                    self._prepare(connection)
                 return self._move(connection, task, rows)
 
         passing = (psycopg.OperationalError, psycopg.errors.SerializationFailure)
         try:
             return patiently(attempt, passing, f"batch {task.batch_id} could not be written to {self._where()}")
         except psycopg.Error as error:
-            raise ClusterError(f"batch {task.batch_id} was refused by {self._where()}: {_said(error)}") from None
+            raise ClusterError(
+                f"batch {task.batch_id} was refused by {self._where()}: {one_line(error)}. Nothing of it was "
+                "written; a restart reads the same rows again, so mend the table, or the rows in the query."
+            ) from None
 
     def connect(self) -> psycopg.Connection[Any]:
         """A connection; leaving its context commits, or rolls back where something was raised, and closes it."""
-        return psycopg.connect(self.connection, application_name="odradek-spark")
+        return psycopg.connect(make_conninfo(**self.server))
 
     def _move(self, connection: psycopg.Connection[Any], task: Task, found: list[CopiedRows]) -> bool:
         query_id, run_id, batch_id = task[:3]
-        self._prepare(connection)
         marker = sql.Identifier(*self.markers.split("."))
-        connection.execute(
-            sql.SQL("INSERT INTO {} (query_id, batch_id) VALUES (%s, -1) ON CONFLICT DO NOTHING").format(marker),
-            [query_id],
-        )
-        row = connection.execute(
-            sql.SQL("SELECT batch_id FROM {} WHERE query_id = %s FOR UPDATE").format(marker), [query_id]
-        ).fetchone()
-        assert row is not None
-        if is_written(row[0], batch_id, f"the table {self.target}"):
+        newest, found_plan = self._locked_marker(connection, query_id)
+        plan = self.plan(batch_id)
+        if is_written(newest, batch_id, f"the table {self.target}", found_plan=found_plan, plan=plan):
             log.warning("batch %d is in %s already and is not written again", batch_id, self.target)
             return False
         inline = [message.inline for message in found if message.inline]
         stages = [message.table for message in found if message.table]
+        for stage in stages:
+            self._refuse_emptied(connection, stage, batch_id)
         if inline:
             stages.append("odradek_inline")
             self._stage_table(connection, stages[-1], "TEMPORARY")
             self._copy(connection, stages[-1], inline)
         connection.execute(self._insertion(stages))
         connection.execute(
-            sql.SQL("UPDATE {} SET batch_id = %s, run_id = %s, written_at = now() WHERE query_id = %s").format(marker),
-            [batch_id, run_id, query_id],
+            sql.SQL(
+                "UPDATE {} SET batch_id = %s, plan = %s, run_id = %s, written_at = now() WHERE query_id = %s"
+            ).format(marker),
+            [batch_id, plan, run_id, query_id],
         )
         self._clear_up(connection, query_id, batch_id)
         connection.commit()
         return True
+
+    def _locked_marker(self, connection: psycopg.Connection[Any], query_id: str) -> tuple[int, str]:
+        """(the query's newest batch, its plan), which no other driver changes before this transaction ends."""
+        marker = sql.Identifier(*self.markers.split("."))
+        locking = sql.SQL("SELECT batch_id, plan FROM {} WHERE query_id = %s FOR UPDATE").format(marker)
+        row = connection.execute(locking, [query_id]).fetchone()
+        if row is None:
+            connection.execute(
+                sql.SQL("INSERT INTO {} (query_id, batch_id) VALUES (%s, -1) ON CONFLICT DO NOTHING").format(marker),
+                [query_id],
+            )
+            row = connection.execute(locking, [query_id]).fetchone()
+        assert row is not None
+        return row[0], row[1] or ""
+
+    def _refuse_emptied(self, connection: psycopg.Connection[Any], stage: str, batch_id: int) -> None:
+        """Raise StagingError where a server that crashed has emptied a task's table, which is unlogged."""
+        if connection.execute(sql.SQL("SELECT 1 FROM {} LIMIT 1").format(sql.Identifier(stage))).fetchone() is None:
+            raise StagingError(
+                f"the rows that a task put aside in {self._where()} are gone: the server crashed, or another one took "
+                f"over, before batch {batch_id} was written. Nothing of it was written; start the query again."
+            )
 
     def _insertion(self, stages: list[str]) -> sql.Composed:
         columns = sql.SQL(", ").join(map(sql.Identifier, self.columns))
@@ -199,13 +253,25 @@ class PostgresStreamWriter(TableStreamWriter):
         )
 
     def _prepare(self, connection: psycopg.Connection[Any]) -> None:
-        """Make the table of markers, and the target where that is asked for; in a transaction of its own."""
-        connection.execute(
-            sql.SQL(
-                "CREATE TABLE IF NOT EXISTS {} (query_id text PRIMARY KEY, batch_id bigint NOT NULL, run_id text, "
-                "written_at timestamptz)"
-            ).format(sql.Identifier(*self.markers.split(".")))
-        )
+        """Make the table of markers, or a column that it lacks, and the target where that is asked for.
+
+        In a transaction of its own. A table that is whole is left alone: it may be another role's.
+        """
+        connection.execute("SELECT pg_advisory_xact_lock(%s)", [CREATION_LOCK])
+        marker = sql.Identifier(*self.markers.split("."))
+        found = connection.execute(
+            "SELECT attname FROM pg_attribute WHERE attrelid = to_regclass(%s) AND NOT attisdropped",
+            [marker.as_string(connection)],
+        ).fetchall()
+        if not found:
+            connection.execute(
+                sql.SQL(
+                    "CREATE TABLE IF NOT EXISTS {} (query_id text PRIMARY KEY, batch_id bigint NOT NULL, plan text, "
+                    "run_id text, written_at timestamptz)"
+                ).format(marker)
+            )
+        elif ("plan",) not in found:
+            connection.execute(sql.SQL("ALTER TABLE {} ADD COLUMN IF NOT EXISTS plan text").format(marker))
         if self.create:
             self._create_target(connection)
         connection.commit()
@@ -220,10 +286,20 @@ class PostgresStreamWriter(TableStreamWriter):
             )
         )
 
-    def _stage_table(self, connection: psycopg.Connection[Any], name: str, kind: str) -> None:
-        if self.create and kind == "UNLOGGED":
+    def _put_aside(self, connection: psycopg.Connection[Any], name: str) -> None:
+        """Begin a task's own table, and make the target where it is missed and that is asked for."""
+        try:
+            self._stage_table(connection, name, "UNLOGGED")
+        except psycopg.errors.UndefinedTable:
+            if not self.create:
+                raise
+            connection.rollback()
+            connection.execute("SELECT pg_advisory_xact_lock(%s)", [CREATION_LOCK])
             self._create_target(connection)
             connection.commit()
+            self._stage_table(connection, name, "UNLOGGED")
+
+    def _stage_table(self, connection: psycopg.Connection[Any], name: str, kind: str) -> None:
         columns = sql.SQL(", ").join(map(sql.Identifier, self.columns))
         connection.execute(
             sql.SQL("CREATE {} TABLE {} AS SELECT {}, 0 AS {}, 0::bigint AS {} FROM {} WITH NO DATA").format(
@@ -251,8 +327,7 @@ class PostgresStreamWriter(TableStreamWriter):
                 connection.execute(sql.SQL("DROP TABLE IF EXISTS {}").format(sql.Identifier(name)))
 
     def _where(self) -> str:
-        known = psycopg.conninfo.conninfo_to_dict(self.connection)
-        return f"{self.target} at {known.get('host', 'localhost')}:{known.get('port', 5432)}"
+        return f"{self.target} at {self.server.get('host', 'localhost')}:{self.server.get('port', 5432)}"
 
 
 def as_csv(batch: Any, task: int, first_row: int) -> bytes:
@@ -269,12 +344,32 @@ def as_csv(batch: Any, task: int, first_row: int) -> bytes:
 def _as_text(column: Any) -> Any:
     """What CSV cannot hold as text: binaries as PostgreSQL writes them, nested values as JSON."""
     types = pa.types
-    if types.is_binary(column.type):
+    if types.is_binary(column.type) or types.is_large_binary(column.type):
         return pa.array([None if each is None else "\\x" + each.hex() for each in column.to_pylist()], pa.string())
     if types.is_nested(column.type):
-        texts = [None if each is None else json.dumps(each, default=str) for each in column.to_pylist()]
-        return pa.array(texts, pa.string())
+        plain = (_plain(each, column.type) for each in column.to_pylist())
+        return pa.array([None if each is None else json.dumps(each) for each in plain], pa.string())
     return column
+
+
+def _plain(value: Any, type_: Any) -> Any:
+    """A value of Arrow as JSON has it, and as Spark's to_json writes it: maps as objects, bytes in base64."""
+    types = pa.types
+    if value is None:
+        return None
+    if types.is_struct(type_):
+        return {field.name: _plain(value[field.name], field.type) for field in type_}
+    if types.is_map(type_):
+        return {str(_plain(key, type_.key_type)): _plain(each, type_.item_type) for key, each in value}
+    if types.is_list(type_) or types.is_large_list(type_):
+        return [_plain(each, type_.value_type) for each in value]
+    if isinstance(value, bytes):
+        return base64.b64encode(value).decode()
+    if isinstance(value, float) and not math.isfinite(value):
+        return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
+    if isinstance(value, datetime.date):
+        return value.isoformat()
+    return str(value) if isinstance(value, decimal.Decimal) else value
 
 
 def _kind(type_: DataType) -> str:
@@ -284,9 +379,21 @@ def _kind(type_: DataType) -> str:
     return next((kind for each, kind in _KINDS if isinstance(type_, each)), "jsonb")
 
 
+def _check(type_: DataType, column: str) -> None:
+    """Raise OptionError for a type that is written neither as it is nor as JSON."""
+    if isinstance(type_, StructType):
+        for each in type_:
+            _check(each.dataType, column)
+    elif isinstance(type_, ArrayType):
+        _check(type_.elementType, column)
+    elif isinstance(type_, MapType):
+        _check(type_.keyType, column)
+        _check(type_.valueType, column)
+    elif not isinstance(type_, (DecimalType, *(each for each, _ in _KINDS))):
+        raise OptionError(
+            f"the column {column} is or holds {type_.simpleString()}, which the PostgreSQL sink does not write: cast it"
+        )
+
+
 def _short(query_id: str) -> str:
     return hashlib.sha256(query_id.encode()).hexdigest()[:12]
-
-
-def _said(error: psycopg.Error) -> str:
-    return " ".join(str(error).split())

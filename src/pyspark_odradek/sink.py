@@ -18,6 +18,7 @@ from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowW
 from pyspark.sql.types import StructType
 
 from pyspark_odradek.cluster import ClientSettings, shared_cluster
+from pyspark_odradek.encode import refuse_before_1970
 from pyspark_odradek.errors import ClusterError, OptionError
 from pyspark_odradek.options import lowered
 from pyspark_odradek.sink_options import EXACTLY_ONCE, SinkOptions, parse_sink_options
@@ -68,14 +69,13 @@ class _Writer:
         self.topic = options.topic
         self.columns = options.columns(schema)
         self.config = producer_config(options.kafka)
+        self._made: set[str] = set()
         self._producer()  # a wrong setting is told here and not by the first task
 
     def write(self, iterator: Iterator[Any]) -> Written:
         """Produce all rows of a task and wait until each is acknowledged. Raises ClusterError, OptionError."""
         delivery = _Delivery()
         producer = self._producer()
-        if self.topic is not None and self.options.create_topic:
-            self.options.ensure(shared_cluster(ClientSettings.parse(self.options.kafka)), self.topic)
         for batch in iterator:
             self._produce(producer, batch, delivery)
         while producer.flush(1.0) and not delivery.failures:
@@ -94,12 +94,12 @@ class _Writer:
         lists = {column: batch.column(names[column]).to_pylist() for column in self.columns}
         count = batch.num_rows
         keys, values = _as_bytes(lists.get("key"), count), _as_bytes(lists["value"], count)
-        topics = lists.get("topic", [self.topic] * count)
+        topics = [self.topic] * count if self.topic is not None else lists["topic"]
+        self._make(set(topics))
         times = _as_ms(batch.column(names["timestamp"])) if "timestamp" in self.columns else [0] * count
         partitions, headers = lists.get("partition", [None] * count), lists.get("headers", [None] * count)
         rows = zip(keys, values, topics, partitions, headers, times, strict=True)
         for number, (key, value, topic, partition, pairs, time_ms) in enumerate(rows):
-            topic = self.topic or topic
             if topic is None:
                 raise OptionError("a row has no topic: its column topic is null, and the option topic is not set")
             extra: dict[str, Any] = {} if partition is None else {"partition": partition}
@@ -120,6 +120,14 @@ class _Writer:
         producer.poll(0)
         delivery.check()
         delivery.produced += count
+
+    def _make(self, topics: set[str | None]) -> None:
+        """Create those that do not exist, where the options say so."""
+        if not self.options.create_topic:
+            return
+        for topic in sorted(filter(None, topics - self._made)):
+            self.options.ensure(shared_cluster(ClientSettings.parse(self.options.kafka)), topic)
+            self._made.add(topic)
 
 
 class _Delivery:
@@ -227,7 +235,9 @@ def translated(settings: Mapping[str, str]) -> dict[str, Any]:
 
 def _as_ms(times: Any) -> list[int]:
     """ms since 1970 UTC; librdkafka takes 0 for now."""
-    return [0 if micros is None else micros // 1000 for micros in times.cast(pa.int64()).to_pylist()]
+    micros = times.cast(pa.int64())
+    refuse_before_1970(micros)
+    return [0 if each is None else each // 1000 for each in micros.to_pylist()]
 
 
 def _as_bytes(values: list[Any] | None, count: int) -> list[Any]:

@@ -75,7 +75,7 @@ class SinkOptions:
         if codec not in COMPRESSION_NAMES:
             raise OptionError(f"kafka.compression.type is one of {', '.join(COMPRESSION_NAMES)}, not {codec!r}")
         level = None
-        if f"compression.{codec}.level" in self.kafka:
+        if codec in LEVELS and f"compression.{codec}.level" in self.kafka:
             low, high = LEVELS[codec]
             level = _number(self.kafka, f"compression.{codec}.level", low, low, high)
         return BatchFormat(codec, level, _number(self.kafka, "batch.size", BatchFormat.batch_bytes, 1, 1 << 28))

@@ -8,8 +8,10 @@ again.
 from __future__ import annotations
 
 import logging
+import os
 import posixpath
 import uuid
+from functools import partial
 from typing import Any, NamedTuple
 
 from pyspark_odradek.errors import OptionError, StagingError
@@ -103,11 +105,11 @@ class StagingFile:
 
     def discard(self) -> None:
         """Remove the file, as far as it can be."""
-        try:
-            self._stream.close()
-            self._system.delete_file(self._path)
-        except OSError as error:
-            log.warning("%s could not be removed: %s", self._path, error)
+        for end in (self._stream.close, partial(self._system.delete_file, self._path)):
+            try:
+                end()
+            except OSError as error:  # a full disk fails the end too, and not the removal
+                log.warning("%s could not be removed: %s", self._path, error)
 
 
 def _refused(place: str, error: OSError) -> StagingError:
@@ -117,8 +119,8 @@ def _refused(place: str, error: OSError) -> StagingError:
     )
 
 
-def open_place(place: str) -> tuple[Any, str]:
-    """(the file system of a path or URI, the path in it). Raises OptionError."""
+def open_place(place: str, option: str = "stagingLocation") -> tuple[Any, str]:
+    """(the file system of a path or URI, the path in it). Raises OptionError, in which `option` is named."""
     from pyarrow import ArrowException
     from pyarrow.fs import FileSystem, LocalFileSystem
 
@@ -127,8 +129,14 @@ def open_place(place: str) -> tuple[Any, str]:
     uri = place.replace("s3a://", "s3://", 1)
     if uri.startswith("file:"):
         return LocalFileSystem(), "/" + uri.removeprefix("file:").lstrip("/")
-    try:
-        system, path = FileSystem.from_uri(uri)
-    except (OSError, ArrowException) as error:
-        raise OptionError(f"stagingLocation={place}: {error}") from None
-    return system, path
+    key = (os.getpid(), uri)
+    if key not in _OPEN:
+        try:
+            _OPEN[key] = FileSystem.from_uri(uri)
+        except (OSError, ArrowException) as error:
+            raise OptionError(f"{option}={place}: {error}") from None
+    return _OPEN[key]
+
+
+# Clients of stores that are not this machine's disk, by process and URI: a fork must not use its parent's.
+_OPEN: dict[tuple[int, str], tuple[Any, str]] = {}

@@ -13,9 +13,10 @@ from dataclasses import dataclass
 from typing import ClassVar, TypeVar
 
 from pyspark.sql.datasource import DataSourceStreamArrowWriter, WriterCommitMessage
-from pyspark.sql.types import StructType
+from pyspark.sql.types import ArrayType, DataType, MapType, StructType
 
-from pyspark_odradek.errors import ClusterError, OptionError, StagingError
+from pyspark_odradek.checkpoint import plan_of
+from pyspark_odradek.errors import ClusterError, OptionError, StagingError, one_line
 from pyspark_odradek.options import check_names, lowered
 from pyspark_odradek.task import Task, same_task, streaming_task
 
@@ -45,7 +46,7 @@ class TableStreamWriter(DataSourceStreamArrowWriter):
 
     def __init__(self, given: Mapping[str, str], schema: StructType, *, overwrite: bool) -> None:
         if overwrite:
-            raise OptionError(f"the {self.what} sink does not overwrite; use the output mode append or update")
+            raise OptionError(f"the {self.what} sink does not overwrite; use the output mode append")
         self.options = lowered(given)
         check_names({name: value for name, value in self.options.items() if not self.is_passed_on(name)}, self.known)
         if any(name.startswith("kafka.") for name in self.options):
@@ -64,6 +65,15 @@ class TableStreamWriter(DataSourceStreamArrowWriter):
             raise OptionError(f"{option} names {', '.join(missing)}, which no column is called")
         return names
 
+    def partition_columns_of(self, *unfit: type[DataType]) -> list[str]:
+        """The columns by whose values the files are divided. Raises OptionError for types that cannot do that."""
+        names = self.columns_of("partitionColumns")
+        for name in names:
+            if isinstance(self.schema[name].dataType, (ArrayType, MapType, StructType, *unfit)):
+                kind = self.schema[name].dataType.simpleString()
+                raise OptionError(f"partitionColumns names {name}, which is {kind}: {self.what} divides no files by it")
+        return names
+
     def one_of(self, option: str, choices: Sequence[str]) -> str:
         """The value of an option, by default the first choice. Raises OptionError."""
         value = self.options.get(option.lower(), choices[0]).lower()
@@ -74,6 +84,10 @@ class TableStreamWriter(DataSourceStreamArrowWriter):
     def task(self) -> Task:
         """Which task this process runs. Raises OptionError where it is none of a streaming query."""
         return streaming_task()
+
+    def plan(self, batch_id: int) -> str:
+        """By what a batch is known from another one of its number; empty where that is not known."""
+        return plan_of(self.options.get("checkpointlocation", ""), batch_id)
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 - Spark's name
         """Make the batch part of the table, once."""
@@ -102,20 +116,24 @@ class TableStreamWriter(DataSourceStreamArrowWriter):
 def patiently(attempt: Callable[[], R], passing: tuple[type[Exception], ...], what: str) -> R:
     """Try until it works, for PATIENCE_S where it fails in a way that may pass.
 
-    An attempt whose answer was lost may have happened: each looks for itself whether an earlier one has.
+    An attempt whose answer was lost may have happened: each looks for itself whether an earlier one has. What does not
+    pass soon is told once, as a warning.
 
     Raises:
         ClusterError: it did not pass; `what` says what could not be done.
     """
     deadline = time.monotonic() + PATIENCE_S
     pause_s = FIRST_PAUSE_S
+    warned = False
     while True:
         try:
             return attempt()
         except passing as error:
-            said = " ".join(str(error).split())
+            said = one_line(error)
             if time.monotonic() + pause_s > deadline:
                 raise ClusterError(f"{what} in {PATIENCE_S:g} s: {said}") from None
-            log.info("trying again: %s", said)
+            if not warned and pause_s >= LAST_PAUSE_S:
+                log.warning("%s yet: %s; trying again for %g s", what, said, PATIENCE_S)
+                warned = True
         time.sleep(pause_s)
         pause_s = min(pause_s * 2, LAST_PAUSE_S)

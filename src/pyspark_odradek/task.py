@@ -43,11 +43,15 @@ def same_task(tasks: list[Task], batch_id: int) -> Task:
     return first
 
 
-def is_written(found: int | None, batch_id: int, where: str) -> bool:
+def is_written(found: int | None, batch_id: int, where: str, *, found_plan: str = "", plan: str = "") -> bool:
     """Whether a batch is in a sink whose newest batch is `found`.
 
+    Args:
+        found_plan: by what that batch is known from another one of its number (`checkpoint.plan_of`); empty where it
+            is not known, and so for `plan`, of the batch that is asked for.
     Raises:
-        FencedError: later batches are there: another driver runs, or the checkpoint is an older one.
+        FencedError: later batches are there, or another one of this number: another driver runs, or the checkpoint is
+            an older one.
     """
     if found is None or found < batch_id:
         return False
@@ -56,5 +60,11 @@ def is_written(found: int | None, batch_id: int, where: str) -> bool:
             f"{where} has batch {found} of this query already, and this driver is at batch {batch_id}: another driver "
             "runs on the same checkpoint, or the checkpoint was put back to an older state. Nothing was written; stop "
             "the other driver, or start with a new checkpoint."
+        )
+    if found_plan and plan and found_plan != plan:
+        raise FencedError(
+            f"{where} has a batch {batch_id} of this query already, which was planned otherwise: the checkpoint was "
+            "put back to an older state. To leave this one out might lose records, to write it would write some twice; "
+            "start with a new checkpoint, and startingOffsets behind what is written."
         )
     return True

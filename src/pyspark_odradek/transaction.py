@@ -23,10 +23,9 @@ import os
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from typing import NamedTuple, NoReturn, TypeVar
+from typing import ClassVar, NamedTuple, NoReturn, TypeVar
 
 from odradek.common.errors import ErrorCode, ProtocolError
-from odradek.common.gates import Gate
 from odradek.protocol.apis import ApiKey
 from odradek.protocol.declare import Message
 from odradek.protocol.messages.add_offsets_to_txn_request import AddOffsetsToTxnRequest
@@ -80,14 +79,15 @@ MARKER_TRIES = 5
 
 
 class Marker(NamedTuple):
-    """The newest batch of a query that is in the topics, and the run of the query that brought it."""
+    """The newest batch of a query that is in the topics, the run of the query that brought it, and the batch's plan."""
 
     batch_id: int
     run_id: str
+    plan: str = ""
 
 
 @dataclass
-class _Session:
+class Session:
     """What a process holds at the coordinator for a run of a query, as long as it commits all batches of that.
 
     `is_settled` while the next transaction may simply begin.
@@ -100,20 +100,21 @@ class _Session:
     sequences: dict[TopicPartition, int] = field(default_factory=dict)
     is_settled: bool = False
     transacting_since: float = 0.0
-    gate: Gate | None = None
 
 
 class Work(NamedTuple):
     """What one transaction writes.
 
     `batches` yields the record batches anew at each call, in the order of each partition; `partitions` are all that
-    they go to. `batch_id` is None for a batch query, which has no marker: it writes all or nothing, once a try.
+    they go to. `batch_id` is None for a batch query, which has no marker: it writes all or nothing, once a try. `plan`
+    tells a batch from another one of its number (`checkpoint.plan_of`); empty where it is not known.
     """
 
     batch_id: int | None
     run_id: str
     partitions: frozenset[TopicPartition]
     batches: Callable[[], Iterable[EncodedBatch]]
+    plan: str = ""
 
 
 class TransactionalCommit:
@@ -124,6 +125,8 @@ class TransactionalCommit:
         transactional_id: of the query; also the name of the group that holds the marker.
         transaction_timeout_ms: after so long the coordinator takes an unfinished transaction back.
     """
+
+    session_kind: ClassVar[type[Session]] = Session
 
     def __init__(self, cluster: Cluster, transactional_id: str, *, transaction_timeout_ms: int = 60_000) -> None:
         self.cluster = cluster
@@ -147,9 +150,9 @@ class TransactionalCommit:
             try:
                 if not session.is_settled:
                     if session.producer_id < 0 and work.batch_id is not None:
-                        self._refuse_if_behind(work.batch_id)
+                        self._refuse_if_behind(work.batch_id, work.plan)
                     self.begin(session, deadline)
-                    if work.batch_id is not None and self._is_there(work.batch_id):
+                    if work.batch_id is not None and self._is_there(work.batch_id, work.plan):
                         session.is_settled = True
                         return False
                 session.is_settled = False
@@ -173,7 +176,7 @@ class TransactionalCommit:
         """A batch without rows leaves no marker; this process has not missed it."""
         self._session(work)
 
-    def begin(self, session: _Session, deadline: float) -> None:
+    def begin(self, session: Session, deadline: float) -> None:
         """Become the only producer of the query; what an older one left unfinished is aborted."""
         if session.producer_id >= 0:
             self._abort(session, deadline)
@@ -199,7 +202,7 @@ class TransactionalCommit:
         session.producer_id, session.producer_epoch = answer.producer_id, answer.producer_epoch
         session.sequences.clear()
 
-    def _tell_fence_from_timeout(self, session: _Session) -> NoReturn:
+    def _tell_fence_from_timeout(self, session: Session) -> NoReturn:
         """The coordinator fences a transaction that it times out as it fences one that was taken over."""
         is_late = (time.monotonic() - session.transacting_since) * 1000 >= self.transaction_timeout_ms
         found = self.marker() if is_late else None
@@ -212,7 +215,7 @@ class TransactionalCommit:
         session.producer_id = session.producer_epoch = -1
         raise PassingError("the transaction timed out (kafka.transaction.timeout.ms)")
 
-    def _abort(self, session: _Session, deadline: float) -> None:
+    def _abort(self, session: Session, deadline: float) -> None:
         """Take back what this run left unfinished; only then may it go on under its own producer id (KIP-360)."""
         try:
             self.end(session, deadline, committed=False)
@@ -227,10 +230,11 @@ class TransactionalCommit:
         found: Marker | None = None
         for _, _, offset, metadata in self.cluster.fetch_offsets(self.transactional_id, stable=stable):
             if offset >= 0 and (found is None or offset > found.batch_id):
-                found = Marker(offset, metadata)
+                run_id, _, plan = metadata.partition(" ")
+                found = Marker(offset, run_id, plan)
         return found
 
-    def produce(self, session: _Session, work: Work, deadline: float) -> None:
+    def produce(self, session: Session, work: Work, deadline: float) -> None:
         """Write all records of the batch; each is acknowledged on return, and none is visible yet."""
         if not work.partitions:
             return
@@ -268,18 +272,20 @@ class TransactionalCommit:
             sender.add(batch)
         sender.finish()
 
-    def mark(self, session: _Session, work: Work, deadline: float) -> None:
+    def mark(self, session: Session, work: Work, deadline: float) -> None:
         """Write the marker, inside the transaction: the number of the batch as the offset of a group."""
         assert work.batch_id is not None
         topic, partition_id = min(work.partitions)
         marker = TxnOffsetCommitRequestPartition(
-            partition_index=partition_id, committed_offset=work.batch_id, committed_metadata=work.run_id
+            partition_index=partition_id,
+            committed_offset=work.batch_id,
+            committed_metadata=f"{work.run_id} {work.plan}".rstrip(),
         )
         marked = [TxnOffsetCommitRequestTopic(name=topic, partitions=[marker])]
         self.commit_offsets(session, self.transactional_id, marked, deadline)
 
     def commit_offsets(
-        self, session: _Session, group: str, topics: list[TxnOffsetCommitRequestTopic], deadline: float
+        self, session: Session, group: str, topics: list[TxnOffsetCommitRequestTopic], deadline: float
     ) -> None:
         """Commit offsets of a group inside the transaction."""
         adding = AddOffsetsToTxnRequest(
@@ -303,7 +309,7 @@ class TransactionalCommit:
             for part in answered.partitions:
                 self._passed(part.error_code, f"TxnOffsetCommit for {answered.name}")
 
-    def end(self, session: _Session, deadline: float, *, committed: bool = True) -> None:
+    def end(self, session: Session, deadline: float, *, committed: bool = True) -> None:
         """Make all of it visible at once, or take all of it back."""
         request = EndTxnRequest(
             transactional_id=self.transactional_id,
@@ -314,7 +320,7 @@ class TransactionalCommit:
         answer = self._coordinated(ApiKey.END_TXN, request, EndTxnResponse, deadline)
         self._passed(answer.error_code, "EndTxn")
 
-    def _transact(self, session: _Session, work: Work, deadline: float) -> None:
+    def _transact(self, session: Session, work: Work, deadline: float) -> None:
         try:
             self.produce(session, work, deadline)
             if work.batch_id is not None:
@@ -326,7 +332,7 @@ class TransactionalCommit:
             raise
         self.end(session, deadline)
 
-    def _take_back(self, session: _Session) -> None:
+    def _take_back(self, session: Session) -> None:
         """Abort at once, where it can be had: readers need not wait for the timeout of the transaction."""
         try:
             self.cluster.forget()
@@ -334,8 +340,8 @@ class TransactionalCommit:
         except (OSError, ProtocolError, PassingError, ClusterError) as error:
             log.debug("the transaction is taken back by its timeout: %s", error)
 
-    def _refuse_if_behind(self, batch_id: int) -> None:
-        """A driver that has to end anyway ends before it fences the one that is ahead of it.
+    def _refuse_if_behind(self, batch_id: int, plan: str) -> None:
+        """A driver that has to end anyway ends before it fences a healthy one: it is behind, or its plan is another.
 
         The marker of a batch that was just committed is on its way for a moment, which is waited for. One that a dead
         driver left open is not: to begin is what settles it.
@@ -350,11 +356,13 @@ class TransactionalCommit:
                     raise
                 tries -= 1
                 time.sleep(FIRST_BACKOFF_S)
-        is_written(found.batch_id if found is not None else None, batch_id, "the sink")
+        if found is not None:
+            is_written(found.batch_id, batch_id, "the sink", found_plan=found.plan, plan=plan)
 
-    def _is_there(self, batch_id: int) -> bool:
+    def _is_there(self, batch_id: int, plan: str) -> bool:
+        """Raises FencedError where the sink has later batches, or another one of this number."""
         found = self.marker()
-        if found is None or not is_written(found.batch_id, batch_id, "the sink"):
+        if found is None or not is_written(found.batch_id, batch_id, "the sink", found_plan=found.plan, plan=plan):
             return False
         log.warning("batch %d was written before by run %s and is not written again", batch_id, found.run_id)
         return True
@@ -373,22 +381,24 @@ class TransactionalCommit:
             raise PassingError(f"{what}: {error_name(code)}")
         check(code, what)
 
-    def _session(self, work: Work) -> _Session:
+    def _session(self, work: Work) -> Session:
         """What this process holds; nothing where another one has committed since, which has a newer epoch then."""
         key = (os.getpid(), self.transactional_id)
         session = _SESSIONS.get(key)
         if session is None or session.run_id != work.run_id or not _follows(work.batch_id, session.batch_id):
-            session = _SESSIONS[key] = _Session(work.run_id)
+            session = self.session_kind(work.run_id)
+            if work.batch_id is not None:  # a batch query commits once: nothing goes on from it
+                _SESSIONS[key] = session
         session.batch_id = work.batch_id
         return session
 
 
 # Of this process: a fork's copies are another process's.
-_SESSIONS: dict[tuple[int, str], _Session] = {}
+_SESSIONS: dict[tuple[int, str], Session] = {}
 
 
 def _follows(batch_id: int | None, last: int | None) -> bool:
-    """Whether a batch is the last one again or the next; a batch query, without a number, has but one."""
+    """Whether a batch is the last one again or the next."""
     return batch_id == last or (batch_id is not None and last is not None and batch_id == last + 1)
 
 

@@ -14,11 +14,11 @@ from typing import Any
 import pytest
 
 from odradek.client import gates as client_gates
-from odradek.common.gates import Gate, read_gate
+from odradek.common.gates import Gate, ahead, lag, read_gate
 from pyspark_odradek import transaction
 from pyspark_odradek.cluster import ClientSettings, Cluster
 from pyspark_odradek.errors import ClusterError, FencedError, GateError, OptionError
-from pyspark_odradek.gate import Span, Verdict, is_ahead, is_behind, judge, parse_offsets_file
+from pyspark_odradek.gate import Span, Verdict, judge, parse_offsets_file
 from pyspark_odradek.gated_commit import GatedCommit, claim, look_at
 from pyspark_odradek.gated_source import SourceGate
 from pyspark_odradek.offsets import Positions, TopicPartition, capped
@@ -62,11 +62,14 @@ def test_who_writes_a_batch() -> None:
 
 
 def test_behind_and_ahead() -> None:
-    now = gate("a", p0=10, p1=20)
-    assert is_behind({PART: 9, OTHER: 20}, now) and is_behind({PART: 10}, now)
-    assert not is_behind({PART: 10, OTHER: 21}, now)
-    assert is_ahead({PART: 10, OTHER: 21}, now) == OTHER
-    assert is_ahead({PART: 10, TopicPartition("in", 7): 3}, now) is None
+    covered = gate("a", p0=10, p1=20).covered
+    assert (lag({PART: 9, OTHER: 20}, covered), lag({PART: 10}, covered), lag({PART: 10, OTHER: 21}, covered)) == (
+        1,
+        20,
+        0,
+    )
+    assert ahead({PART: 10, OTHER: 21}, covered) == OTHER
+    assert ahead({PART: 10, TopicPartition("in", 7): 3}, covered) is None
 
 
 def test_the_highest_turn_is_how_a_gate_is() -> None:

@@ -4,13 +4,25 @@ from __future__ import annotations
 
 import datetime
 import itertools
+import threading
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from pyspark.sql.types import StringType, StructField, StructType
+from pyspark.sql.types import (
+    ArrayType,
+    DataType,
+    DayTimeIntervalType,
+    LongType,
+    NullType,
+    StringType,
+    StructField,
+    StructType,
+    VariantType,
+    YearMonthIntervalType,
+)
 
-from pyspark_odradek.errors import ClusterError, OptionError
+from pyspark_odradek.errors import ClusterError, OptionError, StagingError
 from pyspark_odradek.task import Task
 from tests.spark.stores import PostgresStore, left, writer
 from tests.support.postgres import Postgres
@@ -70,6 +82,127 @@ def test_types(spark: Any, store: PostgresStore) -> None:
     assert (xs, st) == ([1, 2], {"k": "v"})
 
 
+NESTED = (
+    "map('a', 1, 'b', null) m, map(1, array(X'00FF')) n, named_struct('at', TIMESTAMP'2024-01-02 03:04:05') s, "
+    "array(DOUBLE('NaN'), DOUBLE('-Infinity'), 0.5D) d, array(1.10BD) c"
+)
+
+
+def test_nested_values_are_what_spark_writes_as_json(spark: Any, store: PostgresStore) -> None:
+    frame = spark.sql(f"SELECT {NESTED}")
+    made = writer(store, frame.schema)
+    made.task = task
+    made.commit_once(task(), [made.write(iter(frame.toArrow().to_batches()))])
+    assert store.ask(f"SELECT * FROM {store.table}") == [
+        (
+            {"a": 1, "b": None},
+            {"1": ["AP8="]},
+            {"at": "2024-01-02T03:04:05+00:00"},
+            ["NaN", "-Infinity", 0.5],
+            ["1.10"],
+        )
+    ]
+
+
+@pytest.mark.parametrize("kind", [DayTimeIntervalType(), ArrayType(YearMonthIntervalType()), NullType(), VariantType()])
+def test_types_that_are_not_written(store: PostgresStore, kind: DataType) -> None:
+    with pytest.raises(
+        OptionError, match=r"the column a is or holds .* which the PostgreSQL sink does not write: cast"
+    ):
+        writer(store, StructType([StructField("id", LongType()), StructField("a", kind)]))
+
+
+def test_texts_that_csv_could_break(store: PostgresStore) -> None:
+    """The end of COPY in a line of a text, line ends, and an empty text beside none."""
+    texts = ["a\n\\.\nb", "\\.", "a\r\nb", 'a"b', "", None, " ", "NULL", "\\N", "żółć"]
+    made = writer(store)
+    made.commit_once(task(), [left(made, task(), list(enumerate(texts)))])
+    assert store.rows() == list(enumerate(texts))
+
+
+def test_a_poison_row_is_told_with_its_line(store: PostgresStore) -> None:
+    """Text of PostgreSQL has no character 0: refused whole, again and again, and taken once it is filtered."""
+    made = writer(store)
+    for _ in range(2):
+        with pytest.raises(
+            ClusterError, match=r"0x00 CONTEXT: COPY odradek_inline, line 2\. Nothing of it was written"
+        ):
+            made.commit_once(task(), [left(made, task(), [(1, "a"), (2, "b\0c")])])
+    assert made.commit_once(task(), [left(made, task(), [(1, "a")])])
+    assert store.rows() == [(1, "a")]
+
+
+def test_tasks_that_make_the_table_at_once(store: PostgresStore) -> None:
+    """CREATE TABLE IF NOT EXISTS alone fails in one of two sessions that run it at the same moment."""
+    writers = [writer(store) for _ in range(4)]
+    rows = [(number, "x" * 100) for number in range(1000)]
+    found: list[Any] = []
+    threads = [
+        threading.Thread(target=lambda number=number, made=made: found.append(left(made, task(number=number), rows)))
+        for number, made in enumerate(writers)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(found) == 4 and all(each.table for each in found)
+    assert writers[0].commit_once(task(), found)
+    assert store.ask(f"SELECT count(*) FROM {store.table}") == [(4000,)]
+
+
+def test_a_table_of_markers_without_plans(store: PostgresStore) -> None:
+    """As older versions made it: it gets the column, and its markers hold."""
+    marks = f"marks_{store.table}"
+    store.ask(f"CREATE TABLE {marks} (query_id text PRIMARY KEY, batch_id bigint, run_id text, written_at timestamptz)")
+    store.ask(f"INSERT INTO {marks} VALUES ('query', 0, 'run', now())")
+    made = writer(store)
+    made.plan = lambda _: "planned"
+    assert not made.commit_once(task(), [left(made, task(), [(1, "a")])])
+    assert made.commit_once(task(1), [left(made, task(1), [(2, "b")])])
+    assert store.rows() == [(2, "b")]
+    assert store.ask(f"SELECT batch_id, plan FROM {marks}") == [(1, "planned")]
+
+
+def test_a_batch_makes_nothing_that_is_there(store: PostgresStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who makes a table elsewhere in the database keeps no batch waiting."""
+    from pyspark_odradek.postgres_sink import CREATION_LOCK
+
+    monkeypatch.setattr("pyspark_odradek.table_sink.PATIENCE_S", 0.1)
+    made = writer(store, connection=f"{store.options['connection']}?options=-c%20lock_timeout%3D500")
+    rows = [(number, "x" * 100) for number in range(1000)]
+    assert made.commit_once(task(), [left(made, task(), rows)])
+    with psycopg.connect(store.options["connection"]) as another:
+        another.execute("SELECT pg_advisory_xact_lock(%s)", [CREATION_LOCK])
+        assert made.commit_once(task(1), [left(made, task(1), rows)])
+    assert store.ask(f"SELECT count(*) FROM {store.table}") == [(2000,)]
+
+
+@pytest.mark.parametrize("first", [True, False], ids=["first", "later"])
+def test_two_drivers_wait_for_each_other_at_the_marker(store: PostgresStore, first: bool) -> None:
+    """The other one is about to commit the same batch: ours finds it there, also where it is the query's first."""
+    made = writer(store)
+    made.commit_once(task()._replace(query_id="another"), [left(made, task(), [(0, "z")])])
+    if not first:
+        made.commit_once(task(), [left(made, task(), [(1, "a")])])
+    batch = task(0 if first else 1)
+    marks = f"marks_{store.table}"
+    done: list[bool] = []
+    with psycopg.connect(store.options["connection"]) as other:
+        other.execute(
+            f"INSERT INTO {marks} VALUES ('query', {batch.batch_id}) "
+            f"ON CONFLICT (query_id) DO UPDATE SET batch_id = {batch.batch_id}"
+        )
+        other.execute(f"INSERT INTO {store.table} VALUES (7, 'theirs')")
+        mine = [left(made, batch, [(7, "ours")])]
+        waiting = threading.Thread(target=lambda: done.append(made.commit_once(batch, mine)))
+        waiting.start()
+        while store.ask("SELECT count(*) FROM pg_locks WHERE NOT granted") == [(0,)]:
+            assert waiting.is_alive()
+    waiting.join(30)
+    assert done == [False]
+    assert store.rows()[-1] == (7, "theirs") and len(store.rows()) == (2 if first else 3)
+
+
 def test_what_postgres_refuses_is_one_sentence(store: PostgresStore) -> None:
     store.ask(f"CREATE TABLE {store.table} (id bigint, name text CHECK (name <> 'bad'))")
     made = writer(store, createTable="false")
@@ -90,6 +223,7 @@ def test_what_postgres_refuses_is_one_sentence(store: PostgresStore) -> None:
     ("options", "says"),
     [
         ({"table": ""}, "needs the options connection"),
+        ({"connection": "postgresql://[bad"}, "PostgreSQL does not understand the option connection"),
         ({"keyColumns": "nr"}, "keyColumns names nr, which no column is called"),
         ({"keyColumn": "id"}, "did you mean 'keyColumns'"),
         ({"kafka.acks": "all"}, "no meaning for the PostgreSQL sink"),
@@ -105,13 +239,13 @@ def test_the_server_is_killed() -> None:
     with Postgres() as server:
         store = PostgresStore(server, "rows")
         made = writer(store)
+        assert made.commit_once(task(), [left(made, task(), [(0, "z")])])
         connect = made.connect
-        deaths = iter(["before", "after", "never", "never"])
+        deaths = iter(["before", "after"])
 
         class Dying:
             def __init__(self, connection: Any) -> None:
                 self.connection = connection
-                self.commits = 0
 
             def __enter__(self) -> Any:
                 self.connection.__enter__()
@@ -124,8 +258,7 @@ def test_the_server_is_killed() -> None:
                 return getattr(self.connection, name)
 
             def commit(self) -> None:
-                self.commits += 1
-                death = next(deaths) if self.commits == 2 else "never"
+                death = next(deaths)
                 if death == "after":
                     self.connection.commit()
                 if death != "never":
@@ -136,5 +269,20 @@ def test_the_server_is_killed() -> None:
                     raise psycopg.OperationalError("the answer is lost")
 
         made.connect = lambda: Dying(connect())
-        assert made.commit_once(task(), [left(made, task(), [(1, "a"), (2, "b")])]) is False
-        assert store.rows() == [(1, "a"), (2, "b")]
+        assert made.commit_once(task(1), [left(made, task(1), [(1, "a"), (2, "b")])]) is False
+        assert store.rows() == [(0, "z"), (1, "a"), (2, "b")]
+
+
+def test_a_server_that_crashes_between_tasks_and_commit_loses_no_batch() -> None:
+    """It empties the tasks' tables: the batch is refused, and written whole when it runs again."""
+    with Postgres() as server:
+        store = PostgresStore(server, "rows")
+        made = writer(store)
+        rows = [(number, "x" * 100) for number in range(3000)]
+        found = left(made, task(), rows)
+        server.kill()
+        server.start()
+        with pytest.raises(StagingError, match=r"a task put aside in rows at .* are gone: the server crashed"):
+            made.commit_once(task(), [found])
+        assert made.commit_once(task(), [left(made, task(), rows)])
+        assert store.ask("SELECT count(*) FROM rows") == [(3000,)]

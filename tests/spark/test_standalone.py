@@ -6,15 +6,19 @@ Staged files are on a folder that driver and executors share, as they do on a cl
 
 from __future__ import annotations
 
+import importlib.util
+import json
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.spark.jobs import Job, Standalone
+from tests.spark.jobs import Job, Standalone, environment
 from tests.spark.test_exact_sink import copied
-from tests.support.clients import create_topic, produce_all
+from tests.support.clients import create_topic, produce_all, read_all
 
 PADDING = b" " * 2000  # so that the records of a task are staged in a file, and not sent in its message
 
@@ -73,3 +77,36 @@ def test_the_driver_dies_and_another_goes_on(
         check(odradek, topic, folder, 2000, job)
     finally:
         job.end()
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+@pytest.mark.skipif(importlib.util.find_spec("grpc") is None, reason="needs the extra `pipelines`")
+def test_a_pipeline_runs_on_the_cluster(
+    cluster: Standalone, odradek: str, topic: str, tmp_path: Path, spark: Any
+) -> None:
+    """Its storage is a folder that driver and executors share."""
+    create_topic(odradek, topic, 2)
+    produce_all(odradek, topic, [(None, b"/a 5"), (None, b"/b 70"), (None, b"junk")])
+    settings = {**environment(tmp_path), "JAVA_TOOL_OPTIONS": "-XX:TieredStopAtLevel=1"}
+
+    def pipeline(*arguments: str, where: Path) -> str:
+        command = [sys.executable, "-m", "odradek", "pipeline", *arguments]
+        done = subprocess.run(command, cwd=where, env=settings, capture_output=True, text=True, timeout=800)
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    pipeline("init", "shop", "--bootstrap-server", odradek, "--topic", topic, where=tmp_path)
+    spec = tmp_path / "shop/spark-pipeline.yml"
+    configuration = {
+        "spark.executorEnv.PYTHONPATH": settings["PYTHONPATH"],
+        "spark.executor.memory": "500m",
+        "spark.driver.host": "127.0.0.1",
+    }
+    lines = "".join(f"  {name}: '{value}'\n" for name, value in configuration.items())
+    spec.write_text(f"{spec.read_text()}configuration:\n{lines}")
+    told = pipeline("run", "--master", cluster.master, "--json", where=spec.parent)
+    rows = {flow["flow"]: flow["rows"] for flow in json.loads(told)["flows"]}
+    assert (rows["visits"], rows["tell_of_long_visits"], rows["pages"]) == (3, 2, None)
+    assert [message.key() for message in read_all(odradek, f"{topic}-long")] == [b"/b"]
+    assert "executor" in (cluster.folder / "master.Master-0.log").read_text()

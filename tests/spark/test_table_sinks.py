@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 import itertools
+import os
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from pyspark.sql.types import LongType, StringType, StructField, StructType
+from pyspark.sql.types import ArrayType, LongType, StringType, StructField, StructType
 
 from pyspark_odradek.errors import FencedError, OptionError, StagingError
+from pyspark_odradek.sink import stream_writer
 from pyspark_odradek.task import Task
 from tests.spark import dying_source
 from tests.spark.queries import load_stream, numbered
 from tests.spark.stores import ROWS, DeltaStore, IcebergStore, PostgresStore, Store, commit, ids, left, writer
 from tests.spark.test_exact_sink import forget_commit
 from tests.support.clients import create_topic
+from tests.support.file_system import small_tmpfs
 from tests.support.postgres import Postgres
 
 _tables = itertools.count()
@@ -55,6 +59,22 @@ def test_a_batch_is_taken_once(store: Store) -> None:
 
 
 @ALL
+def test_a_checkpoint_that_was_put_back_by_one_batch(store: Store, tmp_path: Path) -> None:
+    """Spark plans the batch anew then, with other records in it: neither left out nor written."""
+    planned = tmp_path / "checkpoint" / "offsets" / "0"
+    planned.parent.mkdir(parents=True)
+    planned.write_text('v1\n{"batchTimestampMs":1}\n{"in":{"0":10}}')
+    made = writer(store, checkpointLocation=str(tmp_path / "checkpoint"))
+    assert commit(made, 0, range(10))
+    assert not commit(made, 0, range(10))
+    planned.write_text('v1\n{"batchTimestampMs":2}\n{"in":{"0":15}}')
+    with pytest.raises(FencedError, match="has a batch 0 of this query already, which was planned otherwise"):
+        commit(made, 0, range(15))
+    assert not commit(writer(store), 0, range(10)), "who cannot read the checkpoint goes by the number"
+    assert ids(store) == list(range(10))
+
+
+@ALL
 def test_a_batch_without_rows_and_one_with_a_stray_task(store: Store) -> None:
     made = writer(store)
     task = Task("query", "run", 0, 0, 0)
@@ -66,6 +86,46 @@ def test_a_batch_without_rows_and_one_with_a_stray_task(store: Store) -> None:
         made.commit([left(made, task, [(1, "a")]), stray], 0)
     made.commit([left(made, task, [(1, "a"), (2, None)])], 0)
     assert store.rows() == [(1, "a"), (2, None)]
+
+
+@pytest.mark.parametrize("store", ["iceberg", "postgres"], indirect=True)
+def test_a_driver_is_killed_in_its_commit(store: Store) -> None:
+    """kill -9 with everything written but the commit itself, and after it, before anybody hears of it.
+
+    The stream through deaths does it under Spark; for these two stores it is among the slow tests.
+    """
+    commit(writer(store), 0, range(10))
+    for batch_id, is_there in ((1, False), (2, True)):
+        numbers = range(10 * batch_id, 10 * batch_id + 10)
+        child = os.fork()
+        if child == 0:
+            try:
+                dying = writer(store)
+                if not is_there:
+                    die_before_the_end(store)
+                commit(dying, batch_id, numbers)
+            finally:
+                os.kill(os.getpid(), signal.SIGKILL)
+        _, status = os.waitpid(child, 0)
+        assert os.WIFSIGNALED(status)
+        assert commit(writer(store), batch_id, numbers) is not is_there
+    assert ids(store) == list(range(30))
+
+
+def die_before_the_end(store: Store) -> None:
+    """From here on this process dies where a transaction is about to end, with all of it sent or written."""
+
+    def dies(*args: Any, **named: Any) -> None:
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    if isinstance(store, PostgresStore):
+        from pyspark_odradek.postgres_sink import PostgresStreamWriter
+
+        PostgresStreamWriter._clear_up = dies
+    else:
+        from pyiceberg.table import Transaction
+
+        Transaction.commit_transaction = dies
 
 
 @OF_FILES
@@ -139,6 +199,41 @@ def test_options_that_make_no_sense(store: Store, options: dict[str, str], says:
         writer(store, **options)
 
 
+@ALL
+def test_nothing_is_overwritten(store: Store) -> None:
+    with pytest.raises(OptionError, match=r"sink does not overwrite; use the output mode append$"):
+        stream_writer(store.options, ROWS, True)
+
+
+@OF_FILES
+def test_a_list_divides_no_files(store: Store) -> None:
+    schema = StructType([*ROWS, StructField("tags", ArrayType(StringType()))])
+    with pytest.raises(OptionError, match=r"partitionColumns names tags, which is array<string>: .* divides no files"):
+        writer(store, schema, partitionColumns="tags")
+
+
+def test_a_column_that_iceberg_requires(tmp_path: Path) -> None:
+    """One that may be null is refused before a row is written, one that may not is taken."""
+    store = IcebergStore(tmp_path)
+    from pyiceberg import types
+    from pyiceberg.catalog import load_catalog
+    from pyiceberg.schema import Schema
+
+    fields = [
+        types.NestedField(1, "id", types.LongType(), required=True),
+        types.NestedField(2, "name", types.StringType()),
+    ]
+    catalog = load_catalog("default", **store.properties)
+    catalog.create_namespace("shop")
+    catalog.create_table("shop.orders", Schema(*fields))
+    with pytest.raises(OptionError, match=r"the table shop\.orders requires id, which may be null here: use coalesce"):
+        writer(store)
+    made = writer(store, StructType([StructField("id", LongType(), nullable=False), ROWS["name"]]))
+    task = Task("query", "run", 0, 0, 0)
+    assert made.commit_once(task, [left(made, task, [(1, "a"), (2, None)])])
+    assert store.rows() == [(1, "a"), (2, None)]
+
+
 @OF_FILES
 def test_partitions(store: Store) -> None:
     made = writer(store, partitionColumns="name")
@@ -165,17 +260,30 @@ def test_types_and_partitions_of_them(spark: Any, store: Store) -> None:
     assert store.rows(", ".join(rows.column_names)) == [tuple(rows.to_pylist()[0].values())]
 
 
+@pytest.mark.parametrize("kind", [DeltaStore, IcebergStore])
+def test_a_full_disk_is_told_and_leaves_nothing(kind: type[DeltaStore | IcebergStore], tmp_path: Path) -> None:
+    """A mebibyte for two: one sentence, no file stays, and with less to write it goes on."""
+    with small_tmpfs(tmp_path / "disk", 1 << 20):
+        store = kind(tmp_path / "disk")
+        made = writer(store, compression="none")
+        task = Task("query", "run", 0, 0, 0)
+        rows = [(number, f"{number} " * 300) for number in range(2000)]
+        with pytest.raises(StagingError, match=r"a task cannot write to .*No space left.* nothing of this batch is in"):
+            left(made, task, rows)
+        assert list((tmp_path / "disk").rglob("*.parquet")) == []
+        assert made.commit_once(task, [left(made, task, rows[:100])])
+        assert ids(store) == list(range(100))
+
+
 @OF_FILES
-def test_a_full_disk_is_told_and_leaves_nothing(store: Store, tmp_path: Path) -> None:
-    """The folder of the files is a file: what a task cannot write is one sentence, and nothing is in the table."""
-    made = writer(store)
+def test_many_values_of_a_partition_in_one_task(store: Store) -> None:
+    made = writer(store, partitionColumns="name")
     task = Task("query", "run", 0, 0, 0)
-    if isinstance(store, DeltaStore):
-        Path(store.path).write_text("")
-    else:
-        Path(made.location.removeprefix("file://")).write_text("")
-    with pytest.raises(StagingError, match=r"a task cannot write to .* nothing of this batch is in the table"):
-        left(made, task, [(1, "a")])
+    rows = [(number, None if number % 50 == 7 else f"{number % 50}") for number in range(1000)]
+    found = left(made, task, rows)
+    assert len(found.files) == 50
+    assert made.commit_once(task, [found])
+    assert store.rows() == rows
 
 
 @pytest.mark.parametrize(

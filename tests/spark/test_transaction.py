@@ -101,7 +101,7 @@ def test_batches_one_after_another(bootstrap: str, topic: str, query: str) -> No
     for batch_id in range(5):
         assert committing.commit(work(topic, batch_id, "run", range(batch_id * 100, batch_id * 100 + 100)))
     assert committed(bootstrap, topic) == list(range(500))
-    assert committing.marker() == (4, "run")
+    assert committing.marker() == (4, "run", "")
 
 
 @pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
@@ -126,13 +126,30 @@ def test_two_processes_take_turns_with_the_batches_of_a_run(bootstrap: str, topi
     """As the processes of Spark do where an application has several queries: none is taken for another run's."""
     create_topic(bootstrap, topic, PARTITIONS)
     processes = [TransactionalCommit(cluster(bootstrap), query) for _ in range(2)]
-    held: list[dict[tuple[int, str], transaction._Session]] = [{}, {}]
+    held: list[dict[tuple[int, str], transaction.Session]] = [{}, {}]
     for batch_id, number in enumerate((0, 1, 0, 0, 1, 1, 0)):
         forget_sessions()
         transaction._SESSIONS.update(held[number])
         assert processes[number].commit(work(topic, batch_id, "run", range(batch_id * 10, batch_id * 10 + 10)))
         held[number] = dict(transaction._SESSIONS)
     assert committed(bootstrap, topic) == list(range(70))
+
+
+def test_a_batch_is_known_by_its_plan_where_that_is_told(odradek: str, topic: str, query: str) -> None:
+    create_topic(odradek, topic, PARTITIONS)
+    committing = TransactionalCommit(cluster(odradek), query)
+    assert committing.commit(work(topic, 0, "run", range(10))._replace(plan="one"))
+    assert committing.marker() == (0, "run", "one")
+    for plan in ("one", ""):
+        forget_sessions()
+        assert not committing.commit(work(topic, 0, "again", range(10))._replace(plan=plan))
+    of_healthy = dict(transaction._SESSIONS)
+    forget_sessions()
+    with pytest.raises(FencedError, match="a batch 0 of this query already, which was planned otherwise"):
+        committing.commit(work(topic, 0, "put back", range(20))._replace(plan="two"))
+    transaction._SESSIONS.update(of_healthy)
+    assert committing.commit(work(topic, 1, "again", range(10, 20))), "one that has to end fences nobody"
+    assert committed(odradek, topic) == list(range(20))
 
 
 def test_a_process_goes_on_where_it_has_missed_no_batch(odradek: str, topic: str, query: str) -> None:
@@ -238,6 +255,7 @@ def test_a_batch_query_has_no_marker(odradek: str, topic: str, query: str) -> No
     committing = TransactionalCommit(cluster(odradek), query)
     assert committing.commit(work(topic, None, "", range(100)))
     assert committing.marker() is None
+    assert transaction._SESSIONS == {}, "a process that lives on keeps nothing of a write that is done"
     assert committed(odradek, topic) == list(range(100))
 
 

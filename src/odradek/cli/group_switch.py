@@ -118,6 +118,7 @@ async def _caught_up(
     import asyncio
 
     from odradek.client import gates
+    from odradek.common.gates import ahead, lag
 
     chase = gates.Chase(within_s)
     deadline = time.monotonic() + timeout_s
@@ -126,7 +127,7 @@ async def _caught_up(
         progress = await gates.progress(cluster, name, group)
         found = await gates.gate(cluster, name)
         covered = found.covered if found is not None else {}
-        if progress is not None and gates.is_ahead(progress, covered):
+        if progress is not None and ahead(progress.position, covered):
             why = f"group {group} has read further than the output goes, and cannot go on from there yet"
         elif force:
             return
@@ -139,7 +140,7 @@ async def _caught_up(
         elif not progress.stands_by:
             why = f"group {group} wrote before, and has not stood by since: start its query"
         else:
-            why = f"group {group} is {gates.lag(progress.position, covered):,} records behind"
+            why = f"group {group} is {lag(progress.position, covered):,} records behind"
         if time.monotonic() > deadline:
             raise CliError(f"{why}; nothing was changed after {timeout_s:g} s (--timeout, --force)")
         if time.monotonic() - told > TELL_EVERY_S:

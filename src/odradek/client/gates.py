@@ -13,7 +13,18 @@ from typing import Final
 from odradek.client.cluster import Cluster, check
 from odradek.client.groups import committed_offsets, list_groups
 from odradek.common.errors import ApiError, ErrorCode
-from odradek.common.gates import GATE_PREFIX, STANDBY, Covered, Gate, gate_group, progress_group, read_gate, writer_id
+from odradek.common.gates import (
+    GATE_PREFIX,
+    STANDBY,
+    Covered,
+    Gate,
+    ahead,
+    gate_group,
+    lag,
+    progress_group,
+    read_gate,
+    writer_id,
+)
 from odradek.protocol.gate_offsets import gate_offsets
 from odradek.protocol.messages.add_offsets_to_txn_request import AddOffsetsToTxnRequest
 from odradek.protocol.messages.add_offsets_to_txn_response import AddOffsetsToTxnResponse
@@ -60,19 +71,9 @@ class Chase:
         """Take one more look; `progress` was read before `covered`."""
         self._looks = [look for look in self._looks if now_s - look[0] <= self.within_s]
         self._looks.append((now_s, covered))
-        if progress is None or not progress.stands_by or is_ahead(progress, covered):
+        if progress is None or not progress.stands_by or ahead(progress.position, covered):
             return False
         return any(not lag(progress.position, before) for _, before in self._looks)
-
-
-def lag(position: Covered, covered: Covered) -> int:
-    """How many offsets of what is covered lie behind a position."""
-    return sum(max(0, offset - position.get(partition, 0)) for partition, offset in covered.items())
-
-
-def is_ahead(progress: Progress, covered: Covered) -> bool:
-    """Whether a query has read what nobody has written the output of: such a one cannot go on from there."""
-    return any(offset > covered.get(partition, offset) for partition, offset in progress.position.items())
 
 
 async def gates(cluster: Cluster) -> dict[str, Gate]:

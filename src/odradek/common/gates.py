@@ -71,6 +71,22 @@ def claim_id(gate: str) -> str:
     return f"odradek-claim.{gate}"
 
 
+def lag(position: Covered, covered: Covered) -> int:
+    """How many offsets of what is covered lie behind a position; a partition that it has not is at 0."""
+    return sum(max(0, offset - position.get(partition, 0)) for partition, offset in covered.items())
+
+
+def ahead(position: Covered, covered: Covered) -> tuple[str, int] | None:
+    """The first partition that was read further than its output is written; None where there is none.
+
+    A query that went on from such a position would leave out what lies between.
+    """
+    for partition, offset in sorted(position.items()):
+        if offset > covered.get(partition, offset):
+            return partition
+    return None
+
+
 def read_gate(offsets: Iterable[tuple[str, int, int, str]]) -> Gate | None:
     """The gate from (topic, partition, committed offset, metadata); None where it was never made.
 

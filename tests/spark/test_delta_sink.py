@@ -1,0 +1,127 @@
+"""The Delta sink and tables that ask more of their writers than files: each is refused, and never broken."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from deltalake import DeltaTable
+from deltalake.schema import Field, Schema
+from pyspark.sql.types import BinaryType, DayTimeIntervalType, LongType, StructField, StructType
+
+from pyspark_odradek.errors import ClusterError, OptionError, StagingError
+from pyspark_odradek.task import Task
+from tests.spark.stores import ROWS, DeltaStore, left, writer
+
+TASK = Task("query", "run", 0, 0, 0)
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> DeltaStore:
+    return DeltaStore(tmp_path)
+
+
+def made_by_another(path: str, *more: Field, **named: Any) -> DeltaTable:
+    return DeltaTable.create(path, Schema([Field("id", "long"), Field("name", "string"), *more]), **named)
+
+
+def checked(path: str) -> None:
+    made_by_another(path).alter.add_constraint({"large": "id > 5"})
+
+
+def computed(path: str) -> None:
+    made_by_another(path, Field("twice", "long", metadata={"delta.generationExpression": "id * 2"}))
+
+
+def mapped(path: str) -> None:
+    made_by_another(
+        path,
+        configuration={
+            "delta.columnMapping.mode": "name",
+            "delta.minReaderVersion": "2",
+            "delta.minWriterVersion": "5",
+        },
+    )
+
+
+def lacking(path: str) -> None:
+    made_by_another(path, Field("must", "string", nullable=False))
+
+
+@pytest.mark.parametrize(
+    ("make", "says"),
+    [
+        (checked, r"has constraints\.large, which this sink does not keep: write it with foreachBatch"),
+        (computed, "has generationExpression of twice, which this sink does not keep"),
+        (mapped, "has column mapping, which this sink does not keep"),
+        (lacking, "requires a column must: add it"),
+    ],
+)
+def test_what_is_not_kept_is_refused(store: DeltaStore, make: Callable[[str], None], says: str) -> None:
+    make(store.path)
+    version = DeltaTable(store.path).version()
+    made = writer(store)
+    with pytest.raises(OptionError, match=says):
+        made.commit_once(TASK, [left(made, TASK, [(1, "a")])])
+    assert DeltaTable(store.path).version() == version
+
+
+def test_a_store_that_does_not_let_the_driver_look(store: DeltaStore) -> None:
+    """One sentence; a name that no disk takes stands for a store that answers with an error."""
+    made = writer(store)
+    found = left(made, TASK, [(1, "a")])
+    nameless = dataclasses.replace(found, files=[dataclasses.replace(file, name="x" * 300) for file in found.files])
+    with pytest.raises(
+        ClusterError, match=r"cannot look for what the tasks wrote to .*too long.* Nothing of this batch"
+    ):
+        made.commit_once(TASK, [nameless])
+    assert made.commit_once(TASK, [found])
+
+
+def test_a_column_that_may_not_be_null(store: DeltaStore) -> None:
+    DeltaTable.create(store.path, Schema([Field("id", "long"), Field("name", "string", nullable=False)]))
+    made = writer(store)
+    with pytest.raises(
+        ClusterError, match=r"batch 0 was refused: rows of it have no name, which the table .* requires"
+    ):
+        made.commit_once(TASK, [left(made, TASK, [(1, "a"), (2, None)])])
+    assert made.commit_once(TASK, [left(made, TASK, [(1, "a"), (2, "b")])])
+    assert store.rows() == [(1, "a"), (2, "b")]
+
+
+def test_files_that_the_driver_does_not_see(store: DeltaStore) -> None:
+    """As where the table's folder is each executor's own: no commit names a file that is not there."""
+    made = writer(store)
+    found = left(made, TASK, [(1, "a")])
+    (file,) = Path(store.path).glob("*.parquet")
+    file.rename(file.with_suffix(".elsewhere"))
+    with pytest.raises(StagingError, match=r"the driver does not find what a task wrote to .* must be storage that"):
+        made.commit_once(TASK, [found])
+    file.with_suffix(".elsewhere").rename(file)
+    assert made.commit_once(TASK, [found])
+    assert store.rows() == [(1, "a")]
+
+
+@pytest.mark.parametrize(
+    ("columns", "partition", "says"),
+    [
+        ([StructField("id", LongType())], "id", "names all columns"),
+        ([*ROWS, StructField("raw", BinaryType())], "raw", "names raw, which is binary"),
+    ],
+)
+def test_columns_that_divide_no_table(store: DeltaStore, columns: list[StructField], partition: str, says: str) -> None:
+    with pytest.raises(OptionError, match=says):
+        writer(store, StructType(columns), partitionColumns=partition)
+
+
+def test_a_type_that_delta_has_not(store: DeltaStore) -> None:
+    with pytest.raises(OptionError, match="the column a is interval day to second, which Delta has not: cast it"):
+        writer(store, StructType([StructField("id", LongType()), StructField("a", DayTimeIntervalType())]))
+
+
+def test_a_folder_as_hadoop_writes_it(store: DeltaStore) -> None:
+    for path in (f"file:{store.path}", f"file://{store.path}"):
+        assert writer(store, path=path).path == store.path
