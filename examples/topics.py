@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, Message, TopicPartition
+from confluent_kafka import OFFSET_BEGINNING, OFFSET_END, Consumer, KafkaError, KafkaException, Message, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]
 
 TIMEOUT_S = 30.0
+REACHED_S = 6.0  # a broker that has not answered by then is not there
 
 
 def create_topic(bootstrap: str, name: str, partitions: int, config: Mapping[str, str] | None = None) -> None:
     """Make a topic with as many replicas as the cluster gives by default; one that exists stays as it is."""
-    client = AdminClient({"bootstrap.servers": bootstrap, "log_level": 4})
+    client = AdminClient({"bootstrap.servers": bootstrap, "log_level": 2})
+    client.list_topics(timeout=REACHED_S)
     wished = NewTopic(name, partitions, config=dict(config or {}))
     try:
         client.create_topics([wished], operation_timeout=TIMEOUT_S)[name].result(TIMEOUT_S)
@@ -36,8 +38,21 @@ def reader(bootstrap: str) -> Consumer:
             "enable.auto.commit": False,
             "enable.partition.eof": True,
             "isolation.level": "read_committed",
+            "log_level": 2,  # what goes wrong is raised; the client would tell each try beside it
         }
     )
+
+
+def from_now_on(bootstrap: str, topic: str) -> Consumer:
+    """A reader that stands at the end of every partition: what is written once this has returned is not missed."""
+    consumer = reader(bootstrap)
+    waiting = set(consumer.list_topics(topic, TIMEOUT_S).topics[topic].partitions)
+    consumer.assign([TopicPartition(topic, number, OFFSET_END) for number in waiting])
+    while waiting:
+        message = consumer.poll(1)
+        if message is not None:
+            waiting.discard(message.partition() or 0)
+    return consumer
 
 
 def records(bootstrap: str, topic: str, partition: int | None = None, until: int = 0) -> Iterator[Message]:

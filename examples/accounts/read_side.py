@@ -16,9 +16,11 @@ from psycopg import sql
 
 from examples.accounts.model import Event
 from examples.accounts.write_side import EVENTS, PARTITIONS
-from examples.topics import create_topic, reader, refuse_failure
+from examples.topics import create_topic, reader, records, refuse_failure
 
 BATCH = 500
+# Whose an account is, whether it is open, and its balance in cents.
+State = tuple[str, bool, int]
 TABLES = """
 CREATE TABLE IF NOT EXISTS accounts (
     account text PRIMARY KEY, owner text NOT NULL, open boolean NOT NULL, balance_cents bigint NOT NULL);
@@ -90,6 +92,19 @@ def ask(database: psycopg.Connection[Any], model: str) -> None:
             view, table = sql.Identifier("public", name), sql.Identifier(model, name)
             database.execute(sql.SQL("DROP VIEW IF EXISTS {}").format(view))
             database.execute(sql.SQL("CREATE VIEW {} AS SELECT * FROM {}").format(view, table))
+
+
+def rows(database: psycopg.Connection[Any], model: str) -> dict[str, State]:
+    """The accounts as the database has them."""
+    query = sql.SQL("SELECT account, owner, open, balance_cents FROM {}").format(sql.Identifier(model, "accounts"))
+    return {account: (owner, is_open, cents) for account, owner, is_open, cents in database.execute(query)}
+
+
+def states(bootstrap: str, model: str) -> dict[str, State]:
+    """The accounts as the compacted topic has them: the newest record under each key."""
+    newest = {(message.key() or b"").decode(): message.value() for message in records(bootstrap, topic_of(model))}
+    found = {account: json.loads(value or b"{}") for account, value in newest.items()}
+    return {account: (each["owner"], each["open"], each["balance_cents"]) for account, each in found.items()}
 
 
 def event_consumer(bootstrap: str, reached: dict[int, int]) -> Consumer:

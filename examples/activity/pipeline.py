@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -47,6 +48,11 @@ def hits(spark: SparkSession, bootstrap: str, group: str) -> DataFrame:
         "agent",
         "line",
     )
+
+
+def is_combined(line: str) -> bool:
+    """Whether plain Python reads a line as the queries do."""
+    return re.match(COMBINED, line) is not None
 
 
 def _field(number: int, name: str) -> Column:

@@ -2,11 +2,13 @@
 
 python -m examples.bigstate --keys 1000000                a broker of its own, a million payments, a restart
 python -m examples.bigstate --keys 1000000 --standby      a second query stands by, and takes over
+python -m examples.bigstate --keys 1000000 --standby --command      the gate is turned by `odradek groups switch`
 """
 
 from __future__ import annotations
 
 import argparse
+import asyncio
 import json
 import os
 import random
@@ -24,7 +26,12 @@ from pathlib import Path
 from confluent_kafka import Producer
 
 from examples.bigstate.pipeline import GATE, ONCE, PAYMENTS, TIMES
-from examples.topics import create_topic, reader, records, refuse_failure
+from examples.topics import create_topic, from_now_on, records, refuse_failure
+from odradek.client import gates
+from odradek.client.cluster import Cluster, parse_bootstrap
+from odradek.common.gates import gate_group, progress_group
+from odradek.common.real_io import RealClock, RealNetwork
+from odradek.testing import EmbeddedBroker
 
 PARTITIONS = 2
 READY_S = 1800.0
@@ -37,11 +44,11 @@ def main() -> int:
     parser.add_argument("--settle", type=float, default=10.0, help="seconds of live payments before and after")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--standby", action="store_true", help="let a second query take over instead of a restart")
+    parser.add_argument("--command", action="store_true", help="with --standby: turn the gate by the command")
     given = parser.parse_args()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # the queries must not outlive us
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="bigstate-")))
-        from odradek.testing import EmbeddedBroker
-
         bootstrap = stack.enter_context(EmbeddedBroker()).bootstrap_servers
         run = Run(bootstrap, folder, given.keys, given.seed)
         stack.callback(run.close)
@@ -54,7 +61,7 @@ def main() -> int:
             print(f"the standby has caught up in {ready_s:.1f} s", flush=True)
         with run.live(given.live):
             time.sleep(given.settle)
-            live_s = run.take_over() if given.standby else run.restart()
+            live_s = run.take_over(by_command=given.command) if given.standby else run.restart()
             what = "the standby took over" if given.standby else "it was started again"
             print(f"killed with -9; {what}: first live output after {live_s:.2f} s", flush=True)
             time.sleep(given.settle)
@@ -120,11 +127,11 @@ class Run:
 
     def await_progress(self, group: str) -> None:
         """Wait until a query is where its input ends."""
-        from odradek.common.gates import gate_group, progress_group
-        from pyspark_odradek.cluster import ClientSettings, Cluster
+        from pyspark_odradek.cluster import ClientSettings
+        from pyspark_odradek.cluster import Cluster as BlockingCluster
         from pyspark_odradek.offsets import TopicPartition
 
-        cluster = Cluster(ClientSettings.parse({"bootstrap.servers": self.bootstrap}))
+        cluster = BlockingCluster(ClientSettings.parse({"bootstrap.servers": self.bootstrap}))
         ends = cluster.list_offsets({TopicPartition(PAYMENTS, number): -1 for number in range(PARTITIONS)})
         name = gate_group(GATE) if group == "a" else progress_group(GATE, group)
         deadline = time.monotonic() + READY_S
@@ -187,18 +194,23 @@ class Run:
         print(f"  its first batch, ms: {told['durations_ms']}", flush=True)
         return first.seconds
 
-    def take_over(self) -> float:
-        """Kill the query and switch to the one that stands by; seconds as `restart`."""
+    def take_over(self, *, by_command: bool) -> float:
+        """Kill the query and turn the gate to the one that stands by; seconds as `restart`.
+
+        Whoever notices that a query is dead runs already, and so turns the gate himself. A command is a Python process
+        that has to start first.
+        """
         with self.first_after() as first:
             self.kill("a")
-            command = [sys.executable, "-m", "odradek", "groups", "switch", "a", "b", "--json", "--bootstrap-server"]
             began = time.monotonic()
-            done = subprocess.run([*command, self.bootstrap], check=True, stdout=subprocess.PIPE)
+            if by_command:
+                command = [sys.executable, "-m", "odradek", "groups", "switch", "a", "b", "--bootstrap-server"]
+                subprocess.run([*command, self.bootstrap], check=True, stdout=subprocess.DEVNULL)
+            else:
+                asyncio.run(turn_gate(self.bootstrap))
             took_s = time.monotonic() - began
-        said = json.loads(done.stdout)
-        parts = {name: said[f"{name}_s"] for name in ("waited", "turned", "took_over")}
-        told = ", ".join(f"{name.replace('_', ' ')} {seconds} s" for name, seconds in parts.items())
-        print(f"  the command: {took_s:.2f} s, of that {told}", flush=True)
+        how = "the command" if by_command else "turning the gate"
+        print(f"  {how} took {took_s:.2f} s", flush=True)
         return first.seconds
 
     @contextmanager
@@ -231,21 +243,19 @@ class Run:
             self.kill(group)
 
 
+async def turn_gate(bootstrap: str) -> None:
+    """What `odradek groups switch a b` does, without its waiting: the standby reads no further than the output goes."""
+    async with Cluster(RealNetwork(), RealClock(), parse_bootstrap(bootstrap), client_id="bigstate") as cluster:
+        await gates.turn(cluster, GATE, "a", "b")
+
+
 class First:
     """The first output that could not have been made before."""
 
     def __init__(self, bootstrap: str) -> None:
-        from confluent_kafka import OFFSET_END, TopicPartition
-
         self.seconds = 0.0
         self.ended = threading.Event()
-        self.consumer = reader(bootstrap)
-        waiting = set(range(PARTITIONS))
-        self.consumer.assign([TopicPartition(ONCE, number, OFFSET_END) for number in waiting])
-        while waiting:  # until it is told where the partitions end: what comes from there on is not missed
-            message = self.consumer.poll(1)
-            if message is not None:
-                waiting.discard(message.partition() or 0)
+        self.consumer = from_now_on(bootstrap, ONCE)
         self.began_ms = time.time_ns() // 1_000_000
 
     def look(self) -> None:

@@ -8,93 +8,114 @@ python -m examples.cards --database postgresql://user@host/cards     the decisio
 
 from __future__ import annotations
 
-import argparse
-import contextlib
 import itertools
 import statistics
-import tempfile
+import sys
 import time
-from pathlib import Path
-from typing import Any
+from collections import deque
+from collections.abc import Callable
+from dataclasses import replace
 
-from confluent_kafka import Consumer, Producer
-from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]
+from confluent_kafka import Producer
+from deltalake import DeltaTable
+from pyspark.sql.streaming.query import StreamingQuery
 
 from examples.cards import pipeline
 from examples.cards.generator import Labelled, transactions
+from examples.cards.proof import Proof, prove
 from examples.cards.rules import Rules
+from examples.place import Place, arguments, place
+from examples.topics import create_topic, from_now_on, records, refuse_failure
 
-WARM_UP = 20  # the first answers wait for Spark's compiler
+RULES = Rules()
+# Somebody has found out that the merchant is an honest one.
+CORRECTED = replace(RULES, version=2, blocked_merchants=frozenset())
+PURCHASES = 20  # of each card; a fraud comes behind its ninth
+WARM_UP = 10  # so many are asked one by one and not counted: the first answers wait for Spark's compiler
+ANSWER_WITHIN_S = 120.0
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(prog="python -m examples.cards", description=__doc__)
-    parser.add_argument("--bootstrap", help="host:port of a cluster that runs already")
+def main() -> int:
+    parser = arguments("cards", __doc__)
     parser.add_argument("--transactions", type=int, default=200)
     parser.add_argument("--rate", type=float, default=20.0, help="transactions a second")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--database", help="of PostgreSQL, for the table card_decisions")
     given = parser.parse_args()
-    from pyspark_odradek import session
+    made = transactions(given.seed, max(4, given.transactions // PURCHASES), PURCHASES)
+    asked = list(itertools.islice(made, given.transactions))
+    with place("cards", given) as found:
+        proof = run(found, asked, given.rate, given.database)
+    return 0 if proof.holds else 1
 
-    with tempfile.TemporaryDirectory() as folder, contextlib.ExitStack() as stack:
-        bootstrap = given.bootstrap
-        if bootstrap is None:
-            from odradek.testing import EmbeddedBroker
 
-            bootstrap = stack.enter_context(EmbeddedBroker()).bootstrap_servers
-        create_topics(bootstrap)
-        spark = session("cards", log_file=Path(folder) / "spark.log")
-        stack.callback(spark.stop)
-        decided = pipeline.decisions(pipeline.requests(spark, bootstrap), Rules())
-        query = pipeline.answer(decided, bootstrap, Path(folder) / "rules", processingTime="0 seconds")
-        stack.callback(query.stop)
-        asked = list(itertools.islice(transactions(given.seed, 25, 20), given.transactions))
-        delays_ms = ask(bootstrap, asked, given.rate)
+def run(at: Place, asked: list[Labelled], rate: float, database: str | None) -> Proof:
+    """Ask, judge the past once more with the corrected rules, keep all decisions, and prove what came out."""
+    for topic, partitions in (
+        (pipeline.REQUESTS, 4),
+        (pipeline.REPLIES, 4),
+        (pipeline.REPLAYED, 4),
+        (pipeline.DEAD, 1),
+    ):
+        create_topic(at.bootstrap, topic, partitions)
+    if any(message.key() == asked[0].transaction.card.encode() for message in records(at.bootstrap, pipeline.REQUESTS)):
+        raise SystemExit("these cards have a history already, so their purchases would be strange: give another --seed")
+    frauds = sum(each.fraud is not None for each in asked)
+    print(f"{len(asked):,} generated transactions, {frauds:,} of them fraud", flush=True)
+    query = judge(at, RULES, "card-rules", pipeline.REPLIES, processingTime="0 seconds")
+    try:
+        for each in asked[:WARM_UP]:
+            ask(at.bootstrap, [each], rate, lambda: refuse_end(query))
+        delays_ms = ask(at.bootstrap, asked[WARM_UP:], rate, lambda: refuse_end(query))
+    finally:
         query.stop()
-        store = Path(folder) / "decisions"
-        pipeline.keep(spark, bootstrap, store, Path(folder) / "store", availableNow=True).awaitTermination()
-        if given.database is not None:
-            checkpoint = Path(folder) / "database"
-            pipeline.keep_in_database(
-                spark, bootstrap, given.database, checkpoint, availableNow=True
-            ).awaitTermination()
-        from deltalake import DeltaTable
-
-        kept = DeltaTable(str(store)).to_pyarrow_table().num_rows
-    counted = sorted(delays_ms[min(WARM_UP, len(delays_ms) // 2) :])
-    print(f"{len(delays_ms)} answers, {kept} rows in the store; generated transactions, seed {given.seed}")
-    p95 = counted[int(len(counted) * 0.95)]
-    print(f"from question to answer: median {statistics.median(counted):.0f} ms, p95 {p95:.0f} ms")
+    print(f"from question to answer, {len(delays_ms):,} times: {latency(delays_ms)}", flush=True)
+    judge(at, CORRECTED, "card-rules-corrected", pipeline.REPLAYED, availableNow=True).awaitTermination()
+    store = at.folder / "decisions"
+    pipeline.keep(at.spark, at.bootstrap, store, at.folder / "card-store", availableNow=True).awaitTermination()
+    stores = {"Delta": DeltaTable(str(store)).to_pyarrow_table().num_rows}
+    if database is not None:
+        checkpoint = at.folder / "card-database"
+        pipeline.keep_in_database(at.spark, at.bootstrap, database, checkpoint, availableNow=True).awaitTermination()
+        stores["PostgreSQL"] = count_rows(database)
+    proof = prove(at.bootstrap, RULES, CORRECTED, asked, stores)
+    print(proof)
+    return proof
 
 
-def create_topics(bootstrap: str) -> None:
-    """Requests and replies by card; what does not decode."""
-    wished = [NewTopic(pipeline.REQUESTS, 4, 1), NewTopic(pipeline.REPLIES, 4, 1), NewTopic(pipeline.DEAD, 1, 1)]
-    for future in AdminClient({"bootstrap.servers": bootstrap}).create_topics(wished, operation_timeout=30).values():
-        future.result(30)
+def judge(at: Place, rules: Rules, name: str, topic: str, **trigger: object) -> StreamingQuery:
+    """A query with a checkpoint and a group of its own, so that several rules judge beside one another."""
+    decided = pipeline.decisions(pipeline.requests(at.spark, at.bootstrap, name), rules)
+    return pipeline.answer(decided, at.bootstrap, at.folder / name, topic, **trigger)
 
 
-def ask(bootstrap: str, asked: list[Labelled], rate: float) -> list[float]:
-    """Send at a steady rate; milliseconds from each send to the answer with its correlation id, in order of answers."""
+def ask(bootstrap: str, asked: list[Labelled], rate: float, look: Callable[[], None]) -> list[float]:
+    """Send at a steady rate; milliseconds from each send to the answer with its correlation id, in order of answers.
+
+    Args:
+        look: raises where nobody answers any more.
+    """
     producer = Producer({"bootstrap.servers": bootstrap, "linger.ms": 0})
-    replies = Consumer({"bootstrap.servers": bootstrap, "group.id": "terminals", "auto.offset.reset": "earliest"})
-    replies.subscribe([pipeline.REPLIES])
+    replies = from_now_on(bootstrap, pipeline.REPLIES)
     sent_at: dict[bytes, float] = {}
     delays_ms: list[float] = []
-    began = time.monotonic()
-    waiting = iter(asked)
-    following: Any = next(waiting, None)
+    waiting = deque(asked)
+    began = last = time.monotonic()
     while len(delays_ms) < len(asked):
-        if following is not None and time.monotonic() - began >= len(sent_at) / rate:
-            send(producer, following)
-            sent_at[following.transaction.id.encode()] = time.monotonic()
-            following = next(waiting, None)
+        if waiting and time.monotonic() - began >= len(sent_at) / rate:
+            correlation = waiting[0].transaction.id.encode()
+            sent_at[correlation] = last = time.monotonic()
+            send(producer, waiting.popleft())
         message = replies.poll(0.005)
         if message is not None and message.error() is None:
-            correlation = dict(message.headers() or [])["correlation-id"]
-            assert isinstance(correlation, bytes)
-            delays_ms.append((time.monotonic() - sent_at[correlation]) * 1000)
+            answered = dict(message.headers() or [])["correlation-id"]
+            if isinstance(answered, bytes) and answered in sent_at:  # others may be asked by other terminals
+                delays_ms.append((time.monotonic() - sent_at[answered]) * 1000)
+                last = time.monotonic()
+        elif message is None:
+            look()
+            if time.monotonic() - last > ANSWER_WITHIN_S:
+                raise TimeoutError(f"{len(sent_at) - len(delays_ms)} questions have no answer")
     replies.close()
     return delays_ms
 
@@ -103,9 +124,34 @@ def send(producer: Producer, labelled: Labelled) -> None:
     """One question: its card is the key, so that the transactions of a card keep their order."""
     transaction = labelled.transaction
     headers: list[tuple[str, str | bytes | None]] = [("correlation-id", transaction.id.encode())]
-    producer.produce(pipeline.REQUESTS, labelled.value(), transaction.card.encode(), headers=headers)
+    producer.produce(
+        pipeline.REQUESTS, labelled.value(), transaction.card.encode(), headers=headers, on_delivery=refuse_failure
+    )
     producer.flush(10)
 
 
+def refuse_end(query: StreamingQuery) -> None:
+    """Raise why a query has ended, where it has."""
+    error = query.exception()
+    if error is not None:
+        raise error
+
+
+def latency(delays_ms: list[float]) -> str:
+    """Median, 95th percentile and worst."""
+    counted = sorted(delays_ms)
+    p95 = counted[int(len(counted) * 0.95)]
+    return f"median {statistics.median(counted):.0f} ms, p95 {p95:.0f} ms, worst {counted[-1]:.0f} ms"
+
+
+def count_rows(database: str) -> int:
+    import psycopg
+
+    with psycopg.connect(database) as connection:
+        found = connection.execute("SELECT count(*) FROM card_decisions").fetchone()
+    assert found is not None
+    return int(found[0])
+
+
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

@@ -36,7 +36,7 @@ def transactions(seed: int, cards: int, each: int) -> Iterator[Labelled]:
     source = random.Random(seed)
     found: list[Labelled] = []
     for number in range(cards):
-        card = f"generated-{number:05d}"
+        card = f"generated-{seed}-{number:05d}"
         city = source.choice(sorted(CITIES))
         at_ms = START_MS + source.randrange(24 * 60) * MINUTE_MS
         for turn in range(each):

@@ -1,4 +1,4 @@
-"""The queries: transactions → decisions, on a reply topic with the request's own headers, and into a Delta table."""
+"""The queries: transactions → decisions, on a reply topic with the request's own header, and in analysts' tables."""
 
 from __future__ import annotations
 
@@ -18,12 +18,14 @@ TRANSACTION = (
 )
 DECISION = "id STRING, card STRING, approved BOOLEAN, reasons ARRAY<STRING>, rules_version INT"
 REQUESTS, REPLIES, DEAD = "card-transactions", "card-decisions", "card-dead-letters"
+# Other rules judge the past into a topic of their own: a terminal must not get a second answer a week later.
+REPLAYED = "card-decisions-replayed"
 
 
-def requests(spark: SparkSession, bootstrap: str) -> DataFrame:
+def requests(spark: SparkSession, bootstrap: str, group: str = "card-rules") -> DataFrame:
     """The stream of transactions; what does not decode is put aside with the reason."""
     source = spark.readStream.format("odradek").option("kafka.bootstrap.servers", bootstrap)
-    source = source.option("subscribe", REQUESTS).option("startingOffsets", "earliest").option("groupId", "card-rules")
+    source = source.option("subscribe", REQUESTS).option("startingOffsets", "earliest").option("groupId", group)
     source = source.option("includeHeaders", "true").option("deadLetterTopic", DEAD)
     return source.option("valueFormat", "json").option("valueSchema", TRANSACTION).load()
 
@@ -50,7 +52,9 @@ def decisions(stream: DataFrame, rules: Rules) -> DataFrame:
     )
 
 
-def answer(decided: DataFrame, bootstrap: str, checkpoint: Path, **trigger: Any) -> StreamingQuery:
+def answer(
+    decided: DataFrame, bootstrap: str, checkpoint: Path, topic: str = REPLIES, **trigger: Any
+) -> StreamingQuery:
     """Each decision exactly once on the reply topic, under its card as key, with the request's correlation id."""
     header = fn.struct(fn.lit("correlation-id").alias("key"), fn.col("correlation").alias("value"))
     rows = decided.select(
@@ -58,13 +62,13 @@ def answer(decided: DataFrame, bootstrap: str, checkpoint: Path, **trigger: Any)
         fn.to_json(fn.struct("id", "card", "approved", "reasons", "rules_version")).alias("value"),
         fn.array(header).alias("headers"),
     )
-    writer = rows.writeStream.format("odradek").queryName("card-rules").option("kafka.bootstrap.servers", bootstrap)
-    writer = writer.option("topic", REPLIES).option("checkpointLocation", str(checkpoint))
+    writer = rows.writeStream.format("odradek").queryName(checkpoint.name).option("kafka.bootstrap.servers", bootstrap)
+    writer = writer.option("topic", topic).option("checkpointLocation", str(checkpoint))
     return writer.trigger(**trigger).start()
 
 
 def keep(spark: SparkSession, bootstrap: str, table: Path, checkpoint: Path, **trigger: Any) -> StreamingQuery:
-    """Every decision exactly once in a Delta table for analysts, read from the reply topic."""
+    """Every decision exactly once in a Delta table for analysts, with the version of the rules that made it."""
     rows = answered(spark, bootstrap, "card-store")
     writer = rows.writeStream.format("odradek").queryName("card-store").option("sink", "delta")
     return writer.option("checkpointLocation", str(checkpoint)).trigger(**trigger).start(str(table))
@@ -81,9 +85,9 @@ def keep_in_database(
 
 
 def answered(spark: SparkSession, bootstrap: str, group: str) -> DataFrame:
-    """The decisions that terminals have been told, and when."""
+    """The decisions that terminals have been told, those of a replay, and when."""
     source = spark.readStream.format("odradek").option("kafka.bootstrap.servers", bootstrap)
     source = source.option("kafka.isolation.level", "read_committed").option("groupId", group)
-    source = source.option("subscribe", REPLIES).option("startingOffsets", "earliest")
+    source = source.option("subscribe", f"{REPLIES},{REPLAYED}").option("startingOffsets", "earliest")
     replies = source.option("valueFormat", "json").option("valueSchema", DECISION).load()
     return replies.select("value.*", fn.col("timestamp").alias("decided_at"))

@@ -8,13 +8,15 @@ from __future__ import annotations
 
 import json
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from typing import Any
 
 import psycopg
-from confluent_kafka import Producer
+from confluent_kafka import KafkaException, Producer
 from psycopg import sql
 
-from examples.cdc.pgoutput import Change, Commit, Reader, Row
+from examples.cdc.pgoutput import Begin, Change, Commit, Reader, Row
 from examples.topics import create_topic, records
 
 SLOT = PUBLICATION = "odradek_cdc"
@@ -24,6 +26,9 @@ COMPACTED = {"cleanup.policy": "compact"}
 CHANGES_AT_ONCE = 500
 PAUSE_S = 0.1
 TIMEOUT_S = 30.0
+# A large transaction of the database is one of Kafka's. Brokers allow it a quarter of an hour at most.
+TRANSACTION_MS = 900_000
+QUEUE = 10_000  # records that wait in memory for the broker; a transaction may have any number
 PRIMARY_KEYS = """
 SELECT attrelid::regclass::text, array_agg(attname::text ORDER BY attname) FROM pg_index
 JOIN pg_attribute ON attrelid = indrelid AND attnum = ANY(indkey) WHERE indisprimary GROUP BY attrelid
@@ -51,12 +56,21 @@ class Capture:
         self._reader = Reader()
         for topic, partitions in [(POSITIONS, 1), *((topic_of(table), PARTITIONS) for table in tables)]:
             create_topic(bootstrap, topic, partitions, COMPACTED)
-        self._producer = Producer({"bootstrap.servers": bootstrap, "transactional.id": f"cdc-{SLOT}"})
+        self._producer = Producer(
+            {
+                "bootstrap.servers": bootstrap,
+                "transactional.id": f"cdc-{SLOT}",
+                "transaction.timeout.ms": TRANSACTION_MS,
+                "queue.buffering.max.messages": QUEUE,
+            }
+        )
         self._producer.init_transactions(TIMEOUT_S)
         self._position = max((int(message.value() or 0) for message in records(bootstrap, POSITIONS)), default=-1)
         database.execute("SET search_path TO ''")  # names of tables come with their schema
         self._publish(tables)
         keys = dict(database.execute(PRIMARY_KEYS).fetchall())
+        if missing := [table for table in tables if table not in keys]:
+            raise SystemExit(f"no primary key, which is to be the key of the records: {', '.join(missing)}")
         self._keys: dict[str, list[str]] = {table: keys[table] for table in tables}
         if self._position < 0:
             self._copy(tables)
@@ -68,41 +82,67 @@ class Capture:
                 time.sleep(PAUSE_S)
 
     def step(self) -> int:
-        """Send the next transactions of the database; returns how many changes that were."""
-        found = self._database.execute(PEEK, [SLOT, CHANGES_AT_ONCE, PUBLICATION]).fetchall()
-        new, waiting, position = [], [], self._position
-        for (data,) in found:
-            said = self._reader.read(data)
-            if isinstance(said, Change):
-                waiting.append(said)
-            elif isinstance(said, Commit):
-                if said.end_lsn > self._position:
-                    new += waiting
-                    position = said.end_lsn
-                waiting = []
-        if position > self._position:
-            self._producer.begin_transaction()
-            for change in new:
-                self._send(change)
+        """Send the next transactions of the database; returns how many changes that were.
+
+        Changes are sent as they are read, so that a transaction of millions of rows is never in memory as a whole.
+        """
+        position, sent, told = self._position, 0, False
+        is_new = False
+        with self._none_left_open(), self._database.cursor() as cursor:
+            for (data,) in cursor.stream(PEEK, [SLOT, CHANGES_AT_ONCE, PUBLICATION]):
+                told = True
+                said = self._reader.read(data)
+                if isinstance(said, Begin):
+                    # One that committed before our position ends there at the latest: it is in the topics.
+                    is_new = said.commit_lsn >= self._position
+                elif isinstance(said, Change) and is_new:
+                    if not sent:
+                        self._producer.begin_transaction()
+                    self._send(said)
+                    sent += 1
+                elif isinstance(said, Commit):
+                    position = max(position, said.end_lsn)
+        if sent:
             self._end_transaction(position)
-        if found:
+        if told:
             self._database.execute("SELECT pg_replication_slot_advance(%s, '0/0'::pg_lsn + %s)", [SLOT, position])
-        return len(new)
+        return sent
+
+    @contextmanager
+    def _none_left_open(self) -> Iterator[None]:
+        """Abort Kafka's transaction where an error ends us in it: readers of what is committed would wait behind it."""
+        try:
+            yield
+        except BaseException:  # Ctrl-C, too: the transaction would stay open for its whole timeout
+            with suppress(KafkaException):  # there is none, or another process has fenced us; the error itself is told
+                self._producer.abort_transaction(TIMEOUT_S)
+            raise
 
     def _send(self, change: Change) -> None:
         """The row under its primary key; nothing under the key that it had, where it is gone or has another one."""
         table = change.relation.name
         before, after = (None if row is None else self._key(table, row) for row in (change.before, change.after))
         if before is not None and before != after:
-            self._producer.produce(topic_of(table), None, before)
+            self._produce(topic_of(table), None, before)
         if after is not None:
-            self._producer.produce(topic_of(table), json.dumps(change.after), after)
+            self._produce(topic_of(table), json.dumps(change.after), after)
+
+    def _produce(self, topic: str, value: str | None, key: str) -> None:
+        """Give one record to the producer; wait where its queue is full."""
+        while True:
+            try:
+                self._producer.produce(topic, value, key)
+                break
+            except BufferError:
+                self._producer.poll(0.1)
+        self._producer.poll(0)
 
     def _key(self, table: str, row: Row) -> str:
         return json.dumps({column: row[column] for column in self._keys[table]})
 
     def _end_transaction(self, position: int) -> None:
-        self._producer.produce(POSITIONS, str(position), SLOT)
+        self._produce(POSITIONS, str(position), SLOT)
+        self._producer.flush()  # waits for a large transaction; what is not stored fails the commit
         self._producer.commit_transaction(TIMEOUT_S)
         self._position = position
 
@@ -122,16 +162,11 @@ class Capture:
         """Send the rows that were there before the log began; what changed meanwhile is in the log, and sent again."""
         self._producer.begin_transaction()
         for table in tables:
-            cursor = self._database.execute(
-                sql.SQL("SELECT * FROM {}").format(sql.Identifier(*table.split("."))), binary=False
-            )
-            columns = [column.name for column in cursor.description or []]
-            found = cursor.pgresult
-            assert found is not None
-            for number in range(found.ntuples):
-                values = [found.get_value(number, field) for field in range(found.nfields)]
-                texts = [None if value is None else value.decode() for value in values]
-                row = dict(zip(columns, texts, strict=True))
-                self._producer.produce(topic_of(table), json.dumps(row), self._key(table, row))
-                self._producer.poll(0)
+            rows = sql.SQL("SELECT * FROM {}").format(sql.Identifier(*table.split(".")))
+            columns = [column.name for column in self._database.execute(rows + sql.SQL(" LIMIT 0")).description or []]
+            # COPY gives values as PostgreSQL's own texts, as its log does, and row by row.
+            with self._database.cursor() as cursor, cursor.copy(sql.SQL("COPY ({}) TO STDOUT").format(rows)) as copied:
+                for values in copied.rows():
+                    row: Row = dict(zip(columns, values, strict=True))
+                    self._produce(topic_of(table), json.dumps(row), self._key(table, row))
         self._end_transaction(0)

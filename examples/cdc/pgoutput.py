@@ -11,6 +11,10 @@ from dataclasses import dataclass
 Row = dict[str, str | None]
 
 
+class TruncatedError(Exception):
+    """TRUNCATE does not say which rows are gone."""
+
+
 @dataclass(frozen=True, slots=True)
 class Relation:
     """A table as it was when what follows happened to it."""
@@ -30,6 +34,13 @@ class Change:
 
 
 @dataclass(frozen=True, slots=True)
+class Begin:
+    """The start of a transaction that has committed; `commit_lsn` is where in the log it did."""
+
+    commit_lsn: int
+
+
+@dataclass(frozen=True, slots=True)
 class Commit:
     """The end of a transaction; `end_lsn` lies behind it in the log."""
 
@@ -42,19 +53,22 @@ class Reader:
     def __init__(self) -> None:
         self._relations: dict[int, Relation] = {}
 
-    def read(self, message: bytes) -> Change | Commit | None:
-        """What a message says; None for what only begins or describes. Raises ValueError for a TRUNCATE."""
+    def read(self, message: bytes) -> Begin | Change | Commit | None:
+        """What a message says; None for what only describes. Raises TruncatedError."""
         kind, body = message[:1], _Body(message[1:])
         if kind == b"R":
             relation = _relation(body)
             self._relations[relation.oid] = relation
+        elif kind == b"B":
+            commit_lsn, _, _ = body.take(">QQI")
+            return Begin(commit_lsn)
         elif kind == b"C":
             _, _, end_lsn, _ = body.take(">BQQQ")
             return Commit(end_lsn)
         elif kind in (b"I", b"U", b"D"):
             return _change(body, self._relations[body.take(">I")[0]])
         elif kind == b"T":
-            raise ValueError("a table was truncated: a topic has no word for that; delete its rows instead")
+            raise TruncatedError("a table was truncated, and a topic has no word for that")
         return None
 
 

@@ -5,11 +5,13 @@ python -m examples.orders send --by customer                keyed by customer an
 python -m examples.orders follow --member a                 start several, kill some
 python -m examples.orders follow --group again --into orders-again --until-idle
 python -m examples.orders show                              every order as it is now
+python -m examples.orders check                             each event once and in order? the exit code says it, too
 """
 
 from __future__ import annotations
 
 import argparse
+import sys
 import time
 import zlib
 
@@ -17,15 +19,17 @@ from confluent_kafka import Producer
 
 from examples.orders.follow import Follower
 from examples.orders.generator import events
-from examples.orders.model import Event
+from examples.orders.model import Event, Order, OutOfOrderError, apply
 from examples.topics import create_topic, records, refuse_failure
 
 EVENTS, ORDERS = "order-events", "orders"
 PARTITIONS = 6
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(prog="python -m examples.orders", description=__doc__)
+def main() -> int:
+    parser = argparse.ArgumentParser(
+        prog="python -m examples.orders", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--bootstrap", default="127.0.0.1:9092")
     commands = parser.add_subparsers(dest="command", required=True)
     sending = commands.add_parser("send")
@@ -38,18 +42,30 @@ def main() -> None:
     following.add_argument("--member", default="a")
     following.add_argument("--into", default=ORDERS)
     following.add_argument("--until-idle", action="store_true", help="end when every partition is read to its end")
-    showing = commands.add_parser("show")
-    showing.add_argument("--topic", default=ORDERS)
+    for name in ("show", "check"):
+        commands.add_parser(name).add_argument("--topic", default=ORDERS)
     given = parser.parse_args()
+    try:
+        return run(given)
+    except OutOfOrderError as error:
+        print(f"out of order: {error}", file=sys.stderr)
+        return 1
+
+
+def run(given: argparse.Namespace) -> int:
+    """Do what the command line asks for; returns the exit code. Raises OutOfOrderError."""
     if given.command == "send":
         create_topic(given.bootstrap, EVENTS, PARTITIONS)
         print(f"{send(given.bootstrap, given.seed, given.orders, given.rate, given.by)} events sent")
     elif given.command == "follow":
         create_topic(given.bootstrap, given.into, PARTITIONS, {"cleanup.policy": "compact"})
         Follower(given.bootstrap, given.group, given.member, EVENTS, given.into).run(until_idle=given.until_idle)
+    elif given.command == "check":
+        return 0 if check(given.bootstrap, given.topic) else 1
     else:
         for _, order in sorted(show(given.bootstrap, given.topic).items()):
             print(order.decode())
+    return 0
 
 
 def send(bootstrap: str, seed: int, orders: int, rate: float, by: str) -> int:
@@ -82,5 +98,24 @@ def show(bootstrap: str, topic: str) -> dict[bytes, bytes]:
     return {message.key() or b"": message.value() or b"" for message in records(bootstrap, topic)}
 
 
+def check(bootstrap: str, topic: str) -> bool:
+    """Whether a topic has the orders that the events make, one after the other, each once; told in two lines."""
+    expected: dict[str, list[Order]] = {}
+    for message in records(bootstrap, EVENTS):
+        event = Event.from_json(message.value())
+        states = expected.setdefault(event.order, [])
+        states.append(apply(states[-1] if states else None, event))
+    found: dict[str, list[Order]] = {}
+    for message in records(bootstrap, topic):
+        order = Order.from_json(message.value())
+        found.setdefault(order.order, []).append(order)
+    events, written = sum(map(len, expected.values())), sum(map(len, found.values()))
+    behind = sum(found.get(name, []) != states for name, states in expected.items())
+    strange = len(found.keys() - expected.keys())
+    print(f"{events:,} events of {len(expected):,} orders, {written:,} states of {len(found):,} orders in {topic}")
+    print(f"{behind + strange:,} orders that have lost one, have one twice or not in order")
+    return not behind and not strange
+
+
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

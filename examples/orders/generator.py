@@ -18,7 +18,7 @@ LAST_KINDS = ("closed", "closed", "closed", "cancelled")
 def events(seed: int, orders: int) -> Iterator[Event]:
     """All events of so many orders: those of each in order, those of fifty at a time mixed with one another."""
     source = random.Random(seed)
-    waiting = (_life(source, number) for number in range(orders))
+    waiting = (_life(source, f"generated-{seed}-{number:06d}") for number in range(orders))
     running = list(itertools.islice(waiting, OPEN_AT_ONCE))
     at_ms = START_MS
     while running:
@@ -30,9 +30,9 @@ def events(seed: int, orders: int) -> Iterator[Event]:
             running += itertools.islice(waiting, 1)
 
 
-def _life(source: random.Random, number: int) -> list[Event]:
+def _life(source: random.Random, order: str) -> list[Event]:
     """What will happen to one order: created, updated up to four times, and mostly closed or cancelled."""
-    order, customer = f"generated-{number:06d}", f"generated-customer-{source.randrange(40):03d}"
+    customer = f"generated-customer-{source.randrange(40):03d}"
     changes = ["created", *["updated"] * source.randrange(5)]
     life = [Event(order, customer, kind, turn, 0, _items(source)) for turn, kind in enumerate(changes, 1)]
     if source.random() < 0.9:

@@ -56,6 +56,10 @@ class Order:
     def to_json(self) -> bytes:
         return json.dumps(asdict(self), sort_keys=True).encode()
 
+    @staticmethod
+    def from_json(value: bytes | None) -> Order:
+        return Order(**json.loads(value or b"{}"))
+
 
 def apply(order: Order | None, event: Event) -> Order:
     """The order after one more event; None is an order that does not exist. Raises OutOfOrderError."""

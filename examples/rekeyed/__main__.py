@@ -6,49 +6,47 @@ python -m examples.rekeyed --bootstrap HOST:PORT
 
 from __future__ import annotations
 
-import argparse
-import contextlib
-import tempfile
+import json
+import sys
+from collections import Counter
 from collections.abc import Iterable
-from pathlib import Path
+from typing import Any
 
 from confluent_kafka import Producer
 
+from examples.place import Place, arguments, place
 from examples.rekeyed import generator, pipeline
 from examples.topics import create_topic, records, refuse_failure
-from odradek.testing import EmbeddedBroker
-from pyspark_odradek import session
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(prog="python -m examples.rekeyed", description=__doc__)
-    parser.add_argument("--bootstrap", help="host:port of a cluster that runs already")
+def main() -> int:
+    parser = arguments("rekeyed", __doc__)
     parser.add_argument("--orders", type=int, default=1000)
     given = parser.parse_args()
-    with contextlib.ExitStack() as stack:
-        folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
-        bootstrap = given.bootstrap or stack.enter_context(EmbeddedBroker()).bootstrap_servers
-        fill(bootstrap, generator.orders(1, given.orders))
-        spark = session("rekeyed", log_file=folder / "spark.log")
-        stack.callback(spark.stop)
-        pipeline.rekey(
-            pipeline.orders(spark, bootstrap, "rekey"), bootstrap, folder, availableNow=True
-        ).awaitTermination()
-        pipeline.enrich(
-            pipeline.orders(spark, bootstrap, "enrich"), bootstrap, folder, availableNow=True
-        ).awaitTermination()
-        for topic in (pipeline.BY_CUSTOMER, pipeline.ENRICHED):
-            found = list(records(bootstrap, topic))
-            print(f"{topic}: {len(found):,} records, for example {(found[0].value() or b'').decode()}")
+    with place("rekeyed", given) as found:
+        return 0 if run(found, generator.orders(1, given.orders)) else 1
+
+
+def run(at: Place, orders: Iterable[generator.Record]) -> bool:
+    """Fill the topics, run both queries, and tell what came out; whether that is what it must be."""
+    fill(at.bootstrap, orders)
+    for make, group in ((pipeline.rekey, "rekey"), (pipeline.enrich, "enrich")):
+        rows = pipeline.orders(at.spark, at.bootstrap, group)
+        make(rows, at.bootstrap, at.folder, availableNow=True).awaitTermination()
+    came = values(at.bootstrap, pipeline.ORDERS)
+    expected = {pipeline.BY_CUSTOMER: came, pipeline.ENRICHED: enriched(at.bootstrap, came)}
+    equal = [compare(at.bootstrap, topic, wanted) for topic, wanted in expected.items()]
+    return all(equal)
 
 
 def fill(bootstrap: str, orders: Iterable[generator.Record]) -> None:
     """Make the three topics, and send customers, articles and orders."""
     create_topic(bootstrap, pipeline.ORDERS, pipeline.PARTITIONS)
-    send(bootstrap, pipeline.ORDERS, orders)
-    for topic, made in ((pipeline.CUSTOMERS, generator.customers(1)), (pipeline.ARTICLES, generator.articles(1))):
+    for topic in (pipeline.CUSTOMERS, pipeline.ARTICLES):
         create_topic(bootstrap, topic, 2, {"cleanup.policy": "compact"})
-        send(bootstrap, topic, made)
+    send(bootstrap, pipeline.CUSTOMERS, generator.customers(1))
+    send(bootstrap, pipeline.ARTICLES, generator.articles(1))
+    send(bootstrap, pipeline.ORDERS, orders)
 
 
 def send(bootstrap: str, topic: str, made: Iterable[generator.Record]) -> None:
@@ -59,5 +57,44 @@ def send(bootstrap: str, topic: str, made: Iterable[generator.Record]) -> None:
     producer.flush()
 
 
+def compare(bootstrap: str, topic: str, expected: Counter[str]) -> bool:
+    """Whether a topic has these values, each as often; told in one line, and shown by one of them."""
+    found = values(bootstrap, topic)
+    lost, twice = (expected - found).total(), (found - expected).total()
+    print(f"{topic}: {expected.total():,} in, {found.total():,} out, {lost:,} lost, {twice:,} twice or others")
+    print(f"  for example {next(iter(found), 'nothing')}")
+    return not lost and not twice
+
+
+def values(bootstrap: str, topic: str) -> Counter[str]:
+    """The values of a topic, as JSON in one order of its fields, and how often each is there."""
+    return Counter(json.dumps(row, sort_keys=True) for row in rows(bootstrap, topic))
+
+
+def rows(bootstrap: str, topic: str) -> Iterable[dict[str, Any]]:
+    return (json.loads(message.value() or b"{}") for message in records(bootstrap, topic))
+
+
+def newest(bootstrap: str, topic: str) -> dict[str, dict[str, Any]]:
+    """A compacted topic as a table; a row whose newest value is none is not there."""
+    found = {(message.key() or b"").decode(): message.value() for message in records(bootstrap, topic)}
+    return {key: json.loads(value) for key, value in found.items() if value is not None}
+
+
+def enriched(bootstrap: str, orders: Counter[str]) -> Counter[str]:
+    """What the enriched orders must be, by plain Python."""
+    customers, articles = newest(bootstrap, pipeline.CUSTOMERS), newest(bootstrap, pipeline.ARTICLES)
+    expected = Counter[str]()
+    for text, count in orders.items():
+        order = json.loads(text)
+        # As Spark writes JSON: what is not known is left out.
+        if order["customer"] in customers:
+            order["city"] = customers[order["customer"]]["city"]
+        if order["article"] in articles:
+            order["total_cents"] = order["pieces"] * articles[order["article"]]["cents"]
+        expected[json.dumps(order, sort_keys=True)] += count
+    return expected
+
+
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

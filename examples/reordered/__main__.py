@@ -6,49 +6,49 @@ python -m examples.reordered --bootstrap HOST:PORT --bound 60
 
 from __future__ import annotations
 
-import argparse
-import contextlib
 import itertools
-import tempfile
-from pathlib import Path
+import json
+import sys
+from collections import Counter
+from collections.abc import Iterator
+from typing import Any
 
 from confluent_kafka import Producer
 from deltalake import DeltaTable
 
+from examples.place import Place, arguments, place
 from examples.reordered import pipeline
 from examples.reordered.generator import Arrival, arrivals
 from examples.topics import create_topic, records, refuse_failure
-from odradek.testing import EmbeddedBroker
-from pyspark_odradek import session
 
 PARTITIONS = 4
+MACHINES = 8
+# Which machine, when, and which of its readings.
+Told = tuple[str, int, int]
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(prog="python -m examples.reordered", description=__doc__)
-    parser.add_argument("--bootstrap", help="host:port of a cluster that runs already")
+def main() -> int:
+    parser = arguments("reordered", __doc__)
     parser.add_argument(
         "--bound", type=float, default=pipeline.BOUND_MS / 1000, help="seconds that a reading may be late"
     )
     parser.add_argument("--readings", type=int, default=500, help="of each of eight machines")
     given = parser.parse_args()
-    with contextlib.ExitStack() as stack:
-        folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
-        bootstrap = given.bootstrap or stack.enter_context(EmbeddedBroker()).bootstrap_servers
-        for topic in (pipeline.READINGS, pipeline.ORDERED, pipeline.LATE):
-            create_topic(bootstrap, topic, PARTITIONS)
-        send(bootstrap, arrivals(1, 8, given.readings))
-        spark = session("reordered", log_file=folder / "spark.log")
-        stack.callback(spark.stop)
-        # Small batches, as if readings came at their own pace.
-        rows = pipeline.readings(spark, bootstrap, pipeline.READINGS, "reorder", maxOffsetsPerTrigger="500")
-        pipeline.reorder(rows, bootstrap, folder, int(given.bound * 1000), availableNow=True).awaitTermination()
-        late = pipeline.readings(spark, bootstrap, pipeline.LATE, "late")
-        pipeline.keep_late(late, folder, availableNow=True).awaitTermination()
-        ordered = sum(1 for _ in records(bootstrap, pipeline.ORDERED))
-        table = str(folder / "late")  # made by the first reading that is late
-        aside = DeltaTable(table).to_pyarrow_table().num_rows if DeltaTable.is_deltatable(table) else 0
-        print(f"{8 * given.readings:,} readings: {ordered:,} in order, {aside:,} late and put aside, the rest waits")
+    with place("reordered", given) as found:
+        return 0 if run(found, arrivals(1, MACHINES, given.readings), int(given.bound * 1000)) else 1
+
+
+def run(at: Place, arrived: list[Arrival], bound_ms: int) -> bool:
+    """Send, put in order, and tell where every reading is; whether each is in one place, and those in order are."""
+    for topic in (pipeline.READINGS, pipeline.ORDERED, pipeline.LATE):
+        create_topic(at.bootstrap, topic, PARTITIONS)
+    send(at.bootstrap, arrived)
+    # Small batches, as if readings came at their own pace.
+    rows = pipeline.readings(at.spark, at.bootstrap, pipeline.READINGS, "reorder", maxOffsetsPerTrigger="500")
+    pipeline.reorder(rows, at.bootstrap, at.folder, bound_ms, availableNow=True).awaitTermination()
+    late = pipeline.readings(at.spark, at.bootstrap, pipeline.LATE, "late")
+    pipeline.keep_late(late, at.folder, availableNow=True).awaitTermination()
+    return compare(at)
 
 
 def send(bootstrap: str, arrived: list[Arrival]) -> None:
@@ -60,5 +60,38 @@ def send(bootstrap: str, arrived: list[Arrival]) -> None:
     producer.flush()
 
 
+def compare(at: Place) -> bool:
+    """Count the readings in all three places beside those that came, and look at the order of each machine's."""
+    came, ordered = Counter(told(at.bootstrap, pipeline.READINGS)), list(told(at.bootstrap, pipeline.ORDERED))
+    table = str(at.folder / "late")  # made by the first reading that is late
+    late = DeltaTable(table).to_pyarrow_table().to_pylist() if DeltaTable.is_deltatable(table) else []
+    aside, waits = [of_row(row) for row in late], list(pipeline.waiting(at.spark, at.folder))
+    found = Counter(ordered) + Counter(aside) + Counter(waits)
+    lost, twice, wrong = (came - found).total(), (found - came).total(), out_of_order(ordered)
+    print(
+        f"{came.total():,} readings: {len(ordered):,} in order, {len(aside):,} late and put aside, {len(waits):,} wait"
+    )
+    print(f"{lost:,} lost, {twice:,} twice, {wrong:,} out of order")
+    return not (lost or twice or wrong)
+
+
+def told(bootstrap: str, topic: str) -> Iterator[Told]:
+    return (of_row(json.loads(message.value() or b"{}")) for message in records(bootstrap, topic))
+
+
+def of_row(row: dict[str, Any]) -> Told:
+    return row["machine"], row["at_ms"], row["number"]
+
+
+def out_of_order(readings: list[Told]) -> int:
+    """How many come behind a later one of their machine."""
+    newest: dict[str, int] = {}
+    wrong = 0
+    for machine, at_ms, _ in readings:
+        wrong += at_ms < newest.get(machine, 0)
+        newest[machine] = max(at_ms, newest.get(machine, 0))
+    return wrong
+
+
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

@@ -57,6 +57,13 @@ def reorder(rows: DataFrame, bootstrap: str, folder: Path, bound_ms: int = BOUND
     return writer.option("checkpointLocation", str(folder / "checkpoints" / "reorder")).trigger(**trigger).start()
 
 
+def waiting(spark: SparkSession, folder: Path) -> Iterator[tuple[str, int, int]]:
+    """Machine, time and number of what the query holds back, read from the state in its checkpoint."""
+    for row in spark.read.format("statestore").load(str(folder / "checkpoints" / "reorder")).collect():
+        for reading in Buffer.from_json(row.value.groupState.buffer).waiting:
+            yield row.key.machine, reading.at_ms, reading.number
+
+
 def keep_late(rows: DataFrame, folder: Path, **trigger: Any) -> StreamingQuery:
     """What came too late, in a Delta table: somebody may want to count it after all."""
     writer = rows.writeStream.format("odradek").queryName("late").option("sink", "delta").trigger(**trigger)

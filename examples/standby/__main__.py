@@ -11,7 +11,9 @@ from __future__ import annotations
 
 import argparse
 import json
+import sys
 import time
+from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -21,10 +23,14 @@ from examples.standby.generator import BALANCES, MOVEMENTS, movements
 from examples.topics import create_topic, records, refuse_failure
 
 PARTITIONS = 2
+# A movement's number, its number among those of its account, and the balance after it.
+Booked = tuple[int, int, int]
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(prog="python -m examples.standby", description=__doc__)
+def main() -> int:
+    parser = argparse.ArgumentParser(
+        prog="python -m examples.standby", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--bootstrap", default="127.0.0.1:9092")
     parts = parser.add_subparsers(dest="part", required=True)
     sending = parts.add_parser("send")
@@ -44,7 +50,10 @@ def main() -> None:
     elif given.part == "query":
         query(given.bootstrap, given.group, given.dir, standby=given.standby)
     else:
-        print(check(given.bootstrap))
+        found = check(given.bootstrap)
+        print(found)
+        return 0 if found.holds else 1
+    return 0
 
 
 def create_topics(bootstrap: str) -> None:
@@ -84,6 +93,11 @@ class Check:
     twice: int
     wrong: int
 
+    @property
+    def holds(self) -> bool:
+        """Whether each movement is booked once, with the balance that it had to get."""
+        return not (self.lost or self.twice or self.wrong)
+
     def __str__(self) -> str:
         return (
             f"{self.movements:,} movements, {self.booked:,} booked, {self.lost:,} lost, {self.twice:,} twice, "
@@ -94,20 +108,20 @@ class Check:
 def check(bootstrap: str) -> Check:
     """Book all movements of the topic here, one after another, and compare with what the queries wrote."""
     balances: dict[str, tuple[int, int]] = {}
-    expected: dict[int, tuple[int, int]] = {}
+    expected: Counter[Booked] = Counter()
     for message in records(bootstrap, MOVEMENTS):
         movement = json.loads(message.value() or b"{}")
         entry, cents = balances.get(movement["account"], (0, 0))
-        balances[movement["account"]] = expected[movement["number"]] = (entry + 1, cents + movement["cents"])
-    found: dict[int, tuple[int, int]] = {}
-    count = 0
+        balances[movement["account"]] = (entry + 1, cents + movement["cents"])
+        expected[movement["number"], entry + 1, cents + movement["cents"]] += 1
+    found: Counter[Booked] = Counter()
     for message in records(bootstrap, BALANCES):
         row = json.loads(message.value() or b"{}")
-        found[row["number"]] = (row["entry"], row["balance_cents"])
-        count += 1
-    wrong = sum(expected.get(number) != made for number, made in found.items())
-    return Check(len(expected), count, len(expected.keys() - found.keys()), count - len(found), wrong)
+        found[row["number"], row["entry"], row["balance_cents"]] += 1
+    sent, booked = (Counter(number for number, _, _ in each.elements()) for each in (expected, found))
+    twice = (booked - sent).total()
+    return Check(sent.total(), booked.total(), (sent - booked).total(), twice, (found - expected).total() - twice)
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

@@ -120,7 +120,11 @@ def test_read_models_are_what_the_events_make(tmp_path: Path, postgres: Postgres
         # A model that is made again from offset 0, while the other one is asked.
         run(node.bootstrap, "project", *reading, "v2", "--until-idle")
         assert_model(node.bootstrap, postgres, "v2", happened)
+        assert "0 rows, 0 in the topic" in run(node.bootstrap, "check", *reading, "v1")
         with psycopg.connect(postgres.url, autocommit=True) as connection:
+            connection.execute("UPDATE v1.accounts SET balance_cents = 1 WHERE account = 'generated-0003'")
+            checking = program(node.bootstrap, "check", *reading, "v1")
+            assert "1 rows, 0 in the topic" in checking.communicate(timeout=60)[0] and checking.returncode == 1
             connection.execute("DELETE FROM v1.accounts")
         run(node.bootstrap, "ask", *reading, "v2")
         assert len(rows(postgres, "SELECT account FROM public.accounts")) == len(folded(happened))

@@ -13,7 +13,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from confluent_kafka import KafkaException
+from confluent_kafka import IsolationLevel, KafkaException, TopicPartition
+from confluent_kafka.admin import OffsetSpec
 
 from tests.support.clients import admin, read_all
 from tests.support.node import Node
@@ -21,10 +22,12 @@ from tests.support.postgres import Postgres
 
 psycopg: Any = pytest.importorskip("psycopg", reason='needs psycopg: pip install "odradek[postgres]"')
 capture: Any = pytest.importorskip("examples.cdc.capture")
+pgoutput: Any = pytest.importorskip("examples.cdc.pgoutput")
 shop: Any = pytest.importorskip("examples.cdc.shop")
 
 ROOT = Path(__file__).resolve().parents[2]
 BEFORE, MEANWHILE = 30, 250
+LARGE = 15_000  # more than the producer's queue takes
 # The last transaction of all: whoever has seen it has seen everything.
 LAST = "INSERT INTO public.stock VALUES (99, 'the last one', 0)"
 COUNTERS = """
@@ -80,6 +83,7 @@ def test_tables_made_of_the_topics_are_equal(tmp_path: Path, postgres: Postgres)
             database.execute(LAST)
 
     with Node(tmp_path) as node:
+        assert program(node.bootstrap, postgres.url, "check", "--schema", "nowhere").wait(60) == 1
         capturing = program(node.bootstrap, postgres.url, "capture")
         deadline = time.monotonic() + 120
         while (
@@ -105,14 +109,45 @@ def test_tables_made_of_the_topics_are_equal(tmp_path: Path, postgres: Postgres)
         capturing.kill()
         capturing.wait()
         assert program(node.bootstrap, postgres.url, "upsert", "--until-idle").wait(60) == 0
+        assert program(node.bootstrap, postgres.url, "check").wait(60) == 0
         for table in ("customers", "stock"):
             assert rows(postgres, f"copy.{table}") == rows(postgres, f"public.{table}")
         found = changes(node.bootstrap)
         (counted,) = rows(postgres, "public.counted, (SELECT 1) AS one")
         assert len(found) == there + counted[0], "every change once"
         newest = {m.key(): m.value() for m in found if m.topic() == "cdc.public.customers"}
+        with psycopg.connect(postgres.url) as database:
+            database.execute("UPDATE copy.stock SET pieces = pieces + 1 WHERE shop = 99")
+        assert program(node.bootstrap, postgres.url, "check").wait(60) == 1
         left = {int(json.loads(value)["id"]) for value in newest.values() if value is not None}
         assert left == {row[0] for row in rows(postgres, "public.customers")}
+
+
+def test_a_large_transaction_is_one_and_long_values_stay(tmp_path: Path, postgres: Postgres) -> None:
+    """More changes than a producer's queue takes, in one transaction; and rows as many that are there at first."""
+    with Node(tmp_path) as node, psycopg.connect(postgres.url, autocommit=True) as database:
+        database.execute(shop.SCHEMA)
+        database.execute("CREATE TABLE public.flags (id int PRIMARY KEY, yes boolean, at timestamptz, long text)")
+        database.execute("ALTER TABLE public.flags ALTER long SET STORAGE EXTERNAL")
+        database.execute(
+            "INSERT INTO public.flags VALUES (1, true, 'infinity', repeat('x', 50000)), (2, NULL, NULL, NULL)"
+        )
+        database.execute(f"INSERT INTO public.stock SELECT 1, g, 1 FROM generate_series(1, {LARGE}) g")
+        assert capture.QUEUE < LARGE
+        first = capture.Capture(node.bootstrap, database, [*shop.TABLES, "public.flags"])
+        assert len(read_all(node.bootstrap, "cdc.public.stock", 3, isolation_level="read_committed")) == LARGE
+        with database.transaction():
+            database.execute("UPDATE public.stock SET pieces = 2")
+            database.execute("UPDATE public.flags SET yes = NOT yes")
+        assert first.step() == LARGE + 2
+        again = capture.Capture(node.bootstrap, database, [*shop.TABLES, "public.flags"])
+        assert again.step() == 0
+        found = read_all(node.bootstrap, "cdc.public.stock", 3, isolation_level="read_committed")
+        assert [len(found), sum(b'"2.00"' in m.value() for m in found)] == [2 * LARGE, LARGE]
+        flags = read_all(node.bootstrap, "cdc.public.flags", 3, isolation_level="read_committed")
+        before, after = (json.loads(m.value()) for m in flags if m.key() == b'{"id": "1"}')
+        assert before == {"id": "1", "yes": "t", "at": "infinity", "long": "x" * 50000}
+        assert after == before | {"yes": "f"}
 
 
 def test_what_the_database_tells_again_is_known(tmp_path: Path, postgres: Postgres) -> None:
@@ -137,3 +172,24 @@ def test_what_the_database_tells_again_is_known(tmp_path: Path, postgres: Postgr
         with pytest.raises(KafkaException):  # the first one is fenced
             database.execute("DELETE FROM public.stock WHERE shop = 99")
             first.step()
+
+
+def test_a_truncate_leaves_no_transaction_open(tmp_path: Path, postgres: Postgres) -> None:
+    """Readers of what is committed would wait a quarter of an hour for its end."""
+    with Node(tmp_path) as node, psycopg.connect(postgres.url, autocommit=True) as database:
+        database.execute(shop.SCHEMA)
+        capturing = capture.Capture(node.bootstrap, database, shop.TABLES)
+        with database.transaction():
+            database.execute(LAST)
+            database.execute("TRUNCATE public.stock")
+        with pytest.raises(pgoutput.TruncatedError):
+            capturing.step()
+        capturing._producer.flush()  # what it had begun to send is there
+
+        def end(isolation: IsolationLevel) -> list[int]:
+            latest = {TopicPartition("cdc.public.stock", number): OffsetSpec.latest() for number in range(3)}
+            client = admin(node.bootstrap)  # one that is collected before it is answered gives up
+            found = client.list_offsets(latest, isolation_level=isolation)
+            return [found[partition].result(30).offset for partition in latest]
+
+        assert end(IsolationLevel.READ_COMMITTED) == end(IsolationLevel.READ_UNCOMMITTED)

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import json
 import os
-import random
 import subprocess
 import sys
 import time
@@ -14,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.clients import create_topic, produce_all
+from examples.idempotent.generator import payments
 from tests.support.node import Node
 from tests.support.postgres import Postgres
 
@@ -30,10 +28,10 @@ def postgres() -> Iterator[Postgres]:
         yield server
 
 
-def consumer(bootstrap: str, database: str, *arguments: str) -> subprocess.Popen[bytes]:
-    command = [sys.executable, "-m", "examples.idempotent", "--bootstrap", bootstrap, "--database", database]
+def program(bootstrap: str, part: str, *arguments: str) -> subprocess.Popen[bytes]:
+    command = [sys.executable, "-m", "examples.idempotent", "--bootstrap", bootstrap, part, *arguments]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])}
-    return subprocess.Popen([*command, *arguments], cwd=ROOT, env=environment)
+    return subprocess.Popen(command, cwd=ROOT, env=environment)
 
 
 def rows(postgres: Postgres) -> list[tuple[Any, ...]]:
@@ -45,21 +43,22 @@ def rows(postgres: Postgres) -> list[tuple[Any, ...]]:
 
 @pytest.mark.parametrize("kills", [1, pytest.param(10, marks=pytest.mark.slow)])
 def test_rows_equal_unique_ids_after_kills_and_a_replay(tmp_path: Path, postgres: Postgres, kills: int) -> None:
-    source = random.Random(5)
-    payments = [(f"p{number:05d}", f"a{number % 50}", number) for number in range(PAYMENTS)]
-    values = [json.dumps({"id": i, "account": a, "amount_cents": n}).encode() for i, a, n in payments]
+    expected = sorted({(each.id, each.account, each.amount_cents) for each in payments(1, PAYMENTS)})
+    assert len(expected) == PAYMENTS < len(list(payments(1, PAYMENTS)))
+    database = ("--database", postgres.url)
     with Node(tmp_path) as node:
-        create_topic(node.bootstrap, "payments", 3)
-        # The producer sends a tenth of them twice, as one without idempotence may.
-        sent = [*values, *source.sample(values, PAYMENTS // 10)]
-        produce_all(node.bootstrap, "payments", [(value[8:13], value) for value in sent])
+        assert program(node.bootstrap, "send", "--payments", str(PAYMENTS)).wait(60) == 0
         for _ in range(kills):
-            process = consumer(node.bootstrap, postgres.url)
+            process = program(node.bootstrap, "take", *database)
             before, deadline = len(rows(postgres)), time.monotonic() + 15
             while len(rows(postgres)) == before < PAYMENTS and time.monotonic() < deadline:
                 time.sleep(0.02)
             process.kill()
             process.wait()
         for group in ("payments-to-database", "a full replay"):
-            assert consumer(node.bootstrap, postgres.url, "--until-idle", "--group", group).wait(timeout=120) == 0
-            assert rows(postgres) == payments
+            assert program(node.bootstrap, "take", *database, "--until-idle", "--group", group).wait(timeout=120) == 0
+            assert rows(postgres) == expected
+        assert program(node.bootstrap, "check", *database).wait(60) == 0
+        with psycopg.connect(postgres.url, autocommit=True) as connection:
+            connection.execute("DELETE FROM payments WHERE id = 'payment-0000007'")
+        assert program(node.bootstrap, "check", *database).wait(60) == 1

@@ -15,12 +15,12 @@ from pathlib import Path
 
 import pytest
 
-from examples.orders.__main__ import EVENTS, ORDERS, PARTITIONS, placed, show
+from examples.orders.__main__ import EVENTS, ORDERS, PARTITIONS, check, placed, show
 from examples.orders.generator import events
 from examples.orders.model import Order, OutOfOrderError, apply
 from examples.topics import create_topic
 from odradek.testing.processes import ProcessCluster
-from tests.support.clients import admin, read_all
+from tests.support.clients import admin, produce_all, read_all
 
 ROOT = Path(__file__).resolve().parents[2]
 SETTINGS = {
@@ -131,3 +131,13 @@ def test_orders_stay_in_order_through_rebalance_and_failover(tmp_path: Path) -> 
         with program(bootstrap, "follow", "--group", "again", "--into", "orders-again", "--until-idle") as replaying:
             assert replaying.wait(60) == 0
         assert show(bootstrap, "orders-again") == now
+        assert [check(bootstrap, topic) for topic in (ORDERS, "orders-again")] == [True, True]
+        produce_all(bootstrap, "orders-again", [next(iter(now.items()))])
+        assert not check(bootstrap, "orders-again"), "one state is there twice"
+        # The same events once more are out of turn, and an example says so.
+        with program(bootstrap, "check") as checking:
+            assert checking.wait(60) == 0
+        with program(bootstrap, "send", "--orders", "3") as sending:
+            assert sending.wait(60) == 0
+        with program(bootstrap, "check") as checking:
+            assert checking.wait(60) == 1

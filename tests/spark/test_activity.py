@@ -10,8 +10,8 @@ from typing import Any
 
 from deltalake import DeltaTable
 
-from examples.activity import lines, pipeline
-from tests.support.clients import read_all
+from examples.activity import lines, pipeline, proof
+from tests.support.clients import produce_all, read_all
 
 GAP = timedelta(minutes=30)
 # A line long after all others: with it every session and minute before is over.
@@ -99,3 +99,15 @@ def test_what_becomes_of_the_lines(spark: Any, odradek: str, tmp_path: Path) -> 
     wrong = [at for at in requests if requests[at] >= 10 and errors[at] >= 0.2 * requests[at]]
     assert sorted(alerts) == sorted(wrong)
     assert 2 <= len(wrong) <= lines.OUTAGE_MINUTES + 1
+
+    found = proof.prove(odradek, tmp_path)
+    assert found.holds, str(found)
+    assert (found.hours, found.sessions, found.hits) == (expected, len(over), len(hits(made)))
+    assert (found.minutes, found.told, found.alerts) == (len(requests), len(hits(made)), len(wrong))
+    assert (found.waiting, found.late) == (1, 0)
+    # What the proof must see: a minute told twice, a line that the lake lacks, and one that it has too often.
+    told_again = json.dumps(next(iter(rates.values())))
+    lines.send(odradek, pipeline.LINES, [LAST], 0)
+    produce_all(odradek, pipeline.RATES, [(b"again", told_again.encode())])
+    damaged = proof.prove(odradek, tmp_path)
+    assert (damaged.holds, damaged.lost, damaged.twice, damaged.wrong) == (False, 1, 0, 1)

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict
+import re
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 from confluent_kafka import Producer
-from deltalake import DeltaTable
 
-from examples.cards import pipeline
+from examples.cards import __main__ as example
+from examples.cards import pipeline, proof
 from examples.cards.generator import FRAUDS, Labelled, transactions
 from examples.cards.rules import HOUR_MS, History, Rules, Transaction, decide, distance_km
+from examples.place import Place
 from tests.support.clients import create_topic, produce_all, read_all
 from tests.support.node import Node
 from tests.support.postgres import Postgres
@@ -84,14 +86,14 @@ def send_all(bootstrap: str, made: list[Labelled]) -> None:
     assert producer.flush(30) == 0
 
 
-def run(spark: Any, bootstrap: str, folder: Path, rules: Rules = RULES) -> None:
-    decided = pipeline.decisions(pipeline.requests(spark, bootstrap), rules)
-    checkpoint = folder / f"rules-{rules.version}"
+def run(spark: Any, bootstrap: str, folder: Path) -> None:
+    decided = pipeline.decisions(pipeline.requests(spark, bootstrap), RULES)
+    checkpoint = folder / "rules"
     assert pipeline.answer(decided, bootstrap, checkpoint, availableNow=True).awaitTermination(150)
 
 
 def test_the_queries(spark: Any, odradek: str, tmp_path: Path) -> None:
-    """Decisions are those of the rules run one after another; they are there once; a corrected rule is a replay."""
+    """In two runs of the query, decisions are those of the rules run one after another, and they are there once."""
     for topic in (pipeline.REQUESTS, pipeline.REPLIES, pipeline.DEAD):
         create_topic(odradek, topic, 2)
     made = list(transactions(3, 8, 10))
@@ -99,7 +101,6 @@ def test_the_queries(spark: Any, odradek: str, tmp_path: Path) -> None:
     send_all(odradek, made[:half])
     run(spark, odradek, tmp_path)
     send_all(odradek, made[half:])
-    Producer({"bootstrap.servers": odradek}).flush()
     run(spark, odradek, tmp_path)
 
     replies = read_all(odradek, pipeline.REPLIES, 2, isolation_level="read_committed")
@@ -112,17 +113,37 @@ def test_the_queries(spark: Any, odradek: str, tmp_path: Path) -> None:
     assert len(found) == len(replies) == len(made)
     assert found == {m.transaction.id: [m.fraud] if m.fraud else [] for m in made}
 
-    store = tmp_path / "decisions"
-    assert pipeline.keep(spark, odradek, store, tmp_path / "store", availableNow=True).awaitTermination(150)
-    kept = DeltaTable(str(store)).to_pyarrow_table(columns=["id", "approved", "rules_version"]).to_pylist()
-    assert {row["id"]: row["approved"] for row in kept} == {key: not value for key, value in found.items()}
 
-    run(spark, odradek, tmp_path, Rules(version=2, blocked_merchants=frozenset()))
-    corrected = [
-        json.loads(m.value() or b"") for m in read_all(odradek, pipeline.REPLIES, 2, isolation_level="read_committed")
-    ]
-    of_version_2 = {value["id"]: value["reasons"] for value in corrected if value["rules_version"] == 2}
-    assert of_version_2 == {key: [r for r in value if r != "blocked-merchant"] for key, value in found.items()}
+def test_the_example_proves_what_it_shows(
+    spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Questions, answers, the replay with a corrected rule and the store, as `python -m examples.cards` does it."""
+    asked = list(transactions(1, 4, 10))
+    monkeypatch.setattr(example, "WARM_UP", 2)
+    with Node(tmp_path / "node") as node:
+        found = example.run(Place(spark, node.bootstrap, tmp_path), asked, 100.0, None)
+        assert found.holds
+        assert found.decisions == 2 * len(asked) == found.stores["Delta"]
+        assert found.frauds == found.found == len([each for each in asked if each.fraud])
+        assert found.changed == 1, "the one that was refused for its merchant alone"
+        told = capsys.readouterr().out
+        assert re.search(r"from question to answer, \d+ times: median \d+ ms, p95 \d+ ms, worst \d+ ms", told)
+
+        # An answer that comes twice, one that says something else, and a store that lacks a row.
+        stores = dict(found.stores)
+        replay = json.dumps({"id": asked[0].transaction.id, "approved": True, "reasons": [], "rules_version": 1})
+        headers = [("correlation-id", asked[0].transaction.id.encode())]
+        for value in (replay, replay.replace("true", "false")):
+            producer = Producer({"bootstrap.servers": node.bootstrap})
+            producer.produce(pipeline.REPLIES, value, b"c", headers=headers)
+            producer.flush()
+        damaged = proof.prove(node.bootstrap, RULES, example.CORRECTED, asked, stores)
+        assert (damaged.holds, damaged.lost, damaged.twice) == (False, 0, 2)
+        with pytest.raises(SystemExit, match="give another --seed"):
+            example.run(Place(spark, node.bootstrap, tmp_path), asked, 100.0, None)
+    assert not replace(found, stores={"Delta": found.decisions - 1}).holds
+    assert not replace(found, found=found.found - 1).holds
+    assert not replace(found, wronged=1).holds
 
 
 def test_the_decisions_are_in_the_database_once(spark: Any, tmp_path: Path) -> None:
@@ -132,6 +153,7 @@ def test_the_decisions_are_in_the_database_once(spark: Any, tmp_path: Path) -> N
     decided = [decide(RULES, histories.setdefault(each.transaction.card, History()), each.transaction) for each in made]
     with Postgres() as server, Node(tmp_path / "node") as node:
         create_topic(node.bootstrap, pipeline.REPLIES, 2)
+        create_topic(node.bootstrap, pipeline.REPLAYED, 1)
         for half in (decided[:20], decided[20:]):
             produce_all(
                 node.bootstrap,

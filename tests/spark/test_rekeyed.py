@@ -9,28 +9,25 @@ from typing import Any
 
 import pytest
 
+from examples.place import Place
+from examples.rekeyed import __main__ as example
 from examples.rekeyed import generator, pipeline
-from examples.rekeyed.__main__ import fill
 from tests.support.apache_kafka import require_kafka, run_tool
 from tests.support.clients import read_all
 
 ROOT = Path(__file__).resolve().parents[2]
-
-
 ORDERS = generator.orders(1, 600)
 
 
 @pytest.fixture(scope="module")
-def filled(odradek: str) -> str:
-    """The node with the three topics."""
-    fill(odradek, ORDERS)
+def made(spark: Any, odradek: str, tmp_path_factory: pytest.TempPathFactory) -> str:
+    """The node with all five topics, as the example makes them."""
+    assert example.run(Place(spark, odradek, tmp_path_factory.mktemp("rekeyed")), ORDERS)
     return odradek
 
 
-def test_under_another_key(spark: Any, filled: str, tmp_path: Path) -> None:
-    rows = pipeline.orders(spark, filled, "rekey")
-    assert pipeline.rekey(rows, filled, tmp_path, availableNow=True).awaitTermination(200)
-    found = read_all(filled, pipeline.BY_CUSTOMER, pipeline.PARTITIONS, isolation_level="read_committed")
+def test_under_another_key(made: str) -> None:
+    found = read_all(made, pipeline.BY_CUSTOMER, pipeline.PARTITIONS, isolation_level="read_committed")
     assert Counter(m.value() for m in found) == Counter(order.value for order in ORDERS)
     assert all((m.key() or b"").decode() == json.loads(m.value() or b"")["customer"] for m in found)
     assert len({(m.key(), m.partition()) for m in found}) == len({m.key() for m in found}) == 31
@@ -38,13 +35,13 @@ def test_under_another_key(spark: Any, filled: str, tmp_path: Path) -> None:
     require_kafka()
     program = str(ROOT / "examples" / "rekeyed" / "ReadCustomer.java")
     customer = "generated-customer-007"
-    done = run_tool(program, [filled, pipeline.BY_CUSTOMER, customer])
+    done = run_tool(program, [made, pipeline.BY_CUSTOMER, customer])
     read = [json.loads(line)["order"] for line in done.stdout.splitlines() if line.startswith("{")]
     ordered = [order.key for order in ORDERS if json.loads(order.value or b"")["customer"] == customer]
     assert sorted(read) == sorted(ordered) != [], done.stderr
 
 
-def test_enriched_from_two_others(spark: Any, filled: str, tmp_path: Path) -> None:
+def test_enriched_from_two_others(made: str) -> None:
     cities = {key: json.loads(value or b"")["city"] for key, value in generator.customers(1)}
     cents = {key: json.loads(value)["cents"] if value else None for key, value in generator.articles(1)}
     assert None in cents.values()
@@ -54,9 +51,17 @@ def test_enriched_from_two_others(spark: Any, filled: str, tmp_path: Path) -> No
         price = cents[order["article"]]
         known = {"city": cities.get(order["customer"]), "total_cents": price and price * order["pieces"]}
         expected[key] = {name: each for name, each in {**order, **known}.items() if each is not None}
-
-    rows = pipeline.orders(spark, filled, "enrich")
-    assert pipeline.enrich(rows, filled, tmp_path, availableNow=True).awaitTermination(200)
-    enriched = read_all(filled, pipeline.ENRICHED, pipeline.PARTITIONS, isolation_level="read_committed")
+    enriched = read_all(made, pipeline.ENRICHED, pipeline.PARTITIONS, isolation_level="read_committed")
     assert len(enriched) == len(ORDERS)
     assert {(m.key() or b"").decode(): json.loads(m.value() or b"") for m in enriched} == expected
+
+
+def test_the_example_tells_what_is_lost_and_what_is_twice(made: str, capsys: pytest.CaptureFixture[str]) -> None:
+    came = example.values(made, pipeline.ORDERS)
+    assert example.compare(made, pipeline.BY_CUSTOMER, came)
+    one = next(iter(came))
+    assert not example.compare(made, pipeline.BY_CUSTOMER, came + Counter([one]))
+    assert not example.compare(made, pipeline.BY_CUSTOMER, came - Counter([one]))
+    assert not example.compare(made, pipeline.ENRICHED, came)
+    told = capsys.readouterr().out
+    assert "601 in, 600 out, 1 lost, 0 twice" in told and "599 in, 600 out, 0 lost, 1 twice" in told

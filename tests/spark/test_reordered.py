@@ -4,17 +4,22 @@ from __future__ import annotations
 
 import json
 import random
+import re
 from pathlib import Path
 from typing import Any
 
+import pytest
 from deltalake import DeltaTable
 
+from examples.place import Place
+from examples.reordered import __main__ as example
 from examples.reordered import pipeline
 from examples.reordered.__main__ import PARTITIONS, send
 from examples.reordered.buffer import Buffer, Reading
 from examples.reordered.generator import Arrival, arrivals
 from examples.topics import create_topic
-from tests.support.clients import read_all
+from tests.support.clients import produce_all, read_all
+from tests.support.node import Node
 
 
 def test_what_is_given_away_is_in_order_and_nothing_is_lost() -> None:
@@ -82,3 +87,20 @@ def test_the_query(spark: Any, odradek: str, tmp_path: Path) -> None:
 
 def _arrival(row: dict[str, Any]) -> Arrival:
     return Arrival(row["machine"], Reading(row["at_ms"], row["number"], row["value"]))
+
+
+def test_the_example_counts_every_reading(spark: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """As `python -m examples.reordered` does it: in order, put aside or waiting; and it sees what is wrong."""
+    with Node(tmp_path / "node") as node:
+        at = Place(spark, node.bootstrap, tmp_path)
+        assert example.run(at, arrivals(1, 3, 250), pipeline.BOUND_MS)
+        came, found = capsys.readouterr().out.splitlines()
+        counts = [int(number) for number in re.findall(r"\d+", came)]
+        assert counts[0] == sum(counts[1:]) == 750 and all(counts)
+        assert found == "0 lost, 0 twice, 0 out of order"
+
+        again = read_all(node.bootstrap, pipeline.ORDERED, PARTITIONS, isolation_level="read_committed")[0]
+        produce_all(node.bootstrap, pipeline.ORDERED, [(again.key() or b"", again.value() or b"")])
+        assert not example.compare(at)
+        assert capsys.readouterr().out.splitlines()[1].startswith("0 lost, 1 twice")
+    assert example.out_of_order([("a", 1, 0), ("a", 3, 1), ("b", 1, 0), ("a", 2, 2), ("a", 3, 3)]) == 1

@@ -1,0 +1,95 @@
+"""What came out, beside what the rules say of the same transactions one after another, without Spark."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from examples.cards import pipeline
+from examples.cards.generator import Labelled
+from examples.cards.rules import History, Rules, Transaction, decide
+from examples.topics import records
+
+# Which transaction, whether it was approved, why not, and by which rules.
+Told = tuple[str, bool, tuple[str, ...], int]
+
+
+@dataclass(frozen=True)
+class Proof:
+    """Counts; decisions are those of the terminals and those of the replay.
+
+    Attributes:
+        lost: decisions that the rules make and nobody was told.
+        twice: decisions that were told more often than they were made.
+        found: frauds that were refused for what they are.
+        wronged: ordinary transactions that were refused.
+        changed: decisions that the corrected rules make otherwise.
+        stores: rows in each store of the analysts.
+    """
+
+    decisions: int
+    lost: int
+    twice: int
+    frauds: int
+    found: int
+    wronged: int
+    changed: int
+    stores: dict[str, int]
+
+    @property
+    def holds(self) -> bool:
+        """Whether each decision was told and kept once, is that of the rules, and finds fraud and nothing else."""
+        exact = not self.lost and not self.twice and all(rows == self.decisions for rows in self.stores.values())
+        return exact and self.found == self.frauds and not self.wronged
+
+    def __str__(self) -> str:
+        stores = ", ".join(f"{rows:,} in {name}" for name, rows in self.stores.items())
+        verdict = "all is as it must be" if self.holds else "NOT as it must be"
+        return (
+            f"frauds: {self.found:,} of {self.frauds:,} refused, and {self.wronged:,} ordinary transactions\n"
+            f"replay with the corrected rules: {self.changed:,} transactions are judged otherwise\n"
+            f"{self.decisions:,} decisions by both rules: {self.lost:,} lost, {self.twice:,} twice or others\n"
+            f"{stores}: {verdict}"
+        )
+
+
+def prove(bootstrap: str, rules: Rules, corrected: Rules, asked: Iterable[Labelled], stores: dict[str, int]) -> Proof:
+    """Judge all transactions of the topic here, and compare; `asked` knows which are fraud."""
+    made = {each: Counter(judged(bootstrap, each)) for each in (rules, corrected)}
+    told = Counter(
+        decision for topic in (pipeline.REPLIES, pipeline.REPLAYED) for decision in answers(bootstrap, topic)
+    )
+    expected = made[rules] + made[corrected]
+    reasons = {transaction: why for transaction, _, why, version in told if version == rules.version}
+    labels = {each.transaction.id: each.fraud for each in asked}
+    refused = {name for name, _, why, _ in made[rules] if why}
+    still = {name for name, _, why, _ in made[corrected] if why}
+    return Proof(
+        decisions=expected.total(),
+        lost=(expected - told).total(),
+        twice=(told - expected).total(),
+        frauds=sum(fraud is not None for fraud in labels.values()),
+        found=sum(fraud is not None and reasons.get(name) == (fraud,) for name, fraud in labels.items()),
+        wronged=sum(fraud is None and bool(reasons.get(name)) for name, fraud in labels.items()),
+        changed=len(refused ^ still),
+        stores=stores,
+    )
+
+
+def judged(bootstrap: str, rules: Rules) -> Iterable[Told]:
+    """What the rules say of every transaction; those of a card are in one partition, and so in order."""
+    histories: dict[str, History] = {}
+    for message in records(bootstrap, pipeline.REQUESTS):
+        transaction = Transaction(**json.loads(message.value() or b"{}"))
+        decision = decide(rules, histories.setdefault(transaction.card, History()), transaction)
+        yield decision.id, decision.approved, decision.reasons, decision.rules_version
+
+
+def answers(bootstrap: str, topic: str) -> Iterable[Told]:
+    """The decisions of a topic; each must bear the correlation id of its transaction."""
+    for message in records(bootstrap, topic):
+        row = json.loads(message.value() or b"{}")
+        correlated = message.headers() == [("correlation-id", row["id"].encode())]
+        yield row["id"] if correlated else "", row["approved"], tuple(row["reasons"]), row["rules_version"]
