@@ -31,10 +31,12 @@ SHOWN = 25
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """Processor seconds so far: of the broker in user and kernel, and idle over all processors of the machine."""
+    """Seconds so far: the broker's on a processor, in user and kernel, and its main thread's ready without one; idle
+    over all processors of the machine."""
 
     user_s: float
     kernel_s: float
+    waiting_s: float
     idle_s: float
     wall_s: float
 
@@ -43,7 +45,8 @@ class Usage:
         stat = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()
         machine = Path("/proc/stat").read_text().split("\n", 1)[0].split()
         user, kernel = int(stat[11]) / TICKS_PER_S, int(stat[12]) / TICKS_PER_S
-        return cls(user, kernel, int(machine[4]) / TICKS_PER_S, time.monotonic())
+        waiting_s = int(Path(f"/proc/{pid}/task/{pid}/schedstat").read_text().split()[1]) / 1e9
+        return cls(user, kernel, waiting_s, int(machine[4]) / TICKS_PER_S, time.monotonic())
 
 
 class ProfiledNode(Node):
@@ -76,6 +79,7 @@ def print_usage(result: LoadResult, before: Usage, after: Usage) -> None:
     print(f"{result.record_count:,} records in {wall:.1f} s (start of the generator included)")
     print(f"broker: user {user:.2f} s, kernel {kernel:.2f} s, busy {100 * (user + kernel) / wall:.0f} % of the time")
     print(f"broker: {1e6 * (user + kernel) / result.record_count:.2f} us of processor per record")
+    print(f"broker: ready without a processor for {after.waiting_s - before.waiting_s:.2f} s")
     print(f"machine: idle {100 * idle / wall:.0f} % of the time")
 
 
