@@ -27,6 +27,8 @@ from types import TracebackType
 
 import pytest
 
+from tests.support.node import free_port
+
 VERSION = "4.3.1"
 CACHE = Path(__file__).resolve().parents[2] / ".cache"
 HOME = CACHE / f"kafka-{VERSION}"
@@ -139,14 +141,6 @@ def run_tool(
     if check and done.returncode != 0:
         raise AssertionError(f"{main} {arguments} ended with {done.returncode}:\n{done.stdout}\n{done.stderr}")
     return done
-
-
-def free_port() -> int:
-    """A TCP port that nobody listened on a moment ago."""
-    with socket.socket() as sock:
-        sock.bind(("127.0.0.1", 0))
-        port: int = sock.getsockname()[1]
-        return port
 
 
 class ApacheKafka:
