@@ -176,6 +176,30 @@ def test_it_runs_on_from_the_same_files(shop: Shop) -> None:
 
 
 @pytest.mark.slow
+def test_a_jvm_that_is_killed_ends_a_continuous_run(java: None, odradek: str, tmp_path: Path) -> None:
+    """With one sentence and exit code 1; the next run goes on, and nothing is lost or there twice."""
+    made = Shop(odradek, tmp_path, "killed-visits")
+    arguments = command("run", "--continuous", "--master", "local[2]")
+    for number in range(2):
+        with subprocess.Popen(
+            arguments, cwd=made.folder, env=environment(), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        ) as process:
+            page = f"/killed-{number}"
+            wait_for(process, lambda: (made.folder / "storage/_odradek/status.json").exists())
+            wait_for(process, lambda: noted(made) == ("continuous", "running"))
+            produce_all(odradek, "killed-visits", [(None, f"{page} 3".encode())])
+            wait_for(process, lambda page=page: any(row["page"] == page for row in made.rows("visits")))
+            os.kill(jvm_of(process.pid), signal.SIGKILL)
+            _, err = process.communicate(timeout=120)
+        assert process.returncode == 1, err
+        assert "Spark's JVM has ended" in err.splitlines()[-1] and "Traceback" not in err
+    ran = made.call("run", "--master", "local[2]")
+    assert ran.returncode == 0, ran.stderr
+    pages = [row["page"] for row in made.rows("visits")]
+    assert sorted(pages) == sorted(["/a", "/a", "/b", "/d", "/killed-0", "/killed-1"])
+
+
+@pytest.mark.slow
 def test_sparks_own_command_runs_the_files_once(java: None, odradek: str, tmp_path: Path) -> None:
     """A second time it cannot, as the docs say: its catalog in memory has forgotten the tables."""
     made = Shop(odradek, tmp_path, "own-visits")
@@ -206,6 +230,18 @@ def noted(shop: Shop) -> tuple[str, str]:
     """How the pipeline runs, by the notes alone: asking the command costs a process each time."""
     status = json.loads((shop.folder / "storage/_odradek/status.json").read_text())
     return status["mode"], status["state"]
+
+
+def jvm_of(process_id: int) -> int:
+    """The virtual machine below a process, which its launcher may stand between."""
+    pending = [process_id]
+    while pending:
+        parent = pending.pop()
+        if Path(f"/proc/{parent}/comm").read_text().strip() == "java":
+            return parent
+        for thread in Path(f"/proc/{parent}/task").iterdir():
+            pending += map(int, (thread / "children").read_text().split())
+    raise AssertionError(f"process {process_id} has no virtual machine")
 
 
 def wait_for(process: subprocess.Popen[str], condition: Callable[[], bool], seconds: float = 300) -> None:
