@@ -1,11 +1,14 @@
 """Arithmetic of offsets: what a batch reads, how it is cut into tasks, and what was lost.
 
 Pure functions over `{topic: {partition: offset}}`. In Spark's checkpoint the partition is a string, because JSON has
-no other keys; `to_json` and `from_json` convert, and the format equals that of Spark's Kafka source.
+no other keys; `to_json` and `from_json` convert, and the format is that of Spark's Kafka source. Beside each topic
+stands its id, by which one that was made anew is told from it, also where no query ran meanwhile: as a name that no
+topic can have, without partitions, `{"t": {"0": 5}, "t@<id>": {}}`. So who reads offsets of Spark's source reads ours.
 """
 
 from __future__ import annotations
 
+import base64
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from itertools import pairwise
@@ -24,6 +27,8 @@ class TopicPartition(NamedTuple):
 
 
 Positions: TypeAlias = dict[TopicPartition, int]
+SourceOffset: TypeAlias = dict[str, dict[str, int]]  # of Spark: what stands in the checkpoint for one source
+_AT = "@"  # in no name of a topic
 
 
 @dataclass(frozen=True)
@@ -44,21 +49,45 @@ class OffsetRange:
         return self.end - self.start
 
 
-def to_json(positions: Mapping[TopicPartition, int]) -> dict[str, dict[str, int]]:
-    """As the checkpoint has it, sorted so that equal positions are equal texts."""
-    nested: dict[str, dict[str, int]] = {}
+def to_json(positions: Mapping[TopicPartition, int], topic_ids: Mapping[str, UUID] | None = None) -> SourceOffset:
+    """As the checkpoint has it, sorted so that equal positions of the same topics are equal texts.
+
+    Args:
+        topic_ids: of which topics the positions are, as far as the cluster has ids; of others they are left out.
+    """
+    nested: SourceOffset = {}
     for (topic, partition_id), offset in sorted(positions.items()):
         nested.setdefault(topic, {})[str(partition_id)] = offset
-    return nested
+    ids = topic_ids or {}
+    return nested | {f"{topic}{_AT}{_id_text(ids[topic])}": {} for topic in nested if topic in ids}
 
 
 def from_json(nested: Mapping[str, Mapping[Any, int]]) -> Positions:
-    """The inverse of `to_json`; also reads the offsets of an option."""
+    """The positions that `to_json` wrote down; also reads the offsets of an option."""
     return {
         TopicPartition(topic, int(partition_id)): offset
         for topic, partitions in nested.items()
         for partition_id, offset in partitions.items()
     }
+
+
+def topic_ids_in(nested: Mapping[str, Mapping[Any, int]]) -> dict[str, UUID]:
+    """The ids that `to_json` wrote down; none in offsets of a cluster without ids, or of Spark's Kafka source.
+
+    Raises:
+        ValueError: what stands there is no id.
+    """
+    named = (name.partition(_AT) for name in nested)
+    return {topic: _read_id(text) for topic, at, text in named if at}
+
+
+def _id_text(topic_id: UUID) -> str:
+    """As Kafka's tools show it."""
+    return base64.urlsafe_b64encode(topic_id.bytes).decode().rstrip("=")
+
+
+def _read_id(text: str) -> UUID:
+    return UUID(bytes=base64.urlsafe_b64decode(text + "=="))
 
 
 def flat(offsets: Offsets) -> Iterator[tuple[TopicPartition, int]]:

@@ -30,16 +30,22 @@ class Marks:
 
 
 def wanted_partitions(
-    cluster: Cluster, options: ReadOptions, *, must_exist: bool, known: Iterable[TopicPartition] = ()
+    cluster: Cluster,
+    options: ReadOptions,
+    *,
+    must_exist: bool,
+    known: Iterable[TopicPartition] = (),
+    topic_ids: Mapping[str, UUID] | None = None,
 ) -> list[TopicPartition]:
     """The partitions that the query reads now.
 
     Args:
         must_exist: whether every topic and partition that the options name has to be there; ClusterError where not.
         known: partitions that were there; where one is not, it is asked again for a while.
+        topic_ids: which topics these were; where another one has the name of one, as well.
     """
     named = [*options.topics, *options.assigned] if options.pattern is None else None
-    existing = _existing(cluster, named, known, must_exist=must_exist)
+    existing = _existing(cluster, named, known, must_exist=must_exist, topic_ids=topic_ids)
     if must_exist and options.pattern is not None and not any(options.wants(*partition) for partition in existing):
         log.warning("subscribePattern %r matches no topic", options.pattern)
     if must_exist:
@@ -49,6 +55,25 @@ def wanted_partitions(
                 count = sum(partition.topic == topic for partition in existing)
                 raise ClusterError(f"topic {topic} has {count} partitions; assign names {missing}")
     return sorted(partition for partition in existing if options.wants(*partition))
+
+
+def made_anew(known: Mapping[str, UUID], found: Mapping[str, UUID]) -> set[str]:
+    """The topics in whose place another one of the same name was found; one without an id tells nothing."""
+    return {topic for topic, topic_id in known.items() if found.get(topic, topic_id) != topic_id}
+
+
+def left_behind(began: Positions, others: set[str], marks: Marks, seen: Positions) -> list[LostRange]:
+    """What was not read of topics in whose place another one is; nothing where that one is read from its beginning.
+
+    Args:
+        began: where reading would go on.
+        others: the topics that were made anew.
+        marks: of those that are there now.
+        seen: the ends of the old ones, as far as they were seen.
+    """
+    why = "the topic was deleted and created anew"
+    left = sorted(p for p in began if p.topic in others and began[p] != marks.earliest.get(p))
+    return [LostRange(*p, began[p], max(began[p], seen.get(p, 0)), why) for p in left]
 
 
 def look(cluster: Cluster, partitions: list[TopicPartition], behind: Positions | None = None) -> Marks:
@@ -144,9 +169,10 @@ def plan_ranges(
     """What a batch from `start` to `end` reads; partitions that are new in `end` are read from their beginning.
 
     Args:
-        topic_ids: of the topics that these positions are of, as far as they are known; else of those that are there.
+        topic_ids: of the topics that `end` is of, as far as they are known; else of those that are there.
     """
-    marks = look(cluster, sorted(end.keys() & _existing(cluster, {topic for topic, _ in end}, end)), behind=end)
+    existing = _existing(cluster, {topic for topic, _ in end}, end, topic_ids=topic_ids)
+    marks = look(cluster, sorted(end.keys() & existing), behind=end)
     lost = find_lost(start, end, marks.earliest, marks.latest)
     report(lost, fail=options.fail_on_data_loss)
     ranges = []
@@ -163,14 +189,21 @@ def plan_ranges(
 
 
 def _existing(
-    cluster: Cluster, topics: Iterable[str] | None, known: Iterable[TopicPartition], *, must_exist: bool = False
+    cluster: Cluster,
+    topics: Iterable[str] | None,
+    known: Iterable[TopicPartition],
+    *,
+    must_exist: bool = False,
+    topic_ids: Mapping[str, UUID] | None = None,
 ) -> set[TopicPartition]:
-    """The partitions that are there; while one of `known` is not, brokers are asked in turn for a while."""
+    """The partitions that are there; while one of `known` is not, or is of another topic of the name, brokers are asked
+    in turn for a while."""
     deadline = time.monotonic() + GONE_PATIENCE_S
     while True:
         found = cluster.partitions(topics, must_exist=must_exist)
         existing = {TopicPartition(topic, part) for topic, parts in found.items() for part in parts}
-        if existing.issuperset(known) or time.monotonic() > deadline:
+        is_as_known = existing.issuperset(known) and not made_anew(topic_ids or {}, cluster.topic_ids)
+        if is_as_known or time.monotonic() > deadline:
             return existing
         cluster.ask_another()
         time.sleep(0.2)

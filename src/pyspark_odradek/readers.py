@@ -22,11 +22,12 @@ from pyspark.sql.streaming.datasource import (
 from pyspark.sql.types import StructType
 
 from pyspark_odradek.cluster import ClientSettings, Cluster, shared_cluster
-from pyspark_odradek.errors import ClusterError, LostRange, OptionError, report
+from pyspark_odradek.errors import ClusterError, OptionError, report
 from pyspark_odradek.fetch import read_range
 from pyspark_odradek.offsets import (
     OffsetRange,
     Positions,
+    SourceOffset,
     backlog,
     capped,
     cut,
@@ -34,12 +35,15 @@ from pyspark_odradek.offsets import (
     from_json,
     limit_offsets,
     to_json,
+    topic_ids_in,
 )
 from pyspark_odradek.options import READ_SETTINGS, ReadOptions, warn_of_unread_settings
 from pyspark_odradek.planning import (
     Marks,
     bytes_per_offset,
+    left_behind,
     look,
+    made_anew,
     plan_ranges,
     refuse_another_query,
     resolve,
@@ -132,7 +136,7 @@ class StreamReader(_Reader, DataSourceStreamReader, SupportsTriggerAvailableNow)
         super().__init__(options, schema)
         self._target: Positions | None = None
         self._latest: Positions = {}
-        self._topic_ids: dict[str, UUID] = {}  # of the topics that the query's positions are of
+        self._topic_ids: dict[str, UUID] = {}  # of the topics whose ends were seen last
         self._committed: Positions = {}
         self._member: GroupMember | None = None
         self._delayed_until = 0.0  # on the monotonic clock; no batch below the least goes before
@@ -146,11 +150,12 @@ class StreamReader(_Reader, DataSourceStreamReader, SupportsTriggerAvailableNow)
         """Copies on executors read, and are no member."""
         return self.__dict__ | {"_member": None}
 
-    def initialOffset(self) -> dict[str, dict[str, int]]:  # noqa: N802 - Spark's name
+    def initialOffset(self) -> SourceOffset:  # noqa: N802 - Spark's name
         """Where a new query starts; Spark keeps it in the checkpoint, so that a restart does not ask again."""
         partitions = wanted_partitions(self.cluster, self.options, must_exist=True)
+        ids = dict(self.cluster.topic_ids)
         marks = look(self.cluster, partitions)
-        return to_json(resolve(self.cluster, self.options, partitions, marks, at_start=True))
+        return to_json(resolve(self.cluster, self.options, partitions, marks, at_start=True), ids)
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802 - Spark's name
         """A sign that limits are set: Spark has no limit that holds all of ours, so `latestOffset` applies them."""
@@ -159,43 +164,47 @@ class StreamReader(_Reader, DataSourceStreamReader, SupportsTriggerAvailableNow)
         return ReadAllAvailable() if not any(limits) else ReadMaxRows(options.max_offsets_per_trigger or (1 << 62))
 
     def latestOffset(  # noqa: N802 - Spark's name
-        self, start: dict[str, dict[str, int]], limit: ReadLimit
-    ) -> dict[str, dict[str, int]]:
+        self, start: SourceOffset, limit: ReadLimit
+    ) -> SourceOffset:
         """Where the next batch ends; `start` where there is nothing to do. Raises DataLossError, ClusterError."""
-        began = self._known(start)
+        began, ids = self._known(start)
         self._commit_progress(began)
-        end, known = self._available(began)
+        end, known = self._available(began, ids)
         waiting = backlog(known, end)
         if end == began and self._target is None and self.options.poll_timeout_ms:
             if self._gate is not None and self._gate.stands_by:  # for the output of another group, not for records
                 time.sleep(self.options.poll_timeout_ms / 1000)
             else:
                 self.cluster.wait_for_records(end, self.options.poll_timeout_ms)
-            end, known = self._available(began)
+            end, known = self._available(began, ids)
             waiting = backlog(known, end)
         if isinstance(limit, ReadAllAvailable) or waiting == 0:
-            return to_json(end)
+            return to_json(end, self._topic_ids)
         goes_back = any(offset < began.get(partition, offset) for partition, offset in end.items())
         if not goes_back and not self._is_enough(waiting):
             return start
-        return to_json(self._limited(known, end, waiting))
+        return to_json(self._limited(known, end, waiting), self._topic_ids)
 
-    def reportLatestOffset(self) -> dict[str, dict[str, int]] | None:  # noqa: N802 - Spark's name
+    def reportLatestOffset(self) -> SourceOffset | None:  # noqa: N802 - Spark's name
         """The ends as last seen, for the query's progress."""
-        return to_json(self._latest) if self._latest else None
+        return to_json(self._latest, self._topic_ids) if self._latest else None
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802 - Spark's name
         """Fix the end: what arrives from now on is not read by this run."""
         partitions = wanted_partitions(self.cluster, self.options, must_exist=True)
         self._target = look(self.cluster, partitions).latest
 
-    def partitions(self, start: dict[str, dict[str, int]], end: dict[str, dict[str, int]]) -> Sequence[InputPartition]:
+    def partitions(self, start: SourceOffset, end: SourceOffset) -> Sequence[InputPartition]:
         """The tasks of a batch. Raises DataLossError, ClusterError."""
         self.find_dead_letter_topic()
-        began = self._known(start)
-        return self.cut(plan_ranges(self.cluster, self.options, began, from_json(end), self._topic_ids))
+        began, began_ids = self._known(start)
+        ids = topic_ids_in(end)
+        # Where the batch takes a topic that was made anew to its beginning, its start is of the old one.
+        anew = made_anew(began_ids, ids)
+        began = {partition: offset for partition, offset in began.items() if partition.topic not in anew}
+        return self.cut(plan_ranges(self.cluster, self.options, began, from_json(end), ids))
 
-    def commit(self, end: dict[str, dict[str, int]]) -> None:
+    def commit(self, end: SourceOffset) -> None:
         """Nothing: Spark's checkpoint is the truth, and a group's offsets are committed from `latestOffset`."""
 
     def stop(self) -> None:
@@ -204,25 +213,34 @@ class StreamReader(_Reader, DataSourceStreamReader, SupportsTriggerAvailableNow)
             self._member.close()
         self.cluster.close()
 
-    def _known(self, start: object) -> Positions:
-        """What the checkpoint says, once it is certain that it speaks of this query. Raises OptionError."""
+    def _known(self, start: object) -> tuple[Positions, dict[str, UUID]]:
+        """(positions, the ids of their topics) of the checkpoint, once it is certain that it speaks of this query.
+
+        Raises:
+            OptionError: it speaks of another one.
+        """
         try:
-            known = from_json(start)  # type: ignore[arg-type]
+            known, ids = from_json(start), topic_ids_in(start)  # type: ignore[arg-type]
         except (AttributeError, TypeError, ValueError):
             raise OptionError(
                 f"the checkpoint holds {str(start)[:60]!r}, which is no position in topics: it is of a query over "
                 "another source. Start with another checkpointLocation"
             ) from None
         refuse_another_query(self.options, known)
-        return {partition: offset for partition, offset in known.items() if self.options.wants(*partition)}
+        wanted = {partition: offset for partition, offset in known.items() if self.options.wants(*partition)}
+        return wanted, {topic: ids[topic] for topic in {topic for topic, _ in wanted} & ids.keys()}
 
-    def _available(self, began: Positions) -> tuple[Positions, Positions]:
+    def _available(self, began: Positions, began_ids: dict[str, UUID]) -> tuple[Positions, Positions]:
         """(the end of all that can be read, where each of these partitions stands)."""
-        partitions = wanted_partitions(self.cluster, self.options, must_exist=False, known=began)
+        partitions = wanted_partitions(self.cluster, self.options, must_exist=False, known=began, topic_ids=began_ids)
         if self._target is not None:
             partitions = [partition for partition in partitions if partition in self._target or partition in began]
-        marks = look(self.cluster, partitions, behind=began)
-        anew = self._made_anew(began, marks)
+        # Known before the ends are: if a topic is made anew in between, nothing is read of it by the old one's id.
+        self._topic_ids = began_ids | self.cluster.topic_ids
+        others = made_anew(began_ids, self._topic_ids)
+        same = {partition: offset for partition, offset in began.items() if partition.topic not in others}
+        marks = look(self.cluster, partitions, behind=same)
+        anew = self._left(began, others, marks)
         self._latest = dict(marks.latest)
         end = dict(marks.latest)
         if self._target is not None:
@@ -235,8 +253,8 @@ class StreamReader(_Reader, DataSourceStreamReader, SupportsTriggerAvailableNow)
         report(lost, fail=self.options.fail_on_data_loss)
         return end, {p: behind.get(p, marks.earliest[p]) for p in end}
 
-    def _made_anew(self, began: Positions, marks: Marks) -> set[str]:
-        """Topics with positions in one that was deleted, and created anew under the same name.
+    def _left(self, began: Positions, others: set[str], marks: Marks) -> set[str]:
+        """Those of `others`, which were made anew under the same name, that the query had read of, or was to.
 
         Without `failOnDataLoss` a batch takes all their partitions to the beginning of the new one, and reads nothing
         there: the checkpoint knows of it before a record is read, and no range is planned with the old topic's id.
@@ -244,15 +262,9 @@ class StreamReader(_Reader, DataSourceStreamReader, SupportsTriggerAvailableNow)
         Raises:
             DataLossError: for all that was not read of the old ones.
         """
-        ids = {topic: self.cluster.topic_ids.get(topic) for topic, _ in [*began, *marks.earliest]}
-        others = {t for t, topic_id in ids.items() if topic_id and self._topic_ids.get(t, topic_id) != topic_id}
-        left = sorted(p for p in began if p.topic in others and began[p] != marks.earliest.get(p))
-        anew = {topic for topic, _ in left}
-        self._topic_ids |= {topic: topic_id for topic, topic_id in ids.items() if topic_id and topic not in anew}
-        why = "the topic was deleted and created anew"
-        lost = [LostRange(*p, began[p], max(began[p], self._latest.get(p, 0)), why) for p in left]
-        report(lost, fail=self.options.fail_on_data_loss)
-        return anew
+        left = left_behind(began, others, marks, self._latest)
+        report(left, fail=self.options.fail_on_data_loss)
+        return {lost.topic for lost in left}
 
     def _is_enough(self, waiting: int) -> bool:
         """Whether a batch may begin, by `minOffsetsPerTrigger` and `maxTriggerDelay`; the first of a run may."""

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+from uuid import UUID
+
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -15,6 +18,7 @@ from pyspark_odradek.offsets import (
     from_json,
     limit_offsets,
     to_json,
+    topic_ids_in,
 )
 
 P0, P1, P2 = (TopicPartition("t", n) for n in range(3))
@@ -26,6 +30,16 @@ positions = st.dictionaries(partitions, st.integers(0, 1000), min_size=1)
 def test_the_checkpoints_json_is_read_back(found: dict[TopicPartition, int]) -> None:
     assert from_json(to_json(found)) == found
     assert list(to_json(found)) == sorted({partition.topic for partition in found})
+
+
+@given(positions, st.dictionaries(st.sampled_from(["a", "b", "c"]), st.uuids()))
+def test_ids_of_topics_stand_beside_their_positions(found: dict[TopicPartition, int], ids: dict[str, UUID]) -> None:
+    nested = json.loads(json.dumps(to_json(found, ids)))
+    topics = {partition.topic for partition in found}
+    assert from_json(nested) == found
+    assert topic_ids_in(nested) == {topic: topic_id for topic, topic_id in ids.items() if topic in topics}
+    again = to_json(dict(reversed(found.items())), dict(reversed(ids.items())))
+    assert json.dumps(again) == json.dumps(nested), "by the text Spark sees whether there is something to do"
 
 
 @given(positions, st.dictionaries(partitions, st.integers(0, 500)), st.integers(1, 2000))

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from typing import Any
+from uuid import UUID, uuid4
 
-from pyspark_odradek.offsets import TopicPartition
+from pyspark_odradek.cluster import ClientSettings, Cluster
+from pyspark_odradek.offsets import TopicPartition, to_json
 from pyspark_odradek.pipelines.ends import End, Standing, look
 from tests.support.clients import create_topic, produce_all
 
@@ -19,10 +21,10 @@ def told(*ends: End) -> list[tuple[str, bool]]:
     return [(str(finding), finding.stops) for finding in look(ends)]
 
 
-def at(topic: str, *offsets: int) -> dict[str, Standing]:
+def at(topic: str, *offsets: int, ids: dict[str, UUID] | None = None) -> dict[str, Standing]:
     """The checkpoint of `visits`, at these offsets of the topic's partitions."""
     positions = {TopicPartition(topic, number): offset for number, offset in enumerate(offsets)}
-    return {"visits": Standing([positions], "make it anew")}
+    return {"visits": Standing([to_json(positions, ids)], "make it anew")}
 
 
 def read(bootstrap: str, **options: str) -> End:
@@ -102,6 +104,19 @@ def test_a_checkpoint_behind_what_is_there_is_told(odradek: str, topic: str) -> 
         gone
     )
     assert not gone.stops
+
+
+def test_a_topic_that_was_made_anew_since_is_told(odradek: str, topic: str) -> None:
+    """By its id, also where it has more records than the checkpoint has read of the old one."""
+    create_topic(odradek, topic)
+    produce_all(odradek, topic, [(None, b"x")] * 3)
+    cluster = Cluster(ClientSettings.parse({"bootstrap.servers": odradek, "client.id": "ends"}))
+    cluster.partitions([topic])
+    assert look([read(odradek, subscribe=topic)], at(topic, 2, ids=cluster.topic_ids)) == []
+    cluster.close()
+    (found,) = look([read(odradek, subscribe=topic)], at(topic, 2, ids={topic: uuid4()}))
+    assert found.stops
+    assert f"{topic}-0: from offset 2 on, the topic was deleted and created anew; make it anew" in str(found)
 
 
 def test_a_checkpoint_of_another_query_stops(odradek: str, topic: str) -> None:

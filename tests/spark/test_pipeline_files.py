@@ -147,16 +147,16 @@ def test_a_checkpoint_tells_how_far_its_topics_are_read(tmp_path: Path) -> None:
     checkpoint(tmp_path, "db.a", 10, *['{"t": {"0": 1}}'] * 10, '{"t": {"0": 5, "1": 7}}\n-\n{"logOffset": 3}\n')
     checkpoint(tmp_path, "a b", 0)
     there = Checkpoints(tmp_path)
-    assert there.positions(flow("db.a")) == [{("t", 0): 5, ("t", 1): 7}]
-    assert there.positions(flow("a b")) == there.positions(flow("nothing")) == []
+    assert there.offsets(flow("db.a")) == [{"t": {"0": 5, "1": 7}}]
+    assert there.offsets(flow("a b")) == there.offsets(flow("nothing")) == []
 
 
 def test_a_batch_that_was_not_done_is_read_again(tmp_path: Path) -> None:
     checkpoint(tmp_path, "a", 0, '{"t": {"0": 1}}', '{"t": {"0": 5}}', done=1)
     checkpoint(tmp_path, "b", 0, '{"t": {"0": 7}}', done=0)
     there = Checkpoints(tmp_path)
-    assert there.positions(flow("a")) == [{("t", 0): 1}]
-    assert there.positions(flow("b")) == [{("t", 0): 7}], "where it begins is nowhere"
+    assert there.offsets(flow("a")) == [{"t": {"0": 1}}]
+    assert there.offsets(flow("b")) == [{"t": {"0": 7}}], "where it begins is nowhere"
 
 
 def test_flows_of_one_name_have_checkpoints_of_their_own(tmp_path: Path) -> None:
@@ -164,8 +164,8 @@ def test_flows_of_one_name_have_checkpoints_of_their_own(tmp_path: Path) -> None
         checkpoint(tmp_path, table, 0, f'{{"t": {{"0": {offset}}}}}')
     checkpoint(tmp_path, "one.x", 0, '{"t": {"0": 9}}', flow="more")
     there = Checkpoints(tmp_path)
-    found = [there.positions(each) for each in (flow("x"), flow("one.x"), flow("two.x"), flow("one.more", "one.x"))]
-    assert found == [[{("t", 0): offset}] for offset in (0, 1, 2, 9)]
+    found = [there.offsets(each) for each in (flow("x"), flow("one.x"), flow("two.x"), flow("one.more", "one.x"))]
+    assert found == [[{"t": {"0": offset}}] for offset in (0, 1, 2, 9)]
     assert flow("three.x") not in there
 
 

@@ -146,7 +146,7 @@ def _judged(
     findings = compatibility.judge(graph, tables.existing(engine, graph), before, anew, notes.begun(there))
     standing = {
         flow.name: ends.Standing(
-            there.positions(flow),
+            there.offsets(flow),
             compatibility.begin_anew(flow, is_sink=graph.node(flow.target).kind == SINK),
         )
         for flow in graph.flows

@@ -6,9 +6,10 @@ number at a full refresh. Only local files are read, and no Spark is asked.
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
-from pyspark_odradek.offsets import Positions
+from pyspark_odradek.offsets import SourceOffset
 from pyspark_odradek.pipelines.graph import Flow
 from pyspark_odradek.pipelines.refusals import short
 from pyspark_odradek.progress import positions_of
@@ -30,7 +31,7 @@ class Checkpoints:
         """Whether a batch of this flow was ever begun."""
         return any(self._offsets(number) for number in self._numbers(flow))
 
-    def positions(self, flow: Flow) -> list[Positions]:
+    def offsets(self, flow: Flow) -> list[SourceOffset]:
         """Where each of its sources goes on that is of topics; empty without a batch.
 
         That is the end of its newest batch, or of the one before where Spark has not noted that the newest was done:
@@ -43,7 +44,7 @@ class Checkpoints:
         if len(offsets) > 1 and not (checkpoint / "commits" / offsets[-1].name).exists():
             offsets.pop()
         lines = offsets[-1].read_text(encoding="utf-8").splitlines()[_HEAD_LINES:]
-        return [positions for line in lines if (positions := positions_of(line)) is not None]
+        return [json.loads(line) for line in lines if positions_of(line) is not None]
 
     def _numbers(self, flow: Flow) -> list[Path]:
         """The folders of its checkpoints, the newest first."""

@@ -13,11 +13,11 @@ from typing import Any
 
 from pyspark_odradek.cluster import ClientSettings, Cluster
 from pyspark_odradek.errors import ClusterError, OptionError, describe
-from pyspark_odradek.offsets import Positions, find_lost
+from pyspark_odradek.offsets import SourceOffset, find_lost, from_json, topic_ids_in
 from pyspark_odradek.options import ReadOptions, kafka_settings, lowered, parse_read_options
 from pyspark_odradek.pipelines.compatibility import Finding
+from pyspark_odradek.planning import left_behind, made_anew, refuse_another_query, wanted_partitions
 from pyspark_odradek.planning import look as marks_of
-from pyspark_odradek.planning import refuse_another_query, wanted_partitions
 from pyspark_odradek.sink import stream_writer
 from pyspark_odradek.sink_options import EXACTLY_ONCE, parse_sink_options
 
@@ -39,9 +39,9 @@ class End:
 
 @dataclass(frozen=True)
 class Standing:
-    """Where a flow's checkpoint stands: a position for each source of topics, and what to do where it cannot go on."""
+    """Where a flow's checkpoint stands: the offset of each source of topics, and what to do where it cannot go on."""
 
-    positions: Sequence[Positions]
+    offsets: Sequence[SourceOffset]
     advice: str
 
 
@@ -144,15 +144,19 @@ def _answers(
 
 def _lost(cluster: Cluster, flow: str, options: ReadOptions, standing: Standing) -> list[Finding]:
     """Whether what a checkpoint is to read next is there. Raises ClusterError."""
-    sources = standing.positions
+    sources = [from_json(offset) for offset in standing.offsets]
     if len(sources) == 1:  # of several it is not known which one has these options
         try:
             refuse_another_query(options, sources[0])
         except OptionError as error:
             return [Finding(flow, f"{error}: {standing.advice}", stops=True)]
     known = {at: offset for one in sources for at, offset in one.items() if options.wants(*at)}
-    marks = marks_of(cluster, wanted_partitions(cluster, options, must_exist=False))
-    lost = find_lost(known, marks.latest, marks.earliest, marks.latest)
+    ids = {topic: topic_id for one in standing.offsets for topic, topic_id in topic_ids_in(one).items()}
+    partitions = wanted_partitions(cluster, options, must_exist=False, topic_ids=ids)
+    others = made_anew(ids, cluster.topic_ids)
+    marks = marks_of(cluster, partitions)
+    same = {at: offset for at, offset in known.items() if at.topic not in others}
+    lost = left_behind(known, others, marks, {}) + find_lost(same, marks.latest, marks.earliest, marks.latest)
     if not lost:
         return []
     told = f"its checkpoint goes on where nothing is: {describe(lost)}"

@@ -47,8 +47,7 @@ _SAID = {"QUEUED": "waiting", "STARTING": "starting", "RUNNING": "running", "COM
 def is_final(reason: str) -> bool:
     """Whether a failed stream may not be started again: Spark says that records were lost.
 
-    That a topic was made anew is known to the query alone that has seen the old one: one that starts where it has
-    ended would go on at the old offsets, and nobody had agreed to the loss.
+    Each start would meet the same, until somebody agrees to the loss.
     """
     return _LOSS in reason
 
