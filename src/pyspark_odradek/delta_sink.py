@@ -1,5 +1,7 @@
 """An exactly-once sink into a Delta table: tasks write Parquet files, the driver adds them in one commit of its log.
 
+With `keyColumns` the driver merges their rows by key instead (`delta_merge`), in one commit as well.
+
 The commit bears the query's id and the batch's number as Delta's own transaction identifier, in the same atomic step
 as the files. A batch that Spark runs again finds its number and is left out; files that no commit names are seen by
 nobody, and `vacuum` removes them. delta-rs keeps the number but does not refuse an old one, and merges commits that
@@ -12,7 +14,8 @@ from __future__ import annotations
 import decimal
 import logging
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import partial
 from typing import Any, ClassVar
 
 from deltalake import CommitProperties, DeltaTable, Transaction
@@ -22,6 +25,14 @@ from deltalake.schema import Schema as DeltaSchema
 from deltalake.transaction import AddAction, RemoveAction
 from pyspark.sql.types import BinaryType, StructType
 
+from pyspark_odradek.delta_merge import (
+    Merge,
+    check_keys,
+    last_of_each_key,
+    read_rows,
+    refuse_what_is_not_merged,
+    without_key,
+)
 from pyspark_odradek.errors import ClusterError, OptionError, StagingError, one_line
 from pyspark_odradek.options import boolean
 from pyspark_odradek.parquet_files import (
@@ -35,7 +46,7 @@ from pyspark_odradek.parquet_files import (
     write_files,
 )
 from pyspark_odradek.staging import open_place
-from pyspark_odradek.table_sink import LeftRows, TableStreamWriter
+from pyspark_odradek.table_sink import KEY_OPTIONS, LeftRows, TableStreamWriter
 from pyspark_odradek.task import Task, is_written
 
 log = logging.getLogger("pyspark_odradek")
@@ -68,7 +79,7 @@ class DeltaStreamWriter(TableStreamWriter):
     """`df.writeStream.format("odradek").option("sink", "delta").start(path)`."""
 
     what = "Delta"
-    known: ClassVar[list[str]] = ["sink", "path", "partitionColumns", "mergeSchema", "compression"]
+    known: ClassVar[list[str]] = ["sink", "path", "partitionColumns", "mergeSchema", "compression", *KEY_OPTIONS]
 
     def __init__(self, given: Mapping[str, str], schema: StructType, *, overwrite: bool) -> None:
         super().__init__(given, schema, overwrite=overwrite)
@@ -79,42 +90,47 @@ class DeltaStreamWriter(TableStreamWriter):
             raise OptionError("the Delta sink needs the table's folder: start(path), or the option path")
         self.merge_schema = boolean(self.options, "mergeSchema", False)
         self.compression = self.one_of("compression", COMPRESSIONS)
-        _check_types(schema)
+        _check_types(self.written)
+        check_keys(schema, self.keys)
         self.partition_columns = self.partition_columns_of(BinaryType)
-        if len(self.partition_columns) == len(schema):
+        if len(self.partition_columns) == len(self.written):
             raise OptionError("partitionColumns names all columns: Delta's files hold the others, so leave one out")
 
     def write(self, iterator: Iterator[Any]) -> LeftFiles:
         """Write all rows of a task into files. Raises StagingError."""
         wanted = arrow_schema(self.schema)
-        files = ParquetFiles(PlaceFolder(self.path), wanted, self.partition_columns, self.compression)
+        divided_by = [] if self.keys else self.partition_columns  # what is merged is read again, whole
+        files = ParquetFiles(PlaceFolder(self.path), wanted, divided_by, self.compression)
         return write_files(self.task(), files, iterator, wanted, self.path)
 
     def commit_once(self, task: Task, found: Iterable[LeftRows]) -> bool:
-        """Add the files in one commit of the table's log."""
-        files = all_files(found)
+        """Add the files, or merge their rows, in one commit of the table's log."""
+        files = all_files(sorted(found, key=lambda left: left.task.partition_id))
         self._look_for(files)
-        actions: list[AddAction | RemoveAction] = [_add_action(file) for file in files]
+        if not self.keys:
+            return self._commit(task, partial(self._append, files, task.batch_id))
+        rows = read_rows(self.path, [file.name for file in files], arrow_schema(self.schema))
+        self._refuse_empty(without_key(rows, self.keys, self.partition_columns), "keyColumns names", task.batch_id)
+        merge = Merge(last_of_each_key(rows, self.keys), self.keys, self.delete_column, self.compression)
+        is_new = self._commit(task, partial(self._merge, merge, task.batch_id))
+        self._remove(files)
+        return is_new
+
+    def _commit(self, task: Task, change: Callable[[DeltaTable, CommitProperties], None]) -> bool:
+        """Make a change with the batch's number, on top of the version that was looked at; False where it is there."""
         plan = self.plan(task.batch_id)
         for _ in range(TRIES):
             table = self.table()
             if self._is_there(table, task, plan):
                 log.warning("batch %d is in %s already and is not written again", task.batch_id, self.path)
                 return False
-            self._refuse_nulls(table, files, task.batch_id)
             now_ms = time.time_ns() // 1_000_000
             markers = [
                 Transaction(task.query_id, task.batch_id, last_updated=now_ms),
                 Transaction(f"{task.query_id}.plan", _as_version(plan), last_updated=now_ms),
             ]
             try:
-                table.create_write_transaction(
-                    actions,
-                    "append",
-                    table.schema(),
-                    self.partition_columns or None,
-                    commit_properties=CommitProperties(app_transactions=markers, max_commit_retries=0),
-                )
+                change(table, CommitProperties(app_transactions=markers, max_commit_retries=0))
                 return True
             except CommitFailedError as error:
                 log.info("another commit of %s came first: %s", self.path, error)
@@ -124,6 +140,27 @@ class DeltaStreamWriter(TableStreamWriter):
             f"{self.path}: {TRIES} commits of others came between; batch {task.batch_id} was not written"
         )
 
+    def _append(self, files: list[WrittenFile], batch_id: int, table: DeltaTable, properties: CommitProperties) -> None:
+        empty = set(_never_null(table)) & set().union(*(file.with_nulls for file in files))
+        self._refuse_empty(sorted(empty), f"the table {self.path} requires", batch_id)
+        actions: list[AddAction | RemoveAction] = [_add_action(file) for file in files]
+        columns = self.partition_columns or None
+        table.create_write_transaction(actions, "append", table.schema(), columns, commit_properties=properties)
+
+    def _merge(self, merge: Merge, batch_id: int, table: DeltaTable, properties: CommitProperties) -> None:
+        empty = merge.without_value(_never_null(table))
+        self._refuse_empty(empty, f"the table {self.path} requires", batch_id)
+        merge.commit(table, properties)
+
+    def _remove(self, files: list[WrittenFile]) -> None:
+        """What was merged is in the table's own files; what stays is seen by nobody, and `vacuum` removes it."""
+        folder = PlaceFolder(self.path)
+        for file in files:
+            try:
+                folder.remove(file.name)
+            except OSError as error:
+                log.warning("%s, whose rows are in %s, could not be removed: %s", file.name, self.path, error)
+
     def table(self) -> DeltaTable:
         """The table as it is now, made where it is not there.
 
@@ -131,7 +168,7 @@ class DeltaStreamWriter(TableStreamWriter):
             OptionError: its columns do not fit, or it asks more of a writer than this sink does.
             ClusterError: it cannot be had.
         """
-        wanted = arrow_schema(self.schema)
+        wanted = arrow_schema(self.written)
         try:
             if not DeltaTable.is_deltatable(self.path):
                 DeltaTable.create(self.path, wanted, mode="ignore", partition_by=self.partition_columns or None)
@@ -141,6 +178,8 @@ class DeltaStreamWriter(TableStreamWriter):
 
     def _fitting(self, table: DeltaTable, ours: DeltaSchema) -> DeltaTable:
         _refuse_what_is_not_kept(table, self.path)
+        if self.keys:
+            refuse_what_is_not_merged(table, self.path)
         is_partitioned_by = table.metadata().partition_columns
         if is_partitioned_by != self.partition_columns:
             raise OptionError(
@@ -201,13 +240,12 @@ class DeltaStreamWriter(TableStreamWriter):
                     "that driver and executors share, named by a whole path. Nothing of this batch is in the table."
                 )
 
-    def _refuse_nulls(self, table: DeltaTable, files: list[WrittenFile], batch_id: int) -> None:
-        empty = sorted(set(_never_null(table)) & set().union(*(file.with_nulls for file in files)))
-        if empty:
+    def _refuse_empty(self, columns: list[str], who: str, batch_id: int) -> None:
+        """Raise ClusterError where rows have no value in columns that need one; `who` says who needs it."""
+        if columns:
             raise ClusterError(
-                f"batch {batch_id} was refused: rows of it have no {', '.join(empty)}, which the table {self.path} "
-                "requires. Nothing of it was written; a restart reads the same rows again, so filter or mend them in "
-                "the query."
+                f"batch {batch_id} was refused: rows of it have no {', '.join(columns)}, which {who}. Nothing of it "
+                "was written; a restart reads the same rows again, so filter or mend them in the query."
             )
 
 

@@ -1,11 +1,11 @@
 """An exactly-once sink into a table of PostgreSQL: tasks copy rows aside, the driver moves them in one transaction.
 
 A task's rows go by COPY into a table of its own that nobody reads; a few of them travel in its message. The driver's
-transaction locks the query's row in a table of markers, looks whether the batch is there, inserts or upserts all rows,
+transaction locks the query's row in a table of markers, looks whether the batch is there, inserts, upserts or deletes,
 writes the batch's number and drops the tasks' tables. So a batch is in the table whole and once, or not at all, and two
 drivers wait for each other at the marker. Tables are made where one is missed, so that a batch pays for none.
 
-Rows of one key in one batch: the last one counts, in the order of the rows of a task.
+Rows of one key in one batch: the last one counts, in the order of the tasks and of the rows of each.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ from pyspark.sql.types import (
 
 from pyspark_odradek.errors import ClusterError, OptionError, StagingError, one_line
 from pyspark_odradek.options import boolean
-from pyspark_odradek.table_sink import LeftRows, TableStreamWriter, patiently
+from pyspark_odradek.table_sink import KEY_OPTIONS, LeftRows, TableStreamWriter, patiently
 from pyspark_odradek.task import Task, is_written
 
 try:
@@ -105,7 +105,7 @@ class PostgresStreamWriter(TableStreamWriter):
     """`df.writeStream.format("odradek").option("sink", "postgres")`."""
 
     what = "PostgreSQL"
-    known: ClassVar[list[str]] = ["sink", "connection", "table", "keyColumns", "createTable", "markerTable"]
+    known: ClassVar[list[str]] = ["sink", "connection", "table", *KEY_OPTIONS, "createTable", "markerTable"]
 
     def __init__(self, given: Mapping[str, str], schema: StructType, *, overwrite: bool) -> None:
         super().__init__(given, schema, overwrite=overwrite)
@@ -121,8 +121,7 @@ class PostgresStreamWriter(TableStreamWriter):
             raise OptionError(f"PostgreSQL does not understand the option connection: {one_line(error)}") from None
         for each in schema:
             _check(each.dataType, each.name)
-        self.columns = schema.fieldNames()
-        self.keys = self.columns_of("keyColumns")
+        self.columns = self.written.fieldNames()
         self.create = boolean(self.options, "createTable", False)
         self.markers = self.options.get("markertable", "odradek_batches")
 
@@ -134,6 +133,7 @@ class PostgresStreamWriter(TableStreamWriter):
         connection: Any = None
         try:
             for batch in iterator:
+                self._refuse_deletes_without_key(batch, task.batch_id)
                 held.append(as_csv(batch, task.partition_id, rows))
                 held_bytes += len(held[-1])
                 rows += batch.num_rows
@@ -154,6 +154,19 @@ class PostgresStreamWriter(TableStreamWriter):
         finally:
             if connection is not None:
                 connection.close()
+
+    def _refuse_deletes_without_key(self, batch: Any, batch_id: int) -> None:
+        """Raise ClusterError for a row that would delete nothing: no row of a table is equal to a null."""
+        if self.delete_column is None:
+            return
+        deleted = pa.Table.from_batches([batch]).filter(batch.column(self.delete_column))
+        empty = [name for name in self.keys if deleted.column(name).null_count]
+        if empty:
+            raise ClusterError(
+                f"batch {batch_id} was refused: rows of it that are to be deleted have no {', '.join(empty)}, which "
+                "keyColumns names. Nothing of it was written; a restart reads the same rows again, so filter or mend "
+                "them in the query."
+            )
 
     def commit_once(self, task: Task, found: Iterable[LeftRows]) -> bool:
         """Move the rows in one transaction.
@@ -200,7 +213,8 @@ class PostgresStreamWriter(TableStreamWriter):
             stages.append("odradek_inline")
             self._stage_table(connection, stages[-1], "TEMPORARY")
             self._copy(connection, stages[-1], inline)
-        connection.execute(self._insertion(stages))
+        for statement in self._changes(stages):
+            connection.execute(statement)
         connection.execute(
             sql.SQL(
                 "UPDATE {} SET batch_id = %s, plan = %s, run_id = %s, written_at = now() WHERE query_id = %s"
@@ -233,24 +247,38 @@ class PostgresStreamWriter(TableStreamWriter):
                 f"over, before batch {batch_id} was written. Nothing of it was written; start the query again."
             )
 
-    def _insertion(self, stages: list[str]) -> sql.Composed:
+    def _changes(self, stages: list[str]) -> list[sql.Composed]:
+        """What makes the rows of these tables part of the target, in this order.
+
+        Rows are deleted before others come: of two keys, the new one may have a value that has to be the only one.
+        """
         columns = sql.SQL(", ").join(map(sql.Identifier, self.columns))
         rows: Any = sql.SQL(" UNION ALL ").join(
             sql.SQL("SELECT * FROM {}").format(sql.Identifier(stage)) for stage in stages
         )
         target = sql.Identifier(*self.target.split("."))
         if not self.keys:
-            return sql.SQL("INSERT INTO {} ({}) SELECT {} FROM ({}) AS rows").format(target, columns, columns, rows)
+            return [sql.SQL("INSERT INTO {} ({}) SELECT {} FROM ({}) AS rows").format(target, columns, columns, rows)]
         keys = sql.SQL(", ").join(map(sql.Identifier, self.keys))
-        latest = sql.SQL("SELECT DISTINCT ON ({}) * FROM ({}) AS rows ORDER BY {}, {}, {} DESC").format(
+        latest = sql.SQL("SELECT DISTINCT ON ({}) * FROM ({}) AS rows ORDER BY {}, {} DESC, {} DESC").format(
             keys, rows, keys, sql.Identifier(_TASK), sql.Identifier(_ROW)
         )
-        changes = [name for name in self.columns if name not in self.keys]
-        setting = sql.SQL(", ").join(sql.SQL("{0} = EXCLUDED.{0}").format(sql.Identifier(name)) for name in changes)
-        then = sql.SQL("DO UPDATE SET {}").format(setting) if changes else sql.SQL("DO NOTHING")
-        return sql.SQL("INSERT INTO {} ({}) SELECT {} FROM ({}) AS latest ON CONFLICT ({}) {}").format(
-            target, columns, columns, latest, keys, then
-        )
+        others = [name for name in self.columns if name not in self.keys]
+        setting = sql.SQL(", ").join(sql.SQL("{0} = EXCLUDED.{0}").format(sql.Identifier(name)) for name in others)
+        then = sql.SQL("DO UPDATE SET {}").format(setting) if others else sql.SQL("DO NOTHING")
+        insertion = sql.SQL("INSERT INTO {} ({}) SELECT {} FROM ({}) AS latest{} ON CONFLICT ({}) {}")
+        if self.delete_column is None:
+            return [insertion.format(target, columns, columns, latest, sql.SQL(""), keys, then)]
+        deleted = sql.Identifier(self.delete_column)
+        same = sql.SQL(" AND ").join(sql.SQL("target.{0} = latest.{0}").format(sql.Identifier(k)) for k in self.keys)
+        return [
+            sql.SQL("DELETE FROM {} AS target USING ({}) AS latest WHERE latest.{} AND {}").format(
+                target, latest, deleted, same
+            ),
+            insertion.format(
+                target, columns, columns, latest, sql.SQL(" WHERE {} IS NOT TRUE").format(deleted), keys, then
+            ),
+        ]
 
     def _prepare(self, connection: psycopg.Connection[Any]) -> None:
         """Make the table of markers, or a column that it lacks, and the target where that is asked for.
@@ -277,7 +305,7 @@ class PostgresStreamWriter(TableStreamWriter):
         connection.commit()
 
     def _create_target(self, connection: psycopg.Connection[Any]) -> None:
-        parts = [sql.SQL("{} {}").format(sql.Identifier(f.name), sql.SQL(_kind(f.dataType))) for f in self.schema]
+        parts = [sql.SQL("{} {}").format(sql.Identifier(f.name), sql.SQL(_kind(f.dataType))) for f in self.written]
         if self.keys:
             parts.append(sql.SQL("PRIMARY KEY ({})").format(sql.SQL(", ").join(map(sql.Identifier, self.keys))))
         connection.execute(
@@ -300,7 +328,11 @@ class PostgresStreamWriter(TableStreamWriter):
             self._stage_table(connection, name, "UNLOGGED")
 
     def _stage_table(self, connection: psycopg.Connection[Any], name: str, kind: str) -> None:
-        columns = sql.SQL(", ").join(map(sql.Identifier, self.columns))
+        """Begin a table with the target's columns, in the order in which rows are copied."""
+        columns = sql.SQL(", ").join(
+            sql.SQL("false AS {}" if each == self.delete_column else "{}").format(sql.Identifier(each))
+            for each in self.schema.fieldNames()
+        )
         connection.execute(
             sql.SQL("CREATE {} TABLE {} AS SELECT {}, 0 AS {}, 0::bigint AS {} FROM {} WITH NO DATA").format(
                 sql.SQL(kind),

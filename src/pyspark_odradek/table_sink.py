@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import ClassVar, TypeVar
 
 from pyspark.sql.datasource import DataSourceStreamArrowWriter, WriterCommitMessage
-from pyspark.sql.types import ArrayType, DataType, MapType, StructType
+from pyspark.sql.types import ArrayType, BooleanType, DataType, MapType, StructType
 
 from pyspark_odradek.checkpoint import plan_of
 from pyspark_odradek.errors import ClusterError, OptionError, StagingError, one_line
@@ -23,6 +23,7 @@ from pyspark_odradek.task import Task, same_task, streaming_task
 log = logging.getLogger("pyspark_odradek")
 R = TypeVar("R")
 
+KEY_OPTIONS = ("keyColumns", "deleteColumn")
 PATIENCE_S = 120.0
 FIRST_PAUSE_S, LAST_PAUSE_S = 0.05, 1.0
 
@@ -39,7 +40,11 @@ class LeftRows(WriterCommitMessage):
 
 
 class TableStreamWriter(DataSourceStreamArrowWriter):
-    """A stream into a table; a sink adds `write`, `commit_once` and its options."""
+    """A stream into a table; a sink adds `write`, `commit_once` and its options.
+
+    `keys` are the columns by which rows replace each other, none where rows are added; `delete_column` says which rows
+    are deleted instead, and is the one column that is not among those `written`.
+    """
 
     what: ClassVar[str]
     known: ClassVar[list[str]]
@@ -52,6 +57,9 @@ class TableStreamWriter(DataSourceStreamArrowWriter):
         if any(name.startswith("kafka.") for name in self.options):
             raise OptionError(f"kafka.* options have no meaning for the {self.what} sink; leave them away")
         self.schema = schema
+        self.keys = self._keys()
+        self.delete_column = self._delete_column()
+        self.written = StructType([each for each in schema if each.name != self.delete_column])
 
     def is_passed_on(self, name: str) -> bool:
         """Whether an option is not ours to check; its name is in lower case."""
@@ -65,9 +73,40 @@ class TableStreamWriter(DataSourceStreamArrowWriter):
             raise OptionError(f"{option} names {', '.join(missing)}, which no column is called")
         return names
 
+    def _keys(self) -> list[str]:
+        for name in KEY_OPTIONS:
+            if name.lower() in self.options and name not in self.known:
+                raise OptionError(
+                    f"{name} is for sink=delta and sink=postgres: the {self.what} sink only appends; leave it away"
+                )
+        names = list(dict.fromkeys(self.columns_of("keyColumns")))
+        if "keycolumns" in self.options and not names:
+            raise OptionError("keyColumns names no column: name those that tell rows apart, or leave it away")
+        return names
+
+    def _delete_column(self) -> str | None:
+        if "deletecolumn" not in self.options:
+            return None
+        names = self.columns_of("deleteColumn")
+        if len(names) != 1:
+            raise OptionError("deleteColumn is the name of one boolean column: where it is true, the row is deleted")
+        (name,) = names
+        if not self.keys:
+            raise OptionError("deleteColumn needs keyColumns, by which the row to delete is found")
+        if not isinstance(self.schema[name].dataType, BooleanType):
+            kind = self.schema[name].dataType.simpleString()
+            raise OptionError(
+                f"deleteColumn names {name}, which is {kind}: it takes a boolean, such as `value IS NULL AS {name}`"
+            )
+        if name in self.keys:
+            raise OptionError(f"deleteColumn names {name}, which is among keyColumns too, and is not written")
+        return name
+
     def partition_columns_of(self, *unfit: type[DataType]) -> list[str]:
         """The columns by whose values the files are divided. Raises OptionError for types that cannot do that."""
         names = self.columns_of("partitionColumns")
+        if self.delete_column in names:
+            raise OptionError(f"partitionColumns names {self.delete_column}, the deleteColumn, which is not written")
         for name in names:
             if isinstance(self.schema[name].dataType, (ArrayType, MapType, StructType, *unfit)):
                 kind = self.schema[name].dataType.simpleString()

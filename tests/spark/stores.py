@@ -9,6 +9,7 @@ import pyarrow as pa
 import pytest
 from pyspark.sql.types import LongType, StringType, StructField, StructType
 
+from pyspark_odradek.parquet_files import arrow_schema
 from pyspark_odradek.sink import stream_writer
 from pyspark_odradek.task import Task
 from tests.support.postgres import Postgres
@@ -37,8 +38,9 @@ def writer(store: Store, schema: StructType = ROWS, **options: str) -> Any:
 def left(made: Any, task: Task, rows: list[tuple[Any, ...]]) -> Any:
     """What a task leaves for the driver."""
     made.task = lambda: task
-    arrays = {name: [row[at] for row in rows] for at, name in enumerate(made.schema.fieldNames())}
-    return made.write(iter([pa.record_batch(arrays)]))
+    schema = arrow_schema(made.schema)
+    arrays = [pa.array([row[at] for row in rows], field.type) for at, field in enumerate(schema)]
+    return made.write(iter([pa.record_batch(arrays, schema=schema)]))
 
 
 def commit(made: Any, batch_id: int, numbers: range, query: str = "query") -> bool:

@@ -15,7 +15,7 @@ from pyspark_odradek.gated_commit import look_at
 from tests.spark.queries import load_stream, numbered
 from tests.spark.stores import PostgresStore
 from tests.spark.test_exact_sink import copied, forget_commit
-from tests.support.clients import create_topic
+from tests.support.clients import create_topic, produce_all
 from tests.support.postgres import Postgres
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "spark.md"
@@ -70,6 +70,15 @@ def test_three_tables(spark: Any, odradek: str, topic: str, tmp_path: Path) -> N
     catalog = iceberg.load_catalog("default", uri=f"sqlite:///{lake}/catalog.db", warehouse=f"file://{lake}")
     found = catalog.load_table("shop.orders").scan().to_arrow()
     assert sorted(found["order_id"].to_pylist()) == expected
+
+
+def test_rows_by_key(spark: Any, odradek: str, tmp_path: Path) -> None:
+    create_topic(odradek, "people")
+    produce_all(odradek, "people", [(b"a", b'{"name": "A"}'), (b"b", b'{"name": "B"}'), (b"a", None), (b"c", b"{}")])
+    code = example("deleteColumn", bootstrap=odradek, checkpoints=f"{tmp_path}/checkpoints/", lake=f"{tmp_path}/lake/")
+    run(spark, code)
+    found = DeltaTable(tmp_path / "lake" / "people").to_pyarrow_table().sort_by("id").to_pylist()
+    assert found == [{"id": "b", "name": "B", "town": None}, {"id": "c", "name": None, "town": None}]
 
 
 def test_foreach_batch(spark: Any, odradek: str, topic: str, tmp_path: Path) -> None:
