@@ -31,6 +31,21 @@ PATIENT = {
     "spark.sql.pipelines.maxFlowRetryAttempts": "12",
 }
 LINES = [b"/a 5", b"/b 70", b"/c junk", b"/d 9", b"/a 4000"]
+# As an AUTO CDC flow: the newest line of each page; one that says no number takes the page away.
+NEWEST = """
+from pyspark import pipelines as dp
+from pyspark.sql import SparkSession
+
+options = {{"sink": "delta", "path": "{path}", "keyColumns": "page", "deleteColumn": "gone"}}
+dp.create_sink("newest", "odradek", options)
+
+
+@dp.append_flow(target="newest")
+def keep_newest():
+    lines = SparkSession.active().readStream.table("arrivals").selectExpr("split(STRING(value), ' ') AS words")
+    seconds = lines.selectExpr("words[0] AS page", "try_cast(words[1] AS INT) AS seconds")
+    return seconds.selectExpr("*", "seconds IS NULL AS gone")
+"""
 
 
 def environment() -> dict[str, str]:
@@ -50,6 +65,8 @@ class Shop:
         produce_all(bootstrap, topic, [(None, line) for line in LINES])
         began = self.call("init", "shop", "--bootstrap-server", bootstrap, "--topic", topic, where=place)
         assert began.returncode == 0, began.stderr
+        self.lake = str(place / "lake")
+        (self.folder / "transformations/newest.py").write_text(NEWEST.format(path=self.lake))
         spec = self.folder / "spark-pipeline.yml"
         settings = "".join(f"  {name}: '{value}'\n" for name, value in (FAST | PATIENT).items())
         spec.write_text(spec.read_text() + "configuration:\n" + settings)
@@ -75,6 +92,12 @@ class Shop:
             told = [line for file in log.glob("[0-9]*") for line in file.read_text().splitlines()[1:]]
             names = [folder / Path(json.loads(line)["path"]).name for line in told]
         return [row for name in names for row in pq.read_table(name).to_pylist()]
+
+    def newest(self) -> set[str]:
+        """The pages of the Delta table that a sink fills."""
+        from deltalake import DeltaTable
+
+        return set(DeltaTable(self.lake).to_pyarrow_table()["page"].to_pylist())
 
     def status(self) -> dict[str, Any]:
         found: dict[str, Any] = json.loads(self.call("status", "--json").stdout)
@@ -107,6 +130,7 @@ def test_a_run_fills_tables_views_and_the_topic(shop: Shop) -> None:
     totals = {row["page"]: (row["visits"], row["seconds"]) for row in shop.rows("pages")}
     assert totals == {"/a": (2, 4005), "/b": (1, 70), "/d": (1, 9)}
     assert sorted(message.key() or b"" for message in read_all(shop.bootstrap, "visits-long")) == [b"/a", b"/b"]
+    assert shop.newest() == {"/a", "/b", "/d"}
 
 
 def test_the_status_tells_of_rows_lag_and_expectations(shop: Shop) -> None:
@@ -127,7 +151,7 @@ def test_the_graph_is_a_picture_without_spark(shop: Shop) -> None:
     assert "◀ tell_of_long_visits: streams from visits" in shop.call("graph", "--last").stdout
     shop.call("graph", "--last", "--html", "shop.html")
     page = (shop.folder / "shop.html").read_text()
-    assert page.count("<rect ") == 7, "six nodes and the topic"
+    assert page.count("<rect ") == 8, "seven nodes and the topic"
     assert "5 rows, done" in page
 
 
@@ -162,7 +186,8 @@ def test_it_runs_on_from_the_same_files(shop: Shop) -> None:
         try:
             wait_for(process, lambda: noted(shop) == ("continuous", "running"))
             assert "runs already" in shop.call("run").stderr
-            produce_all(shop.bootstrap, "visits", [(None, b"/e 3")])
+            produce_all(shop.bootstrap, "visits", [(None, b"/e 3"), (None, b"/b gone")])
+            wait_for(process, lambda: shop.newest() == {"/a", "/d", "/e"})
             wait_for(process, lambda: any(row["page"] == "/e" for row in shop.rows("quick_visits")))
             wait_for(process, lambda: any(row["page"] == "/e" for row in shop.rows("pages")))
         finally:
