@@ -7,6 +7,7 @@ planned apart have the same. This module knows nothing of what the sinks make of
 from __future__ import annotations
 
 import hashlib
+import json
 import logging
 import posixpath
 
@@ -49,6 +50,18 @@ def plan_of(checkpoint: str, batch_id: int) -> str:
     if checkpoint in _FAILED:
         _FAILED[checkpoint] = 0
     return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def planned_ms(checkpoint: str, batch_id: int) -> int | None:
+    """When a batch was planned, ms since 1970 UTC by the clock of the driver then; None where that cannot be told."""
+    if not checkpoint or _FAILED.get(checkpoint):
+        return None
+    try:
+        text, _ = offsets_file(checkpoint, batch_id)
+        return int(json.loads(text.splitlines()[1])["batchTimestampMs"])  # v1, what holds for the batch, its offsets
+    except (OSError, ValueError, IndexError, KeyError, TypeError) as error:
+        log.debug("when batch %d was planned is not told: %s", batch_id, error)
+        return None
 
 
 # How many batches in a row this process could not read, of each checkpoint of which it could not read one.

@@ -23,6 +23,8 @@ from odradek.protocol.messages.create_topics_request import (
     CreateTopicsRequest,
 )
 from odradek.protocol.messages.create_topics_response import CreateTopicsResponse
+from odradek.protocol.messages.describe_configs_request import DescribeConfigsRequest, DescribeConfigsResource
+from odradek.protocol.messages.describe_configs_response import DescribeConfigsResponse
 from odradek.protocol.messages.fetch_request import FetchPartition, FetchRequest, FetchTopic
 from odradek.protocol.messages.fetch_response import FetchResponse
 from odradek.protocol.messages.find_coordinator_request import FindCoordinatorRequest
@@ -78,6 +80,7 @@ UNKNOWN_TOPIC_PATIENCE_S = 2.0
 FIRST_BACKOFF_S = 0.05
 SUBSCRIBE_ADVICE = "Create it, or correct the option subscribe or assign"
 GROUP, TRANSACTION = 0, 1  # what FindCoordinator finds
+TOPIC, BROKER = 2, 4  # what DescribeConfigs describes
 LAST_BACKOFF_S = 1.0
 GONE_PATIENCE_S = 3.0  # only when it is told as long that records are gone it is believed
 NO_TOPIC_ID = UUID(int=0)
@@ -280,8 +283,9 @@ class Cluster:
         wait_ms: int,
         max_bytes: int,
         topic_ids: Mapping[str, UUID] | None = None,
+        isolation_level: int | None = None,
     ) -> None:
-        """Ask for records from these positions with the isolation level of the settings; the answer is a FetchResponse.
+        """Ask for records from these positions, by default with the settings' isolation level; gives a FetchResponse.
 
         Topics are named by their ids where all have one and the broker knows ids, so that nothing is read from a topic
         that was made anew under the same name; `topic_ids` are those that metadata told last by default.
@@ -296,7 +300,7 @@ class Cluster:
             max_wait_ms=wait_ms,
             min_bytes=1,
             max_bytes=max(max_bytes, 1),
-            isolation_level=self.settings.isolation_level,
+            isolation_level=self.settings.isolation_level if isolation_level is None else isolation_level,
             topics=[
                 FetchTopic(topic=topic, topic_id=ids.get(topic, NO_TOPIC_ID), partitions=parts)
                 for topic, parts in by_topic.items()
@@ -481,6 +485,29 @@ class Cluster:
             return True
 
         return self.asking(f"whether topic {topic} could be created", create)
+
+    def settings_of(self, kind: int, name: str, wanted: list[str]) -> dict[str, str | None]:
+        """Values of settings of a TOPIC, or of a BROKER by its id, asked once; what it does not have is left out.
+
+        Raises:
+            OSError, ProtocolError, PassingError: ask again, `asking` does.
+            ClusterError: the cluster refused.
+        """
+        connection = self._any_connection() if kind == TOPIC else self._connection(self._nodes[int(name)])
+        asked = DescribeConfigsResource(resource_type=kind, resource_name=name, configuration_keys=wanted)
+        request = DescribeConfigsRequest(resources=[asked])
+        (found,) = connection.request(ApiKey.DESCRIBE_CONFIGS, request, DescribeConfigsResponse).results
+        if found.error_code in (ErrorCode.TOPIC_AUTHORIZATION_FAILED, ErrorCode.CLUSTER_AUTHORIZATION_FAILED):
+            of = f"topic {name}" if kind == TOPIC else "the cluster"
+            raise ClusterError(f"the settings of {of} may not be read: not authorized. Grant DESCRIBE_CONFIGS on it")
+        check(found.error_code, f"DescribeConfigs of {name}")
+        return {config.name: config.value for config in found.configs}
+
+    def broker_setting(self, name: str) -> str | None:
+        """A setting of one of the brokers, asked once; None where it has no such. Raises as `settings_of`."""
+        if not self._nodes:
+            self._metadata([])
+        return self.settings_of(BROKER, str(min(self._nodes)), [name]).get(name)
 
     def _commit(self, group: str, message: OffsetCommitRequest) -> None:
         answer = self.coordinator(group).request(ApiKey.OFFSET_COMMIT, message, OffsetCommitResponse)

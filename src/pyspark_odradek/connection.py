@@ -50,6 +50,7 @@ NEWEST = {
     ApiKey.OFFSET_COMMIT: 8,
     ApiKey.OFFSET_FETCH: 7,
     ApiKey.CREATE_TOPICS: 7,
+    ApiKey.DESCRIBE_CONFIGS: 4,
     # Of the first generation of transactions (KIP-98), which every cluster with transactions speaks: from Produce 12,
     # TxnOffsetCommit 5 and EndTxn 5 on it is the second (KIP-890).
     ApiKey.PRODUCE: 11,

@@ -96,13 +96,14 @@ class VisibleBatches:
             self._aborting.add(self._waiting.pop().producer_id)
         header = batch.header
         if header.is_control:
-            if header.producer_id in self._aborting and _is_abort_marker(batch, fetched):
+            if header.producer_id in self._aborting and is_abort_marker(batch, fetched):
                 self._aborting.discard(header.producer_id)
             return False
         return not (header.is_transactional and header.producer_id in self._aborting)
 
 
-def _is_abort_marker(batch: Batch, fetched: memoryview) -> bool:
+def is_abort_marker(batch: Batch, fetched: memoryview) -> bool:
+    """Whether a control batch takes its transaction back. Raises RecordFormatError where it has no key."""
     data = np.frombuffer(fetched[batch.position : batch.end], np.uint8)
     records = _Records.read(data, [(0, len(data), batch)])
     if len(records.key_size) == 0 or records.key_size[0] < 4:

@@ -26,6 +26,7 @@ from pyspark_odradek.checkpoint import plan_of
 from pyspark_odradek.cluster import ClientSettings, Cluster, shared_cluster
 from pyspark_odradek.encode import EncodedBatch, RowEncoder
 from pyspark_odradek.errors import ClusterError, OptionError, StagingError
+from pyspark_odradek.marker_topic import MarkerTopic
 from pyspark_odradek.offsets import TopicPartition
 from pyspark_odradek.sink_options import SinkOptions
 from pyspark_odradek.staging import StagedFile, Staging
@@ -158,6 +159,7 @@ class _ExactWriter:
             raise StagingError(f"a task staged for batch {stray[0].batch_id} where {batch_id} is committed")
         partitions = frozenset(TopicPartition(i.topic, i.partition_id) for m in messages for i in m.index)
         if partitions:
+            self.options.refuse_rows_among_markers({partition.topic for partition in partitions})
             self._look_for(partitions)
         has_plan = self.options.gate is None  # a gate knows a batch by what it reads
         plan = plan_of(self.options.checkpoint, batch_id) if batch_id is not None and has_plan else ""
@@ -188,7 +190,17 @@ class _ExactWriter:
         timeout_ms = options.transaction_timeout_ms
         if options.gate is None or batch_id is None:
             id_ = f"{options.transactional_id_prefix}{query_id}"
-            return TransactionalCommit(self.cluster, id_, transaction_timeout_ms=timeout_ms)
+            markers = None
+            if options.marker_topic is not None:
+                replication_factor = options.topic_replication_factor
+                markers = MarkerTopic(self.cluster, options.marker_topic, replication_factor=replication_factor)
+            return TransactionalCommit(
+                self.cluster,
+                id_,
+                transaction_timeout_ms=timeout_ms,
+                marker_topic=markers,
+                checkpoint=options.checkpoint,
+            )
         from pyspark_odradek.gate import batch_span
         from pyspark_odradek.gated_commit import GatedCommit
 

@@ -60,6 +60,7 @@ WRITE_OPTIONS = [
     "delivery",
     "stagingLocation",
     "transactionalIdPrefix",
+    "markerTopic",
     "gate",
     "groupId",
     "createTopic",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
 from pyspark.sql.types import BinaryType, IntegerType, StringType, StructType, TimestampType
@@ -56,6 +56,7 @@ class SinkOptions:
     with_headers: bool = True
     staging_location: str | None = None
     transactional_id_prefix: str = DEFAULT_PREFIX
+    marker_topic: str | None = None
     gate: str | None = None
     group_id: str = ""
     checkpoint: str = ""
@@ -115,6 +116,14 @@ class SinkOptions:
         if cluster.create_topic(topic, self.topic_partitions, self.topic_replication_factor, self.topic_settings):
             log.warning("created topic %s", topic)
 
+    def refuse_rows_among_markers(self, topics: Collection[str]) -> None:
+        """Raise OptionError where rows go to the marker topic, which would lose them to its compaction."""
+        if self.marker_topic is not None and self.marker_topic in topics:
+            raise OptionError(
+                f"rows go to the topic {self.marker_topic}, which is the option markerTopic: give the markers a topic "
+                "of their own. Nothing of this batch was written"
+            )
+
     def warn_of_unread_settings(self) -> None:
         """Say which `kafka.*` settings the exactly-once sink does not honour."""
         warn_of_unread_settings(self.kafka, EXACT_SETTINGS, "the exactly-once sink")
@@ -152,6 +161,7 @@ def parse_sink_options(given: Mapping[str, str], *, streaming: bool, overwrite: 
         with_headers=boolean(options, "includeHeaders", True),
         staging_location=staging,
         transactional_id_prefix=options.get("transactionalidprefix", DEFAULT_PREFIX),
+        marker_topic=_marker_topic(options, delivery, streaming),
         gate=_gate(options, delivery, streaming),
         group_id=options.get("groupid", ""),
         checkpoint=options.get("checkpointlocation", "").rstrip("/"),
@@ -177,6 +187,22 @@ def _gate(options: Mapping[str, str], delivery: str, streaming: bool) -> str | N
     if "transactionalidprefix" in options:
         raise OptionError("gate names the transactional id; leave transactionalIdPrefix away")
     return gate
+
+
+def _marker_topic(options: Mapping[str, str], delivery: str, streaming: bool) -> str | None:
+    """The topic that keeps the marker, where there is one. Raises OptionError for what cannot be with it."""
+    topic = options.get("markertopic")
+    if topic is None:
+        return None
+    if not streaming or delivery != EXACTLY_ONCE:
+        raise OptionError("markerTopic needs a streaming query and delivery=exactly_once: nothing else has a marker")
+    if not topic:
+        raise OptionError("markerTopic names no topic")
+    if gate_name(options) is not None:
+        raise OptionError("a gate is itself what a batch is marked by; leave markerTopic away")
+    if topic == options.get("topic"):
+        raise OptionError("markerTopic and topic are the same: give the markers a topic of their own")
+    return topic
 
 
 def _refuse_contradictions(options: Mapping[str, str], kafka: Mapping[str, str]) -> None:

@@ -9,6 +9,10 @@ same name commits inside the transaction. A commit goes
     mark      AddOffsetsToTxn, TxnOffsetCommit
     end       EndTxn
 
+The offset expires. With a marker topic there is a second marker, a record that goes out with those of the batch, and
+`marker` is the newer one of both: they are committed together, so that either tells the truth as long as it is there,
+and a query may get the topic, or leave it, whenever it is started.
+
 Whatever fails on the way for a while is answered by beginning anew: what was unfinished is then aborted, and the marker
 tells whether an end whose answer was lost had happened. The first two steps are needed once in a run of a query, as
 long as one process commits its batches: Spark gives a batch to whichever of its processes is idle, so that those of
@@ -42,6 +46,7 @@ from odradek.protocol.messages.txn_offset_commit_request import (
     TxnOffsetCommitRequestTopic,
 )
 from odradek.protocol.messages.txn_offset_commit_response import TxnOffsetCommitResponse
+from pyspark_odradek.checkpoint import planned_ms
 from pyspark_odradek.cluster import (
     FIRST_BACKOFF_S,
     GROUP,
@@ -54,6 +59,7 @@ from pyspark_odradek.cluster import (
 )
 from pyspark_odradek.encode import EncodedBatch
 from pyspark_odradek.errors import ClusterError, FencedError
+from pyspark_odradek.marker_topic import Marker, MarkerTopic, newer
 from pyspark_odradek.offsets import TopicPartition
 from pyspark_odradek.produce import TransactionalSender
 from pyspark_odradek.task import is_written
@@ -76,14 +82,6 @@ LOST = frozenset(
 CONCURRENT_BACKOFF_S = 0.005
 # How often the marker is asked for while a transaction that writes it is open, before it is read without that one.
 MARKER_TRIES = 5
-
-
-class Marker(NamedTuple):
-    """The newest batch of a query that is in the topics, the run of the query that brought it, and the batch's plan."""
-
-    batch_id: int
-    run_id: str
-    plan: str = ""
 
 
 @dataclass
@@ -124,14 +122,27 @@ class TransactionalCommit:
         cluster: where the topics are.
         transactional_id: of the query; also the name of the group that holds the marker.
         transaction_timeout_ms: after so long the coordinator takes an unfinished transaction back.
+        marker_topic: holds the marker, too.
+        checkpoint: the query's, where it is known: says when a batch was planned whose marker is not found.
     """
 
     session_kind: ClassVar[type[Session]] = Session
 
-    def __init__(self, cluster: Cluster, transactional_id: str, *, transaction_timeout_ms: int = 60_000) -> None:
+    def __init__(
+        self,
+        cluster: Cluster,
+        transactional_id: str,
+        *,
+        transaction_timeout_ms: int = 60_000,
+        marker_topic: MarkerTopic | None = None,
+        checkpoint: str = "",
+    ) -> None:
         self.cluster = cluster
         self.transactional_id = transactional_id
         self.transaction_timeout_ms = transaction_timeout_ms
+        self.marker_topic = marker_topic
+        self.checkpoint = checkpoint
+        self._told_doubt = False
 
     def commit(self, work: Work) -> bool:
         """Write the batch and its marker; False where it is there already.
@@ -232,14 +243,20 @@ class TransactionalCommit:
             if offset >= 0 and (found is None or offset > found.batch_id):
                 run_id, _, plan = metadata.partition(" ")
                 found = Marker(offset, run_id, plan)
-        return found
+        if self.marker_topic is None:
+            return found
+        return newer(self.marker_topic.read(self.transactional_id, stable=stable), found)
 
     def produce(self, session: Session, work: Work, deadline: float) -> None:
         """Write all records of the batch; each is acknowledged on return, and none is visible yet."""
         if not work.partitions:
             return
+        partitions, marker = work.partitions, None
+        if self.marker_topic is not None and work.batch_id is not None:
+            marker = self.marker_topic.record(self.transactional_id, Marker(work.batch_id, work.run_id, work.plan))
+            partitions |= {TopicPartition(marker.topic, marker.partition_id)}
         topics: dict[str, list[int]] = {}
-        for topic, partition_id in sorted(work.partitions):
+        for topic, partition_id in sorted(partitions):
             topics.setdefault(topic, []).append(partition_id)
         request = AddPartitionsToTxnRequest(
             v3_and_below_transactional_id=self.transactional_id,
@@ -266,10 +283,12 @@ class TransactionalCommit:
             session.producer_id,
             session.producer_epoch,
             session.sequences,
-            work.partitions,
+            partitions,
         )
         for batch in work.batches():
             sender.add(batch)
+        if marker is not None:
+            sender.add(marker)
         sender.finish()
 
     def mark(self, session: Session, work: Work, deadline: float) -> None:
@@ -346,6 +365,8 @@ class TransactionalCommit:
         The marker of a batch that was just committed is on its way for a moment, which is waited for. One that a dead
         driver left open is not: to begin is what settles it.
         """
+        if self.marker_topic is not None:
+            self.marker_topic.ensure()
         tries = MARKER_TRIES
         while True:
             try:
@@ -362,10 +383,33 @@ class TransactionalCommit:
     def _is_there(self, batch_id: int, plan: str) -> bool:
         """Raises FencedError where the sink has later batches, or another one of this number."""
         found = self.marker()
+        if found is None:
+            self._warn_of_doubt(batch_id)
         if found is None or not is_written(found.batch_id, batch_id, "the sink", found_plan=found.plan, plan=plan):
             return False
         log.warning("batch %d was written before by run %s and is not written again", batch_id, found.run_id)
         return True
+
+    def _warn_of_doubt(self, batch_id: int) -> None:
+        """Say so where an earlier run may have written a batch whose marker has expired since."""
+        planned = None if self._told_doubt else planned_ms(self.checkpoint, batch_id)
+        if planned is None:
+            return
+        try:
+            kept_min = int(self.cluster.broker_setting("offsets.retention.minutes") or 0)
+        except (OSError, ProtocolError, PassingError, ClusterError, ValueError) as error:
+            log.debug("how long the cluster keeps offsets is not told: %s", error)
+            return
+        if 0 < kept_min * 60_000 < time.time_ns() // 1_000_000 - planned:
+            self._told_doubt = True
+            log.warning(
+                "batch %d was planned at %s UTC, longer ago than the cluster keeps markers (offsets.retention.minutes="
+                "%d), and no marker of this query is there: where an earlier run has written the batch and died, it is "
+                "written twice now. With the option markerTopic markers do not expire",
+                batch_id,
+                time.strftime("%Y-%m-%d %H:%M:%S", time.gmtime(planned / 1000)),
+                kept_min,
+            )
 
     def _coordinated(self, key: ApiKey, request: Message, answer: type[R], deadline: float) -> R:
         """Ask the transaction coordinator; wait while it finishes the transaction before."""

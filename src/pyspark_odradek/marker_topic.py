@@ -1,0 +1,262 @@
+"""The marker of a query in a compacted topic, where it does not expire: the newest batch that is in the topics.
+
+A marker is a record that is written in the batch's own transaction: its key is the query's transactional id, which says
+the partition too (murmur2), its value is JSON: batch, run and plan. One topic may serve many queries.
+
+A reader of committed records would stop at the first transaction that any of those queries has open in the partition,
+for as long as a dead driver's takes to time out, and miss what lies behind. So the partition is read from its start to
+its high watermark, and the ends of transactions are followed here: a record counts where its own transaction is
+committed, whatever else is open. Of all records one is kept in memory, and one fetch. A process that has read once goes
+on from there: of several queries in one application each batch may begin anew (`transaction.py`).
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import time
+from bisect import bisect_right
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Final, NamedTuple
+from uuid import UUID
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from odradek.common.errors import ErrorCode, ProtocolError
+from odradek.protocol.messages.fetch_response import FetchResponse, PartitionData
+from odradek.record.builder import build_batch
+from odradek.record.record import Record
+from pyspark_odradek.cluster import TOPIC, Cluster, PassingError, check
+from pyspark_odradek.decode import Batch, Decoder, is_abort_marker, whole_batches
+from pyspark_odradek.encode import EncodedBatch
+from pyspark_odradek.errors import ClusterError
+from pyspark_odradek.offsets import TopicPartition
+from pyspark_odradek.options import EARLIEST, LATEST
+from pyspark_odradek.partitioner import partitions_of
+
+log = logging.getLogger("pyspark_odradek")
+
+# Of a topic that is made here. Only closed segments are compacted, and the ends of transactions stay for
+# delete.retention.ms: by the defaults, 1 GiB and a day, each start of a query would read that much.
+SETTINGS: Final[Mapping[str, str]] = {
+    "cleanup.policy": "compact",
+    "segment.bytes": str(4 << 20),
+    "delete.retention.ms": "3600000",
+}
+END_OF_LOG = 1 << 62  # above any offset
+READ_UNCOMMITTED = 0
+_SCHEMA = pa.schema(
+    [
+        ("key", pa.binary()),
+        ("value", pa.binary()),
+        ("offset", pa.int64()),
+        ("timestamp", pa.timestamp("us", tz="UTC")),
+    ]
+)
+
+
+class Marker(NamedTuple):
+    """The newest batch of a query that is in the topics, the run of the query that brought it, and the batch's plan."""
+
+    batch_id: int
+    run_id: str
+    plan: str = ""
+
+
+def newer(one: Marker | None, other: Marker | None) -> Marker | None:
+    """That of the later batch; None where there is none."""
+    return max(filter(None, (one, other)), key=lambda marker: marker.batch_id, default=None)
+
+
+class Entry(NamedTuple):
+    """A record under the key that is looked for; None as value takes it back."""
+
+    offset: int
+    value: bytes | None
+
+
+class NewestOfKey:
+    """Finds the newest committed record of one key in a partition's log, which is handed over in its order.
+
+    `newest` is that record; `open` are the records behind it, by producer id, whose transactions have not ended yet.
+    Source: KIP-98.
+    """
+
+    def __init__(self, key: bytes, newest: Entry | None = None) -> None:
+        self._key = pa.scalar(key, pa.binary())
+        self.newest = newest
+        self.open: dict[int, Entry] = {}
+
+    def take(self, fetched: memoryview, batches: Sequence[Batch]) -> None:
+        """Go on with the batches of a fetch. Raises RecordFormatError."""
+        records = [batch for batch in batches if not batch.header.is_control]
+        starts = [batch.header.base_offset for batch in records]
+        found = [(entry, records[bisect_right(starts, entry.offset) - 1]) for entry in self._entries(fetched, records)]
+        ends = [batch for batch in batches if batch.header.is_control]
+        at = 0
+        for entry, batch in found:
+            while at < len(ends) and ends[at].last_offset < entry.offset:
+                self._end(ends[at], fetched)
+                at += 1
+            if batch.header.is_transactional:
+                self.open[batch.header.producer_id] = entry
+            else:
+                self._commit(entry)
+        for batch in ends[at:]:
+            self._end(batch, fetched)
+
+    def settle(self, last_stable_offset: int) -> None:
+        """When the log was read to its high watermark: below the last stable offset as it was then nothing is open.
+
+        A record there is committed though no end of its transaction was met: a cleaner may take the end of a committed
+        transaction before its records, but not that of an aborted one.
+        """
+        for producer_id, entry in list(self.open.items()):
+            if entry.offset < last_stable_offset:
+                self._commit(self.open.pop(producer_id))
+
+    def _entries(self, fetched: memoryview, records: Sequence[Batch]) -> Iterator[Entry]:
+        for rows in Decoder(_SCHEMA, "", 0, 0, END_OF_LOG).decode(fetched, records):
+            mine = rows.filter(pc.equal(rows.column("key"), self._key))
+            yield from map(Entry, mine.column("offset").to_pylist(), mine.column("value").to_pylist())
+
+    def _end(self, batch: Batch, fetched: memoryview) -> None:
+        entry = self.open.pop(batch.header.producer_id, None)
+        if entry is not None and not is_abort_marker(batch, fetched):
+            self._commit(entry)
+
+    def _commit(self, entry: Entry) -> None:
+        if self.newest is None or entry.offset > self.newest.offset:
+            self.newest = entry
+
+
+class MarkerTopic:
+    """The topic in which queries keep their markers.
+
+    Args:
+        cluster: where it is.
+        topic: its name.
+        replication_factor: of one that is made here; -1 for the brokers' default.
+    """
+
+    def __init__(self, cluster: Cluster, topic: str, *, replication_factor: int = -1) -> None:
+        self.cluster = cluster
+        self.topic = topic
+        self.replication_factor = replication_factor
+
+    def ensure(self) -> None:
+        """Make the topic where it is not there. Raises ClusterError, also where its records would expire."""
+        cluster, topic = self.cluster, self.topic
+        if topic not in cluster.partitions([topic]) and cluster.create_topic(
+            topic, 1, self.replication_factor, SETTINGS
+        ):
+            log.warning("created the marker topic %s", topic)
+        found = cluster.asking(
+            f"the settings of topic {topic}", lambda: cluster.settings_of(TOPIC, topic, ["cleanup.policy"])
+        )
+        policy = found.get("cleanup.policy") or ""
+        if policy.replace(" ", "") != "compact":
+            raise ClusterError(
+                f"markerTopic: the topic {topic} has cleanup.policy={policy or '(nothing)'}, and has to have compact "
+                "alone: with delete its markers would expire, too, and without compact it would grow for ever. Alter "
+                "that, or name a topic that does not exist: it is made as it should be"
+            )
+
+    def record(self, key: str, marker: Marker) -> EncodedBatch:
+        """The marker as a record batch, and the partition that it goes to. Raises ClusterError."""
+        value = json.dumps({"batch": marker.batch_id, "run": marker.run_id, "plan": marker.plan}, separators=(",", ":"))
+        record = Record(key.encode(), value.encode(), (), timestamp_ms=time.time_ns() // 1_000_000)
+        return EncodedBatch(self.topic, _place(key, len(self._partitions())), 1, build_batch([record]))
+
+    def read(self, key: str, *, stable: bool) -> Marker | None:
+        """The newest committed marker of a query; None where it has none.
+
+        Where the key's partition has none the others are looked at: partitions may have been added to the topic since.
+
+        Args:
+            key: the query's transactional id.
+            stable: a transaction of this query that is open is waited for, by a PassingError.
+        Raises:
+            OSError, ProtocolError, PassingError: ask again.
+            ClusterError: the topic is gone, may not be read, or has something else under this key.
+        """
+        partitions = self._partitions()
+        own = _place(key, len(partitions))
+        found = self._newest(key, own, stable)
+        if found is None:
+            for other in set(partitions) - {own}:
+                found = newer(found, self._newest(key, other, stable))
+        return found
+
+    def _partitions(self) -> list[int]:
+        advice = "It is the option markerTopic, and was there before: start the query again, which makes it anew"
+        return self.cluster.partitions([self.topic], must_exist=True, advice=advice)[self.topic]
+
+    def _newest(self, key: str, partition_id: int, stable: bool) -> Marker | None:
+        partition = TopicPartition(self.topic, partition_id)
+        # A leader that is new may have an old high watermark: it does not tell its end, then, and is asked again.
+        end = self.cluster.list_offsets({partition: LATEST}).get(partition)
+        start = self.cluster.list_offsets({partition: EARLIEST}).get(partition)
+        if end is None or start is None:
+            raise PassingError(f"{self.topic}-{partition_id} is not there")
+        topic_id = self.cluster.topic_ids.get(self.topic)
+        place = (os.getpid(), topic_id, partition, key)
+        position, newest = _READ.pop(place, (start, None))
+        position = max(position, start)
+        found = NewestOfKey(key.encode(), newest)
+        while True:
+            answer = self._fetch(partition, position)
+            fetched = memoryview(answer.records or b"")  # type: ignore[arg-type]
+            batches = list(whole_batches(fetched, check_crc=self.cluster.settings.check_crcs))
+            found.take(fetched, batches)
+            position = batches[-1].last_offset + 1 if batches else position
+            if position >= max(answer.high_watermark, end):
+                break
+            if not batches:
+                raise PassingError(f"{self.topic}-{partition_id} has no record from offset {position} on")
+        found.settle(answer.last_stable_offset)
+        if topic_id is not None:  # without one a topic that was made anew is not told from the old one
+            undecided = [entry.offset for entry in found.open.values()]
+            _READ[place] = (min([position, *undecided]), found.newest)
+        if stable and found.open:
+            raise PassingError(f"a transaction of {key} is open in {self.topic}-{partition_id}")
+        return self._parsed(key, found.newest)
+
+    def _fetch(self, partition: TopicPartition, position: int) -> PartitionData:
+        connection = self.cluster.leader(partition)
+        size = self.cluster.settings.max_partition_fetch_bytes
+        self.cluster.send_fetch(connection, {partition: position}, 0, size, isolation_level=READ_UNCOMMITTED)
+        answer = connection.receive()
+        assert isinstance(answer, FetchResponse)
+        parts = [part for topic in answer.responses for part in topic.partitions]
+        where = f"fetch of {partition.topic}-{partition.partition_id}"
+        check(answer.error_code, where)
+        if len(parts) != 1:  # a broker that puts us off for a quota answers nothing
+            raise ProtocolError(f"{where} was answered with {len(parts)} partitions")
+        if parts[0].error_code == ErrorCode.OFFSET_OUT_OF_RANGE:
+            raise PassingError(f"{where}: its start has moved")
+        check(parts[0].error_code, where)
+        return parts[0]
+
+    def _parsed(self, key: str, entry: Entry | None) -> Marker | None:
+        if entry is None or entry.value is None:
+            return None
+        try:
+            found = json.loads(entry.value)
+            return Marker(int(found["batch"]), str(found["run"]), str(found["plan"]))
+        except (ValueError, TypeError, KeyError):
+            raise ClusterError(
+                f"markerTopic: the topic {self.topic} has {entry.value[:60]!r} under the key {key} at offset "
+                f"{entry.offset}, which is no marker: somebody else writes there; name another topic"
+            ) from None
+
+
+# How far this process has read (exclusive) and what it has found, by process, topic id, partition and key. It is taken
+# out while it is read on: what fails begins at the start. Of this process: a fork's copies are another process's.
+_READ: dict[tuple[int, UUID | None, TopicPartition, str], tuple[int, Entry | None]] = {}
+
+
+def _place(key: str, partition_count: int) -> int:
+    return int(partitions_of(pa.array([key.encode()], pa.binary()), partition_count)[0])

@@ -1,0 +1,419 @@
+"""The marker in a compacted topic: found when the group's has expired, whatever else is open in the partition.
+
+A group that is deleted stands for one whose offsets have expired. `test_without_the_topic_…` shows what happens then.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import logging
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from confluent_kafka import Producer
+from confluent_kafka.admin import ConfigResource, NewPartitions, ResourceType
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from pyspark.sql.types import StringType, StructField, StructType
+
+from odradek.record.builder import build_batch
+from odradek.record.record import Record
+from pyspark_odradek import transaction
+from pyspark_odradek.cluster import PassingError
+from pyspark_odradek.decode import whole_batches
+from pyspark_odradek.errors import ClusterError, FencedError, OptionError
+from pyspark_odradek.marker_topic import Marker, MarkerTopic, NewestOfKey
+from pyspark_odradek.partitioner import partitions_of
+from pyspark_odradek.sink import batch_writer, stream_writer
+from pyspark_odradek.transaction import TransactionalCommit
+from tests.spark import dying_source
+from tests.spark.queries import numbered
+from tests.spark.test_decode import marker as end_of_transaction
+from tests.spark.test_exact_sink import copied, copy
+from tests.spark.test_transaction import (
+    PARTITIONS,
+    DiesError,
+    Dying,
+    _clusters,
+    cluster,
+    committed,
+    forget_sessions,
+    work,
+)
+from tests.support.clients import admin, create_topic, produce_all, read_all
+
+STEPS = [("begin", True), ("produce", False), ("produce", True), ("mark", True), ("end", False), ("end", True)]
+_ids = itertools.count()
+
+
+class Query:
+    """One query: each run is a process of its own that knows only what the cluster knows."""
+
+    def __init__(self, bootstrap: str, topic: str) -> None:
+        self.bootstrap, self.topic = bootstrap, topic
+        self.markers: str | None = f"{topic}-markers"
+        self.id = f"odradek-sink.marked-{next(_ids)}"
+        create_topic(bootstrap, topic, PARTITIONS)
+
+    def settings(self, at: Any) -> dict[str, Any]:
+        return {"marker_topic": None if self.markers is None else MarkerTopic(at, self.markers)}
+
+    def run(self) -> TransactionalCommit:
+        """A new run."""
+        forget_sessions()
+        at = cluster(self.bootstrap)
+        return TransactionalCommit(at, self.id, **self.settings(at))
+
+    def write(self, batch_id: int, run: TransactionalCommit | None = None) -> bool:
+        """Commit batch `batch_id`, ten numbers of its own; by a new run where none is given."""
+        return (run or self.run()).commit(self.batch(batch_id))
+
+    def batch(self, batch_id: int) -> Any:
+        return work(self.topic, batch_id, "run", range(batch_id * 10, batch_id * 10 + 10))
+
+    def die(self, batch_id: int, step: str = "end", *, after: bool = True) -> None:
+        """A run dies while it commits a batch; as it is, after the batch is there and before Spark heard of it."""
+        forget_sessions()
+        at = cluster(self.bootstrap)
+        with pytest.raises(DiesError):
+            Dying(at, self.id, step, after=after, **self.settings(at)).commit(self.batch(batch_id))
+
+    def expire(self) -> None:
+        """The group's offsets are gone."""
+        expire(self.bootstrap, self.id)
+
+    def written(self) -> list[int]:
+        return committed(self.bootstrap, self.topic)
+
+
+def expire(bootstrap: str, group: str) -> None:
+    client = admin(bootstrap)  # a client that is collected before it is answered gives up
+    client.delete_consumer_groups([group], request_timeout=30)[group].result(60)
+
+
+@pytest.fixture
+def query(bootstrap: str, topic: str) -> Iterator[Query]:
+    """Of one cluster after the other."""
+    yield Query(bootstrap, topic)
+    close_all()
+
+
+@pytest.fixture
+def ours(odradek: str, topic: str) -> Iterator[Query]:
+    """Of our cluster."""
+    yield Query(odradek, topic)
+    close_all()
+
+
+def close_all() -> None:
+    forget_sessions()
+    while _clusters:
+        _clusters.pop().close()
+
+
+# -- what is found in a log -----------------------------------------------------------------------------------------
+
+
+def written(offset: int, producer_id: int, key: bytes, value: bytes | None, *, transactional: bool = True) -> bytes:
+    """A batch of two records, of which the second is of another key."""
+    records = [Record(key, value, (), timestamp_ms=0), Record(b"another", b"value", (), timestamp_ms=0)]
+    of_producer: dict[str, Any] = {"producer_id": producer_id, "producer_epoch": 0, "base_sequence": 0}
+    batch: bytes = build_batch(
+        records,
+        base_offset=offset,
+        compression="lz4",
+        **of_producer if transactional else {},
+        transactional=transactional,
+    )
+    return batch
+
+
+events = st.tuples(st.sampled_from(["ours", "theirs", "commit", "abort", "plain"]), st.integers(1, 3))
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.lists(events, max_size=25), st.integers(1, 5))
+def test_a_record_counts_where_its_own_transaction_is_committed(log: list[tuple[str, int]], per_fetch: int) -> None:
+    batches: list[bytes] = []
+    opened: dict[int, int] = {}
+    newest = -1
+    for number, (what, producer_id) in enumerate(log):
+        offset = number * 10
+        if what in ("commit", "abort"):
+            batches.append(end_of_transaction(producer_id, offset, commit=what == "commit"))
+            ended = opened.pop(producer_id, -1)
+            newest = max(newest, ended if what == "commit" else -1)
+            continue
+        key = b"another" if what == "theirs" else b"mine"
+        batches.append(written(offset, producer_id, key, b"%d" % offset, transactional=what != "plain"))
+        if what == "ours":
+            opened[producer_id] = offset
+        elif what == "plain":
+            newest = max(newest, offset)
+    found = NewestOfKey(b"mine")
+    for first in range(0, len(batches), per_fetch):
+        fetched = memoryview(b"".join(batches[first : first + per_fetch]))
+        found.take(fetched, list(whole_batches(fetched)))
+    assert (-1 if found.newest is None else found.newest.offset) == newest
+    assert {producer_id: entry.offset for producer_id, entry in found.open.items()} == opened
+
+
+def test_below_the_last_stable_offset_nothing_is_open() -> None:
+    """As where a cleaner has taken the end of a committed transaction."""
+    fetched = memoryview(written(10, 7, b"mine", b"old") + written(20, 8, b"mine", None))
+    found = NewestOfKey(b"mine")
+    found.take(fetched, list(whole_batches(fetched)))
+    found.settle(20)
+    assert found.newest is not None
+    assert (found.newest.value, list(found.open)) == (b"old", [8])
+    found.settle(22)
+    assert (found.newest.value, list(found.open)) == (None, []), "who wants to be rid of a marker writes a tombstone"
+
+
+# -- batches --------------------------------------------------------------------------------------------------------
+
+
+def test_a_run_that_died_is_made_up_for_when_the_group_has_expired(query: Query) -> None:
+    """In each step, one after another."""
+    query.write(0)
+    for batch_id, (step, after) in enumerate(STEPS, 1):
+        query.die(batch_id, step, after=after)
+        was_there = (step, after) == ("end", True)
+        if was_there:
+            query.expire()
+        assert query.write(batch_id) is not was_there
+    assert query.written() == list(range(10 * len(STEPS) + 10))
+
+
+def test_without_the_topic_a_batch_whose_marker_has_expired_is_written_twice(ours: Query) -> None:
+    ours.markers = None
+    ours.die(0)
+    assert ours.write(0) is False
+    ours.expire()
+    assert ours.write(0)
+    assert ours.written() == sorted([*range(10)] * 2)
+
+
+def test_what_others_have_open_in_the_partition_hides_nothing(query: Query) -> None:
+    query.write(0)
+    assert query.markers is not None
+    of_another = Producer({"bootstrap.servers": query.bootstrap, "transactional.id": f"another-{query.id}"})
+    of_another.init_transactions(30)
+    of_another.begin_transaction()
+    of_another.produce(query.markers, key=b"another", value=b"{}")
+    assert of_another.flush(30) == 0
+    query.die(1)
+    query.expire()
+    assert query.write(1) is False
+    assert read_all(query.bootstrap, query.markers, isolation_level="read_committed")[-1].value() == (
+        b'{"batch":0,"run":"run","plan":""}'
+    ), "a reader of committed records sees nothing behind the open transaction"
+    of_another.abort_transaction(30)
+    assert query.written() == list(range(20))
+
+
+def test_the_topic_is_taken_up_and_left_at_any_restart(query: Query) -> None:
+    markers, query.markers = query.markers, None
+    query.die(0)
+    query.markers = markers
+    assert query.write(0) is False, "the topic has no marker of it, and the group has"
+    query.die(1)
+    query.markers = None
+    assert query.write(1) is False
+    query.die(2)
+    query.markers = markers
+    assert query.write(2) is False, "the topic has an older marker than the group"
+    query.die(3)
+    query.expire()
+    assert query.write(3) is False
+    assert query.written() == list(range(40))
+
+
+def test_a_topic_that_was_given_more_partitions_still_tells(query: Query) -> None:
+    query.die(0)
+    query.expire()
+    keys = pa.array([query.id.encode()], pa.binary())
+    count = next(count for count in range(2, 50) if partitions_of(keys, count)[0] != 0)
+    assert query.markers is not None
+    client = admin(query.bootstrap)
+    client.create_partitions([NewPartitions(query.markers, count)], operation_timeout=30)[query.markers].result(60)
+    assert query.write(0) is False
+    query.die(1)
+    query.expire()
+    assert query.write(1) is False
+    assert query.written() == list(range(20))
+
+
+def test_of_two_runs_the_older_one_is_fenced(query: Query) -> None:
+    older = query.run()
+    assert query.write(0, older)
+    of_older = dict(transaction._SESSIONS)
+    younger = query.run()
+    assert younger.commit(query.batch(1)._replace(run_id="younger"))
+    transaction._SESSIONS.update(of_older)
+    with pytest.raises(FencedError, match="two drivers run on one checkpoint"):
+        older.commit(query.batch(1))
+    query.expire()
+    with pytest.raises(FencedError, match="has batch 1 of this query already, and this driver is at batch 0"):
+        query.write(0)
+    assert query.written() == list(range(20))
+
+
+def test_a_process_reads_on_from_where_it_was(ours: Query) -> None:
+    """As where each batch of a query is given to another process of an application."""
+    run = ours.run()
+    fetched: list[int] = []
+    topic = run.marker_topic
+    assert topic is not None
+    fetch = topic._fetch
+    topic._fetch = lambda partition, position: (fetched.append(position), fetch(partition, position))[1]  # type: ignore[method-assign]
+    for batch_id in range(4):
+        transaction._SESSIONS.clear()
+        assert ours.write(batch_id, run)
+    assert sorted(fetched) == fetched
+    assert fetched[-1] >= 6, "a marker and the end of its transaction each"
+    transaction._SESSIONS.clear()
+    assert run.marker() == Marker(3, "run")
+    ours.expire()
+    assert run.marker() == Marker(3, "run"), "what was read before counts"
+
+
+def test_what_was_open_when_it_was_read_counts_when_it_has_ended(query: Query) -> None:
+    run = query.run()
+    assert query.write(0, run)
+    (session,) = transaction._SESSIONS.values()
+    deadline = time.monotonic() + 60
+    run.produce(session, query.batch(1), deadline)
+    assert run.marker_topic is not None
+    with pytest.raises(PassingError, match=r"a transaction of .* is open"):
+        run.marker_topic.read(query.id, stable=True)
+    assert run.marker_topic.read(query.id, stable=False) == Marker(0, "run")
+    run.end(session, deadline)
+    found = run.cluster.asking("the marker", lambda: run.marker_topic.read(query.id, stable=True))  # type: ignore[union-attr]
+    assert found == Marker(1, "run")
+
+
+def test_the_topic_is_made_compacted_and_any_other_is_refused(query: Query) -> None:
+    assert query.markers is not None
+    query.write(0)
+    client = admin(query.bootstrap)
+    (described,) = client.describe_configs([ConfigResource(ResourceType.TOPIC, query.markers)]).values()
+    found = described.result(60)
+    assert (found["cleanup.policy"].value, found["segment.bytes"].value) == ("compact", str(4 << 20))
+    query.run()
+    for policy in ("delete", "compact,delete"):
+        query.markers = f"{query.topic}-{policy.replace(',', '-')}"
+        create_topic(query.bootstrap, query.markers, cleanup_policy=policy)
+        with pytest.raises(ClusterError, match=f"has cleanup.policy={policy}, and has to have compact alone"):
+            query.write(1)
+    assert query.written() == list(range(10)), "nothing was written, and nobody fenced"
+
+
+def test_what_is_no_marker_is_told_and_a_tombstone_takes_one_back(ours: Query) -> None:
+    ours.write(0)
+    ours.expire()
+    assert ours.markers is not None
+    produce_all(ours.bootstrap, ours.markers, [(ours.id.encode(), b"[1]")])
+    with pytest.raises(ClusterError, match=r"has b'\[1\]' under the key .* which is no marker"):
+        ours.write(1)
+    produce_all(ours.bootstrap, ours.markers, [(ours.id.encode(), None)])
+    assert ours.run().marker() is None
+
+
+def test_a_topic_that_is_gone_while_a_run_commits_is_told(ours: Query) -> None:
+    run = ours.run()
+    assert ours.write(0, run)
+    assert ours.markers is not None
+    client = admin(ours.bootstrap)
+    client.delete_topics([ours.markers], operation_timeout=30)[ours.markers].result(60)
+    with pytest.raises(ClusterError, match=r"no such topic.*start the query again, which makes it anew"):
+        ours.write(1, run)
+    assert ours.write(1)
+    assert ours.written() == list(range(20))
+
+
+def test_a_marker_that_may_have_expired_is_told(query: Query, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    (tmp_path / "offsets").mkdir()
+    days_8 = 8 * 24 * 3_600_000
+    for batch_id, age_ms in ((0, days_8), (1, days_8 // 2), (2, days_8)):
+        head = json.dumps({"batchWatermarkMs": 0, "batchTimestampMs": time.time_ns() // 1_000_000 - age_ms})
+        (tmp_path / "offsets" / str(batch_id)).write_text(f'v1\n{head}\n{{"in": {{"0": 7}}}}')
+
+    def told(batch_id: int) -> list[str]:
+        caplog.clear()
+        run = query.run()
+        run.checkpoint = str(tmp_path)
+        run.commit(query.batch(batch_id))
+        return [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING]
+
+    query.markers = None
+    (said,) = told(0)
+    assert said.startswith("batch 0 was planned at ")
+    assert "offsets.retention.minutes=10080" in said
+    assert "With the option markerTopic markers do not expire" in said
+    query.expire()
+    assert told(1) == [], "it was planned a moment ago"
+    assert told(2) == [], "the marker of an older batch is there"
+
+
+# -- the option -----------------------------------------------------------------------------------------------------
+
+VALUE = StructType([StructField("value", StringType())])
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        ({"delivery": "at_least_once"}, "markerTopic needs a streaming query and delivery=exactly_once"),
+        ({"topic": "markers"}, "markerTopic and topic are the same"),
+        ({"markerTopic": ""}, "markerTopic names no topic"),
+        ({"gate": "g", "groupId": "a", "checkpointLocation": "/tmp/any"}, "leave markerTopic away"),
+    ],
+)
+def test_what_cannot_be_with_it_is_refused(options: dict[str, str], says: str) -> None:
+    usual = {"kafka.bootstrap.servers": "127.0.0.1:1", "topic": "t", "stagingLocation": "/tmp/any"}
+    with pytest.raises(OptionError, match=says):
+        stream_writer(usual | {"markerTopic": "markers"} | options, VALUE, False)
+
+
+def test_a_batch_query_has_no_marker_to_keep() -> None:
+    for delivery in ("exactly_once", "at_least_once"):
+        options = {"kafka.bootstrap.servers": "127.0.0.1:1", "topic": "t", "delivery": delivery, "markerTopic": "m"}
+        with pytest.raises(OptionError, match="markerTopic needs a streaming query"):
+            batch_writer(options, VALUE, False)
+
+
+def test_rows_that_go_among_the_markers_are_refused(odradek: str, topic: str, tmp_path: Path) -> None:
+    create_topic(odradek, topic, cleanup_policy="compact")
+    schema = StructType([StructField("value", StringType()), StructField("topic", StringType())])
+    options = {"kafka.bootstrap.servers": odradek, "markerTopic": topic, "stagingLocation": str(tmp_path)}
+    made: Any = stream_writer(options, schema, False)
+    rows = pa.record_batch({"value": ["v"], "topic": [topic]})
+    staged = made.stage(iter([rows]), f"query-{topic}", "run", 0)
+    with pytest.raises(OptionError, match=f"rows go to the topic {topic}, which is the option markerTopic"):
+        made.commit([staged], 0)
+    assert read_all(odradek, topic) == []
+
+
+def test_a_query_whose_process_dies_and_whose_group_expires(
+    spark: Any, bootstrap: str, topic: str, tmp_path: Path
+) -> None:
+    create_topic(bootstrap, topic)
+    create_topic(bootstrap, f"{topic}-copy", 2)
+    numbered(bootstrap, topic, range(50))
+    spark.dataSource.register(dying_source.DyingSource)
+    plan = tmp_path / "plan"
+    plan.write_text("after end")
+    options = {"markerTopic": f"{topic}-markers"}
+    with pytest.raises(Exception):  # noqa: B017 - of Spark, about a worker that is gone
+        copy(spark, bootstrap, topic, tmp_path, "odradek_dying", plan=str(plan), **options)
+    query_id = json.loads((tmp_path / "checkpoint" / "metadata").read_text())["id"]
+    expire(bootstrap, f"odradek-sink.{query_id}")
+    numbered(bootstrap, topic, range(50, 80))
+    copy(spark, bootstrap, topic, tmp_path, **options)
+    assert copied(bootstrap, topic) == list(range(80))
