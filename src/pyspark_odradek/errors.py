@@ -38,8 +38,9 @@ class DataLossError(Exception):
     def __init__(self, ranges: Sequence[LostRange]) -> None:
         self.ranges = tuple(ranges)
         super().__init__(
-            f"data was lost: {describe(ranges)}. The records were deleted by retention, DeleteRecords or with the "
-            "topic before they were read. Set failOnDataLoss=false to go on with what is left."
+            f"data was lost: {describe(ranges)}. Records are deleted by retention, DeleteRecords or with their topic. "
+            "Set failOnDataLoss=false to go on with what is left, and with a topic that is another one now from its "
+            "beginning; or begin with another checkpoint."
         )
 
     def __reduce__(self) -> tuple[type[DataLossError], tuple[tuple[LostRange, ...]]]:

@@ -2,8 +2,8 @@
 
 Pure functions over `{topic: {partition: offset}}`. In Spark's checkpoint the partition is a string, because JSON has
 no other keys; `to_json` and `from_json` convert, and the format is that of Spark's Kafka source. Beside each topic
-stands its id, by which one that was made anew is told from it, also where no query ran meanwhile: as a name that no
-topic can have, without partitions, `{"t": {"0": 5}, "t@<id>": {}}`. So who reads offsets of Spark's source reads ours.
+stands its id, under a name that no topic can have and without partitions: `{"t": {"0": 5}, "t@<id>": {}}`. By it one
+that was made anew is known, also where no query ran meanwhile; and who reads offsets of Spark's source reads ours.
 """
 
 from __future__ import annotations

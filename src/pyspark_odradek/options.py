@@ -175,6 +175,13 @@ class ReadOptions:
     dead_letter_topic: str | None = None
     kafka: dict[str, str] = field(default_factory=dict)
 
+    @property
+    def may_start_at_the_end(self) -> bool:
+        """Whether a new query starts where the log of a partition ends at that moment, so at another place later."""
+        if isinstance(self.starting, Timestamps):
+            return self.starting_strategy == "latest"
+        return LATEST in (_values(self.starting) if isinstance(self.starting, dict) else [self.starting])
+
     def wants(self, topic: str, partition_id: int) -> bool:
         """Whether the query reads this partition."""
         if self.assigned:

@@ -63,7 +63,7 @@ def made_anew(known: Mapping[str, UUID], found: Mapping[str, UUID]) -> set[str]:
 
 
 def left_behind(began: Positions, others: set[str], marks: Marks, seen: Positions) -> list[LostRange]:
-    """What was not read of topics in whose place another one is; nothing where that one is read from its beginning.
+    """What was not read of topics in whose place another one is; nothing where nobody knows of records in them.
 
     Args:
         began: where reading would go on.
@@ -71,8 +71,12 @@ def left_behind(began: Positions, others: set[str], marks: Marks, seen: Position
         marks: of those that are there now.
         seen: the ends of the old ones, as far as they were seen.
     """
-    why = "the topic was deleted and created anew"
-    left = sorted(p for p in began if p.topic in others and began[p] != marks.earliest.get(p))
+    why = "another topic has its name now: it was deleted and created anew, or this is another cluster"
+    left = sorted(
+        p
+        for p, offset in began.items()
+        if p.topic in others and (offset != marks.earliest.get(p) or seen.get(p, 0) > offset)
+    )
     return [LostRange(*p, began[p], max(began[p], seen.get(p, 0)), why) for p in left]
 
 
@@ -164,14 +168,26 @@ def refuse_another_query(options: ReadOptions, known: Positions) -> None:
 
 
 def plan_ranges(
-    cluster: Cluster, options: ReadOptions, start: Positions, end: Positions, topic_ids: Mapping[str, UUID]
+    cluster: Cluster,
+    options: ReadOptions,
+    start: Positions,
+    end: Positions,
+    start_ids: Mapping[str, UUID],
+    end_ids: Mapping[str, UUID],
 ) -> list[OffsetRange]:
     """What a batch from `start` to `end` reads; partitions that are new in `end` are read from their beginning.
 
+    Nothing is read of a topic between two ids, which stands at its beginning then, nor of one that goes back under the
+    same id: its log was cut.
+
     Args:
-        topic_ids: of the topics that `end` is of, as far as they are known; else of those that are there.
+        start_ids: of the topics that `start` is of, as far as they are known.
+        end_ids: of those that `end` is of; else a range is of the topic that is there.
     """
-    existing = _existing(cluster, {topic for topic, _ in end}, end, topic_ids=topic_ids)
+    anew = made_anew(start_ids, end_ids)
+    start = {partition: offset for partition, offset in start.items() if partition.topic not in anew}
+    end = {partition: offset for partition, offset in end.items() if partition.topic not in anew}
+    existing = _existing(cluster, {topic for topic, _ in end}, end, topic_ids=end_ids)
     marks = look(cluster, sorted(end.keys() & existing), behind=end)
     lost = find_lost(start, end, marks.earliest, marks.latest)
     report(lost, fail=options.fail_on_data_loss)
@@ -180,10 +196,10 @@ def plan_ranges(
         if partition not in marks.earliest:
             continue
         first = start.get(partition, marks.earliest[partition])
-        if end[partition] < first:  # the topic was created anew, and what was read before is of another one
-            first = marks.earliest[partition]
+        if end[partition] < first and partition.topic not in start_ids.keys() & end_ids.keys():
+            first = marks.earliest[partition]  # it was created anew, and what was read before is of another one
         first = max(first, marks.earliest[partition])
-        topic_id = topic_ids.get(partition.topic) or cluster.topic_ids.get(partition.topic)
+        topic_id = end_ids.get(partition.topic) or cluster.topic_ids.get(partition.topic)
         ranges.append(OffsetRange(*partition, first, end[partition], topic_id))
     return ranges
 

@@ -22,7 +22,7 @@ from pyspark.sql.streaming.datasource import (
 from pyspark.sql.types import StructType
 
 from pyspark_odradek.cluster import ClientSettings, Cluster, shared_cluster
-from pyspark_odradek.errors import ClusterError, OptionError, report
+from pyspark_odradek.errors import ClusterError, GateError, OptionError, report
 from pyspark_odradek.fetch import read_range
 from pyspark_odradek.offsets import (
     OffsetRange,
@@ -137,6 +137,7 @@ class StreamReader(_Reader, DataSourceStreamReader, SupportsTriggerAvailableNow)
         self._target: Positions | None = None
         self._latest: Positions = {}
         self._topic_ids: dict[str, UUID] = {}  # of the topics whose ends were seen last
+        self._first_end: SourceOffset | None = None  # where a query began that begins at the end of a log
         self._committed: Positions = {}
         self._member: GroupMember | None = None
         self._delayed_until = 0.0  # on the monotonic clock; no batch below the least goes before
@@ -151,11 +152,18 @@ class StreamReader(_Reader, DataSourceStreamReader, SupportsTriggerAvailableNow)
         return self.__dict__ | {"_member": None}
 
     def initialOffset(self) -> SourceOffset:  # noqa: N802 - Spark's name
-        """Where a new query starts; Spark keeps it in the checkpoint, so that a restart does not ask again."""
+        """Where a new query starts.
+
+        Spark keeps the end of a batch, and asks for the start of the first one again where it was not done before the
+        query ended. What may be another one then, the end of the log, is made the end of a first batch that is empty.
+        """
         partitions = wanted_partitions(self.cluster, self.options, must_exist=True)
         ids = dict(self.cluster.topic_ids)
         marks = look(self.cluster, partitions)
-        return to_json(resolve(self.cluster, self.options, partitions, marks, at_start=True), ids)
+        start = to_json(resolve(self.cluster, self.options, partitions, marks, at_start=True), ids)
+        if self.options.may_start_at_the_end:
+            self._first_end = start
+        return start
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802 - Spark's name
         """A sign that limits are set: Spark has no limit that holds all of ours, so `latestOffset` applies them."""
@@ -168,6 +176,9 @@ class StreamReader(_Reader, DataSourceStreamReader, SupportsTriggerAvailableNow)
     ) -> SourceOffset:
         """Where the next batch ends; `start` where there is nothing to do. Raises DataLossError, ClusterError."""
         began, ids = self._known(start)
+        if start == self._first_end:
+            self._first_end = None
+            return start
         self._commit_progress(began)
         end, known = self._available(began, ids)
         waiting = backlog(known, end)
@@ -198,11 +209,9 @@ class StreamReader(_Reader, DataSourceStreamReader, SupportsTriggerAvailableNow)
         """The tasks of a batch. Raises DataLossError, ClusterError."""
         self.find_dead_letter_topic()
         began, began_ids = self._known(start)
-        ids = topic_ids_in(end)
-        # Where the batch takes a topic that was made anew to its beginning, its start is of the old one.
-        anew = made_anew(began_ids, ids)
-        began = {partition: offset for partition, offset in began.items() if partition.topic not in anew}
-        return self.cut(plan_ranges(self.cluster, self.options, began, from_json(end), ids))
+        if start == self._first_end:  # of the first batch, whose end was the start of then
+            return []
+        return self.cut(plan_ranges(self.cluster, self.options, began, from_json(end), began_ids, topic_ids_in(end)))
 
     def commit(self, end: SourceOffset) -> None:
         """Nothing: Spark's checkpoint is the truth, and a group's offsets are committed from `latestOffset`."""
@@ -240,31 +249,34 @@ class StreamReader(_Reader, DataSourceStreamReader, SupportsTriggerAvailableNow)
         others = made_anew(began_ids, self._topic_ids)
         same = {partition: offset for partition, offset in began.items() if partition.topic not in others}
         marks = look(self.cluster, partitions, behind=same)
-        anew = self._left(began, others, marks)
+        self._give_up(began, others, marks)
         self._latest = dict(marks.latest)
         end = dict(marks.latest)
         if self._target is not None:
             end = capped(began, end, self._target)
         if (limit := self._gate.limit(self.cluster, began) if self._gate is not None else None) is not None:
             end = capped(began, {p: offset for p, offset in end.items() if p in limit or p in began}, limit)
-        end |= {partition: marks.earliest[partition] for partition in end if partition.topic in anew}
-        behind = {partition: offset for partition, offset in began.items() if partition.topic not in anew}
-        lost = find_lost(behind, end, marks.earliest, marks.latest)
+        end |= {partition: marks.earliest[partition] for partition in end if partition.topic in others}
+        lost = find_lost(same, end, marks.earliest, marks.latest)
         report(lost, fail=self.options.fail_on_data_loss)
-        return end, {p: behind.get(p, marks.earliest[p]) for p in end}
+        return end, {p: same.get(p, marks.earliest[p]) for p in end}
 
-    def _left(self, began: Positions, others: set[str], marks: Marks) -> set[str]:
-        """Those of `others`, which were made anew under the same name, that the query had read of, or was to.
+    def _give_up(self, began: Positions, others: set[str], marks: Marks) -> None:
+        """Say what was not read of topics that others have the names of now.
 
-        Without `failOnDataLoss` a batch takes all their partitions to the beginning of the new one, and reads nothing
-        there: the checkpoint knows of it before a record is read, and no range is planned with the old topic's id.
+        Without `failOnDataLoss` a batch takes all their partitions to the beginning of the new ones, and reads nothing
+        of these: the checkpoint knows of it before a record is read, and no range is planned with the old topic's id.
 
         Raises:
-            DataLossError: for all that was not read of the old ones.
+            DataLossError: and `failOnDataLoss` is true.
+            GateError: the query has a gate, which knows of the old one how far its output goes.
         """
-        left = left_behind(began, others, marks, self._latest)
-        report(left, fail=self.options.fail_on_data_loss)
-        return {lost.topic for lost in left}
+        report(left_behind(began, others, marks, self._latest), fail=self.options.fail_on_data_loss)
+        if others and self._gate is not None:
+            raise GateError(
+                f"the gate {self._gate.name} says how far the output of {', '.join(sorted(others))} goes, and other "
+                "topics have these names now. Begin with another gate and another checkpointLocation"
+            )
 
     def _is_enough(self, waiting: int) -> bool:
         """Whether a batch may begin, by `minOffsetsPerTrigger` and `maxTriggerDelay`; the first of a run may."""

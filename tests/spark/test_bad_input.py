@@ -11,6 +11,7 @@ import json
 import time
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 import pyarrow as pa
 import pytest
@@ -22,10 +23,10 @@ from pyspark.sql.types import IntegerType, StringType, StructField, StructType
 from odradek.protocol.apis import ApiKey
 from pyspark_odradek import connection, exact_sink, planning
 from pyspark_odradek.cluster import ClientSettings, Cluster
-from pyspark_odradek.errors import ClusterError, DataLossError, OptionError, StagingError
+from pyspark_odradek.errors import ClusterError, DataLossError, GateError, OptionError, StagingError
 from pyspark_odradek.fetch import read_range
 from pyspark_odradek.last_words import reason
-from pyspark_odradek.offsets import OffsetRange, from_json
+from pyspark_odradek.offsets import OffsetRange, from_json, to_json, topic_ids_in
 from pyspark_odradek.offsets import TopicPartition as OfTopic
 from pyspark_odradek.options import parse_read_options
 from pyspark_odradek.sink import stream_writer
@@ -171,13 +172,84 @@ def test_a_topic_that_is_made_anew(odradek: str, topic: str, fail: bool, restart
         reader = OdradekDataSource(options).streamReader(source_schema(False))
     if fail:
         for _ in range(2):  # a supervisor that starts the query again learns the same
-            with pytest.raises(DataLossError, match=f"{topic}-0: from offset 4 on, the topic was deleted and created"):
+            with pytest.raises(DataLossError, match=f"{topic}-0: from offset 4 on, another topic has its name now"):
                 reader.latestOffset(ends, ReadAllAvailable())
             reader = OdradekDataSource(options).streamReader(source_schema(False))
         return
     back = reader.latestOffset(ends, ReadAllAvailable())
     assert from_json(back) == {(topic, 0): 0, (topic, 1): 0} and reader.partitions(ends, back) == []
     assert read_planned(reader, back) == [*range(100, 140)]
+    reader.stop()
+
+
+def test_a_batch_that_was_planned_of_the_topic_before(odradek: str, topic: str) -> None:
+    """It is run again by a query that is started when the new one is there: nothing of that one is read."""
+    create_topic(odradek, topic)
+    numbered(odradek, topic, range(10))
+    options = {"kafka.bootstrap.servers": odradek, "subscribe": topic, "startingOffsets": "earliest"}
+    reader: Any = OdradekDataSource(options).streamReader(source_schema(False))
+    begin = reader.initialOffset()
+    ends = reader.latestOffset(begin, ReadAllAvailable())
+    reader.stop()
+    made_anew(odradek, topic)
+    again: Any = OdradekDataSource(options).streamReader(source_schema(False))
+    (planned,) = again.partitions(begin, ends)
+    assert planned.value.topic_id == topic_ids_in(ends)[topic]
+    with pytest.raises(DataLossError, match=f"the topic {topic} was deleted and created anew"):
+        list(again.read(planned))
+    again.stop()
+
+
+def test_a_first_batch_that_is_planned_again_leaves_nothing_out(odradek: str, topic: str) -> None:
+    """Who starts a query that begins at the end of a log anew is asked again where that was."""
+    create_topic(odradek, topic)
+    numbered(odradek, topic, range(10))
+    options = {"kafka.bootstrap.servers": odradek, "subscribe": topic}
+    reader: Any = OdradekDataSource(options).streamReader(source_schema(False))
+    begin = reader.initialOffset()
+    numbered(odradek, topic, range(10, 15))
+    ends = reader.latestOffset(begin, ReadAllAvailable())
+    reader.stop()
+    again: Any = OdradekDataSource(options).streamReader(source_schema(False))
+    first = again.partitions(again.initialOffset(), ends)
+    following = again.partitions(ends, again.latestOffset(ends, ReadAllAvailable()))
+    read = [rows for each in [*first, *following] for rows in again.read(each)]
+    assert [int(value) for rows in read for value in rows["value"].to_pylist()] == [*range(10, 15)]
+    again.stop()
+
+
+def test_nothing_is_planned_between_two_topics_or_backwards(odradek: str, topic: str) -> None:
+    create_topic(odradek, topic)
+    numbered(odradek, topic, range(10))
+    options = {"kafka.bootstrap.servers": odradek, "subscribe": topic, "failOnDataLoss": "false"}
+    options |= {"startingOffsets": "earliest"}
+    reader: Any = OdradekDataSource(options).streamReader(source_schema(False))
+    ids = topic_ids_in(reader.initialOffset())
+    was, cut_to, later = (to_json({OfTopic(topic, 0): offset}, ids) for offset in (8, 6, 9))
+    of_another = to_json({OfTopic(topic, 0): 8}, {topic: uuid4()})
+    assert [each.value.count for each in reader.partitions(was, later)] == [1]
+    assert reader.partitions(of_another, later) == [], "what its start says is of another one"
+    assert reader.partitions(was, cut_to) == [], "under one id the log was cut, and the rest was read before"
+    reader.stop()
+
+
+def test_what_was_seen_of_a_topic_and_not_read_is_lost_with_it() -> None:
+    at = OfTopic("t", 0)
+    marks = planning.Marks({at: 0}, {at: 5})
+    assert planning.left_behind({at: 0}, {"t"}, marks, {}) == []
+    (lost,) = planning.left_behind({at: 0}, {"t"}, marks, {at: 10})
+    assert (lost.start, lost.end) == (0, 10)
+
+
+def test_a_gate_knows_the_topic_that_was(odradek: str, topic: str) -> None:
+    create_topic(odradek, topic)
+    numbered(odradek, topic, range(10))
+    options = {"kafka.bootstrap.servers": odradek, "subscribe": topic, "failOnDataLoss": "false"}
+    options |= {"startingOffsets": "earliest", "gate": topic, "groupId": f"{topic}-a", "pollTimeoutMs": "0"}
+    reader: Any = OdradekDataSource(options).streamReader(source_schema(False))
+    other = to_json({OfTopic(topic, 0): 10}, {topic: uuid4()})
+    with pytest.raises(GateError, match=f"how far the output of {topic} goes, and other topics have these names now"):
+        reader.latestOffset(other, ReadAllAvailable())
     reader.stop()
 
 
@@ -268,6 +340,22 @@ def test_a_broker_that_does_not_know_a_topic(odradek: str, topic: str, tmp_path:
         cluster.close()
 
 
+def test_a_broker_that_knows_another_topic_of_the_name(odradek: str, topic: str, tmp_path: Path) -> None:
+    """As one that is cut off does: it is not believed while another one knows the right one."""
+    with Node(tmp_path) as stale:
+        for bootstrap in (stale.bootstrap, odradek):
+            create_topic(bootstrap, topic)
+        right = Cluster(ClientSettings.parse({"bootstrap.servers": odradek}))
+        right.partitions([topic])
+        cluster = Cluster(ClientSettings.parse({"bootstrap.servers": f"{stale.bootstrap},{odradek}"}))
+        options = parse_read_options({"kafka.bootstrap.servers": "in:1", "subscribe": topic}, streaming=True)
+        ids = {topic: right.topic_ids[topic]}
+        planning.wanted_partitions(cluster, options, must_exist=False, topic_ids=ids)
+        assert cluster.topic_ids == ids
+        right.close()
+        cluster.close()
+
+
 def test_brokers_that_do_not_know_ids_of_topics(odradek: str, topic: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """While a cluster is taken over Kafka 2.8: that a broker has no id is not that the topic is another one."""
     create_topic(odradek, topic)
@@ -278,6 +366,11 @@ def test_brokers_that_do_not_know_ids_of_topics(odradek: str, topic: str, monkey
     planned = OffsetRange(topic, 0, 0, 10, cluster.topic_ids[topic])
     cluster.close()
     monkeypatch.setitem(connection.NEWEST, ApiKey.METADATA, 9)
+    begun = to_json({OfTopic(topic, 0): 0}, {topic: planned.topic_id})
+    read_options = {"kafka.bootstrap.servers": odradek, "subscribe": topic, "kafka.client.id": "of-no-ids"}
+    reader: Any = OdradekDataSource(read_options).streamReader(source_schema(False))
+    assert topic_ids_in(reader.latestOffset(begun, ReadAllAvailable())) == topic_ids_in(begun), "it is not forgotten"
+    reader.stop()
     schema = to_arrow_schema(source_schema(False), timezone="UTC")
     assert sum(rows.num_rows for rows in read_range(settings, planned, schema, fail_on_data_loss=True)) == 10
 

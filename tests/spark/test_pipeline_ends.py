@@ -116,7 +116,10 @@ def test_a_topic_that_was_made_anew_since_is_told(odradek: str, topic: str) -> N
     cluster.close()
     (found,) = look([read(odradek, subscribe=topic)], at(topic, 2, ids={topic: uuid4()}))
     assert found.stops
-    assert f"{topic}-0: from offset 2 on, the topic was deleted and created anew; make it anew" in str(found)
+    assert f"{topic}-0: from offset 2 on, another topic has its name now: it was deleted and created" in str(found)
+    positions = {TopicPartition(topic, 0): 2}
+    of_two_clusters = [to_json(positions, {topic: uuid4()}) for _ in range(2)]
+    assert look([read(odradek, subscribe=topic)], {"visits": Standing(of_two_clusters, "make it anew")}) == []
 
 
 def test_a_checkpoint_of_another_query_stops(odradek: str, topic: str) -> None:

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicCollection, TopicPartition
 from confluent_kafka.admin import NewPartitions
+from pyspark.errors import StreamingQueryException
 
 from tests.spark.queries import drain, drained, load_stream, numbered
 from tests.support.clients import admin, create_topic
@@ -217,10 +218,40 @@ def test_a_topic_that_was_made_anew_is_a_loss(spark: Any, odradek: str, topic: s
     client.delete_topics([topic], operation_timeout=30)[topic].result(timeout=30)
     create_topic(odradek, topic)
     numbered(odradek, topic, range(100, 104))
-    with pytest.raises(Exception, match=f"{topic}-0: from offset 10 on, the topic was deleted and created anew"):
+    with pytest.raises(Exception, match=f"{topic}-0: from offset 10 on, another topic has its name now"):
         drain(load_stream(spark, odradek, subscribe=topic), tmp_path)
     drain(load_stream(spark, odradek, subscribe=topic, failOnDataLoss=False), tmp_path)
     assert drained(spark, tmp_path) == [*range(10), *range(100, 104)]
+
+
+def test_a_first_batch_that_is_run_again_reads_what_came_since(
+    spark: Any, odradek: str, topic: str, tmp_path: Path
+) -> None:
+    """Of a query from the end of the log on: Spark asks again where it started, when the log is longer."""
+    create_topic(odradek, topic)
+    numbered(odradek, topic, range(50))
+    failures = [RuntimeError("once")]
+    found: list[int] = []
+
+    def take(rows: Any, batch_id: int) -> None:
+        if failures:
+            raise failures.pop()
+        found.extend(int(row.value) for row in rows.selectExpr("CAST(value AS STRING) AS value").collect())
+
+    def start() -> Any:
+        writer = load_stream(spark, odradek, subscribe=topic, startingOffsets="latest").writeStream
+        return writer.foreachBatch(take).option("checkpointLocation", str(tmp_path)).start()
+
+    query = start()
+    with pytest.raises(StreamingQueryException, match="once"):
+        query.awaitTermination(60)
+    numbered(odradek, topic, range(50, 53))
+    query = start()
+    try:
+        query.processAllAvailable()
+    finally:
+        query.stop()
+    assert sorted(found) == [50, 51, 52]
 
 
 def test_the_offsets_in_the_checkpoint_are_those_of_sparks_kafka_source(

@@ -151,7 +151,7 @@ def _lost(cluster: Cluster, flow: str, options: ReadOptions, standing: Standing)
         except OptionError as error:
             return [Finding(flow, f"{error}: {standing.advice}", stops=True)]
     known = {at: offset for one in sources for at, offset in one.items() if options.wants(*at)}
-    ids = {topic: topic_id for one in standing.offsets for topic, topic_id in topic_ids_in(one).items()}
+    ids = topic_ids_in(standing.offsets[0]) if len(sources) == 1 else {}
     partitions = wanted_partitions(cluster, options, must_exist=False, topic_ids=ids)
     others = made_anew(ids, cluster.topic_ids)
     marks = marks_of(cluster, partitions)
