@@ -180,7 +180,9 @@ class ReadOptions:
         """Whether a new query starts where the log of a partition ends at that moment, so at another place later."""
         if isinstance(self.starting, Timestamps):
             return self.starting_strategy == "latest"
-        return LATEST in (_values(self.starting) if isinstance(self.starting, dict) else [self.starting])
+        if isinstance(self.starting, dict):  # without failOnDataLoss an offset behind the log is its end
+            return LATEST in _values(self.starting) or not self.fail_on_data_loss
+        return self.starting == LATEST
 
     def wants(self, topic: str, partition_id: int) -> bool:
         """Whether the query reads this partition."""

@@ -137,7 +137,8 @@ class StreamReader(_Reader, DataSourceStreamReader, SupportsTriggerAvailableNow)
         self._target: Positions | None = None
         self._latest: Positions = {}
         self._topic_ids: dict[str, UUID] = {}  # of the topics whose ends were seen last
-        self._first_end: SourceOffset | None = None  # where a query began that begins at the end of a log
+        self._first_end: SourceOffset | None = None  # where a query starts that may start at the end of a log
+        self._first_is_planned = False
         self._committed: Positions = {}
         self._member: GroupMember | None = None
         self._delayed_until = 0.0  # on the monotonic clock; no batch below the least goes before
@@ -176,11 +177,12 @@ class StreamReader(_Reader, DataSourceStreamReader, SupportsTriggerAvailableNow)
     ) -> SourceOffset:
         """Where the next batch ends; `start` where there is nothing to do. Raises DataLossError, ClusterError."""
         began, ids = self._known(start)
-        if start == self._first_end:
-            self._first_end = None
-            return start
         self._commit_progress(began)
         end, known = self._available(began, ids)
+        if start == self._first_end and not self._first_is_planned:
+            self._first_is_planned = True
+            return start
+        self._first_end = None
         waiting = backlog(known, end)
         if end == began and self._target is None and self.options.poll_timeout_ms:
             if self._gate is not None and self._gate.stands_by:  # for the output of another group, not for records
@@ -210,6 +212,7 @@ class StreamReader(_Reader, DataSourceStreamReader, SupportsTriggerAvailableNow)
         self.find_dead_letter_topic()
         began, began_ids = self._known(start)
         if start == self._first_end:  # of the first batch, whose end was the start of then
+            self._first_is_planned = True
             return []
         return self.cut(plan_ranges(self.cluster, self.options, began, from_json(end), began_ids, topic_ids_in(end)))
 

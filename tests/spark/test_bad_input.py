@@ -25,6 +25,7 @@ from pyspark_odradek import connection, exact_sink, planning
 from pyspark_odradek.cluster import ClientSettings, Cluster
 from pyspark_odradek.errors import ClusterError, DataLossError, GateError, OptionError, StagingError
 from pyspark_odradek.fetch import read_range
+from pyspark_odradek.gated_commit import claim, look_at
 from pyspark_odradek.last_words import reason
 from pyspark_odradek.offsets import OffsetRange, from_json, to_json, topic_ids_in
 from pyspark_odradek.offsets import TopicPartition as OfTopic
@@ -251,6 +252,27 @@ def test_a_gate_knows_the_topic_that_was(odradek: str, topic: str) -> None:
     with pytest.raises(GateError, match=f"how far the output of {topic} goes, and other topics have these names now"):
         reader.latestOffset(other, ReadAllAvailable())
     reader.stop()
+
+
+def test_a_gate_is_asked_before_a_first_batch_at_the_end_of_a_log(odradek: str, topic: str) -> None:
+    create_topic(odradek, topic)
+    numbered(odradek, topic, range(10))
+    options = {"kafka.bootstrap.servers": odradek, "subscribe": topic, "groupId": f"{topic}-a"}
+    cluster = Cluster(ClientSettings.parse({"bootstrap.servers": odradek}))
+    for gate in (f"{topic}-new", f"{topic}-behind"):
+        if gate.endswith("behind"):
+            claim(cluster, gate, f"{topic}-a", {OfTopic(topic, 0): 5})
+        reader: Any = OdradekDataSource(options | {"gate": gate}).streamReader(source_schema(False))
+        begin = reader.initialOffset()
+        if gate.endswith("behind"):
+            with pytest.raises(GateError, match="what lies between would be left out"):
+                reader.latestOffset(begin, ReadAllAvailable())
+        else:
+            assert reader.latestOffset(begin, ReadAllAvailable()) == begin
+            found = look_at(cluster, gate)
+            assert found is not None and found.covered == {(topic, 0): 10}
+        reader.stop()
+    cluster.close()
 
 
 def test_a_checkpoint_without_ids_of_topics(odradek: str, topic: str) -> None:

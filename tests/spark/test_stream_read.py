@@ -254,6 +254,19 @@ def test_a_first_batch_that_is_run_again_reads_what_came_since(
     assert sorted(found) == [50, 51, 52]
 
 
+def test_what_waits_is_read_also_where_a_partition_starts_at_its_end(
+    spark: Any, odradek: str, topic: str, tmp_path: Path
+) -> None:
+    create_topic(odradek, topic, 2)
+    numbered(odradek, topic, range(20))
+    starts = json.dumps({topic: {"0": 0, "1": -1}})
+    drain(load_stream(spark, odradek, subscribe=topic, startingOffsets=starts), tmp_path)
+    first = spark.read.format("odradek").option("kafka.bootstrap.servers", odradek)
+    first = first.option("assign", json.dumps({topic: [0]})).load()
+    there = sorted(int(row.value) for row in first.selectExpr("CAST(value AS STRING) AS value").collect())
+    assert drained(spark, tmp_path) == there and 0 < len(there) < 20
+
+
 def test_the_offsets_in_the_checkpoint_are_those_of_sparks_kafka_source(
     spark: Any, odradek: str, topic: str, tmp_path: Path
 ) -> None:
