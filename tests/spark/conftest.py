@@ -13,8 +13,10 @@ from typing import Any
 
 import pytest
 
+from tests.spark.stores import DeltaStore, IcebergStore, PostgresStore, Store
 from tests.support.apache_kafka import ApacheKafka, KafkaUnavailableError, find_java, require_kafka
 from tests.support.node import Node
+from tests.support.postgres import Postgres
 
 FOLDER = Path(__file__).parent
 _numbers = itertools.count()
@@ -75,3 +77,26 @@ def bootstrap(request: pytest.FixtureRequest) -> str:
 def topic() -> str:
     """A name that no other test has."""
     return f"spark-{next(_numbers)}"
+
+
+@pytest.fixture(scope="session")
+def postgres() -> Iterator[Postgres]:
+    """A server of PostgreSQL."""
+    pytest.importorskip("psycopg", reason='needs psycopg: pip install "odradek[postgres]"')
+    with Postgres() as server:
+        yield server
+
+
+@pytest.fixture
+def table() -> str:
+    """A name that no other test has."""
+    return f"rows_{next(_numbers)}"
+
+
+@pytest.fixture
+def store(request: pytest.FixtureRequest, tmp_path: Path, table: str) -> Store:
+    """One that no other test has, of the kind that is asked for; Delta where none is."""
+    kind = getattr(request, "param", "delta")
+    if kind == "postgres":
+        return PostgresStore(request.getfixturevalue("postgres"), table)
+    return DeltaStore(tmp_path) if kind == "delta" else IcebergStore(tmp_path)

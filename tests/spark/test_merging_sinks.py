@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import itertools
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -23,28 +22,12 @@ from tests.spark.stores import ROWS, DeltaStore, IcebergStore, PostgresStore, St
 from tests.spark.test_exact_sink import forget_commit
 from tests.support.clients import create_topic, produce_all
 from tests.support.file_system import small_tmpfs
-from tests.support.postgres import Postgres
 
 GOES = StructType([ROWS["id"], StructField("goes", BooleanType()), ROWS["name"]])
 BY_KEY = {"keyColumns": "id", "deleteColumn": "goes"}
-_tables = itertools.count()
 
 
-@pytest.fixture(scope="module")
-def postgres() -> Iterator[Postgres]:
-    pytest.importorskip("psycopg", reason='needs psycopg: pip install "odradek[postgres]"')
-    with Postgres() as server:
-        yield server
-
-
-@pytest.fixture
-def store(request: pytest.FixtureRequest, tmp_path: Path) -> Store:
-    """One that no other test has, of the kind that is asked for; Delta where none is."""
-    if getattr(request, "param", "delta") == "postgres":
-        return PostgresStore(request.getfixturevalue("postgres"), f"merged_{next(_tables)}")
-    return DeltaStore(tmp_path)
-
-
+OF_POSTGRES = pytest.mark.parametrize("store", ["postgres"], indirect=True)
 BOTH = pytest.mark.parametrize("store", ["delta", "postgres"], indirect=True)
 Rows = list[tuple[Any, ...]]
 
@@ -159,9 +142,9 @@ def test_iceberg_only_appends(tmp_path: Path, option: str) -> None:
         writer(IcebergStore(tmp_path), GOES, **{option: "id"})
 
 
-def test_a_delete_frees_what_a_row_of_another_key_takes(postgres: Postgres) -> None:
+@OF_POSTGRES
+def test_a_delete_frees_what_a_row_of_another_key_takes(store: PostgresStore) -> None:
     """As where a row gets another key: the two are one batch, and a second column has to be unique, too."""
-    store = PostgresStore(postgres, f"merged_{next(_tables)}")
     store.ask(f"CREATE TABLE {store.table} (id bigint PRIMARY KEY, name text NOT NULL UNIQUE)")
     made = writer(store, GOES, **BY_KEY)
     assert merged(made, 0, [(2, False, "a")])
@@ -169,8 +152,8 @@ def test_a_delete_frees_what_a_row_of_another_key_takes(postgres: Postgres) -> N
     assert store.rows() == [(1, "a")]
 
 
-def test_larger_batches_of_postgres_are_put_aside(postgres: Postgres) -> None:
-    store = PostgresStore(postgres, f"merged_{next(_tables)}")
+@OF_POSTGRES
+def test_larger_batches_of_postgres_are_put_aside(store: PostgresStore) -> None:
     made = writer(store, GOES, **BY_KEY)
     assert merged(made, 0, [(number, False, "x" * 100) for number in range(2000)])
     assert merged(made, 1, [(number, True, "x" * 100) for number in range(1, 2000)], [(2000, False, "y")])

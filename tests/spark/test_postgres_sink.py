@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import datetime
-import itertools
 import threading
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -29,19 +27,11 @@ from tests.support.postgres import Postgres
 
 psycopg: Any = pytest.importorskip("psycopg", reason='needs psycopg: pip install "odradek[postgres]"')
 
-_tables = itertools.count()
-
-
-@pytest.fixture(scope="module")
-def postgres() -> Iterator[Postgres]:
-    with Postgres() as server:
-        yield server
-
 
 @pytest.fixture
-def store(postgres: Postgres) -> PostgresStore:
+def store(postgres: Postgres, table: str) -> PostgresStore:
     """A table that no other test has."""
-    return PostgresStore(postgres, f"own_{next(_tables)}")
+    return PostgresStore(postgres, table)
 
 
 def task(batch_id: int = 0, number: int = 0) -> Task:

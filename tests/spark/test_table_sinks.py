@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import itertools
 import os
 import signal
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -21,25 +19,6 @@ from tests.spark.stores import ROWS, DeltaStore, IcebergStore, PostgresStore, St
 from tests.spark.test_exact_sink import forget_commit
 from tests.support.clients import create_topic
 from tests.support.file_system import small_tmpfs
-from tests.support.postgres import Postgres
-
-_tables = itertools.count()
-
-
-@pytest.fixture(scope="module")
-def postgres() -> Iterator[Postgres]:
-    pytest.importorskip("psycopg", reason='needs psycopg: pip install "odradek[postgres]"')
-    with Postgres() as server:
-        yield server
-
-
-@pytest.fixture
-def store(request: pytest.FixtureRequest, tmp_path: Path) -> Store:
-    """One that no other test has, of the kind that is asked for."""
-    if request.param == "postgres":
-        return PostgresStore(request.getfixturevalue("postgres"), f"rows_{next(_tables)}")
-    return DeltaStore(tmp_path) if request.param == "delta" else IcebergStore(tmp_path)
-
 
 ALL = pytest.mark.parametrize("store", ["delta", "iceberg", "postgres"], indirect=True)
 OF_FILES = pytest.mark.parametrize("store", ["delta", "iceberg"], indirect=True)
