@@ -6,6 +6,7 @@ sink does it, by `keyColumns` and `deleteColumn`. Values stay PostgreSQL's texts
 
 from __future__ import annotations
 
+import time
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -21,8 +22,10 @@ from pyspark.sql.types import StringType, StructType
 from examples.cdc.capture import PRIMARY_KEYS, topic_of
 
 DELETED = "cdc_deleted"  # tells the sink which rows go, and is not written
-AT_ONCE = 20_000  # changes that a batch has at most: the driver holds them in memory
+# Changes that a batch has at most: the driver holds them in memory, beside the table, which it reads for each batch.
+AT_ONCE = 20_000
 TRIGGER = "1 second"
+START_S = 120.0
 
 
 def follow(
@@ -30,7 +33,7 @@ def follow(
 ) -> None:
     """Take changes as they come, until the process ends, or a query does: its error is raised."""
     for table in tables:
-        start(spark, bootstrap, database, folder, table, {"processingTime": TRIGGER})
+        wait_for_start(start(spark, bootstrap, database, folder, table, {"processingTime": TRIGGER}))
     spark.streams.awaitAnyTermination()
 
 
@@ -56,6 +59,22 @@ def start(
     writer = writer.options(sink="delta", keyColumns=",".join(keys), deleteColumn=DELETED, mergeSchema="true")
     writer = writer.option("checkpointLocation", str(folder / "checkpoints" / table))
     return writer.trigger(**trigger).start(str(place_of(folder, table)))
+
+
+def wait_for_start(query: StreamingQuery) -> None:
+    """Wait until a query has made its source, or has ended.
+
+    While it makes it, Spark writes into what all queries of a format share, without a lock; another query that sends
+    its tasks at that moment may end with "Task not serializable".
+
+    Raises:
+        TimeoutError: it is still about it after START_S.
+    """
+    deadline = time.monotonic() + START_S
+    while query.isActive and query.status["message"].startswith("Initializing"):
+        if time.monotonic() > deadline:
+            raise TimeoutError(f"the query {query.name} has not started in {START_S:g} s: look at Spark's log")
+        time.sleep(0.1)
 
 
 def changes(spark: SparkSession, bootstrap: str, table: str, columns: list[str], keys: list[str]) -> DataFrame:

@@ -75,12 +75,12 @@ class Merge:
             rows = rows.set_column(at, delete_column, pc.fill_null(rows.column(delete_column), False))
         self._rows = rows
 
-    def without_value(self, names: Iterable[str]) -> list[str]:
+    def without_value(self, names: Iterable[str], partition_columns: list[str]) -> list[str]:
         """Those of the columns of which a row that is written has no value."""
         written = self._rows
         if self._delete_column is not None:
             written = written.filter(pc.invert(written.column(self._delete_column)))
-        return sorted(name for name in names if name in written.column_names and written.column(name).null_count)
+        return without_value(written, [name for name in names if name in written.column_names], partition_columns)
 
     def commit(self, table: DeltaTable, properties: CommitProperties) -> None:
         """Make them part of the table, in one commit. Raises what delta-rs raises."""
@@ -143,11 +143,11 @@ def last_of_each_key(rows: pa.Table, keys: list[str]) -> pa.Table:
     return rows.filter(pa.array(stays))
 
 
-def without_key(rows: pa.Table, keys: list[str], partition_columns: list[str]) -> list[str]:
-    """The columns of the key of which a row has no value; an empty text that divides files is none to Delta."""
+def without_value(rows: pa.Table, names: list[str], partition_columns: list[str]) -> list[str]:
+    """Those of the columns of which a row has no value; an empty text that divides files is none to Delta."""
     return [
         name
-        for name in keys
+        for name in names
         if rows.column(name).null_count
         or (
             name in partition_columns

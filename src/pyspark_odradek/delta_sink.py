@@ -11,10 +11,10 @@ it lost.
 
 from __future__ import annotations
 
-import decimal
 import logging
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from functools import partial
 from typing import Any, ClassVar
 
@@ -23,7 +23,7 @@ from deltalake.exceptions import CommitFailedError, DeltaError
 from deltalake.schema import Field as DeltaField
 from deltalake.schema import Schema as DeltaSchema
 from deltalake.transaction import AddAction, RemoveAction
-from pyspark.sql.types import BinaryType, StructType
+from pyspark.sql.types import BinaryType, DecimalType, StructType
 
 from pyspark_odradek.delta_merge import (
     Merge,
@@ -31,7 +31,7 @@ from pyspark_odradek.delta_merge import (
     last_of_each_key,
     read_rows,
     refuse_what_is_not_merged,
-    without_key,
+    without_value,
 )
 from pyspark_odradek.errors import ClusterError, OptionError, StagingError, one_line
 from pyspark_odradek.options import boolean
@@ -46,7 +46,7 @@ from pyspark_odradek.parquet_files import (
     write_files,
 )
 from pyspark_odradek.staging import open_place
-from pyspark_odradek.table_sink import KEY_OPTIONS, LeftRows, TableStreamWriter
+from pyspark_odradek.table_sink import FIRST_PAUSE_S, KEY_OPTIONS, LAST_PAUSE_S, LeftRows, TableStreamWriter
 from pyspark_odradek.task import Task, is_written
 
 log = logging.getLogger("pyspark_odradek")
@@ -91,8 +91,11 @@ class DeltaStreamWriter(TableStreamWriter):
         self.merge_schema = boolean(self.options, "mergeSchema", False)
         self.compression = self.one_of("compression", COMPRESSIONS)
         _check_types(self.written)
+        with _columns_that_fit(self.path):
+            DeltaSchema.from_arrow(arrow_schema(self.written))
         check_keys(schema, self.keys)
-        self.partition_columns = self.partition_columns_of(BinaryType)
+        # What delta-rs writes into the log for a negative decimal is read by nobody, nor does it read what is right.
+        self.partition_columns = self.partition_columns_of(BinaryType, DecimalType)
         if len(self.partition_columns) == len(self.written):
             raise OptionError("partitionColumns names all columns: Delta's files hold the others, so leave one out")
 
@@ -110,7 +113,7 @@ class DeltaStreamWriter(TableStreamWriter):
         if not self.keys:
             return self._commit(task, partial(self._append, files, task.batch_id))
         rows = read_rows(self.path, [file.name for file in files], arrow_schema(self.schema))
-        self._refuse_empty(without_key(rows, self.keys, self.partition_columns), "keyColumns names", task.batch_id)
+        self._refuse_empty(without_value(rows, self.keys, self.partition_columns), "keyColumns names", task.batch_id)
         merge = Merge(last_of_each_key(rows, self.keys), self.keys, self.delete_column, self.compression)
         is_new = self._commit(task, partial(self._merge, merge, task.batch_id))
         self._remove(files)
@@ -119,7 +122,11 @@ class DeltaStreamWriter(TableStreamWriter):
     def _commit(self, task: Task, change: Callable[[DeltaTable, CommitProperties], None]) -> bool:
         """Make a change with the batch's number, on top of the version that was looked at; False where it is there."""
         plan = self.plan(task.batch_id)
-        for _ in range(TRIES):
+        pause_s = FIRST_PAUSE_S
+        for tried in range(TRIES):
+            if tried:
+                time.sleep(pause_s)
+                pause_s = min(pause_s * 2, LAST_PAUSE_S)
             table = self.table()
             if self._is_there(table, task, plan):
                 log.warning("batch %d is in %s already and is not written again", task.batch_id, self.path)
@@ -133,22 +140,33 @@ class DeltaStreamWriter(TableStreamWriter):
                 change(table, CommitProperties(app_transactions=markers, max_commit_retries=0))
                 return True
             except CommitFailedError as error:
+                if self.keys and not tried:
+                    log.warning("another commit of %s came first; batch %d is merged anew", self.path, task.batch_id)
                 log.info("another commit of %s came first: %s", self.path, error)
             except (DeltaError, OSError) as error:
                 raise ClusterError(f"batch {task.batch_id} was refused by {self.path}: {_said(error)}") from None
+            except ClusterError:
+                raise
+            except Exception as error:  # of delta-rs, too, where it cannot read what it has just committed
+                raise ClusterError(
+                    f"whether batch {task.batch_id} is in {self.path} is not known, a restart looks for it: "
+                    f"{_said(error)}"
+                ) from error
         raise ClusterError(
             f"{self.path}: {TRIES} commits of others came between; batch {task.batch_id} was not written"
         )
 
     def _append(self, files: list[WrittenFile], batch_id: int, table: DeltaTable, properties: CommitProperties) -> None:
-        empty = set(_never_null(table)) & set().union(*(file.with_nulls for file in files))
+        lacking: set[str] = set().union(*(file.with_nulls for file in files))
+        lacking.update(name for file in files for name, value in file.values.items() if value == "")  # null to Delta
+        empty = set(_never_null(table)) & lacking
         self._refuse_empty(sorted(empty), f"the table {self.path} requires", batch_id)
         actions: list[AddAction | RemoveAction] = [_add_action(file) for file in files]
         columns = self.partition_columns or None
         table.create_write_transaction(actions, "append", table.schema(), columns, commit_properties=properties)
 
     def _merge(self, merge: Merge, batch_id: int, table: DeltaTable, properties: CommitProperties) -> None:
-        empty = merge.without_value(_never_null(table))
+        empty = merge.without_value(_never_null(table), self.partition_columns)
         self._refuse_empty(empty, f"the table {self.path} requires", batch_id)
         merge.commit(table, properties)
 
@@ -203,7 +221,8 @@ class DeltaStreamWriter(TableStreamWriter):
                 f"the table {self.path} has no column {names}: set mergeSchema=true to add it, or drop it"
             )
         if new:
-            table.alter.add_columns(new)
+            with _columns_that_fit(self.path):
+                table.alter.add_columns(new)
             table = DeltaTable(self.path)
         return table
 
@@ -264,6 +283,17 @@ def _check_types(schema: StructType) -> None:
             raise OptionError(f"the column {each.name} is {kind}, which Delta has not: cast it") from None
 
 
+@contextmanager
+def _columns_that_fit(path: str) -> Iterator[None]:
+    """Raise OptionError for columns that delta-rs does not take, such as two that differ by case only."""
+    try:
+        yield
+    except (DeltaError, OSError):
+        raise
+    except Exception as error:  # delta-rs raises no class of its own for it
+        raise OptionError(f"the table {path} does not take the columns: {_said(error)}. Rename or drop them") from None
+
+
 def _never_null(table: DeltaTable) -> list[str]:
     return [each.name for each in table.schema().fields if not each.nullable]
 
@@ -296,8 +326,6 @@ def _partition_value(value: Any) -> str | None:
         return None
     if isinstance(value, bool):
         return str(value).lower()
-    if isinstance(value, decimal.Decimal):
-        return f"{value:f}"
     if hasattr(value, "tzinfo"):
         return value.replace(tzinfo=None).isoformat(sep=" ", timespec="microseconds")  # type: ignore[no-any-return]
     return str(value)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
+import logging
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -10,7 +12,15 @@ from typing import Any
 import pytest
 from deltalake import DeltaTable
 from deltalake.schema import Field, Schema
-from pyspark.sql.types import BinaryType, DayTimeIntervalType, LongType, StructField, StructType
+from pyspark.sql.types import (
+    BinaryType,
+    DayTimeIntervalType,
+    DecimalType,
+    LongType,
+    StringType,
+    StructField,
+    StructType,
+)
 
 from pyspark_odradek.errors import ClusterError, OptionError, StagingError
 from pyspark_odradek.task import Task
@@ -88,8 +98,69 @@ def test_a_column_that_may_not_be_null(store: DeltaStore) -> None:
         ClusterError, match=r"batch 0 was refused: rows of it have no name, which the table .* requires"
     ):
         made.commit_once(TASK, [left(made, TASK, [(1, "a"), (2, None)])])
+    assert made.commit_once(TASK, [left(made, TASK, [(1, "a"), (2, "b"), (3, "")])])
+    assert store.rows() == [(1, "a"), (2, "b"), (3, "")]
+
+
+@pytest.mark.parametrize("by", [{}, {"keyColumns": "id"}], ids=["appended", "merged"])
+def test_an_empty_text_in_a_partition_that_may_not_be_null(store: DeltaStore, by: dict[str, str]) -> None:
+    """It is null to Delta: in the log, no reader would take the table any more."""
+    schema = Schema([Field("id", "long"), Field("name", "string", nullable=False)])
+    DeltaTable.create(store.path, schema, partition_by=["name"])
+    made = writer(store, partitionColumns="name", **by)
+    with pytest.raises(
+        ClusterError, match=r"batch 0 was refused: rows of it have no name, which the table .* requires"
+    ):
+        made.commit_once(TASK, [left(made, TASK, [(1, "a"), (2, "")])])
     assert made.commit_once(TASK, [left(made, TASK, [(1, "a"), (2, "b")])])
     assert store.rows() == [(1, "a"), (2, "b")]
+
+
+def test_a_commit_whose_end_is_not_known(store: DeltaStore) -> None:
+    """As where delta-rs raises, with no class of its own, after it has committed."""
+    made = writer(store, keyColumns="id")
+    merge = made._merge
+
+    def merge_and_raise(*given: Any) -> None:
+        merge(*given)
+        raise Exception("broken\n   somewhere")
+
+    made._merge = merge_and_raise
+    with pytest.raises(ClusterError, match=r"whether batch 0 is in .* is not known, a restart looks for it: broken$"):
+        made.commit_once(TASK, [left(made, TASK, [(1, "a")])])
+    again = writer(store, keyColumns="id")
+    assert not again.commit_once(TASK, [left(again, TASK, [(1, "a")])])
+    assert store.rows() == [(1, "a")]
+
+
+@pytest.mark.parametrize("by", [{}, {"keyColumns": "id"}], ids=["appended", "merged"])
+def test_lost_commits_pause_and_a_merge_tells_of_them(
+    store: DeltaStore, by: dict[str, str], caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = writer(store, **by)
+    look = made.table
+    pauses: list[float] = []
+    looks = iter(range(8))
+
+    def table() -> Any:
+        found = look()
+        if (number := next(looks)) < 7:
+            store.by_another(100 + number)
+        return found
+
+    made.table = table
+    with monkeypatch.context() as patch, caplog.at_level(logging.WARNING):
+        patch.setattr(time, "sleep", pauses.append)
+        assert made.commit_once(TASK, [left(made, TASK, [(1, "a")])])
+    assert [pause for pause in pauses if pause >= 0.05] == [0.05, 0.1, 0.2, 0.4, 0.8, 1.0, 1.0]
+    assert caplog.text.count("came first; batch 0 is merged anew") == bool(by)
+
+
+def test_a_column_that_the_table_has_in_other_letters(store: DeltaStore) -> None:
+    made_by_another(store.path)
+    made = writer(store, StructType([ROWS["id"], StructField("NAME", StringType())]), mergeSchema="true")
+    with pytest.raises(OptionError, match=r"does not take the columns: .*NAME.*\. Rename or drop them"):
+        made.table()
 
 
 def test_files_that_the_driver_does_not_see(store: DeltaStore) -> None:
@@ -110,6 +181,12 @@ def test_files_that_the_driver_does_not_see(store: DeltaStore) -> None:
     [
         ([StructField("id", LongType())], "id", "names all columns"),
         ([*ROWS, StructField("raw", BinaryType())], "raw", "names raw, which is binary"),
+        (
+            [*ROWS, StructField("sum", DecimalType(9, 2))],
+            "sum",
+            r"names sum, which is decimal\(9,2\): Delta divides no",
+        ),
+        ([*ROWS, StructField("Name", LongType())], "id", "does not take the columns: .*'Name'. Rename or drop them"),
     ],
 )
 def test_columns_that_divide_no_table(store: DeltaStore, columns: list[StructField], partition: str, says: str) -> None:
