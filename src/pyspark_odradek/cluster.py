@@ -203,12 +203,16 @@ class Cluster:
                 raise ClusterError(f"no such topic: {', '.join(missing)}. {advice}.")
             time.sleep(0.2)
 
-    def list_offsets(self, asked: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
+    def list_offsets(
+        self, asked: Mapping[TopicPartition, int], isolation_level: int | None = None
+    ) -> dict[TopicPartition, int]:
         """Offsets for EARLIEST, LATEST or a timestamp in ms; -1 where no record is as young as the timestamp.
 
-        With read_committed `LATEST` is the last stable offset. A partition that vanishes in between is left out.
+        With read_committed, by default as the settings say, `LATEST` is the last stable offset. A partition that
+        vanishes in between is left out.
         """
-        return self.asking("offsets", lambda: self._list_offsets(asked)) if asked else {}
+        level = self.settings.isolation_level if isolation_level is None else isolation_level
+        return self.asking("offsets", lambda: self._list_offsets(asked, level)) if asked else {}
 
     def commit(self, group: str, positions: Positions, metadata: str = "odradek-spark") -> None:
         """Commit offsets for a group that has no members: what `odradek groups describe` shows as its progress.
@@ -414,7 +418,7 @@ class Cluster:
                 self._leaders[TopicPartition(topic.name, part.partition_index)] = part.leader_id
         return found
 
-    def _list_offsets(self, asked: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
+    def _list_offsets(self, asked: Mapping[TopicPartition, int], isolation_level: int) -> dict[TopicPartition, int]:
         unknown = {partition.topic for partition in asked if partition not in self._leaders}
         if unknown:
             exists = {TopicPartition(t, p) for t, parts in self._metadata(sorted(unknown)).items() for p in parts}
@@ -432,7 +436,7 @@ class Cluster:
                 raise PassingError(f"a partition of {', '.join(topics)} has no leader")
             message = ListOffsetsRequest(
                 replica_id=-1,
-                isolation_level=self.settings.isolation_level,
+                isolation_level=isolation_level,
                 topics=[ListOffsetsTopic(name=name, partitions=parts) for name, parts in topics.items()],
             )
             connection = self._connection(self._nodes[node_id])

@@ -29,7 +29,7 @@ from odradek.protocol.messages.fetch_response import FetchResponse, PartitionDat
 from odradek.record.builder import build_batch
 from odradek.record.record import Record
 from pyspark_odradek.cluster import TOPIC, Cluster, PassingError, check
-from pyspark_odradek.decode import Batch, Decoder, is_abort_marker, whole_batches
+from pyspark_odradek.decode import Batch, Decoder, RecordFormatError, is_abort_marker, whole_batches
 from pyspark_odradek.encode import EncodedBatch
 from pyspark_odradek.errors import ClusterError
 from pyspark_odradek.offsets import TopicPartition
@@ -108,7 +108,7 @@ class NewestOfKey:
             self._end(batch, fetched)
 
     def settle(self, last_stable_offset: int) -> None:
-        """When the log was read to its high watermark: below the last stable offset as it was then nothing is open.
+        """When the log was read to there at least: below the last stable offset nothing is open.
 
         A record there is committed though no end of its transaction was met: a cleaner may take the end of a committed
         transaction before its records, but not that of an aborted one.
@@ -170,74 +170,106 @@ class MarkerTopic:
         record = Record(key.encode(), value.encode(), (), timestamp_ms=time.time_ns() // 1_000_000)
         return EncodedBatch(self.topic, _place(key, len(self._partitions())), 1, build_batch([record]))
 
-    def read(self, key: str, *, stable: bool) -> Marker | None:
-        """The newest committed marker of a query; None where it has none.
+    def read(self, key: str, *, stable: bool, known: Marker | None = None) -> Marker | None:
+        """The newest committed marker of a query, or `known` where that is newer; None where there is none.
 
-        Where the key's partition has none the others are looked at: partitions may have been added to the topic since.
+        It may lie in any partition: the key's place is another one whenever partitions are added to the topic.
 
         Args:
             key: the query's transactional id.
-            stable: a transaction of this query that is open is waited for, by a PassingError.
+            stable: a transaction of this query that is open is waited for, by a PassingError; not where it is of a
+                batch that is marked already, so that whatever becomes of it the answer is the same.
+            known: what is committed elsewhere.
         Raises:
             OSError, ProtocolError, PassingError: ask again.
             ClusterError: the topic is gone, may not be read, or has something else under this key.
         """
-        partitions = self._partitions()
-        own = _place(key, len(partitions))
-        found = self._newest(key, own, stable)
-        if found is None:
-            for other in set(partitions) - {own}:
-                found = newer(found, self._newest(key, other, stable))
+        found: Marker | None = None
+        unended: list[tuple[int, Entry]] = []
+        for partition_id in self._partitions():
+            log_end = self._newest(key, partition_id)
+            found = newer(found, self._parsed(key, log_end.newest))
+            unended += [(partition_id, entry) for entry in log_end.open.values()]
+        found = newer(found, known)
+        for partition_id, entry in unended if stable else ():
+            batch_id = _batch_of(entry)
+            if found is None or batch_id is None or batch_id > found.batch_id:
+                where = f"--topic {self.topic} --partition {partition_id}"
+                raise PassingError(
+                    f"a transaction of {key} is open in {self.topic}-{partition_id} at offset {entry.offset}. Where it "
+                    f"stays so, `odradek transactions find-hanging {where}` tells whether anybody will end it, and "
+                    f"`odradek transactions abort {where} --start-offset …` ends it: the batch of its marker "
+                    f"{(entry.value or b'')[:200]!r} counts as not written then"
+                )
         return found
 
     def _partitions(self) -> list[int]:
         advice = "It is the option markerTopic, and was there before: start the query again, which makes it anew"
         return self.cluster.partitions([self.topic], must_exist=True, advice=advice)[self.topic]
 
-    def _newest(self, key: str, partition_id: int, stable: bool) -> Marker | None:
+    def _newest(self, key: str, partition_id: int) -> NewestOfKey:
+        """What the partition's log has to its end; a failure on the way keeps what was read."""
         partition = TopicPartition(self.topic, partition_id)
-        # A leader that is new may have an old high watermark: it does not tell its end, then, and is asked again.
-        end = self.cluster.list_offsets({partition: LATEST}).get(partition)
         start = self.cluster.list_offsets({partition: EARLIEST}).get(partition)
+        # A leader that is new may have an old high watermark: it does not tell its end, then, and is asked again. So
+        # the end is asked for last; and uncommitted, as another query's open transaction would hold it back.
+        end = self.cluster.list_offsets({partition: LATEST}, READ_UNCOMMITTED).get(partition)
         if end is None or start is None:
             raise PassingError(f"{self.topic}-{partition_id} is not there")
         topic_id = self.cluster.topic_ids.get(self.topic)
         place = (os.getpid(), topic_id, partition, key)
-        position, newest = _READ.pop(place, (start, None))
+        position, newest = _READ.get(place, (start, None))
         position = max(position, start)
         found = NewestOfKey(key.encode(), newest)
         while True:
             answer = self._fetch(partition, position)
+            if answer.error_code == ErrorCode.OFFSET_OUT_OF_RANGE:
+                _READ.pop(place, None)  # it may have been cut at its end, too: what was read does not count any more
+                raise PassingError(f"{self.topic}-{partition_id} does not have offset {position} any more")
             fetched = memoryview(answer.records or b"")  # type: ignore[arg-type]
-            batches = list(whole_batches(fetched, check_crc=self.cluster.settings.check_crcs))
-            found.take(fetched, batches)
+            try:
+                batches = list(whole_batches(fetched, check_crc=self.cluster.settings.check_crcs))
+                found.take(fetched, batches)
+            except RecordFormatError as error:
+                raise ClusterError(
+                    f"markerTopic: {self.topic}-{partition_id} cannot be read from offset {position} on: {error}. "
+                    "Mend the broker's log, or name another topic: the group's marker counts then"
+                ) from error
             position = batches[-1].last_offset + 1 if batches else position
-            if position >= max(answer.high_watermark, end):
-                break
+            # A broker looks at its high watermark first: the last stable offset may be behind it, and an abort between.
+            is_end = position >= max(answer.high_watermark, answer.last_stable_offset, end)
+            if is_end:
+                found.settle(answer.last_stable_offset)
+            if topic_id is not None:  # without one a topic that was made anew is not told from the old one
+                undecided = [entry.offset for entry in found.open.values()]
+                _READ[place] = (min([position, *undecided]), found.newest)
+            if is_end:
+                return found
             if not batches:
                 raise PassingError(f"{self.topic}-{partition_id} has no record from offset {position} on")
-        found.settle(answer.last_stable_offset)
-        if topic_id is not None:  # without one a topic that was made anew is not told from the old one
-            undecided = [entry.offset for entry in found.open.values()]
-            _READ[place] = (min([position, *undecided]), found.newest)
-        if stable and found.open:
-            raise PassingError(f"a transaction of {key} is open in {self.topic}-{partition_id}")
-        return self._parsed(key, found.newest)
 
     def _fetch(self, partition: TopicPartition, position: int) -> PartitionData:
-        connection = self.cluster.leader(partition)
-        size = self.cluster.settings.max_partition_fetch_bytes
-        self.cluster.send_fetch(connection, {partition: position}, 0, size, isolation_level=READ_UNCOMMITTED)
-        answer = connection.receive()
-        assert isinstance(answer, FetchResponse)
-        parts = [part for topic in answer.responses for part in topic.partitions]
+        """An answer, which may say that the offset is out of range; waits as long as a quota puts it off."""
+        settings = self.cluster.settings
         where = f"fetch of {partition.topic}-{partition.partition_id}"
-        check(answer.error_code, where)
-        if len(parts) != 1:  # a broker that puts us off for a quota answers nothing
+        deadline = time.monotonic() + settings.default_api_timeout_ms / 1000
+        while True:
+            connection = self.cluster.leader(partition)
+            size = settings.max_partition_fetch_bytes
+            self.cluster.send_fetch(connection, {partition: position}, 0, size, isolation_level=READ_UNCOMMITTED)
+            answer = connection.receive()
+            assert isinstance(answer, FetchResponse)
+            check(answer.error_code, where)
+            parts = [part for topic in answer.responses for part in topic.partitions]
+            if parts or not answer.throttle_time_ms:
+                break
+            if time.monotonic() > deadline:
+                raise PassingError(f"{where} is put off by a quota again and again")
+            time.sleep(answer.throttle_time_ms / 1000)
+        if len(parts) != 1:
             raise ProtocolError(f"{where} was answered with {len(parts)} partitions")
-        if parts[0].error_code == ErrorCode.OFFSET_OUT_OF_RANGE:
-            raise PassingError(f"{where}: its start has moved")
-        check(parts[0].error_code, where)
+        if parts[0].error_code != ErrorCode.OFFSET_OUT_OF_RANGE:
+            check(parts[0].error_code, where)
         return parts[0]
 
     def _parsed(self, key: str, entry: Entry | None) -> Marker | None:
@@ -253,9 +285,17 @@ class MarkerTopic:
             ) from None
 
 
-# How far this process has read (exclusive) and what it has found, by process, topic id, partition and key. It is taken
-# out while it is read on: what fails begins at the start. Of this process: a fork's copies are another process's.
+# How far this process has read (exclusive) and what it has found, by process, topic id, partition and key. Of this
+# process: a fork's copies are another process's.
 _READ: dict[tuple[int, UUID | None, TopicPartition, str], tuple[int, Entry | None]] = {}
+
+
+def _batch_of(entry: Entry) -> int | None:
+    """The batch of a record that may not be committed; None where that is no marker."""
+    try:
+        return int(json.loads(entry.value or b"")["batch"])
+    except (ValueError, TypeError, KeyError):
+        return None
 
 
 def _place(key: str, partition_count: int) -> int:

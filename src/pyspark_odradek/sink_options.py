@@ -149,9 +149,11 @@ def parse_sink_options(given: Mapping[str, str], *, streaming: bool, overwrite: 
     create = boolean(options, "createTopic", False)
     partitions = count(options, "topicPartitions")
     replication_factor = count(options, "topicReplicationFactor")
-    if not create and (partitions or replication_factor or topic_settings):
-        name = "topicPartitions" if partitions else "topicReplicationFactor" if replication_factor else "topic.*"
-        raise OptionError(f"{name} has an effect only with createTopic=true")
+    marker_topic = _marker_topic(options, delivery, streaming)
+    if not create and (partitions or topic_settings):
+        raise OptionError(f"{'topicPartitions' if partitions else 'topic.*'} has an effect only with createTopic=true")
+    if not create and replication_factor and marker_topic is None:
+        raise OptionError("topicReplicationFactor has an effect only with createTopic=true or markerTopic")
     staging = options.get("staginglocation")
     if staging is None and options.get("checkpointlocation"):
         staging = options["checkpointlocation"].rstrip("/") + "/odradek-staging"
@@ -161,7 +163,7 @@ def parse_sink_options(given: Mapping[str, str], *, streaming: bool, overwrite: 
         with_headers=boolean(options, "includeHeaders", True),
         staging_location=staging,
         transactional_id_prefix=options.get("transactionalidprefix", DEFAULT_PREFIX),
-        marker_topic=_marker_topic(options, delivery, streaming),
+        marker_topic=marker_topic,
         gate=_gate(options, delivery, streaming),
         group_id=options.get("groupid", ""),
         checkpoint=options.get("checkpointlocation", "").rstrip("/"),

@@ -10,8 +10,8 @@ same name commits inside the transaction. A commit goes
     end       EndTxn
 
 The offset expires. With a marker topic there is a second marker, a record that goes out with those of the batch, and
-`marker` is the newer one of both: they are committed together, so that either tells the truth as long as it is there,
-and a query may get the topic, or leave it, whenever it is started.
+`marker` is the newer one of both: they are committed together, so that a query may get the topic, or leave it, whenever
+it is started. After batches without the topic its marker is an older one, and the group alone tells the truth.
 
 Whatever fails on the way for a while is answered by beginning anew: what was unfinished is then aborted, and the marker
 tells whether an end whose answer was lost had happened. The first two steps are needed once in a run of a query, as
@@ -59,7 +59,7 @@ from pyspark_odradek.cluster import (
 )
 from pyspark_odradek.encode import EncodedBatch
 from pyspark_odradek.errors import ClusterError, FencedError
-from pyspark_odradek.marker_topic import Marker, MarkerTopic, newer
+from pyspark_odradek.marker_topic import Marker, MarkerTopic
 from pyspark_odradek.offsets import TopicPartition
 from pyspark_odradek.produce import TransactionalSender
 from pyspark_odradek.task import is_written
@@ -245,7 +245,7 @@ class TransactionalCommit:
                 found = Marker(offset, run_id, plan)
         if self.marker_topic is None:
             return found
-        return newer(self.marker_topic.read(self.transactional_id, stable=stable), found)
+        return self.marker_topic.read(self.transactional_id, stable=stable, known=found)
 
     def produce(self, session: Session, work: Work, deadline: float) -> None:
         """Write all records of the batch; each is acknowledged on return, and none is visible yet."""
@@ -402,13 +402,15 @@ class TransactionalCommit:
             return
         if 0 < kept_min * 60_000 < time.time_ns() // 1_000_000 - planned:
             self._told_doubt = True
+            advice = "" if self.marker_topic is not None else ". With the option markerTopic markers do not expire"
             log.warning(
                 "batch %d was planned at %s UTC, longer ago than the cluster keeps markers (offsets.retention.minutes="
                 "%d), and no marker of this query is there: where an earlier run has written the batch and died, it is "
-                "written twice now. With the option markerTopic markers do not expire",
+                "written twice now%s",
                 batch_id,
                 time.strftime("%Y-%m-%d %H:%M:%S", time.gmtime(planned / 1000)),
                 kept_min,
+                advice,
             )
 
     def _coordinated(self, key: ApiKey, request: Message, answer: type[R], deadline: float) -> R:

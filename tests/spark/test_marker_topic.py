@@ -9,7 +9,7 @@ import itertools
 import json
 import logging
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -21,13 +21,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pyspark.sql.types import StringType, StructField, StructType
 
+from odradek.protocol.messages.fetch_response import FetchResponse, PartitionData
 from odradek.record.builder import build_batch
 from odradek.record.record import Record
 from pyspark_odradek import transaction
 from pyspark_odradek.cluster import PassingError
+from pyspark_odradek.connection import Connection
 from pyspark_odradek.decode import whole_batches
 from pyspark_odradek.errors import ClusterError, FencedError, OptionError
 from pyspark_odradek.marker_topic import Marker, MarkerTopic, NewestOfKey
+from pyspark_odradek.offsets import TopicPartition
+from pyspark_odradek.options import LATEST
 from pyspark_odradek.partitioner import partitions_of
 from pyspark_odradek.sink import batch_writer, stream_writer
 from pyspark_odradek.transaction import TransactionalCommit
@@ -202,11 +206,7 @@ def test_without_the_topic_a_batch_whose_marker_has_expired_is_written_twice(our
 def test_what_others_have_open_in_the_partition_hides_nothing(query: Query) -> None:
     query.write(0)
     assert query.markers is not None
-    of_another = Producer({"bootstrap.servers": query.bootstrap, "transactional.id": f"another-{query.id}"})
-    of_another.init_transactions(30)
-    of_another.begin_transaction()
-    of_another.produce(query.markers, key=b"another", value=b"{}")
-    assert of_another.flush(30) == 0
+    of_another = opened(query, "another", b"{}")
     query.die(1)
     query.expire()
     assert query.write(1) is False
@@ -235,18 +235,26 @@ def test_the_topic_is_taken_up_and_left_at_any_restart(query: Query) -> None:
 
 
 def test_a_topic_that_was_given_more_partitions_still_tells(query: Query) -> None:
-    query.die(0)
-    query.expire()
-    keys = pa.array([query.id.encode()], pa.binary())
-    count = next(count for count in range(2, 50) if partitions_of(keys, count)[0] != 0)
+    """Twice, so that the query's place is partition 0 again, where an old marker lies."""
+
+    def places(query_id: str) -> list[int]:
+        keys = pa.array([query_id.encode()], pa.binary())
+        return [int(partitions_of(keys, count)[0]) for count in (1, 2, 3)]
+
+    query.id = next(
+        id_ for id_ in (f"odradek-sink.{query.topic}-{n}" for n in itertools.count()) if places(id_)[1:] == [1, 0]
+    )
     assert query.markers is not None
     client = admin(query.bootstrap)
-    client.create_partitions([NewPartitions(query.markers, count)], operation_timeout=30)[query.markers].result(60)
-    assert query.write(0) is False
-    query.die(1)
+    query.die(0)
+    for batch_id, count in enumerate((2, 3)):
+        query.expire()
+        client.create_partitions([NewPartitions(query.markers, count)], operation_timeout=30)[query.markers].result(60)
+        assert query.write(batch_id) is False
+        query.die(batch_id + 1)
     query.expire()
-    assert query.write(1) is False
-    assert query.written() == list(range(20))
+    assert query.write(2) is False
+    assert query.written() == list(range(30))
 
 
 def test_of_two_runs_the_older_one_is_fenced(query: Query) -> None:
@@ -296,6 +304,127 @@ def test_what_was_open_when_it_was_read_counts_when_it_has_ended(query: Query) -
     run.end(session, deadline)
     found = run.cluster.asking("the marker", lambda: run.marker_topic.read(query.id, stable=True))  # type: ignore[union-attr]
     assert found == Marker(1, "run")
+
+
+def cut(answer: PartitionData, batch_count: int) -> PartitionData:
+    """A fetch as it is answered where the high watermark lies behind so many batches."""
+    fetched = memoryview(answer.records or b"")  # type: ignore[arg-type]
+    last = list(whole_batches(fetched))[batch_count - 1]
+    answer.records = bytes(fetched[: last.end])
+    answer.high_watermark = last.last_offset + 1
+    answer.last_stable_offset = min(answer.last_stable_offset, answer.high_watermark)
+    return answer
+
+
+def answering(run: TransactionalCommit, *changes: Callable[[PartitionData], PartitionData]) -> MarkerTopic:
+    """The run's marker topic, whose first fetches are changed before they are read."""
+    topic = run.marker_topic
+    assert topic is not None
+    fetch, left = topic._fetch, list(changes)
+    topic._fetch = lambda *asked: left.pop(0)(fetch(*asked)) if left else fetch(*asked)  # type: ignore[method-assign]
+    return topic
+
+
+def opened(query: Query, key: str, value: bytes) -> Producer:
+    """Another producer, which has an open transaction among the markers."""
+    producer = Producer({"bootstrap.servers": query.bootstrap, "transactional.id": f"another-{query.id}"})
+    producer.init_transactions(30)
+    producer.begin_transaction()
+    assert query.markers is not None
+    producer.produce(query.markers, key=key.encode(), value=value)
+    assert producer.flush(30) == 0
+    return producer
+
+
+def test_a_leader_with_an_old_high_watermark_hides_nothing_behind_an_open_transaction(ours: Query) -> None:
+    ours.write(0)
+    of_another = opened(ours, "another", b"{}")
+    ours.write(1)
+    topic = answering(ours.run(), lambda answer: cut(answer, 3))
+    assert topic.read(ours.id, stable=True) == Marker(1, "run")
+    of_another.abort_transaction(30)
+
+
+def test_an_abort_between_the_high_watermark_and_the_last_stable_offset_counts(ours: Query) -> None:
+    run = ours.run()
+    assert ours.write(0, run)
+    (session,) = transaction._SESSIONS.values()
+    run.produce(session, ours.batch(1), time.monotonic() + 60)
+    assert ours.markers is not None
+    partition = TopicPartition(ours.markers, 0)
+
+    def abort_meanwhile(answer: PartitionData) -> PartitionData:
+        run.end(session, time.monotonic() + 60, committed=False)
+        while (stable := run.cluster.list_offsets({partition: LATEST})[partition]) < 4:
+            time.sleep(0.01)
+        answer.last_stable_offset = stable
+        return answer
+
+    assert answering(run, abort_meanwhile).read(ours.id, stable=True) == Marker(0, "run")
+
+
+def test_an_end_that_never_comes_is_waited_for_only_where_nothing_else_tells(ours: Query) -> None:
+    ours.write(0)
+    markers, ours.markers = ours.markers, None
+    ours.die(1)
+    ours.markers = markers
+    hanging = opened(ours, ours.id, b'{"batch":1,"run":"run","plan":""}')
+    assert ours.write(1) is False, "the group tells that batch"
+    ours.expire()
+    with pytest.raises(
+        PassingError, match=f"find-hanging --topic {markers} --partition 0`.*abort.*counts as not written"
+    ):
+        ours.run().marker()
+    produce_all(ours.bootstrap, str(markers), [(ours.id.encode(), b'{"batch":1,"run":"by hand","plan":""}')])
+    assert ours.run().marker() == Marker(1, "by hand")
+    hanging.abort_transaction(30)
+
+
+def test_a_damaged_batch_is_told_with_its_place(ours: Query) -> None:
+    ours.write(0)
+
+    def damage(answer: PartitionData) -> PartitionData:
+        answer.records = bytes(answer.records or b"")[:-1] + b"?"  # type: ignore[arg-type]
+        return answer
+
+    with pytest.raises(
+        ClusterError, match=f"markerTopic: {ours.markers}-0 cannot be read from offset 0 on: .*checksum"
+    ):
+        answering(ours.run(), damage).read(ours.id, stable=True)
+
+
+def test_a_quota_puts_a_read_off_and_a_failure_keeps_what_was_read(
+    ours: Query, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for batch_id in range(2):
+        ours.write(batch_id)
+    run = ours.run()
+    asked: list[int] = []
+    send_fetch = run.cluster.send_fetch
+
+    def sent(connection: Any, positions: Any, *given: Any, **named: Any) -> None:
+        asked.extend(positions.values())
+        send_fetch(connection, positions, *given, **named)
+
+    def fails(answer: PartitionData) -> PartitionData:
+        raise ConnectionError("gone")
+
+    monkeypatch.setattr(run.cluster, "send_fetch", sent)
+    receive, put_off = Connection.receive, [True]
+
+    def received(connection: Connection) -> Any:
+        answer = receive(connection)
+        if isinstance(answer, FetchResponse) and put_off and put_off.pop():
+            return FetchResponse(throttle_time_ms=1, responses=[])
+        return answer
+
+    monkeypatch.setattr(Connection, "receive", received)
+    topic = answering(run, lambda answer: cut(answer, 2), fails, fails)
+    for _ in range(2):
+        with pytest.raises(ConnectionError):
+            topic.read(ours.id, stable=True)
+    assert topic.read(ours.id, stable=True) == Marker(1, "run")
+    assert asked == [0, 0, 2, 2, 2]
 
 
 def test_the_topic_is_made_compacted_and_any_other_is_refused(query: Query) -> None:
@@ -359,6 +488,9 @@ def test_a_marker_that_may_have_expired_is_told(query: Query, tmp_path: Path, ca
     query.expire()
     assert told(1) == [], "it was planned a moment ago"
     assert told(2) == [], "the marker of an older batch is there"
+    query.expire()
+    query.markers = f"{query.topic}-markers"
+    assert [said.endswith("is written twice now") for said in told(2) if "was planned at" in said] == [True]
 
 
 # -- the option -----------------------------------------------------------------------------------------------------
@@ -386,6 +518,16 @@ def test_a_batch_query_has_no_marker_to_keep() -> None:
         options = {"kafka.bootstrap.servers": "127.0.0.1:1", "topic": "t", "delivery": delivery, "markerTopic": "m"}
         with pytest.raises(OptionError, match="markerTopic needs a streaming query"):
             batch_writer(options, VALUE, False)
+
+
+def test_the_topic_is_made_with_the_replication_factor_that_is_asked_for(odradek: str, topic: str) -> None:
+    options = {"kafka.bootstrap.servers": odradek, "topic": "t", "stagingLocation": "/tmp/any"}
+    options["topicReplicationFactor"] = "7"
+    with pytest.raises(OptionError, match="has an effect only with createTopic=true or markerTopic"):
+        stream_writer(options, VALUE, False)
+    made: Any = stream_writer(options | {"markerTopic": topic}, VALUE, False)
+    with pytest.raises(ClusterError, match="cannot be created: INVALID_REPLICATION_FACTOR"):
+        made.transaction("query", 0).marker_topic.ensure()
 
 
 def test_rows_that_go_among_the_markers_are_refused(odradek: str, topic: str, tmp_path: Path) -> None:
