@@ -60,26 +60,26 @@ def test_a_group_is_rolled_to_the_consumer_protocol_and_back(
 
 
 def test_a_node_that_is_killed_in_the_middle_knows_both_kinds_of_members(tmp_path: Path, closing: ExitStack) -> None:
-    with Node(tmp_path, SETTINGS) as node:
-        fleet = Fleet(node, "killed", "cooperative-sticky")
-        closing.callback(fleet.close)
-        for protocol in ("classic", "classic", "consumer"):
-            fleet.add(protocol)
-            fleet.until(fleet.shared, f"one more of {protocol}")
-        before = [sorted(member.owned) for member in fleet.members]
-        node.kill()
-        node.start()
-        seen = len(fleet.read)
-        fleet.until(lambda: len(fleet.read) > seen + 10 * PARTITIONS and fleet.shared(), "they read on")
-        assert [sorted(member.owned) for member in fleet.members] == before, "nobody lost its place"
-        assert fleet.group_type() == "CONSUMER"
-        # The last of the consumer protocol goes, and the node with it: the group goes on as a classic one.
-        fleet.stop(fleet.members[2])
-        node.kill()
-        node.start()
-        fleet.until(fleet.shared, "the classic members take over what it had")
-        assert fleet.group_type() == "CLASSIC"
-        drained(fleet)
+    node = closing.enter_context(Node(tmp_path, SETTINGS))
+    fleet = Fleet(node, "killed", "cooperative-sticky")
+    closing.callback(fleet.close)  # before the node stops: librdkafka may wait for ever for one that is gone
+    for protocol in ("classic", "classic", "consumer"):
+        fleet.add(protocol)
+        fleet.until(fleet.shared, f"one more of {protocol}")
+    before = [sorted(member.owned) for member in fleet.members]
+    node.kill()
+    node.start()
+    seen = len(fleet.read)
+    fleet.until(lambda: len(fleet.read) > seen + 10 * PARTITIONS and fleet.shared(), "they read on")
+    assert [sorted(member.owned) for member in fleet.members] == before, "nobody lost its place"
+    assert fleet.group_type() == "CONSUMER"
+    # The last of the consumer protocol goes, and the node with it: the group goes on as a classic one.
+    fleet.stop(fleet.members[2])
+    node.kill()
+    node.start()
+    fleet.until(fleet.shared, "the classic members take over what it had")
+    assert fleet.group_type() == "CLASSIC"
+    drained(fleet)
 
 
 def test_static_members_are_rolled_in_place(quick_node: Node, closing: ExitStack) -> None:

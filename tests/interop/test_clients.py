@@ -102,7 +102,8 @@ def test_kcat_compresses_what_it_is_told_to(broker: Node | ApacheKafka, codec: s
         pytest.skip(str(error))
     topic = f"kcat-{codec}"
     create_topic(broker.bootstrap, topic)
-    lines = "".join(f"line {number} of many\n" for number in range(50))
+    # Each is worth compressing: librdkafka sends a batch plain that would only grow, and one line may be a batch.
+    lines = "".join(f"line {number}{' of many' * 40}\n" for number in range(50))
     command = [kcat, "-P", "-b", broker.bootstrap, "-t", topic, "-z", codec]
     done = subprocess.run(command, input=lines, text=True, capture_output=True, timeout=30)
     assert (done.returncode, done.stderr) == (0, "")
