@@ -100,7 +100,7 @@ class Merge:
             " AND ".join(f"target.{_quoted(name)} = source.{_quoted(name)}" for name in self._keys),
             source_alias="source",
             target_alias="target",
-            writer_properties=WriterProperties(compression=self._codec),  # type: ignore[arg-type]
+            writer_properties=WriterProperties(compression=self._codec),  # type: ignore[arg-type]  # its literals
             commit_properties=properties,
         )
         stays = None

@@ -226,7 +226,7 @@ class MarkerTopic:
             if answer.error_code == ErrorCode.OFFSET_OUT_OF_RANGE:
                 _READ.pop(place, None)  # it may have been cut at its end, too: what was read does not count any more
                 raise PassingError(f"{self.topic}-{partition_id} does not have offset {position} any more")
-            fetched = memoryview(answer.records or b"")  # type: ignore[arg-type]
+            fetched = memoryview(answer.records or b"")  # type: ignore[arg-type]  # bytes, in an answer
             try:
                 batches = list(whole_batches(fetched, check_crc=self.cluster.settings.check_crcs))
                 found.take(fetched, batches)

@@ -172,9 +172,7 @@ class StreamReader(_Reader, DataSourceStreamReader, SupportsTriggerAvailableNow)
         limits = (options.max_offsets_per_trigger, options.min_offsets_per_trigger, options.max_bytes_per_trigger)
         return ReadAllAvailable() if not any(limits) else ReadMaxRows(options.max_offsets_per_trigger or (1 << 62))
 
-    def latestOffset(  # noqa: N802 - Spark's name
-        self, start: SourceOffset, limit: ReadLimit
-    ) -> SourceOffset:
+    def latestOffset(self, start: SourceOffset, limit: ReadLimit) -> SourceOffset:  # noqa: N802 - Spark's name
         """Where the next batch ends; `start` where there is nothing to do. Raises DataLossError, ClusterError."""
         began, ids = self._known(start)
         self._commit_progress(began)
@@ -232,7 +230,7 @@ class StreamReader(_Reader, DataSourceStreamReader, SupportsTriggerAvailableNow)
             OptionError: it speaks of another one.
         """
         try:
-            known, ids = from_json(start), topic_ids_in(start)  # type: ignore[arg-type]
+            known, ids = from_json(start), topic_ids_in(start)  # type: ignore[arg-type]  # or else it raises
         except (AttributeError, TypeError, ValueError):
             raise OptionError(
                 f"the checkpoint holds {str(start)[:60]!r}, which is no position in topics: it is of a query over "
