@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import os
 import shutil
@@ -9,6 +10,7 @@ import struct
 import subprocess
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
+from io import FileIO
 from pathlib import Path
 
 import pytest
@@ -37,16 +39,26 @@ class Ballast:
 
     def fill(self, *, leave_bytes: int = 0) -> None:
         """Leave so much of the file system free; with 0, not a byte."""
-        stat = os.statvfs(self._path.parent)
-        size = stat.f_bavail * stat.f_frsize - leave_bytes
         with self._path.open("ab", buffering=0) as file:
-            if size > 0:
-                with suppress(OSError):  # others write meanwhile
-                    os.posix_fallocate(file.fileno(), file.tell(), size)
+            while not self._take(file, leave_bytes):
+                pass
             for piece in () if leave_bytes else (1 << 20, 512):
                 with suppress(OSError):
                     while True:
                         file.write(bytes(piece))
+
+    def _take(self, file: FileIO, leave_bytes: int) -> bool:
+        """Whether all but `leave_bytes` is taken; nothing is where others wrote since the free space was counted."""
+        stat = os.statvfs(self._path.parent)
+        size = stat.f_bavail * stat.f_frsize - leave_bytes
+        if size > 0:
+            try:
+                os.posix_fallocate(file.fileno(), file.tell(), size)
+            except OSError as error:
+                if error.errno != errno.ENOSPC:
+                    raise
+                return False
+        return True
 
     def release(self) -> None:
         """Space is back."""
