@@ -7,6 +7,8 @@ from collections.abc import Iterator
 
 import pytest
 
+from tests.sim.loop import UNDISPOSED
+
 
 @pytest.fixture
 def no_log_lines() -> Iterator[None]:
@@ -18,3 +20,13 @@ def no_log_lines() -> Iterator[None]:
     logging.disable(logging.CRITICAL)
     yield
     logging.disable(logging.NOTSET)
+
+
+@pytest.fixture(autouse=True)
+def every_world_is_disposed() -> Iterator[None]:
+    """A test that leaves a world behind fails, and not the one whose turn it is when the collector comes by."""
+    yield
+    left = [*UNDISPOSED]
+    for loop in left:
+        loop.dispose()
+    assert not left, "a world was run, and not in a `with` block"

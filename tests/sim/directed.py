@@ -62,8 +62,8 @@ def metadata_is_durable_before_it_counts() -> None:
         known = new_leader.parts.dispatcher.services.publisher.image.config(32, "second").get("x")
         assert known == "2", f"acknowledged, and {new_leader.name} knows {known}"
 
-    world.loop.run_world(run(), limit_s=200)
-    world.dispose()
+    with world:
+        world.loop.run_world(run(), limit_s=200)
 
 
 def voters(world: QuorumWorld) -> list[QuorumMachine]:

@@ -139,10 +139,8 @@ def a_member_of_an_earlier_generation_is_refused() -> None:
         refused = [await late.heartbeat(), await late.commit(), (await late.sync([]))[0]]
         assert refused == [ErrorCode.ILLEGAL_GENERATION] * 3, refused
 
-    try:
+    with world:
         world.loop.run_world(scenario(), limit_s=60)
-    finally:
-        world.dispose()
 
 
 def coordinator_log(
@@ -175,8 +173,8 @@ def a_coordinator_loads_all_though_bits_flip_on_the_way() -> None:
             found.extend(records)
 
     loop = SimLoop(Random(1))
-    loop.run_world(load(), limit_s=60)
-    loop.dispose()
+    with loop:
+        loop.run_world(load(), limit_s=60)
     loaded = [(offset, record.key.partition) for offset, record in found if isinstance(record, OffsetRecord)]
     assert loaded == [(number, number) for number in range(30)]
     assert disk.injected["flipped bit"]

@@ -21,7 +21,7 @@ from asyncio import events
 from collections import deque
 from collections.abc import Callable, Coroutine
 from random import Random
-from typing import Any, NoReturn
+from typing import Any, NoReturn, Self
 
 from odradek.common.buggify import Hook, simulated
 from tests.sim import lid, waiting
@@ -35,6 +35,9 @@ current_host: contextvars.ContextVar[str] = contextvars.ContextVar("simulated ho
 MAX_AWAITS_WHILE_CLOSING = 20
 # Callbacks at one moment of virtual time. A run of minutes has a few hundred thousand in all.
 MAX_STEPS_WITHOUT_TIME = 200_000
+
+# Those that have run and hold coroutines still. The collector would close them, loudly, in the middle of another test.
+UNDISPOSED: dict[SimLoop, None] = {}
 
 
 class SimulationStalledError(AssertionError):
@@ -347,6 +350,7 @@ class SimLoop(asyncio.BaseEventLoop):
         self._deadline = self._now + limit_s
         hook = lid.only_here(self.buggify, elsewhere=_goes_on) if self.buggify is not None else _goes_on
         self._steps_when_time_moved = self.steps
+        UNDISPOSED[self] = None
         with lid.closed(self._on_escape), simulated(hook):
             return self.run_until_complete(self.spawn(WORLD, coroutine, name="scenario"))
 
@@ -356,6 +360,7 @@ class SimLoop(asyncio.BaseEventLoop):
         Coroutines that were dropped in mid-flight are closed here, at once and outside of any loop: were they left to
         the collector, their finally blocks would run in the middle of the next run, and find its loop.
         """
+        UNDISPOSED.pop(self, None)
         for queue in self._hosts.values():
             for task in queue.tasks:
                 task._log_destroy_pending = False  # type: ignore[attr-defined]
@@ -378,8 +383,14 @@ class SimLoop(asyncio.BaseEventLoop):
         finally:
             sys.unraisablehook = hook
 
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.dispose()
+
     def __del__(self) -> None:
-        """No warning where a test did not dispose: there is no selector and no descriptor that could leak."""
+        """No warning where one did not run: there is no selector and no descriptor that could leak."""
 
 
 async def _goes_on(point: str) -> None:

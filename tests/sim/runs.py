@@ -157,31 +157,31 @@ def _run_seed(
     world = kind.make_world(seed, swarm, on_event)
     scenario = kind(world)
     problems = scenario.problems
-    try:
-        world.loop.run_world(scenario.run(), limit_s=kind.limit_s)
-    except TimeoutError as error:
-        problems.append(f"the run did not end within {kind.limit_s:g} simulated seconds: {error}")
-    except AssertionError as error:
-        # The box itself, or a client, found what cannot go on.
-        problems.append(f"{type(error).__name__}: {error}")
-    # A task that died in a cycle of references tells nobody until it is collected.
-    gc.collect()
-    problems += [f"{type(failure).__name__}: {failure}" for failure in world.loop.failures]
-    report = Report(
-        kind.world_name,
-        seed,
-        list(problems),
-        world.loop.trace.digest(),
-        world.loop.trace.marks,
-        world.elapsed_s,
-        scenario.operations,
-        world.injected(),
-        swarm.describe(),
-        faults.shrinkable(swarm),
-        swarm.happened,
-        without,
-    )
-    # What clients hold keeps dropped processes alive: they must go before the world collects what is left of it.
-    del scenario, problems
-    world.dispose()
+    with world:
+        try:
+            world.loop.run_world(scenario.run(), limit_s=kind.limit_s)
+        except TimeoutError as error:
+            problems.append(f"the run did not end within {kind.limit_s:g} simulated seconds: {error}")
+        except AssertionError as error:
+            # The box itself, or a client, found what cannot go on.
+            problems.append(f"{type(error).__name__}: {error}")
+        # A task that died in a cycle of references tells nobody until it is collected.
+        gc.collect()
+        problems += [f"{type(failure).__name__}: {failure}" for failure in world.loop.failures]
+        report = Report(
+            kind.world_name,
+            seed,
+            list(problems),
+            world.loop.trace.digest(),
+            world.loop.trace.marks,
+            world.elapsed_s,
+            scenario.operations,
+            world.injected(),
+            swarm.describe(),
+            faults.shrinkable(swarm),
+            swarm.happened,
+            without,
+        )
+        # What clients hold keeps dropped processes alive: they must go before the world collects what is left of it.
+        del scenario, problems
     return report

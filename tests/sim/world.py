@@ -12,6 +12,7 @@ from dataclasses import replace
 from decimal import Decimal
 from pathlib import Path
 from random import Random
+from typing import Self
 
 from odradek.common.errors import OdradekError
 from odradek.common.node_settings import load_node_settings
@@ -392,6 +393,12 @@ class World:
             for kind, count in source.items():
                 total[kind] = total.get(kind, 0) + count
         return dict(sorted(total.items()))
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.dispose()
 
     def dispose(self) -> None:
         """Let go of everything."""

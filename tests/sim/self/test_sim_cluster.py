@@ -80,10 +80,10 @@ def test_a_disk_is_replaced_while_nothing_else_dies_or_when_nobody_needs_it(disk
         while not await world._is_healthy():
             pass
 
-    world.loop.run_world(run(), limit_s=400)
-    assert may_die == (set(world.machines) if disks_fail else {"node-1"})
-    assert {1 in each for each in in_sync} == {not disks_fail}
-    world.dispose()
+    with world:
+        world.loop.run_world(run(), limit_s=400)
+        assert may_die == (set(world.machines) if disks_fail else {"node-1"})
+        assert {1 in each for each in in_sync} == {not disks_fail}
 
 
 def test_copies_that_differ_below_the_watermark_are_told() -> None:
@@ -99,7 +99,7 @@ def test_copies_that_differ_below_the_watermark_are_told() -> None:
         file.write_at(file.size() - 1, [b"\xee"])
         problems.extend(different_logs(world))
 
-    world.loop.run_world(run(), limit_s=400)
-    assert not scenario.recorder.problems
-    assert any("differ at offset" in problem for problem in problems), problems
-    world.dispose()
+    with world:
+        world.loop.run_world(run(), limit_s=400)
+        assert not scenario.recorder.problems
+        assert any("differ at offset" in problem for problem in problems), problems

@@ -54,9 +54,9 @@ def made_on_a_full_disk(room_bytes: int) -> int:
         if unplaced:
             assert machine.broker is broker, "it has ended, and was started again"
 
-    world.loop.run_world(run(), limit_s=200)
-    failures = list(world.loop.failures)
-    world.dispose()
+    with world:
+        world.loop.run_world(run(), limit_s=200)
+        failures = list(world.loop.failures)
     assert not failures
     return len(unplaced)
 

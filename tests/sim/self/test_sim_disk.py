@@ -322,5 +322,5 @@ def test_work_off_the_loop_is_done_though_nobody_waits_for_it_any_more() -> None
             await task
         assert done == [1]
 
-    loop.run_world(scenario(), limit_s=10)
-    loop.dispose()
+    with loop:
+        loop.run_world(scenario(), limit_s=10)

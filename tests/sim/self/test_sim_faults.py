@@ -76,10 +76,10 @@ def test_points_of_the_product_are_held_up_and_each_seed_has_its_own() -> None:
         swarm.buggify = 0.3
         world = World(seed, swarm)
         scenario = OneNode(world)
-        world.loop.run_world(scenario.run(), limit_s=400)
-        assert not scenario.problems
-        held_up.append(world.held_up)
-        world.dispose()
+        with world:
+            world.loop.run_world(scenario.run(), limit_s=400)
+            assert not scenario.problems
+            held_up.append(world.held_up)
     assert all(len(points) >= 2 for points in held_up)
     assert held_up[0].keys() != held_up[1].keys()
 
@@ -91,10 +91,10 @@ def test_a_broker_with_an_empty_disk_is_in_no_in_sync_set_until_it_has_caught_up
     events: list[str] = []
     world = ClusterWorld(3, swarm, on_event=events.append)
     scenario = ManyNodes(world)
-    world.loop.run_world(scenario.run(), limit_s=400)
-    assert not scenario.problems
-    assert world.counts["wiped disk"] >= 2
-    world.dispose()
+    with world:
+        world.loop.run_world(scenario.run(), limit_s=400)
+        assert not scenario.problems
+        assert world.counts["wiped disk"] >= 2
 
 
 def test_the_page_names_every_kind_of_fault() -> None:

@@ -37,8 +37,8 @@ def test_time_jumps_and_nothing_sleeps() -> None:
         await asyncio.sleep(3600)
         return loop.time() - started
 
-    assert loop.run_world(scenario(), limit_s=10_000) == pytest.approx(3600)
-    loop.dispose()
+    with loop:
+        assert loop.run_world(scenario(), limit_s=10_000) == pytest.approx(3600)
 
 
 def test_wall_clocks_jump_and_drift_and_monotonic_time_does_neither() -> None:
@@ -61,8 +61,8 @@ def test_wall_clocks_jump_and_drift_and_monotonic_time_does_neither() -> None:
         assert clock.now_ms() == right.now_ms() - 2000
         assert clock.monotonic_ms() == right.monotonic_ms()
 
-    loop.run_world(scenario(), limit_s=100)
-    loop.dispose()
+    with loop:
+        loop.run_world(scenario(), limit_s=100)
 
 
 def test_callbacks_of_one_host_run_first_in_first_out_and_hosts_interleave() -> None:
@@ -72,11 +72,11 @@ def test_callbacks_of_one_host_run_first_in_first_out_and_hosts_interleave() -> 
         for number in range(10):
             for host in ("a", "b"):
                 loop.call_on(host, seen.append, (host, number))
-        loop.run_world(asyncio.sleep(1), limit_s=10)
-        for host in ("a", "b"):
-            assert [number for name, number in seen if name == host] == list(range(10))
-        orders.add(tuple(seen))
-        loop.dispose()
+        with loop:
+            loop.run_world(asyncio.sleep(1), limit_s=10)
+            for host in ("a", "b"):
+                assert [number for name, number in seen if name == host] == list(range(10))
+            orders.add(tuple(seen))
     assert len(orders) > 10
 
 
@@ -101,8 +101,9 @@ def test_a_crash_runs_no_finally_and_a_pause_keeps_everything() -> None:
         loop.resume("pauses")
         await asyncio.sleep(1)
 
-    loop.run_world(scenario(), limit_s=100)
-    assert events == ["pauses went on", "pauses finally"]
+    with loop:
+        loop.run_world(scenario(), limit_s=100)
+        assert events == ["pauses went on", "pauses finally"]
 
 
 def test_the_same_seed_leaves_the_same_trace_and_another_does_not() -> None:
@@ -116,10 +117,9 @@ def test_the_same_seed_leaves_the_same_trace_and_another_does_not() -> None:
         async def scenario() -> None:
             await asyncio.gather(*(loop.spawn(host, ticks()) for host in "abcd"))
 
-        loop.run_world(scenario(), limit_s=10)
-        result = loop.trace.digest()
-        loop.dispose()
-        return result
+        with loop:
+            loop.run_world(scenario(), limit_s=10)
+            return loop.trace.digest()
 
     assert trace(5) == trace(5)
     assert trace(5) != trace(6)
@@ -144,18 +144,18 @@ def test_a_stall_names_the_tasks_that_wait_where_and_for_what() -> None:
         task = loop.spawn("a", outer(), name="the waiting one")
         await task
 
-    with pytest.raises(SimulationStalledError) as caught:
-        loop.run_world(scenario(), limit_s=1000)
-    lines = str(caught.value).splitlines()
-    (first,) = [line for line in lines if line.startswith("  a: ")]
-    assert "task 'the waiting one'" in first
-    assert "outer" in first
-    assert line_of("# waits for ever") in first
-    assert first.endswith("in inner, waits for a future")
-    (second,) = [line for line in lines if line.startswith("  world: ")]
-    assert second.endswith("in scenario, waits for task 'the waiting one'")
-    assert loop.time() < 1001, "a stall is seen when it begins, not when the time is over"
-    loop.dispose()
+    with loop:
+        with pytest.raises(SimulationStalledError) as caught:
+            loop.run_world(scenario(), limit_s=1000)
+        lines = str(caught.value).splitlines()
+        (first,) = [line for line in lines if line.startswith("  a: ")]
+        assert "task 'the waiting one'" in first
+        assert "outer" in first
+        assert line_of("# waits for ever") in first
+        assert first.endswith("in inner, waits for a future")
+        (second,) = [line for line in lines if line.startswith("  world: ")]
+        assert second.endswith("in scenario, waits for task 'the waiting one'")
+        assert loop.time() < 1001, "a stall is seen when it begins, not when the time is over"
 
 
 def test_a_stall_is_seen_though_hosts_that_are_paused_could_run() -> None:
@@ -169,9 +169,8 @@ def test_a_stall_is_seen_though_hosts_that_are_paused_could_run() -> None:
         loop.pause("a")
         await task
 
-    with pytest.raises(SimulationStalledError, match=r"a \(paused\): task 'worker'"):
+    with loop, pytest.raises(SimulationStalledError, match=r"a \(paused\): task 'worker'"):
         loop.run_world(scenario(), limit_s=1000)
-    loop.dispose()
 
 
 def test_callbacks_for_ever_at_one_moment_are_a_stall() -> None:
@@ -184,11 +183,11 @@ def test_callbacks_for_ever_at_one_moment_are_a_stall() -> None:
     async def scenario() -> None:
         await loop.spawn("a", spins(), name="spinner")
 
-    with pytest.raises(SimulationStalledError, match="no time went by") as caught:
-        loop.run_world(scenario(), limit_s=10)
-    assert "task 'spinner'" in str(caught.value)
-    assert line_of("# spins here") in str(caught.value)
-    loop.dispose()
+    with loop:
+        with pytest.raises(SimulationStalledError, match="no time went by") as caught:
+            loop.run_world(scenario(), limit_s=10)
+        assert "task 'spinner'" in str(caught.value)
+        assert line_of("# spins here") in str(caught.value)
 
 
 def test_a_run_that_takes_too_long_ends_and_names_who_waits() -> None:
@@ -201,12 +200,12 @@ def test_a_run_that_takes_too_long_ends_and_names_who_waits() -> None:
     async def scenario() -> None:
         await loop.spawn("a", ticks(), name="clock")
 
-    with pytest.raises(TimeoutError) as caught:
-        loop.run_world(scenario(), limit_s=10)
-    assert "a: task 'clock'" in str(caught.value)
-    assert line_of("# ticks here") in str(caught.value)
-    assert loop.time() == pytest.approx(1010, abs=1)
-    loop.dispose()
+    with loop:
+        with pytest.raises(TimeoutError) as caught:
+            loop.run_world(scenario(), limit_s=10)
+        assert "a: task 'clock'" in str(caught.value)
+        assert line_of("# ticks here") in str(caught.value)
+        assert loop.time() == pytest.approx(1010, abs=1)
 
 
 def test_who_keeps_a_world_from_getting_on_is_named_before_it_is_cancelled() -> None:
@@ -223,12 +222,12 @@ def test_who_keeps_a_world_from_getting_on_is_named_before_it_is_cancelled() -> 
         async with progress(loop, 5, lambda: "not told", problems):
             await asyncio.sleep(4)
 
-    loop.run_world(scenario(), limit_s=100)
-    (problem,) = problems
-    assert problem.startswith("no progress 5 s after the faults ended; done: False\n")
-    assert "a: task 'the last client'" in problem
-    assert line_of("# waits for good") in problem
-    loop.dispose()
+    with loop:
+        loop.run_world(scenario(), limit_s=100)
+        (problem,) = problems
+        assert problem.startswith("no progress 5 s after the faults ended; done: False\n")
+        assert "a: task 'the last client'" in problem
+        assert line_of("# waits for good") in problem
 
 
 def test_what_is_dropped_leaves_no_event_loop_to_the_collector() -> None:
@@ -254,8 +253,8 @@ def test_what_is_dropped_leaves_no_event_loop_to_the_collector() -> None:
     asyncio.set_event_loop_policy(Policy())
     try:
         loop = new_loop()
-        loop.run_world(scenario(), limit_s=10)
-        loop.dispose()
+        with loop:
+            loop.run_world(scenario(), limit_s=10)
         gc.collect()
     finally:
         asyncio.set_event_loop_policy(policy)
@@ -333,18 +332,17 @@ async def sleeps_for_real() -> None:
 )
 def test_real_threads_sockets_files_and_sleeps_fail_at_once(escape: Callable[[], Coroutine[None, None, None]]) -> None:
     loop = new_loop()
-    with pytest.raises(EscapedTheBoxError, match=escape.__name__) as caught:
-        loop.run_world(escape(), limit_s=10)
-    assert HERE.name in str(caught.value), "the stack of who did it"
-    assert loop.time() == 1000, "at once"
-    loop.dispose()
+    with loop:
+        with pytest.raises(EscapedTheBoxError, match=escape.__name__) as caught:
+            loop.run_world(escape(), limit_s=10)
+        assert HERE.name in str(caught.value), "the stack of who did it"
+        assert loop.time() == 1000, "at once"
 
 
 def test_the_lid_is_off_when_the_world_is_over() -> None:
     loop = new_loop()
-    with pytest.raises(EscapedTheBoxError):
+    with loop, pytest.raises(EscapedTheBoxError):
         loop.run_world(makes_a_socket(), limit_s=10)
-    loop.dispose()
     socket.socket().close()
     assert HERE.read_text()
     thread = threading.Thread(target=bool)
@@ -371,10 +369,10 @@ def test_a_thread_that_ran_before_is_not_in_the_box() -> None:
 
     thread = threading.Thread(target=beside)
     thread.start()
-    loop.run_world(waits_for_it(), limit_s=10)
-    thread.join()
-    assert not failures
-    loop.dispose()
+    with loop:
+        loop.run_world(waits_for_it(), limit_s=10)
+        thread.join()
+        assert not failures
 
 
 def test_who_reaches_out_and_catches_everything_fails_all_the_same() -> None:
@@ -384,6 +382,5 @@ def test_who_reaches_out_and_catches_everything_fails_all_the_same() -> None:
         with contextlib.suppress(Exception):
             threading.Thread(target=print).start()
 
-    with pytest.raises(EscapedTheBoxError, match="hides_it"):
+    with loop, pytest.raises(EscapedTheBoxError, match="hides_it"):
         loop.run_world(hides_it(), limit_s=10)
-    loop.dispose()

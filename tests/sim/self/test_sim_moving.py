@@ -109,9 +109,9 @@ def a_new_broker_takes_over() -> None:
         assert newcomer.broker is not None
         assert {topic.name for topic in newcomer.broker.publisher.image.topics_by_id.values()} >= set(admin.created)
 
-    world.loop.run_world(scenario(), limit_s=200)
-    assert not house.problems
-    world.dispose()
+    with world:
+        world.loop.run_world(scenario(), limit_s=200)
+        assert not house.problems
 
 
 def test_a_new_broker_takes_over() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Coroutine
 from random import Random
 
 import pytest
@@ -47,6 +48,11 @@ class Pair:
         self.wires = Wires(self.loop, Random(seed), faults or NetworkFaults())
         self.server, self.client = Collector(), Collector()
 
+    def run(self, scenario: Coroutine[None, None, None], *, limit_s: float) -> None:
+        """All of a scenario."""
+        with self.loop:
+            self.loop.run_world(scenario, limit_s=limit_s)
+
     async def connect(self) -> asyncio.Transport:
         await self.loop.spawn("s", SimNetwork(self.wires, "s").listen(lambda: self.server, "s", 9092))
         transport, _ = await self.loop.spawn("c", SimNetwork(self.wires, "c").connect(lambda: self.client, "s", 9092))
@@ -66,7 +72,7 @@ def test_bytes_arrive_in_order_and_whole_whatever_the_segments(seed: int) -> Non
         transport.close()
         await asyncio.sleep(600)
 
-    pair.loop.run_world(scenario(), limit_s=1000)
+    pair.run(scenario(), limit_s=1000)
     assert pair.server.data == sent
     assert min(pair.server.pieces) < 17
     assert pair.server.lost == [None]
@@ -88,7 +94,7 @@ def test_a_cut_holds_bytes_one_way_and_a_heal_delivers_them_late() -> None:
         await asyncio.sleep(1)
         assert pair.server.data == b"late"
 
-    pair.loop.run_world(scenario(), limit_s=100)
+    pair.run(scenario(), limit_s=100)
 
 
 def test_refused_where_nobody_listens_and_timed_out_behind_a_cut() -> None:
@@ -103,7 +109,7 @@ def test_refused_where_nobody_listens_and_timed_out_behind_a_cut() -> None:
         with pytest.raises(TimeoutError):
             await network.connect(Collector, "s", 9092)
 
-    pair.loop.run_world(scenario(), limit_s=100)
+    pair.run(scenario(), limit_s=100)
 
 
 def test_a_crash_resets_the_peer_unless_it_is_behind_a_cut() -> None:
@@ -121,7 +127,7 @@ def test_a_crash_resets_the_peer_unless_it_is_behind_a_cut() -> None:
             pair.wires.heal()
             await asyncio.sleep(1)
 
-        pair.loop.run_world(scenario(), limit_s=100)
+        pair.run(scenario(), limit_s=100)
         if not cut:
             assert isinstance(pair.client.lost[0], ConnectionResetError)
 
@@ -145,7 +151,7 @@ def test_what_was_sent_before_a_cut_arrives_after_the_heal_though_its_writer_has
         assert pair.server.lost
         assert pair.wires.injected["late bytes"] == 1
 
-    pair.loop.run_world(scenario(), limit_s=100)
+    pair.run(scenario(), limit_s=100)
 
 
 def test_a_host_that_goes_dark_tells_nobody_and_connections_to_it_time_out() -> None:
@@ -164,7 +170,7 @@ def test_a_host_that_goes_dark_tells_nobody_and_connections_to_it_time_out() -> 
         assert pair.loop.time() - began_s > 10
         assert pair.wires.injected["half open"] == 1
 
-    pair.loop.run_world(scenario(), limit_s=1000)
+    pair.run(scenario(), limit_s=1000)
 
 
 @pytest.mark.parametrize("sends", ["while it is dark", "when it is back", "nothing"])
@@ -190,7 +196,7 @@ def test_a_host_that_comes_back_resets_what_is_sent_on_connections_from_before(s
         with pytest.raises(ConnectionRefusedError):
             await SimNetwork(pair.wires, "c").connect(Collector, "s", 9092)
 
-    pair.loop.run_world(scenario(), limit_s=100)
+    pair.run(scenario(), limit_s=100)
 
 
 def test_a_connection_that_was_asked_for_in_time_is_made_when_the_way_is_open_again() -> None:
@@ -204,7 +210,7 @@ def test_a_connection_that_was_asked_for_in_time_is_made_when_the_way_is_open_ag
         await SimNetwork(pair.wires, "c").connect(Collector, "s", 9092)
         assert 4 < pair.loop.time() - began_s < 10
 
-    pair.loop.run_world(scenario(), limit_s=100)
+    pair.run(scenario(), limit_s=100)
 
 
 def test_a_process_that_dies_before_it_accepts_resets_the_connection() -> None:
@@ -220,7 +226,7 @@ def test_a_process_that_dies_before_it_accepts_resets_the_connection() -> None:
         await asyncio.sleep(1)
         assert isinstance(pair.client.lost[0], ConnectionResetError)
 
-    pair.loop.run_world(scenario(), limit_s=100)
+    pair.run(scenario(), limit_s=100)
 
 
 def test_a_reader_that_stops_pauses_the_writer() -> None:
@@ -239,7 +245,7 @@ def test_a_reader_that_stops_pauses_the_writer() -> None:
         assert not pair.client.paused
         assert len(pair.server.data) == 200_000
 
-    pair.loop.run_world(scenario(), limit_s=100)
+    pair.run(scenario(), limit_s=100)
 
 
 @pytest.mark.parametrize("seed", range(6))
@@ -259,4 +265,4 @@ def test_of_what_a_dead_host_had_sent_no_piece_is_missing_before_others(seed: in
         await asyncio.sleep(5)
         assert sent.startswith(bytes(pair.server.data)), "a piece is missing in the middle"
 
-    pair.loop.run_world(scenario(), limit_s=100)
+    pair.run(scenario(), limit_s=100)

@@ -51,10 +51,8 @@ def problems_of_a_broker_that_was_away() -> list[str]:
             await until(world._is_well)
         problems.extend(different_logs(world))
 
-    try:
+    with world:
         world.loop.run_world(run(), limit_s=200)
-    finally:
-        world.dispose()
     return problems
 
 

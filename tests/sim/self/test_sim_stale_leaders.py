@@ -80,10 +80,8 @@ def problems_of_a_member_that_meets_an_old_leader() -> list[str]:
         while late.positions[key] <= committed:
             await surely(late.poll)
 
-    try:
+    with world:
         world.loop.run_world(scenario(), limit_s=200)
-    finally:
-        world.dispose()
     assert recorder.problems or len(refused) == TRIES
     return recorder.problems
 

@@ -97,9 +97,9 @@ def in_world(act: Callable[[Scene], Any], *, nodes: int = 1) -> tuple[list[str],
             watch.look()
         found.extend(recorder.problems)
 
-    world.loop.run_world(run(), limit_s=120)
-    failures = list(world.loop.failures)
-    world.dispose()
+    with world:
+        world.loop.run_world(run(), limit_s=120)
+        failures = list(world.loop.failures)
     return found, failures
 
 
