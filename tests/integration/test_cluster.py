@@ -334,7 +334,7 @@ class TestBothRoles:
                 try:
                     create(client, name, 2)
                     made.append(name)
-                except KafkaException as error:
+                except (KafkaException, TimeoutError) as error:
                     refused.append(str(error))
 
         creating = threading.Thread(target=keep_creating)

@@ -105,8 +105,8 @@ def test_committed_offsets_survive_compaction_restarts_and_kills(node: Node) -> 
     consumer.close()
     expected = {0: 300, 1: 299}
     assert committed(node, "read") == expected
-    full = offsets_bytes(node)
-    wait_until(f"__consumer_offsets keeps its {full} bytes", lambda: offsets_bytes(node) < full / 2)
+    # A commit takes more than 100 bytes, and of 300 two count; the newest segment stays.
+    wait_until("__consumer_offsets keeps what was overwritten", lambda: offsets_bytes(node) < 15_000)
     wait_until("no offset was noted", lambda: "__consumer_offsets" in cleaned_marks(node))
     assert committed(node, "read") == expected
     node.kill()

@@ -66,7 +66,7 @@ def everybody_else_is_served(node: Node, canary: str) -> Iterator[None]:
     chirp = str(len(CHIRPS[canary])).encode()
     began = time.monotonic()
     assert produced(node, canary, timeout_ms=5000, value=chirp) == ErrorCode.NONE
-    assert time.monotonic() - began < 2
+    assert time.monotonic() - began < 10
     CHIRPS[canary].append(chirp)
     assert_no_traceback(node)
 
@@ -169,8 +169,8 @@ def test_a_large_frame_that_stops_half_way_gives_its_memory_back(node: Node) -> 
 
 @pytest.fixture(scope="module")
 def impatient(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Node]:
-    """A node that ends idle connections after a second."""
-    with Node(tmp_path_factory.mktemp("impatient"), {"connections.max.idle.ms": 1000}) as running:
+    """A node that ends idle connections after two seconds."""
+    with Node(tmp_path_factory.mktemp("impatient"), {"connections.max.idle.ms": 2000}) as running:
         yield running
         assert_no_traceback(running)
 
@@ -189,7 +189,7 @@ def closed_within(peer: socket.socket, seconds: float) -> bool:
 def test_a_peer_that_falls_silent_is_forgotten(impatient: Node, half: bytes) -> None:
     with socket.create_connection(("127.0.0.1", impatient.port)) as peer:
         peer.sendall(half)
-        assert closed_within(peer, 8), "a connection that a vanished peer left would stay for ever"
+        assert closed_within(peer, 20), "a connection that a vanished peer left would stay for ever"
 
 
 def test_a_slow_sender_is_not_idle(impatient: Node) -> None:
@@ -198,7 +198,7 @@ def test_a_slow_sender_is_not_idle(impatient: Node) -> None:
         peer.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         for byte in words:
             peer.sendall(bytes((byte,)))
-            time.sleep(3 / len(words))
+            time.sleep(5 / len(words))
         assert len(peer.recv(4)) == 4, "bytes came all the time, so it is answered"
 
 

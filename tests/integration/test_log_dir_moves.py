@@ -78,6 +78,14 @@ def wait_until_moved(calls: Calls, topic: str, target: str, partition: int = 0) 
     raise AssertionError(f"{topic} did not come to {target}: {where(calls, topic, partition)}")
 
 
+def wait_until_begun(calls: Calls, topic: str, target: str) -> None:
+    """Until some of it is copied."""
+    deadline = time.monotonic() + 30
+    while target not in (found := where(calls, topic)) or not found[target].partition_size:
+        assert time.monotonic() < deadline, f"nothing of {topic} is in {target}"
+        time.sleep(0.02)
+
+
 def throttle(calls: Calls, rate: int | None) -> None:
     change = AlterableConfig(name=RATE, config_operation=0 if rate else 1, value=str(rate) if rate else None)
     resource = AlterConfigsResource(resource_type=BROKER, resource_name="1", configs=[change])
@@ -165,7 +173,7 @@ def test_a_move_is_throttled_told_and_taken_back(node: Node, tmp_path: Path) -> 
         source = home(calls, topic)
         throttle(calls, 300_000)
         assert move(calls, topic, tmp_path / other(source)) == "NONE"
-        time.sleep(0.5)
+        wait_until_begun(calls, topic, other(source))
         found = where(calls, topic)
         assert found[other(source)].is_future_key and not found[source].is_future_key
         assert found[other(source)].offset_lag > 10
@@ -195,6 +203,8 @@ def test_a_node_that_is_killed_in_the_middle_of_a_move_goes_on(node: Node, tmp_p
         assert calls.list_end(topic) == 40
     sizes = []
     for _ in range(kills):
+        with Calls(node.port) as calls:
+            wait_until_begun(calls, topic, other(source))
         time.sleep(0.4)
         node.kill()
         node.start()

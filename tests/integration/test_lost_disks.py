@@ -136,11 +136,14 @@ def test_one_of_two_directories_fails_and_the_other_is_served(tmp_path: Path) ->
             disk.lose_power()
             for partition in on_bad:
                 loads[partition].join(20)
+                assert not loads[partition].is_alive()
                 assert loads[partition].refusals[0] in ("KAFKA_STORAGE_ERROR", "NOT_LEADER_OR_FOLLOWER")
             kept = [load for number, load in enumerate(loads) if number not in on_bad]
             before = [len(load.acknowledged) for load in kept]
-            time.sleep(0.5)
-            assert all(len(load.acknowledged) > count for load, count in zip(kept, before, strict=True))
+            deadline = time.monotonic() + 20
+            while not all(len(load.acknowledged) > count for load, count in zip(kept, before, strict=True)):
+                assert time.monotonic() < deadline, "the good directory is not served"
+                time.sleep(0.05)
             answer = calls.ask(ApiKey.DESCRIBE_LOG_DIRS, 4, DescribeLogDirsRequest(topics=None))
             assert {result.log_dir: result.error_code for result in answer.results} == {
                 str(good): 0,

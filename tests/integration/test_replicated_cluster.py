@@ -13,6 +13,7 @@ import pytest
 from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, NewTopic
 
+from odradek.record.reader import read_batches
 from odradek.testing.processes import NodeProcess, ProcessCluster
 
 TOPIC = "kept"
@@ -50,6 +51,10 @@ def standing(cluster: ProcessCluster) -> tuple[int, list[int]]:
     except Exception:
         return -1, []
     return found.leader, sorted(found.isrs)
+
+
+def leader_of(cluster: ProcessCluster) -> int:
+    return int(until(lambda: max(standing(cluster)[0], 0), "somebody leads"))
 
 
 def in_sync(cluster: ProcessCluster, *node_ids: int) -> None:
@@ -131,7 +136,7 @@ def test_leaders_are_killed_under_load(cluster: ProcessCluster) -> None:
     load = Load(cluster)
     load.write(1)
     for _ in range(2):
-        leader, _ = standing(cluster)
+        leader = leader_of(cluster)
         cluster[leader].kill()
         load.write(2)
         until(lambda gone=leader: standing(cluster)[0] not in (-1, gone), "another one leads")  # type: ignore[misc]
@@ -163,7 +168,7 @@ def test_what_only_a_dead_leader_had_is_cut(cluster: ProcessCluster) -> None:
     load.write(0.5)
     load.flush()
     in_sync(cluster, 1, 2, 3)
-    leader, _ = standing(cluster)
+    leader = leader_of(cluster)
     others = [node for node in cluster.brokers if node.node_id != leader]
     for node in others:
         node.pause()
@@ -192,7 +197,7 @@ def test_a_throttle_set_at_run_time_holds_back_who_lags(cluster: ProcessCluster)
     load = Load(cluster)
     load.write(0.5)
     in_sync(cluster, 1, 2, 3)
-    leader, _ = standing(cluster)
+    leader = leader_of(cluster)
     admin = AdminClient({"bootstrap.servers": cluster.bootstrap_servers})
     rate, replicas = "leader.replication.throttled.rate", "leader.replication.throttled.replicas"
 
@@ -223,7 +228,7 @@ def test_a_leader_that_was_stopped_comes_back_as_a_follower(cluster: ProcessClus
     load = Load(cluster)
     load.write(0.5)
     in_sync(cluster, 1, 2, 3)
-    zombie, _ = standing(cluster)
+    zombie = leader_of(cluster)
     cluster[zombie].pause()
     until(lambda: standing(cluster)[0] not in (-1, zombie), "another one leads")
     load.write(1)
@@ -239,7 +244,7 @@ def test_a_consumer_reads_from_the_replica_in_its_rack(tmp_path: Path) -> None:
     with ProcessCluster(tmp_path, brokers=3, racks=["a", "b", "c"], settings=settings) as cluster:
         admin = AdminClient({"bootstrap.servers": cluster.bootstrap_servers})
         admin.create_topics([NewTopic(TOPIC, 1, 3)])[TOPIC].result(30)
-        leader, _ = until(lambda: (found := standing(cluster))[0] != -1 and found, "somebody leads")
+        leader = leader_of(cluster)
         near = next(node for node in cluster.brokers if node.node_id != leader)
         load = Load(cluster)
         load.write(0.5)
@@ -266,20 +271,22 @@ def test_what_disks_damaged_is_fetched_again(cluster: ProcessCluster) -> None:
     load.write(3)
     load.flush()
     in_sync(cluster, 1, 2, 3)
-    leader, _ = standing(cluster)
+    leader = leader_of(cluster)
     others = [node for node in cluster.brokers if node.node_id != leader]
     for part, node in enumerate(others, start=1):
         node.stop()
         path = next((node.plan.data_dir / f"{TOPIC}-0").glob("*.log"))
         data = bytearray(path.read_bytes())
-        data[len(data) * part // 3] ^= 0x10
+        batches = list(read_batches(data))
+        position, header = batches[len(batches) * part // 3]
+        data[position + header.size_bytes - 1] ^= 0x10  # what the checksum covers
         path.write_bytes(data)
         node.start()
         in_sync(cluster, 1, 2, 3)
     cluster[leader].kill()
     until(lambda: standing(cluster)[0] not in (-1, leader), "another leads")
     assert everything(cluster, **{"check.crcs": "true"}) == load.acknowledged
-    now_leads = cluster[standing(cluster)[0]]
+    now_leads = cluster[leader_of(cluster)]
     assert "a damaged batch is not served" in now_leads.log_text()
     assert "damage was put right" in now_leads.log_text()
     assert log_bytes(now_leads) == log_bytes(cluster[leader])

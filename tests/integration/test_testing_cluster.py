@@ -102,7 +102,7 @@ def test_a_node_that_stops_in_good_order_hands_its_leaders_over(cluster: Cluster
     topic = create(cluster, 6)
     leaving = cluster.leader(topic, 0)
     cluster.shut_down(leaving)
-    assert leaving not in {cluster.leader(topic, number) for number in range(6)}
+    until(lambda: leaving not in {cluster.leader(topic, number) for number in range(6)})
 
 
 def test_controllers_of_their_own_racks_and_settings(tmp_path: Path) -> None:

@@ -10,8 +10,10 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from odradek.protocol.apis import ApiKey
 from odradek.protocol.messages.find_coordinator_request import FindCoordinatorRequest
+from odradek.protocol.messages.metadata_request import MetadataRequest, MetadataRequestTopic
 from odradek.testing import Cluster
 from tests.support.api_calls import Calls, error_codes, fresh_name
+from tests.support.cluster import until
 from tests.support.exactly_once import committed_values
 from tests.support.transactions import TransactionalProducer
 
@@ -29,10 +31,20 @@ def port_of(cluster: Cluster, node_id: int) -> int:
     return int(cluster.address(node_id).rsplit(":", 1)[1])
 
 
+def knows_leaders(calls: Calls, topic: str, partitions: int) -> bool:
+    request = MetadataRequest(topics=[MetadataRequestTopic(name=topic)], allow_auto_topic_creation=False)
+    found = calls.ask(ApiKey.METADATA, 12, request).topics[0].partitions
+    return sum(each.leader_id >= 0 for each in found) == partitions
+
+
 def create(cluster: Cluster, partitions: int) -> str:
     name = fresh_name("paid")
     client = AdminClient({"bootstrap.servers": cluster.bootstrap_servers})
     client.create_topics([NewTopic(name, partitions, 3)], operation_timeout=30)[name].result(timeout=30)
+    # Nodes hear of it one after the other, and one that leads refuses what comes before that.
+    for node_id in cluster.node_ids:
+        with Calls(port_of(cluster, node_id)) as calls:
+            until(lambda: knows_leaders(calls, name, partitions))
     return name
 
 
@@ -42,7 +54,7 @@ class Spread:
     def __init__(self, cluster: Cluster, stack: ExitStack, topic: str) -> None:
         self.topic = topic
         first = stack.enter_context(TransactionalProducer(port_of(cluster, 1)))  # the first question makes the topic
-        coordinator = cluster.leader("__transaction_state")
+        coordinator = int(until(lambda: max(cluster.leader("__transaction_state"), 0)))
         name = first.transactional_id
         self.owner = stack.enter_context(TransactionalProducer(port_of(cluster, coordinator), name))
         self.at = {

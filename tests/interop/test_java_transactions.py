@@ -25,6 +25,8 @@ PARTITIONS = 2
 RECORDS = 6_000
 COPIERS = 2
 KILLS = 4
+# Kafka's tools take seconds each, and what they look at must still be open.
+PATIENT = {"transaction.timeout.ms": 600_000}
 
 
 @pytest.fixture(autouse=True)
@@ -110,7 +112,7 @@ def transactions(broker: Node | ApacheKafka, *arguments: object) -> str:
 
 
 def test_kafka_transactions_lists_describes_and_aborts(broker: Node | ApacheKafka) -> None:
-    producer = Producer({"bootstrap.servers": broker.bootstrap, "transactional.id": "seen"})
+    producer = Producer({"bootstrap.servers": broker.bootstrap, "transactional.id": "seen"} | PATIENT)
     producer.init_transactions(30)
     producer.begin_transaction()
     producer.produce("t", b"open")
@@ -131,7 +133,7 @@ def test_kafka_transactions_lists_describes_and_aborts(broker: Node | ApacheKafk
 @pytest.mark.slow
 def test_kafka_transactions_filters_and_terminates_by_force(broker: Node | ApacheKafka) -> None:
     create_topic(broker.bootstrap, "forced", 1)
-    producer = Producer({"bootstrap.servers": broker.bootstrap, "transactional.id": "forced-1"})
+    producer = Producer({"bootstrap.servers": broker.bootstrap, "transactional.id": "forced-1"} | PATIENT)
     producer.init_transactions(30)
     producer.begin_transaction()
     producer.produce("forced", b"open")

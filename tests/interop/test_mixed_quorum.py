@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from pathlib import Path
 
 from tests.support.apache_kafka import ApacheKafka, require_kafka, run_tool
@@ -53,7 +54,8 @@ class KafkaNode(QuorumProcess):
 
 async def all_caught_up(nodes: list[QuorumProcess]) -> QuorumProcess:
     """Return the leader once every voter has all that it has."""
-    for _ in range(300):
+    deadline = time.monotonic() + 150
+    while time.monotonic() < deadline:
         found = await described(nodes)
         if found is not None and {voter.log_end_offset for voter in found[1].current_voters} == {
             found[1].high_watermark
@@ -151,6 +153,7 @@ async def test_our_broker_under_a_controller_of_apache_kafka(tmp_path: Path) -> 
     broker = QuorumProcess(tmp_path, 7, "broker", {"controller.quorum.voters": voters}).format()
     try:
         kafka.launch()
+        kafka.await_port()
         broker.start()
         await produce_and_consume(broker.bootstrap)
         assert broker.stop() == 0 and "Traceback" not in broker.log_text()

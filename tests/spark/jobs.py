@@ -83,7 +83,7 @@ class Standalone:
             of_worker = ["--cores", "1", "--memory", "600m", "--work-dir", str(self.folder / f"worker-{number}")]
             self._start("worker.Worker", *of_worker, self.master)
         log = self.folder / "master.Master-0.log"
-        deadline = time.monotonic() + 120
+        deadline = time.monotonic() + 300
         while log.read_text(errors="replace").count("Registering worker") < self.workers:
             assert time.monotonic() < deadline, log.read_text(errors="replace")[-3000:]
             time.sleep(0.1)

@@ -8,6 +8,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+import pytest
 from deltalake import DeltaTable
 
 from examples.activity import lines, pipeline, proof
@@ -62,6 +63,7 @@ def told(bootstrap: str, topic: str) -> list[dict[str, Any]]:
     return [json.loads(m.value() or b"") for m in read_all(bootstrap, topic, 2, isolation_level="read_committed")]
 
 
+@pytest.mark.timeout(900)
 def test_what_becomes_of_the_lines(spark: Any, odradek: str, tmp_path: Path) -> None:
     """In two runs of the queries: what is over between them is there once."""
     pipeline.create_topics(odradek)

@@ -45,7 +45,7 @@ ROUTED = StructType([StructField("value", StringType()), StructField("topic", St
 def ended(query: Any) -> str:
     """The one sentence that a query has ended with."""
     with pytest.raises(Exception) as raised:
-        query.awaitTermination(60)
+        query.awaitTermination(150)
     said = reason(raised.value)
     assert said is not None, raised.value
     return said

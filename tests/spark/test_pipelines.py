@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib.util
 import json
 import os
@@ -13,6 +14,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 from tests.support.apache_kafka import KafkaUnavailableError, find_java
@@ -271,7 +273,11 @@ def jvm_of(process_id: int) -> int:
 
 def wait_for(process: subprocess.Popen[str], condition: Callable[[], bool], seconds: float = 300) -> None:
     deadline = time.monotonic() + seconds
-    while not condition():
+    while True:
+        # A view that is made anew loses the files of its table under whoever reads them.
+        with contextlib.suppress(OSError, pa.ArrowInvalid):
+            if condition():
+                return
         assert process.poll() is None, process.communicate()
         assert time.monotonic() < deadline, "it did not happen in time"
         time.sleep(0.3)

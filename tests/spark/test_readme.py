@@ -69,7 +69,7 @@ def test_the_pipeline_and_the_sink_behind_it_run(
     exec(replaced(second, **own), names)
     (sink,) = [query for query in spark.streams.active if query.name is None]
     try:
-        deadline = time.monotonic() + 60
+        deadline = time.monotonic() + 150
         while not (records := read_all(odradek, f"{topic}-counts")):
             assert time.monotonic() < deadline and sink.isActive, sink.exception()
             time.sleep(0.2)
@@ -93,7 +93,7 @@ def test_the_sql_runs(spark: Any, odradek: str, topic: str) -> None:
                 found.append(frame.collect())
                 continue
             query = frame.writeStream.format("memory").queryName(f"{table}_stream").trigger(availableNow=True).start()
-            assert query.awaitTermination(60)
+            assert query.awaitTermination(150)
             found.append(spark.table(f"{table}_stream").count())
         assert found == [[], [(30,)], [], [(30,)], 30, []]
         assert spark.table(table).count() == 31, "with the row that was inserted"

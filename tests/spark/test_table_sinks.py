@@ -270,6 +270,7 @@ def test_many_values_of_a_partition_in_one_task(store: Store) -> None:
     ["delta", pytest.param("iceberg", marks=pytest.mark.slow), pytest.param("postgres", marks=pytest.mark.slow)],
     indirect=True,
 )
+@pytest.mark.timeout(900)
 def test_a_stream_through_deaths(spark: Any, odradek: str, topic: str, store: Store, tmp_path: Path) -> None:
     """Killed before and after the commit, and run again after a lost note of Spark's: every row is there once."""
     create_topic(odradek, topic, 2)

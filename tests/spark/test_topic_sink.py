@@ -85,7 +85,7 @@ def test_a_stream_from_topic_to_topic(spark: Any, bootstrap: str, topic: str, tm
         writer = copied.writeStream.format("odradek").option("kafka.bootstrap.servers", bootstrap)
         writer = writer.option("topic", f"{topic}-copy").option("checkpointLocation", str(tmp_path / "c"))
         query = writer.trigger(availableNow=True).start()
-        assert query.awaitTermination(60)
+        assert query.awaitTermination(150)
     found = sorted(int(value) for value in values(load(spark, bootstrap, subscribe=f"{topic}-copy")))
     assert found == list(range(1000))
 
@@ -101,7 +101,7 @@ def test_a_batch_that_runs_again_is_written_again(spark: Any, odradek: str, topi
         writer = stream.writeStream.format("odradek").option("kafka.bootstrap.servers", odradek)
         writer = writer.option("topic", f"{topic}-copy").option("checkpointLocation", str(tmp_path / "c"))
         writer = writer.option("delivery", "at_least_once")
-        assert writer.trigger(availableNow=True).start().awaitTermination(60)
+        assert writer.trigger(availableNow=True).start().awaitTermination(150)
 
     copy()
     commit = tmp_path / "c" / "commits" / "0"

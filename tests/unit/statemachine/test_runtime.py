@@ -12,6 +12,7 @@ from odradek.common.errors import ApiError, ErrorCode
 from odradek.statemachine.machine import Result
 from odradek.statemachine.runtime import MAX_RECORDS_PER_TURN, Runtime, State
 from odradek.statemachine.timeline import Timeline, TimelineDict
+from tests.support.quorum_replicas import until
 
 
 class Counter:
@@ -268,7 +269,7 @@ async def test_timers_run_operations_and_can_be_cancelled_or_replaced() -> None:
     runtime.schedule("never", 1, lambda: machine.add("never"))
     runtime.schedule("refused", 1, lambda: machine.add("a", -1))
     assert runtime.cancel("never") and not runtime.cancel("never")
-    await asyncio.sleep(0.02)
+    await until(lambda: "later" in machine.values)
     assert dict(machine.values) == {"later": 1}
     await runtime.close()
 
