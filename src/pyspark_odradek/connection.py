@@ -161,8 +161,16 @@ class Connection:
             raise
 
     def _wrapped(self, tls: ssl.SSLContext, host: str) -> socket.socket:
+        import ssl
+
         try:
             return tls.wrap_socket(self._socket, server_hostname=host)
+        except ssl.SSLCertVerificationError as error:
+            # As with a password, and as Kafka's clients do: asking again does not mend it.
+            raise ClusterError(
+                f"{self.address} is not trusted: {error.verify_message}. Its certificate must be signed by one in "
+                "kafka.ssl.truststore.location and name the host that is connected to"
+            ) from None
         except OSError as error:
             raise ConnectionError(f"{self.address}: TLS: {error}. {WHICH_LISTENER}") from error
 
