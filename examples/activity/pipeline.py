@@ -13,9 +13,10 @@ from pyspark.sql.streaming.query import StreamingQuery
 from examples.topics import create_topic
 
 LINES, RATES, ALERTS = "access-lines", "error-rates", "alerts"
-# What is within quotes may hold quotes that are escaped.
-QUOTED = r'"((?:[^"\\]|\\.)*)"'
-COMBINED = rf"^(\S+) \S+ (\S+) \[([^\]]+)\] {QUOTED} (\d{{3}}) (\d+|-) {QUOTED} {QUOTED}"
+# What is within quotes may hold quotes that are escaped. Possessive, so that Java keeps no frame on its stack for each
+# round: a request of some thousand characters would end the JVM.
+QUOTED = r'"([^"\\]*+(?:\\.[^"\\]*+)*+)"'
+COMBINED = rf"(?s)^(\S+) \S+ (\S+) \[([^\]]+)\] {QUOTED} (\d{{3}}) (\d+|-) {QUOTED} {QUOTED}"
 FIELDS = ("visitor", "user", "time", "request", "status", "bytes", "referrer", "agent")
 UNREADABLE = "unreadable"
 LATENESS = "1 minute"
@@ -52,7 +53,7 @@ def hits(spark: SparkSession, bootstrap: str, group: str) -> DataFrame:
 
 def is_combined(line: str) -> bool:
     """Whether plain Python reads a line as the queries do."""
-    return re.match(COMBINED, line) is not None
+    return re.match(COMBINED, line, re.ASCII) is not None  # in Java \S and \d are ASCII's
 
 
 def _field(number: int, name: str) -> Column:
