@@ -1,9 +1,10 @@
-"""docs/cli.md: every command is on it, and every example on it is a command line that can be read."""
+"""docs/cli.md: every command is on it. There and on all other pages, examples are command lines that can be read."""
 
 from __future__ import annotations
 
 import re
 import shlex
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,8 @@ import pytest
 from odradek.cli import errors
 from odradek.cli.app import COMMANDS, load
 
-PAGE = Path(__file__).resolve().parents[3] / "docs" / "cli.md"
+ROOT = Path(__file__).resolve().parents[3]
+PAGE = ROOT / "docs" / "cli.md"
 TEXT = PAGE.read_text()
 EXAMPLES = [
     line.split("  #")[0].strip()
@@ -41,14 +43,43 @@ def test_every_command_has_a_section_and_every_subcommand_an_example(name: str) 
 
 @pytest.mark.parametrize("example", EXAMPLES)
 def test_every_example_can_be_read(example: str) -> None:
-    words = words_of(example)
-    command: Any = load(words[0])
-    rest = words[1:]
+    command, rest = command_of(example)
+    parse(command, rest)
+
+
+def command_of(example: str) -> tuple[Any, list[str]]:
+    """The command, or that of its subcommands which is named, and the words behind that."""
+    name, *rest = words_of(example)
+    command: Any = load(name)
     if rest and rest[0] in (getattr(command, "commands", None) or ()):
         command, rest = command.commands[rest[0]], rest[1:]
-    # Parses, and checks choices and numbers, without running anything; raises what the command line would say.
-    with command.make_context(words[0], rest):
+    return command, rest
+
+
+def parse(command: Any, words: list[str]) -> None:
+    """Parse, and check choices and numbers, without running anything; raises what the command line would say."""
+    with command.make_context(command.name, words):
         pass
+
+
+def commands_on(page: Path) -> Iterator[str]:
+    """The command lines of a page, in its blocks and in its sentences."""
+    text = page.read_text()
+    block = re.compile(r"^```\w*\n(.*?)^```", re.MULTILINE | re.DOTALL)
+    lines = [line.split("  #")[0].strip() for found in block.findall(text) for line in found.splitlines()]
+    yield from (line for line in lines if re.search(r"(^|\| )odradek [a-z]", line))
+    yield from re.findall(r"`(odradek [a-z][^`…]*)`", block.sub("", text))
+
+
+@pytest.mark.parametrize(
+    "page", [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))], ids=lambda page: page.name
+)
+def test_every_command_line_on_a_page_can_be_read(page: Path) -> None:
+    """Where nothing but the command's name is there, only that."""
+    for example in commands_on(page):
+        command, rest = command_of(example)
+        if rest:
+            parse(command, rest)
 
 
 def test_every_exit_code_is_told() -> None:
