@@ -52,6 +52,7 @@ def place(name: str, given: argparse.Namespace) -> Iterator[Place]:
             from odradek.testing import EmbeddedBroker
 
             bootstrap = stack.enter_context(EmbeddedBroker(directory=folder / "broker")).bootstrap_servers
+            print(f"a broker of its own at {bootstrap}", flush=True)
         from pyspark_odradek import session
 
         spark = session(name, log_file=folder / "spark.log")

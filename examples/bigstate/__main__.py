@@ -25,7 +25,7 @@ from pathlib import Path
 
 from confluent_kafka import Producer
 
-from examples.bigstate.pipeline import GATE, ONCE, PAYMENTS, TIMES
+from examples.bigstate.pipeline import DEAD, GATE, ONCE, PAYMENTS, TIMES
 from examples.topics import create_topic, from_now_on, records, refuse_failure
 from odradek.client import gates
 from odradek.client.cluster import Cluster, parse_bootstrap
@@ -34,6 +34,7 @@ from odradek.common.real_io import RealClock, RealNetwork
 from odradek.testing import EmbeddedBroker
 
 PARTITIONS = 2
+NAMELESS = 2  # payments without an id, which are put aside
 READY_S = 1800.0
 
 
@@ -84,25 +85,31 @@ class Run:
         self.producer = Producer(
             {"bootstrap.servers": bootstrap, "enable.idempotence": True, "linger.ms": 5, "log_level": 2}
         )
-        for topic in (PAYMENTS, ONCE):
+        for topic in (PAYMENTS, ONCE, DEAD):
             create_topic(bootstrap, topic, PARTITIONS)
 
     def load(self) -> None:
-        """As many payments as the state shall know."""
+        """As many payments as the state shall know, and some without an id."""
+        for _ in range(NAMELESS):
+            self.send(None)
         for _ in range(self.keys):
             self.pay(self.count)
         self.flush()
 
     def pay(self, number: int) -> None:
-        """Send one payment, that bears when it was sent; also one that was sent before."""
+        """Send one payment; also one that was sent before."""
+        self.send(f"generated-{number}")
+        self.count = max(self.count, number + 1)
+
+    def send(self, payment: str | None) -> None:
+        """Send what bears the time at which it was sent."""
         value = str(time.time_ns() // 1_000_000)
         while True:
             try:
-                self.producer.produce(PAYMENTS, value, f"generated-{number}", on_delivery=refuse_failure)
+                self.producer.produce(PAYMENTS, value, payment, on_delivery=refuse_failure)
                 break
             except BufferError:
                 self.producer.poll(0.1)
-        self.count = max(self.count, number + 1)
         self.producer.poll(0)
 
     def flush(self) -> None:
@@ -229,14 +236,18 @@ class Run:
             looking.join()
 
     def compare(self) -> tuple[int, int]:
-        """Send all payments again; (how many never came out, how many came out more than once)."""
+        """Send all payments again; (how many never came out, how many came out more than once).
+
+        Those without an id come out as dead letters, each once.
+        """
         for number in range(self.count):
             self.pay(number)
         self.flush()
         self.await_progress("a")
         found = Counter(message.key() for message in records(self.bootstrap, ONCE))
         lost = sum(b"generated-%d" % number not in found for number in range(self.count))
-        return lost, found.total() - len(found)
+        aside = sum(1 for _ in records(self.bootstrap, DEAD))
+        return lost + max(0, NAMELESS - aside), found.total() - len(found) + max(0, aside - NAMELESS)
 
     def close(self) -> None:
         for group in list(self.queries):

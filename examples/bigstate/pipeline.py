@@ -9,9 +9,12 @@ from pathlib import Path
 
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import SparkSession
+from pyspark.sql import functions as fn
 from pyspark.sql.streaming.query import StreamingQuery
 
-PAYMENTS, ONCE = "payments-as-sent", "payments-once"
+from examples import dead_letters
+
+PAYMENTS, ONCE, DEAD = "payments-as-sent", "payments-once", "payments-dead-letters"
 GATE = "payments-once"
 TIMES = "times.json"  # when the newest process of a query began, had a session, and had done a batch; s since 1970 UTC
 # What Spark says of a Python process that has not begun after ten seconds, as on a machine with much else to do.
@@ -28,12 +31,23 @@ SPARK = {
 
 
 def start(spark: SparkSession, bootstrap: str, group: str, checkpoint: Path, *, standby: bool) -> StreamingQuery:
-    """One query; of several the one that does not stand by begins."""
+    """One query; of several the one that does not stand by begins.
+
+    A payment without an id equals no other: each becomes a dead letter, where one null would pass for all of them.
+    """
     cluster = {"kafka.bootstrap.servers": bootstrap, "gate": GATE, "groupId": group}
     source = spark.readStream.format("odradek").options(**cluster).option("standby", str(standby).lower())
     source = source.option("subscribe", PAYMENTS).option("startingOffsets", "earliest")
-    rows = source.option("maxOffsetsPerTrigger", "200000").load().select("key", "value").dropDuplicates(["key"])
-    writer = rows.writeStream.format("odradek").queryName(group).options(**cluster).option("topic", ONCE)
+    payments = source.option("maxOffsetsPerTrigger", "200000").load()
+    origin = fn.when(fn.col("key").isNull(), dead_letters.origin()).alias("origin")
+    known = payments.select("key", "value", origin, fn.coalesce("key", origin.cast("binary")).alias("id"))
+    rows = known.dropDuplicates(["id"]).select(
+        fn.when(fn.col("origin").isNull(), ONCE).otherwise(DEAD).alias("topic"),
+        "key",
+        "value",
+        dead_letters.headers(fn.col("origin")).alias("headers"),
+    )
+    writer = rows.writeStream.format("odradek").queryName(group).options(**cluster)
     return writer.option("checkpointLocation", str(checkpoint)).start()
 
 

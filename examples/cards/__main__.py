@@ -108,7 +108,7 @@ def ask(bootstrap: str, asked: list[Labelled], rate: float, look: Callable[[], N
             send(producer, waiting.popleft())
         message = replies.poll(0.005)
         if message is not None and message.error() is None:
-            answered = dict(message.headers() or [])["correlation-id"]
+            answered = dict(message.headers() or []).get("correlation-id")
             if isinstance(answered, bytes) and answered in sent_at:  # others may be asked by other terminals
                 delays_ms.append((time.monotonic() - sent_at[answered]) * 1000)
                 last = time.monotonic()

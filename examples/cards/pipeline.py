@@ -11,7 +11,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as fn
 from pyspark.sql.streaming.query import StreamingQuery
 
-from examples.cards.rules import History, Rules, Transaction, decide
+from examples.cards.rules import History, Rules, Transaction, decide, refuse
 
 TRANSACTION = (
     "id STRING, card STRING, merchant STRING, amount_cents LONG, at_ms LONG, latitude DOUBLE, longitude DOUBLE"
@@ -31,7 +31,10 @@ def requests(spark: SparkSession, bootstrap: str, group: str = "card-rules") -> 
 
 
 def decisions(stream: DataFrame, rules: Rules) -> DataFrame:
-    """One decision for each transaction, with the history of each card as state."""
+    """One decision for each transaction, with the history of each card as state.
+
+    One that lacks a field is refused and leaves the history as it is.
+    """
 
     def judge(key: tuple[str], batches: Iterable[Any], state: Any) -> Iterator[Any]:
         import pandas as pd
@@ -40,13 +43,15 @@ def decisions(stream: DataFrame, rules: Rules) -> DataFrame:
         rows = pd.concat(list(batches)).sort_values("offset")
         made = []
         for row in rows.to_dict("records"):
-            decision = decide(rules, history, Transaction(**{name: row[name] for name in Transaction.__slots__}))
+            transaction = Transaction.of(row)
+            decision = refuse(rules, row) if transaction is None else decide(rules, history, transaction)
             made.append(asdict(decision) | {"correlation": row["correlation"]})
         state.update((history.to_json(),))
         yield pd.DataFrame(made)
 
-    correlation = fn.expr("filter(headers, header -> header.key = 'correlation-id')[0].value")
-    asked = stream.where("value IS NOT NULL").select("value.*", "offset", correlation.alias("correlation"))
+    # `get` has null where there is no such header: an index would end the query.
+    correlation = fn.expr("get(filter(headers, header -> header.key = 'correlation-id'), 0).value")
+    asked = stream.select("value.*", "offset", correlation.alias("correlation"))
     return asked.groupBy("card").applyInPandasWithState(
         judge, f"{DECISION}, correlation BINARY", "history STRING", "append", "NoTimeout"
     )
@@ -60,7 +65,7 @@ def answer(
     rows = decided.select(
         fn.col("card").alias("key"),
         fn.to_json(fn.struct("id", "card", "approved", "reasons", "rules_version")).alias("value"),
-        fn.array(header).alias("headers"),
+        fn.when(fn.col("correlation").isNotNull(), fn.array(header)).alias("headers"),
     )
     writer = rows.writeStream.format("odradek").queryName(checkpoint.name).option("kafka.bootstrap.servers", bootstrap)
     writer = writer.option("topic", topic).option("checkpointLocation", str(checkpoint))

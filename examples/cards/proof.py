@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from confluent_kafka import Message
+
 from examples.cards import pipeline
 from examples.cards.generator import Labelled
-from examples.cards.rules import History, Rules, Transaction, decide
+from examples.cards.rules import History, Rules, Transaction, decide, refuse
+from examples.dead_letters import fields_of, put_aside
 from examples.topics import records
 
-# Which transaction, whether it was approved, why not, and by which rules.
-Told = tuple[str, bool, tuple[str, ...], int]
+# The correlation id, which transaction, whether it was approved, why not, and by which rules.
+Told = tuple[bytes | None, str | None, bool, tuple[str, ...], int]
 
 
 @dataclass(frozen=True)
@@ -62,10 +64,10 @@ def prove(bootstrap: str, rules: Rules, corrected: Rules, asked: Iterable[Labell
         decision for topic in (pipeline.REPLIES, pipeline.REPLAYED) for decision in answers(bootstrap, topic)
     )
     expected = made[rules] + made[corrected]
-    reasons = {transaction: why for transaction, _, why, version in told if version == rules.version}
+    reasons = {name: why for _, name, _, why, version in told if version == rules.version}
     labels = {each.transaction.id: each.fraud for each in asked}
-    refused = {name for name, _, why, _ in made[rules] if why}
-    still = {name for name, _, why, _ in made[corrected] if why}
+    refused = {name for _, name, _, why, _ in made[rules] if why}
+    still = {name for _, name, _, why, _ in made[corrected] if why}
     return Proof(
         decisions=expected.total(),
         lost=(expected - told).total(),
@@ -81,15 +83,28 @@ def prove(bootstrap: str, rules: Rules, corrected: Rules, asked: Iterable[Labell
 def judged(bootstrap: str, rules: Rules) -> Iterable[Told]:
     """What the rules say of every transaction; those of a card are in one partition, and so in order."""
     histories: dict[str, History] = {}
+    unreadable = put_aside(bootstrap, pipeline.DEAD, pipeline.REQUESTS)
     for message in records(bootstrap, pipeline.REQUESTS):
-        transaction = Transaction(**json.loads(message.value() or b"{}"))
-        decision = decide(rules, histories.setdefault(transaction.card, History()), transaction)
-        yield decision.id, decision.approved, decision.reasons, decision.rules_version
+        if (message.partition(), message.offset()) in unreadable:
+            continue
+        fields = fields_of(message.value())
+        asked = Transaction.of(fields)
+        if asked is None:
+            decision = refuse(rules, fields)
+        else:
+            decision = decide(rules, histories.setdefault(asked.card, History()), asked)
+        yield correlation_of(message), decision.id, decision.approved, decision.reasons, decision.rules_version
 
 
 def answers(bootstrap: str, topic: str) -> Iterable[Told]:
     """The decisions of a topic; each must bear the correlation id of its transaction."""
     for message in records(bootstrap, topic):
-        row = json.loads(message.value() or b"{}")
-        correlated = message.headers() == [("correlation-id", row["id"].encode())]
-        yield row["id"] if correlated else "", row["approved"], tuple(row["reasons"]), row["rules_version"]
+        row = fields_of(message.value())
+        yield correlation_of(message), row.get("id"), row["approved"], tuple(row["reasons"]), row["rules_version"]
+
+
+def correlation_of(message: Message) -> bytes | None:
+    """What a terminal knows its answer by; None where the record does not say."""
+    found = [value for name, value in list(message.headers() or []) if name == "correlation-id"]
+    first = found[0] if found else None
+    return first.encode() if isinstance(first, str) else first

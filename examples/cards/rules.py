@@ -8,11 +8,15 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
+from typing import Any
 
 EARTH_RADIUS_KM = 6371.0
 MINUTE_MS = 60_000
 HOUR_MS = 3_600_000
+# Why a transaction is refused that the rules cannot be asked about.
+INCOMPLETE = "incomplete"
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,6 +30,15 @@ class Transaction:
     at_ms: int
     latitude: float
     longitude: float
+
+    @classmethod
+    def of(cls, fields: Mapping[str, Any]) -> Transaction | None:
+        """What a terminal sent, or None where a field is missing or is no finite number."""
+        known = {name: fields[name] for name in cls.__slots__ if not is_missing(fields.get(name))}
+        if len(known) < len(cls.__slots__):
+            return None
+        # Pandas makes floats of whole numbers where another row has none.
+        return cls(**known | {name: int(known[name]) for name in ("amount_cents", "at_ms")})
 
 
 @dataclass(frozen=True)
@@ -43,10 +56,13 @@ class Rules:
 
 @dataclass(frozen=True)
 class Decision:
-    """The answer; `reasons` are the names of the rules that refused, and empty where it is approved."""
+    """The answer; `reasons` are the names of the rules that refused, and empty where it is approved.
 
-    id: str
-    card: str
+    `id` and `card` are None where the terminal gave none.
+    """
+
+    id: str | None
+    card: str | None
     approved: bool
     reasons: tuple[str, ...]
     rules_version: int
@@ -71,6 +87,17 @@ class History:
     def from_json(cls, text: str) -> History:
         """The inverse of `to_json`."""
         return cls(**json.loads(text))
+
+
+def is_missing(value: object) -> bool:
+    """Whether a field says nothing: null, which pandas may write as NaN, or a number that is none."""
+    return value is None or (isinstance(value, float) and not math.isfinite(value))
+
+
+def refuse(rules: Rules, fields: Mapping[str, Any]) -> Decision:
+    """The answer to a transaction that lacks a field. No history changes: what is not known counts nowhere."""
+    name, card = (None if is_missing(fields.get(each)) else fields[each] for each in ("id", "card"))
+    return Decision(name, card, False, (INCOMPLETE,), rules.version)
 
 
 def decide(rules: Rules, history: History, asked: Transaction) -> Decision:
@@ -105,7 +132,7 @@ def distance_km(latitude: float, longitude: float, other_latitude: float, other_
     phi, other_phi = math.radians(latitude), math.radians(other_latitude)
     half_lambda = math.radians(other_longitude - longitude) / 2
     chord = math.sin((other_phi - phi) / 2) ** 2 + math.cos(phi) * math.cos(other_phi) * math.sin(half_lambda) ** 2
-    return 2 * EARTH_RADIUS_KM * math.asin(math.sqrt(min(1.0, chord)))
+    return 2 * EARTH_RADIUS_KM * math.asin(math.sqrt(min(1.0, max(0.0, chord))))
 
 
 def _is_far_above_mean(rules: Rules, history: History, asked: Transaction) -> bool:

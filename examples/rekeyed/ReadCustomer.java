@@ -23,7 +23,7 @@ public class ReadCustomer {
             long end = consumer.endOffsets(List.of(home)).get(home);
             while (consumer.position(home) < end) {
                 for (ConsumerRecord<String, String> record : consumer.poll(Duration.ofMillis(200))) {
-                    if (record.key().equals(customer)) {
+                    if (customer.equals(record.key())) {
                         System.out.println(record.value());
                     }
                 }

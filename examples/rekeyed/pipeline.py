@@ -41,14 +41,19 @@ def rekey(rows: DataFrame, bootstrap: str, folder: Path, **trigger: Any) -> Stre
 
 
 def enrich(rows: DataFrame, bootstrap: str, folder: Path, **trigger: Any) -> StreamingQuery:
-    """Each order with the city of its customer and its price, as they are when it is read; null where nobody knows."""
+    """Each order with the city of its customer and its price, as they are when it is read; null where nobody knows.
+
+    What is no order, or has no name, goes on as it came.
+    """
     spark = rows.sparkSession
     customers = table(spark, bootstrap, CUSTOMERS, CUSTOMER)
     articles = table(spark, bootstrap, ARTICLES, ARTICLE)
     joined = rows.join(fn.broadcast(customers), "customer", "left").join(fn.broadcast(articles), "article", "left")
     whole = joined.withColumn("total_cents", fn.col("pieces") * fn.col("cents"))
     names = ("order", "customer", "article", "pieces", "city", "total_cents")
-    told = whole.select(fn.col("order").alias("key"), fn.to_json(fn.struct(*names)).alias("value"))
+    enriched = fn.to_json(fn.struct(*names)).cast("binary")
+    value = fn.when(fn.col("order").isNull(), fn.col("value")).otherwise(enriched)
+    told = whole.select(fn.col("order").alias("key"), value.alias("value"))
     return _to_topic("enrich", told, bootstrap, ENRICHED, folder, trigger)
 
 

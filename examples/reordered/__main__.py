@@ -7,15 +7,15 @@ python -m examples.reordered --bootstrap HOST:PORT --bound 60
 from __future__ import annotations
 
 import itertools
-import json
 import sys
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from typing import Any
 
 from confluent_kafka import Producer
 from deltalake import DeltaTable
 
+from examples.dead_letters import fields_of, put_aside
 from examples.place import Place, arguments, place
 from examples.reordered import pipeline
 from examples.reordered.generator import Arrival, arrivals
@@ -23,8 +23,8 @@ from examples.topics import create_topic, records, refuse_failure
 
 PARTITIONS = 4
 MACHINES = 8
-# Which machine, when, and which of its readings.
-Told = tuple[str, int, int]
+# Which machine, when, and which of its readings; None is what the record does not say.
+Told = tuple[str | None, int | None, int | None]
 
 
 def main() -> int:
@@ -40,7 +40,7 @@ def main() -> int:
 
 def run(at: Place, arrived: list[Arrival], bound_ms: int) -> bool:
     """Send, put in order, and tell where every reading is; whether each is in one place, and those in order are."""
-    for topic in (pipeline.READINGS, pipeline.ORDERED, pipeline.LATE):
+    for topic in (pipeline.READINGS, pipeline.ORDERED, pipeline.LATE, pipeline.DEAD):
         create_topic(at.bootstrap, topic, PARTITIONS)
     send(at.bootstrap, arrived)
     # Small batches, as if readings came at their own pace.
@@ -61,33 +61,39 @@ def send(bootstrap: str, arrived: list[Arrival]) -> None:
 
 
 def compare(at: Place) -> bool:
-    """Count the readings in all three places beside those that came, and look at the order of each machine's."""
-    came, ordered = Counter(told(at.bootstrap, pipeline.READINGS)), list(told(at.bootstrap, pipeline.ORDERED))
+    """Count the readings in all places beside those that came, and look at the order of each machine's."""
+    dead = put_aside(at.bootstrap, pipeline.DEAD, pipeline.READINGS)
+    came, ordered = Counter(told(at.bootstrap, pipeline.READINGS, dead)), list(told(at.bootstrap, pipeline.ORDERED))
     table = str(at.folder / "late")  # made by the first reading that is late
     late = DeltaTable(table).to_pyarrow_table().to_pylist() if DeltaTable.is_deltatable(table) else []
     aside, waits = [of_row(row) for row in late], list(pipeline.waiting(at.spark, at.folder))
     found = Counter(ordered) + Counter(aside) + Counter(waits)
     lost, twice, wrong = (came - found).total(), (found - came).total(), out_of_order(ordered)
     print(
-        f"{came.total():,} readings: {len(ordered):,} in order, {len(aside):,} late and put aside, {len(waits):,} wait"
+        f"{came.total() + len(dead):,} readings: {len(ordered):,} in order, {len(aside):,} late and put aside, "
+        f"{len(waits):,} wait, {len(dead):,} dead letters"
     )
     print(f"{lost:,} lost, {twice:,} twice, {wrong:,} out of order")
     return not (lost or twice or wrong)
 
 
-def told(bootstrap: str, topic: str) -> Iterator[Told]:
-    return (of_row(json.loads(message.value() or b"{}")) for message in records(bootstrap, topic))
+def told(bootstrap: str, topic: str, dead: Collection[tuple[int, int]] = ()) -> Iterator[Told]:
+    """What a topic has, without the records at the partitions and offsets `dead`."""
+    for message in records(bootstrap, topic):
+        if (message.partition(), message.offset()) not in dead:
+            yield of_row(fields_of(message.value()))
 
 
 def of_row(row: dict[str, Any]) -> Told:
-    return row["machine"], row["at_ms"], row["number"]
+    return row.get("machine"), row.get("at_ms"), row.get("number")
 
 
 def out_of_order(readings: list[Told]) -> int:
     """How many come behind a later one of their machine."""
-    newest: dict[str, int] = {}
+    newest: dict[str | None, int] = {}
     wrong = 0
-    for machine, at_ms, _ in readings:
+    for machine, when, _ in readings:
+        at_ms = when or 0
         wrong += at_ms < newest.get(machine, 0)
         newest[machine] = max(at_ms, newest.get(machine, 0))
     return wrong

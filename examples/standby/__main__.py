@@ -19,7 +19,8 @@ from pathlib import Path
 
 from confluent_kafka import Producer
 
-from examples.standby.generator import BALANCES, MOVEMENTS, movements
+from examples.dead_letters import fields_of, put_aside
+from examples.standby.generator import BALANCES, DEAD, MOVEMENTS, movements
 from examples.topics import create_topic, records, refuse_failure
 
 PARTITIONS = 2
@@ -57,8 +58,8 @@ def main() -> int:
 
 
 def create_topics(bootstrap: str) -> None:
-    """Movements and balances, both by account."""
-    for topic in (MOVEMENTS, BALANCES):
+    """Movements and balances, both by account, and what is no movement."""
+    for topic in (MOVEMENTS, BALANCES, DEAD):
         create_topic(bootstrap, topic, PARTITIONS)
 
 
@@ -92,6 +93,7 @@ class Check:
     lost: int
     twice: int
     wrong: int
+    dead: int
 
     @property
     def holds(self) -> bool:
@@ -101,7 +103,7 @@ class Check:
     def __str__(self) -> str:
         return (
             f"{self.movements:,} movements, {self.booked:,} booked, {self.lost:,} lost, {self.twice:,} twice, "
-            f"{self.wrong:,} with a wrong balance"
+            f"{self.wrong:,} with a wrong balance; {self.dead:,} dead letters"
         )
 
 
@@ -109,18 +111,26 @@ def check(bootstrap: str) -> Check:
     """Book all movements of the topic here, one after another, and compare with what the queries wrote."""
     balances: dict[str, tuple[int, int]] = {}
     expected: Counter[Booked] = Counter()
+    dead = put_aside(bootstrap, DEAD, MOVEMENTS)
     for message in records(bootstrap, MOVEMENTS):
-        movement = json.loads(message.value() or b"{}")
-        entry, cents = balances.get(movement["account"], (0, 0))
-        balances[movement["account"]] = (entry + 1, cents + movement["cents"])
-        expected[movement["number"], entry + 1, cents + movement["cents"]] += 1
+        if (message.partition(), message.offset()) in dead:
+            continue
+        movement = fields_of(message.value())
+        number, account, cents = (movement.get(name) for name in ("number", "account", "cents"))
+        if number is None or account is None or cents is None:
+            expected[-1, 0, 0] += 1  # a dead letter that nobody has written yet
+            continue
+        entry, balance_cents = balances.get(account, (0, 0))
+        balances[account] = (entry + 1, balance_cents + cents)
+        expected[number, entry + 1, balance_cents + cents] += 1
     found: Counter[Booked] = Counter()
     for message in records(bootstrap, BALANCES):
         row = json.loads(message.value() or b"{}")
         found[row["number"], row["entry"], row["balance_cents"]] += 1
     sent, booked = (Counter(number for number, _, _ in each.elements()) for each in (expected, found))
     twice = (booked - sent).total()
-    return Check(sent.total(), booked.total(), (sent - booked).total(), twice, (found - expected).total() - twice)
+    wrong = (found - expected).total() - twice
+    return Check(sent.total(), booked.total(), (sent - booked).total(), twice, wrong, len(dead))
 
 
 if __name__ == "__main__":

@@ -7,7 +7,7 @@ import random
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 
-MOVEMENTS, BALANCES = "movements", "balances"
+MOVEMENTS, BALANCES, DEAD = "movements", "balances", "movements-dead-letters"
 
 
 @dataclass(frozen=True, slots=True)

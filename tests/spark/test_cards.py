@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import math
 import re
+from collections import Counter
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
@@ -14,7 +16,7 @@ from confluent_kafka import Producer
 from examples.cards import __main__ as example
 from examples.cards import pipeline, proof
 from examples.cards.generator import FRAUDS, Labelled, transactions
-from examples.cards.rules import HOUR_MS, History, Rules, Transaction, decide, distance_km
+from examples.cards.rules import HOUR_MS, History, Rules, Transaction, decide, distance_km, refuse
 from examples.place import Place
 from tests.support.clients import create_topic, produce_all, read_all
 from tests.support.node import Node
@@ -59,6 +61,23 @@ def test_nobody_is_in_two_cities_at_once() -> None:
     assert reasons(history, asked(2 * HOUR_MS, at=lisbon)) == ("impossible-travel",), "a clock that goes back"
 
 
+def test_what_lacks_a_field_is_no_transaction() -> None:
+    fields = asdict(asked(5))
+    assert Transaction.of(fields | {"amount_cents": 1000.0, "more": 1}) == asked(5)
+    for name in fields:
+        for value in (None, math.nan, math.inf):
+            lacking = fields | {name: value}
+            assert Transaction.of(lacking) is None
+            decision = refuse(RULES, lacking)
+            assert (decision.approved, decision.reasons) == (False, ("incomplete",))
+            assert (decision.id, decision.card) == tuple(
+                None if name == each else fields[each] for each in ("id", "card")
+            )
+    del fields["at_ms"]
+    assert Transaction.of(fields) is None
+    assert distance_km(91, 0, 89, 180) == 0, "rounding leaves no root of less than nothing"
+
+
 def test_blocked_merchants_and_what_is_refused_does_not_count() -> None:
     history = History()
     assert reasons(history, asked(0, merchant="lucky-wheel")) == ("blocked-merchant",)
@@ -86,6 +105,28 @@ def send_all(bootstrap: str, made: list[Labelled]) -> None:
     assert producer.flush(30) == 0
 
 
+# Transactions that lack a field, are none at all, have a number that is none, or no correlation id: (value, header).
+ODD: list[tuple[bytes | None, tuple[str, bytes]]] = [
+    (b'{"merchant": "grocer"}', ("another-header", b"1")),
+    (None, ("correlation-id", b"odd-empty")),
+    (b'{"id": "odd-where", "card": "c", "latitude": 1e999}', ("correlation-id", b"odd-where")),
+    (b"no JSON", ("correlation-id", b"odd-unreadable")),
+]
+
+
+def send_odd(bootstrap: str, made: list[Labelled]) -> None:
+    """Those above, and of each card a transaction without an amount."""
+    producer = Producer({"bootstrap.servers": bootstrap, "linger.ms": 5})
+    for value, header in ODD:
+        producer.produce(pipeline.REQUESTS, value, b"odd", headers=[header])
+    for card in {each.transaction.card: each.transaction for each in made}.values():
+        fields = asdict(card) | {"id": f"odd-{card.card}"}
+        del fields["amount_cents"]
+        headers = [("correlation-id", fields["id"].encode())]
+        producer.produce(pipeline.REQUESTS, json.dumps(fields), card.card.encode(), headers=headers)
+    assert producer.flush(30) == 0
+
+
 def run(spark: Any, bootstrap: str, folder: Path) -> None:
     decided = pipeline.decisions(pipeline.requests(spark, bootstrap), RULES)
     checkpoint = folder / "rules"
@@ -93,25 +134,42 @@ def run(spark: Any, bootstrap: str, folder: Path) -> None:
 
 
 def test_the_queries(spark: Any, odradek: str, tmp_path: Path) -> None:
-    """In two runs of the query, decisions are those of the rules run one after another, and they are there once."""
-    for topic in (pipeline.REQUESTS, pipeline.REPLIES, pipeline.DEAD):
+    """In two runs of the query, decisions are those of the rules run one after another, and they are there once.
+
+    What lacks a field is answered, and changes nobody's history.
+    """
+    for topic in (pipeline.REQUESTS, pipeline.REPLIES, pipeline.REPLAYED, pipeline.DEAD):
         create_topic(odradek, topic, 2)
     made = list(transactions(3, 8, 10))
     half = len(made) // 2
     send_all(odradek, made[:half])
     run(spark, odradek, tmp_path)
+    send_odd(odradek, made)
     send_all(odradek, made[half:])
     run(spark, odradek, tmp_path)
 
     replies = read_all(odradek, pipeline.REPLIES, 2, isolation_level="read_committed")
-    found = {}
+    found, incomplete = {}, []
     for message in replies:
         value = json.loads(message.value() or b"")
+        if value["reasons"] == ["incomplete"]:
+            assert not value["approved"] and value["rules_version"] == RULES.version
+            incomplete.append((value.get("id"), (message.headers() or [(None, None)])[0][1]))
+            continue
         assert message.headers() == [("correlation-id", value["id"].encode())]
         assert message.key() == value["card"].encode()
         found[value["id"]] = value["reasons"]
-    assert len(found) == len(replies) == len(made)
+    assert len(found) == len(replies) - len(incomplete) == len(made)
+    cards = {each.transaction.card for each in made}
+    assert Counter(incomplete) == Counter(
+        [(None, None), (None, b"odd-empty"), ("odd-where", b"odd-where")]
+        + [(f"odd-{card}", f"odd-{card}".encode()) for card in cards]
+    )
     assert found == {m.transaction.id: [m.fraud] if m.fraud else [] for m in made}
+
+    proved = proof.prove(odradek, RULES, RULES, made, {})
+    assert (proved.decisions, proved.lost, proved.twice) == (2 * len(replies), len(replies), 0), "by the rules once"
+    assert (proved.found, proved.wronged) == (proved.frauds, 0)
 
 
 def test_the_example_proves_what_it_shows(

@@ -21,6 +21,16 @@ from examples.topics import create_topic
 from tests.support.clients import produce_all, read_all
 from tests.support.node import Node
 
+# What has no place in any order.
+NO_READINGS = [
+    b'{"machine": "generated-00", "number": 7, "value": 1.5}',
+    b'{"machine": "generated-01", "at_ms": 1, "value": 1.5}',
+    b'{"machine": "generated-01", "at_ms": 1, "number": 7}',
+    b'{"at_ms": 1, "number": 7, "value": 1.5}',
+    b"{}",
+    b"no JSON",
+]
+
 
 def test_what_is_given_away_is_in_order_and_nothing_is_lost() -> None:
     """Over made-up arrivals in batches of any size; what is late by less than the bound is never put aside."""
@@ -54,7 +64,7 @@ def test_equal_times_are_ordered_by_number_and_come_back_after_a_pause() -> None
 
 def test_the_query(spark: Any, odradek: str, tmp_path: Path) -> None:
     """Two runs; each machine's readings are in order in one partition, the late ones in the table, each once."""
-    for topic in (pipeline.READINGS, pipeline.ORDERED, pipeline.LATE):
+    for topic in (pipeline.READINGS, pipeline.ORDERED, pipeline.LATE, pipeline.DEAD):
         create_topic(odradek, topic, PARTITIONS)
     made = arrivals(1, 4, 400)
     half = len(made) // 2
@@ -93,11 +103,20 @@ def test_the_example_counts_every_reading(spark: Any, tmp_path: Path, capsys: py
     """As `python -m examples.reordered` does it: in order, put aside or waiting; and it sees what is wrong."""
     with Node(tmp_path / "node") as node:
         at = Place(spark, node.bootstrap, tmp_path)
+        create_topic(node.bootstrap, pipeline.READINGS, PARTITIONS)
+        produce_all(node.bootstrap, pipeline.READINGS, [(b"", value) for value in NO_READINGS])
         assert example.run(at, arrivals(1, 3, 250), pipeline.BOUND_MS)
         came, found = capsys.readouterr().out.splitlines()
-        counts = [int(number) for number in re.findall(r"\d+", came)]
-        assert counts[0] == sum(counts[1:]) == 750 and all(counts)
+        counts = [int(number) for number in re.findall(r"\d+", came.replace(",", ""))]
+        assert counts[0] == sum(counts[1:]) == 750 + len(NO_READINGS) and all(counts)
         assert found == "0 lost, 0 twice, 0 out of order"
+        dead = read_all(node.bootstrap, pipeline.DEAD, PARTITIONS, isolation_level="read_committed")
+        letters = {message.value(): dict(message.headers() or []) for message in dead}
+        assert {json.dumps(json.loads(value)).encode() for value in NO_READINGS if value != b"no JSON"} == {
+            json.dumps(json.loads(value or b"")).encode() for value in letters if value != b"no JSON"
+        }
+        reasons = {headers.pop("odradek.reason") for headers in letters.values()}
+        assert b"a field is missing" in reasons and len(reasons) == 2
 
         again = read_all(node.bootstrap, pipeline.ORDERED, PARTITIONS, isolation_level="read_committed")[0]
         produce_all(node.bootstrap, pipeline.ORDERED, [(again.key() or b"", again.value() or b"")])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import signal
 import subprocess
@@ -12,6 +13,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
 import pytest
 from confluent_kafka import Producer
 
@@ -20,9 +22,43 @@ from examples.standby import pipeline
 from examples.standby.generator import MOVEMENTS, movements
 from tests.spark.jobs import ROOT, environment
 from tests.support.cli import odradek as command
+from tests.support.clients import produce_all
 from tests.support.node import Node
 
 GROUPS = ("a", "b")
+NO_MOVEMENTS = [
+    b'{"number": 1, "account": "generated-0000"}',
+    b'{"number": 1, "cents": 5}',
+    b'{"account": "generated-0000", "cents": 5}',
+    b"no JSON",
+]
+
+
+def test_a_movement_that_lacks_a_field_changes_no_balance() -> None:
+    rows = pd.DataFrame(
+        {
+            "number": [3.0, math.nan, 5.0, 6.0],
+            "cents": [100.0, 7.0, math.nan, -30.0],
+            "offset": [0, 1, 2, 3],
+            "complete": [True, False, False, True],
+            "origin": [f"movements 0 {offset}" for offset in range(4)],
+        }
+    )
+    booked, entry, balance_cents = pipeline.book(rows.sort_values("offset", ascending=False), 4, 1000)
+    assert (entry, balance_cents) == (6, 1070)
+    told = [[None if pd.isna(each) else each for each in row] for row in booked.to_numpy(object)]
+    names = ["number", "cents", "entry", "balance_cents", "origin"]
+    assert [dict(zip(booked.columns, row, strict=True)) for row in told] == [
+        dict(zip(names, row, strict=True)) | {"offset": offset, "complete": offset in (0, 3)}
+        for offset, row in enumerate(
+            [
+                [3, 100, 5, 1100, None],
+                [None, 7, None, None, "movements 0 1"],
+                [5, None, None, None, "movements 0 2"],
+                [6, -30, 6, 1070, None],
+            ]
+        )
+    ]
 
 
 def send_until(bootstrap: str, ended: threading.Event) -> None:
@@ -59,6 +95,7 @@ def until(what: Callable[[], bool], within_s: float = 400.0) -> None:
 def test_the_output_is_moved_there_and_back(spark: Any, node: str, tmp_path: Path) -> None:
     """While records come; the query that was shut out stands by without a restart."""
     example.create_topics(node)
+    produce_all(node, MOVEMENTS, [(b"generated-0000", value) for value in NO_MOVEMENTS])
     ended = threading.Event()
     sending = threading.Thread(target=send_until, args=(node, ended))
     queries: dict[str, Any] = {}
@@ -89,6 +126,7 @@ def test_the_output_is_moved_there_and_back(spark: Any, node: str, tmp_path: Pat
             query.stop()
     found = example.check(node)
     assert (found.booked, found.lost, found.twice, found.wrong) == (found.movements, 0, 0, 0), str(found)
+    assert found.dead == len(NO_MOVEMENTS)
 
 
 class Running:
