@@ -23,8 +23,11 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
+import psycopg
 import pyarrow as pa
 import pyarrow.csv as pacsv
+from psycopg import sql
+from psycopg.conninfo import conninfo_to_dict, make_conninfo
 from pyspark.sql.types import (
     ArrayType,
     BinaryType,
@@ -47,15 +50,9 @@ from pyspark.sql.types import (
 
 from pyspark_odradek.errors import ClusterError, OptionError, StagingError, one_line
 from pyspark_odradek.options import boolean
+from pyspark_odradek.postgres_locks import limited
 from pyspark_odradek.table_sink import KEY_OPTIONS, LeftRows, TableStreamWriter, patiently
 from pyspark_odradek.task import Task, is_written
-
-try:
-    import psycopg
-    from psycopg import sql
-    from psycopg.conninfo import conninfo_to_dict, make_conninfo
-except ImportError:
-    raise ImportError('the PostgreSQL sink needs psycopg: pip install "odradek[postgres]"') from None
 
 log = logging.getLogger("pyspark_odradek")
 
@@ -140,8 +137,7 @@ class PostgresStreamWriter(TableStreamWriter):
                 if held_bytes > INLINE_BYTES:
                     if connection is None:
                         what = f"a task cannot put its rows aside in {self._where()}"
-                        connection = patiently(self.connect, (psycopg.OperationalError,), what)
-                        self._put_aside(connection, name)
+                        connection = patiently(lambda: self._aside(name), (psycopg.OperationalError,), what)
                     self._copy(connection, name, held)
                     held, held_bytes = [], 0
             if connection is None:
@@ -174,17 +170,25 @@ class PostgresStreamWriter(TableStreamWriter):
         Where only the answer to the commit was lost, the next try finds that it has happened.
         """
         rows = [left for left in found if isinstance(left, CopiedRows)]
+        plan = self.plan(task.batch_id)  # before any lock is held: a store may be slow to answer
 
         def attempt() -> bool:
             with self.connect() as connection:
                 try:
-                    return self._move(connection, task, rows)
+                    with limited(connection, self.connect, commits=True):
+                        return self._move(connection, task, plan, rows)
                 except MISSING:
                     connection.rollback()
+                with limited(connection, self.connect, commits=True):
                     self._prepare(connection)
-                return self._move(connection, task, rows)
+                with limited(connection, self.connect, commits=True):
+                    return self._move(connection, task, plan, rows)
 
-        passing = (psycopg.OperationalError, psycopg.errors.SerializationFailure)
+        passing = (
+            psycopg.OperationalError,
+            psycopg.errors.SerializationFailure,
+            psycopg.errors.IdleInTransactionSessionTimeout,  # a driver that stood still in its commit
+        )
         try:
             return patiently(attempt, passing, f"batch {task.batch_id} could not be written to {self._where()}")
         except psycopg.Error as error:
@@ -197,11 +201,10 @@ class PostgresStreamWriter(TableStreamWriter):
         """A connection; leaving its context commits, or rolls back where something was raised, and closes it."""
         return psycopg.connect(make_conninfo(**self.server))
 
-    def _move(self, connection: psycopg.Connection[Any], task: Task, found: list[CopiedRows]) -> bool:
+    def _move(self, connection: psycopg.Connection[Any], task: Task, plan: str, found: list[CopiedRows]) -> bool:
         query_id, run_id, batch_id = task[:3]
         marker = sql.Identifier(*self.markers.split("."))
         newest, found_plan = self._locked_marker(connection, query_id)
-        plan = self.plan(batch_id)
         if is_written(newest, batch_id, f"the table {self.target}", found_plan=found_plan, plan=plan):
             log.warning("batch %d is in %s already and is not written again", batch_id, self.target)
             return False
@@ -314,18 +317,28 @@ class PostgresStreamWriter(TableStreamWriter):
             )
         )
 
-    def _put_aside(self, connection: psycopg.Connection[Any], name: str) -> None:
-        """Begin a task's own table, and make the target where it is missed and that is asked for."""
+    def _aside(self, name: str) -> psycopg.Connection[Any]:
+        """A connection with a task's own table begun; the target is made where it is missed and that is asked for."""
+        connection = self.connect()
         try:
-            self._stage_table(connection, name, "UNLOGGED")
-        except psycopg.errors.UndefinedTable:
-            if not self.create:
-                raise
-            connection.rollback()
-            connection.execute("SELECT pg_advisory_xact_lock(%s)", [CREATION_LOCK])
-            self._create_target(connection)
-            connection.commit()
-            self._stage_table(connection, name, "UNLOGGED")
+            try:
+                with limited(connection, self.connect, commits=False):
+                    self._stage_table(connection, name, "UNLOGGED")
+                return connection
+            except psycopg.errors.UndefinedTable:
+                if not self.create:
+                    raise
+                connection.rollback()
+            with limited(connection, self.connect, commits=False):
+                connection.execute("SELECT pg_advisory_xact_lock(%s)", [CREATION_LOCK])
+                self._create_target(connection)
+                connection.commit()
+            with limited(connection, self.connect, commits=False):
+                self._stage_table(connection, name, "UNLOGGED")
+            return connection
+        except BaseException:
+            connection.close()
+            raise
 
     def _stage_table(self, connection: psycopg.Connection[Any], name: str, kind: str) -> None:
         """Begin a table with the target's columns, in the order in which rows are copied."""

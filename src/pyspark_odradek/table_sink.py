@@ -26,6 +26,7 @@ R = TypeVar("R")
 KEY_OPTIONS = ("keyColumns", "deleteColumn")
 PATIENCE_S = 120.0
 FIRST_PAUSE_S, LAST_PAUSE_S = 0.05, 1.0
+SILENT_S = 1.5  # what passes sooner is not worth a word
 
 
 @dataclass
@@ -161,7 +162,8 @@ def patiently(attempt: Callable[[], R], passing: tuple[type[Exception], ...], wh
     Raises:
         ClusterError: it did not pass; `what` says what could not be done.
     """
-    deadline = time.monotonic() + PATIENCE_S
+    began = time.monotonic()
+    deadline = began + PATIENCE_S
     pause_s = FIRST_PAUSE_S
     warned = False
     while True:
@@ -171,7 +173,7 @@ def patiently(attempt: Callable[[], R], passing: tuple[type[Exception], ...], wh
             said = one_line(error)
             if time.monotonic() + pause_s > deadline:
                 raise ClusterError(f"{what} in {PATIENCE_S:g} s: {said}") from None
-            if not warned and pause_s >= LAST_PAUSE_S:
+            if not warned and time.monotonic() - began >= SILENT_S:
                 log.warning("%s yet: %s; trying again for %g s", what, said, PATIENCE_S)
                 warned = True
         time.sleep(pause_s)

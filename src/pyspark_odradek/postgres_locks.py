@@ -1,0 +1,93 @@
+"""Locks of the PostgreSQL sink: no transaction of it waits for one without end and without a word, or keeps one for ever.
+
+A machine that loses power takes no leave. Its session stays, with all its locks, for as long as the server's TCP
+believes in it, which is two hours where nobody has said otherwise. So each transaction asks the server to look after
+its peer while it lasts; and where a lock is not to be had, it says whose it is.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import psycopg
+
+from pyspark_odradek.errors import one_line
+
+LOOK_S = 1.0  # so long a transaction lasts before it is looked at whether it waits for another one
+# What a transaction asks of the server, in the unit that pg_settings has; a vanished peer is noticed within a minute.
+LIMITS = {
+    "lock_timeout": 5000,
+    "tcp_keepalives_idle": 30,
+    "tcp_keepalives_interval": 10,
+    "tcp_keepalives_count": 3,
+    "tcp_user_timeout": 60_000,
+}
+# Of the driver's alone: a task waits in its transaction for its rows, and holds nothing that others need to write.
+OF_A_COMMIT = {"idle_in_transaction_session_timeout": 60_000}
+# Until the transaction ends, as a pool gives the session to others then. What is said for this connection, its role or
+# its database stays, and so does what is stricter; 0 is no limit. The CASE keeps texts of other settings from the cast.
+LIMITING = """
+SELECT pg_backend_pid(), count(set_config(name, most::text, true))
+FROM unnest(%s::text[], %s::bigint[]) AS ours (name, most) JOIN pg_settings AS now USING (name)
+WHERE CASE WHEN ours.name = now.name
+    THEN source NOT IN ('client', 'user', 'database', 'database user', 'global')
+        AND setting::bigint NOT BETWEEN 1 AND most END
+"""
+# Of a chain of sessions that wait for each other, those at its head.
+HOLDING = """
+WITH RECURSIVE ahead (pid) AS (
+    SELECT unnest(pg_blocking_pids(%s)) UNION SELECT unnest(pg_blocking_pids(pid)) FROM ahead
+)
+SELECT pid, application_name, usename, coalesce(host(client_addr), 'the server itself'), state,
+    extract(epoch FROM now() - xact_start)::bigint
+FROM ahead JOIN pg_stat_activity USING (pid) WHERE cardinality(pg_blocking_pids(pid)) = 0 ORDER BY xact_start
+"""
+
+
+@contextmanager
+def limited(
+    connection: psycopg.Connection[Any], connect: Callable[[], psycopg.Connection[Any]], *, commits: bool
+) -> Iterator[None]:
+    """Limit the transaction that begins here.
+
+    Args:
+        connection: without a transaction.
+        connect: gives another connection to the same server, by which it is looked at whom this one waits for.
+        commits: whether it is the driver's.
+    Raises:
+        LockNotAvailable: with who holds the lock, where that could be known.
+    """
+    limits = LIMITS | (OF_A_COMMIT if commits else {})
+    row = connection.execute(LIMITING, [list(limits), list(limits.values())]).fetchone()
+    assert row is not None
+    found: list[str] = []
+    looking = threading.Timer(LOOK_S, _look, (connect, row[0], found))
+    looking.daemon = True
+    looking.start()
+    try:
+        yield
+    except psycopg.errors.LockNotAvailable as error:
+        who = found[0] if found else "pg_locks and pg_stat_activity of the server say who holds it"
+        raise psycopg.errors.LockNotAvailable(f"{one_line(error)}; {who}") from None
+    finally:
+        looking.cancel()
+
+
+def _look(connect: Callable[[], psycopg.Connection[Any]], waiting_pid: int, found: list[str]) -> None:
+    """Put into `found` who keeps a process of the server waiting, where somebody does and we may know."""
+    try:
+        with connect() as connection:
+            row = connection.execute(HOLDING, [waiting_pid]).fetchone()
+    except psycopg.Error:  # no connection is left, say: then it is not known
+        return
+    if row is None:
+        return
+    pid, application, user, address, state, age_s = row
+    found.append(
+        f"the lock is held by process {pid} of the server ({application or 'unnamed'} of {user} at {address}, "
+        f"{state or 'state unknown'}, its transaction began {age_s if age_s is not None else '?'} s ago): where nobody "
+        f"needs that session, SELECT pg_terminate_backend({pid}) ends it"
+    )

@@ -1,0 +1,178 @@
+"""The PostgreSQL sink and sessions that hold locks for ever: it says whose they are, and leaves none of its own."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+
+from pyspark_odradek.errors import ClusterError
+from pyspark_odradek.task import Task
+from tests.spark.stores import PostgresStore, left, writer
+from tests.support.postgres import Postgres
+
+psycopg: Any = pytest.importorskip("psycopg", reason='needs psycopg: pip install "odradek[postgres]"')
+GIVES_UP_MS = 10_000  # what holds a lock in a test ends by then, so that a sink that waits for ever does not
+LARGE = [(number, "x" * 100) for number in range(1000)]
+
+
+@pytest.fixture
+def store(postgres: Postgres, table: str) -> PostgresStore:
+    """A table that no other test has."""
+    return PostgresStore(postgres, table)
+
+
+@pytest.fixture
+def hurried(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A sink that loses patience within a second or two."""
+    from pyspark_odradek import postgres_locks
+
+    monkeypatch.setattr("pyspark_odradek.table_sink.PATIENCE_S", 1.0)
+    monkeypatch.setattr("pyspark_odradek.table_sink.SILENT_S", 0.0)
+    monkeypatch.setattr(postgres_locks, "LOOK_S", 0.05)
+    monkeypatch.setitem(postgres_locks.LIMITS, "lock_timeout", 400)
+
+
+def task(batch_id: int = 0) -> Task:
+    return Task("query", "run", batch_id, 0, 0)
+
+
+def another(store: PostgresStore) -> Any:
+    options = f"-c idle_in_transaction_session_timeout={GIVES_UP_MS}"
+    return psycopg.connect(store.server.url, options=options, application_name="of another")
+
+
+@contextmanager
+def holding(store: PostgresStore, statement: str) -> Iterator[int]:
+    """Another session that has run a statement, and goes idle in its transaction; gives its process."""
+    with another(store) as other:
+        other.execute(statement)
+        yield other.info.backend_pid
+        other.rollback()
+
+
+def test_a_marker_that_another_session_keeps(
+    store: PostgresStore, hurried: None, caplog: pytest.LogCaptureFixture
+) -> None:
+    """As an older driver does whose machine is gone: the sink says who, warns meanwhile, and goes on when it is free."""
+    made = writer(store)
+    assert made.commit_once(task(), [left(made, task(), [(1, "a")])])
+    rows = [left(made, task(1), [(2, "b")])]
+    with holding(store, f"SELECT * FROM marks_{store.table} FOR UPDATE") as process:
+        whose = (
+            rf"batch 1 could not be written to {store.table} at .* in 1 s: canceling .* lock timeout .*marks_.*; the "
+            rf"lock is held by process {process} of the server \(of another of postgres at 127\.0\.0\.1, idle in "
+            rf"transaction, its transaction began \d+ s ago\): .* SELECT pg_terminate_backend\({process}\) ends it"
+        )
+        with caplog.at_level(logging.WARNING, "pyspark_odradek"), pytest.raises(ClusterError, match=whose):
+            made.commit_once(task(1), rows)
+        (warned,) = [record.getMessage() for record in caplog.records]
+        assert f"held by process {process}" in warned and warned.endswith("trying again for 1 s")
+    assert made.commit_once(task(1), rows)
+    assert store.rows() == [(1, "a"), (2, "b")]
+
+
+def test_a_table_that_another_session_keeps_from_tasks(store: PostgresStore, hurried: None) -> None:
+    """What a task of many rows needs is looked after in the same way; and of two that wait the one ahead is named."""
+    made = writer(store)
+    assert made.commit_once(task(), [left(made, task(), LARGE)])
+    with (
+        holding(store, f"LOCK TABLE {store.table}") as process,
+        another(store) as queue,
+        pytest.raises(ClusterError, match=rf"a task cannot put its rows aside in .* held by process {process} of"),
+    ):
+        waiting = threading.Thread(target=lambda: queue.execute(f"LOCK TABLE {store.table}"))
+        waiting.start()
+        try:
+            while store.ask("SELECT count(*) FROM pg_locks WHERE NOT granted") == [(0,)]:
+                assert waiting.is_alive()
+            left(made, task(1), LARGE)
+        finally:
+            queue.cancel()
+            with pytest.MonkeyPatch.context() as patch:
+                patch.setattr(threading, "excepthook", lambda _: None)
+                waiting.join()
+
+
+def limits_of(connection: Any) -> dict[str, str]:
+    names = (
+        "lock_timeout",
+        "idle_in_transaction_session_timeout",
+        "tcp_keepalives_idle",
+        "tcp_keepalives_interval",
+        "tcp_keepalives_count",
+        "tcp_user_timeout",
+    )
+    return {name: connection.execute(f"SHOW {name}").fetchone()[0] for name in names}
+
+
+def test_the_server_looks_after_the_machine_that_commits(store: PostgresStore) -> None:
+    """By TCP, whose answers come from the kernel; only while the transaction lasts, and what a user says stays."""
+    found: list[dict[str, str]] = []
+
+    def commits(batch_id: int, **more: str) -> dict[str, str]:
+        made = writer(store, **more)
+        clear_up = made._clear_up
+        made._clear_up = lambda connection, *rest: (found.append(limits_of(connection)), clear_up(connection, *rest))
+        assert made.commit_once(task(batch_id), [left(made, task(batch_id), [(1, "a")])])
+        return found[-1]
+
+    assert commits(0) == {
+        "lock_timeout": "5s",
+        "idle_in_transaction_session_timeout": "1min",
+        "tcp_keepalives_idle": "30",
+        "tcp_keepalives_interval": "10",
+        "tcp_keepalives_count": "3",
+        "tcp_user_timeout": "60000",
+    }
+    of_the_user = "?options=-c%20lock_timeout%3D7s%20-c%20tcp_keepalives_idle%3D77"
+    with_theirs = commits(1, connection=store.server.url + of_the_user)
+    assert (with_theirs["lock_timeout"], with_theirs["tcp_keepalives_idle"]) == ("7s", "77")
+    assert with_theirs["tcp_user_timeout"] == "60000"
+    store.ask("ALTER ROLE postgres SET lock_timeout = '8s'")
+    try:
+        assert commits(2)["lock_timeout"] == "8s"
+    finally:
+        store.ask("ALTER ROLE postgres RESET lock_timeout")
+    made = writer(store)
+    tasks: list[dict[str, str]] = []
+    stage = made._stage_table
+    made._stage_table = lambda connection, *rest: (stage(connection, *rest), tasks.append(limits_of(connection)))
+    assert made.commit_once(task(3), [left(made, task(3), LARGE)])
+    assert tasks == [found[0] | {"idle_in_transaction_session_timeout": "0"}], "a task waits for its rows"
+
+
+def test_a_driver_that_stands_still_in_its_commit(
+    store: PostgresStore, hurried: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The server ends its session, so the next driver commits; the first one wakes up and finds that it is done."""
+    from pyspark_odradek import postgres_locks
+
+    made, other = writer(store), writer(store)
+    made.commit_once(task(), [left(made, task(), [(1, "a")])])
+    monkeypatch.setitem(postgres_locks.OF_A_COMMIT, "idle_in_transaction_session_timeout", 300)
+    rows = [left(made, task(1), [(2, "b")])]
+    asleep, awake = threading.Event(), threading.Event()
+    clear_up = made._clear_up
+
+    def stands_still(*rest: Any) -> None:
+        asleep.set()
+        awake.wait(GIVES_UP_MS / 1000)
+        clear_up(*rest)
+
+    made._clear_up = stands_still
+    first: list[bool] = []
+    standing = threading.Thread(target=lambda: first.append(made.commit_once(task(1), rows)))
+    standing.start()
+    assert asleep.wait(60)
+    try:
+        assert other.commit_once(task(1), rows)
+    finally:
+        awake.set()
+        standing.join(60)
+    assert first == [False]
+    assert store.rows() == [(1, "a"), (2, "b")]
