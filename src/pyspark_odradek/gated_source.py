@@ -93,7 +93,8 @@ class SourceGate:
                 raise GateError(
                     f"the output goes up to offset {certain.covered[beyond]} of {beyond[0]}-{beyond[1]}, and this "
                     f"query would go on from {position[beyond]}: what lies between would be left out. Start it with a "
-                    "new checkpoint and startingOffsets=earliest"
+                    "new checkpoint and startingOffsets=earliest; but where its writer has no option gate, nothing has "
+                    "moved the gate: give it there, with sink=topic, or leave it away at the source"
                 )
             if certain is not None or time.monotonic() > deadline:
                 return

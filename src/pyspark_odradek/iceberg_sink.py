@@ -15,6 +15,30 @@ import logging
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, ClassVar
 
+from pyiceberg import exceptions
+from pyiceberg import types as iceberg
+from pyiceberg.catalog import Catalog, load_catalog
+from pyiceberg.exceptions import (
+    CommitFailedException,
+    CommitStateUnknownException,
+    NamespaceAlreadyExistsError,
+    NoSuchNamespaceError,
+    NoSuchTableError,
+    NotInstalledError,
+    RESTError,
+    ServerError,
+    ServiceUnavailableError,
+    SignError,
+    TableAlreadyExistsError,
+    ValidationError,
+    ValidationException,
+    WaitingForLockException,
+)
+from pyiceberg.io import load_file_io
+from pyiceberg.partitioning import PartitionField, PartitionSpec
+from pyiceberg.schema import Schema
+from pyiceberg.table import Table
+from pyiceberg.transforms import IdentityTransform
 from pyspark.sql.types import (
     ArrayType,
     BinaryType,
@@ -34,43 +58,15 @@ from pyspark.sql.types import (
     TimestampNTZType,
     TimestampType,
 )
+from requests.exceptions import ConnectionError as Unreachable
+from requests.exceptions import Timeout
+from sqlalchemy.exc import OperationalError
 
 from pyspark_odradek.errors import ClusterError, OptionError, one_line
 from pyspark_odradek.options import boolean
 from pyspark_odradek.parquet_files import COMPRESSIONS, LeftFiles, ParquetFiles, all_files, arrow_schema, write_files
 from pyspark_odradek.table_sink import LeftRows, TableStreamWriter, patiently
 from pyspark_odradek.task import Task, is_written
-
-try:
-    from pyiceberg import exceptions
-    from pyiceberg import types as iceberg
-    from pyiceberg.catalog import Catalog, load_catalog
-    from pyiceberg.exceptions import (
-        CommitFailedException,
-        CommitStateUnknownException,
-        NamespaceAlreadyExistsError,
-        NoSuchNamespaceError,
-        NoSuchTableError,
-        NotInstalledError,
-        RESTError,
-        ServerError,
-        ServiceUnavailableError,
-        SignError,
-        TableAlreadyExistsError,
-        ValidationError,
-        ValidationException,
-        WaitingForLockException,
-    )
-    from pyiceberg.io import load_file_io
-    from pyiceberg.partitioning import PartitionField, PartitionSpec
-    from pyiceberg.schema import Schema
-    from pyiceberg.table import Table
-    from pyiceberg.transforms import IdentityTransform
-    from requests.exceptions import ConnectionError as Unreachable
-    from requests.exceptions import Timeout
-    from sqlalchemy.exc import OperationalError
-except ImportError as error:
-    raise ImportError(f'the Iceberg sink needs pyiceberg: pip install "odradek[iceberg]" ({error})') from None
 
 log = logging.getLogger("pyspark_odradek")
 

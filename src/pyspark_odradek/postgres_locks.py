@@ -1,4 +1,4 @@
-"""Locks of the PostgreSQL sink: no transaction of it waits for one without end and without a word, or keeps one for ever.
+"""Locks of the PostgreSQL sink: no transaction waits for one without end and without a word, or keeps one for ever.
 
 A machine that loses power takes no leave. Its session stays, with all its locks, for as long as the server's TCP
 believes in it, which is two hours where nobody has said otherwise. So each transaction asks the server to look after

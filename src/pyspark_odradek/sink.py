@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 from confluent_kafka import KafkaException, Producer
@@ -19,13 +19,17 @@ from pyspark.sql.types import StructType
 
 from pyspark_odradek.cluster import ClientSettings, shared_cluster
 from pyspark_odradek.encode import refuse_before_1970
-from pyspark_odradek.errors import ClusterError, OptionError
+from pyspark_odradek.errors import ClusterError, OptionError, one_line
 from pyspark_odradek.options import lowered
 from pyspark_odradek.sink_options import EXACTLY_ONCE, SinkOptions, parse_sink_options
+
+if TYPE_CHECKING:
+    from pyspark_odradek.table_sink import TableStreamWriter
 
 log = logging.getLogger("pyspark_odradek")
 
 SINKS = ("topic", "delta", "iceberg", "postgres")
+EXTRAS = {"delta": "spark", "iceberg": "iceberg", "postgres": "postgres"}  # of this distribution, with what they need
 AT_LEAST_ONCE = (
     "the topic sink is at-least-once: a task or batch that runs again writes its records again; "
     "let readers tell them by key or id"
@@ -174,18 +178,9 @@ def batch_writer(given: Mapping[str, str], schema: StructType, overwrite: bool) 
 
 def stream_writer(given: Mapping[str, str], schema: StructType, overwrite: bool) -> DataSourceStreamArrowWriter:
     """The writer of `df.writeStream`. Raises OptionError."""
-    if _sink(given) == "delta":
-        from pyspark_odradek.delta_sink import DeltaStreamWriter
-
-        return DeltaStreamWriter(given, schema, overwrite=overwrite)
-    if _sink(given) == "iceberg":
-        from pyspark_odradek.iceberg_sink import IcebergStreamWriter
-
-        return IcebergStreamWriter(given, schema, overwrite=overwrite)
-    if _sink(given) == "postgres":
-        from pyspark_odradek.postgres_sink import PostgresStreamWriter
-
-        return PostgresStreamWriter(given, schema, overwrite=overwrite)
+    sink = _sink(given)
+    if sink != "topic":
+        return table_writer(sink)(given, schema, overwrite=overwrite)
     # Spark says overwrite for the output mode complete; a topic then gets all rows of each batch, as with Spark's.
     options = parse_sink_options(given, streaming=True, overwrite=False)
     if options.delivery == EXACTLY_ONCE:
@@ -193,6 +188,26 @@ def stream_writer(given: Mapping[str, str], schema: StructType, overwrite: bool)
 
         return ExactStreamWriter(options, schema)
     return StreamTopicWriter(options, schema)
+
+
+def table_writer(sink: str) -> type[TableStreamWriter]:
+    """The writer of one of the sinks into tables. Raises OptionError where a package that it needs is missing."""
+    try:
+        if sink == "delta":
+            from pyspark_odradek.delta_sink import DeltaStreamWriter
+
+            return DeltaStreamWriter
+        if sink == "iceberg":
+            from pyspark_odradek.iceberg_sink import IcebergStreamWriter
+
+            return IcebergStreamWriter
+        from pyspark_odradek.postgres_sink import PostgresStreamWriter
+
+        return PostgresStreamWriter
+    except ImportError as error:
+        raise OptionError(
+            f'sink={sink} needs a package that is missing ({one_line(error)}): pip install "odradek[{EXTRAS[sink]}]"'
+        ) from None
 
 
 def _sink(given: Mapping[str, str]) -> str:

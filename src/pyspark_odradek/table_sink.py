@@ -17,7 +17,7 @@ from pyspark.sql.types import ArrayType, BooleanType, DataType, MapType, StructT
 
 from pyspark_odradek.checkpoint import plan_of
 from pyspark_odradek.errors import ClusterError, OptionError, StagingError, one_line
-from pyspark_odradek.options import check_names, lowered
+from pyspark_odradek.options import WRITE_OPTIONS, check_names, lowered
 from pyspark_odradek.task import Task, same_task, streaming_task
 
 log = logging.getLogger("pyspark_odradek")
@@ -54,9 +54,8 @@ class TableStreamWriter(DataSourceStreamArrowWriter):
         if overwrite:
             raise OptionError(f"the {self.what} sink does not overwrite; use the output mode append")
         self.options = lowered(given)
+        self._refuse_what_is_of_topics()
         check_names({name: value for name, value in self.options.items() if not self.is_passed_on(name)}, self.known)
-        if any(name.startswith("kafka.") for name in self.options):
-            raise OptionError(f"kafka.* options have no meaning for the {self.what} sink; leave them away")
         self.schema = schema
         self.keys = self._keys()
         self.delete_column = self._delete_column()
@@ -65,6 +64,18 @@ class TableStreamWriter(DataSourceStreamArrowWriter):
     def is_passed_on(self, name: str) -> bool:
         """Whether an option is not ours to check; its name is in lower case."""
         return False
+
+    def _refuse_what_is_of_topics(self) -> None:
+        """Raise OptionError for options of the topic sink: who gives one relies on what it would do there."""
+        if any(name.startswith("kafka.") for name in self.options):
+            raise OptionError(f"kafka.* options have no meaning for the {self.what} sink; leave them away")
+        found = [name for name in WRITE_OPTIONS if name.lower() in self.options and name not in self.known]
+        found += [name for name in self.options if name.startswith("topic.")]
+        if found:
+            raise OptionError(
+                f"{', '.join(found)}: an option of sink=topic, which has no meaning for the {self.what} sink; leave it "
+                + ("away, at the query's source too: only a topic's output can be gated" if "gate" in found else "away")
+            )
 
     def columns_of(self, option: str) -> list[str]:
         """The columns that an option names, by comma. Raises OptionError where there is none of the name."""

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import re
+import subprocess
+import sys
 from typing import Any
 
 import pytest
@@ -150,3 +153,36 @@ def test_a_topic_is_not_overwritten(spark: Any, odradek: str) -> None:
     writer = spark.sql("SELECT 'a' AS value").write.format("odradek").option("kafka.bootstrap.servers", odradek)
     with pytest.raises(Exception, match="a topic cannot be overwritten"):
         writer.option("topic", "t").mode("overwrite").save()
+
+
+HIDING = """
+import sys
+from pyspark.sql.types import StringType, StructField, StructType
+from pyspark_odradek.errors import OptionError
+from pyspark_odradek.pipelines.ends import End, look
+from pyspark_odradek.sink import stream_writer
+sys.modules.update({"deltalake": None, "psycopg": None, "sqlalchemy.exc": None})
+schema = StructType([StructField("value", StringType())])
+for sink in ("delta", "iceberg", "postgres"):
+    (found,) = look([End("flow", {"sink": sink}, schema.jsonValue())])
+    try:
+        stream_writer({"sink": sink}, schema, False)
+    except OptionError as error:
+        print(error, str(found) == f"flow: {error}" and found.stops, sep="|")
+"""
+
+
+def test_a_package_that_is_missing_is_told_with_its_extra() -> None:
+    """By a query, and by the look at a pipeline before it starts."""
+    pytest.importorskip("pyiceberg", reason='needs pyiceberg: pip install "odradek[iceberg]"')
+    done = subprocess.run([sys.executable, "-c", HIDING], capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+    told = [
+        rf"sink={sink} needs a package that is missing \(.*{module}.*\): pip install \"odradek\[{extra}\]\"\|True"
+        for sink, module, extra in (
+            ("delta", "deltalake", "spark"),
+            ("iceberg", "sqlalchemy", "iceberg"),
+            ("postgres", "psycopg", "postgres"),
+        )
+    ]
+    assert re.fullmatch("\n".join(told), done.stdout.strip()), done.stdout

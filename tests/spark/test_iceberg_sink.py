@@ -32,12 +32,6 @@ def test_a_version_without_a_class_for_too_many_requests(monkeypatch: pytest.Mon
     assert exceptions.ServiceUnavailableError in loaded_anew().PASSING
 
 
-def test_what_cannot_be_imported_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "sqlalchemy.exc", None)
-    with pytest.raises(ImportError, match=r"needs pyiceberg: pip install .* \(.*sqlalchemy\.exc"):
-        loaded_anew()
-
-
 def test_a_catalog_whose_client_is_not_installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     store = IcebergStore(tmp_path)
     monkeypatch.setitem(sys.modules, "pyiceberg.catalog.hive", None)

@@ -58,7 +58,7 @@ def holding(store: PostgresStore, statement: str) -> Iterator[int]:
 def test_a_marker_that_another_session_keeps(
     store: PostgresStore, hurried: None, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """As an older driver does whose machine is gone: the sink says who, warns meanwhile, and goes on when it is free."""
+    """As an older driver does whose machine is gone: the sink says who, warns before, and goes on when it is free."""
     made = writer(store)
     assert made.commit_once(task(), [left(made, task(), [(1, "a")])])
     rows = [left(made, task(1), [(2, "b")])]

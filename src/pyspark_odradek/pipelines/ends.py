@@ -18,7 +18,7 @@ from pyspark_odradek.options import ReadOptions, kafka_settings, lowered, parse_
 from pyspark_odradek.pipelines.compatibility import Finding
 from pyspark_odradek.planning import left_behind, made_anew, refuse_another_query, wanted_partitions
 from pyspark_odradek.planning import look as marks_of
-from pyspark_odradek.sink import stream_writer
+from pyspark_odradek.sink import stream_writer, table_writer
 from pyspark_odradek.sink_options import EXACTLY_ONCE, parse_sink_options
 
 ANSWER_MS, RETRY_MS = 3000, 1000
@@ -86,7 +86,9 @@ def _ask(end: End) -> _Ask | None:
         options = parse_read_options(end.options, streaming=True)
         return _Ask(end, _reached_by(options.kafka), sorted({*options.topics, *options.assigned}), options)
     sink = lowered(end.options).get("sink", "topic").lower()
-    if sink != "iceberg":  # that one opens its catalog
+    if sink == "iceberg":  # to make that one opens its catalog
+        table_writer(sink)
+    else:
         from pyspark.sql.types import StructType
 
         placed = {"checkpointlocation": "/", **end.options} if sink == "topic" else end.options
