@@ -1,10 +1,15 @@
-"""Parquet files that a task writes for a table: one for each combination of values of the partition columns.
+"""Parquet files that a task writes for a table: for each combination of values of the partition columns its own.
+
+A file that is being written costs a descriptor and memory, so few are at a time: rows are gathered, so that those of a
+value come together, and where there are more values the file that was written to longest ago is closed. A value that
+comes again has a further file then.
 
 No reader knows of them until a commit of the table names them.
 """
 
 from __future__ import annotations
 
+import errno
 import logging
 import uuid
 from collections.abc import Iterable, Iterator
@@ -25,6 +30,9 @@ from pyspark_odradek.task import Task
 log = logging.getLogger("pyspark_odradek")
 
 COMPRESSIONS = ("snappy", "zstd", "lz4", "gzip", "none")
+MOST_OPEN = 100  # files of a task that are being written
+_NO_MORE_FILES = (errno.EMFILE, errno.ENFILE)
+GATHERED_BYTES = 32 << 20  # rows that a task holds before it divides them by value
 
 
 @dataclass
@@ -96,7 +104,7 @@ class ParquetFiles:
     Args:
         folder: where they go.
         schema: of Arrow; rows must have it.
-        partition_columns: of whose values a file has one each.
+        partition_columns: of whose values a file has one each; a value may have several files.
         compression: of COMPRESSIONS.
         keep_values: write the partition columns too, as Iceberg wants and Delta does not.
     """
@@ -109,41 +117,72 @@ class ParquetFiles:
         self._left_out = [] if keep_values else partition_columns
         self._schema = pa.schema([each for each in schema if each.name not in self._left_out])
         self._compression = compression
-        self._open: dict[tuple[Any, ...], _OpenFile] = {}
+        self._gathered: list[Any] = []
+        self._gathered_bytes = 0
+        self._open: dict[tuple[Any, ...], _OpenFile] = {}  # the one that was written to longest ago is the first
+        self._complete: list[WrittenFile] = []
 
     def add(self, rows: Any) -> None:
-        """Write a table of Arrow."""
+        """Write a table of Arrow, now or with the next ones."""
         if not self._columns:
             self._write((), rows)
             return
-        positions: dict[tuple[Any, ...], list[int]] = {}
-        for position, key in enumerate(zip(*(rows.column(name).to_pylist() for name in self._columns), strict=True)):
-            positions.setdefault(key, []).append(position)
-        for key, of_key in positions.items():
-            self._write(key, rows if len(positions) == 1 else rows.take(of_key))
+        self._gathered.append(rows)
+        self._gathered_bytes += rows.nbytes
+        if self._gathered_bytes >= GATHERED_BYTES:
+            self._divide()
 
     def close(self) -> list[WrittenFile]:
         """Make the files complete, and say what they are."""
-        found = []
-        for key, file in self._open.items():
-            file.writer.close()
-            file.stream.close()
-            values = dict(zip(self._columns, key, strict=True))
-            size_bytes = self._folder.size_bytes(file.name)
-            found.append(WrittenFile(file.name, size_bytes, file.rows, values, frozenset(file.with_nulls)))
-        return found
+        self._divide()
+        while self._open:
+            self._close_first()
+        return self._complete
 
     def discard(self) -> None:
         """Remove them, as far as it can be; what stays is seen by nobody."""
+        ends: list[tuple[str, Any]] = []
         for file in self._open.values():
-            for end in (file.writer.close, file.stream.close, partial(self._folder.remove, file.name)):
-                try:
-                    end()
-                except (OSError, pa.ArrowException) as error:  # a full disk fails the ends too, and not the removal
-                    log.warning("%s could not be removed: %s", file.name, error)
+            ends += [(file.name, file.writer.close), (file.name, file.stream.close)]
+        names = [file.name for file in self._open.values()] + [file.name for file in self._complete]
+        for name, end in [*ends, *((name, partial(self._folder.remove, name)) for name in names)]:
+            try:
+                end()
+            except (OSError, pa.ArrowException) as error:  # a full disk fails the ends too, and not the removal
+                log.warning("%s could not be removed: %s", name, error)
+
+    def _divide(self) -> None:
+        """Write what is gathered, each row into a file of its values; those that are open go first."""
+        if not self._gathered:
+            return
+        rows = pa.concat_tables(self._gathered)
+        self._gathered, self._gathered_bytes = [], 0
+        positions: dict[tuple[Any, ...], list[int]] = {}
+        for position, key in enumerate(zip(*(rows.column(name).to_pylist() for name in self._columns), strict=True)):
+            positions.setdefault(key, []).append(position)
+        keys = sorted(positions, key=lambda each: each not in self._open)
+        if len(keys) > 1:  # of one piece, from which slices cost nothing
+            rows = rows.combine_chunks().take([position for key in keys for position in positions[key]])
+        first = 0
+        for key in keys:
+            self._write(key, rows.slice(first, len(positions[key])))
+            first += len(positions[key])
+
+    def _close_first(self) -> None:
+        key, file = next(iter(self._open.items()))
+        file.writer.close()
+        file.stream.close()
+        size_bytes = self._folder.size_bytes(file.name)
+        values = dict(zip(self._columns, key, strict=True))
+        self._complete.append(WrittenFile(file.name, size_bytes, file.rows, values, frozenset(file.with_nulls)))
+        del self._open[key]
 
     def _write(self, key: tuple[Any, ...], rows: Any) -> None:
-        if key not in self._open:
+        if key in self._open:
+            self._open[key] = self._open.pop(key)
+        else:
+            if len(self._open) >= MOST_OPEN:
+                self._close_first()
             name = f"part-{uuid.uuid4()}.{self._compression}.parquet"
             stream = self._folder.create(name)
             writer = pq.ParquetWriter(stream, self._schema, compression=self._compression)
@@ -163,8 +202,9 @@ def write_files(task: Task, files: ParquetFiles, batches: Iterator[Any], schema:
         return LeftFiles(task, files.close())
     except OSError as error:
         files.discard()
+        advice = "Raise the limit of open files (ulimit -n)" if error.errno in _NO_MORE_FILES else "Make room there"
         raise StagingError(
-            f"a task cannot write to {where}: {error}. Make room there; nothing of this batch is in the table."
+            f"a task cannot write to {where}: {error}. {advice}; nothing of this batch is in the table."
         ) from None
     except BaseException:
         files.discard()

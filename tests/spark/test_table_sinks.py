@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
+import subprocess
+import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from pyspark.sql.types import ArrayType, LongType, StringType, StructField, StructType
 
+from pyspark_odradek import parquet_files
 from pyspark_odradek.errors import FencedError, OptionError, StagingError
 from pyspark_odradek.sink import stream_writer
 from pyspark_odradek.task import Task
@@ -275,6 +281,88 @@ def test_many_values_of_a_partition_in_one_task(store: Store) -> None:
     assert len(found.files) == 50
     assert made.commit_once(task, [found])
     assert store.rows() == rows
+
+
+@OF_FILES
+def test_more_values_of_a_partition_than_files_may_be_open(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of ten that come thrice, four at a time: a value may have several files, and all of them are the table's."""
+    monkeypatch.setattr(parquet_files, "MOST_OPEN", 4)
+    monkeypatch.setattr(parquet_files, "GATHERED_BYTES", 1)
+    made = writer(store, partitionColumns="name")
+    task = Task("query", "run", 0, 0, 0)
+    made.task = lambda: task
+    rows = [(number, f"{number % 10}") for number in range(60)]
+    before, opened = len(os.listdir("/dev/fd")), []
+
+    def batches() -> Iterator[Any]:
+        for first in range(0, 60, 20):
+            numbers, names = zip(*rows[first : first + 20], strict=True)
+            yield pa.record_batch([pa.array(numbers, pa.int64()), pa.array(names)], names=["id", "name"])
+            opened.append(len(os.listdir("/dev/fd")) - before)
+
+    found = made.write(batches())
+    assert max(opened) == 4
+    assert len(os.listdir("/dev/fd")) == before
+    assert sum(file.rows for file in found.files) == 60 and len(found.files) == 22, "those that are open go first"
+    assert {file.values["name"] for file in found.files} == {str(number) for number in range(10)}
+    assert made.commit_once(task, [found])
+    assert store.rows() == rows
+    if isinstance(store, IcebergStore):
+        assert sum(file.file.record_count for file in store.table().scan(row_filter="name = '7'").plan_files()) == 6
+
+
+@OF_FILES
+def test_a_task_that_fails_leaves_no_file_of_those_it_has_closed(
+    store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(parquet_files, "MOST_OPEN", 4)
+    monkeypatch.setattr(parquet_files, "GATHERED_BYTES", 1)
+    made = writer(store, partitionColumns="name")
+    made.task = lambda: Task("query", "run", 0, 0, 0)
+
+    def batches() -> Iterator[Any]:
+        yield pa.record_batch([pa.array(range(10)), pa.array([str(number) for number in range(10)])], ["id", "name"])
+        assert len([*tmp_path.rglob("*.parquet")]) == 10
+        raise ValueError("the rows have ended early")
+
+    with pytest.raises(ValueError, match="the rows have ended early"):
+        made.write(batches())
+    assert [*tmp_path.rglob("*.parquet")] == []
+
+
+LIMIT_FILES = """
+import os, resource, sys
+import pyarrow as pa
+from pyspark_odradek import parquet_files
+from pyspark_odradek.task import Task
+parquet_files.MOST_OPEN = int(sys.argv[2])
+schema = pa.schema([("id", pa.int64()), ("name", pa.string())])
+files = parquet_files.ParquetFiles(parquet_files.PlaceFolder(sys.argv[1]), schema, ["name"], "none")
+rows = pa.record_batch([pa.array(range(300)), pa.array([str(number) for number in range(300)])], schema=schema)
+resource.setrlimit(resource.RLIMIT_NOFILE, (200, 200))
+try:
+    task = Task("query", "run", 0, 0, 0)
+    print(len(parquet_files.write_files(task, files, iter([rows]), schema, "the lake").files))
+except parquet_files.StagingError as error:
+    print(error)
+"""
+
+
+@pytest.mark.parametrize(
+    ("most", "says"),
+    [
+        (parquet_files.MOST_OPEN, "300"),
+        (
+            1000,
+            r"a task cannot write to the lake: .*Too many open.*\. Raise the limit of open files \(ulimit -n\);",
+        ),
+    ],
+)
+def test_a_limit_of_open_files(tmp_path: Path, most: int, says: str) -> None:
+    """Two hundred are enough for any number of values; where they are not, that is what is told."""
+    command = [sys.executable, "-c", LIMIT_FILES, str(tmp_path), str(most)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    assert re.match(says, done.stdout), done.stdout + done.stderr
 
 
 @pytest.mark.parametrize(
