@@ -59,12 +59,11 @@ class Staged(WriterCommitMessage):
     inline: bytes = b""
     file: StagedFile | None = None
 
-    def batches(self, staging: Staging | None) -> Iterator[EncodedBatch]:
+    def batches(self, staging: Staging) -> Iterator[EncodedBatch]:
         """The batches, each checked against its checksum. Raises StagingError."""
         with contextlib.ExitStack() as stack:
             stream: Any = pa.BufferReader(self.inline)
             if self.file is not None:
-                assert staging is not None
                 stream = stack.enter_context(staging.open(self.file))
             for entry in self.index:
                 try:
@@ -83,7 +82,7 @@ class Staged(WriterCommitMessage):
 class _Stage:
     """Collects the batches of one task, in memory up to INLINE_BYTES and in a file above."""
 
-    def __init__(self, staging: Staging | None, folder: str, name: str) -> None:
+    def __init__(self, staging: Staging, folder: str, name: str) -> None:
         self.index: list[BatchIndex] = []
         self._staging = staging
         self._folder = folder
@@ -113,11 +112,6 @@ class _Stage:
 
     def _spill(self) -> None:
         if self._file is None:
-            if self._staging is None:
-                raise OptionError(
-                    f"a task has more than {INLINE_BYTES} bytes to stage: set the option stagingLocation to storage "
-                    "that driver and executors share"
-                )
             self._file = self._staging.create(self._folder, self._name)
         self._file.write(self._held)
         self._held, self._held_bytes = [], 0
@@ -132,7 +126,13 @@ class _ExactWriter:
         self.settings = ClientSettings.parse(options.kafka)
         self.settings.security()  # a wrong setting is told here and not by the first task
         self.form = options.batch_format()
-        self.staging = Staging(options.staging_location) if options.staging_location is not None else None
+        if options.staging_location is None:
+            raise OptionError(
+                "the exactly-once sink needs the option stagingLocation (or, for a stream, checkpointLocation of the "
+                "query, beneath which it stages): storage that driver and executors share. delivery=at_least_once "
+                "needs neither."
+            )
+        self.staging = Staging(options.staging_location)
         options.warn_of_unread_settings()
 
     def stage(self, iterator: Iterator[Any], query_id: str, run_id: str, batch_id: int | None) -> Staged:
@@ -169,8 +169,7 @@ class _ExactWriter:
             transaction.commit(work)
         else:
             transaction.pass_over(work)
-        if self.staging is not None:
-            _sweep(self.staging, query_id, run_id, batch_id)
+        _sweep(self.staging, query_id, run_id, batch_id)
 
     def _look_for(self, partitions: frozenset[TopicPartition]) -> None:
         """Raise ClusterError where a partition is not there any more: its topic was deleted, or made anew."""
@@ -215,14 +214,6 @@ class _ExactWriter:
 class ExactStreamWriter(_ExactWriter, DataSourceStreamArrowWriter):
     """`df.writeStream.format("odradek")`, exactly once."""
 
-    def __init__(self, options: SinkOptions, schema: StructType) -> None:
-        super().__init__(options, schema)
-        if self.staging is None:
-            raise OptionError(
-                "the exactly-once sink needs the option stagingLocation (or checkpointLocation of the query, beneath "
-                "which it stages): storage that driver and executors share. delivery=at_least_once needs neither."
-            )
-
     def write(self, iterator: Iterator[Any]) -> Staged:
         """Stage all rows of a task."""
         task = streaming_task()
@@ -259,8 +250,7 @@ class ExactBatchWriter(_ExactWriter, DataSourceArrowWriter):
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
         """Remove what the tasks have staged: nothing of it was committed, or all of it."""
-        if self.staging is not None:
-            _sweep(self.staging, self.write_id, "", None)
+        _sweep(self.staging, self.write_id, "", None)
 
 
 class _Topics:
@@ -280,7 +270,7 @@ class _Topics:
         return self._counts[topic]
 
 
-def _all_batches(messages: list[Staged], staging: Staging | None) -> Iterator[EncodedBatch]:
+def _all_batches(messages: list[Staged], staging: Staging) -> Iterator[EncodedBatch]:
     for message in messages:
         yield from message.batches(staging)
 
