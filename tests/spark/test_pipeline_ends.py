@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 from uuid import UUID, uuid4
 
@@ -9,6 +10,7 @@ from pyspark_odradek.cluster import ClientSettings, Cluster
 from pyspark_odradek.offsets import TopicPartition, to_json
 from pyspark_odradek.pipelines.ends import End, Standing, look
 from tests.support.clients import create_topic, produce_all
+from tests.support.node import Node
 
 VALUE: dict[str, Any] = {
     "type": "struct",
@@ -58,6 +60,22 @@ def test_a_topic_that_is_not_there_stops(odradek: str, topic: str) -> None:
 
 def test_a_topic_that_the_pipeline_makes_may_be_read_by_it(odradek: str, topic: str) -> None:
     assert told(read(odradek, assign=f'{{"{topic}": [0]}}'), write(odradek, topic=topic, createtopic="true")) == []
+
+
+def test_a_topic_of_an_at_least_once_sink(odradek: str, topic: str, tmp_path: Path) -> None:
+    """It is made by its flow, or looked for; brokers that make topics by themselves may make this one, too."""
+    loose = {"topic": topic, "delivery": "at_least_once"}
+    assert told(read(odradek, subscribe=topic), write(odradek, **loose, createtopic="true")) == []
+    says = (
+        f"writes to topic {topic}, which does not exist: `odradek topics create --topic {topic}` makes it, or the sink "
+        "with createTopic=true"
+    )
+    perhaps = f"tell: {says}; else the brokers have to (auto.create.topics.enable)"
+    assert told(write(odradek, **loose)) == [(perhaps, False)]
+    ((text, stops),) = told(write(odradek, **loose), read(odradek, subscribe=topic))
+    assert text.startswith(f"visits: reads topic {topic}, which does not exist") and stops
+    with Node(tmp_path, {"auto.create.topics.enable": "false"}) as strict:
+        assert told(write(strict.bootstrap, **loose)) == [(f"tell: {says}", True)]
 
 
 def test_a_cluster_that_does_not_answer_is_a_note() -> None:

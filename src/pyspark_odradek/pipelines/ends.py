@@ -11,7 +11,8 @@ from contextlib import closing
 from dataclasses import dataclass, replace
 from typing import Any
 
-from pyspark_odradek.cluster import ClientSettings, Cluster
+from odradek.common.errors import ProtocolError
+from pyspark_odradek.cluster import ClientSettings, Cluster, PassingError
 from pyspark_odradek.errors import ClusterError, OptionError, describe
 from pyspark_odradek.offsets import SourceOffset, find_lost, from_json, topic_ids_in
 from pyspark_odradek.options import ReadOptions, kafka_settings, lowered, parse_read_options
@@ -19,7 +20,7 @@ from pyspark_odradek.pipelines.compatibility import Finding
 from pyspark_odradek.planning import left_behind, made_anew, refuse_another_query, wanted_partitions
 from pyspark_odradek.planning import look as marks_of
 from pyspark_odradek.sink import stream_writer, table_writer
-from pyspark_odradek.sink_options import EXACTLY_ONCE, parse_sink_options
+from pyspark_odradek.sink_options import AT_LEAST_ONCE, SinkOptions, parse_sink_options
 
 ANSWER_MS, RETRY_MS = 3000, 1000
 
@@ -61,7 +62,7 @@ def look(ends: Iterable[End], standing: Mapping[str, Standing] | None = None) ->
         except OptionError as error:
             found.append(Finding(end.flow, str(error), stops=True))
             continue
-        if ask is not None and _creates(end):
+        if ask is not None and ask.write is not None and ask.write.create_topic:
             made.update(ask.topics)
         elif ask is not None:
             asked.setdefault(ask.settings, []).append(ask)
@@ -72,12 +73,20 @@ def look(ends: Iterable[End], standing: Mapping[str, Standing] | None = None) ->
 
 @dataclass(frozen=True)
 class _Ask:
-    """What to ask a cluster for; `read` has the options of a source."""
+    """What to ask a cluster for; `read` has the options of a source, `write` of a sink."""
 
     end: End
     settings: ClientSettings
     topics: list[str]
     read: ReadOptions | None = None
+    write: SinkOptions | None = None
+
+    def is_made_by_brokers(self) -> bool:
+        """Whether a topic that is missing may be made by brokers as the sink asks them for it, as librdkafka does."""
+        write = self.write
+        if write is None or write.delivery != AT_LEAST_ONCE:
+            return False
+        return write.kafka.get("allow.auto.create.topics", "true").lower() != "false"
 
 
 def _ask(end: End) -> _Ask | None:
@@ -96,8 +105,8 @@ def _ask(end: End) -> _Ask | None:
     if sink != "topic":
         return None
     write = parse_sink_options(end.options, streaming=True, overwrite=False)
-    needed = [write.topic] if write.topic is not None and write.delivery == EXACTLY_ONCE else []
-    return _Ask(end, _reached_by(kafka_settings(end.options)), needed)
+    needed = [write.topic] if write.topic is not None else []
+    return _Ask(end, _reached_by(kafka_settings(end.options)), needed, write=write)
 
 
 def _reached_by(kafka: Mapping[str, str]) -> ClientSettings:
@@ -107,16 +116,22 @@ def _reached_by(kafka: Mapping[str, str]) -> ClientSettings:
     return settings
 
 
-def _creates(end: End) -> bool:
-    return end.schema is not None and end.options.get("createtopic", "").lower() == "true"
-
-
-def _missing(end: End, topic: str) -> Finding:
-    how = "reads" if end.schema is None else "writes to"
+def _missing(cluster: Cluster, ask: _Ask, topic: str) -> Finding:
     advice = f"`odradek topics create --topic {topic}` makes it"
-    if end.schema is not None:
-        advice += ", or the sink with createTopic=true"
-    return Finding(end.flow, f"{how} topic {topic}, which does not exist: {advice}", stops=True)
+    if ask.write is None:
+        return Finding(ask.end.flow, f"reads topic {topic}, which does not exist: {advice}", stops=True)
+    told = f"writes to topic {topic}, which does not exist: {advice}, or the sink with createTopic=true"
+    if not ask.is_made_by_brokers() or _makes_no_topics(cluster):
+        return Finding(ask.end.flow, told, stops=True)
+    return Finding(ask.end.flow, f"{told}; else the brokers have to (auto.create.topics.enable)")
+
+
+def _makes_no_topics(cluster: Cluster) -> bool:
+    """Whether it is known that no broker makes a topic because somebody asks for it."""
+    try:
+        return cluster.broker_setting("auto.create.topics.enable") == "false"
+    except (ClusterError, OSError, PassingError, ProtocolError):
+        return False
 
 
 def _answers(
@@ -128,13 +143,13 @@ def _answers(
         request_timeout_ms=min(settings.request_timeout_ms, ANSWER_MS),
         default_api_timeout_ms=min(settings.default_api_timeout_ms, RETRY_MS),
     )
-    missing: dict[str, Finding] = {}
-    for ask in asks:
-        missing |= {name: _missing(ask.end, name) for name in ask.topics if name not in made | missing.keys()}
+    needed: dict[str, _Ask] = {}  # by the one that can do least without it
+    for ask in sorted(asks, key=_Ask.is_made_by_brokers):
+        needed |= {name: ask for name in ask.topics if name not in made | needed.keys()}
     with closing(Cluster(short)) as cluster:
         try:
-            there = cluster.partitions(missing) if missing else {}
-            found = [one for topic, one in missing.items() if topic not in there]
+            there = cluster.partitions(needed) if needed else {}
+            found = [_missing(cluster, ask, topic) for topic, ask in needed.items() if topic not in there]
             for ask in asks:
                 if ask.read is not None and ask.end.flow in standing and not found:
                     found += _lost(cluster, ask.end.flow, ask.read, standing[ask.end.flow])
