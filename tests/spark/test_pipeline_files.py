@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import fcntl
 import importlib.util
 import json
+import os
 import runpy
 import shutil
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import pytest
@@ -101,6 +104,21 @@ def test_one_process_holds_a_pipeline(tmp_path: Path) -> None:
         with pytest.raises(PipelineError, match="runs already, as process"), Notes(notes.folder).alone():
             pass
     assert notes.runner() is None
+
+
+def test_who_asks_for_the_status_keeps_no_run_from_starting(tmp_path: Path) -> None:
+    """To look whether the pipeline runs takes its lock for a moment; who ran it last is not told as who runs it."""
+    notes = Notes(tmp_path / "notes")
+    with notes.alone():
+        lock = notes.folder / "lock"
+        assert lock.read_text() == str(os.getpid())
+    assert lock.read_text() == ""
+    with lock.open() as status:
+        fcntl.flock(status, fcntl.LOCK_SH)
+        ending = threading.Timer(0.2, fcntl.flock, (status, fcntl.LOCK_UN))
+        ending.start()
+        with notes.alone():
+            ending.join()
 
 
 def test_damaged_notes_are_one_line(tmp_path: Path) -> None:

@@ -5,16 +5,18 @@ from __future__ import annotations
 import fcntl
 import json
 import os
+import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 from pyspark_odradek.pipelines import PipelineError
 from pyspark_odradek.pipelines.checkpoints import Checkpoints
 from pyspark_odradek.pipelines.graph import Flow, Graph, from_json
 
 GRAPH, FLOWS, BEGUN, TABLES, STATUS = "graph.json", "flows.json", "begun.json", "tables.json", "status.json"
+MOMENT_S = 1.0
 
 
 class Notes:
@@ -49,15 +51,16 @@ class Notes:
         """Hold the pipeline while it runs. Raises PipelineError where another process does."""
         self.folder.mkdir(parents=True, exist_ok=True)
         with (self.folder / "lock").open("a+", encoding="utf-8") as file:
-            try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
+            if not _locked(file):
                 file.seek(0)
-                raise PipelineError(f"the pipeline runs already, as process {file.read().strip()}") from None
-            file.truncate(0)
-            file.write(str(os.getpid()))
-            file.flush()
-            yield
+                raise PipelineError(f"the pipeline runs already, as process {file.read().strip()}")
+            try:
+                file.truncate(0)
+                file.write(str(os.getpid()))
+                file.flush()
+                yield
+            finally:
+                file.truncate(0)
 
     def runner(self) -> int | None:
         """The process that runs the pipeline, or None."""
@@ -95,3 +98,16 @@ class Notes:
         content = self.read(FLOWS) or {}
         content |= {flow["name"]: flow for flow in graph.as_json()["flows"] if flow["streaming"]}
         self.write(FLOWS, content)
+
+
+def _locked(file: TextIO) -> bool:
+    """Take a file's lock; `runner` of another process may hold it for a moment, and nobody runs the pipeline then."""
+    deadline = time.monotonic() + MOMENT_S
+    while True:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return True
+        except BlockingIOError:
+            if time.monotonic() > deadline:
+                return False
+        time.sleep(0.02)
