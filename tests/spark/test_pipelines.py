@@ -48,6 +48,25 @@ def keep_newest():
     seconds = lines.selectExpr("words[0] AS page", "try_cast(words[1] AS INT) AS seconds")
     return seconds.selectExpr("*", "seconds IS NULL AS gone")
 """
+# A view that is at work for as long as a file is there.
+SLOW = """
+import time
+from pathlib import Path
+from pyspark import pipelines as dp
+from pyspark.sql import SparkSession
+from pyspark.sql.functions import udf
+
+
+@dp.materialized_view
+def slow():
+    def waiting(page):
+        while Path("{hold}").exists():
+            Path("{hold}.begun").touch()
+            time.sleep(0.1)
+        return page
+
+    return SparkSession.active().read.table("visits").select(udf(waiting)("page").alias("page"))
+"""
 
 
 def environment() -> dict[str, str]:
@@ -175,12 +194,14 @@ def test_validate_tells_what_would_not_fit(shop: Shop) -> None:
     assert refused.stderr == ""
 
 
-def test_it_runs_on_from_the_same_files(shop: Shop) -> None:
-    """The tables and checkpoints are those of the run before; a further column is taken."""
+def test_it_runs_on_from_the_same_files(shop: Shop, tmp_path: Path) -> None:
+    """The tables and checkpoints are those of the run before; a further column is taken. SIGTERM ends it in a view."""
     definitions = shop.folder / "transformations/pages.sql"
     definitions.write_text(
         definitions.read_text().replace("SELECT page, seconds, at", "SELECT page, seconds, at, 1 AS one")
     )
+    hold = tmp_path / "hold"
+    (shop.folder / "transformations/slow.py").write_text(SLOW.format(hold=hold))
     arguments = command("run", "--continuous", "--master", "local[2]", "--refresh-views-every", "1")
     with subprocess.Popen(
         arguments, cwd=shop.folder, env=environment(), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
@@ -192,14 +213,19 @@ def test_it_runs_on_from_the_same_files(shop: Shop) -> None:
             wait_for(process, lambda: shop.newest() == {"/a", "/d", "/e"})
             wait_for(process, lambda: any(row["page"] == "/e" for row in shop.rows("quick_visits")))
             wait_for(process, lambda: any(row["page"] == "/e" for row in shop.rows("pages")))
+            hold.touch()
+            produce_all(shop.bootstrap, "visits", [(None, b"/d 1")])
+            wait_for(process, hold.with_suffix(".begun").exists)
+            process.send_signal(signal.SIGTERM)
+            out, err = process.communicate(timeout=120)  # though a view is at work
         finally:
-            process.send_signal(signal.SIGINT)
-            out, err = process.communicate(timeout=120)
+            hold.unlink(missing_ok=True)
+            process.send_signal(signal.SIGTERM)
     assert process.returncode == 0, err
     assert "note: quick_visits: gets the column one int" in err
     assert "shop: stopped (continuous)" in out
     assert [row.get("one") for row in shop.rows("quick_visits") if row["page"] == "/e"] == [1]
-    assert len(shop.rows("visits")) == 5, "nothing was read twice"
+    assert len(shop.rows("visits")) == 6, "nothing was read twice"
 
 
 @pytest.mark.slow

@@ -33,6 +33,7 @@ from pyspark_odradek.query_metrics import QueryMetrics
 
 CATCHING_UP, RUNNING, FINISHED, STOPPED, FAILED = "catching up", "running", "finished", "stopped", "failed"
 LOOK_EVERY_S = 1.0
+VIEW_S = 3.0  # an end is waited for by supervisors for ten seconds or longer, before they kill
 PAUSE_S = 5.0
 _ATTEMPTS = "spark.sql.pipelines.maxFlowRetryAttempts"
 # Spark says what a flow does in sentences, of which one word is the state.
@@ -107,12 +108,14 @@ class Run:
         self.going: dict[str, Any] = {}
         self.looked: dict[str, str] = {}
         self.failure = ""
+        self.ends: Ends | None = None
         self.state = CATCHING_UP if mode == "continuous" else RUNNING
 
     def once(self, *, refresh: Sequence[str], full_refresh: Sequence[str], full_refresh_all: bool) -> None:
         """Run to the end of what is there. Raises PipelineError with the reason of the first flow that failed.
 
-        Spark tries a flow again, but not one that has lost records: that one ends the run.
+        Spark tries a flow again, but not one that has lost records: that one ends the run. While the run goes on, an
+        end that was asked for ends this one, too, in the midst of a view.
         """
         from pyspark.errors import PySparkException
         from pyspark.pipelines.spark_connect_pipeline import start_run
@@ -138,6 +141,9 @@ class Run:
                         self.notes.keep_flows(self.graph)
                     self._hear(message)
                 self._look()
+                if self.ends is not None and self.ends.patience_is_over():
+                    self._end()
+                    return
                 self.write(self.state)
         except PySparkException as error:
             self._look()
@@ -265,7 +271,7 @@ class Run:
         try:
             for name in streams:
                 start(name)
-            self.state, ends.at_once = RUNNING, False
+            self.state, self.ends, ends.at_once = RUNNING, ends, False
             self._watch(ends, start, views, refresh_every_s)
         finally:
             for writer in self.going.values():
@@ -360,13 +366,20 @@ class Ends:
 
     def __init__(self) -> None:
         self._event = threading.Event()
+        self._asked_at: float | None = None
         self.at_once = True
 
     def wait(self, seconds: float) -> bool:
         """Wait so long, or until the end is asked for; returns whether it is."""
         return self._event.wait(seconds)
 
+    def patience_is_over(self) -> bool:
+        """Whether the end was asked for so long ago that a view, which Spark empties first, is not waited for."""
+        return self._asked_at is not None and time.monotonic() - self._asked_at > VIEW_S
+
     def __call__(self, number: int, frame: object) -> None:
+        if self._asked_at is None:
+            self._asked_at = time.monotonic()
         self._event.set()
         if self.at_once:
             raise KeyboardInterrupt
