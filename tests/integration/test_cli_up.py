@@ -5,16 +5,19 @@ from __future__ import annotations
 import json
 import os
 import signal
+import socket
 import stat
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
 from odradek.cli.app import run
 from odradek.testing.door import STATE_FILE, RefusedActionError, ask
+from odradek.testing.processes import NodeFailedError, ProcessCluster, await_all_ready
 from tests.support.cli import Ran
 from tests.support.clients import produce_all, read_all
 from tests.support.cluster import until
@@ -70,6 +73,20 @@ class Up:
         """Ctrl-C; returns the exit code."""
         self.process.send_signal(signal.SIGINT)
         return self.process.wait(timeout=60)
+
+
+@contextmanager
+def listening() -> Iterator[int]:
+    """A port on which somebody listens; one that --port takes, which are not all that a system gives out."""
+    for port in range(21_000, 30_000):
+        with socket.socket() as taken:
+            try:
+                taken.bind(("127.0.0.1", port))
+            except OSError:
+                continue
+            taken.listen()
+            yield port
+            return
 
 
 @pytest.fixture(scope="module")
@@ -160,6 +177,48 @@ def test_ctrl_c_stops_all_and_another_start_finds_the_data(tmp_path: Path) -> No
     finally:
         again.process.send_signal(signal.SIGTERM)
         assert again.process.wait(timeout=60) == 0
+
+
+def test_a_port_that_is_taken_is_told_before_anything_starts(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It would be taken for the node that cannot have it, and the others would wait for that node."""
+    with listening() as port:
+        assert run(["up", "-n", "2", "--data", str(tmp_path / "cluster"), "--port", str(port)]) == 1
+    said = capsys.readouterr().err.splitlines()[1:]
+    assert said == [
+        f"odradek: port {port}, which node 1 needs, is taken: stop who listens there, "
+        "or choose others with --port (0 takes free ones)"
+    ]
+    assert not list(tmp_path.glob("cluster/node-*/node.log")), "no process was started"
+
+
+def test_a_node_that_ends_at_start_ends_all_at_once_with_its_last_line(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with listening() as port:
+        page = f"odradek.metrics.listener=127.0.0.1:{port}"
+        data = tmp_path / "cluster"
+        assert run(["up", "-n", "1", "--data", str(data), "--port", "0", "--override", page]) == 1
+    (said,) = capsys.readouterr().err.splitlines()[1:]
+    assert said.startswith("odradek: node 1 ended at start: error while attempting to bind") and "node.log" in said
+    assert said.count("odradek:") == 1
+
+
+def test_one_of_several_that_ends_is_noticed_while_another_is_waited_for(tmp_path: Path) -> None:
+    """The last node cannot start, and the first one stands still: nobody waits for the first one's time to be up."""
+    cluster = ProcessCluster(tmp_path, brokers=2)
+    first, last = cluster.nodes.values()
+    last.plan.config.write_text("no.such.setting")
+    with pytest.raises(NodeFailedError, match="node 2 ended at start") as raised:
+        for node in (first, last):
+            node.launch()
+        first.pause()
+        try:
+            await_all_ready([first, last], timeout_s=30)
+        finally:
+            cluster.kill()
+    assert "\n" not in raised.value.summary
 
 
 def test_what_is_wrong_is_told_before_anything_starts(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from odradek.cli.errors import CliError
 from odradek.cli.output import JsonOption, note, print_json, print_table
 
 if TYPE_CHECKING:
@@ -64,7 +65,7 @@ def up(
     signal.signal(signal.SIGTERM, _interrupt)
     try:
         note(f"starting {len(cluster.nodes)} nodes in {data}")
-        supervisor.start()
+        _start(supervisor, data)
         typer.echo(f"The cluster is ready at {cluster.bootstrap_servers}")
         typer.echo("Play with it from another terminal: odradek up kill 2 | pause 2 | resume 2 | restart 2 | status")
         typer.echo("Ctrl-C stops all nodes.")
@@ -131,6 +132,18 @@ def _act(action: str, node: int, data: Path, *, as_json: bool) -> None:
         print_json({"node": node, "done": done})
     else:
         typer.echo(done)
+
+
+def _start(supervisor: Supervisor, data: Path) -> None:
+    """Start the nodes. Raises CliError, one line, where one does not come up; none of them runs then."""
+    from odradek.testing.processes import NodeFailedError, PortTakenError
+
+    try:
+        supervisor.start()
+    except NodeFailedError as error:
+        raise CliError(f"{error.summary}; all nodes are stopped, {data}/node-*/node.log has all they said") from None
+    except PortTakenError as error:
+        raise CliError(f"{error}: stop who listens there, or choose others with --port (0 takes free ones)") from None
 
 
 def _interrupt(number: int, frame: object) -> None:

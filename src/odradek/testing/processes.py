@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import signal
 import socket
@@ -30,7 +31,19 @@ _ARE_YOU_THERE = struct.pack(">ihhih", 10, 18, 0, 1, -1)
 
 
 class NodeFailedError(OdradekError):
-    """A node did not start or stop; the text has the end of its log."""
+    """A node did not start or stop; the text has the end of its log.
+
+    Attributes:
+        summary: what happened, in one line.
+    """
+
+    def __init__(self, summary: str, log_tail: str = "") -> None:
+        super().__init__(f"{summary}:\n{log_tail}" if log_tail else summary)
+        self.summary = summary
+
+
+class PortTakenError(OdradekError):
+    """Somebody else listens where a node would."""
 
 
 class NodeProcess:
@@ -89,16 +102,7 @@ class NodeProcess:
 
     def await_ready(self, timeout_s: float = START_TIMEOUT_S) -> None:
         """Wait until the node serves. Raises NodeFailedError where it ends or takes too long."""
-        deadline = time.monotonic() + timeout_s
-        while time.monotonic() < deadline:
-            if not self.running:
-                raise NodeFailedError(f"node {self.node_id} ended at start:\n{self.log_text()[-LOG_TAIL_CHARS:]}")
-            if self.serves(max(0.1, min(1.0, deadline - time.monotonic()))):
-                return
-            time.sleep(POLL_S)
-        raise NodeFailedError(
-            f"node {self.node_id} did not serve within {timeout_s:g} s:\n{self.log_text()[-LOG_TAIL_CHARS:]}"
-        )
+        await_all_ready([self], timeout_s)
 
     def serves(self, timeout_s: float = 1.0) -> bool:
         """Whether the node answers a request now."""
@@ -139,6 +143,14 @@ class NodeProcess:
         """All that the process has printed, over all its starts."""
         return self.output.read_text(errors="replace") if self.output.exists() else ""
 
+    def last_words(self) -> str:
+        """The last line that the process has printed; empty where it has said nothing."""
+        return self.log_text().rstrip().rpartition("\n")[2].removeprefix("odradek: ")
+
+    def failed(self, how: str) -> NodeFailedError:
+        """The error for this node; `how` follows "node 1"."""
+        return NodeFailedError(f"node {self.node_id} {how}", self.log_text()[-LOG_TAIL_CHARS:])
+
     def _end(self, how: signal.Signals) -> int:
         process = self.process
         assert process is not None, f"node {self.node_id} does not run"
@@ -151,9 +163,30 @@ class NodeProcess:
         except subprocess.TimeoutExpired:
             process.kill()
             process.wait()
-            raise NodeFailedError(
-                f"node {self.node_id} did not stop in {STOP_TIMEOUT_S:g} s:\n{self.log_text()[-LOG_TAIL_CHARS:]}"
-            ) from None
+            raise self.failed(f"did not stop in {STOP_TIMEOUT_S:g} s") from None
+
+
+def await_all_ready(nodes: Sequence[NodeProcess], timeout_s: float = START_TIMEOUT_S) -> None:
+    """Wait until all of these nodes serve.
+
+    All are looked at in turn: one that has ended leaves the others waiting for it until their time is up.
+
+    Raises:
+        NodeFailedError: one has ended, or takes too long.
+    """
+    deadline = time.monotonic() + timeout_s
+    waiting = list(nodes)
+    while waiting:
+        for node in nodes:
+            if not node.running:
+                raise node.failed(f"ended at start: {node.last_words()}")
+        left_s = deadline - time.monotonic()
+        if left_s <= 0:
+            raise waiting[0].failed(f"did not serve within {timeout_s:g} s")
+        if waiting[0].serves(max(0.1, min(1.0, left_s))):
+            del waiting[0]
+        else:
+            time.sleep(POLL_S)
 
 
 class ProcessCluster:
@@ -209,12 +242,17 @@ class ProcessCluster:
         return [node for node in self.nodes.values() if node.plan.controller_port]
 
     def start(self) -> Self:
-        """Start all nodes at once and wait until they serve. Raises NodeFailedError."""
+        """Start all nodes at once and wait until they serve.
+
+        Raises:
+            PortTakenError: somebody listens where a node would; nothing is started.
+            NodeFailedError: a node ends or takes too long; the others are killed.
+        """
+        self._check_ports()
         try:
             for node in self.nodes.values():
                 node.launch()
-            for node in self.nodes.values():
-                node.await_ready()
+            await_all_ready(list(self.nodes.values()))
         except BaseException:
             self.kill()
             raise
@@ -244,6 +282,13 @@ class ProcessCluster:
         if failures:
             raise failures[0]
 
+    def _check_ports(self) -> None:
+        """Before anything starts: who listens on a node's port would be taken for that node."""
+        for node in self.nodes.values():
+            for port in filter(None, (node.plan.port, node.plan.controller_port)):
+                if _is_taken(node.plan.host, port):
+                    raise PortTakenError(f"port {port}, which node {node.node_id} needs, is taken")
+
     def kill(self) -> None:
         """kill -9 of all that runs."""
         for node in self.nodes.values():
@@ -257,3 +302,16 @@ class ProcessCluster:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.stop()
+
+
+def _is_taken(host: str, port: int) -> bool:
+    """Whether somebody listens there; False for an address that is not of this machine, or of its network."""
+    with socket.socket() as sock:
+        sock.setsockopt(
+            socket.SOL_SOCKET, socket.SO_REUSEADDR, 1
+        )  # as the node does: what has just ended is no hindrance
+        try:
+            sock.bind((host, port))
+        except OSError as error:
+            return error.errno == errno.EADDRINUSE
+    return False

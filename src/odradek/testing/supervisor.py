@@ -34,7 +34,12 @@ class Supervisor:
         self._expected: dict[int, bool] = dict.fromkeys(cluster.nodes, False)
 
     def start(self) -> None:
-        """Start all nodes and open the door. Raises NodeFailedError, and OSError where the door cannot be opened."""
+        """Start all nodes and open the door.
+
+        Raises:
+            NodeFailedError, PortTakenError: as `ProcessCluster.start`.
+            OSError: the door cannot be opened.
+        """
         self.cluster.start()
         self._expected = dict.fromkeys(self.cluster.nodes, True)
         self._door = socket.create_server((HOST, 0))
@@ -71,8 +76,7 @@ class Supervisor:
         for node_id, node in self.cluster.nodes.items():
             if self._expected[node_id] and not node.running:
                 self._expected[node_id] = False
-                last = node.log_text().rstrip().rpartition("\n")[2]
-                self._tell(f"node {node_id} ended by itself: {last}")
+                self._tell(f"node {node_id} ended by itself: {node.last_words()}")
 
     def describe(self) -> list[dict[str, Any]]:
         """The nodes as they are now."""
