@@ -6,14 +6,15 @@ this package has been written for. The codec and the messages are the broker's o
 
 from __future__ import annotations
 
-import re
 import socket
 import struct
 from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass
+from random import SystemRandom
 from typing import TYPE_CHECKING, TypeVar
 
+from odradek.client.sasl import Credentials, FalseBrokerError, SaslSettingError, credentials_from, dialogue
 from odradek.common.errors import ErrorCode, ProtocolError
 from odradek.protocol import codec
 from odradek.protocol.apis import API, ApiKey
@@ -27,7 +28,6 @@ from odradek.protocol.messages.sasl_authenticate_response import SaslAuthenticat
 from odradek.protocol.messages.sasl_handshake_request import SaslHandshakeRequest
 from odradek.protocol.messages.sasl_handshake_response import SaslHandshakeResponse
 from pyspark_odradek.errors import ClusterError, OptionError
-from pyspark_odradek.sasl import MECHANISMS, dialogue
 
 if TYPE_CHECKING:
     import ssl
@@ -38,8 +38,6 @@ MAX_RESPONSE_BYTES = 1 << 30
 LARGE_BYTES = 64 << 10
 CONNECT_TIMEOUT_S = 10.0
 WHICH_LISTENER = "Does kafka.security.protocol say what this listener speaks?"
-# An option of a JAAS entry; its value stands in quotes, or is a word.
-_JAAS_OPTION = re.compile(r"""\b(username|password)\s*=\s*("(?:[^"\\]|\\.)*"|'(?:[^'\\]|\\.)*'|[^\s;'"]+)""")
 FETCH_BY_NAME = 12  # from 13 on a topic is named by its id (KIP-516)
 # The newest version of each API that this package was written for.
 NEWEST = {
@@ -70,10 +68,7 @@ class Security:
     """How to reach a listener: in the clear or over TLS, and who we are there."""
 
     tls: ssl.SSLContext | None = None
-    check_hostname: bool = True
-    sasl_mechanism: str | None = None
-    username: str = ""
-    password: str = ""
+    sasl: Credentials | None = None
 
 
 def security_from(settings: Mapping[str, str]) -> Security:
@@ -88,25 +83,10 @@ def security_from(settings: Mapping[str, str]) -> Security:
     if protocol not in ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"):
         raise OptionError(f"kafka.security.protocol={protocol} is unknown")
     context = _tls_context(settings) if protocol.endswith("SSL") else None
-    if not protocol.startswith("SASL"):
-        return Security(tls=context)
-    mechanism = settings.get("sasl.mechanism", "GSSAPI").upper()
-    if mechanism not in MECHANISMS:
-        raise OptionError(f"kafka.sasl.mechanism={mechanism} is not supported; {', '.join(MECHANISMS)} are")
-    jaas = settings.get("sasl.jaas.config", "")
-    found = {name: _unquoted(value) for name, value in _JAAS_OPTION.findall(jaas)}
-    username = settings.get("sasl.username", found.get("username", ""))
-    password = settings.get("sasl.password", found.get("password", ""))
-    if not username or not password:
-        raise OptionError(
-            "kafka.sasl.jaas.config must hold username and password, as in: "
-            'org.apache.kafka.common.security.plain.PlainLoginModule required username="…" password="…";'
-        )
-    return Security(context, True, mechanism, username, password)
-
-
-def _unquoted(value: str) -> str:
-    return re.sub(r"\\(.)", r"\1", value[1:-1]) if value[0] in "'\"" else value
+    try:
+        return Security(context, credentials_from(settings, SystemRandom()))
+    except SaslSettingError as error:
+        raise OptionError(f"kafka.{error}") from None
 
 
 def _tls_context(settings: Mapping[str, str]) -> ssl.SSLContext:
@@ -154,8 +134,8 @@ class Connection:
             if security.tls is not None:
                 self._socket = self._wrapped(security.tls, host)
             self._negotiate()
-            if security.sasl_mechanism is not None:
-                self._authenticate(security)
+            if security.sasl is not None:
+                self._authenticate(security.sasl)
         except BaseException:
             self._socket.close()
             raise
@@ -253,28 +233,29 @@ class Connection:
             raise ClusterError(f"{self.address} refused ApiVersions with error {answer.error_code}")
         self._versions = {api.api_key: (api.min_version, api.max_version) for api in answer.api_keys}
 
-    def _authenticate(self, security: Security) -> None:
-        assert security.sasl_mechanism is not None
+    def _authenticate(self, who: Credentials) -> None:
         if ApiKey.SASL_HANDSHAKE not in self._versions:
             raise ClusterError(f"{self.address} offers no SASL. {WHICH_LISTENER}")
         offered = self.request(
-            ApiKey.SASL_HANDSHAKE, SaslHandshakeRequest(mechanism=security.sasl_mechanism), SaslHandshakeResponse
+            ApiKey.SASL_HANDSHAKE, SaslHandshakeRequest(mechanism=who.mechanism), SaslHandshakeResponse
         )
         if offered.error_code != ErrorCode.NONE:
             offers = ", ".join(offered.mechanisms)
-            raise ClusterError(f"{self.address} offers SASL {offers}, not {security.sasl_mechanism}")
-        speaking = dialogue(security.sasl_mechanism, security.username, security.password)
+            raise ClusterError(f"{self.address} offers SASL {offers}, not {who.mechanism}")
+        speaking = dialogue(who)
         message = next(speaking)
         while True:
             answer = self.request(
                 ApiKey.SASL_AUTHENTICATE, SaslAuthenticateRequest(auth_bytes=message), SaslAuthenticateResponse
             )
             if answer.error_code != ErrorCode.NONE:
-                raise ClusterError(f"{self.address} refused {security.username}: {answer.error_message}")
+                raise ClusterError(f"{self.address} refused {who.username}: {answer.error_message}")
             try:
                 message = speaking.send(bytes(answer.auth_bytes))
             except StopIteration:
                 return
+            except FalseBrokerError as error:
+                raise ClusterError(f"{self.address}: {error}") from None
 
     def _read(self, size: int) -> memoryview:
         if not 0 <= size <= MAX_RESPONSE_BYTES:

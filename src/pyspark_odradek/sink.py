@@ -243,8 +243,8 @@ def translated(settings: Mapping[str, str]) -> dict[str, Any]:
     if settings.get("sasl.jaas.config"):
         from pyspark_odradek.connection import security_from
 
-        security = security_from(settings)
-        config |= {"sasl.username": security.username, "sasl.password": security.password}
+        who = security_from(settings).sasl
+        config |= {} if who is None else {"sasl.username": who.username, "sasl.password": who.password}
     return config
 
 

@@ -26,6 +26,15 @@ T = TypeVar("T")
 DEFAULT_BOOTSTRAP = "127.0.0.1:9092"
 # Kafka's default.api.timeout.ms is a minute; a person at a terminal has given up by then.
 DEFAULT_TIMEOUT_MS = 30_000
+PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
+# What a listener may want that hangs up on this protocol.
+_LOGIN = "with sasl.mechanism and sasl.jaas.config"
+_HINTS = {
+    "PLAINTEXT": "does that listener expect TLS? Set security.protocol=SSL in --command-config; "
+    f"or SASL? Then SASL_SSL or SASL_PLAINTEXT, {_LOGIN}",
+    "SSL": f"does that listener expect SASL? Set security.protocol=SASL_SSL in --command-config, {_LOGIN}",
+    "SASL_PLAINTEXT": "does that listener expect TLS? Set security.protocol=SASL_SSL in --command-config",
+}
 
 BootstrapOption = Annotated[
     str,
@@ -96,9 +105,11 @@ def administer(where: Target, work: Callable[[Cluster], Awaitable[T]]) -> T:
         CliError: nobody answers, with what to check; else what `work` raises.
     """
     import asyncio
+    from random import SystemRandom
 
     from odradek.client.cluster import Cluster, parse_bootstrap
     from odradek.client.connection import RequestTimeoutError, UnreachableError, UnsupportedRequestError
+    from odradek.client.sasl import SaslSettingError, credentials_from
     from odradek.common.real_io import RealClock, RealNetwork
 
     try:
@@ -106,11 +117,15 @@ def administer(where: Target, work: Callable[[Cluster], Awaitable[T]]) -> T:
     except ValueError as error:
         raise CliError(f"--bootstrap-server: {error}; give host:port[,host:port]…", code=BAD_CONFIG) from None
     tls = _tls(where)
+    try:
+        sasl = credentials_from(where.properties, SystemRandom())
+    except SaslSettingError as error:
+        raise CliError(f"--command-config: {error}", code=BAD_CONFIG) from None
 
     async def connected() -> T:
         client_id = where.properties.get("client.id", "odradek-cli")
         async with Cluster(
-            RealNetwork(), RealClock(), addresses, client_id=client_id, timeout_ms=where.timeout_ms, tls=tls
+            RealNetwork(), RealClock(), addresses, client_id=client_id, timeout_ms=where.timeout_ms, tls=tls, sasl=sasl
         ) as cluster:
             return await work(cluster)
 
@@ -127,19 +142,20 @@ def unreachable(where: Target, reason: str) -> CliError:
     from odradek.cli.errors import UNREACHABLE
 
     hint = "is a broker running there? Start one with `odradek broker` or set --bootstrap-server"
-    if where.security_protocol == "PLAINTEXT" and "closed the connection" in reason:
-        hint = "does that listener expect TLS? Set security.protocol=SSL in --command-config"
+    if "closed the connection" in reason:
+        hint = _HINTS.get(where.security_protocol, hint)
     return CliError(f"{reason}; {hint}", code=UNREACHABLE)
 
 
 def _tls(where: Target) -> ssl.SSLContext | None:
     protocol = where.security_protocol
-    if protocol == "PLAINTEXT":
-        return None
-    if protocol != "SSL":
+    if protocol not in PROTOCOLS:
         raise CliError(
-            f"security.protocol={protocol} is not supported yet; use a listener with PLAINTEXT or SSL", code=BAD_CONFIG
+            f"--command-config: security.protocol={protocol} is unknown; it is one of {', '.join(PROTOCOLS)}",
+            code=BAD_CONFIG,
         )
+    if not protocol.endswith("SSL"):
+        return None
     import ssl
 
     values = where.properties

@@ -111,9 +111,24 @@ def _translated(properties: dict[str, str]) -> dict[str, str]:
         # A PEM store has certificates and key in one file, which the C client reads as two.
         store = found.pop("ssl.keystore.location")
         found = {"ssl.certificate.location": store, "ssl.key.location": store} | found
+    if found.pop("sasl.jaas.config", None) is not None:
+        found |= _login(properties)
     if found.get("ssl.endpoint.identification.algorithm") == "":
         found["ssl.endpoint.identification.algorithm"] = "none"
     return found
+
+
+def _login(properties: dict[str, str]) -> dict[str, str]:
+    """Name and password of a JAAS entry, which the C client does not read. Raises CliError."""
+    from random import SystemRandom
+
+    from odradek.client.sasl import SaslSettingError, credentials_from
+
+    try:
+        who = credentials_from(properties, SystemRandom())
+    except SaslSettingError as error:
+        raise CliError(f"--command-config: {error}", code=BAD_CONFIG) from None
+    return {} if who is None else {"sasl.username": who.username, "sasl.password": who.password}
 
 
 def made(client: type[Any], settings: dict[str, Any]) -> Any:

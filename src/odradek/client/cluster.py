@@ -12,6 +12,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, TypeVar, cast
 
 from odradek.client.connection import Connection, RequestTimeoutError, UnreachableError, connect
+from odradek.client.sasl import Credentials
 from odradek.common.errors import ApiError, ErrorCode
 from odradek.common.numbers import parse_natural
 from odradek.common.ports import Clock, Network
@@ -67,6 +68,7 @@ class Cluster:
         client_id: str = "odradek",
         timeout_ms: int = 30_000,
         tls: ssl.SSLContext | None = None,
+        sasl: Credentials | None = None,
     ) -> None:
         """`timeout_ms` is for a whole operation, retries included."""
         self._network = network
@@ -75,6 +77,7 @@ class Cluster:
         self._client_id = client_id
         self._timeout_ms = timeout_ms
         self._tls = tls
+        self._sasl = sasl
         self._connections: dict[tuple[str, int], Connection] = {}
         self._connecting: dict[tuple[str, int], asyncio.Lock] = {}
         self.brokers: dict[int, tuple[str, int]] = {}
@@ -99,6 +102,7 @@ class Cluster:
 
         Raises:
             UnreachableError, RequestTimeoutError: no bootstrap address answers; the text is of the last one.
+            RefusedLoginError: one of them does not let us in.
         """
         for connection in self._connections.values():
             if connection.is_open:
@@ -214,7 +218,14 @@ class Cluster:
             if known is not None and known.is_open:
                 return known
             timeout_s = min(10.0, self._timeout_ms / 1000)
-            made = await connect(self._network, *address, client_id=self._client_id, timeout_s=timeout_s, tls=self._tls)
+            made = await connect(
+                self._network,
+                *address,
+                client_id=self._client_id,
+                timeout_s=timeout_s,
+                tls=self._tls,
+                sasl=self._sasl,
+            )
             self._connections[address] = made
             return made
 

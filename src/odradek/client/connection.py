@@ -11,6 +11,7 @@ import ssl
 from collections.abc import Callable
 from typing import Any, TypeVar, cast
 
+from odradek.client.sasl import Credentials, FalseBrokerError, dialogue
 from odradek.common.errors import ErrorCode, OdradekError, ProtocolError
 from odradek.common.ports import Network
 from odradek.protocol.apis import API, ApiKey
@@ -19,6 +20,10 @@ from odradek.protocol.declare import Message
 from odradek.protocol.framing import FrameReader, decode_response_header, encode_request
 from odradek.protocol.messages.api_versions_request import ApiVersionsRequest
 from odradek.protocol.messages.api_versions_response import ApiVersionsResponse
+from odradek.protocol.messages.sasl_authenticate_request import SaslAuthenticateRequest
+from odradek.protocol.messages.sasl_authenticate_response import SaslAuthenticateResponse
+from odradek.protocol.messages.sasl_handshake_request import SaslHandshakeRequest
+from odradek.protocol.messages.sasl_handshake_response import SaslHandshakeResponse
 
 M = TypeVar("M", bound=Message)
 
@@ -41,6 +46,10 @@ class RequestTimeoutError(OdradekError, TimeoutError):
 
 class UnsupportedRequestError(OdradekError):
     """The broker does not know this API, or no version of it that we know."""
+
+
+class RefusedLoginError(OdradekError):
+    """The broker does not let us in as who we are, or is not the one that it claims to be: no other try helps."""
 
 
 class UnsendableRequestError(OdradekError):
@@ -174,6 +183,37 @@ class Connection(asyncio.BufferedProtocol):
         self.features = response
         self.versions = {item.api_key: (item.min_version, item.max_version) for item in response.api_keys}
 
+    async def log_in(self, who: Credentials, timeout_s: float) -> None:
+        """Say who we are; `negotiate` comes first, and nothing else before.
+
+        Raises:
+            RefusedLoginError: the listener has no SASL, or not this mechanism, or refuses us.
+            RequestTimeoutError, UnreachableError.
+        """
+        if ApiKey.SASL_HANDSHAKE not in self.versions:
+            raise RefusedLoginError(f"{self.address} offers no SASL; does security.protocol say what it speaks?")
+        asked = SaslHandshakeRequest(mechanism=who.mechanism)
+        offered = await self.request(asked, SaslHandshakeResponse, timeout_s=timeout_s)
+        if offered.error_code != ErrorCode.NONE:
+            offers = ", ".join(offered.mechanisms) or "nothing"
+            raise RefusedLoginError(
+                f"{self.address} offers {offers} for SASL, not {who.mechanism}; set sasl.mechanism to what it offers"
+            )
+        speaking = dialogue(who)
+        words = next(speaking)
+        while True:
+            said = SaslAuthenticateRequest(auth_bytes=words)
+            answer = await self.request(said, SaslAuthenticateResponse, timeout_s=timeout_s)
+            if answer.error_code != ErrorCode.NONE:
+                why = (answer.error_message or "no reason is given").rstrip(".")
+                raise RefusedLoginError(f"{self.address} refused {who.username}: {why}; mend name or password")
+            try:
+                words = speaking.send(bytes(answer.auth_bytes))
+            except StopIteration:
+                return
+            except FalseBrokerError as error:
+                raise RefusedLoginError(f"{self.address}: {error}") from None
+
     def close(self) -> None:
         """Close it; requests that wait fail."""
         self._fail(UnreachableError(f"the connection to {self.address} was closed"))
@@ -202,7 +242,11 @@ class Connection(asyncio.BufferedProtocol):
         for waiting in pending.values():
             if not waiting.future.done():
                 waiting.future.set_exception(error)
-        if self._transport is not None:
+        if self._transport is None:
+            return
+        if self._transport.get_extra_info("ssl_object") is not None:
+            self._transport.abort()  # close() would wait for the peer's farewell, for longer than our loop may run
+        else:
             self._transport.close()
 
 
@@ -214,10 +258,12 @@ async def connect(
     client_id: str,
     timeout_s: float,
     tls: ssl.SSLContext | None = None,
+    sasl: Credentials | None = None,
 ) -> Connection:
-    """Connect and learn the peer's versions.
+    """Connect, learn the peer's versions, and log in where the listener asks for it.
 
     Raises:
+        RefusedLoginError: as `Connection.log_in`.
         UnreachableError: nobody listens, or the host cannot be resolved.
         RequestTimeoutError: no connection or no answer in time.
     """
@@ -234,6 +280,8 @@ async def connect(
         raise UnreachableError(f"cannot connect to {address}: {_reason(error)}") from None
     try:
         await connection.negotiate(timeout_s)
+        if sasl is not None:
+            await connection.log_in(sasl, timeout_s)
     except BaseException:
         connection.close()
         raise

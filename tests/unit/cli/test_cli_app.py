@@ -142,7 +142,9 @@ def test_nobody_listens(command: list[str], capfd: pytest.CaptureFixture[str]) -
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("security.protocol=SASL_PLAINTEXT", "security.protocol=SASL_PLAINTEXT is not supported yet"),
+        ("security.protocol=TLS", "security.protocol=TLS is unknown; it is one of PLAINTEXT, SSL, SASL_PLAINTEXT"),
+        ("security.protocol=SASL_SSL", "sasl.mechanism=GSSAPI is not supported; PLAIN, SCRAM-SHA-256, SCRAM-SHA-512"),
+        ("security.protocol=SASL_PLAINTEXT\nsasl.mechanism=PLAIN", "sasl.jaas.config must hold username and password"),
         ("request.timeout.ms=soon", "a timeout of 'soon' is no number of milliseconds"),
         ("security.protocol=SSL\nssl.truststore.location=/nowhere", "TLS: /nowhere: No such file"),
         ("key=\\u12", "line 1: malformed"),

@@ -1,0 +1,121 @@
+"""The client's half of SASL: who we are, what we say next, and whether the broker knows the password too.
+
+PLAIN (RFC 4616) and SCRAM (RFC 5802, RFC 7677). Each mechanism is a generator: it yields what to send and is sent what
+the broker answers. Whoever has a connection carries the words: this file knows neither sockets nor requests.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import hmac
+import re
+from collections.abc import Generator, Mapping
+from dataclasses import dataclass, field
+from random import Random
+from typing import TypeAlias
+
+from odradek.common.errors import OdradekError
+
+Dialogue: TypeAlias = Generator[bytes, bytes, None]
+
+MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
+MIN_ITERATIONS = 4096  # RFC 7677; fewer would let a false broker guess the password from our proof
+NONCE_BYTES = 24
+_HASHES = {"SCRAM-SHA-256": "sha256", "SCRAM-SHA-512": "sha512"}
+# An option of a JAAS entry; its value stands in quotes, or is a word.
+_JAAS_OPTION = re.compile(r"""\b(username|password)\s*=\s*("(?:[^"\\]|\\.)*"|'(?:[^'\\]|\\.)*'|[^\s;'"]+)""")
+
+
+class SaslSettingError(OdradekError):
+    """Settings that cannot be; the text begins with the setting's name."""
+
+
+class FalseBrokerError(OdradekError):
+    """The broker does not prove that it knows the password, or its words make no sense."""
+
+
+@dataclass(frozen=True)
+class Credentials:
+    """Who we are on a listener with SASL.
+
+    Attributes:
+        mechanism: one of MECHANISMS.
+        random: where nonces come from; nobody may be able to guess what it gives.
+    """
+
+    mechanism: str
+    username: str
+    password: str = field(repr=False)
+    random: Random = field(repr=False, compare=False)
+
+
+def credentials_from(settings: Mapping[str, str], random: Random) -> Credentials | None:
+    """Read `sasl.*` by the names of Kafka's Java client, or of librdkafka; None where the protocol has no SASL.
+
+    Raises:
+        SaslSettingError: a mechanism that is not supported, or no name and password.
+    """
+    if not settings.get("security.protocol", "PLAINTEXT").upper().startswith("SASL"):
+        return None
+    mechanism = settings.get("sasl.mechanism", "GSSAPI").upper()
+    if mechanism not in MECHANISMS:
+        raise SaslSettingError(f"sasl.mechanism={mechanism} is not supported; {', '.join(MECHANISMS)} are")
+    found = {name: _unquoted(value) for name, value in _JAAS_OPTION.findall(settings.get("sasl.jaas.config", ""))}
+    username = settings.get("sasl.username", found.get("username", ""))
+    password = settings.get("sasl.password", found.get("password", ""))
+    if not username or not password:
+        raise SaslSettingError(
+            "sasl.jaas.config must hold username and password, as in: "
+            'org.apache.kafka.common.security.plain.PlainLoginModule required username="…" password="…";'
+        )
+    return Credentials(mechanism, username, password, random)
+
+
+def _unquoted(value: str) -> str:
+    return re.sub(r"\\(.)", r"\1", value[1:-1]) if value[0] in "'\"" else value
+
+
+def dialogue(who: Credentials) -> Dialogue:
+    """What the client says, in order. The generator raises FalseBrokerError."""
+    if who.mechanism == "PLAIN":
+        return _plain(who.username, who.password)
+    nonce = base64.b64encode(who.random.randbytes(NONCE_BYTES)).decode()
+    return _scram(_HASHES[who.mechanism], who.username, who.password, nonce)
+
+
+def _plain(username: str, password: str) -> Dialogue:
+    yield f"\0{username}\0{password}".encode()
+
+
+def _scram(algorithm: str, username: str, password: str, nonce: str) -> Dialogue:
+    name = username.replace("=", "=3D").replace(",", "=2C")
+    first = f"n={name},r={nonce}"
+    challenge = yield f"n,,{first}".encode()
+    fields = _fields(challenge)
+    try:
+        theirs, salt, iterations = fields["r"], base64.b64decode(fields["s"]), int(fields["i"])
+    except (KeyError, ValueError):
+        raise FalseBrokerError("the broker's SCRAM challenge makes no sense") from None
+    if not theirs.startswith(nonce) or len(theirs) == len(nonce) or iterations < MIN_ITERATIONS:
+        raise FalseBrokerError("the broker's SCRAM challenge does not answer ours, or is too weak")
+    salted = hashlib.pbkdf2_hmac(algorithm, password.encode(), salt, iterations)
+    client_key = hmac.digest(salted, b"Client Key", algorithm)
+    stored_key = hashlib.new(algorithm, client_key).digest()
+    bare = f"c=biws,r={theirs}"
+    signed = f"{first},{challenge.decode()},{bare}".encode()
+    signature = hmac.digest(stored_key, signed, algorithm)
+    proof = bytes(a ^ b for a, b in zip(client_key, signature, strict=True))
+    verdict = yield f"{bare},p={base64.b64encode(proof).decode()}".encode()
+    server_key = hmac.digest(salted, b"Server Key", algorithm)
+    expected = base64.b64encode(hmac.digest(server_key, signed, algorithm)).decode()
+    if not hmac.compare_digest(_fields(verdict).get("v", ""), expected):
+        raise FalseBrokerError("the broker does not know the password: it is not the one that it claims to be")
+
+
+def _fields(message: bytes) -> dict[str, str]:
+    try:
+        text = message.decode()
+    except UnicodeDecodeError:
+        raise FalseBrokerError("the broker's SCRAM message makes no sense") from None
+    return {name: value for name, _, value in (part.partition("=") for part in text.split(","))}
