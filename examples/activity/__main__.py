@@ -18,6 +18,7 @@ from confluent_kafka import Consumer
 from examples.activity import lines, pipeline
 from examples.activity.proof import Proof, prove
 from examples.place import Place, arguments, place
+from examples.starting import start_all
 
 SEED, VISITS, BROKEN = 1, 600, 3
 
@@ -37,11 +38,11 @@ def run(at: Place, sent: Iterable[str], pace: float) -> Proof:
     pipeline.create_topics(at.bootstrap)
     often = {"processingTime": "1 second"}
     with alerts_are_told(at.bootstrap):
-        queries = [
-            pipeline.lake(pipeline.hits(at.spark, at.bootstrap, "lake"), at.folder, **often),
-            pipeline.sessions(pipeline.hits(at.spark, at.bootstrap, "sessions"), at.folder, **often),
-            pipeline.rates(pipeline.hits(at.spark, at.bootstrap, "rates"), at.bootstrap, at.folder, **often),
-        ]
+        queries = start_all(
+            lambda: pipeline.lake(pipeline.hits(at.spark, at.bootstrap, "lake"), at.folder, **often),
+            lambda: pipeline.sessions(pipeline.hits(at.spark, at.bootstrap, "sessions"), at.folder, **often),
+            lambda: pipeline.rates(pipeline.hits(at.spark, at.bootstrap, "rates"), at.bootstrap, at.folder, **often),
+        )
         try:
             for query in queries:
                 query.processAllAvailable()  # they stand ready

@@ -6,8 +6,8 @@ sink does it, by `keyColumns` and `deleteColumn`. Values stay PostgreSQL's texts
 
 from __future__ import annotations
 
-import time
 from collections import Counter
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -20,20 +20,20 @@ from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.types import StringType, StructType
 
 from examples.cdc.capture import PRIMARY_KEYS, topic_of
+from examples.starting import start_all
 
 DELETED = "cdc_deleted"  # tells the sink which rows go, and is not written
 # Changes that a batch has at most: the driver holds them in memory, beside the table, which it reads for each batch.
 AT_ONCE = 20_000
 TRIGGER = "1 second"
-START_S = 120.0
 
 
 def follow(
     spark: SparkSession, bootstrap: str, database: psycopg.Connection[Any], folder: Path, tables: list[str]
 ) -> None:
     """Take changes as they come, until the process ends, or a query does: its error is raised."""
-    for table in tables:
-        wait_for_start(start(spark, bootstrap, database, folder, table, {"processingTime": TRIGGER}))
+    trigger = {"processingTime": TRIGGER}
+    start_all(*(partial(start, spark, bootstrap, database, folder, table, trigger) for table in tables))
     spark.streams.awaitAnyTermination()
 
 
@@ -59,22 +59,6 @@ def start(
     writer = writer.options(sink="delta", keyColumns=",".join(keys), deleteColumn=DELETED, mergeSchema="true")
     writer = writer.option("checkpointLocation", str(folder / "checkpoints" / table))
     return writer.trigger(**trigger).start(str(place_of(folder, table)))
-
-
-def wait_for_start(query: StreamingQuery) -> None:
-    """Wait until a query has made its source, or has ended.
-
-    While it makes it, Spark writes into what all queries of a format share, without a lock; another query that sends
-    its tasks at that moment may end with "Task not serializable".
-
-    Raises:
-        TimeoutError: it is still about it after START_S.
-    """
-    deadline = time.monotonic() + START_S
-    while query.isActive and query.status["message"].startswith("Initializing"):
-        if time.monotonic() > deadline:
-            raise TimeoutError(f"the query {query.name} has not started in {START_S:g} s: look at Spark's log")
-        time.sleep(0.1)
 
 
 def changes(spark: SparkSession, bootstrap: str, table: str, columns: list[str], keys: list[str]) -> DataFrame:

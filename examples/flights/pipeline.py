@@ -15,6 +15,8 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as fn
 from pyspark.sql.streaming.query import StreamingQuery
 
+from examples.starting import start_all
+
 FLIGHT = (
     "id LONG, carrier STRING, flight INT, tailnum STRING, origin STRING, dest STRING, time_hour TIMESTAMP, minute INT, "
     "dep_delay INT, arr_delay INT, air_time INT, distance INT"
@@ -75,15 +77,14 @@ def start(spark: SparkSession, bootstrap: str, folder: Path) -> Pipeline:
         return start_one(name, rows, sink="delta", path=str(tables[name]))
 
     hours = events(spark, bootstrap, "delays-by-hour", DELAYS).drop("known_at")
-    queries = {
-        "enrich": to_table("enrich", enriched(spark, bootstrap, flights, weather)),
-        "delays": to_topic(
-            "delays", "concat_ws('|', origin, carrier, hour)", delays_by_hour(flights), "delays-by-hour"
-        ),
-        "late": to_topic("late", "tailnum", late_flights(flights), "late-flights"),
-        "keep": to_table("keep", hours),
+    hour_key = "concat_ws('|', origin, carrier, hour)"
+    starts = {
+        "enrich": lambda: to_table("enrich", enriched(spark, bootstrap, flights, weather)),
+        "delays": lambda: to_topic("delays", hour_key, delays_by_hour(flights), "delays-by-hour"),
+        "late": lambda: to_topic("late", "tailnum", late_flights(flights), "late-flights"),
+        "keep": lambda: to_table("keep", hours),
     }
-    return Pipeline(queries, tables)
+    return Pipeline(dict(zip(starts, start_all(*starts.values()), strict=True)), tables)
 
 
 def events(spark: SparkSession, bootstrap: str, topic: str, schema: str) -> DataFrame:

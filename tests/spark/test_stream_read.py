@@ -14,6 +14,8 @@ from confluent_kafka.admin import NewPartitions
 from pyspark.errors import StreamingQueryException
 
 from tests.spark.queries import drain, drained, load_stream, numbered
+from tests.support.apache_kafka import require_kafka, run_tool
+from tests.support.cli import odradek as command
 from tests.support.clients import admin, create_topic
 from tests.support.node import Node
 
@@ -194,6 +196,42 @@ def test_the_query_is_a_member_of_its_group(spark: Any, bootstrap: str, topic: s
     numbered(bootstrap, topic, range(10))
     drain(load_stream(spark, bootstrap, subscribe=topic, groupId=group), tmp_path)
     assert sum(committed(bootstrap, group, topic, 2)) in (150, 160), "a run that ends is no member, and commits too"
+
+
+def test_lag_tools_show_the_query(spark: Any, odradek: str, topic: str, tmp_path: Path) -> None:
+    """Kafka's own command and ours, while the query runs and some records have come that it has not finished."""
+    require_kafka()
+    create_topic(odradek, topic, 2)
+    numbered(odradek, topic, range(100))
+    group = f"group-of-{topic}"
+    waits = {
+        "minOffsetsPerTrigger": 1000,
+        "maxTriggerDelay": "1h",
+    }  # after the first batch, for more than comes
+    stream = load_stream(spark, odradek, subscribe=topic, groupId=group, kafka_client_id="lagging", **waits)
+    query = stream.writeStream.format("noop").option("checkpointLocation", str(tmp_path / "c")).start()
+    try:
+        until(100, lambda: sum(committed(odradek, group, topic, 2)))
+        until([("lagging", 2)], lambda: members(odradek, group))
+        numbered(odradek, topic, range(30))
+        mine = command(odradek, "groups", "describe", "--group", group, "--rate-over", 0.1, "--json").json[0]
+        shown = {row["partition"]: row for row in mine["offsets"]}
+        (member,) = {row["member_id"] for row in shown.values()}
+        expected = {number: (row["current_offset"], row["log_end_offset"], row["lag"]) for number, row in shown.items()}
+        assert set(expected) == {0, 1} and member
+        assert [sum(column) for column in zip(*expected.values(), strict=True)] == [100, 130, 30]
+        assert all(row["client_id"] == "lagging" and row["read_per_s"] == 0 for row in shown.values())
+        tool = ["--bootstrap-server", odradek, "--describe", "--group", group]
+        told = run_tool("org.apache.kafka.tools.consumer.group.ConsumerGroupCommand", tool).stdout
+        headings, *lines = [line.split() for line in told.splitlines() if line.strip()]
+        theirs = [dict(zip(headings, line, strict=True)) for line in lines]
+        numbers = ("PARTITION", "CURRENT-OFFSET", "LOG-END-OFFSET", "LAG")
+        assert {tuple(int(row[name]) for name in numbers) for row in theirs} == {
+            (number, *row) for number, row in expected.items()
+        }
+        assert {(row["CONSUMER-ID"], row["CLIENT-ID"]) for row in theirs} == {(member, "lagging")}
+    finally:
+        query.stop()
 
 
 def test_lost_data_ends_the_query_with_the_exact_range(spark: Any, odradek: str, topic: str, tmp_path: Path) -> None:
