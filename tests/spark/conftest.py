@@ -13,8 +13,9 @@ from typing import Any
 
 import pytest
 
-from tests.spark.stores import DeltaStore, IcebergStore, PostgresStore, Store
+from tests.spark.stores import Copies, DeltaStore, IcebergStore, PostgresStore, Store, TopicCopy
 from tests.support.apache_kafka import ApacheKafka, KafkaUnavailableError, find_java, require_kafka
+from tests.support.clients import create_topic
 from tests.support.node import Node
 from tests.support.postgres import Postgres
 
@@ -96,7 +97,25 @@ def table() -> str:
 @pytest.fixture
 def store(request: pytest.FixtureRequest, tmp_path: Path, table: str) -> Store:
     """One that no other test has, of the kind that is asked for; Delta where none is."""
-    kind = getattr(request, "param", "delta")
+    return table_store(getattr(request, "param", "delta"), request, tmp_path, table)
+
+
+@pytest.fixture
+def copies(request: pytest.FixtureRequest, tmp_path: Path, table: str, odradek: str, topic: str) -> list[Copies]:
+    """Where tests.spark.copy_job writes, which works in the folder `job`: as many as are asked for, by their kinds."""
+    made: list[Copies] = []
+    for kind in request.param.split():
+        if kind == "topic":
+            create_topic(odradek, f"{topic}-copy", 2)
+            made.append(TopicCopy(odradek, f"{topic}-copy", tmp_path / "job"))
+        else:
+            folder = tmp_path / kind
+            folder.mkdir()
+            made.append(table_store(kind, request, folder, table))
+    return made
+
+
+def table_store(kind: str, request: pytest.FixtureRequest, folder: Path, table: str) -> Store:
     if kind == "postgres":
         return PostgresStore(request.getfixturevalue("postgres"), table)
-    return DeltaStore(tmp_path) if kind == "delta" else IcebergStore(tmp_path)
+    return DeltaStore(folder) if kind == "delta" else IcebergStore(folder)

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
 
 import pyspark
 
+from tests.spark.stores import Copies
 from tests.support.apache_kafka import find_java
 from tests.support.node import free_port
 
@@ -42,13 +45,16 @@ def spark_home(folder: Path) -> Path:
 class Job:
     """A driver in a process group of its own: tests.spark.copy_job."""
 
-    def __init__(self, bootstrap: str, topic: str, folder: Path, *arguments: str) -> None:
+    def __init__(self, bootstrap: str, topic: str, folder: Path, *arguments: str, into: Sequence[Copies] = ()) -> None:
         folder.mkdir(exist_ok=True)
+        for store in into:
+            arguments += ("--into", json.dumps(store.options))
         self.log = folder / f"job-{time.monotonic_ns()}.log"
         command = [sys.executable, "-m", "tests.spark.copy_job", bootstrap, topic, str(folder), *arguments]
+        settings = environment(folder) | {"JAVA_TOOL_OPTIONS": "-XX:TieredStopAtLevel=1"}
         with self.log.open("wb") as output:
             self.process = subprocess.Popen(
-                command, stdout=output, stderr=output, start_new_session=True, cwd=ROOT, env=environment(folder)
+                command, stdout=output, stderr=output, start_new_session=True, cwd=ROOT, env=settings
             )
 
     def wait(self) -> int:
@@ -65,7 +71,10 @@ class Job:
 
 
 class Standalone:
-    """A master and workers of one core each; an executor is a process that a worker starts."""
+    """A master and workers of one core each; an executor is a process that a worker starts.
+
+    Workers have an address each, 127.0.0.1 and up: Spark runs no task twice on one host.
+    """
 
     def __init__(self, folder: Path, workers: int = 2) -> None:
         self.folder = folder
@@ -81,7 +90,7 @@ class Standalone:
         self._start("master.Master", "--port", str(self.port))
         for number in range(self.workers):
             of_worker = ["--cores", "1", "--memory", "600m", "--work-dir", str(self.folder / f"worker-{number}")]
-            self._start("worker.Worker", *of_worker, self.master)
+            self._start("worker.Worker", *of_worker, self.master, host=f"127.0.0.{number + 1}")
         log = self.folder / "master.Master-0.log"
         deadline = time.monotonic() + 300
         while log.read_text(errors="replace").count("Registering worker") < self.workers:
@@ -97,16 +106,16 @@ class Standalone:
         for process in self.processes:
             process.wait(timeout=60)
 
-    def _start(self, name: str, *arguments: str) -> None:
+    def _start(self, name: str, *arguments: str, host: str = "127.0.0.1") -> None:
         home = spark_home(self.folder)
         command = [str(home / "bin" / "spark-class"), f"org.apache.spark.deploy.{name}"]
-        command += ["--host", "127.0.0.1", "--webui-port", "0", *arguments]
+        command += ["--host", host, "--webui-port", "0", *arguments]
         settings = {
             **environment(self.folder),
             "JAVA_HOME": find_java().parents[1].as_posix(),
             "SPARK_DAEMON_MEMORY": "200m",
             "SPARK_DAEMON_JAVA_OPTS": "-XX:TieredStopAtLevel=1",
-            "SPARK_LOCAL_IP": "127.0.0.1",
+            "SPARK_LOCAL_IP": host,
         }
         log = self.folder / f"{name}-{len(self.processes)}.log"
         with log.open("wb") as output:

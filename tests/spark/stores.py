@@ -1,4 +1,4 @@
-"""The stores that exactly-once sinks write tables into, so that one test asks the same of each."""
+"""The stores that exactly-once sinks write into, so that one test asks the same of each."""
 
 from __future__ import annotations
 
@@ -12,19 +12,27 @@ from pyspark.sql.types import LongType, StringType, StructField, StructType
 from pyspark_odradek.parquet_files import arrow_schema
 from pyspark_odradek.sink import stream_writer
 from pyspark_odradek.task import Task
+from tests.support.clients import read_all
 from tests.support.postgres import Postgres
 
 ROWS = StructType([StructField("id", LongType()), StructField("name", StringType())])
 
 
-class Store(Protocol):
-    """A table in a store, by the options that a query gives."""
+class Copies(Protocol):
+    """Where a query writes rows, each with a number, by the options that it gives."""
 
     name: str
     options: dict[str, str]
 
     def rows(self, columns: str = "id, name") -> list[tuple[Any, ...]]:
         """What a reader finds, sorted."""
+
+    def leftovers(self) -> list[str]:
+        """What tasks have staged that is no part of it."""
+
+
+class Store(Copies, Protocol):
+    """A table in a store."""
 
     def by_another(self, number: int) -> None:
         """Another writer adds a row with this id."""
@@ -67,8 +75,28 @@ def commits_between(made: Any, store: Store) -> list[int]:
     return looks
 
 
-def ids(store: Store) -> list[int]:
+def ids(store: Copies) -> list[int]:
     return [row[0] for row in store.rows("id")]
+
+
+class TopicCopy:
+    """A topic of two partitions, whose values are numbers; tasks stage in the checkpoint of tests.spark.copy_job."""
+
+    name = "topic"
+
+    def __init__(self, bootstrap: str, topic: str, folder: Path) -> None:
+        self.bootstrap = bootstrap
+        self.topic = topic
+        self.staging = folder / "checkpoint-topic" / "odradek-staging"
+        self.options = {"kafka.bootstrap.servers": bootstrap, "topic": topic}
+
+    def rows(self, columns: str = "id") -> list[tuple[Any, ...]]:
+        messages = read_all(self.bootstrap, self.topic, 2, isolation_level="read_committed")
+        return sorted((int(message.value()),) for message in messages)  # type: ignore[arg-type]
+
+    def leftovers(self) -> list[str]:
+        assert self.staging.is_dir(), "nothing was staged"
+        return [str(path) for path in self.staging.rglob("*") if path.is_file()]
 
 
 class DeltaStore:
@@ -84,6 +112,12 @@ class DeltaStore:
         from deltalake import DeltaTable
 
         return in_order(DeltaTable(self.path).to_pyarrow_table(), columns)
+
+    def leftovers(self) -> list[str]:
+        from deltalake import DeltaTable
+
+        named = {Path(name.removeprefix("file://")).name for name in DeltaTable(self.path).file_uris()}
+        return [path.name for path in Path(self.path).rglob("*.parquet") if path.name not in named]
 
     def by_another(self, number: int) -> None:
         from deltalake import write_deltalake
@@ -110,6 +144,12 @@ class IcebergStore:
     def rows(self, columns: str = "id, name") -> list[tuple[Any, ...]]:
         return in_order(self.table().scan().to_arrow(), columns)
 
+    def leftovers(self) -> list[str]:
+        table = self.table()
+        named = {Path(name).name for name in table.inspect.all_files()["file_path"].to_pylist()}
+        folder = Path(table.location().removeprefix("file://")) / "data"
+        return [path.name for path in folder.rglob("*.parquet") if path.name not in named]
+
     def by_another(self, number: int) -> None:
         self.table().append(pa.table({"id": [number], "name": ["x"]}))
 
@@ -134,6 +174,9 @@ class PostgresStore:
 
     def rows(self, columns: str = "id, name") -> list[tuple[Any, ...]]:
         return self.ask(f"SELECT {columns} FROM {self.table} ORDER BY id")
+
+    def leftovers(self) -> list[str]:
+        return [name for (name,) in self.ask(r"SELECT relname FROM pg_class WHERE relname LIKE 'odradek\_stage%'")]
 
     def by_another(self, number: int) -> None:
         self.ask(f"INSERT INTO {self.table} (id, name) VALUES ({number}, 'x')")

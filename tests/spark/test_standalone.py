@@ -1,4 +1,4 @@
-"""Source and exactly-once sink on a standalone cluster: master, two workers and their executors are
+"""Source and exactly-once sinks on a standalone cluster: master, two workers and their executors are
 processes of their own.
 
 Staged files are on a folder that driver and executors share, as they do on a cluster with shared storage.
@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -17,10 +18,11 @@ from typing import Any
 import pytest
 
 from tests.spark.jobs import Job, Standalone, environment
-from tests.spark.test_exact_sink import copied
+from tests.spark.stores import Copies, DeltaStore, ids
 from tests.support.clients import create_topic, produce_all, read_all
 
 PADDING = b" " * 2000  # so that the records of a task are staged in a file, and not sent in its message
+OF_FILES = ("delta", "iceberg")  # what tasks stage in vain is not removed by their sinks
 
 
 @pytest.fixture
@@ -31,52 +33,95 @@ def cluster(tmp_path: Path) -> Iterator[Standalone]:
         yield running
 
 
+@pytest.fixture
+def job(
+    cluster: Standalone, odradek: str, topic: str, tmp_path: Path, copies: list[Copies], spark: Any
+) -> Iterator[Any]:
+    """Starts drivers; `spark` is asked for since it skips where there is no Java."""
+    create_topic(odradek, topic, 2)
+    started: list[Job] = []
+
+    def start(*arguments: str) -> Job:
+        started.append(Job(odradek, topic, tmp_path / "job", "--master", cluster.master, *arguments, into=copies))
+        return started[-1]
+
+    yield start
+    for each in started:
+        each.end()
+
+
 def filled(bootstrap: str, topic: str, count: int) -> None:
-    for name in (topic, f"{topic}-copy"):
-        create_topic(bootstrap, name, 2)
     produce_all(bootstrap, topic, [(b"%d" % n, b"%d" % n + PADDING) for n in range(count)])
 
 
-def check(bootstrap: str, topic: str, folder: Path, count: int, job: Job) -> None:
-    assert job.wait() == 0, job.text()[-3000:]
-    assert (folder / "killed").exists(), "no executor was killed"
-    assert copied(bootstrap, topic) == list(range(count))
-    staging = folder / "checkpoint" / "odradek-staging"
-    assert staging.is_dir(), "nothing was staged"
-    # What a task had staged that died is removed by a later batch's commit, of the last batch by the next run.
-    assert len([path for path in staging.rglob("*") if path.is_file()]) <= 2
+def check(store: Copies, count: int, left: int) -> None:
+    """Every row is there once, and of what tasks had staged in vain so much is `left`."""
+    assert ids(store) == list(range(count)), store.name
+    assert len(store.leftovers()) == (left if store.name in OF_FILES else 0), store.name
+    if isinstance(store, DeltaStore):
+        vacuumed(store)
+        assert ids(store) == list(range(count))
+
+
+def vacuumed(store: DeltaStore) -> None:
+    """As the documentation says, without the week that it waits by default."""
+    from deltalake import DeltaTable
+
+    DeltaTable(store.path).vacuum(0, dry_run=False, enforce_retention_duration=False, full=True)
+    assert store.leftovers() == []
 
 
 @pytest.mark.timeout(600)
+@pytest.mark.parametrize("copies", ["topic delta"], indirect=True)
 def test_a_copy_while_an_executor_is_killed(
-    cluster: Standalone, odradek: str, topic: str, tmp_path: Path, spark: Any
+    job: Any, odradek: str, topic: str, tmp_path: Path, copies: list[Copies]
 ) -> None:
-    """`spark` is asked for since it skips where there is no Java."""
     filled(odradek, topic, 400)
-    folder = tmp_path / "job"
-    job = Job(odradek, topic, folder, "--master", cluster.master, "--kill-executor-at", "300")
-    try:
-        check(odradek, topic, folder, 400, job)
-    finally:
-        job.end()
+    running = job("--kill-executor-at", "300")
+    assert running.wait() == 0, running.text()[-3000:]
+    for store in copies:
+        assert (tmp_path / "job" / f"killed-{store.name}-at").exists(), "no executor was killed"
+        check(store, 400, left=1)
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(900)
-def test_the_driver_dies_and_another_goes_on(
-    cluster: Standalone, odradek: str, topic: str, tmp_path: Path, spark: Any
+@pytest.mark.parametrize("copies", ["topic", "delta", "iceberg", "postgres"], indirect=True)
+def test_drivers_and_executors_are_killed(
+    job: Any, odradek: str, topic: str, tmp_path: Path, copies: list[Copies]
 ) -> None:
-    """A driver is killed after its transaction and one before it; the third writes the rest, every record once."""
-    filled(odradek, topic, 2000)
-    folder = tmp_path / "job"
-    for when in ("after end", "before end"):
-        dying = Job(odradek, topic, folder, "--master", cluster.master, "--die", when)
-        assert dying.wait() < 0, dying.text()[-3000:]
-    job = Job(odradek, topic, folder, "--master", cluster.master, "--kill-executor-at", "1500")
-    try:
-        check(odradek, topic, folder, 2000, job)
-    finally:
-        job.end()
+    """A driver dies before its commit, another after; executors with a part of a task staged, and with all of it."""
+    filled(odradek, topic, 1200)
+    (store,) = copies
+    step = "end" if store.name == "topic" else "commit_once"
+    for when in ("before", "after"):
+        dying = job("--die", f"{when} {step}")
+        assert dying.wait() == -signal.SIGKILL, dying.text()[-3000:]
+    last = job("--kill-executor-at", "700", "--kill-executor-after", "1000")
+    assert last.wait() == 0, last.text()[-3000:]
+    killed = {path.name for path in (tmp_path / "job").glob("killed-*")}
+    assert killed == {f"killed-{store.name}-at", f"killed-{store.name}-after"}
+    # Of the first batch its four tasks have staged three times, and only the second driver's are in the table.
+    check(store, 1200, left=4 + 4 + 2)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("copies", ["topic delta iceberg postgres"], indirect=True)
+@pytest.mark.parametrize("trouble", ["--fail", "--speculate"])
+def test_tasks_run_twice(
+    job: Any, odradek: str, topic: str, tmp_path: Path, copies: list[Copies], trouble: str
+) -> None:
+    """A task that has staged all of its rows fails, or is slow and runs a second time on another host."""
+    filled(odradek, topic, 600)
+    running = job(trouble)
+    assert running.wait() == 0, running.text()[-3000:]
+    lines = (tmp_path / "job" / "attempts").read_text().splitlines()
+    for store in copies:
+        tasks = [line.split()[:3] for line in lines if line.split()[0] == store.name]
+        twice = len(tasks) - len({tuple(task) for task in tasks})
+        assert twice >= 3, f"{store.name}: three batches or more, in each a task that has staged twice"
+        check(store, 600, left=twice)
 
 
 @pytest.mark.slow

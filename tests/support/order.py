@@ -44,7 +44,7 @@ SECONDS = {
     "tests/spark/test_marker_topic.py": 65,
     "tests/spark/test_merging_sinks.py": 80,
     "tests/spark/test_pipelines.py": 200,
-    "tests/spark/test_standalone.py": 70,
+    "tests/spark/test_standalone.py": 75,
     "tests/spark/test_table_sinks.py": 60,
 }
 
