@@ -26,14 +26,17 @@ def origin() -> Column:
 
 
 def headers(origin: Column) -> Column:
-    """The headers of a dead letter, from the text that `origin` made; null where that is null."""
+    """The headers of a dead letter, from the text that `origin` made; null where that is null or empty.
+
+    Empty is better in what pandas makes: it would warn of each column that has nothing but nulls.
+    """
     from pyspark.sql import functions as fn
 
     fields = {"odradek.reason": fn.lit(REASON)}
     for number, name in enumerate((TOPIC, PARTITION, OFFSET), 1):
         fields[name] = fn.split_part(origin, fn.lit(" "), fn.lit(number))
     made = [fn.struct(fn.lit(name).alias("key"), each.cast("binary").alias("value")) for name, each in fields.items()]
-    return fn.when(origin.isNotNull(), fn.array(*made))
+    return fn.when(origin != "", fn.array(*made))
 
 
 def put_aside(bootstrap: str, dead: str, topic: str) -> set[tuple[int, int]]:

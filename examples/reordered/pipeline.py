@@ -53,8 +53,8 @@ def reorder(rows: DataFrame, bootstrap: str, folder: Path, bound_ms: int = BOUND
         ready, late = buffer.take(came, bound_ms)
         if came:
             state.update((buffer.to_json(),))
-        made = [(ORDERED, _value(key[0], reading), None) for reading in ready]
-        made += [(LATE, _value(key[0], reading), None) for reading in late]
+        made = [(ORDERED, _value(key[0], reading), "") for reading in ready]
+        made += [(LATE, _value(key[0], reading), "") for reading in late]
         made += [(DEAD, known, origin) for known, origin in zip(dead["known"], dead["origin"], strict=True)]
         yield pd.DataFrame(made, columns=["topic", "value", "origin"]).assign(machine=key[0])
 

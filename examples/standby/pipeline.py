@@ -45,15 +45,15 @@ def booked(stream: DataFrame) -> DataFrame:
 def book(rows: Any, entry: int, balance_cents: int) -> tuple[Any, int, int]:
     """Book the movements of one account, of which `entry` were booked before; returns (rows, entry, balance in cents).
 
-    The rows are in order of their offsets, with the columns `entry` and `balance_cents`; both are null, and `origin` is
-    not, where a row is not `complete`.
+    The rows are in order of their offsets, with the columns `entry` and `balance_cents`; both are null where a row is
+    not `complete`, and `origin` is empty where it is.
     """
     rows = rows.sort_values("offset")
     whole = rows["complete"]
     cents = rows["cents"].where(whole, 0).astype("int64")
     rows["entry"] = (entry + whole.cumsum()).astype("Int64").where(whole)
     rows["balance_cents"] = (balance_cents + cents.cumsum()).astype("Int64").where(whole)
-    rows["origin"] = rows["origin"].where(~whole)
+    rows["origin"] = rows["origin"].where(~whole, "")
     # Pandas has floats where one of the rows has no number.
     rows = rows.astype({"number": "Int64", "cents": "Int64"})
     return rows, entry + int(whole.sum()), balance_cents + int(cents.sum())
@@ -67,7 +67,7 @@ def start(spark: SparkSession, bootstrap: str, group: str, checkpoint: Path, *, 
     source = source.option("valueFormat", "json").option("valueSchema", MOVEMENT)
     stream = source.option("deadLetterTopic", DEAD).load()
     rows = booked(stream).select(
-        fn.when(fn.col("origin").isNull(), BALANCES).otherwise(DEAD).alias("topic"),
+        fn.when(fn.col("origin") == "", BALANCES).otherwise(DEAD).alias("topic"),
         fn.col("account").alias("key"),
         fn.to_json(fn.struct("number", "account", "cents", "entry", "balance_cents")).alias("value"),
         dead_letters.headers(fn.col("origin")).alias("headers"),

@@ -52,10 +52,10 @@ def test_a_movement_that_lacks_a_field_changes_no_balance() -> None:
         dict(zip(names, row, strict=True)) | {"offset": offset, "complete": offset in (0, 3)}
         for offset, row in enumerate(
             [
-                [3, 100, 5, 1100, None],
+                [3, 100, 5, 1100, ""],
                 [None, 7, None, None, "movements 0 1"],
                 [5, None, None, None, "movements 0 2"],
-                [6, -30, 6, 1070, None],
+                [6, -30, 6, 1070, ""],
             ]
         )
     ]
