@@ -43,6 +43,7 @@ from pyspark_odradek.errors import OptionError
 Read: TypeAlias = Callable[[bytes, int], tuple[Any, int]]
 
 MAX_ITEMS = 1_000_000  # of one array or map: items may take no bytes, so the bytes that are left are no limit
+_EXACT = decimal.Context(prec=decimal.MAX_PREC)  # Python's own context rounds to 28 digits
 _EPOCH = datetime.datetime(1970, 1, 1)
 _EPOCH_UTC = _EPOCH.replace(tzinfo=datetime.UTC)
 
@@ -284,13 +285,18 @@ def _logical(schema: dict[str, Any], base: _Type) -> _Type:
         if logical in (f"{name}-millis", f"{name}-micros"):
             unit = datetime.timedelta(milliseconds=1) if logical.endswith("millis") else datetime.timedelta.resolution
             return _Type(spark, _then(base.read, partial(_moment, epoch, unit)))
-    if logical == "decimal":
-        scale = schema.get("scale", 0)
+    if logical == "decimal" and isinstance(base.spark, BinaryType):
+        precision, scale = schema["precision"], schema.get("scale", 0)
+        if not (type(precision) is type(scale) is int and 0 <= scale <= precision and 1 <= precision <= 38):
+            raise OptionError(
+                f"valueSchema: a decimal has precision {precision} and scale {scale}, and Spark's have 1 to 38 digits, "
+                "none to all of them behind the point. Leave its logicalType away, and cast the bytes"
+            )
 
         def number(raw: bytes) -> decimal.Decimal:
-            return decimal.Decimal(int.from_bytes(raw, "big", signed=True)).scaleb(-scale)
+            return _EXACT.scaleb(decimal.Decimal(int.from_bytes(raw, "big", signed=True)), -scale)
 
-        return _Type(DecimalType(schema["precision"], scale), _then(base.read, number))
+        return _Type(DecimalType(precision, scale), _then(base.read, number))
     if logical == "uuid" and isinstance(base.spark, BinaryType):
         return _Type(StringType(), _then(base.read, lambda raw: str(uuid.UUID(bytes=raw))))
     return base

@@ -14,6 +14,10 @@ import binascii
 import datetime
 import decimal
 import json
+import math
+import re
+import struct
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -37,6 +41,18 @@ from pyspark_odradek.errors import OptionError
 _NUMBER, _VALUE = "n", "v"
 FEW = 256  # rows that Python reads about as fast as Arrow finds the wrong ones among them
 
+# Python's own context rounds to 28 digits; a decimal has 38 at most, before its point or behind it. One halfway between
+# two goes to the one farther from zero, as with Spark's from_json.
+_DECIMALS = decimal.Context(prec=2 * 38, rounding=decimal.ROUND_HALF_UP)
+_UNITS = [decimal.Decimal((0, (1,), -scale)) for scale in range(39)]
+_DECIMAL_TEXT = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?")  # Python takes "1_0" and " 1" as well
+_DOUBLE = struct.Struct("<d")
+_BEYOND_SINGLE, _HALFWAY = (1 << 29) - 1, 1 << 28  # of the bits of a double, those that a float of 32 bits has not
+_LEAST_NORMAL_SINGLE = 2.0**-126  # below it floats of 32 bits have fewer bits
+# As many digits as there are; an exponent that is out of all bounds makes an infinity or zero, as with floats.
+_EXACT = decimal.Context(prec=decimal.MAX_PREC, Emax=decimal.MAX_EMAX, Emin=decimal.MIN_EMIN, traps=[])
+_read_exactly = json.JSONDecoder(parse_float=_EXACT.create_decimal).decode
+
 
 class JsonValues:
     """Decodes values by a schema.
@@ -47,8 +63,11 @@ class JsonValues:
 
     def __init__(self, wanted: Any) -> None:
         self.wanted = wanted
-        self._is_known_to_arrow = not _has_binary(wanted)  # Arrow would not decode its base64
-        schema = pa.schema([(_NUMBER, pa.int64()), (_VALUE, wanted)])
+        self._is_known_to_arrow = not _holds(wanted, pa.types.is_binary)  # Arrow would not decode its base64
+        # What Python's floats round a second time: other types are the same by way of them, and they are read faster.
+        is_exact = _holds(wanted, lambda each: pa.types.is_decimal(each) or pa.types.is_float32(each))
+        self._read: Callable[[str], Any] = _read_exactly if is_exact else json.loads
+        schema = pa.schema([(_NUMBER, pa.int64()), (_VALUE, _safe(wanted))])
         self._parsing = pajson.ParseOptions(explicit_schema=schema, unexpected_field_behavior="ignore")
 
     def decode(self, values: Any) -> tuple[Any, dict[int, str]]:
@@ -83,7 +102,7 @@ class JsonValues:
             return None
         try:
             text = value.decode("utf-8", "surrogateescape")  # bytes that are no text hurt only where they are wanted
-            return to_python(json.loads(text), self.wanted, "value")
+            return to_python(self._read(text), self.wanted, "value")
         except (ValueError, RecursionError, OverflowError) as error:
             wrong[number] = _told(error)
             return None
@@ -122,19 +141,40 @@ class JsonValues:
         try:
             # The reader lets pass texts that are not UTF-8, and decimals with too many digits.
             found.validate(full=True)
+            return found if found.type == self.wanted else found.cast(self.wanted)
         except pa.ArrowInvalid:
             return None
-        return found
 
 
 def _told(error: Exception) -> str:
     return f"not JSON of the schema: {str(error)[:300]}"
 
 
-def _has_binary(wanted: Any) -> bool:
-    if pa.types.is_struct(wanted):
-        return any(_has_binary(field.type) for field in wanted)
-    return pa.types.is_binary(wanted) or (pa.types.is_list(wanted) and _has_binary(wanted.value_type))
+def _safe(wanted: Any) -> Any:
+    """The type with wider decimals where Arrow's reader would turn numbers that are too large into others.
+
+    It multiplies a number that has no more digits than the precision by at most 10 to the scale, modulo 2 to the bits
+    of the type, and takes any product for right that is no less than the number. That needs a precision and a scale of
+    more than 38 together, and cannot be where 256 bits hold 76 digits.
+    """
+    types = pa.types
+    if types.is_struct(wanted):
+        return pa.struct([field.with_type(_safe(field.type)) for field in wanted])
+    if types.is_list(wanted):
+        return pa.list_(wanted.value_field.with_type(_safe(wanted.value_type)))
+    if types.is_decimal128(wanted) and wanted.precision + wanted.scale > 38:
+        return pa.decimal256(76, wanted.scale)
+    return wanted
+
+
+def _holds(wanted: Any, is_one: Callable[[Any], bool]) -> bool:
+    """Whether a type is, or has within it, one that `is_one` tells."""
+    types = pa.types
+    if types.is_struct(wanted):
+        return any(_holds(field.type, is_one) for field in wanted)
+    if types.is_map(wanted):
+        return _holds(wanted.item_type, is_one)
+    return is_one(wanted) or (types.is_list(wanted) and _holds(wanted.value_type, is_one))
 
 
 def to_python(value: Any, wanted: Any, where: str) -> Any:
@@ -158,9 +198,9 @@ def to_python(value: Any, wanted: Any, where: str) -> Any:
             raise ValueError(f"{where} is {_shown(value)}, not a whole number")
         return value
     if types.is_floating(wanted):
-        if isinstance(value, bool) or not isinstance(value, int | float):
+        if isinstance(value, bool) or not isinstance(value, int | float | decimal.Decimal):
             raise ValueError(f"{where} is {_shown(value)}, not a number")
-        return float(value)
+        return _single(value) if types.is_float32(wanted) else _double(value)
     if types.is_string(wanted):
         return _expect(value, str, "a string", where)
     try:
@@ -181,10 +221,48 @@ def _from_text(value: Any, wanted: Any) -> Any:
             return value
         return datetime.date.fromisoformat(value)
     if types.is_decimal(wanted):
-        return decimal.Decimal(str(value)).quantize(decimal.Decimal(1).scaleb(-wanted.scale))
+        return _decimal(value, wanted.precision, wanted.scale)
     if types.is_binary(wanted):
         return base64.b64decode(value, validate=True)
     raise ValueError(f"{wanted} has no form in JSON")
+
+
+def _decimal(value: Any, precision: int, scale: int) -> decimal.Decimal:
+    """A number, or a text that is one, with `scale` digits behind its point and at most `precision` in all.
+
+    Raises:
+        ValueError: it is no number, or has more digits before its point.
+        ArithmeticError: it has more digits than any decimal, or is infinite.
+    """
+    if not isinstance(value, decimal.Decimal):
+        is_number = type(value) is int or (isinstance(value, str) and _DECIMAL_TEXT.fullmatch(value) is not None)
+        if not is_number:  # floats are NaN and the infinities here
+            raise ValueError("no number")
+        value = _EXACT.create_decimal(value)
+    found = _DECIMALS.quantize(value, _UNITS[scale])
+    if found and found.adjusted() >= precision - scale:
+        raise ValueError("too large")
+    return found
+
+
+def _double(value: float | decimal.Decimal) -> float:
+    try:
+        return float(value)
+    except OverflowError:  # of a whole number alone: what has a point or exponent becomes infinite, also in Arrow
+        return math.inf if value > 0 else -math.inf
+
+
+def _single(value: float | decimal.Decimal) -> float:
+    """A number whose nearest float of 32 bits is the one that is nearest to `value`.
+
+    That of the nearest double is another one where this lies halfway between two of them, and `value` beside it.
+    """
+    near = _double(value)
+    is_halfway = int.from_bytes(_DOUBLE.pack(near)[:4], "little") & _BEYOND_SINGLE == _HALFWAY
+    if isinstance(value, float) or not (is_halfway or abs(near) < _LEAST_NORMAL_SINGLE):
+        return near
+    found: float = pa.scalar(str(value)).cast(pa.float32()).as_py()
+    return found
 
 
 def _expect(value: Any, kind: type, words: str, where: str) -> Any:
@@ -194,7 +272,7 @@ def _expect(value: Any, kind: type, words: str, where: str) -> Any:
 
 
 def _shown(value: Any) -> str:
-    text = json.dumps(value)
+    text = str(value) if isinstance(value, decimal.Decimal) else json.dumps(value, default=float)
     return text if len(text) <= 40 else text[:37] + "..."
 
 
