@@ -10,6 +10,7 @@ This module knows no socket and no Spark session: bytes and a range of offsets i
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import numpy as np
@@ -18,6 +19,7 @@ import pyarrow as pa
 from odradek.common.errors import ApiError
 from odradek.record.batch import COMPRESSION_NAMES, HEADER_BYTES, MAGIC, BatchHeader, crc_is_valid
 from odradek.record.compression import NONE, decompress
+from pyspark_odradek.errors import ClusterError
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -28,10 +30,35 @@ Longs: TypeAlias = "npt.NDArray[np.int64]"
 MAX_ROWS = 20_000  # rows of one Arrow batch: 10 to 50 thousand is where Spark's JVM half is cheapest
 MAX_GROUP_BYTES = 256 << 20  # what is decoded at once: int32 positions would allow 2 GiB
 MAX_BATCH_BYTES = 1 << 30  # a batch that claims to decompress to more than this is refused
+_MAGIC_AT = 16  # in batches of all formats
+
+_GIVE_UP = (
+    "give it up: delete the partition's records up to it, it included (kafka-delete-records), and set "
+    "failOnDataLoss=false"
+)
+_DAMAGED = f"Mend the broker's log, from another replica where one has it whole; or {_GIVE_UP}"
+_OLD = f"Let a client that reads the old format write it anew, into another topic; or {_GIVE_UP}"
 
 
 class RecordFormatError(Exception):
-    """The bytes of a record batch contradict themselves or its checksum."""
+    """The bytes of a record batch contradict themselves or its checksum, or are of a format that is not read.
+
+    `advice` is a sentence for whoever reads the log.
+    """
+
+    def __init__(self, why: str, advice: str = _DAMAGED) -> None:
+        super().__init__(why)
+        self.advice = advice
+
+
+@contextmanager
+def telling_where(topic: str, partition_id: int, offset: int) -> Iterator[None]:
+    """Let RecordFormatError be the ClusterError that ends a query; `offset` is where reading stopped."""
+    try:
+        yield
+    except RecordFormatError as error:
+        told = f"{topic}-{partition_id} cannot be read from offset {offset} on: {error}. {error.advice}"
+        raise ClusterError(told) from error
 
 
 class AbortedTransaction(NamedTuple):
@@ -61,13 +88,20 @@ def whole_batches(fetched: memoryview, *, check_crc: bool = True) -> Iterator[Ba
         RecordFormatError: a checksum is wrong, or the format is older than v2 (Kafka before 0.11).
     """
     position = 0
-    while position + HEADER_BYTES <= len(fetched):
-        header = BatchHeader.read(fetched, position)
-        where = f"batch at offset {header.base_offset}"
-        if header.magic != MAGIC:
-            raise RecordFormatError(
-                f"{where} has record format v{header.magic}; only v2 (Kafka 0.11 and later) is read"
+    while position + _MAGIC_AT < len(fetched):
+        magic = fetched[position + _MAGIC_AT]
+        if magic < MAGIC:  # a record of an old format may be smaller than the header of a batch
+            base_offset = int.from_bytes(fetched[position : position + 8], "big", signed=True)
+            why = (
+                f"the batch at offset {base_offset} has record format v{magic}; only v2 (Kafka 0.11 and later) is read"
             )
+            raise RecordFormatError(why, _OLD)
+        if position + HEADER_BYTES > len(fetched):
+            return
+        header = BatchHeader.read(fetched, position)
+        where = f"the batch at offset {header.base_offset} is damaged"
+        if magic != MAGIC:
+            raise RecordFormatError(f"{where}: it has the unknown record format v{magic}")
         if header.size_bytes < HEADER_BYTES or header.record_count < 0 or header.compression >= len(COMPRESSION_NAMES):
             raise RecordFormatError(f"{where}: its length, record count or codec is impossible")
         end = position + header.size_bytes
@@ -103,11 +137,15 @@ class VisibleBatches:
 
 
 def is_abort_marker(batch: Batch, fetched: memoryview) -> bool:
-    """Whether a control batch takes its transaction back. Raises RecordFormatError where it has no key."""
+    """Whether a control batch takes its transaction back. Raises RecordFormatError where it does not say."""
     data = np.frombuffer(fetched[batch.position : batch.end], np.uint8)
-    records = _Records.read(data, [(0, len(data), batch)])
-    if len(records.key_size) == 0 or records.key_size[0] < 4:
-        raise RecordFormatError(f"control batch at offset {batch.header.base_offset} has no key")
+    try:
+        records = _Records.read(data, [(0, len(data), batch)])
+        if len(records.key_size) == 0 or records.key_size[0] < 4:
+            raise RecordFormatError("it has no key")
+    except RecordFormatError as error:
+        why = f"the control batch at offset {batch.header.base_offset} is damaged: {error}"
+        raise RecordFormatError(why) from error
     at = int(records.key_at[0]) + 2  # version, then type: 0 aborts, 1 commits
     return int.from_bytes(data[at : at + 2].tobytes(), "big") == 0
 
@@ -235,10 +273,23 @@ class Decoder:
             yield from self._decode_group(fetched, group)
 
     def _decode_group(self, fetched: memoryview, group: Sequence[Batch]) -> Iterator[Any]:
+        try:
+            yield from self._rows_of(fetched, group)
+        except RecordFormatError as error:
+            if len(group) == 1:
+                why = f"the batch at offset {group[0].header.base_offset} is damaged: {error}"
+                raise RecordFormatError(why, error.advice) from error
+            for batch in group:  # whichever it is, it is told
+                for _ in self._decode_group(fetched, [batch]):
+                    pass
+            raise
+
+    def _rows_of(self, fetched: memoryview, group: Sequence[Batch]) -> Iterator[Any]:
         data, spans = _records_of(fetched, group)
         if len(data) >= 1 << 31:
             raise RecordFormatError(
-                f"batches from offset {group[0].header.base_offset} hold over 2 GiB; fetch less at once"
+                f"the batches from offset {group[0].header.base_offset} to {group[-1].last_offset} hold over 2 GiB",
+                "Lower kafka.max.partition.fetch.bytes",
             )
         records = _Records.read(data, spans)
         counts = [batch.header.record_count for batch in group]
@@ -294,7 +345,7 @@ def _decompressed(batch: Batch, piece: memoryview) -> bytes:
     try:
         return decompress(batch.header.compression, piece, max_output_bytes=MAX_BATCH_BYTES)
     except ApiError as error:
-        raise RecordFormatError(f"batch at offset {batch.header.base_offset}: {error}") from error
+        raise RecordFormatError(str(error)) from error
 
 
 def _binary_slots(data: Bytes, records: _Records) -> Any:

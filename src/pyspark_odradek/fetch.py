@@ -21,7 +21,15 @@ from pyspark_odradek.cluster import (
     shared_cluster,
 )
 from pyspark_odradek.connection import Connection
-from pyspark_odradek.decode import AbortedTransaction, Batch, Decoder, VisibleBatches, whole_batches
+from pyspark_odradek.decode import (
+    AbortedTransaction,
+    Batch,
+    Decoder,
+    RecordFormatError,
+    VisibleBatches,
+    telling_where,
+    whole_batches,
+)
 from pyspark_odradek.errors import ClusterError, LostRange, report
 from pyspark_odradek.offsets import OffsetRange, TopicPartition
 from pyspark_odradek.options import EARLIEST, LATEST
@@ -42,7 +50,7 @@ def read_range(
 
     Raises:
         DataLossError: offsets of the range were deleted meanwhile (a warning without `fail_on_data_loss`).
-        ClusterError: the range cannot be read in time.
+        ClusterError: the range cannot be read in time, or the log is damaged there or has an old format.
     """
     patience_s = (timeout_ms or settings.default_api_timeout_ms) / 1000
     limit = "kafka.default.api.timeout.ms" if timeout_ms is None else "kafkaConsumer.pollTimeoutMs"
@@ -105,14 +113,16 @@ class _RangeReader:
             raise NoTopicError(f"the topic {self.wanted.topic} was deleted and created anew")
         self._ask(connection, self.position)
         while True:
-            answer = self._answer(connection)
+            with telling_where(*self.partition, self.position):
+                answer = self._answer(connection)
             if answer is None:
                 if not self.is_done:
                     self._ask(connection, self.position)
                     continue
                 return
             fetched = memoryview(answer.records or b"")  # type: ignore[arg-type]
-            batches = list(whole_batches(fetched, check_crc=settings.check_crcs))
+            with telling_where(*self.partition, self.position):
+                batches = list(whole_batches(fetched, check_crc=settings.check_crcs))
             if not batches and time.monotonic() > deadline:
                 raise PassingError(
                     f"no record came; the log's last stable offset is {answer.last_stable_offset}"
@@ -121,7 +131,8 @@ class _RangeReader:
             following = batches[-1].last_offset + 1 if batches else self.position
             if following < self.wanted.end:
                 self._ask(connection, following)
-            yield from self._decoded(fetched, batches, answer)
+            with telling_where(*self.partition, self.position):
+                yield from self._decoded(fetched, batches, answer)
             self.position = max(self.position, following)
             if self.is_done:
                 return
@@ -159,6 +170,8 @@ class _RangeReader:
             return None
         if code in PASSING:
             raise PassingError(f"fetch: {error_name(code)}")
+        if code == ErrorCode.CORRUPT_MESSAGE:
+            raise RecordFormatError("the broker finds the batch there damaged (CORRUPT_MESSAGE)")
         if code != ErrorCode.NONE:
             raise ClusterError(f"{self.partition.topic}-{self.partition.partition_id}: fetch: {error_name(code)}")
         return parts[0]

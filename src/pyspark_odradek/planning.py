@@ -10,7 +10,7 @@ from uuid import UUID
 
 from odradek.protocol.messages.fetch_response import FetchResponse
 from pyspark_odradek.cluster import GONE_PATIENCE_S, Cluster
-from pyspark_odradek.decode import whole_batches
+from pyspark_odradek.decode import telling_where, whole_batches
 from pyspark_odradek.errors import ClusterError, LostRange, OptionError, report
 from pyspark_odradek.offsets import OffsetRange, Positions, TopicPartition, find_lost, flat
 from pyspark_odradek.options import EARLIEST, LATEST, Offsets, ReadOptions, Timestamps
@@ -226,7 +226,11 @@ def _existing(
 
 
 def bytes_per_offset(cluster: Cluster, positions: Positions) -> float:
-    """About how many bytes of log one offset takes, from a look at the first batches behind these positions."""
+    """About how many bytes of log one offset takes, from a look at the first batches behind these positions.
+
+    Raises:
+        ClusterError: a log is damaged there or has an old format, or nobody answers.
+    """
 
     def sample() -> tuple[int, int]:
         size = span = 0
@@ -238,7 +242,8 @@ def bytes_per_offset(cluster: Cluster, positions: Positions) -> float:
             for topic in answer.responses:
                 for part in topic.partitions:
                     fetched = memoryview(part.records or b"")  # type: ignore[arg-type]
-                    batches = list(whole_batches(fetched, check_crc=False))
+                    with telling_where(*partition, offset):
+                        batches = list(whole_batches(fetched, check_crc=False))
                     if batches:
                         size += batches[-1].end
                         span += batches[-1].last_offset - batches[0].header.base_offset + 1

@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pyspark.sql.pandas.types import to_arrow_schema
 
+from odradek.record.batch import HEADER_BYTES, seal
 from odradek.record.builder import build_batch
 from odradek.record.record import Record
 from pyspark_odradek.decode import (
@@ -142,8 +143,6 @@ def test_every_flipped_bit_is_told(rounds: int = 300) -> None:
 
 def test_damage_behind_a_good_checksum_is_told_or_harmless() -> None:
     """What a broken producer would send: sealed anew, so that only the structure can tell."""
-    from odradek.record.batch import HEADER_BYTES, seal
-
     records = [Record(b"key", b"value" * 5, (("h", b"1"),), timestamp_ms=n) for n in range(10)]
     whole = build_batch(records)
     told = 0
@@ -168,6 +167,21 @@ def test_an_old_format_and_an_impossible_header_are_told() -> None:
     whole[8:12] = (3).to_bytes(4, "big")
     with pytest.raises(RecordFormatError, match="impossible"):
         decoded(bytes(whole))
+
+
+def test_a_record_of_an_old_format_is_smaller_than_the_header_of_a_batch() -> None:
+    """One that stands last would be taken for a batch that the broker has cut, and waited for."""
+    old = (7).to_bytes(8, "big") + (22).to_bytes(4, "big") + b"CRC!" + b"\0\0" + b"\xff\xff\xff\xff" + b"\0\0\0\1v"
+    with pytest.raises(RecordFormatError, match="batch at offset 7 has record format v0"):
+        decoded(plain(2) + old)
+
+
+def test_of_several_batches_the_damaged_one_is_named() -> None:
+    batches = [bytearray(plain(3, base_offset=first)) for first in (0, 3, 6)]
+    batches[1][HEADER_BYTES] ^= 2
+    seal(batches[1])
+    with pytest.raises(RecordFormatError, match=r"^the batch at offset 3 is damaged: "):
+        decoded(b"".join(batches))
 
 
 def test_a_compression_bomb_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
