@@ -14,7 +14,8 @@ from dataclasses import dataclass
 from random import SystemRandom
 from typing import TYPE_CHECKING, TypeVar
 
-from odradek.client.sasl import Credentials, FalseBrokerError, SaslSettingError, credentials_from, dialogue
+from odradek.client.login import RefusedLoginError, login
+from odradek.client.sasl import Credentials, SaslSettingError, credentials_from
 from odradek.common.errors import ErrorCode, ProtocolError
 from odradek.protocol import codec
 from odradek.protocol.apis import API, ApiKey
@@ -23,10 +24,6 @@ from odradek.protocol.messages.api_versions_request import ApiVersionsRequest
 from odradek.protocol.messages.api_versions_response import ApiVersionsResponse
 from odradek.protocol.messages.request_header import RequestHeader
 from odradek.protocol.messages.response_header import ResponseHeader
-from odradek.protocol.messages.sasl_authenticate_request import SaslAuthenticateRequest
-from odradek.protocol.messages.sasl_authenticate_response import SaslAuthenticateResponse
-from odradek.protocol.messages.sasl_handshake_request import SaslHandshakeRequest
-from odradek.protocol.messages.sasl_handshake_response import SaslHandshakeResponse
 from pyspark_odradek.errors import ClusterError, OptionError
 
 if TYPE_CHECKING:
@@ -141,7 +138,7 @@ class Connection:
             raise
 
     def _wrapped(self, tls: ssl.SSLContext, host: str) -> socket.socket:
-        import ssl
+        import ssl  # loaded with the context already
 
         try:
             return tls.wrap_socket(self._socket, server_hostname=host)
@@ -236,26 +233,15 @@ class Connection:
     def _authenticate(self, who: Credentials) -> None:
         if ApiKey.SASL_HANDSHAKE not in self._versions:
             raise ClusterError(f"{self.address} offers no SASL. {WHICH_LISTENER}")
-        offered = self.request(
-            ApiKey.SASL_HANDSHAKE, SaslHandshakeRequest(mechanism=who.mechanism), SaslHandshakeResponse
-        )
-        if offered.error_code != ErrorCode.NONE:
-            offers = ", ".join(offered.mechanisms)
-            raise ClusterError(f"{self.address} offers SASL {offers}, not {who.mechanism}")
-        speaking = dialogue(who)
-        message = next(speaking)
-        while True:
-            answer = self.request(
-                ApiKey.SASL_AUTHENTICATE, SaslAuthenticateRequest(auth_bytes=message), SaslAuthenticateResponse
-            )
-            if answer.error_code != ErrorCode.NONE:
-                raise ClusterError(f"{self.address} refused {who.username}: {answer.error_message}")
-            try:
-                message = speaking.send(bytes(answer.auth_bytes))
-            except StopIteration:
-                return
-            except FalseBrokerError as error:
-                raise ClusterError(f"{self.address}: {error}") from None
+        asking = login(who, self.address)
+        try:
+            asked, kind = next(asking)
+            while True:
+                asked, kind = asking.send(self.request(ApiKey(asked.KEY or 0), asked, kind))
+        except StopIteration:
+            return
+        except RefusedLoginError as error:
+            raise ClusterError(str(error)) from None
 
     def _read(self, size: int) -> memoryview:
         if not 0 <= size <= MAX_RESPONSE_BYTES:

@@ -11,6 +11,7 @@ Rows of one key in one batch: the last one counts, in the order of the tasks and
 from __future__ import annotations
 
 import base64
+import contextlib
 import datetime
 import decimal
 import hashlib
@@ -319,26 +320,26 @@ class PostgresStreamWriter(TableStreamWriter):
 
     def _aside(self, name: str) -> psycopg.Connection[Any]:
         """A connection with a task's own table begun; the target is made where it is missed and that is asked for."""
-        connection = self.connect()
-        try:
+        with contextlib.ExitStack() as until_it_works:
+            connection = self.connect()
+            until_it_works.callback(connection.close)
             try:
-                with limited(connection, self.connect, commits=False):
-                    self._stage_table(connection, name, "UNLOGGED")
-                return connection
+                self._begin_aside(connection, name)
             except psycopg.errors.UndefinedTable:
                 if not self.create:
                     raise
                 connection.rollback()
-            with limited(connection, self.connect, commits=False):
-                connection.execute("SELECT pg_advisory_xact_lock(%s)", [CREATION_LOCK])
-                self._create_target(connection)
-                connection.commit()
-            with limited(connection, self.connect, commits=False):
-                self._stage_table(connection, name, "UNLOGGED")
-            return connection
-        except BaseException:
-            connection.close()
-            raise
+                with limited(connection, self.connect, commits=False):
+                    connection.execute("SELECT pg_advisory_xact_lock(%s)", [CREATION_LOCK])
+                    self._create_target(connection)
+                    connection.commit()
+                self._begin_aside(connection, name)
+            until_it_works.pop_all()
+        return connection
+
+    def _begin_aside(self, connection: psycopg.Connection[Any], name: str) -> None:
+        with limited(connection, self.connect, commits=False):
+            self._stage_table(connection, name, "UNLOGGED")
 
     def _stage_table(self, connection: psycopg.Connection[Any], name: str, kind: str) -> None:
         """Begin a table with the target's columns, in the order in which rows are copied."""

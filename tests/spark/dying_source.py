@@ -98,8 +98,9 @@ class Troubled:
         if not seen:
             return staged
         context = TaskContext.get()
-        batch_id = context.getLocalProperty("streaming.sql.batchId")  # type: ignore[union-attr]
-        task, attempt = context.partitionId(), context.attemptNumber()  # type: ignore[union-attr]
+        assert context is not None, "this runs in a task"
+        batch_id = context.getLocalProperty("streaming.sql.batchId")
+        task, attempt = context.partitionId(), context.attemptNumber()
         with (self.folder / "attempts").open("a") as notes:
             notes.write(f"{self.sink} {batch_id} {task} {attempt}\n")
         if self.kill_after in seen:

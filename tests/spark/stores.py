@@ -92,7 +92,7 @@ class TopicCopy:
 
     def rows(self, columns: str = "id") -> list[tuple[Any, ...]]:
         messages = read_all(self.bootstrap, self.topic, 2, isolation_level="read_committed")
-        return sorted((int(message.value()),) for message in messages)  # type: ignore[arg-type]
+        return sorted((int(message.value() or b""),) for message in messages)
 
     def leftovers(self) -> list[str]:
         assert self.staging.is_dir(), "nothing was staged"

@@ -9,10 +9,9 @@ from __future__ import annotations
 import asyncio
 import ssl
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Any, TypeVar, cast
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from odradek.client.connection import Connection, RequestTimeoutError, UnreachableError, connect
-from odradek.client.sasl import Credentials
 from odradek.common.errors import ApiError, ErrorCode
 from odradek.common.numbers import parse_natural
 from odradek.common.ports import Clock, Network
@@ -25,6 +24,9 @@ from odradek.protocol.messages.metadata_request import MetadataRequest
 from odradek.protocol.messages.metadata_response import MetadataResponse
 
 M = TypeVar("M", bound=Message)
+if TYPE_CHECKING:
+    from odradek.client.sasl import Credentials
+
 T = TypeVar("T")
 
 DEFAULT_PORT = 9092

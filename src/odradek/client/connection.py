@@ -9,9 +9,8 @@ from __future__ import annotations
 import asyncio
 import ssl
 from collections.abc import Callable
-from typing import Any, TypeVar, cast
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
-from odradek.client.sasl import Credentials, FalseBrokerError, dialogue
 from odradek.common.errors import ErrorCode, OdradekError, ProtocolError
 from odradek.common.ports import Network
 from odradek.protocol.apis import API, ApiKey
@@ -20,10 +19,9 @@ from odradek.protocol.declare import Message
 from odradek.protocol.framing import FrameReader, decode_response_header, encode_request
 from odradek.protocol.messages.api_versions_request import ApiVersionsRequest
 from odradek.protocol.messages.api_versions_response import ApiVersionsResponse
-from odradek.protocol.messages.sasl_authenticate_request import SaslAuthenticateRequest
-from odradek.protocol.messages.sasl_authenticate_response import SaslAuthenticateResponse
-from odradek.protocol.messages.sasl_handshake_request import SaslHandshakeRequest
-from odradek.protocol.messages.sasl_handshake_response import SaslHandshakeResponse
+
+if TYPE_CHECKING:
+    from odradek.client.sasl import Credentials
 
 M = TypeVar("M", bound=Message)
 
@@ -46,10 +44,6 @@ class RequestTimeoutError(OdradekError, TimeoutError):
 
 class UnsupportedRequestError(OdradekError):
     """The broker does not know this API, or no version of it that we know."""
-
-
-class RefusedLoginError(OdradekError):
-    """The broker does not let us in as who we are, or is not the one that it claims to be: no other try helps."""
 
 
 class UnsendableRequestError(OdradekError):
@@ -187,32 +181,21 @@ class Connection(asyncio.BufferedProtocol):
         """Say who we are; `negotiate` comes first, and nothing else before.
 
         Raises:
-            RefusedLoginError: the listener has no SASL, or not this mechanism, or refuses us.
+            RefusedLoginError: the listener has no SASL, or as `login`.
             RequestTimeoutError, UnreachableError.
         """
+        from odradek.client.login import RefusedLoginError, login  # a broker at its start needs neither
+
         if ApiKey.SASL_HANDSHAKE not in self.versions:
             raise RefusedLoginError(f"{self.address} offers no SASL; does security.protocol say what it speaks?")
-        asked = SaslHandshakeRequest(mechanism=who.mechanism)
-        offered = await self.request(asked, SaslHandshakeResponse, timeout_s=timeout_s)
-        if offered.error_code != ErrorCode.NONE:
-            offers = ", ".join(offered.mechanisms) or "nothing"
-            raise RefusedLoginError(
-                f"{self.address} offers {offers} for SASL, not {who.mechanism}; set sasl.mechanism to what it offers"
-            )
-        speaking = dialogue(who)
-        words = next(speaking)
+        asking = login(who, self.address)
+        asked, kind = next(asking)
         while True:
-            said = SaslAuthenticateRequest(auth_bytes=words)
-            answer = await self.request(said, SaslAuthenticateResponse, timeout_s=timeout_s)
-            if answer.error_code != ErrorCode.NONE:
-                why = (answer.error_message or "no reason is given").rstrip(".")
-                raise RefusedLoginError(f"{self.address} refused {who.username}: {why}; mend name or password")
+            answer = await self.request(asked, kind, timeout_s=timeout_s)
             try:
-                words = speaking.send(bytes(answer.auth_bytes))
+                asked, kind = asking.send(answer)
             except StopIteration:
                 return
-            except FalseBrokerError as error:
-                raise RefusedLoginError(f"{self.address}: {error}") from None
 
     def close(self) -> None:
         """Close it; requests that wait fail."""

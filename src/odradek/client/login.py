@@ -1,0 +1,51 @@
+"""What a client asks a listener with SASL, one request after the other, and what it makes of the answers.
+
+Whoever has a connection carries requests and answers, blocking or not: this file knows neither sockets nor a loop.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from typing import Any, TypeAlias
+
+from odradek.client.sasl import Credentials, FalseBrokerError, dialogue
+from odradek.common.errors import ErrorCode, OdradekError
+from odradek.protocol.declare import Message
+from odradek.protocol.messages.sasl_authenticate_request import SaslAuthenticateRequest
+from odradek.protocol.messages.sasl_authenticate_response import SaslAuthenticateResponse
+from odradek.protocol.messages.sasl_handshake_request import SaslHandshakeRequest
+from odradek.protocol.messages.sasl_handshake_response import SaslHandshakeResponse
+
+# A request with the type of its answer is yielded; the answer is sent.
+Login: TypeAlias = Generator[tuple[Message, type[Any]], Any, None]
+
+
+class RefusedLoginError(OdradekError):
+    """The broker does not let us in as who we are, or is not the one that it claims to be: no other try helps."""
+
+
+def login(who: Credentials, address: str) -> Login:
+    """Say who we are, by a mechanism that the listener offers; `address` is for what is said where that fails.
+
+    Raises:
+        RefusedLoginError: the listener has not this mechanism, or refuses us, or does not know the password itself.
+    """
+    offered = yield SaslHandshakeRequest(mechanism=who.mechanism), SaslHandshakeResponse
+    if offered.error_code != ErrorCode.NONE:
+        offers = ", ".join(offered.mechanisms) or "nothing"
+        raise RefusedLoginError(
+            f"{address} offers {offers} for SASL, not {who.mechanism}; set sasl.mechanism to what it offers"
+        )
+    speaking = dialogue(who)
+    words = next(speaking)
+    while True:
+        answer = yield SaslAuthenticateRequest(auth_bytes=words), SaslAuthenticateResponse
+        if answer.error_code != ErrorCode.NONE:
+            why = (answer.error_message or "no reason is given").rstrip(".")
+            raise RefusedLoginError(f"{address} refused {who.username}: {why}; mend name or password")
+        try:
+            words = speaking.send(bytes(answer.auth_bytes))
+        except StopIteration:
+            return
+        except FalseBrokerError as error:
+            raise RefusedLoginError(f"{address}: {error}") from None
