@@ -216,6 +216,8 @@ def test_it_runs_on_from_the_same_files(shop: Shop, tmp_path: Path) -> None:
             hold.touch()
             produce_all(shop.bootstrap, "visits", [(None, b"/d 1")])
             wait_for(process, hold.with_suffix(".begun").exists)
+            # The view may be at work for the records before, while the last one is still to be read.
+            wait_for(process, lambda: len(shop.rows("visits")) >= 6)
             process.send_signal(signal.SIGTERM)
             out, err = process.communicate(timeout=120)  # though a view is at work
         finally:
