@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import logging
 import os
 import secrets
 import uuid
@@ -59,6 +60,8 @@ class Engine:
         except Exception as error:
             where = f"; {log_file} has Spark's own words" if log_file else ""
             raise PipelineError(f"Spark does not start with --master {master}: {spoken(error)}{where}") from None
+        if log_file:
+            _log_py4j_to(log_file)
         self.jvm: Any = self.classic._jvm
         try:
             service = self.object_of(f"{_CONNECT}.SparkConnectService")
@@ -135,6 +138,13 @@ class Engine:
         with refused_where(project.spec_path.parent):
             register_definitions(project.spec_path, Registry(self.spark, graph_id), project.spec, self.spark, graph_id)
         return Loaded(self, graph_id)
+
+
+def _log_py4j_to(log_file: str) -> None:
+    """A call that is cut by the end of the JVM is logged by py4j with its trace, and then raised."""
+    log = logging.getLogger("py4j")
+    log.addHandler(logging.FileHandler(log_file))
+    log.propagate = False
 
 
 def _version() -> str:
