@@ -13,10 +13,8 @@ from __future__ import annotations
 import base64
 import contextlib
 import datetime
-import decimal
 import hashlib
 import io
-import json
 import logging
 import math
 import uuid
@@ -49,6 +47,7 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
+from odradek.common import exact_json
 from pyspark_odradek.errors import ClusterError, OptionError, StagingError, one_line
 from pyspark_odradek.options import boolean
 from pyspark_odradek.postgres_locks import limited
@@ -394,7 +393,7 @@ def _as_text(column: Any) -> Any:
         return pa.array([None if each is None else "\\x" + each.hex() for each in column.to_pylist()], pa.string())
     if types.is_nested(column.type):
         plain = (_plain(each, column.type) for each in column.to_pylist())
-        return pa.array([None if each is None else json.dumps(each) for each in plain], pa.string())
+        return pa.array([None if each is None else exact_json.encoded(each) for each in plain], pa.string())
     return column
 
 
@@ -415,7 +414,7 @@ def _plain(value: Any, type_: Any) -> Any:
         return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
     if isinstance(value, datetime.date):
         return value.isoformat()
-    return str(value) if isinstance(value, decimal.Decimal) else value
+    return value
 
 
 def _kind(type_: DataType) -> str:

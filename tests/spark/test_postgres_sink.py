@@ -74,7 +74,7 @@ def test_types(spark: Any, store: PostgresStore) -> None:
 
 NESTED = (
     "map('a', 1, 'b', null) m, map(1, array(X'00FF')) n, named_struct('at', TIMESTAMP'2024-01-02 03:04:05') s, "
-    "array(DOUBLE('NaN'), DOUBLE('-Infinity'), 0.5D) d, array(1.10BD) c"
+    "array(DOUBLE('NaN'), DOUBLE('-Infinity'), 0.5D) d, array(0.12345678901234567890123BD, 1.10BD) c"
 )
 
 
@@ -89,8 +89,11 @@ def test_nested_values_are_what_spark_writes_as_json(spark: Any, store: Postgres
             {"1": ["AP8="]},
             {"at": "2024-01-02T03:04:05+00:00"},
             ["NaN", "-Infinity", 0.5],
-            ["1.10"],
+            [0.12345678901234567890123, 1.1],
         )
+    ]
+    assert store.ask(f"SELECT c::text FROM {store.table}") == [
+        ("[0.12345678901234567890123, 1.10000000000000000000000]",)
     ]
 
 

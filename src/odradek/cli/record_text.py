@@ -14,6 +14,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from odradek.common import exact_json
 from odradek.common.numbers import INT64_MAX
 
 Header = tuple[str, bytes | None]
@@ -82,8 +83,8 @@ def parse_header(text: str) -> Header:
 def parse_json(line: bytes) -> OutgoingRecord:
     """One line of JSON as a record. Raises ValueError with the reason."""
     try:
-        found = json.loads(line)
-    except (json.JSONDecodeError, UnicodeDecodeError, RecursionError) as error:
+        found = exact_json.decoded(line)
+    except (ValueError, RecursionError) as error:
         raise ValueError(f"not JSON: {error}") from None
     if not isinstance(found, dict) or not found.keys() & {"value", "value_base64"}:
         raise ValueError('a record is an object with "value" or "value_base64"')
@@ -97,7 +98,7 @@ def parse_json(line: bytes) -> OutgoingRecord:
             _whole(found, "partition"),
             _whole(found, "timestamp_ms"),
         )
-    except (TypeError, binascii.Error) as error:
+    except (TypeError, RecursionError, binascii.Error) as error:
         raise ValueError(str(error)) from None
 
 
@@ -204,7 +205,7 @@ def _bytes(value: Any, *, literal: bool = False) -> bytes | None:
     if not literal and isinstance(value, dict) and isinstance(value.get("base64"), str):
         return base64.b64decode(value["base64"], validate=True)
     # Anything else is a document of its own.
-    return json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode()
+    return exact_json.encoded(value).encode()
 
 
 def _name(name: Any) -> str:

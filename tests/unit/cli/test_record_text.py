@@ -64,6 +64,10 @@ def test_lines_that_are_no_records(line: bytes, how: LineFormat, said: str) -> N
         ('{"value": null, "key": "k"}', OutgoingRecord(None, b"k")),
         ('{"value": {"a": [1, "é"]}}', OutgoingRecord('{"a":[1,"é"]}'.encode())),
         ('{"value": 7, "key": true}', OutgoingRecord(b"7", b"true")),
+        (
+            '{"value": {"a": [0.12345678901234567890, true, null], "b": {"c": 1.10}}, "key": 1e400}',
+            OutgoingRecord(b'{"a":[0.12345678901234567890,true,null],"b":{"c":1.10}}', b"1E+400"),
+        ),
         ('{"value_base64": "/w==", "headers": {"h": "x"}}', OutgoingRecord(b"\xff", None, [("h", b"x")])),
         ('{"value": {"base64": "/w=="}}', OutgoingRecord(b'{"base64":"/w=="}')),
         (
@@ -83,6 +87,7 @@ def test_json_lines(text: str, record: OutgoingRecord) -> None:
         "[]",
         "{}",
         '{"key": "k"}',
+        '{"value": 1e99999999999999999999}',
         '{"value": "v", "partition": -1}',
         '{"value": "v", "partition": true}',
         '{"value": "v", "timestamp_ms": "now"}',
