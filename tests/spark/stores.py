@@ -12,7 +12,7 @@ from pyspark.sql.types import LongType, StringType, StructField, StructType
 from pyspark_odradek.parquet_files import arrow_schema
 from pyspark_odradek.sink import stream_writer
 from pyspark_odradek.task import Task
-from tests.support.clients import read_all
+from tests.support.clients import read_committed
 from tests.support.postgres import Postgres
 
 ROWS = StructType([StructField("id", LongType()), StructField("name", StringType())])
@@ -91,7 +91,7 @@ class TopicCopy:
         self.options = {"kafka.bootstrap.servers": bootstrap, "topic": topic}
 
     def rows(self, columns: str = "id") -> list[tuple[Any, ...]]:
-        messages = read_all(self.bootstrap, self.topic, 2, isolation_level="read_committed")
+        messages = read_committed(self.bootstrap, self.topic, 2)
         return sorted((int(message.value() or b""),) for message in messages)
 
     def leftovers(self) -> list[str]:

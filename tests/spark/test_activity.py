@@ -13,7 +13,7 @@ import pytest
 from deltalake import DeltaTable
 
 from examples.activity import lines, pipeline, proof
-from tests.support.clients import produce_all, read_all
+from tests.support.clients import produce_all, read_committed
 
 GAP = timedelta(minutes=30)
 # A line long after all others: with it every session and minute before is over.
@@ -66,7 +66,7 @@ def run(spark: Any, bootstrap: str, folder: Path) -> None:
 
 
 def told(bootstrap: str, topic: str) -> list[dict[str, Any]]:
-    return [json.loads(m.value() or b"") for m in read_all(bootstrap, topic, 2, isolation_level="read_committed")]
+    return [json.loads(m.value() or b"") for m in read_committed(bootstrap, topic, 2)]
 
 
 @pytest.mark.timeout(900)

@@ -18,7 +18,7 @@ from examples.cards import pipeline, proof
 from examples.cards.generator import FRAUDS, Labelled, transactions
 from examples.cards.rules import HOUR_MS, History, Rules, Transaction, decide, distance_km, refuse
 from examples.place import Place
-from tests.support.clients import create_topic, produce_all, read_all
+from tests.support.clients import create_topic, produce_all, read_committed
 from tests.support.node import Node
 from tests.support.postgres import Postgres
 
@@ -148,7 +148,7 @@ def test_the_queries(spark: Any, odradek: str, tmp_path: Path) -> None:
     send_all(odradek, made[half:])
     run(spark, odradek, tmp_path)
 
-    replies = read_all(odradek, pipeline.REPLIES, 2, isolation_level="read_committed")
+    replies = read_committed(odradek, pipeline.REPLIES, 2)
     found, incomplete = {}, []
     for message in replies:
         value = json.loads(message.value() or b"")

@@ -11,7 +11,7 @@ import pytest
 from odradek.coordinator.hashing import partition_for
 from pyspark_odradek.transaction import TransactionalCommit
 from tests.spark.test_transaction import PARTITIONS, cluster, forget_sessions, query, work
-from tests.support.clients import admin, read_all
+from tests.support.clients import admin, read_committed
 from tests.support.exactly_once import STATE_PARTITIONS, copy_cluster
 
 __all__ = ["query"]
@@ -56,6 +56,6 @@ def test_leaders_and_coordinators_are_killed_under_the_commits(query: str, tmp_p
         finally:
             killing.join()
         assert is_over.is_set()
-        messages = read_all(brokers.bootstrap, "copy", PARTITIONS, isolation_level="read_committed")
+        messages = read_committed(brokers.bootstrap, "copy", PARTITIONS)
         found = sorted(int(message.value()) for message in messages)
         assert found == list(range((batch_id + 1) * SIZE)), f"{batch_id + 1} batches"

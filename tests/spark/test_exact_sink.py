@@ -15,7 +15,7 @@ from pyspark_odradek.last_words import reason
 from pyspark_odradek.sink import stream_writer
 from tests.spark import dying_source
 from tests.spark.queries import load, load_stream, numbered
-from tests.support.clients import create_topic, read_all
+from tests.support.clients import await_ends, create_topic, read_all, read_committed
 
 STEPS = ("begin", "marker", "produce", "mark", "end")
 VALUE = StructType([StructField("value", StringType())])
@@ -37,7 +37,7 @@ def copy(spark: Any, bootstrap: str, topic: str, folder: Path, sink: str = "odra
 
 
 def copied(bootstrap: str, topic: str, partitions: int = 2) -> list[int]:
-    messages = read_all(bootstrap, f"{topic}-copy", partitions, isolation_level="read_committed")
+    messages = read_committed(bootstrap, f"{topic}-copy", partitions)
     return sorted(int(message.value()) for message in messages)  # type: ignore[arg-type]
 
 
@@ -172,6 +172,7 @@ def test_a_batch_write_is_seen_whole_or_not_at_all(spark: Any, bootstrap: str, t
     # A task of the failed write may still run, and stage, when the write is aborted.
     options["stagingLocation"] = f"file://{tmp_path}/staging-again"
     frame.write.format("odradek").options(**options).mode("append").save()
+    await_ends(bootstrap, topic, 2)
     found = load(spark, bootstrap, subscribe=topic).selectExpr("INT(TRIM(STRING(value))) n").orderBy("n").collect()
     assert [row.n for row in found] == list(range(2000))
     assert [path for path in (tmp_path / "staging-again").rglob("*") if path.is_file()] == []
@@ -190,7 +191,7 @@ def test_headers_tombstones_partitions_and_times(spark: Any, bootstrap: str, top
     options = {"kafka.bootstrap.servers": bootstrap, "topic": topic, "delivery": "exactly_once"}
     options["stagingLocation"] = str(tmp_path)
     frame.coalesce(1).write.format("odradek").options(**options).mode("append").save()
-    messages = {m.partition(): m for m in read_all(bootstrap, topic, 3)}
+    messages = {m.partition(): m for m in read_committed(bootstrap, topic, 3)}
     found = {p: (m.key(), m.value(), m.headers()) for p, m in messages.items()}
     assert found == {
         2: (b"k", None, [("h", b"1"), ("n", None)]),

@@ -168,6 +168,19 @@ class Query:
     def step(self) -> bool:
         return self.plan() and self.commit()
 
+    def go_on_to(self, end: int, most: int = 100) -> None:
+        """Do all batches up to this offset; what another group has written is seen a moment after it was committed."""
+        while self.position != {TopicPartition(self.topic, 0): end}:
+            if self.plan(most):
+                self.commit()
+
+    def await_gate(self) -> Gate:
+        """The gate, once all can see that it is where this query stands, which is so a moment after its commit."""
+        covered = {tuple(partition): offset for partition, offset in self.position.items()}
+        while (found := look_at(self.cluster, self.topic)) is None or found.covered != covered:
+            time.sleep(0.01)
+        return found
+
     def follow(self, writer: Query, most: int) -> None:
         """Stand by until all that a writer has written is passed over: it is seen a moment after it was committed."""
         while self.position != writer.position:
@@ -223,8 +236,8 @@ def test_a_standby_goes_on_where_the_output_ends_and_so_back(bootstrap: str, fil
     while a.step():
         continue
     assert out(bootstrap, filled) == list(range(1000))
-    found = look_at(a.cluster, filled)
-    assert found is not None and (found.group, found.turn, found.covered) == ("a", 2, {(filled, 0): 1000})
+    found = a.await_gate()
+    assert (found.group, found.turn, found.covered) == ("a", 2, {(filled, 0): 1000})
 
 
 def test_who_is_shut_out_in_a_batch_waits_until_it_is_covered_and_stands_by(bootstrap: str, filled: str) -> None:
@@ -236,9 +249,8 @@ def test_who_is_shut_out_in_a_batch_waits_until_it_is_covered_and_stands_by(boot
     turn(bootstrap, filled, "a", "b")
     waiting = threading.Thread(target=a.commit)
     waiting.start()
-    while b.plan():
-        b.commit()
-    waiting.join(30)
+    b.go_on_to(1000)
+    waiting.join(120)
     assert not waiting.is_alive() and a.done == 2
     assert a.source.limit(a.cluster, a.position) is not None and a.source.stands_by
     assert out(bootstrap, filled) == list(range(1000))
@@ -295,13 +307,10 @@ def test_the_writer_dies_in_a_step_and_either_goes_on_or_is_switched(
             a.commit(DyingGated, step=step, after=after)
         if switched:
             turn(odradek, name, "a", "b")
-            while b.plan():
-                b.commit()
+            b.go_on_to(400)
         a.start()
-        while a.plan():
-            a.commit()
+        a.go_on_to(400)
         assert out(odradek, name) == list(range(400))
-        assert a.position == {TopicPartition(name, 0): 400}
 
 
 @pytest.mark.parametrize("step", ["begin", "commit", "end"])
@@ -336,8 +345,7 @@ def test_the_command_dies_in_a_step(
         assert a.step(), "a writer that was shut out for nothing begins anew"
         b.step()
     turn(odradek, topic, "a", "b")
-    while b.plan():
-        b.commit()
+    b.go_on_to(400)
     assert out(odradek, topic) == list(range(400))
 
 
@@ -355,12 +363,10 @@ def test_a_writer_that_is_alive_is_shut_out_again_and_again_until_the_gate_is_tu
     writing = threading.Thread(target=write)
     writing.start()
     turn(odradek, topic, "a", "b")
-    while b.plan(most=300):
-        b.commit()
-    writing.join(60)
+    b.go_on_to(3000, most=300)
+    writing.join(120)
     assert not writing.is_alive()
     assert out(odradek, topic) == list(range(3000))
-    assert b.position == {TopicPartition(topic, 0): 3000}
 
 
 def test_two_that_make_a_gate_at_once_agree(odradek: str, topic: str) -> None:
@@ -391,6 +397,7 @@ def test_what_is_refused(odradek: str, topic: str) -> None:
         a.commit()
     a.batches.clear()
     assert a.step()
+    a.await_gate()
     late = Query(odradek, topic, "a")
     late.batches.append({TopicPartition(topic, 0): 200})
     late.done = 1
@@ -432,6 +439,7 @@ def test_the_command_says_what_it_finds(odradek: str, topic: str) -> None:
     assert "writes through no gate" in fails(group_b, "third")
     assert f"group {group_a} writes through gate" in fails(group_b, "third", "--gate", topic)
     assert "has never stood by" in fails(group_a, group_b)
+    a.await_gate()
     b = Query(odradek, topic, group_b, standby=True)
     b.plan()
     assert "is 100 records behind" in fails(group_a, group_b)

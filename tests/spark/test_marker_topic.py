@@ -49,7 +49,7 @@ from tests.spark.test_transaction import (
     forget_sessions,
     work,
 )
-from tests.support.clients import admin, create_topic, produce_all, read_all
+from tests.support.clients import admin, await_ends, create_topic, produce_all, read_all
 
 STEPS = [("begin", True), ("produce", False), ("produce", True), ("mark", True), ("end", False), ("end", True)]
 _ids = itertools.count()
@@ -87,15 +87,29 @@ class Query:
         with pytest.raises(DiesError):
             Dying(at, self.id, step, after=after, **self.settings(at)).commit(self.batch(batch_id))
 
+    def settle(self) -> None:
+        """Wait until the last batch counts: its end is answered before it is in the topics."""
+        run = self.run()
+        run.cluster.asking("the marker", run.marker)
+
     def expire(self) -> None:
         """The group's offsets are gone."""
-        expire(self.bootstrap, self.id)
+        expire(self.bootstrap, self.id, self.topic, PARTITIONS)
 
     def written(self) -> list[int]:
         return committed(self.bootstrap, self.topic)
 
 
-def expire(bootstrap: str, group: str) -> None:
+def expire(bootstrap: str, group: str, topic: str, partitions: int) -> None:
+    """Delete a group, once it has what its last transaction commits for it, which is so a moment after the end."""
+    asked = [TopicPartition(topic, number) for number in range(partitions)]
+
+    def look() -> None:
+        if all(offset < 0 for _, _, offset, _ in at.fetch_offsets(group, stable=True, partitions=asked)):
+            raise PassingError(f"{group} has no offsets yet")
+
+    at = cluster(bootstrap)
+    at.asking("the offsets of the group", look)
     client = admin(bootstrap)  # a client that is collected before it is answered gives up
     client.delete_consumer_groups([group], request_timeout=30)[group].result(60)
 
@@ -250,6 +264,8 @@ def test_a_topic_that_was_given_more_partitions_still_tells(query: Query) -> Non
     for batch_id, count in enumerate((2, 3)):
         query.expire()
         client.create_partitions([NewPartitions(query.markers, count)], operation_timeout=30)[query.markers].result(60)
+        while len(client.list_topics(query.markers, timeout=30).topics[query.markers].partitions) < count:
+            time.sleep(0.01)
         assert query.write(batch_id) is False
         query.die(batch_id + 1)
     query.expire()
@@ -283,6 +299,7 @@ def test_a_process_reads_on_from_where_it_was(ours: Query) -> None:
     for batch_id in range(4):
         transaction._SESSIONS.clear()
         assert ours.write(batch_id, run)
+        await_ends(ours.bootstrap, topic.topic)
     assert sorted(fetched) == fetched
     assert fetched[-1] >= 6, "a marker and the end of its transaction each"
     transaction._SESSIONS.clear()
@@ -340,6 +357,7 @@ def test_a_leader_with_an_old_high_watermark_hides_nothing_behind_an_open_transa
     ours.write(0)
     of_another = opened(ours, "another", b"{}")
     ours.write(1)
+    ours.settle()
     topic = answering(ours.run(), lambda answer: cut(answer, 3))
     assert topic.read(ours.id, stable=True) == Marker(1, "run")
     of_another.abort_transaction(30)
@@ -398,6 +416,7 @@ def test_a_quota_puts_a_read_off_and_a_failure_keeps_what_was_read(
 ) -> None:
     for batch_id in range(2):
         ours.write(batch_id)
+    ours.settle()
     run = ours.run()
     asked: list[int] = []
     send_fetch = run.cluster.send_fetch
@@ -555,7 +574,8 @@ def test_a_query_whose_process_dies_and_whose_group_expires(
     with pytest.raises(Exception):  # noqa: B017 - of Spark, about a worker that is gone
         copy(spark, bootstrap, topic, tmp_path, "odradek_dying", plan=str(plan), **options)
     query_id = json.loads((tmp_path / "checkpoint" / "metadata").read_text())["id"]
-    expire(bootstrap, f"odradek-sink.{query_id}")
+    expire(bootstrap, f"odradek-sink.{query_id}", f"{topic}-copy", 2)
+    close_all()
     numbered(bootstrap, topic, range(50, 80))
     copy(spark, bootstrap, topic, tmp_path, **options)
     assert copied(bootstrap, topic) == list(range(80))

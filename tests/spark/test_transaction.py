@@ -21,7 +21,7 @@ from pyspark_odradek.encode import BatchFormat, EncodedBatch, RowEncoder
 from pyspark_odradek.errors import ClusterError, FencedError, StagingError
 from pyspark_odradek.offsets import TopicPartition
 from pyspark_odradek.transaction import TransactionalCommit, Work
-from tests.support.clients import create_topic, read_all
+from tests.support.clients import create_topic, read_committed
 from tests.support.node import Node
 
 PARTITIONS = 3
@@ -79,7 +79,7 @@ def work(topic: str, batch_id: int | None, run_id: str, numbers: range) -> Work:
 
 
 def committed(bootstrap: str, topic: str) -> list[int]:
-    messages = read_all(bootstrap, topic, PARTITIONS, isolation_level="read_committed")
+    messages = read_committed(bootstrap, topic, PARTITIONS)
     return sorted(int(message.value()) for message in messages)  # type: ignore[arg-type]
 
 

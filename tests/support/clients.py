@@ -7,8 +7,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
-from confluent_kafka import Consumer, KafkaError, Message, Producer, TopicPartition
-from confluent_kafka.admin import AdminClient, NewTopic
+from confluent_kafka import Consumer, IsolationLevel, KafkaError, Message, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec
+
+READ_COMMITTED, READ_UNCOMMITTED = IsolationLevel.READ_COMMITTED, IsolationLevel.READ_UNCOMMITTED
 
 
 def admin(bootstrap: str) -> AdminClient:
@@ -96,3 +98,30 @@ def read_all(
     finally:
         consumer.close()
     return messages
+
+
+def read_committed(bootstrap: str, topic: str, partitions: int = 1) -> list[Message]:
+    """Every committed record of a topic, once the transactions that are in it now have ended; see `await_ends`."""
+    await_ends(bootstrap, topic, partitions)
+    return read_all(bootstrap, topic, partitions, isolation_level="read_committed")
+
+
+def await_ends(bootstrap: str, topic: str, partitions: int = 1, *, timeout_s: float = 60.0) -> None:
+    """Wait until readers of committed records see all that a topic has now.
+
+    EndTxn is answered before the ends of the transaction are in its partitions. So who reads right behind it may find
+    the log to end before it. Not for a topic in which a transaction is left open.
+    """
+    client = admin(bootstrap)
+    deadline = time.monotonic() + timeout_s
+    ends = _ends(client, topic, partitions, READ_UNCOMMITTED)
+    while any(at < end for at, end in zip(_ends(client, topic, partitions, READ_COMMITTED), ends, strict=True)):
+        assert time.monotonic() < deadline, f"a transaction in {topic} is still open after {timeout_s} s"
+        time.sleep(0.01)
+
+
+def _ends(client: AdminClient, topic: str, partitions: int, level: IsolationLevel) -> list[int]:
+    """The offset behind each partition's last record that a reader of this level sees."""
+    asked = {TopicPartition(topic, number): OffsetSpec.latest() for number in range(partitions)}
+    found = client.list_offsets(asked, isolation_level=level, request_timeout=30)
+    return [found[partition].result(30).offset for partition in asked]
