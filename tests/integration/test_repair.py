@@ -27,7 +27,7 @@ from odradek.record.reader import read_batches, read_records
 from odradek.record.record import Record
 from odradek.replica.metrics import replication_families
 from tests.support.batches import NOW_MS
-from tests.support.replica_nodes import ReplicaCluster, ReplicaNode, eventually
+from tests.support.replica_nodes import PATIENCE_S, ReplicaCluster, ReplicaNode, eventually
 
 COUNT = 60
 SEGMENT_BYTES = 4_000
@@ -102,13 +102,13 @@ async def damaged(node: ReplicaNode, damage: Damage, segment: int = 1) -> None:
     await eventually(lambda: node.log().high_watermark == COUNT, "it knows what was committed")
 
 
-async def ask(node: ReplicaNode, cluster: ReplicaCluster, offset: int, max_wait_ms: int = 5_000) -> PartitionData:
+async def ask(node: ReplicaNode, cluster: ReplicaCluster, offset: int, max_wait_ms: int = 60_000) -> PartitionData:
     connection = await node.client()
     try:
         partition = FetchPartition(fetch_offset=offset, partition_max_bytes=2**20)
         topics = [FetchTopic(topic_id=cluster.topic_id, partitions=[partition])]
         request = FetchRequest(max_wait_ms=max_wait_ms, min_bytes=1, session_epoch=-1, topics=topics)
-        response = await connection.request(request, FetchResponse, timeout_s=20)
+        response = await connection.request(request, FetchResponse, timeout_s=max_wait_ms / 1000 + PATIENCE_S)
         return response.responses[0].partitions[0]
     finally:
         connection.close()
@@ -270,7 +270,7 @@ async def test_what_no_replica_has_stays_refused_and_as_it_is(
     node = cluster.nodes[1]
     before = node.file_bytes()
     bad = next(BatchHeader.read(before, at).base_offset for at in _starts(before) if not _is_whole(before, at))
-    assert (await ask(node, cluster, bad, max_wait_ms=20_000)).error_code == ErrorCode.CORRUPT_MESSAGE
+    assert (await ask(node, cluster, bad)).error_code == ErrorCode.CORRUPT_MESSAGE
     assert node.file_bytes() == before
     assert node.replication.repairs.counts.failures == 1
     assert "no replica has what is damaged here" in caplog.text
@@ -290,7 +290,7 @@ async def test_a_replica_of_another_history_does_not_mend(cluster: ReplicaCluste
     before = follower.file_bytes()
     hole = next(at for at in _starts(before) if not _is_whole(before, at))
     offset = BatchHeader.read(before, hole).base_offset
-    assert (await ask(follower, cluster, offset, max_wait_ms=20_000)).error_code == ErrorCode.CORRUPT_MESSAGE
+    assert (await ask(follower, cluster, offset)).error_code == ErrorCode.CORRUPT_MESSAGE
     assert follower.file_bytes() == before
 
 
@@ -343,7 +343,7 @@ async def test_random_damage_is_put_right(cluster: ReplicaCluster) -> None:
                 data[at : at + length] = bytes(byte ^ chance.randrange(1, 256) for byte in data[at : at + length])
 
         await damaged(follower, flips, segment)
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(PATIENCE_S):
             assert await values(follower, cluster) == [value(number) for number in range(COUNT)], f"seed {seed}"
         mine, theirs = follower.file_bytes(), cluster.nodes[1].file_bytes()
         assert mine == theirs, f"seed {seed}"

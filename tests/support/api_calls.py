@@ -114,7 +114,7 @@ class Calls(Wire):
 
     def wait_for_leaders(self, topic: str, partitions: int) -> None:
         """Wait until a topic's partitions answer; ours do at once, Kafka's when the broker has heard of them."""
-        deadline = time.monotonic() + 20
+        deadline = time.monotonic() + 90
         while any(self.list_end(topic, number) < 0 for number in range(partitions)) and time.monotonic() < deadline:
             time.sleep(0.02)
 
@@ -164,7 +164,7 @@ class Calls(Wire):
     def ask_until_loaded(self, api_key: ApiKey, version: int, request: Any) -> Any:
         """Ask again while a coordinator loads, as Kafka's do for a moment after the start."""
         answer = self.ask(api_key, version, request)
-        deadline = time.monotonic() + 20
+        deadline = time.monotonic() + 90
         while LOADING & set(error_codes(answer)) and time.monotonic() < deadline:
             time.sleep(0.05)
             answer = self.ask(api_key, version, request)
@@ -187,7 +187,7 @@ def produce_request(topic: str, records: Any, partition: int = 0, acks: int = -1
         topic_id=fields.pop("topic_id", NO_ID),
         partition_data=[PartitionProduceData(index=partition, records=records)],
     )
-    return ProduceRequest(acks=acks, timeout_ms=fields.pop("timeout_ms", 10_000), topic_data=[named], **fields)
+    return ProduceRequest(acks=acks, timeout_ms=fields.pop("timeout_ms", 60_000), topic_data=[named], **fields)
 
 
 def fetch_topic(topic: str | UUID, offsets: dict[int, int], *, max_bytes: int = 2**20, **fields: Any) -> FetchTopic:

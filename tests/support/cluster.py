@@ -16,6 +16,8 @@ from tests.support.api_calls import Calls
 
 T = TypeVar("T")
 CONTROLLERS = 2
+# Longer than a busy machine lets a process stand still; what it takes otherwise is a second or two.
+PATIENCE_S = 90.0
 
 
 class Cluster(ProcessCluster):
@@ -54,7 +56,7 @@ def topic_at(node: NodeProcess, topic: str) -> MetadataResponseTopic:
     return found
 
 
-def until(condition: Callable[[], T | Any], timeout_s: float = 30.0) -> Any:
+def until(condition: Callable[[], T | Any], timeout_s: float = PATIENCE_S) -> Any:
     """Wait until something is so, and return it; errors of connections count as not yet."""
     deadline = time.monotonic() + timeout_s
     last: object = None
@@ -69,7 +71,7 @@ def until(condition: Callable[[], T | Any], timeout_s: float = 30.0) -> Any:
 
 
 def await_in_sync(
-    nodes: Iterable[NodeProcess], topic: str, *, partitions: int, copies: int, timeout_s: float = 30.0
+    nodes: Iterable[NodeProcess], topic: str, *, partitions: int, copies: int, timeout_s: float = PATIENCE_S
 ) -> None:
     """Wait until a topic has all partitions and each of them all its copies in sync, as each of these brokers knows."""
     for node in nodes:

@@ -31,6 +31,8 @@ from odradek.server.dispatch import Dispatcher, Handler, make_routes
 from odradek.server.listeners import ConnectionConfig, Connections, ListenerSpec
 
 HEARTBEAT_VERSION, SYNC_VERSION, FETCH_VERSION = 4, 5, 12
+# Longer than a busy machine lets a process stand still.
+PATIENCE_S = 60.0
 
 
 class Doors:
@@ -185,7 +187,7 @@ class Client:
             found.append(codec.decode(HeartbeatResponse, frame, HEARTBEAT_VERSION, 5).throttle_time_ms)
         return found
 
-    async def answer(self, timeout_s: float = 10) -> bytes:
+    async def answer(self, timeout_s: float = PATIENCE_S) -> bytes:
         """The next frame; EOFError where the connection ended."""
         await self._need(4, timeout_s)
         (length,) = struct.unpack_from(">i", self._received)
@@ -203,7 +205,7 @@ class Client:
 
     async def is_closed(self) -> bool:
         try:
-            await self._need(1, 10)
+            await self._need(1, PATIENCE_S)
         except (EOFError, ConnectionError):
             return True
         return False
@@ -221,7 +223,7 @@ class Client:
         self.socket.close()
 
 
-async def settle(condition: Callable[[], bool], timeout_s: float = 10) -> None:
+async def settle(condition: Callable[[], bool], timeout_s: float = PATIENCE_S) -> None:
     """Wait until something is so."""
     async with asyncio.timeout(timeout_s):
         while not condition():  # noqa: ASYNC110 - what is waited for has no event

@@ -72,7 +72,7 @@ class Story:
                 topics=[CreatableTopic(name="story", num_partitions=2, replication_factor=1)], timeout_ms=30_000
             ),
         )
-        deadline = time.monotonic() + 30
+        deadline = time.monotonic() + 90
         while self.find(4).coordinators[0].error_code and time.monotonic() < deadline:
             time.sleep(0.05)
         while time.monotonic() < deadline:

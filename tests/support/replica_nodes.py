@@ -49,7 +49,7 @@ from tests.support.batches import batch, header_of
 from tests.support.controller_harness import CLUSTER, Harness
 
 TOPIC = "t"
-PATIENCE_S = 20.0
+PATIENCE_S = 120.0
 
 
 async def eventually(holds: Callable[[], object], what: str = "") -> None:
@@ -166,7 +166,7 @@ class ReplicaNode:
 
     async def client(self) -> ClientConnection:
         """A connection of a client, which the test closes."""
-        return await connect(RealNetwork(), "127.0.0.1", self.port, client_id="test", timeout_s=5)
+        return await connect(RealNetwork(), "127.0.0.1", self.port, client_id="test", timeout_s=PATIENCE_S)
 
 
 class ReplicaCluster:
@@ -180,6 +180,7 @@ class ReplicaCluster:
         self.refuse_with: ErrorCode | None = None
         self.answers: asyncio.Event = asyncio.Event()
         self.answers.set()
+        # The next answer is lost, and those after it are held back until `answers` is set again.
         self.lose_answers = False
 
     async def add(self, *node_ids: int, **settings: str) -> None:
@@ -240,6 +241,7 @@ class ReplicaCluster:
         response = self.harness.do(self.harness.machine.partitions.alter_partition(request))
         if self.lose_answers:
             self.lose_answers = False
+            self.answers.clear()
             raise ApiError(ErrorCode.REQUEST_TIMED_OUT, "the answer was lost")
         self.publish()
         return cast(AlterPartitionResponse, response)

@@ -14,7 +14,7 @@ from odradek.protocol.apis import API, ApiKey
 class Wire:
     """One blocking connection to a broker; nothing is negotiated, every version is the caller's choice."""
 
-    def __init__(self, port: int, *, host: str = "127.0.0.1", timeout_s: float = 30.0) -> None:
+    def __init__(self, port: int, *, host: str = "127.0.0.1", timeout_s: float = 90.0) -> None:
         self.socket = socket.create_connection((host, port), timeout=timeout_s)
         self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._correlation_id = 0
