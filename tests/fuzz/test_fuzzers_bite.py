@@ -24,7 +24,7 @@ from tests.fuzz.engine import Finding, executions
 from tests.fuzz.targets import TARGETS
 
 SEED = 3
-PATIENCE_S = 20.0
+PATIENCE_S = 200.0
 
 
 def take_though_used(self: UsedBuffers, size_bytes: int) -> bytearray | None:

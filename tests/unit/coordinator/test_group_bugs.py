@@ -73,7 +73,7 @@ def test_a_follower_that_knows_no_producers_is_caught(tmp_path: Path) -> None:
 async def test_a_coordinator_that_was_replaced_and_goes_on_is_caught() -> None:
     node = Node()
     node.service.on_elected(0, 0)
-    await asyncio.sleep(0.01)
+    await node.loaded()
     try:
         with (
             bug_named("a coordinator that was replaced goes on").planted(),

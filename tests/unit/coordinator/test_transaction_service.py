@@ -146,7 +146,7 @@ class Node:
         return self.service.shards[0].machine.ids["x"].state.label
 
     async def wait_until(self, done: Callable[[], bool]) -> None:
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             while not done():  # noqa: ASYNC110 - what is waited for has no event
                 await asyncio.sleep(0.005)
 

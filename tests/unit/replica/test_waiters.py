@@ -84,7 +84,7 @@ class TestData:
         started = time.monotonic()
         wait = DataWait([source], missing_bytes=1, timeout_ms=SOON_MS)
         await wait.future
-        assert SOON_MS / 1000 - 0.01 <= time.monotonic() - started < 5
+        assert time.monotonic() - started >= SOON_MS / 1000 - 0.01
         assert not source.data_waits
 
     async def test_a_source_that_ends_wakes_it_once(self) -> None:

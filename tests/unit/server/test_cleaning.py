@@ -22,6 +22,7 @@ from odradek.record.builder import build_batch
 from odradek.record.record import Record
 from odradek.server.cleaning import CleaningJobs
 from tests.support.compaction_story import kept_records
+from tests.support.doors import PATIENCE_S, settle
 
 NOW_MS = 1_767_225_600_000
 
@@ -50,7 +51,7 @@ class Yard:
         return log
 
     async def until(self, cleanings: int) -> None:
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(PATIENCE_S):
             while self.cleaner.counts.cleanings < cleanings:  # noqa: ASYNC110 - nobody tells
                 await asyncio.sleep(0.02)
 
@@ -72,9 +73,9 @@ async def test_all_dirty_logs_are_cleaned(yard: Yard) -> None:
 async def test_a_cleaner_that_is_turned_off_says_so(yard: Yard, caplog: pytest.LogCaptureFixture) -> None:
     yard.cleaner.config = CleanerConfig(enable=False, backoff_ms=1)
     yard.jobs.start()
+    await settle(lambda: "log.cleaner.enable=false" in caplog.text)
     await asyncio.sleep(0.05)
     assert [len(kept_records(log)) for log in yard.logs] == [4, 4]
-    assert "log.cleaner.enable=false" in caplog.text
 
 
 async def test_no_threads_means_no_cleaning_until_there_are_some(yard: Yard) -> None:

@@ -23,7 +23,7 @@ from odradek.protocol.messages.heartbeat_response import HeartbeatResponse
 from odradek.protocol.messages.sync_group_request import SyncGroupRequest
 from odradek.server.connection import MAX_OVERLAPPING, MAX_UNSENT_BYTES
 from odradek.server.listeners import ConnectionConfig
-from tests.support.doors import HEARTBEAT_VERSION, SYNC_VERSION, Client, Doors, settle
+from tests.support.doors import HEARTBEAT_VERSION, PATIENCE_S, SYNC_VERSION, Client, Doors, settle
 
 Run = Callable[[Coroutine[Any, Any, None]], None]
 
@@ -34,9 +34,18 @@ def run(request: pytest.FixtureRequest) -> Run:
 
     def with_loop(test: Coroutine[Any, Any, None]) -> None:
         with asyncio.Runner(loop_factory=factory) as runner:
-            runner.run(asyncio.wait_for(test, 30))
+            runner.run(asyncio.wait_for(test, 2 * PATIENCE_S))
 
     return with_loop
+
+
+async def at_rest(count: Callable[[], int]) -> None:
+    """Wait until something is counted that grows no more, over as many turns of the loop as it has had."""
+    last, still = 0, 0
+    while still < 50:
+        await asyncio.sleep(0.002)
+        now = count()
+        last, still = now, still + 1 if now and now == last else 0
 
 
 def error_of(frame: bytes) -> ErrorCode:
@@ -155,7 +164,7 @@ class TestBounds:
                 request = SyncGroupRequest(group_id="g", generation_id=size)
                 frames = client.frame(ApiKey.SYNC_GROUP, SYNC_VERSION, request) * total
                 sending = asyncio.get_running_loop().create_task(client.send_bytes(frames))
-                await asyncio.sleep(0.2)
+                await at_rest(lambda: len(doors.begun))
                 (connection,) = doors.connections
                 outbound = connection._outbound
                 assert outbound is not None

@@ -68,7 +68,7 @@ class TestSeeing:
     async def test_what_never_comes_is_given_up(self, node: QuorumNode) -> None:
         started = time.monotonic()
         assert not await wait_until_seen(node.publisher, lambda image: False, timeout_ms=50)
-        assert 0.04 < time.monotonic() - started < 5
+        assert time.monotonic() - started > 0.04
 
 
 class TestProducerIds:

@@ -21,7 +21,7 @@ from odradek.protocol.codec import RecordsChunks
 from odradek.protocol.messages.fetch_request import FetchRequest
 from odradek.protocol.messages.fetch_response import FetchableTopicResponse, FetchResponse, PartitionData
 from odradek.server.outbound import PIECE_BYTES, SENDFILE_MIN_BYTES, Outbound, SocketOutbound, TransportOutbound
-from tests.support.doors import FETCH_VERSION, Client, Doors, settle
+from tests.support.doors import FETCH_VERSION, PATIENCE_S, Client, Doors, settle
 
 Run = Callable[[Coroutine[Any, Any, None]], None]
 
@@ -32,7 +32,7 @@ def run(request: pytest.FixtureRequest) -> Run:
 
     def with_loop(test: Coroutine[Any, Any, None]) -> None:
         with asyncio.Runner(loop_factory=factory) as runner:
-            runner.run(asyncio.wait_for(test, 30))
+            runner.run(asyncio.wait_for(test, 2 * PATIENCE_S))
 
     return with_loop
 
@@ -163,8 +163,8 @@ class TestBothWays:
             large = [data.slice(0, 1_900_000) for _ in range(8)]
             sender.outbound.add(large)
             sender.outbound.flush()
+            await settle(lambda: sender.outbound.waiting)
             await asyncio.sleep(0.05)
-            assert sender.outbound.waiting
             assert sender.outbound.pending_bytes > 0
             assert sender.drained_count == 0
             expected = data.bytes[:1_900_000] * 8
