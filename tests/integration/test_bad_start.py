@@ -62,6 +62,7 @@ def test_an_unknown_key_warns_with_the_nearest_name(tmp_path: Path) -> None:
 def test_a_port_in_use(tmp_path: Path) -> None:
     node = Node(tmp_path / "node")
     with socket.socket() as taken:
+        taken.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # the port is kept for who asks so for it
         taken.bind(("127.0.0.1", node.port))
         taken.listen()
         printed = start_and_fail(*overrides(node), cwd=tmp_path)

@@ -11,15 +11,15 @@ import time
 from pathlib import Path
 from types import TracebackType
 
-START_TIMEOUT_S = 30.0
+from odradek.testing.layout import free_ports
+
+START_TIMEOUT_S = 120.0
+STOP_TIMEOUT_S = 120.0
 
 
 def free_port() -> int:
-    """A TCP port that nobody listened on a moment ago."""
-    with socket.socket() as sock:
-        sock.bind(("127.0.0.1", 0))
-        port: int = sock.getsockname()[1]
-        return port
+    """A TCP port that nobody listens on, and that nobody else is given before who listens there with SO_REUSEADDR."""
+    return next(free_ports())
 
 
 class Node:
@@ -117,11 +117,11 @@ class Node:
         process, self.process = self.process, None
         process.send_signal(how)
         try:
-            return process.wait(timeout=30)
+            return process.wait(timeout=STOP_TIMEOUT_S)
         except subprocess.TimeoutExpired:
             process.kill()
             process.wait()
-            raise AssertionError(f"the node did not stop in 30 s:\n{self.log_text()[-4000:]}") from None
+            raise AssertionError(f"the node did not stop in {STOP_TIMEOUT_S:g} s:\n{self.log_text()[-4000:]}") from None
 
     def await_port(self) -> None:
         """Wait until the port accepts; fails with the output of the process where it ends or takes too long."""

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import asyncio
 import random
-import socket
 from collections.abc import Callable, Sequence
 from dataclasses import fields, replace
+from itertools import islice
 from pathlib import Path
 from typing import Any
 from uuid import UUID
@@ -40,22 +40,13 @@ from odradek.server.context import BrokerServices
 from odradek.server.dispatch import Dispatcher, make_routes
 from odradek.server.handlers import HANDLERS
 from odradek.server.listeners import ConnectionConfig, Connections, ListenerSpec
+from odradek.testing.layout import free_ports
 from tests.support.controller_harness import CLUSTER, Schema
 
 LISTENER = "CONTROLLER"
 PATIENCE_S = 20.0
 # Short time-outs, so that elections take a tenth of the usual time.
 FAST = {"election_timeout_ms": 200, "fetch_timeout_ms": 400, "request_timeout_ms": 400, "election_backoff_max_ms": 100}
-
-
-def free_ports(count: int) -> list[int]:
-    sockets = [socket.socket() for _ in range(count)]
-    for each in sockets:
-        each.bind(("127.0.0.1", 0))
-    ports = [each.getsockname()[1] for each in sockets]
-    for each in sockets:
-        each.close()
-    return ports
 
 
 class Parts:
@@ -261,7 +252,7 @@ class Quorum:
     def __init__(self, root: Path, count: int = 3, **raft: Any) -> None:
         self.root = root
         self.raft = raft
-        self.ports = free_ports(count)
+        self.ports = list(islice(free_ports(), count))
         self.voters = VoterSet(
             Voter(ReplicaKey(number), {LISTENER: ("127.0.0.1", port)})
             for number, port in enumerate(self.ports, start=1)
@@ -344,7 +335,7 @@ class DynamicQuorum(Quorum):
     async def controller(self, number: int, directory: int | None = None, port: int = 0, **options: Any) -> Replica:
         """Start a controller that is no voter yet; `directory` is that of its disk."""
         key = ReplicaKey(number, UUID(int=number if directory is None else directory))
-        return await self._replica(key, port or free_ports(1)[0], **options).start()
+        return await self._replica(key, port or next(free_ports()), **options).start()
 
 
 async def until(condition: Callable[[], Any], timeout_s: float | None = None) -> Any:

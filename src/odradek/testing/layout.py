@@ -6,7 +6,10 @@ copies as there are brokers, at most three, and topics that come to be by themse
 
 from __future__ import annotations
 
+import os
 import socket
+import sys
+from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import count
@@ -28,6 +31,8 @@ FIRST_CONTROLLER_ID = 1001
 MAX_COPIES = 3
 # Above the brokers' ports, so that both kinds can be counted on from a first one.
 CONTROLLER_PORT_DISTANCE = 10_000
+MOST_KEPT_PORTS = 200
+_kept: deque[int] = deque()
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,15 +68,30 @@ class NodePlan:
 
 
 def free_ports() -> Iterator[int]:
-    """Ports that nobody listened on a moment ago, each another one."""
+    """Ports that nobody listens on, each another one.
+
+    Between the plan of a node and its start others on the machine ask for any port too, and would be given this one.
+    Where the system is Linux, this process keeps it: who asks for any is given no port to which a socket is bound, and
+    who asks for this one with SO_REUSEADDR, as servers do, gets it as long as nobody listens there.
+    """
     given: set[int] = set()
     while True:
         with socket.socket() as sock:
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             sock.bind((HOST, 0))
             port: int = sock.getsockname()[1]
+            if sys.platform == "linux":
+                _keep(sock.detach())
         if port not in given:
             given.add(port)
             yield port
+
+
+def _keep(descriptor: int) -> None:
+    """Leave a socket open, and close the oldest one where there are many."""
+    _kept.append(descriptor)
+    if len(_kept) > MOST_KEPT_PORTS:
+        os.close(_kept.popleft())
 
 
 def plan_cluster(

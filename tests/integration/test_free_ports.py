@@ -1,0 +1,33 @@
+"""Ports for nodes that are only planned: nobody else is given one of them, and the node gets it."""
+
+from __future__ import annotations
+
+import os
+import socket
+import sys
+from itertools import islice
+
+import pytest
+
+from odradek.testing import layout
+from odradek.testing.layout import free_ports
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux keeps a port so")
+def test_a_port_is_kept_for_who_asks_for_it_by_its_number() -> None:
+    port = next(free_ports())
+    with pytest.raises(ConnectionRefusedError):
+        socket.create_connection(("127.0.0.1", port), timeout=30)
+    with socket.socket() as stranger, pytest.raises(OSError, match="in use"):
+        stranger.bind(("127.0.0.1", port))
+    for _ in range(2):  # as a node that is started again
+        with socket.create_server(("127.0.0.1", port)), socket.create_connection(("127.0.0.1", port), timeout=30):
+            pass
+
+
+def test_no_more_than_some_sockets_are_held_for_them() -> None:
+    ports = list(islice(free_ports(), layout.MOST_KEPT_PORTS + 50))
+    assert len(set(ports)) == len(ports)
+    assert len(layout._kept) <= layout.MOST_KEPT_PORTS
+    for descriptor in layout._kept:
+        os.fstat(descriptor)
