@@ -191,7 +191,7 @@ def test_two_drivers_wait_for_each_other_at_the_marker(store: PostgresStore, fir
         waiting.start()
         while store.ask("SELECT count(*) FROM pg_locks WHERE NOT granted") == [(0,)]:
             assert waiting.is_alive()
-    waiting.join(30)
+    waiting.join(200)
     assert done == [False]
     assert store.rows()[-1] == (7, "theirs") and len(store.rows()) == (2 if first else 3)
 
