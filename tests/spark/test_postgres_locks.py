@@ -20,8 +20,6 @@ from tests.support.postgres import Postgres
 
 psycopg: Any = pytest.importorskip("psycopg", reason='needs psycopg: pip install "odradek[postgres]"')
 
-from pyspark_odradek import postgres_locks  # it needs psycopg
-
 GIVES_UP_MS = 100_000  # what holds a lock in a test ends by then, so that a sink that waits for ever does not
 LARGE = [(number, "x" * 100) for number in range(1000)]
 
@@ -38,6 +36,8 @@ def hurried(monkeypatch: pytest.MonkeyPatch) -> None:
 
     How long it takes to learn that is the machine's: by the sink's clock it takes nine of the ten seconds that it has.
     """
+    from pyspark_odradek import postgres_locks
+
     passed_s = 0.0
 
     def told(error: BaseException) -> str:
@@ -164,6 +164,8 @@ def test_the_server_looks_after_the_machine_that_commits(store: PostgresStore) -
 
 def test_a_driver_that_stands_still_in_its_commit(store: PostgresStore, monkeypatch: pytest.MonkeyPatch) -> None:
     """The server ends its session, so the next driver commits; the first one wakes up and finds that it is done."""
+    from pyspark_odradek import postgres_locks
+
     made, other = writer(store), writer(store)
     made.commit_once(task(), [left(made, task(), [(1, "a")])])
     monkeypatch.setitem(postgres_locks.OF_A_COMMIT, "idle_in_transaction_session_timeout", 300)

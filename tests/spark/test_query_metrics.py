@@ -75,7 +75,7 @@ def test_the_docs_have_every_metric() -> None:
 
 def scrape(page: MetricsPage) -> dict[tuple[str, str], float]:
     """(name, labels but the query's) -> value, of the query of the test alone: Spark tells late of earlier ones."""
-    with urllib.request.urlopen(f"http://127.0.0.1:{page.port}/metrics", timeout=10) as answer:
+    with urllib.request.urlopen(f"http://127.0.0.1:{page.port}/metrics", timeout=60) as answer:
         text = answer.read().decode()
     found = {}
     for family in text_string_to_metric_families(text):
@@ -88,12 +88,16 @@ def scrape(page: MetricsPage) -> dict[tuple[str, str], float]:
 
 
 def scrape_until(page: MetricsPage, holds: Callable[[dict[tuple[str, str], float]], bool]) -> dict[Any, float]:
-    """The page as soon as something holds of it: Spark tells its listeners later than its queries."""
+    """The page once something holds of it: Spark tells its listeners later than its queries.
+
+    A page may be made while a report is counted, and have one metric from before it and the next from behind it: so it
+    is read once more.
+    """
     deadline = time.monotonic() + 200
     while not holds(found := scrape(page)):
         assert time.monotonic() < deadline, found
         time.sleep(0.1)
-    return found
+    return scrape(page)
 
 
 @pytest.mark.timeout(600)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 import subprocess
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from random import SystemRandom
@@ -76,7 +77,25 @@ def secured(tmp_path_factory: pytest.TempPathFactory, certificate: Path) -> Iter
             wished = UserScramCredentialUpsertion("ann", ScramCredentialInfo(mechanism, 4096), b"s3cret")
             (future,) = client.alter_user_scram_credentials([wished]).values()
             future.result(30)
+        for mechanism in ("SCRAM-SHA-256", "SCRAM-SHA-512"):
+            await_login(options(f"localhost:{port}", certificate) | {"sasl.mechanism": mechanism})
         yield kafka, f"localhost:{port}"
+
+
+def await_login(settings: dict[str, str]) -> None:
+    """Wait until a login is taken and the topic is seen: the controller answers before the broker has heard of them."""
+    deadline = time.monotonic() + 60
+    while True:
+        cluster = Cluster(ClientSettings.parse(settings))
+        try:
+            if "safe" in cluster.partitions(None):
+                return
+        except ClusterError as error:
+            assert "Authentication failed" in str(error), error
+        finally:
+            cluster.close()
+        assert time.monotonic() < deadline, settings["sasl.mechanism"]
+        time.sleep(0.1)
 
 
 def options(address: str, certificate: Path, password: str = "s3cret") -> dict[str, str]:
@@ -87,7 +106,7 @@ def options(address: str, certificate: Path, password: str = "s3cret") -> dict[s
         "sasl.jaas.config": jaas(password),
         "ssl.truststore.type": "PEM",
         "ssl.truststore.location": str(certificate / "cert.pem"),
-        "default.api.timeout.ms": "5000",
+        "default.api.timeout.ms": "60000",
     }
 
 

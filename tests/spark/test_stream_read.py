@@ -136,7 +136,7 @@ def test_new_partitions_are_read_from_their_beginning(spark: Any, bootstrap: str
     client = admin(bootstrap)
     for future in client.create_partitions([NewPartitions(topic, 4)]).values():
         future.result(timeout=30)
-    time.sleep(0.5)
+    until(4, lambda: len(client.list_topics(topic, timeout=60).topics[topic].partitions))
     numbered(bootstrap, topic, range(100, 300))
     drain(load_stream(spark, bootstrap, subscribe=topic), tmp_path)
     assert drained(spark, tmp_path) == list(range(300))
@@ -340,7 +340,7 @@ def test_a_broker_that_is_killed_does_not_end_the_query(spark: Any, own_node: No
         own_node.kill()
         time.sleep(1.5)
         own_node.start()
-        feeding.join(60)
+        feeding.join(200)
         assert not feeding.is_alive()
         query.processAllAvailable()
         assert query.isActive, query.exception()

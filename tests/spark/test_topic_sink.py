@@ -135,6 +135,6 @@ def test_client_settings_reach_the_producer(spark: Any, odradek: str, topic: str
     create_topic(odradek, topic)
     frame = spark.createDataFrame([("a" * 100_000,)], "value string")
     save(frame, odradek, **{"topic": topic, "kafka.compression.type": "zstd", "kafka.acks": "1"})
-    assert Producer({"bootstrap.servers": odradek}).list_topics(topic, timeout=10).topics[topic].error is None
+    assert Producer({"bootstrap.servers": odradek}).list_topics(topic, timeout=60).topics[topic].error is None
     (message,) = read_all(odradek, topic)
     assert message.value() == b"a" * 100_000

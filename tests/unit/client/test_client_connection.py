@@ -27,14 +27,14 @@ from odradek.protocol.messages.metadata_response import MetadataResponse
 from .conftest import ScriptedPeer
 
 
-async def connected(peer: ScriptedPeer, timeout_s: float = 5.0) -> Connection:
+async def connected(peer: ScriptedPeer, timeout_s: float = 60.0) -> Connection:
     return await connect(RealNetwork(), *peer.address, client_id="test", timeout_s=timeout_s)
 
 
 async def test_a_request_goes_out_in_the_newest_version_that_both_know(peer: ScriptedPeer) -> None:
     peer.on(ApiKey.METADATA, lambda request, version: MetadataResponse(cluster_id=f"v{version}"), (1, 7))
     connection = await connected(peer)
-    answer = await connection.request(MetadataRequest(), MetadataResponse, timeout_s=5)
+    answer = await connection.request(MetadataRequest(), MetadataResponse, timeout_s=60)
     assert answer.cluster_id == "v7"
     assert connection.version_for(ApiKey.METADATA) == 7
     assert connection.version_for(ApiKey.METADATA, at_most=4) == 4
@@ -121,7 +121,7 @@ async def test_a_peer_that_hangs_up_fails_what_waits_and_what_comes(peer: Script
         await waiting
     assert not connection.is_open
     with pytest.raises(UnreachableError):
-        await connection.request(MetadataRequest(), MetadataResponse, timeout_s=5)
+        await connection.request(MetadataRequest(), MetadataResponse, timeout_s=60)
 
 
 @pytest.mark.parametrize(
@@ -137,7 +137,7 @@ async def test_garbage_closes_the_connection_with_a_reason(peer: ScriptedPeer, g
     peer.on(ApiKey.METADATA, lambda request, version: garbage)
     connection = await connected(peer)
     with pytest.raises(UnreachableError, match=said):
-        await connection.request(MetadataRequest(), MetadataResponse, timeout_s=5)
+        await connection.request(MetadataRequest(), MetadataResponse, timeout_s=60)
     assert not connection.is_open
 
 
@@ -149,7 +149,7 @@ async def test_nobody_listens(peer: ScriptedPeer) -> None:
 
 async def test_a_name_that_does_not_exist() -> None:
     with pytest.raises(UnreachableError, match=r"cannot connect to no\.such\.host\.invalid:9092"):
-        await connect(RealNetwork(), "no.such.host.invalid", 9092, client_id="test", timeout_s=5)
+        await connect(RealNetwork(), "no.such.host.invalid", 9092, client_id="test", timeout_s=60)
 
 
 async def test_a_peer_that_takes_connections_and_never_answers(peer: ScriptedPeer) -> None:

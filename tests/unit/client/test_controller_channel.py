@@ -30,14 +30,14 @@ class Quorum:
     def __init__(self) -> None:
         self.leader: Leader | None = None
         self.channel = ControllerChannel(
-            RealNetwork(), lambda: self.leader, client_id="t", connect_timeout_ms=2000, request_timeout_ms=5000
+            RealNetwork(), lambda: self.leader, client_id="t", connect_timeout_ms=60_000, request_timeout_ms=60_000
         )
 
     def elect(self, node_id: int, port: int) -> None:
         self.leader = Leader(node_id, ("127.0.0.1", port))
         self.channel.leader_changed()
 
-    async def beat(self, number: int, what: str = "now", timeout_ms: int = 5000) -> int:
+    async def beat(self, number: int, what: str = "now", timeout_ms: int = 60_000) -> int:
         request = HeartbeatRequest(group_id=what, generation_id=number)
         answer = await self.channel.ask(request, HeartbeatResponse, timeout_ms=timeout_ms)
         return answer.throttle_time_ms
@@ -132,7 +132,7 @@ async def test_a_request_that_the_controller_does_not_know(quorum: Quorum) -> No
     async with Doors() as doors:
         quorum.elect(1, doors.spec.port)
         with pytest.raises(ApiError) as caught:
-            await quorum.channel.ask(ListGroupsRequest(), ListGroupsResponse, timeout_ms=1000)
+            await quorum.channel.ask(ListGroupsRequest(), ListGroupsResponse, timeout_ms=60_000)
         assert caught.value.code is ErrorCode.UNSUPPORTED_VERSION
 
 
