@@ -104,7 +104,11 @@ class Standalone:
         for process in reversed(self.processes):  # workers before the master, whose executors end with them
             process.terminate()
         for process in self.processes:
-            process.wait(timeout=60)
+            try:
+                process.wait(timeout=60)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
 
     def _start(self, name: str, *arguments: str, host: str = "127.0.0.1") -> None:
         home = spark_home(self.folder)

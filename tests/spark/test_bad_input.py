@@ -35,7 +35,7 @@ from pyspark_odradek.source import OdradekDataSource, source_schema
 from pyspark_odradek.task import Task
 from tests.spark.queries import drain, drained, load_stream, numbered
 from tests.spark.test_exact_sink import VALUE, copied, start_copy
-from tests.support.clients import admin, create_topic, produce_all
+from tests.support.clients import admin, create_topic, produce_all, read_all
 from tests.support.file_system import small_tmpfs
 from tests.support.node import Node
 
@@ -269,8 +269,9 @@ def test_a_gate_is_asked_before_a_first_batch_at_the_end_of_a_log(odradek: str, 
                 reader.latestOffset(begin, ReadAllAvailable())
         else:
             assert reader.latestOffset(begin, ReadAllAvailable()) == begin
-            found = look_at(cluster, gate)
-            assert found is not None and found.covered == {(topic, 0): 10}
+            while (found := look_at(cluster, gate)) is None:  # what was made is seen a moment later
+                time.sleep(0.01)
+            assert found.covered == {(topic, 0): 10}
         reader.stop()
     cluster.close()
 
@@ -492,7 +493,7 @@ def test_a_broker_that_goes_away_for_a_minute(spark: Any, topic: str, tmp_path: 
             create_topic(node.bootstrap, name, 2)
         numbered(node.bootstrap, topic, range(3000))
         query = start_copy(spark, node.bootstrap, topic, tmp_path)
-        while not copied(node.bootstrap, topic) and query.isActive:
+        while not read_all(node.bootstrap, f"{topic}-copy", 2) and query.isActive:
             time.sleep(0.1)
         node.kill()
         time.sleep(60)

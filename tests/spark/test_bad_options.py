@@ -175,7 +175,7 @@ for sink in ("delta", "iceberg", "postgres"):
 def test_a_package_that_is_missing_is_told_with_its_extra() -> None:
     """By a query, and by the look at a pipeline before it starts."""
     pytest.importorskip("pyiceberg", reason='needs pyiceberg: pip install "odradek[iceberg]"')
-    done = subprocess.run([sys.executable, "-c", HIDING], capture_output=True, text=True, timeout=120)
+    done = subprocess.run([sys.executable, "-c", HIDING], capture_output=True, text=True, timeout=240)
     assert done.returncode == 0, done.stderr
     told = [
         rf"sink={sink} needs a package that is missing \(.*{module}.*\): pip install \"odradek\[{extra}\]\"\|True"

@@ -11,10 +11,11 @@ import pytest
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(1000)
 def test_a_month_of_flights_with_a_kill(tmp_path: Path) -> None:
     folder = tmp_path / "demo"
     command = [sys.executable, "-m", "examples.flights", "--days", "31", "--pace", "300", "--dir", str(folder)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=260)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=900)
     assert done.returncode == 0, done.stdout[-4000:] + done.stderr[-2000:]
     killed = r"broker \d, the leader of flights-\d.*, killed with -9; [1-9][\d,]* flights were acknowledged"
     assert re.search(killed, done.stdout)
@@ -34,7 +35,7 @@ def test_a_month_of_flights_with_a_kill(tmp_path: Path) -> None:
 def test_a_folder_with_files_of_others_is_left_alone(tmp_path: Path) -> None:
     (tmp_path / "mine.txt").write_text("precious")
     command = [sys.executable, "-m", "examples.flights", "--dir", str(tmp_path)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=240)
     assert done.returncode == 2
     assert "holds files that are not of a demo" in done.stdout
     assert (tmp_path / "mine.txt").read_text() == "precious"

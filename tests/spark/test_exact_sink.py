@@ -114,6 +114,7 @@ def test_the_committing_process_is_killed_after_its_commit(
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(1200)
 def test_the_committing_process_is_killed_in_every_step(spark: Any, bootstrap: str, topic: str, tmp_path: Path) -> None:
     die_and_restart(spark, bootstrap, topic, tmp_path, [f"{w} {step}" for step in STEPS for w in ("before", "after")])
 
@@ -179,7 +180,7 @@ def test_a_batch_write_is_seen_whole_or_not_at_all(spark: Any, bootstrap: str, t
 
 
 def test_headers_tombstones_partitions_and_times(spark: Any, bootstrap: str, topic: str, tmp_path: Path) -> None:
-    create_topic(bootstrap, topic, 3)
+    create_topic(bootstrap, topic, 3, retention_ms=-1)  # some records are of 1970
     frame = spark.createDataFrame(
         [
             (b"k", None, [("h", bytearray(b"1")), ("n", None)], 2, 1000.0),
@@ -221,9 +222,9 @@ def test_a_topic_is_created_as_asked(spark: Any, bootstrap: str, topic: str, del
     frame.coalesce(1).write.format("odradek").options(**options, **wished).mode("append").save()
     client = admin(bootstrap)
     for name in (f"{topic}-a", f"{topic}-b"):
-        assert len(client.list_topics(name, timeout=10).topics[name].partitions) == 5
+        assert len(client.list_topics(name, timeout=60).topics[name].partitions) == 5
         (future,) = client.describe_configs([ConfigResource(ResourceType.TOPIC, name)]).values()
-        assert future.result(10)["cleanup.policy"].value == "compact"
+        assert future.result(60)["cleanup.policy"].value == "compact"
 
 
 @pytest.mark.parametrize(

@@ -497,7 +497,9 @@ def test_a_marker_that_may_have_expired_is_told(query: Query, tmp_path: Path, ca
         run = query.run()
         run.checkpoint = str(tmp_path)
         run.commit(query.batch(batch_id))
-        return [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING]
+        # A cluster that is slow is a warning, too.
+        warned = [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING]
+        return [said for said in warned if "was planned at" in said]
 
     query.markers = None
     (said,) = told(0)
@@ -509,7 +511,7 @@ def test_a_marker_that_may_have_expired_is_told(query: Query, tmp_path: Path, ca
     assert told(2) == [], "the marker of an older batch is there"
     query.expire()
     query.markers = f"{query.topic}-markers"
-    assert [said.endswith("is written twice now") for said in told(2) if "was planned at" in said] == [True]
+    assert [said.endswith("is written twice now") for said in told(2)] == [True]
 
 
 # -- the option -----------------------------------------------------------------------------------------------------

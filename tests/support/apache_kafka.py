@@ -33,7 +33,7 @@ VERSION = "4.3.1"
 CACHE = Path(__file__).resolve().parents[2] / ".cache"
 HOME = CACHE / f"kafka-{VERSION}"
 LIBRARIES = HOME / "lib"
-START_TIMEOUT_S = 90.0
+START_TIMEOUT_S = 180.0
 
 # Tools live for a second or two: the second compiler would only cost them time.
 TOOL_JVM_OPTIONS = ("-Xmx256m", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xshare:auto")
@@ -124,7 +124,7 @@ def run_tool(
     *,
     stdin: str | None = None,
     check: bool = True,
-    timeout_s: float = 90.0,
+    timeout_s: float = 180.0,
 ) -> subprocess.CompletedProcess[str]:
     """Run one of Kafka's command-line tools by its class and return what it printed.
 

@@ -22,7 +22,7 @@ VERSION = "1.9.2"
 HOME = CACHE / f"iceberg-rest-{VERSION}"
 JAR = HOME / f"iceberg-open-api-{VERSION}.jar"
 ARTIFACT = f"org.apache.iceberg:iceberg-open-api:{VERSION}"
-START_TIMEOUT_S = 60.0
+START_TIMEOUT_S = 120.0
 
 
 def require_rest_catalog() -> None:
