@@ -33,7 +33,7 @@ from odradek.protocol.messages.write_txn_markers_request import (
 )
 from odradek.record.control import control_type
 from odradek.record.reader import read_batches, read_records
-from tests.support.api_calls import Calls, batch, bytes_of, fresh_name, name_of, one, values_in
+from tests.support.api_calls import PATIENCE_S, Calls, batch, bytes_of, fresh_name, name_of, one, values_in
 from tests.support.node import Node
 from tests.support.transactions import TransactionalProducer
 
@@ -75,7 +75,7 @@ class Committed:
         return offset
 
     def wait_until_stable(self, offset: int) -> None:
-        deadline = time.monotonic() + 20
+        deadline = time.monotonic() + PATIENCE_S
         while self.stable() < offset:
             assert time.monotonic() < deadline, f"stable up to {self.stable()}, not {offset}"
             time.sleep(0.01)
@@ -142,17 +142,18 @@ class TestEnds:
     ) -> None:
         each = producer(node, producers, version)
         each.init()
-        for commit in (True, False):
+        for commit, end in ((True, 2), (False, 4)):
             begin(each, topic, b"x")
             identity = (each.producer_id, each.epoch)
             assert each.end(commit=commit) == "NONE"
             after = (each.producer_id, each.epoch)
-            end = calls.list_end(topic)
-            for _ in range(3):
-                assert each.end(commit=commit, identity=identity) == "NONE"
-                assert (each.producer_id, each.epoch) == after
-            assert each.end(commit=not commit, identity=identity) == "INVALID_TXN_STATE"
-            Committed(calls, topic).wait_until_stable(end)
+            # While its marker is under way, and when it is there.
+            for _ in range(2):
+                for _ in range(3):
+                    assert each.end(commit=commit, identity=identity) == "NONE"
+                    assert (each.producer_id, each.epoch) == after
+                assert each.end(commit=not commit, identity=identity) == "INVALID_TXN_STATE"
+                Committed(calls, topic).wait_until_stable(end)
             assert calls.list_end(topic) == end
         assert calls.list_end(topic) == 4
 
@@ -247,7 +248,7 @@ class TestFencing:
         with Calls(own_node.port) as calls:
             topic = calls.create_topic()
             each = producer(own_node, producers)
-            each.init(timeout_ms=100)
+            each.init(timeout_ms=2_000)  # for each of the two: their first batch is written in it
             begin(each, topic, b"slow")
             Committed(calls, topic).wait_until_stable(2)
             assert Committed(calls, topic).values() == []
@@ -339,7 +340,7 @@ class TestOffsets:
 
     def wait_for_markers(self, calls: Calls, group: str, topic: str) -> None:
         """An end is answered before its marker is at the group's coordinator."""
-        deadline = time.monotonic() + 20
+        deadline = time.monotonic() + PATIENCE_S
         while self.fetched(calls, group, topic)[0] != "NONE" and time.monotonic() < deadline:
             time.sleep(0.01)
 
@@ -462,7 +463,7 @@ class TestFromOutside:
         self, node: Node, calls: Calls, topic: str, producers: list[TransactionalProducer]
     ) -> None:
         each = producer(node, producers)
-        each.init(timeout_ms=12_345)
+        each.init(timeout_ms=123_456)
         begin(each, topic, b"x")
 
         def listed(version: int = 1, **filters: object) -> list[tuple[str, str]]:
@@ -488,7 +489,7 @@ class TestFromOutside:
         assert unknown.unknown_state_filters == ["Nonsense"]
         request = DescribeTransactionsRequest(transactional_ids=[each.transactional_id, "no-such-id", ""])
         found, missing, empty = calls.ask(ApiKey.DESCRIBE_TRANSACTIONS, 0, request).transaction_states
-        assert (found.transaction_state, found.transaction_timeout_ms) == ("Ongoing", 12_345)
+        assert (found.transaction_state, found.transaction_timeout_ms) == ("Ongoing", 123_456)
         assert (found.producer_id, found.producer_epoch) == (each.producer_id, each.epoch)
         assert [(part.topic, part.partitions) for part in found.topics] == [(topic, [0])]
         assert name_of(missing.error_code) == "TRANSACTIONAL_ID_NOT_FOUND"
@@ -562,7 +563,7 @@ def test_a_killed_broker_owes_its_markers(own_node: Node, producers: list[Transa
         own_node.kill()
         own_node.start()
     with Calls(own_node.port) as calls:
-        deadline = time.monotonic() + 30
+        deadline = time.monotonic() + PATIENCE_S
         for number in range(30):
             while stable_end(calls, topic, number) < 8:
                 assert time.monotonic() < deadline, f"{topic}-{number}: {stable_end(calls, topic, number)}"

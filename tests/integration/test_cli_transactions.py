@@ -7,6 +7,7 @@ import pytest
 from odradek.cli import errors
 from tests.support.api_calls import Calls
 from tests.support.cli import odradek
+from tests.support.cluster import until
 from tests.support.exactly_once import committed_values
 from tests.support.node import Node
 from tests.support.transactions import TransactionalProducer
@@ -107,7 +108,8 @@ def test_a_transaction_that_will_be_ended_is_not_torn(node: Node, topic: str) ->
         refused = odradek(node.bootstrap, *arguments, code=errors.FAILED)
         assert f"terminate --transactional-id {producer.transactional_id}" in refused.err
         assert producer.commit() == "NONE"
-        assert committed_values(node.bootstrap, topic, 2) == {0: [b"whole"], 1: [b"whole"]}
+        # An end is answered before its markers are written.
+        until(lambda: committed_values(node.bootstrap, topic, 2) == {0: [b"whole"], 1: [b"whole"]})
         producer.write(topic, b"forced")
         begins = find(node, topic, "--max-transaction-timeout", 0)
         assert begins == [], "its coordinator knows it"

@@ -8,7 +8,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -67,6 +67,22 @@ def changes(bootstrap: str) -> list[Any]:
     return found
 
 
+@pytest.mark.timeout(900)
+def await_no_open_transaction(bootstrap: str, tables: Sequence[str] = tuple(shop.TABLES)) -> None:
+    """Wait until readers of what is committed see all: an end is answered before its markers are written."""
+    places = [TopicPartition(f"cdc.{table}", number) for table in tables for number in range(3)]
+    client = admin(bootstrap)  # one that is collected before it is answered gives up
+
+    def ends(isolation: IsolationLevel) -> list[int]:
+        found = client.list_offsets({place: OffsetSpec.latest() for place in places}, isolation_level=isolation)
+        return [found[place].result(60).offset for place in places]
+
+    deadline = time.monotonic() + 60
+    while ends(IsolationLevel.READ_COMMITTED) != ends(IsolationLevel.READ_UNCOMMITTED):
+        assert time.monotonic() < deadline, "a transaction is open"
+        time.sleep(0.05)
+
+
 def test_tables_made_of_the_topics_are_equal(tmp_path: Path, postgres: Postgres) -> None:
     with psycopg.connect(postgres.url, autocommit=True) as database:
         database.execute(shop.SCHEMA)
@@ -83,9 +99,9 @@ def test_tables_made_of_the_topics_are_equal(tmp_path: Path, postgres: Postgres)
             database.execute(LAST)
 
     with Node(tmp_path) as node:
-        assert program(node.bootstrap, postgres.url, "check", "--schema", "nowhere").wait(60) == 1
+        assert program(node.bootstrap, postgres.url, "check", "--schema", "nowhere").wait(180) == 1
         capturing = program(node.bootstrap, postgres.url, "capture")
-        deadline = time.monotonic() + 120
+        deadline = time.monotonic() + 300
         while (
             "cdc.public.stock" not in admin(node.bootstrap).list_topics(timeout=30).topics
             or len(changes(node.bootstrap)) < there
@@ -108,8 +124,9 @@ def test_tables_made_of_the_topics_are_equal(tmp_path: Path, postgres: Postgres)
         upserting.wait()
         capturing.kill()
         capturing.wait()
-        assert program(node.bootstrap, postgres.url, "upsert", "--until-idle").wait(60) == 0
-        assert program(node.bootstrap, postgres.url, "check").wait(60) == 0
+        await_no_open_transaction(node.bootstrap)
+        assert program(node.bootstrap, postgres.url, "upsert", "--until-idle").wait(180) == 0
+        assert program(node.bootstrap, postgres.url, "check").wait(180) == 0
         for table in ("customers", "stock"):
             assert rows(postgres, f"copy.{table}") == rows(postgres, f"public.{table}")
         found = changes(node.bootstrap)
@@ -118,7 +135,7 @@ def test_tables_made_of_the_topics_are_equal(tmp_path: Path, postgres: Postgres)
         newest = {m.key(): m.value() for m in found if m.topic() == "cdc.public.customers"}
         with psycopg.connect(postgres.url) as database:
             database.execute("UPDATE copy.stock SET pieces = pieces + 1 WHERE shop = 99")
-        assert program(node.bootstrap, postgres.url, "check").wait(60) == 1
+        assert program(node.bootstrap, postgres.url, "check").wait(180) == 1
         left = {int(json.loads(value)["id"]) for value in newest.values() if value is not None}
         assert left == {row[0] for row in rows(postgres, "public.customers")}
 
@@ -135,6 +152,7 @@ def test_a_large_transaction_is_one_and_long_values_stay(tmp_path: Path, postgre
         database.execute(f"INSERT INTO public.stock SELECT 1, g, 1 FROM generate_series(1, {LARGE}) g")
         assert capture.QUEUE < LARGE
         first = capture.Capture(node.bootstrap, database, [*shop.TABLES, "public.flags"])
+        await_no_open_transaction(node.bootstrap)
         assert len(read_all(node.bootstrap, "cdc.public.stock", 3, isolation_level="read_committed")) == LARGE
         with database.transaction():
             database.execute("UPDATE public.stock SET pieces = 2")
@@ -160,6 +178,7 @@ def test_what_the_database_tells_again_is_known(tmp_path: Path, postgres: Postgr
         shop.work(database, 1, 40)
         while first.step():
             pass
+        await_no_open_transaction(node.bootstrap)
         sent = len(changes(node.bootstrap))
         assert sent > 40
         database.execute("SELECT pg_drop_replication_slot(%s)", [slot])
@@ -168,6 +187,7 @@ def test_what_the_database_tells_again_is_known(tmp_path: Path, postgres: Postgr
         assert again.step() == 0
         database.execute(LAST)
         assert again.step() == 1
+        await_no_open_transaction(node.bootstrap)
         assert len(changes(node.bootstrap)) == sent + 1
         with pytest.raises(KafkaException):  # the first one is fenced
             database.execute("DELETE FROM public.stock WHERE shop = 99")
@@ -185,14 +205,4 @@ def test_a_truncate_leaves_no_transaction_open(tmp_path: Path, postgres: Postgre
         with pytest.raises(pgoutput.TruncatedError):
             capturing.step()
         capturing._producer.flush()  # what it had begun to send is there
-
-        def end(isolation: IsolationLevel) -> list[int]:
-            latest = {TopicPartition("cdc.public.stock", number): OffsetSpec.latest() for number in range(3)}
-            client = admin(node.bootstrap)  # one that is collected before it is answered gives up
-            found = client.list_offsets(latest, isolation_level=isolation)
-            return [found[partition].result(30).offset for partition in latest]
-
-        deadline = time.monotonic() + 30  # the end is answered before its markers are written
-        while end(IsolationLevel.READ_COMMITTED) != end(IsolationLevel.READ_UNCOMMITTED):
-            assert time.monotonic() < deadline, "a transaction is open"
-            time.sleep(0.05)
+        await_no_open_transaction(node.bootstrap)

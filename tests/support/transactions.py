@@ -116,7 +116,7 @@ class TransactionalProducer(Calls):
             topics=[TxnOffsetCommitRequestTopic(name=topic, partitions=[wanted])],
             **member,
         )
-        answer = self.ask_until_loaded(ApiKey.TXN_OFFSET_COMMIT, 5 if self.version == 2 else 3, request)
+        answer = self.ask_until_done(ApiKey.TXN_OFFSET_COMMIT, 5 if self.version == 2 else 3, request)
         return name_of(next(error_codes(answer)))
 
     def ask_until_done(self, api_key: ApiKey, version: int, request: Any) -> Any:
