@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -15,6 +14,7 @@ from confluent_kafka import Consumer, TopicPartition
 from odradek.cli import errors
 from tests.support.cli import odradek
 from tests.support.clients import create_topic, produce_all
+from tests.support.cluster import until
 from tests.support.node import Node
 
 
@@ -31,12 +31,11 @@ def member(node: Node, group: str, topic: str) -> Iterator[Consumer]:
         }
     )
     consumer.subscribe([topic])
-    deadline = time.monotonic() + 30
-    while not consumer.assignment():
-        assert time.monotonic() < deadline
-        consumer.poll(0.1)
-    yield consumer
-    consumer.close()
+    try:
+        until(lambda: consumer.assignment() or (consumer.poll(0.1) and False))
+        yield consumer
+    finally:
+        consumer.close()
 
 
 def filled(node: Node, topic: str, partitions: int = 2, count: int = 100) -> None:
@@ -51,7 +50,7 @@ def produce_records(node: Node, topic: str, partition: int, count: int) -> None:
     producer = Producer({"bootstrap.servers": node.bootstrap, "linger.ms": 0, "batch.num.messages": 10})
     for number in range(count):
         producer.produce(topic, b"%d" % number, partition=partition, timestamp=1_000_000 + number * 1000)
-    assert producer.flush(30) == 0
+    assert producer.flush(120) == 0
 
 
 def commit(node: Node, group: str, offsets: dict[tuple[str, int], int]) -> None:
@@ -64,6 +63,11 @@ def commit(node: Node, group: str, offsets: dict[tuple[str, int], int]) -> None:
 def committed(node: Node, group: str) -> dict[tuple[str, int], int]:
     (found,) = odradek(node.bootstrap, "groups", "describe", "--group", group, "--rate-over", 0, "--json").json
     return {(each["topic"], each["partition"]): each["current_offset"] for each in found["offsets"]}
+
+
+def state_and_members(node: Node, group: str) -> tuple[str, list[Any]]:
+    (found,) = odradek(node.bootstrap, "groups", "describe", "--group", group, "--rate-over", 0, "--json").json
+    return found["state"], found["members"]
 
 
 def test_a_group_with_a_member(node: Node) -> None:
@@ -119,8 +123,7 @@ def test_a_group_with_a_member(node: Node) -> None:
         )
         assert "GROUP_SUBSCRIBED_TO_TOPIC" in gone.out
         assert committed(node, "watchers")["watched", 0] == 40
-    (found,) = odradek(node.bootstrap, "groups", "describe", "--group", "watchers", "--json").json
-    assert (found["state"], found["members"]) == ("Empty", [])
+    until(lambda: state_and_members(node, "watchers") == ("Empty", []))
 
 
 @pytest.mark.parametrize(
@@ -186,13 +189,17 @@ def test_how_fast_a_group_reads_and_falls_behind(node: Node) -> None:
 
     thread = threading.Thread(target=work)
     thread.start()
-    try:
+
+    def falls_behind() -> bool:
         (found,) = odradek(node.bootstrap, "groups", "describe", "--group", "pacers", "--rate-over", 2, "--json").json
+        (row,) = found["offsets"]
+        return bool(row["written_per_s"] > row["read_per_s"] > 0)
+
+    try:
+        until(falls_behind)  # a busy machine may not commit once in two seconds
     finally:
         done.set()
         thread.join()
-    (row,) = found["offsets"]
-    assert row["written_per_s"] > row["read_per_s"] > 0
 
 
 def test_what_is_deleted_is_gone(node: Node) -> None:

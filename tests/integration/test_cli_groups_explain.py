@@ -106,8 +106,8 @@ def test_a_member_that_is_killed_times_out(quick_node: Node, closing: ExitStack,
         process.wait()
     until(lambda: len(stays.assignment()) == 4, [stays])
     found = explained(quick_node, group)
-    (removed,) = events(found, "removed")
-    assert (removed["client_id"], removed["client_host"]) == ("victim", "/127.0.0.1")
+    (removed,) = events(found, "removed", "victim")
+    assert removed["client_host"] == "/127.0.0.1"
     assert "session" in removed["reason"]
     assert events(found, "joined", "victim") and events(found, "rebalance")
     last = events(found, "assigned")[-1]
@@ -131,7 +131,7 @@ def test_a_member_that_polls_too_slowly_goes_and_comes_back(
     gone = "left" if protocol == "classic" else "removed"
     slow.poll(4.0)
     until(lambda: events(explained(quick_node, group), gone, "slow"), [])  # nobody polls
-    until(lambda: len(events(explained(quick_node, group), "joined", "slow")) == 2, [slow])
+    until(lambda: len(events(explained(quick_node, group), "joined", "slow")) >= 2, [slow])
     found = explained(quick_node, group)
     assert any("did not poll in time" in line and "max.poll.interval.ms" in line for line in found["advice"])
 

@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -15,6 +16,7 @@ import pytest
 from odradek.cli import errors
 from tests.support.cli import odradek, odradek_process
 from tests.support.clients import create_topic, produce_all, read_all
+from tests.support.cluster import until
 from tests.support.node import Node
 
 
@@ -108,7 +110,8 @@ def test_where_to_begin_and_to_end(node: Node) -> None:
     assert len(read("--from-beginning", "--max-messages", 13)) == 13
     assert read("--to-end") == []
     assert read("--timeout-ms", 300) == []
-    assert len(read("--from-beginning", "--timeout-ms", 1500)) == 20
+    # A busy machine may be silent for so long before it is through.
+    until(lambda: len(read("--from-beginning", "--timeout-ms", 1500)) == 20)
 
 
 def test_to_the_end_as_it_was_though_more_arrives(node: Node) -> None:
@@ -123,7 +126,7 @@ def test_to_the_end_as_it_was_though_more_arrives(node: Node) -> None:
         assert reader.stdout.readline() == lines[0] + b"\n"
         produce_all(node.bootstrap, "growing", [(None, b"more")] * 5000)
         assert reader.stdout.read().splitlines() == lines[1:]
-        assert reader.wait(20) == 0
+        assert reader.wait(120) == 0
 
 
 def test_a_group_goes_on_where_it_stopped(node: Node) -> None:
@@ -131,9 +134,10 @@ def test_a_group_goes_on_where_it_stopped(node: Node) -> None:
     produce_all(node.bootstrap, "grouped", [(None, b"%d" % n) for n in range(100)])
     arguments = ("consume", "--topic", "grouped", "--group", "readers", "--from-beginning", "-q")
     first = odradek_process(node.bootstrap, *arguments, "--max-messages", 30).stdout.split()
-    second = odradek_process(node.bootstrap, *arguments, "--timeout-ms", 3000).stdout.split()
+    second = odradek_process(node.bootstrap, *arguments, "--max-messages", 70).stdout.split()
     assert len(first) == 30
     assert sorted(map(int, first + second)) == list(range(100))
+    assert not odradek_process(node.bootstrap, *arguments, "--timeout-ms", 3000).stdout, "nothing comes twice"
     (group,) = odradek(node.bootstrap, "groups", "describe", "--group", "readers", "--json").json
     assert sum(each["current_offset"] for each in group["offsets"]) == 100
     assert sum(each["lag"] for each in group["offsets"]) == 0
@@ -165,7 +169,7 @@ def test_ctrl_c_is_a_clean_end_that_commits(node: Node) -> None:
         time.sleep(0.2)
         reader.send_signal(signal.SIGINT)
         try:
-            assert reader.wait(20) == errors.INTERRUPTED
+            assert reader.wait(120) == errors.INTERRUPTED
         finally:
             reader.kill()
         said = reader.stderr.read().decode()
@@ -255,6 +259,15 @@ def test_what_came_before_a_bad_line_is_written(node: Node) -> None:
     assert [message.value() for message in read_all(node.bootstrap, "partly")] == [b"1", b"2"]
 
 
+def all_shown(master: int) -> str:
+    """What is written to a terminal until nobody has it open: a slow writer draws more than a terminal holds."""
+    shown = b""
+    with suppress(OSError):  # EIO is its end
+        while data := os.read(master, 1 << 16):
+            shown += data
+    return shown.decode()
+
+
 def test_a_bar_on_a_terminal_and_none_elsewhere(node: Node, tmp_path: Path) -> None:
     create_topic(node.bootstrap, "bars")
     path = tmp_path / "lines"
@@ -262,21 +275,22 @@ def test_a_bar_on_a_terminal_and_none_elsewhere(node: Node, tmp_path: Path) -> N
     master, terminal = os.openpty()
     command = [sys.executable, "-m", "odradek", "produce", "--topic", "bars", "--file", str(path)]
     environment = {**os.environ, "TERM": "xterm", "COLUMNS": "100"}
-    try:
-        done = subprocess.run(
-            [*command, "--bootstrap-server", node.bootstrap],
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=terminal,
-            timeout=60,
-            env=environment,
-        )
-        shown = os.read(master, 1 << 20).decode()
-    finally:
-        os.close(master)
-        os.close(terminal)
-    assert done.returncode == 0
-    assert not done.stdout
+    writer = subprocess.Popen(
+        [*command, "--bootstrap-server", node.bootstrap],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=terminal,
+        env=environment,
+    )
+    os.close(terminal)
+    with writer:
+        try:
+            shown = all_shown(master)
+        finally:
+            os.close(master)
+        assert writer.stdout is not None
+        assert not writer.stdout.read()
+    assert writer.returncode == 0
     assert "bytes read" in shown
     assert "/40051" in shown
     assert "20,001 records (" in shown.splitlines()[-1]
@@ -302,5 +316,5 @@ def test_a_broker_that_dies_and_comes_back_is_waited_for(own_node: Node) -> None
         own_node.start()
         odradek_process(own_node.bootstrap, "produce", "--topic", "patient", stdin=b"after\n")
         assert reader.stdout.readline() == b"after\n"
-        assert reader.wait(20) == 0
+        assert reader.wait(120) == 0
         assert not reader.stderr.read()

@@ -75,11 +75,11 @@ class proxy:  # noqa: N801 - read as a verb
 
     def __enter__(self) -> None:
         self._thread.start()
-        assert self._ready.wait(10)
+        assert self._ready.wait(60)
 
     def __exit__(self, *_: object) -> None:
         self._loop.call_soon_threadsafe(self._stopped.set)
-        self._thread.join(10)
+        self._thread.join()
         self._loop.close()
         with warnings.catch_warnings():
             # asyncio leaves the socket of a handshake that was cancelled to the collector.

@@ -165,17 +165,15 @@ def test_surplus_members_are_idle_until_they_are_needed(join: Join) -> None:
     first = join()
     assert first.settle(1) == {0}
     second = join()
-    for _ in range(5):
+
+    def both_know() -> bool:
         second.poll(1)
         first.poll(1)
-    together = sorted((len(first.owned()), len(second.owned())))
-    deadline = time.monotonic() + PATIENCE_S
-    while together != [0, 1] and time.monotonic() < deadline:
-        second.poll(1)
-        first.poll(1)
-        together = sorted((len(first.owned()), len(second.owned())))
-    assert together == [0, 1]
+        return first.assigned() == {each.client_id: each.owned() for each in (first, second)}
+
+    wait_for(both_know, "the group has two members, and both know what is theirs")
     busy, idle = (first, second) if first.owned() else (second, first)
+    assert (busy.owned(), idle.owned()) == ({0}, set())
     assert idle.poll(10) == []
     busy.commit()
     busy.close()

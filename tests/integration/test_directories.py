@@ -31,7 +31,7 @@ def image_of(broker: EmbeddedBroker) -> MetadataImage:
 
 
 def eventually(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + 60
     while not condition():
         assert time.monotonic() < deadline, "it never became so"
         time.sleep(0.02)

@@ -48,7 +48,7 @@ def odradek(bootstrap: str, *arguments: object, code: int | None = 0) -> Ran:
 
 
 def odradek_process(
-    bootstrap: str, *arguments: object, stdin: bytes = b"", code: int | None = 0, timeout_s: float = 60.0
+    bootstrap: str, *arguments: object, stdin: bytes = b"", code: int | None = 0, timeout_s: float = 120.0
 ) -> subprocess.CompletedProcess[bytes]:
     """Run a command in a process of its own, as bytes in and out."""
     words = [str(argument) for argument in arguments]

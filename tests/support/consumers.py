@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import threading
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Coroutine
 from typing import Any
 
-PATIENCE_S = 40.0
+from confluent_kafka import ConsumerGroupState
+
+from tests.support.clients import admin
+
+PATIENCE_S = 60.0
+_numbers = itertools.count(1)
 COMMIT_INTERVAL_MS = 200
 
 
@@ -20,6 +26,7 @@ class StockConsumer(ABC):
         self.bootstrap = bootstrap
         self.group = group
         self.topic = topic
+        self.client_id = f"client-{next(_numbers)}"
 
     @abstractmethod
     def poll(self, limit: int) -> list[tuple[int, int, bytes]]:
@@ -77,6 +84,14 @@ class StockConsumer(ABC):
             self.poll(1)
         return owned
 
+    def assigned(self) -> dict[str, set[int]]:
+        """The partitions of each member of its group by its client id, as the broker has it; none while they change."""
+        client = admin(self.bootstrap)
+        group = client.describe_consumer_groups([self.group])[self.group].result(timeout=PATIENCE_S)
+        if group.state != ConsumerGroupState.STABLE:
+            return {}
+        return {each.client_id: {one.partition for one in each.assignment.topic_partitions} for each in group.members}
+
     def lag(self) -> int:
         """Records that its group has not committed yet."""
         return sum(self.end_offset(number) - max(0, self.committed(number)) for number in self.owned())
@@ -96,6 +111,7 @@ class ConfluentConsumer(StockConsumer):
         config: dict[str, Any] = {
             "bootstrap.servers": bootstrap,
             "group.id": group,
+            "client.id": self.client_id,
             "group.protocol": self.protocol,
             "auto.offset.reset": "earliest",
             "enable.auto.commit": auto_commit,
@@ -176,6 +192,7 @@ class KafkaPythonConsumer(StockConsumer):
             topic,
             bootstrap_servers=bootstrap,
             group_id=group,
+            client_id=self.client_id,
             group_instance_id=instance_id,
             auto_offset_reset="earliest",
             enable_auto_commit=auto_commit,
@@ -207,6 +224,8 @@ class KafkaPythonConsumer(StockConsumer):
 
     def seek_to_end(self) -> None:
         self.consumer.seek_to_end()
+        for number in self.owned():
+            self.position(number)  # until then it only means to look where the end is
 
     def position(self, partition: int) -> int:
         return int(self.consumer.position(self._partition(partition)))
@@ -241,6 +260,7 @@ class AiokafkaConsumer(StockConsumer):
                 topic,
                 bootstrap_servers=bootstrap,
                 group_id=group,
+                client_id=self.client_id,
                 group_instance_id=instance_id,
                 auto_offset_reset="earliest",
                 enable_auto_commit=auto_commit,
