@@ -60,9 +60,15 @@ class World:
     def others(self, node: NodeProcess) -> list[NodeProcess]:
         return [each for each in self.cluster.brokers if each is not node]
 
-    def in_sync(self) -> None:
-        """Wait until all replicas are."""
-        until(lambda: all_in_sync(self.cluster, TOPIC, NODES), "all replicas are in sync")
+    def in_sync(self, *, restarting: NodeProcess | None = None) -> None:
+        """Wait until all replicas are; a node that may be about to end is started again when it has."""
+
+        def are() -> bool:
+            if restarting is not None and not restarting.running:
+                restarting.start()
+            return all_in_sync(self.cluster, TOPIC, NODES)
+
+        until(are, "all replicas are in sync")
 
 
 Act = Callable[[World, int], None]
@@ -186,9 +192,7 @@ def full_disk(world: World, rounds: int) -> None:
         time.sleep(world.random.uniform(2, 5))
         ballast.release()
         time.sleep(2)
-        if not node.running:
-            node.start()
-        world.in_sync()
+        world.in_sync(restarting=node)
 
 
 def clocks(world: World, rounds: int) -> None:
@@ -245,14 +249,17 @@ def _change(world: World, ended: threading.Event, made: set[str]) -> None:
                 client.delete_topics([name], operation_timeout=10)[name].result(20)
             else:
                 made.add(name)
-        except KafkaException:
+        except (KafkaException, TimeoutError):
             time.sleep(0.2)  # the controller is being replaced: whether it came to be is open
 
 
 def _topics(node: NodeProcess) -> set[str]:
     from confluent_kafka.admin import AdminClient
 
-    return set(AdminClient({"bootstrap.servers": node.bootstrap, "log_level": 0}).list_topics(timeout=10).topics)
+    try:
+        return set(AdminClient({"bootstrap.servers": node.bootstrap, "log_level": 0}).list_topics(timeout=10).topics)
+    except KafkaException:
+        return set()  # it has not answered yet
 
 
 def wiped(world: World, rounds: int) -> None:

@@ -82,7 +82,7 @@ def judge(cluster: ProcessCluster, topic: str, writers: list[Writer], reader: Re
     problems += _against_the_topic(writers, read_all(cluster, topic, ends), reader)
     until(lambda: all_in_sync(cluster, topic, copies), "all replicas are in sync")
     try:
-        until(lambda: not different_copies(cluster, topic, len(ends)), "the copies are alike", 30)
+        until(lambda: not different_copies(cluster, topic, len(ends)), "the copies are alike")
     except AssertionError:
         problems += [
             f"{topic}-{number} differs from node to node" for number in different_copies(cluster, topic, len(ends))

@@ -23,6 +23,7 @@ from odradek.protocol.messages.api_versions_request import ApiVersionsRequest
 from odradek.protocol.messages.describe_cluster_request import DescribeClusterRequest
 from odradek.protocol.messages.describe_configs_request import DescribeConfigsRequest, DescribeConfigsResource
 from odradek.protocol.messages.metadata_request import MetadataRequest, MetadataRequestTopic
+from odradek.server.departures import DOUBT_MS
 from odradek.server.format import META_FILE
 from odradek.server.handlers import HANDLERS
 from odradek.server.handlers.envelope import FORWARDED
@@ -30,12 +31,12 @@ from odradek.testing.layout import format_cluster, plan_cluster
 from odradek.testing.processes import NodeFailedError, NodeProcess
 from tests.support.api_calls import Calls, error_codes, fresh_name, name_of
 from tests.support.clients import admin, produce_all, read_all
-from tests.support.cluster import CONTROLLERS, Cluster, metadata, topic_at, until
+from tests.support.cluster import CONTROLLERS, PATIENCE_S, Cluster, metadata, topic_at, until
 from tests.support.node import free_port
 
 CONTROLLER = 1001
 # The session of a silent broker; far above what a dead one may take to be noticed.
-LONG_SESSION_MS = 60_000
+LONG_SESSION_MS = 240_000
 SMALL = {"offsets.topic.num.partitions": 2, "group.initial.rebalance.delay.ms": 0}
 
 
@@ -59,13 +60,18 @@ def trio(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
 @pytest.fixture
 def combined(trio: Cluster) -> Iterator[Cluster]:
     """All three, whatever the test before did to them."""
-    for node in trio.nodes.values():
+    all_up(trio)
+    yield trio
+
+
+def all_up(cluster: Cluster) -> None:
+    """Start what does not run, resume what stands still, and wait until every broker knows all three."""
+    for node in cluster.nodes.values():
         if not node.running:
             node.start()
         elif node.paused:
             node.resume()
-    until(lambda: all(len(metadata(node).brokers) == 3 for node in trio.brokers))
-    yield trio
+    until(lambda: all(len(metadata(node).brokers) == 3 for node in cluster.brokers))
 
 
 def assert_no_traceback(cluster: Cluster) -> None:
@@ -76,13 +82,13 @@ def assert_no_traceback(cluster: Cluster) -> None:
 def create(client: AdminClient, topic: str, partitions: int = 1, replicas: int = 1, **config: str) -> None:
     settings = {key.replace("_", "."): value for key, value in config.items()}
     futures = client.create_topics([NewTopic(topic, partitions, replicas, config=settings)], operation_timeout=30)
-    futures[topic].result(timeout=30)
+    futures[topic].result(timeout=90)  # longer than the client itself waits, so that it says why
 
 
 def go_on(made: list[str]) -> None:
     """Wait until a few more are made."""
     before = len(made)
-    until(lambda: len(made) > before + 2)
+    until(lambda: len(made) > before + 2, timeout_s=2 * PATIENCE_S)
 
 
 def pairs(count: int) -> list[tuple[bytes | None, bytes | None]]:
@@ -116,12 +122,12 @@ class TestRolesOfTheirOwn:
         entry = ConfigEntry("retention.ms", "123456", incremental_operation=AlterConfigOpType.SET)
         resource = ConfigResource(ConfigResource.Type.TOPIC, name, incremental_configs=[entry])
         for future in client.incremental_alter_configs([resource]).values():
-            future.result(timeout=30)
+            future.result(timeout=90)
         other = admin(separate[2].bootstrap)
         asked = ConfigResource(ConfigResource.Type.TOPIC, name)
 
         def value() -> bool:
-            found = other.describe_configs([asked])[asked].result(timeout=30)
+            found = other.describe_configs([asked])[asked].result(timeout=90)
             return bool(found["retention.ms"].value == "123456")
 
         until(value)
@@ -207,7 +213,7 @@ class TestRolesOfTheirOwn:
             if stranger.running:
                 stranger.kill()
         assert "Traceback" not in stranger.log_text()
-        assert len(metadata(separate[1], fresh_name()).brokers) == 2
+        until(lambda: len(metadata(separate[1], fresh_name()).brokers) == 2)
 
     def test_a_node_id_in_use(self, separate: Cluster, tmp_path: Path) -> None:
         """A second broker with the id of a living one, formatted for the same cluster, in a directory of its own."""
@@ -264,7 +270,7 @@ class TestRolesOfTheirOwn:
     def test_the_controller_is_killed_and_started_again(self, separate: Cluster) -> None:
         name, later = fresh_name(), fresh_name()
         create(admin(separate.bootstrap_servers), name, 2)
-        until(lambda: all(topic_at(broker, name) is not None for broker in separate.brokers))
+        until(lambda: all(len(topic_at(broker, name).partitions) == 2 for broker in separate.brokers))
         separate[CONTROLLER].kill()
         produce_all(separate.bootstrap_servers, name, pairs(20), acks="all")
         separate[CONTROLLER].start()
@@ -277,7 +283,7 @@ class TestDeathIsNoticed:
         leader = combined.await_controller()
         victim, witness = [node for node in combined.brokers if node.node_id != leader]
         victim.kill()
-        until(lambda: victim.node_id not in {each.node_id for each in metadata(witness).brokers}, timeout_s=10)
+        until(lambda: victim.node_id not in {each.node_id for each in metadata(witness).brokers})
         log = combined[leader].log_text()
         assert "a broker's process is gone" in log
 
@@ -287,29 +293,45 @@ class TestDeathIsNoticed:
         combined[leader].kill()
         combined.await_controller(other_than=leader)
         for node in survivors:
-            until(lambda node=node: leader not in {each.node_id for each in metadata(node).brokers}, timeout_s=10)
+            until(lambda node=node: leader not in {each.node_id for each in metadata(node).brokers})
 
     def test_who_asks_at_once_hears_of_the_new_leader_and_of_the_old_ones_address(self, combined: Cluster) -> None:
-        """librdkafka asks in this instant, and is a second behind for each of the two that it is not told."""
+        """librdkafka asks in this instant, and is a second behind for each of the two that it is not told.
+
+        The answer waits for the news, but not for longer than `DOUBT_MS`: where the election takes longer than that,
+        on a machine that is busy, it has to be stale, and the next death is asked about.
+        """
+        for _ in range(5):
+            waited_s, is_told = self.asks_at_once(combined)
+            if is_told:
+                return
+            assert waited_s > DOUBT_MS / 1000 - 0.1, "stale, and it was not waited for better"
+            all_up(combined)
+        raise AssertionError("no death was told of in time")
+
+    def asks_at_once(self, combined: Cluster) -> tuple[float, bool]:
+        """How long the answer after a death took, and whether it had both."""
         dead = combined.await_controller()
         witness = next(node for node in combined.brokers if node.node_id != dead)
         name = fresh_name()
         order = [dead, *(node.node_id for node in combined.brokers if node.node_id != dead)]
         topic = NewTopic(name, num_partitions=1, replica_assignment=[order])
         client = admin(witness.bootstrap)
-        client.create_topics([topic])[name].result(timeout=30)
+        client.create_topics([topic])[name].result(timeout=90)
         until(lambda: len(topic_at(witness, name).partitions[0].isr_nodes) == 3)
         request = MetadataRequest(topics=[MetadataRequestTopic(name=name)])
         with Calls(witness.plan.port) as calls:
             before = calls.ask(ApiKey.METADATA, 12, request)
             assert before.topics[0].partitions[0].leader_id == dead
             combined[dead].kill()
+            asked_s = time.monotonic()
             after = calls.ask(ApiKey.METADATA, 12, request)
+            waited_s = time.monotonic() - asked_s
         partition = after.topics[0].partitions[0]
-        assert partition.leader_id not in (dead, -1) and partition.leader_epoch == 1
-        assert dead in {each.node_id for each in after.brokers}
-        assert dead in partition.offline_replicas
-        until(lambda: dead not in {each.node_id for each in metadata(witness).brokers}, timeout_s=10)
+        is_new = partition.leader_id not in (dead, -1) and partition.leader_epoch == 1
+        is_named = dead in {each.node_id for each in after.brokers} and dead in partition.offline_replicas
+        until(lambda: dead not in {each.node_id for each in metadata(witness).brokers})
+        return waited_s, is_new and is_named
 
     def test_one_that_stands_still_keeps_its_session(self, combined: Cluster) -> None:
         leader = combined.await_controller()

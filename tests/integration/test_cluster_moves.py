@@ -17,14 +17,14 @@ from odradek.testing.processes import ProcessCluster
 from tests.support.cli import Ran, odradek
 from tests.support.clients import produce_all, read_all
 
-pytestmark = pytest.mark.timeout(180)
-
 
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ProcessCluster]:
     """Four brokers on two racks; the first three are the quorum, so that the fourth may come and go."""
     directory = tmp_path_factory.mktemp("cluster")
-    with ProcessCluster(directory, brokers=4, racks=["a", "b"]) as running:
+    # Leaders return when a test asks for it, and not when five minutes have passed.
+    settings = {"auto.leader.rebalance.enable": "false"}
+    with ProcessCluster(directory, brokers=4, racks=["a", "b"], settings=settings) as running:
         yield running
 
 
@@ -43,14 +43,20 @@ def partitions(cluster: ProcessCluster, topic: str) -> dict[int, dict[str, Any]]
 
 
 def eventually(condition: Callable[[], object], what: str) -> None:
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 120
     while not condition():
         assert time.monotonic() < deadline, f"never: {what}"
         time.sleep(0.05)
 
 
-def values(cluster: ProcessCluster, topic: str, count: int) -> list[bytes]:
-    return sorted(message.value() or b"" for message in read_all(cluster.bootstrap_servers, topic, count))
+def assert_values(cluster: ProcessCluster, topic: str, count: int, written: list[bytes]) -> None:
+    """What was written is there, once; a new leader may hear a moment later how far its readers may read."""
+
+    def found() -> list[bytes]:
+        return sorted(message.value() or b"" for message in read_all(cluster.bootstrap_servers, topic, count))
+
+    eventually(lambda: len(found()) >= len(written), f"as many records as were written are in {topic}")
+    assert found() == written
 
 
 def write(cluster: ProcessCluster, topic: str, start: int, count: int) -> list[bytes]:
@@ -85,7 +91,7 @@ def test_a_plan_is_made_shown_and_run(cluster: ProcessCluster, tmp_path: Path) -
     for entry in plan["partitions"]:
         assert now[entry["partition"]]["replicas"] == entry["replicas"]
         assert sorted(now[entry["partition"]]["isr"]) == sorted(entry["replicas"])
-    assert values(cluster, "planned", 4) == written
+    assert_values(cluster, "planned", 4, written)
     assert {row["state"] for row in run(cluster, "partitions", "status", "--plan", plan_file, "--json").json} == {
         "done"
     }
@@ -95,7 +101,7 @@ def test_a_plan_is_made_shown_and_run(cluster: ProcessCluster, tmp_path: Path) -
     assert "evenly" in run(cluster, "partitions", "plan", "--topic", "planned").out
     run(cluster, "partitions", "move", "--plan", back, "--yes", "--wait")
     assert all(set(each["replicas"]) == {1, 2} for each in partitions(cluster, "planned").values())
-    assert values(cluster, "planned", 4) == written
+    assert_values(cluster, "planned", 4, written)
 
 
 def test_a_move_that_cannot_end_is_seen_and_called_off(cluster: ProcessCluster) -> None:
@@ -113,7 +119,7 @@ def test_a_move_that_cannot_end_is_seen_and_called_off(cluster: ProcessCluster) 
         assert "Nothing moves" in run(cluster, "partitions", "status").out
         again = run(cluster, "partitions", "cancel", "--partition", "stuck-0", code=errors.FAILED)
         assert "NO_REASSIGNMENT_IN_PROGRESS" in again.err
-        assert values(cluster, "stuck", 1) == written
+        assert_values(cluster, "stuck", 1, written)
     finally:
         cluster[4].start()
 
@@ -126,7 +132,7 @@ def test_a_throttled_move_is_seen_on_its_way_and_the_throttle_ends_with_it(
     produce_all(cluster.bootstrap_servers, "slow", values_of, acks="all")
     plan = tmp_path / "plan.json"
     plan.write_text(json.dumps({"version": 1, "partitions": [{"topic": "slow", "partition": 0, "replicas": [3, 1]}]}))
-    run(cluster, "partitions", "move", "--plan", plan, "--yes", "--throttle", 1_000_000)
+    run(cluster, "partitions", "move", "--plan", plan, "--yes", "--throttle", 500_000)
     seen = []
 
     def moved() -> bool:
@@ -153,7 +159,7 @@ def test_what_moved_away_while_a_broker_was_down_is_gone_from_its_disk(cluster: 
         cluster[4].start()
     wanted = {"away-0": {1, 2}, "away-1": {1, 2}}
     eventually(lambda: directories(cluster, "away") == wanted, "the broker finds that others hold it")
-    assert values(cluster, "away", 2) == written
+    assert_values(cluster, "away", 2, written)
 
 
 def test_plans_that_cannot_be_move_nothing(cluster: ProcessCluster, tmp_path: Path) -> None:
@@ -217,14 +223,14 @@ def test_a_drained_broker_leads_nothing_and_stops_when_it_is_asked_to(cluster: P
     process = cluster[4].process
     assert process is not None
     run(cluster, "drain", 4, "--stop")
-    assert process.wait(timeout=30) == 0
+    assert process.wait(timeout=120) == 0
     written += write(cluster, "drained", 120, 60)
     cluster[4].process = None
     cluster[4].start()
     eventually(lambda: 4 in partitions(cluster, "drained")[0]["isr"], "it is in sync again")
     run(cluster, "partitions", "elect", "--partition", "drained-0")
     assert partitions(cluster, "drained")[0]["leader"] == 4, "whoever comes back is not drained"
-    assert values(cluster, "drained", 3) == written
+    assert_values(cluster, "drained", 3, written)
 
 
 def test_a_notice_by_signal_drains(cluster: ProcessCluster) -> None:
@@ -255,7 +261,7 @@ def test_a_drain_says_what_it_would_break(cluster: ProcessCluster) -> None:
 
 def test_who_is_not_in_sync_and_why(cluster: ProcessCluster) -> None:
     """A broker that was killed is fenced; one that stands still is silent; one that is back catches up."""
-    assert run(cluster, "partitions", "lagging", "--json").json == []
+    eventually(lambda: run(cluster, "partitions", "lagging", "--json").json == [], "those before it are in sync again")
     create(cluster, "behind", "1:4,2:4", "min.insync.replicas=1")
     write(cluster, "behind", 0, 20)
     cluster[4].pause()

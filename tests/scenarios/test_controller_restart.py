@@ -6,6 +6,7 @@ import asyncio
 import json
 import os
 import random
+from contextlib import suppress
 from pathlib import Path
 from uuid import UUID
 
@@ -77,7 +78,7 @@ async def test_twenty_thousand_changes_are_there_after_a_kill(tmp_path: Path) ->
         assert not any(answers)
     before = node.publisher.image
     await node.drop()
-    async with asyncio.timeout(60):  # against a hang
+    async with asyncio.timeout(120):  # against a hang
         again = await QuorumNode(tmp_path).start()
     assert again.publisher.image.configs == before.configs
     assert again.publisher.image.config(32, "group-499") == {"x": "19999"}
@@ -92,11 +93,19 @@ async def test_snapshots_are_written_and_old_files_go(tmp_path: Path) -> None:
         await node.set_config(32, f"g{number % 20}", "x", "v" * 40 + str(number))
     await node.beat(1, epoch)
     disk = RealDisk()
+
+    def total() -> int:
+        sizes = 0
+        for path in node.directory.iterdir():
+            with suppress(FileNotFoundError):  # an old one that has just gone
+                sizes += path.stat().st_size
+        return sizes
+
+    async with asyncio.timeout(60):  # what is written and removed beside the loop takes its time
+        while total() >= 150_000 or node.driver.log.log_start_offset == 0:  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
     ids = snapshot_ids(disk, node.directory)
     assert ids and ids[-1].end_offset > 500
-    total = sum(path.stat().st_size for path in node.directory.iterdir())
-    assert total < 150_000, total
-    assert node.driver.log.log_start_offset > 0
     before = node.publisher.image
     await node.drop()
     again = await QuorumNode(tmp_path, **limits).start()
@@ -264,11 +273,19 @@ async def test_a_silent_broker_is_fenced_by_the_clock(tmp_path: Path) -> None:
     node = QuorumNode(tmp_path)
     node.service.update_config(replace(node.service._config, broker_session_timeout_ms=80))
     await node.start()
-    await node.add_broker(1)
-    assert not node.publisher.image.brokers[1].fenced
+    # From before it is there: a slow disk may take longer for its heartbeat than its session lasts.
+    history: list[bool] = []
     fenced = asyncio.Event()
-    node.publisher.subscribe(lambda delta, image: fenced.set() if image.brokers[1].fenced else None)
-    async with asyncio.timeout(5):
+
+    def look(delta: object, image: MetadataImage) -> None:
+        if 1 in image.brokers:
+            history.append(image.brokers[1].fenced)
+            if False in history and history[-1]:
+                fenced.set()
+
+    node.publisher.subscribe(look)
+    await node.add_broker(1)
+    async with asyncio.timeout(60):
         await fenced.wait()
     await node.stop()
 

@@ -61,9 +61,16 @@ def copy_cluster(folder: Path, partitions: int) -> Iterator[CopyCluster]:
         yield CopyCluster(cluster)
 
 
-def fill_source(bootstrap: str, topic: str, partitions: int, count: int) -> dict[int, list[bytes]]:
-    """Write `count` records, numbered in each key; returns the values of each partition in their order."""
-    records = [(b"key-%d" % (number % KEYS), b"%d:%d" % (number % KEYS, number // KEYS)) for number in range(count)]
+def fill_source(bootstrap: str, topic: str, partitions: int, count: int, start: int = 0) -> dict[int, list[bytes]]:
+    """Write `count` records, numbered in each key; returns the values of each partition in their order.
+
+    Args:
+        start: how many were written before.
+    """
+    records = [
+        (b"key-%d" % (number % KEYS), b"%d:%d" % (number % KEYS, number // KEYS))
+        for number in range(start, start + count)
+    ]
     delivered = produce_all(bootstrap, topic, records, enable_idempotence=True)
     return by_partition(delivered, partitions)
 
