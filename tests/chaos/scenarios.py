@@ -323,7 +323,7 @@ def world_of(scenario: Scenario, directory: Path, seed: int, told: Callable[[str
         cluster.start()
         configs = {"min.insync.replicas": "2"}
         client = admin(cluster)  # it must live for as long as the answer takes
-        client.create_topics([NewTopic(TOPIC, PARTITIONS, NODES, config=configs)])[TOPIC].result(30)
+        client.create_topics([NewTopic(TOPIC, PARTITIONS, NODES, config=configs)])[TOPIC].result(90)
         yield World(cluster, random.Random(seed), machines, disks, told)
 
 

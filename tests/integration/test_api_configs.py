@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -14,7 +15,7 @@ from odradek.protocol.messages.create_topics_request import CreatableTopic, Crea
 from odradek.protocol.messages.describe_configs_request import DescribeConfigsRequest, DescribeConfigsResource
 from odradek.protocol.messages.describe_configs_response import DescribeConfigsResourceResult, DescribeConfigsResult
 from odradek.protocol.messages.list_config_resources_request import ListConfigResourcesRequest
-from tests.support.api_calls import Calls, batch, fresh_name, name_of, one
+from tests.support.api_calls import PATIENCE_S, Calls, batch, fresh_name, name_of, one
 from tests.support.node import Node
 
 TOPIC, BROKER, BROKER_LOGGER, CLIENT_METRICS, GROUP = 2, 4, 8, 16, 32
@@ -73,7 +74,8 @@ class Eventually:
         self._what = (kind, name, key)
 
     def is_(self, value: str | None, source: int | None = None) -> bool:
-        for _ in range(200):
+        deadline = time.monotonic() + PATIENCE_S
+        while time.monotonic() < deadline:
             found = setting(self._calls, *self._what)
             if found.value == value and source in (None, found.config_source):
                 return True
@@ -82,10 +84,9 @@ class Eventually:
 
 def produced(calls: Calls, topic: str, *, until: str) -> str:
     """What a batch of 1000 bytes is answered; asked again a while, as a log hears of its settings last."""
-    answer = ""
-    for _ in range(100):
-        answer = name_of(calls.produce(topic, batch(bytes(1000))).error_code)
-        if answer == until:
+    deadline = time.monotonic() + PATIENCE_S
+    while (answer := name_of(calls.produce(topic, batch(bytes(1000))).error_code)) != until:
+        if time.monotonic() > deadline:
             break
     return answer
 
@@ -281,7 +282,9 @@ class TestChangeOfATopic:
         assert change(calls, TOPIC, topic, ("min.compaction.lag.ms", SET, "8000"))[0] == "NONE"
         configs = [CreatableTopicConfig(name=name, value=value) for name, value in lags.items()]
         wanted = CreatableTopic(name=fresh_name(), num_partitions=1, replication_factor=1, configs=configs)
-        created = one(calls.ask(ApiKey.CREATE_TOPICS, 5, CreateTopicsRequest(topics=[wanted], timeout_ms=5000)).topics)
+        created = one(
+            calls.ask(ApiKey.CREATE_TOPICS, 5, CreateTopicsRequest(topics=[wanted], timeout_ms=30_000)).topics
+        )
         assert name_of(created.error_code) == "INVALID_CONFIG"
 
     def test_only_checked_is_not_done(self, calls: Calls) -> None:

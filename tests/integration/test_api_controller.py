@@ -164,7 +164,7 @@ def sealed(key: ApiKey, version: int, request: Any, **fields: Any) -> EnvelopeRe
 
 def creation(name: str) -> CreateTopicsRequest:
     topic = CreatableTopic(name=name, num_partitions=2, replication_factor=1)
-    return CreateTopicsRequest(topics=[topic], timeout_ms=10_000)
+    return CreateTopicsRequest(topics=[topic], timeout_ms=30_000)
 
 
 class TestEnvelope:

@@ -196,7 +196,7 @@ class TestDeleteRecords:
     @staticmethod
     def ask(calls: Calls, topic: str, offset: int, partition: int = 0) -> DeleteRecordsPartitionResult:
         wanted = DeleteRecordsPartition(partition_index=partition, offset=offset)
-        request = DeleteRecordsRequest(topics=[DeleteRecordsTopic(name=topic, partitions=[wanted])], timeout_ms=10_000)
+        request = DeleteRecordsRequest(topics=[DeleteRecordsTopic(name=topic, partitions=[wanted])], timeout_ms=30_000)
         found: DeleteRecordsPartitionResult = calls.ask(ApiKey.DELETE_RECORDS, 2, request).topics[0].partitions[0]
         return found
 

@@ -187,7 +187,7 @@ class TestTimestamps:
 
     def test_any_past_is_fine_unless_the_topic_says_otherwise(self, calls: Calls, topic: str) -> None:
         assert not calls.produce(topic, batch(b"old", timestamp_ms=5)).error_code
-        strict = calls.create_topic(message_timestamp_before_max_ms=1000)
+        strict = calls.create_topic(message_timestamp_before_max_ms=HOUR_MS)
         answer = calls.produce(strict, batch(b"old", timestamp_ms=5))
         assert name_of(answer.error_code) == "INVALID_TIMESTAMP"
         assert one(answer.record_errors).batch_index == 0
@@ -279,7 +279,7 @@ def test_each_partition_is_answered_on_its_own(calls: Calls) -> None:
     parts = [PartitionProduceData(index=index, records=data) for index, data in sent]
     request = ProduceRequest(
         acks=-1,
-        timeout_ms=10_000,
+        timeout_ms=30_000,
         topic_data=[
             TopicProduceData(name=topic, partition_data=parts),
             TopicProduceData(name=fresh_name("absent"), partition_data=[PartitionProduceData(index=0, records=THREE)]),
@@ -322,10 +322,9 @@ def test_a_request_without_topics_is_answered(calls: Calls) -> None:
 def test_a_compression_bomb_costs_little(calls: Calls, node: Node, topic: str) -> None:
     bomb = batch(bytes(200_000_000), compression="zstd")
     assert len(bomb) < 64_000
-    before = node.memory_bytes()
-    started = time.monotonic()
+    before, worked_s = node.memory_bytes(), node.cpu_s()
     calls.produce(topic, bomb)
-    assert time.monotonic() - started < 1
+    assert node.cpu_s() - worked_s < 1
     assert node.memory_bytes() - before < 50_000_000
 
 

@@ -40,7 +40,7 @@ def calls(node: Node) -> Iterator[Calls]:
 
 def create(calls: Calls, *topics: CreatableTopic, version: int = 7, validate_only: bool = False) -> list[Any]:
     """Results in the order of the request."""
-    request = CreateTopicsRequest(topics=list(topics), timeout_ms=10_000, validate_only=validate_only)
+    request = CreateTopicsRequest(topics=list(topics), timeout_ms=30_000, validate_only=validate_only)
     answers = calls.ask(ApiKey.CREATE_TOPICS, version, request).topics
     order = [topic.name for topic in topics]
     return sorted(answers, key=lambda answer: order.index(answer.name))
@@ -117,7 +117,7 @@ class TestCreate:
 
     def test_the_same_name_twice_in_one_request(self, calls: Calls) -> None:
         topic = topic_of()
-        request = CreateTopicsRequest(topics=[topic, topic], timeout_ms=10_000)
+        request = CreateTopicsRequest(topics=[topic, topic], timeout_ms=30_000)
         answers = calls.ask(ApiKey.CREATE_TOPICS, 7, request).topics
         assert {name_of(answer.error_code) for answer in answers} == {"INVALID_REQUEST"}
         assert one(metadata(calls, topic.name).topics).error_code
@@ -203,7 +203,7 @@ class TestCreatePartitions:
     def grow(calls: Calls, topic: str, count: int, assigned: list[list[int]] | None = None, **fields: Any) -> str:
         by_hand = None if assigned is None else [CreatePartitionsAssignment(broker_ids=each) for each in assigned]
         wanted = CreatePartitionsTopic(name=topic, count=count, assignments=by_hand)
-        request = CreatePartitionsRequest(topics=[wanted], timeout_ms=10_000, **fields)
+        request = CreatePartitionsRequest(topics=[wanted], timeout_ms=30_000, **fields)
         return name_of(one(calls.ask(ApiKey.CREATE_PARTITIONS, 3, request).results).error_code)
 
     def test_a_topic_grows_and_keeps_what_it_has(self, calls: Calls) -> None:
@@ -250,7 +250,7 @@ class TestCreatePartitions:
 class TestDelete:
     @staticmethod
     def delete(calls: Calls, *topics: DeleteTopicState) -> list[str]:
-        request = DeleteTopicsRequest(topics=list(topics), timeout_ms=10_000)
+        request = DeleteTopicsRequest(topics=list(topics), timeout_ms=30_000)
         answers = calls.ask(ApiKey.DELETE_TOPICS, 6, request).responses
         return [name_of(answer.error_code) for answer in answers]
 

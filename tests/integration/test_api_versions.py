@@ -107,10 +107,10 @@ class World:
         """Join as the only member, in one step or two as the version has it."""
         protocols = [JoinGroupRequestProtocol(name="range", metadata=b"")]
         request = JoinGroupRequest(
-            group_id=group, session_timeout_ms=10_000, protocol_type="consumer", protocols=protocols
+            group_id=group, session_timeout_ms=60_000, protocol_type="consumer", protocols=protocols
         )
         if version >= 1:
-            request.rebalance_timeout_ms = 10_000
+            request.rebalance_timeout_ms = 60_000
         answer = self.calls.ask(ApiKey.JOIN_GROUP, version, request)
         if version >= 4:
             assert answer.error_code == ErrorCode.MEMBER_ID_REQUIRED
@@ -151,7 +151,7 @@ def world(node: Node, topic: str) -> Iterator[World]:
 def _produce(world: World, version: int) -> ProduceRequest:
     data = PartitionProduceData(index=1, records=batch(b"one", b"two"))
     topic = TopicProduceData(name=world.topic, topic_id=world.topic_id, partition_data=[data])
-    return ProduceRequest(acks=-1, timeout_ms=10_000, topic_data=[topic])
+    return ProduceRequest(acks=-1, timeout_ms=30_000, topic_data=[topic])
 
 
 def _fetch(world: World, version: int) -> FetchRequest:
@@ -193,10 +193,10 @@ def _join_group(world: World, version: int) -> JoinGroupRequest:
     group = world.group()
     member = world.join(group, version).member_id
     protocols = [JoinGroupRequestProtocol(name="range", metadata=b"more")]
-    request = JoinGroupRequest(group_id=group, session_timeout_ms=10_000, protocol_type="consumer", protocols=protocols)
+    request = JoinGroupRequest(group_id=group, session_timeout_ms=60_000, protocol_type="consumer", protocols=protocols)
     request.member_id = member
     if version >= 1:
-        request.rebalance_timeout_ms = 10_000
+        request.rebalance_timeout_ms = 60_000
     return request
 
 
@@ -234,20 +234,21 @@ def _api_versions(world: World | None, version: int) -> ApiVersionsRequest:
 
 def _create_topics(world: World, version: int) -> CreateTopicsRequest:
     topic = CreatableTopic(name=fresh_name(), num_partitions=1, replication_factor=1)
-    return CreateTopicsRequest(topics=[topic], timeout_ms=10_000)
+    return CreateTopicsRequest(topics=[topic], timeout_ms=30_000)
 
 
 def _delete_topics(world: World, version: int) -> DeleteTopicsRequest:
     names = [world.calls.create_topic(), world.calls.create_topic()]
     if version < 6:
-        return DeleteTopicsRequest(topic_names=names, timeout_ms=10_000)
+        return DeleteTopicsRequest(topic_names=names, timeout_ms=30_000)
     by_id = DeleteTopicState(name=None, topic_id=world.calls.topic_id(names[1]))
-    return DeleteTopicsRequest(topics=[DeleteTopicState(name=names[0]), by_id], timeout_ms=10_000)
+    return DeleteTopicsRequest(topics=[DeleteTopicState(name=names[0]), by_id], timeout_ms=30_000)
 
 
 def _delete_records(world: World, version: int) -> DeleteRecordsRequest:
     partition = DeleteRecordsPartition(partition_index=0, offset=1)
-    return DeleteRecordsRequest(topics=[DeleteRecordsTopic(name=world.topic, partitions=[partition])], timeout_ms=9000)
+    topic = DeleteRecordsTopic(name=world.topic, partitions=[partition])
+    return DeleteRecordsRequest(topics=[topic], timeout_ms=30_000)
 
 
 def _offset_for_leader_epoch(world: World, version: int) -> OffsetForLeaderEpochRequest:
@@ -287,7 +288,7 @@ def _describe_log_dirs(world: World, version: int) -> DescribeLogDirsRequest:
 
 def _create_partitions(world: World, version: int) -> CreatePartitionsRequest:
     topic = CreatePartitionsTopic(name=world.calls.create_topic(), count=3, assignments=None)
-    return CreatePartitionsRequest(topics=[topic], timeout_ms=10_000)
+    return CreatePartitionsRequest(topics=[topic], timeout_ms=30_000)
 
 
 def _delete_groups(world: World, version: int) -> DeleteGroupsRequest:
@@ -352,7 +353,7 @@ REQUESTS: dict[ApiKey, Callable[[World, int], Any]] = {
     ApiKey.INCREMENTAL_ALTER_CONFIGS: _incremental_alter_configs,
     ApiKey.OFFSET_DELETE: _offset_delete,
     ApiKey.DESCRIBE_QUORUM: _describe_quorum,
-    ApiKey.UPDATE_FEATURES: lambda world, version: UpdateFeaturesRequest(timeout_ms=10_000),
+    ApiKey.UPDATE_FEATURES: lambda world, version: UpdateFeaturesRequest(timeout_ms=30_000),
     ApiKey.DESCRIBE_CLUSTER: lambda world, version: DescribeClusterRequest(),
     ApiKey.DESCRIBE_PRODUCERS: _describe_producers,
     ApiKey.LIST_CONFIG_RESOURCES: lambda world, version: ListConfigResourcesRequest(),

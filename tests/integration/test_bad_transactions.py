@@ -186,7 +186,7 @@ def test_one_partition_twice_for_two_producers(node: Node, calls: Calls, produce
     request = ProduceRequest(
         transactional_id=producer.transactional_id,
         acks=-1,
-        timeout_ms=10_000,
+        timeout_ms=30_000,
         topic_data=[TopicProduceData(name=topic, partition_data=places)],
     )
     answer = producer.ask(ApiKey.PRODUCE, 12 if producer.version == 2 else 11, request)

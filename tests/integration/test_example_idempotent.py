@@ -47,18 +47,18 @@ def test_rows_equal_unique_ids_after_kills_and_a_replay(tmp_path: Path, postgres
     assert len(expected) == PAYMENTS < len(list(payments(1, PAYMENTS)))
     database = ("--database", postgres.url)
     with Node(tmp_path) as node:
-        assert program(node.bootstrap, "send", "--payments", str(PAYMENTS)).wait(60) == 0
+        assert program(node.bootstrap, "send", "--payments", str(PAYMENTS)).wait(180) == 0
         for _ in range(kills):
             process = program(node.bootstrap, "take", *database)
-            before, deadline = len(rows(postgres)), time.monotonic() + 15
+            before, deadline = len(rows(postgres)), time.monotonic() + 60
             while len(rows(postgres)) == before < PAYMENTS and time.monotonic() < deadline:
                 time.sleep(0.02)
             process.kill()
             process.wait()
         for group in ("payments-to-database", "a full replay"):
-            assert program(node.bootstrap, "take", *database, "--until-idle", "--group", group).wait(timeout=120) == 0
+            assert program(node.bootstrap, "take", *database, "--until-idle", "--group", group).wait(timeout=180) == 0
             assert rows(postgres) == expected
-        assert program(node.bootstrap, "check", *database).wait(60) == 0
+        assert program(node.bootstrap, "check", *database).wait(180) == 0
         with psycopg.connect(postgres.url, autocommit=True) as connection:
             connection.execute("DELETE FROM payments WHERE id = 'payment-0000007'")
-        assert program(node.bootstrap, "check", *database).wait(60) == 1
+        assert program(node.bootstrap, "check", *database).wait(180) == 1

@@ -40,7 +40,7 @@ def small(tmp_path: Path) -> Iterator[tuple[Node, Ballast]]:
             yield node, Ballast(mounted)
 
 
-def until(what: Callable[[], Any], seconds: float = 20.0) -> Any:
+def until(what: Callable[[], Any], seconds: float = 60.0) -> Any:
     """Wait until `what` is true, and return it."""
     deadline = time.monotonic() + seconds
     while not (found := what()):
@@ -53,7 +53,7 @@ def create(calls: Calls, name: str, **configs: object) -> int:
     """Ask for a topic; returns the error code."""
     settings = [CreatableTopicConfig(name=key.replace("_", "."), value=str(value)) for key, value in configs.items()]
     request = CreateTopicsRequest(
-        topics=[CreatableTopic(name=name, num_partitions=1, replication_factor=1, configs=settings)], timeout_ms=5000
+        topics=[CreatableTopic(name=name, num_partitions=1, replication_factor=1, configs=settings)], timeout_ms=30_000
     )
     code: int = calls.ask(ApiKey.CREATE_TOPICS, 5, request).topics[0].error_code
     return code
@@ -175,11 +175,12 @@ def test_a_node_that_cannot_keep_its_vote_stops_as_kafkas_does_and_starts_when_t
         topic = calls.create_topic()
         value = bytes(3000)
         assert not calls.produce(topic, batch(value)).error_code
-    ballast.fill()
+    # Dead first: what a process had open and removed is free space again when it ends.
     node.kill()
+    ballast.fill()
     node.launch()
     assert node.process is not None
-    assert node.process.wait(timeout=30) == 1, "who cannot remember a vote must not vote"
+    assert node.process.wait(timeout=60) == 1, "who cannot remember a vote must not vote"
     node.process = None
     last = node.log_text().splitlines()[-2:]
     assert any("__cluster_metadata-0" in line and "No space left on device" in line for line in last), last

@@ -13,6 +13,7 @@ from odradek.common.errors import ErrorCode
 from odradek.protocol.apis import ApiKey
 from odradek.protocol.declare import Message
 from odradek.protocol.messages.create_topics_request import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
+from odradek.protocol.messages.describe_groups_request import DescribeGroupsRequest
 from odradek.protocol.messages.fetch_request import FetchPartition, FetchRequest, FetchTopic
 from odradek.protocol.messages.fetch_response import FetchResponse, PartitionData
 from odradek.protocol.messages.find_coordinator_request import FindCoordinatorRequest
@@ -33,6 +34,7 @@ from tests.support.wire import Wire
 
 _numbers = itertools.count(1)
 NO_ID = UUID(int=0)
+PATIENCE_S = 90.0
 LOADING = {
     ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
     ErrorCode.COORDINATOR_NOT_AVAILABLE,
@@ -114,7 +116,7 @@ class Calls(Wire):
 
     def wait_for_leaders(self, topic: str, partitions: int) -> None:
         """Wait until a topic's partitions answer; ours do at once, Kafka's when the broker has heard of them."""
-        deadline = time.monotonic() + 90
+        deadline = time.monotonic() + PATIENCE_S
         while any(self.list_end(topic, number) < 0 for number in range(partitions)) and time.monotonic() < deadline:
             time.sleep(0.02)
 
@@ -157,14 +159,17 @@ class Calls(Wire):
         return found
 
     def find_coordinator(self, group: str) -> None:
-        """Wait until a group's coordinator is there; the first question makes its topic."""
+        """Wait until a group's coordinator is there and has loaded; the first question makes its topic."""
         answer = self.ask_until_loaded(ApiKey.FIND_COORDINATOR, 4, FindCoordinatorRequest(coordinator_keys=[group]))
+        assert not any(error_codes(answer)), answer
+        # Who coordinates is known before what the partition holds is read: only the group's own APIs tell of that.
+        answer = self.ask_until_loaded(ApiKey.DESCRIBE_GROUPS, 5, DescribeGroupsRequest(groups=[group]))
         assert not any(error_codes(answer)), answer
 
     def ask_until_loaded(self, api_key: ApiKey, version: int, request: Any) -> Any:
         """Ask again while a coordinator loads, as Kafka's do for a moment after the start."""
         answer = self.ask(api_key, version, request)
-        deadline = time.monotonic() + 90
+        deadline = time.monotonic() + PATIENCE_S
         while LOADING & set(error_codes(answer)) and time.monotonic() < deadline:
             time.sleep(0.05)
             answer = self.ask(api_key, version, request)

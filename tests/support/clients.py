@@ -66,13 +66,13 @@ def produce_all(
     for key, value in records:
         producer.produce(topic, key=key, value=value, on_delivery=on_delivery)
         producer.poll(0)
-    assert producer.flush(60) == 0, "not all records were delivered in 60 s"
+    assert producer.flush(120) == 0, "not all records were delivered in 120 s"
     assert not errors, errors[:3]
     return delivered
 
 
 def read_all(
-    bootstrap: str, topic: str, partitions: int = 1, *, timeout_s: float = 60.0, **settings: Any
+    bootstrap: str, topic: str, partitions: int = 1, *, timeout_s: float = 120.0, **settings: Any
 ) -> list[Message]:
     """Every record of a topic from the log start to the end as it is now, by assignment, without a group."""
     config = {

@@ -250,7 +250,7 @@ class AiokafkaConsumer(StockConsumer):
     ) -> None:
         super().__init__(bootstrap, group, topic)
         self._loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(target=self._loop.run_forever)
+        self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
         self._thread.start()
 
         async def start() -> Any:

@@ -57,7 +57,7 @@ def copy_cluster(folder: Path, partitions: int) -> Iterator[CopyCluster]:
         topics = [NewTopic(name, partitions, 3, config={"min.insync.replicas": "2"}) for name in ("source", "copy")]
         client = admin(cluster.bootstrap_servers)
         for created in client.create_topics(topics).values():
-            created.result(30)
+            created.result(90)
         yield CopyCluster(cluster)
 
 

@@ -8,6 +8,8 @@ import socket
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
 
@@ -20,6 +22,14 @@ STOP_TIMEOUT_S = 120.0
 def free_port() -> int:
     """A TCP port that nobody listens on, and that nobody else is given before who listens there with SO_REUSEADDR."""
     return next(free_ports())
+
+
+@contextmanager
+def silent_port() -> Iterator[int]:
+    """A port where nobody listens, and that nobody else is given, for as long as the block lasts."""
+    with socket.socket() as sock:
+        sock.bind(("127.0.0.1", 0))
+        yield sock.getsockname()[1]
 
 
 class Node:
@@ -101,6 +111,12 @@ class Node:
         """Resident memory of the process now."""
         with open(f"/proc/{self.pid}/statm") as statm:
             return int(statm.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+    def cpu_s(self) -> float:
+        """Seconds of a processor that the process has had so far; who waits for one has none."""
+        with open(f"/proc/{self.pid}/stat") as stat:
+            fields = stat.read().rpartition(")")[2].split()
+        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
     def __enter__(self) -> Node:
         return self if self.process is not None else self.start()

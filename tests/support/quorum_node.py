@@ -68,7 +68,7 @@ class QuorumNode:
 
     async def start(self) -> QuorumNode:
         await self.driver.start()
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(60):
             await self.service.wait_active()
         return self
 
