@@ -19,6 +19,7 @@ from pyspark_odradek import marker_topic, transaction
 from pyspark_odradek.cluster import ClientSettings, Cluster
 from pyspark_odradek.encode import BatchFormat, EncodedBatch, RowEncoder
 from pyspark_odradek.errors import ClusterError, FencedError, StagingError
+from pyspark_odradek.marker_topic import Marker
 from pyspark_odradek.offsets import TopicPartition
 from pyspark_odradek.transaction import TransactionalCommit, Work
 from tests.support.clients import create_topic, read_committed
@@ -89,6 +90,13 @@ def forget_sessions() -> None:
     marker_topic._READ.clear()
 
 
+def await_marker(committing: TransactionalCommit, batch_id: int) -> Marker:
+    """The newest marker, once it is of this batch at least: it is seen a moment after the commit."""
+    while (found := committing.cluster.asking("the marker", committing.marker)) is None or found.batch_id < batch_id:
+        time.sleep(0.01)
+    return found
+
+
 @pytest.fixture
 def query() -> Iterator[str]:
     forget_sessions()
@@ -104,7 +112,7 @@ def test_batches_one_after_another(bootstrap: str, topic: str, query: str) -> No
     for batch_id in range(5):
         assert committing.commit(work(topic, batch_id, "run", range(batch_id * 100, batch_id * 100 + 100)))
     assert committed(bootstrap, topic) == list(range(500))
-    assert committing.cluster.asking("the marker", committing.marker) == (4, "run", "")
+    assert await_marker(committing, 4) == (4, "run", "")
 
 
 @pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
@@ -142,7 +150,7 @@ def test_a_batch_is_known_by_its_plan_where_that_is_told(odradek: str, topic: st
     create_topic(odradek, topic, PARTITIONS)
     committing = TransactionalCommit(cluster(odradek), query)
     assert committing.commit(work(topic, 0, "run", range(10))._replace(plan="one"))
-    assert committing.cluster.asking("the marker", committing.marker) == (0, "run", "one")
+    assert await_marker(committing, 0) == (0, "run", "one")
     for plan in ("one", ""):
         forget_sessions()
         assert not committing.commit(work(topic, 0, "again", range(10))._replace(plan=plan))
@@ -186,6 +194,7 @@ def test_of_two_runs_the_older_one_is_fenced(bootstrap: str, topic: str, query: 
     assert younger.commit(work(topic, 2, "younger", range(200, 300)))
     of_younger = dict(transaction._SESSIONS)
     forget_sessions()
+    await_marker(older, 2)
     with pytest.raises(FencedError, match="this driver is at batch 1"):
         older.commit(work(topic, 1, "behind", range(100, 200)))
     transaction._SESSIONS.update(of_younger)
