@@ -24,10 +24,15 @@ _numbers = itertools.count()
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Everything here is a Spark test, and what Spark's own Python warns of is not ours to mend."""
+    """Everything here is a Spark test, and what Spark's own Python warns of is not ours to mend.
+
+    The first query of a virtual machine takes most of a minute where the machine is busy, and a test may have several.
+    """
     for item in items:
         if FOLDER in item.path.parents:
             item.add_marker(pytest.mark.spark)
+            if item.get_closest_marker("timeout") is None:
+                item.add_marker(pytest.mark.timeout(900))
             item.add_marker(pytest.mark.filterwarnings("ignore::FutureWarning", "ignore::DeprecationWarning"))
 
 

@@ -43,7 +43,7 @@ def drain(stream: Any, folder: Path, name: str = "sink") -> Any:
     writer = stream.writeStream.format("parquet").trigger(availableNow=True)
     writer = writer.option("checkpointLocation", str(folder / f"{name}-checkpoint")).option("path", str(folder / name))
     query = writer.start()
-    assert query.awaitTermination(150), "the stream did not end"
+    assert query.awaitTermination(400), "the stream did not end"
     return query
 
 

@@ -21,7 +21,7 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable
 from pyspark.sql.types import IntegerType, StringType, StructField, StructType
 
 from odradek.protocol.apis import ApiKey
-from pyspark_odradek import connection, exact_sink, planning
+from pyspark_odradek import connection, exact_sink, fetch, planning
 from pyspark_odradek.cluster import ClientSettings, Cluster
 from pyspark_odradek.errors import ClusterError, DataLossError, GateError, OptionError, StagingError
 from pyspark_odradek.fetch import read_range
@@ -45,7 +45,7 @@ ROUTED = StructType([StructField("value", StringType()), StructField("topic", St
 def ended(query: Any) -> str:
     """The one sentence that a query has ended with."""
     with pytest.raises(Exception) as raised:
-        query.awaitTermination(150)
+        query.awaitTermination(400)
     said = reason(raised.value)
     assert said is not None, raised.value
     return said
@@ -347,8 +347,17 @@ def test_a_topic_that_was_away_while_others_were_read(
     reader.stop()
 
 
-def test_a_broker_that_does_not_know_a_topic(odradek: str, topic: str, tmp_path: Path) -> None:
+def ask_as_long_as_it_takes(patch: pytest.MonkeyPatch) -> None:
+    """Do not believe after a few seconds, in which a machine may stand still, that a topic is gone."""
+    patch.setattr(planning, "GONE_PATIENCE_S", 120.0)
+    patch.setattr(fetch, "GONE_PATIENCE_S", 120.0)
+
+
+def test_a_broker_that_does_not_know_a_topic(
+    odradek: str, topic: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """That it is gone is not believed of one broker while another one knows it."""
+    ask_as_long_as_it_takes(monkeypatch)
     with Node(tmp_path) as stale:
         create_topic(odradek, topic)
         numbered(odradek, topic, range(10))
@@ -363,8 +372,11 @@ def test_a_broker_that_does_not_know_a_topic(odradek: str, topic: str, tmp_path:
         cluster.close()
 
 
-def test_a_broker_that_knows_another_topic_of_the_name(odradek: str, topic: str, tmp_path: Path) -> None:
+def test_a_broker_that_knows_another_topic_of_the_name(
+    odradek: str, topic: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """As one that is cut off does: it is not believed while another one knows the right one."""
+    ask_as_long_as_it_takes(monkeypatch)
     with Node(tmp_path) as stale:
         for bootstrap in (stale.bootstrap, odradek):
             create_topic(bootstrap, topic)

@@ -130,7 +130,7 @@ def send_odd(bootstrap: str, made: list[Labelled]) -> None:
 def run(spark: Any, bootstrap: str, folder: Path) -> None:
     decided = pipeline.decisions(pipeline.requests(spark, bootstrap), RULES)
     checkpoint = folder / "rules"
-    assert pipeline.answer(decided, bootstrap, checkpoint, availableNow=True).awaitTermination(150)
+    assert pipeline.answer(decided, bootstrap, checkpoint, availableNow=True).awaitTermination(400)
 
 
 def test_the_queries(spark: Any, odradek: str, tmp_path: Path) -> None:
@@ -219,7 +219,7 @@ def test_the_decisions_are_in_the_database_once(spark: Any, tmp_path: Path) -> N
                 [(each.card.encode(), json.dumps(asdict(each)).encode()) for each in half],
             )
             kept = pipeline.keep_in_database(spark, node.bootstrap, server.url, tmp_path / "kept", availableNow=True)
-            assert kept.awaitTermination(150)
+            assert kept.awaitTermination(400)
         with psycopg.connect(server.url) as database:
             rows = database.execute("SELECT id, approved, reasons, rules_version FROM card_decisions").fetchall()
     assert sorted(rows) == sorted((each.id, each.approved, list(each.reasons), each.rules_version) for each in decided)

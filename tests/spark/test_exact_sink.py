@@ -32,7 +32,7 @@ def start_copy(spark: Any, bootstrap: str, topic: str, folder: Path, sink: str =
 def copy(spark: Any, bootstrap: str, topic: str, folder: Path, sink: str = "odradek", **options: Any) -> Any:
     """The same; returns the ended query."""
     query = start_copy(spark, bootstrap, topic, folder, sink, **options)
-    assert query.awaitTermination(150), "the copy did not end"
+    assert query.awaitTermination(400), "the copy did not end"
     return query
 
 
@@ -86,7 +86,7 @@ def test_two_queries_of_one_application(spark: Any, odradek: str, topic: str, tm
         numbered(odradek, name, range(700))
     queries = [start_copy(spark, odradek, name, tmp_path / name) for name in topics]
     for query in queries:
-        assert query.awaitTermination(150), "the copy did not end"
+        assert query.awaitTermination(400), "the copy did not end"
     assert [copied(odradek, name) for name in topics] == [list(range(700))] * 2
 
 

@@ -396,9 +396,9 @@ def test_a_stream_of_changes_through_deaths(spark: Any, odradek: str, topic: str
         query = out.option("checkpointLocation", str(tmp_path / "checkpoint")).trigger(availableNow=True).start()
         if deaths < 2:
             with pytest.raises(Exception):  # noqa: B017 - of Spark, about a worker that is gone
-                query.awaitTermination(150)
+                query.awaitTermination(400)
         else:
-            assert query.awaitTermination(150)
+            assert query.awaitTermination(400)
         if deaths == 2:
             forget_commit(tmp_path)
     assert plan.read_text() == ""
