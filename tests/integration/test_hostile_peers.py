@@ -5,6 +5,7 @@ Each gets its right answer or one line in the node's log; everybody else is serv
 
 from __future__ import annotations
 
+import contextlib
 import socket
 import struct
 import time
@@ -31,6 +32,7 @@ from odradek.protocol.messages.produce_response import ProduceResponse
 from tests.conftest import assert_no_traceback
 from tests.support.api_calls import batch, fresh_name
 from tests.support.clients import create_topic, produce_all, read_all
+from tests.support.cluster import until
 from tests.support.node import Node
 from tests.support.wire import Wire
 
@@ -39,6 +41,12 @@ INT32_MAX, INT32_MIN = 2**31 - 1, -(2**31)
 INT64_MAX, INT64_MIN = 2**63 - 1, -(2**63)
 PROMISES = 200
 CHIRPS: dict[str, list[bytes]] = {}
+# Longer than a busy machine lets a process stand still.
+PATIENCE_S = 90
+# Of the processor: what a request of another client may cost the node, whatever a hostile peer has left it to do.
+CHIRP_CPU_S = 5
+# Each of those whose pace matters stands a chance in each of them, and none where the node closes what is not idle.
+TURNS = 5
 
 
 @pytest.fixture(scope="module")
@@ -61,21 +69,21 @@ def canary(node: Node) -> Iterator[str]:
 
 @pytest.fixture(autouse=True)
 def everybody_else_is_served(node: Node, canary: str) -> Iterator[None]:
-    """After each test another client's record is taken at once, and the node's log has no stack."""
+    """After each test another client's record is taken without ado, and the node's log has no stack."""
     yield
     chirp = str(len(CHIRPS[canary])).encode()
-    began = time.monotonic()
-    assert produced(node, canary, timeout_ms=5000, value=chirp) == ErrorCode.NONE
-    assert time.monotonic() - began < 10
+    before = node.cpu_s()
+    assert produced(node, canary, timeout_ms=60_000, value=chirp) == ErrorCode.NONE
+    assert node.cpu_s() - before < CHIRP_CPU_S
     CHIRPS[canary].append(chirp)
     assert_no_traceback(node)
 
 
-def lines_about(node: Node, port: int) -> list[str]:
-    """What the node's log says of a peer, once it says anything."""
-    deadline = time.monotonic() + 10
+def lines_about(node: Node, port: int, *, known: int) -> list[str]:
+    """What the node's log says of a peer after its first `known` characters, once it says anything."""
+    deadline = time.monotonic() + PATIENCE_S
     while time.monotonic() < deadline:
-        found = [line for line in node.log_text().splitlines() if f"127.0.0.1:{port}" in line]
+        found = [line for line in node.log_text()[known:].splitlines() if f"127.0.0.1:{port}" in line]
         if found:
             return found
         time.sleep(0.02)
@@ -84,7 +92,8 @@ def lines_about(node: Node, port: int) -> list[str]:
 
 def say(node: Node, words: bytes, to_port: int = 0) -> tuple[bytes, list[str]]:
     """(What is answered until the connection ends, what the log says of it)."""
-    with socket.create_connection(("127.0.0.1", to_port or node.port), timeout=10) as peer:
+    known = len(node.log_text())  # a peer of before may have had the same port
+    with socket.create_connection(("127.0.0.1", to_port or node.port), timeout=PATIENCE_S) as peer:
         port = peer.getsockname()[1]
         peer.sendall(words)
         answer = b""
@@ -93,7 +102,7 @@ def say(node: Node, words: bytes, to_port: int = 0) -> tuple[bytes, list[str]]:
                 answer += piece
         except ConnectionError:
             pass
-    return answer, lines_about(node, port)
+    return answer, lines_about(node, port, known=known)
 
 
 TLS_HELLO = bytes.fromhex("16030100c8010000c40303") + bytes(range(180))
@@ -160,8 +169,7 @@ def test_a_large_frame_that_stops_half_way_gives_its_memory_back(node: Node) -> 
             peer.sendall(struct.pack(">i", 90 * MEBIBYTE))
             for _ in range(30):
                 peer.sendall(bytes(MEBIBYTE))
-    time.sleep(0.2)
-    assert node.memory_bytes() - before < 80 * MEBIBYTE
+    until(lambda: node.memory_bytes() - before < 80 * MEBIBYTE)
 
 
 # -- half-open connections ------------------------------------------------------------------------------------------
@@ -189,17 +197,30 @@ def closed_within(peer: socket.socket, seconds: float) -> bool:
 def test_a_peer_that_falls_silent_is_forgotten(impatient: Node, half: bytes) -> None:
     with socket.create_connection(("127.0.0.1", impatient.port)) as peer:
         peer.sendall(half)
-        assert closed_within(peer, 20), "a connection that a vanished peer left would stay for ever"
+        assert closed_within(peer, PATIENCE_S), "a connection that a vanished peer left would stay for ever"
 
 
 def test_a_slow_sender_is_not_idle(impatient: Node) -> None:
     words = b"".join(bytes(piece) for piece in _metadata_frame())
-    with socket.create_connection(("127.0.0.1", impatient.port), timeout=10) as peer:
-        peer.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        for byte in words:
-            peer.sendall(bytes((byte,)))
-            time.sleep(5 / len(words))
-        assert len(peer.recv(4)) == 4, "bytes came all the time, so it is answered"
+
+    def is_answered() -> bool:
+        with socket.create_connection(("127.0.0.1", impatient.port), timeout=PATIENCE_S) as peer:
+            peer.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            for byte in words:
+                peer.sendall(bytes((byte,)))
+                time.sleep(5 / len(words))
+            return len(peer.recv(4)) == 4
+
+    assert in_one_of_many_turns(is_answered), "bytes came all the time, so it is answered"
+
+
+def in_one_of_many_turns(goes_well: Callable[[], bool]) -> bool:
+    """Whether something goes well where neither this process nor the node stands still for two seconds."""
+    for _ in range(TURNS):
+        with contextlib.suppress(ConnectionError):
+            if goes_well():
+                return True
+    return False
 
 
 @pytest.fixture(scope="module")
@@ -224,9 +245,8 @@ def test_a_reader_that_does_not_read_is_closed_and_lets_the_files_go(impatient: 
     with Wire(impatient.port) as wire:
         for _ in range(5):
             ask_for_all(wire, big_topic)
-        time.sleep(5)
+        until(lambda: not is_held(impatient, wire))
         taken = 0
-        wire.socket.settimeout(10)
         try:
             while piece := wire.socket.recv(MEBIBYTE):
                 taken += len(piece)
@@ -235,15 +255,27 @@ def test_a_reader_that_does_not_read_is_closed_and_lets_the_files_go(impatient: 
         assert taken < 5 * 20_000_000, "it was waited for longer than connections.max.idle.ms"
 
 
+def is_held(node: Node, wire: Wire) -> bool:
+    """Whether the node's end of a connection is established, as the system says."""
+    ends = [f"0100007F:{port:04X}" for port in (node.port, wire.socket.getsockname()[1])]
+    rows = [line.split() for line in Path("/proc/net/tcp").read_text().splitlines()]
+    return any(row[1:4] == [*ends, "01"] for row in rows)
+
+
 def test_a_slow_reader_is_not_idle(impatient: Node, big_topic: str) -> None:
-    with Wire(impatient.port) as wire:
-        wire.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 64 * 1024)
-        ask_for_all(wire, big_topic)
-        with wire.socket.makefile("rb") as answer:
-            (size,) = struct.unpack(">i", answer.read(4))
-            for _ in range(size // (2 * MEBIBYTE)):
-                assert len(answer.read(2 * MEBIBYTE)) == 2 * MEBIBYTE
-                time.sleep(0.4)
+    def reads_all() -> bool:
+        with Wire(impatient.port) as wire:
+            wire.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 64 * 1024)
+            ask_for_all(wire, big_topic)
+            with wire.socket.makefile("rb") as answer:
+                (size,) = struct.unpack(">i", answer.read(4))
+                for _ in range(size // (2 * MEBIBYTE)):
+                    if len(answer.read(2 * MEBIBYTE)) < 2 * MEBIBYTE:
+                        return False
+                    time.sleep(0.4)
+            return True
+
+    assert in_one_of_many_turns(reads_all)
 
 
 def _metadata_frame() -> list[bytes]:
@@ -285,9 +317,7 @@ def test_a_node_stops_though_fetches_wait_for_days(tmp_path: Path) -> None:
         for wire in wires:
             wire.send(ApiKey.FETCH, 12, waiting_fetch("t", max_wait_ms=INT32_MAX))
         time.sleep(0.2)
-        began = time.monotonic()
-        assert node.stop() == 0
-        assert time.monotonic() - began < 10
+        assert node.stop() == 0, "and fails where it takes much longer than stops do"
         for wire in wires:
             wire.close()
         assert_no_traceback(node)
@@ -367,7 +397,7 @@ def test_session_timeouts_of_members_have_bounds(node: Node, session_ms: int) ->
 
 
 def _await_coordinator(wire: Wire) -> None:
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + PATIENCE_S
     request = FindCoordinatorRequest(key_type=0, coordinator_keys=["g"])
     while wire.ask(ApiKey.FIND_COORDINATOR, 4, request).coordinators[0].error_code and time.monotonic() < deadline:
         time.sleep(0.05)
@@ -404,5 +434,5 @@ def test_absurd_timeouts_of_admin_requests_are_answered(
 ) -> None:
     name = fresh_name("timeout") if make is _create else topic
     api_key, version, request = make(name, timeout_ms)
-    with Wire(node.port, timeout_s=10) as wire:
+    with Wire(node.port) as wire:
         assert wire.ask(api_key, version, request) is not None
