@@ -32,6 +32,8 @@ from tests.support.node import Node
 
 RATE = "replica.alter.log.dirs.io.max.bytes.per.second"
 BROKER = 4
+PATIENCE_S = 90
+MAX_UNANSWERED = 10_000
 
 
 @pytest.fixture
@@ -69,7 +71,7 @@ def home(calls: Calls, topic: str, partition: int = 0) -> str:
 
 
 def wait_until_moved(calls: Calls, topic: str, target: str, partition: int = 0) -> None:
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + PATIENCE_S
     while time.monotonic() < deadline:
         found = where(calls, topic, partition)
         if list(found) == [target] and not found[target].is_future_key:
@@ -80,7 +82,7 @@ def wait_until_moved(calls: Calls, topic: str, target: str, partition: int = 0) 
 
 def wait_until_begun(calls: Calls, topic: str, target: str) -> None:
     """Until some of it is copied."""
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + PATIENCE_S
     while target not in (found := where(calls, topic)) or not found[target].partition_size:
         assert time.monotonic() < deadline, f"nothing of {topic} is in {target}"
         time.sleep(0.02)
@@ -128,12 +130,14 @@ class Writers:
                 producer.produce(self._topic, value, partition=0, on_delivery=self.told.on_delivery)
                 number += 1
             producer.poll(0.005)
-        assert producer.flush(60) == 0, "records were neither acknowledged nor refused"
+            while len(producer) > MAX_UNANSWERED:  # the node is down, perhaps for long
+                producer.poll(0.1)
+        assert producer.flush(PATIENCE_S) == 0, "records were neither acknowledged nor refused"
 
     def finish(self) -> None:
         """Stop, and compare what was acknowledged with what is read."""
         self._stop.set()
-        self._thread.join(90)
+        self._thread.join(2 * PATIENCE_S)
         assert not self.told.refused, self.told.refused[:3]
         assert len(self.told.values) > 500, "it hardly wrote: this run proves nothing"
         found = [(message.value(), message.offset()) for message in read_all(self._node.bootstrap, self._topic, 1)]
@@ -171,7 +175,7 @@ def test_a_move_is_throttled_told_and_taken_back(node: Node, tmp_path: Path) -> 
         for _ in range(30):
             assert calls.produce(topic, batch(bytes(100_000))).error_code == 0
         source = home(calls, topic)
-        throttle(calls, 300_000)
+        throttle(calls, 20_000)  # the first piece at once, the second a minute later
         assert move(calls, topic, tmp_path / other(source)) == "NONE"
         wait_until_begun(calls, topic, other(source))
         found = where(calls, topic)
@@ -197,7 +201,7 @@ def test_a_node_that_is_killed_in_the_middle_of_a_move_goes_on(node: Node, tmp_p
         for _ in range(40):
             assert calls.produce(topic, batch(bytes(100_000))).error_code == 0
         source = home(calls, topic)
-        throttle(calls, 1_000_000)
+        throttle(calls, 20_000)  # a piece of four at once after each start, the next a minute later
         assert move(calls, topic, tmp_path / other(source)) == "NONE"
     with Calls(node.port) as calls:
         assert calls.list_end(topic) == 40
@@ -205,7 +209,6 @@ def test_a_node_that_is_killed_in_the_middle_of_a_move_goes_on(node: Node, tmp_p
     for _ in range(kills):
         with Calls(node.port) as calls:
             wait_until_begun(calls, topic, other(source))
-        time.sleep(0.4)
         node.kill()
         node.start()
         with Calls(node.port) as calls:
@@ -245,11 +248,11 @@ def test_a_topic_that_is_deleted_takes_its_copy_along(node: Node, tmp_path: Path
         topic = calls.create_topic()
         for _ in range(10):
             assert calls.produce(topic, batch(bytes(100_000))).error_code == 0
-        throttle(calls, 100_000)
+        throttle(calls, 10_000)
         assert move(calls, topic, tmp_path / other(home(calls, topic))) == "NONE"
         time.sleep(0.2)
         calls.ask(ApiKey.DELETE_TOPICS, 4, DeleteTopicsRequest(topic_names=[topic], timeout_ms=10_000))
-        deadline = time.monotonic() + 20
+        deadline = time.monotonic() + PATIENCE_S
         while any(directories(tmp_path, topic).values()) and time.monotonic() < deadline:
             time.sleep(0.05)
         assert directories(tmp_path, topic) == {"one": [], "two": []}

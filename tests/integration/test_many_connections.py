@@ -88,7 +88,7 @@ def test_a_writer_that_stops_in_the_middle_of_a_frame(own_node: Node) -> None:
             wire.socket.sendall(bytes.fromhex("05f5e100") + b"\x00\x00\x00\x09" + b"x" * 1000)
         producer = Producer({"bootstrap.servers": own_node.bootstrap})
         producer.produce("beside-stalled", b"v")
-        assert producer.flush(20) == 0
+        assert producer.flush(90) == 0
         grown = settled_memory(own_node) - before
         assert grown < 100 * MEBIBYTE, "memory was reserved for what a header promised, not for what came"
     finally:
@@ -101,21 +101,22 @@ def test_connections_over_the_limits_are_closed_and_others_served(
     tmp_path_factory: pytest.TempPathFactory, setting: str
 ) -> None:
     with Node(tmp_path_factory.mktemp("node"), {setting: 10}) as node:
-        held = [socket.create_connection(("127.0.0.1", node.port)) for _ in range(8)]
-        extra = [socket.create_connection(("127.0.0.1", node.port), timeout=10) for _ in range(5)]
-        refused = 0
-        for connection in extra:
-            connection.settimeout(2)
-            try:
-                refused += connection.recv(1) == b""
-            except TimeoutError:
-                pass
-            except ConnectionError:
-                refused += 1
-        assert refused == 3
-        for connection in held + extra:
-            connection.close()
+        crowd = [Wire(node.port)]
+        # Once this is answered, the node has let go of who looked whether it is there.
+        assert is_served(crowd[0])
+        crowd += [Wire(node.port) for _ in range(12)]
+        assert [is_served(wire) for wire in crowd] == [True] * 10 + [False] * 3
+        for wire in crowd:
+            wire.close()
         produce_all(node.bootstrap, "after-the-crowd", [(None, b"v")])
+
+
+def is_served(wire: Wire) -> bool:
+    """Whether the node answers; it has closed the connection otherwise."""
+    try:
+        return bool(wire.ask(ApiKey.API_VERSIONS, 0, ApiVersionsRequest()).error_code == 0)
+    except ConnectionError:
+        return False
 
 
 def ended(wires: list[Wire]) -> list[Wire]:
@@ -123,7 +124,7 @@ def ended(wires: list[Wire]) -> list[Wire]:
     found: list[Wire] = []
     while True:
         left = {wire.socket: wire for wire in wires if wire not in found}
-        readable, _, _ = select.select(list(left), [], [], 1 if found else 10)
+        readable, _, _ = select.select(list(left), [], [], 1 if found else 90)
         if not readable:
             return [wire for wire in wires if wire in found]
         found += [left[each] for each in readable if left[each].is_closed_by_peer()]
@@ -137,8 +138,7 @@ def test_a_crowd_of_clients_does_not_keep_the_cluster_out(tmp_path_factory: pyte
     node.overrides["listener.security.protocol.map"] = ",".join(protocols)
     with node:
         crowd = [Wire(node.port) for _ in range(15)]
-        left_out = ended(crowd)
-        held = [wire for wire in crowd if wire not in left_out]
+        held = [wire for wire in crowd if is_served(wire)]
         assert len(held) >= 8
         with Wire(internal_port) as peer:
             assert peer.ask(ApiKey.API_VERSIONS, 0, ApiVersionsRequest()).error_code == 0

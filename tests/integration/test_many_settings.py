@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from pathlib import Path
 
 from odradek.protocol.apis import ApiKey
@@ -48,9 +47,7 @@ def test_twenty_thousand_changes_survive_a_kill_and_leave_a_small_log(tmp_path: 
                 )
                 assert not [each for each in answer.responses if each.error_code]
         node.kill()
-        began = time.monotonic()
-        node.start()
-        assert time.monotonic() - began < 30, "a bound against a hang, not a measure of speed"
+        node.start()  # and fails where it hangs
         with Wire(node.port) as wire:
             for start in range(0, CHANGES, 1000):
                 wanted = [

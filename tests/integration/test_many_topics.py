@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import time
 
 from confluent_kafka import Producer
 from confluent_kafka.admin import NewTopic
@@ -20,20 +19,18 @@ def test_a_thousand_topics(own_node: Node) -> None:
     for start in range(0, TOPICS, 250):
         futures = client.create_topics([NewTopic(name, 1, 1) for name in names[start : start + 250]])
         for future in futures.values():
-            future.result(timeout=60)
+            future.result(timeout=120)
     producer = Producer({"bootstrap.servers": own_node.bootstrap, "acks": "all"})
     failed: list[str] = []
     for name in names:
         producer.produce(name, value=name, on_delivery=lambda error, _: failed.append(str(error)) if error else None)
         producer.poll(0)
-    assert producer.flush(60) == 0
+    assert producer.flush(120) == 0
     assert not failed, failed[:3]
 
     own_node.kill()
-    started = time.monotonic()
-    own_node.start()
-    assert time.monotonic() - started < 30, "a bound against a hang, not a measure of speed"
-    known = set(admin(own_node.bootstrap).list_topics(timeout=30).topics)
+    own_node.start()  # and fails where it hangs
+    known = set(admin(own_node.bootstrap).list_topics(timeout=90).topics)
     assert set(names) <= known
     for name in names[::100]:
         assert [message.value() for message in read_all(own_node.bootstrap, name)] == [name.encode()]

@@ -25,7 +25,7 @@ def test_what_was_written_and_read_is_counted(scraped: tuple[Node, int]) -> None
     node, port = scraped
     produce_all(node.bootstrap, "counted", [(None, b"v" * 100)] * 50)
     assert len(read_all(node.bootstrap, "counted")) == 50
-    with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=10) as answer:
+    with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=90) as answer:
         assert answer.headers["Content-Type"].startswith("text/plain")
         families = {family.name: family for family in text_string_to_metric_families(answer.read().decode())}
     assert families["odradek_produced_records"].samples[0].value == 50
@@ -38,9 +38,9 @@ def test_what_was_written_and_read_is_counted(scraped: tuple[Node, int]) -> None
 def test_other_paths_and_methods_are_refused_and_silence_is_not_waited_for(scraped: tuple[Node, int]) -> None:
     _, port = scraped
     with pytest.raises(urllib.error.HTTPError, match="404"):
-        urllib.request.urlopen(f"http://127.0.0.1:{port}/", timeout=10)
+        urllib.request.urlopen(f"http://127.0.0.1:{port}/", timeout=90)
     with pytest.raises(urllib.error.HTTPError, match="405"):
-        urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", data=b"x", timeout=10)
+        urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", data=b"x", timeout=90)
     with socket.create_connection(("127.0.0.1", port)) as flood:
         flood.sendall(b"x" * 20_000)
         assert b"431" in flood.recv(1000)

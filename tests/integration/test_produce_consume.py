@@ -9,6 +9,7 @@ import pytest
 from confluent_kafka import KafkaError, KafkaException, Producer
 
 from tests.support.clients import create_topic, produce_all, read_all
+from tests.support.cluster import until
 from tests.support.node import Node
 
 CODECS = ["none", "gzip", "snappy", "lz4", "zstd"]
@@ -60,7 +61,7 @@ def test_headers_and_timestamps_come_back(node: Node) -> None:
     headers = [("a", b"1"), ("a", b"2"), ("empty", b""), ("null", None), ("ünï", b"\x00\xff")]
     producer = Producer({"bootstrap.servers": node.bootstrap})
     producer.produce("headers", value=b"v", headers=headers, timestamp=1_700_000_000_123)
-    assert producer.flush(30) == 0
+    assert producer.flush(90) == 0
     (message,) = read_all(node.bootstrap, "headers")
     assert message.headers() == headers
     assert message.timestamp() == (1, 1_700_000_000_123)
@@ -70,7 +71,7 @@ def test_log_append_time_is_the_brokers(node: Node) -> None:
     create_topic(node.bootstrap, "stamped", 1, message_timestamp_type="LogAppendTime")
     producer = Producer({"bootstrap.servers": node.bootstrap})
     producer.produce("stamped", value=b"v", timestamp=1_700_000_000_123)
-    assert producer.flush(30) == 0
+    assert producer.flush(90) == 0
     (message,) = read_all(node.bootstrap, "stamped")
     kind, timestamp = message.timestamp()
     assert kind == 2
@@ -81,7 +82,8 @@ def test_acks_zero_and_acks_one_are_stored(node: Node) -> None:
     create_topic(node.bootstrap, "acks")
     for acks in ("0", "1"):
         produce_all(node.bootstrap, "acks", [(None, f"{acks}-{n}".encode()) for n in range(500)], acks=acks)
-    assert len(read_all(node.bootstrap, "acks")) == 1000
+    # Nobody tells when what asked for no acknowledgement is stored; it came over a connection of its own.
+    until(lambda: len(read_all(node.bootstrap, "acks")) == 1000)
 
 
 def test_an_unknown_topic_is_created_and_a_bad_name_refused(node: Node) -> None:
@@ -131,8 +133,8 @@ def test_kafka_python_writes_and_reads(node: Node, codec: str | None) -> None:
         bootstrap_servers=node.bootstrap, compression_type=codec, enable_idempotence=True, max_request_size=11_000_000
     )
     sent = [producer.send(topic, key=key, value=value, headers=headers) for key, value, headers in OTHER_CLIENT_RECORDS]
-    producer.flush(60)
-    assert [future.get(10).offset for future in sent] == list(range(len(sent)))
+    producer.flush(90)
+    assert [future.get(90).offset for future in sent] == list(range(len(sent)))
     producer.close()
     consumer = kafka.KafkaConsumer(bootstrap_servers=node.bootstrap, auto_offset_reset="earliest", group_id=None)
     partition = kafka.TopicPartition(topic, 0)
@@ -160,7 +162,7 @@ async def test_aiokafka_writes_and_reads(node: Node, codec: str | None) -> None:
         aiokafka.AIOKafkaConsumer(
             topic, bootstrap_servers=node.bootstrap, auto_offset_reset="earliest", group_id=None
         ) as consumer,
-        asyncio.timeout(60),
+        asyncio.timeout(120),
     ):
         found = [await consumer.getone() for _ in sent]
     assert [(each.key, each.value, list(each.headers)) for each in found] == OTHER_CLIENT_RECORDS

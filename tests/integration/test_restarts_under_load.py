@@ -32,7 +32,7 @@ def trio(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
 
 def make(cluster: Cluster, client: AdminClient, topic: str) -> None:
     new = NewTopic(topic, PARTITIONS, COPIES, config={"min.insync.replicas": "2"})
-    client.create_topics([new])[topic].result(30)
+    client.create_topics([new])[topic].result(90)
     in_sync(cluster, topic)
 
 
@@ -60,8 +60,9 @@ def test_a_rolling_restart_moves_each_leader_once_at_most_and_nobody_is_refused(
             ]
             node.restart()
             in_sync(trio, "rolled")
-            moves = [after - earlier for earlier, after in zip(before, reigns(trio, "rolled"), strict=True)]
-            assert moves == [int(number in led) for number in range(PARTITIONS)]
+            wanted = [reign + (number in led) for number, reign in enumerate(before)]
+            # The broker that is asked may hear of it last. One that led twice is never as wanted again.
+            until(lambda wanted=wanted: reigns(trio, "rolled") == wanted)  # type: ignore[misc]
     finally:
         writer.end()
     assert not writer.refused and not writer.unanswered
@@ -79,7 +80,7 @@ def test_clients_of_a_leader_that_stops_lose_their_connection_and_are_refused_no
     answers: list[int] = []
 
     def write() -> None:
-        with contextlib.suppress(OSError, EOFError), Calls(leaving.plan.port) as calls:
+        with contextlib.suppress(OSError, EOFError), Calls(leaving.plan.port, timeout_s=150) as calls:
             while True:
                 answers.append(calls.produce("left", batch(b"x")).error_code)
 
@@ -89,7 +90,7 @@ def test_clients_of_a_leader_that_stops_lose_their_connection_and_are_refused_no
     until(lambda: len(answers) > 30)
     leaving.stop()
     for writer in writers:
-        writer.join(30)
+        writer.join(180)
         assert not writer.is_alive()
     assert set(answers) == {0}
     leaving.start()
@@ -145,12 +146,12 @@ def test_a_topic_that_is_deleted_and_made_again_is_another_topic_for_everybody(t
 
             for number in range(90):
                 _send(producer, "again", b"%d:%d" % (life, number), number % PARTITIONS)
-            assert producer.flush(60) == 0
+            assert producer.flush(120) == 0
             until(landed)
-            until(lambda wanted=wanted: set(wanted) <= set(reading.values), timeout_s=60)  # type: ignore[misc]
+            until(lambda wanted=wanted: set(wanted) <= set(reading.values), timeout_s=120)  # type: ignore[misc]
             if life == 3:
                 break
-            client.delete_topics(["again"])["again"].result(30)
+            client.delete_topics(["again"])["again"].result(90)
             make(trio, client, "again")
             for node in trio.brokers:
                 until(lambda node=node: topic_at(node, "again").topic_id not in ids)  # type: ignore[misc]

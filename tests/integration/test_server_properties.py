@@ -44,7 +44,7 @@ def shipped_settings(node: Node) -> str:
 
 def odradek(*arguments: str, cwd: Path) -> str:
     done = subprocess.run(
-        [sys.executable, "-m", "odradek", *arguments], cwd=cwd, capture_output=True, text=True, timeout=60
+        [sys.executable, "-m", "odradek", *arguments], cwd=cwd, capture_output=True, text=True, timeout=120
     )
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout

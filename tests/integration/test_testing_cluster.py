@@ -6,16 +6,19 @@ import asyncio
 import socket
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from confluent_kafka import Producer
-from confluent_kafka.admin import AdminClient, NewTopic
+from confluent_kafka.admin import AdminClient, NewTopic, TopicMetadata
 
 from odradek.common.errors import ConfigError
 from odradek.testing import AsyncCluster, Cluster
 from tests.support.api_calls import fresh_name
 from tests.support.clients import produce_all, read_all
 from tests.support.cluster import until
+
+PATIENT: dict[str, Any] = {"operation_timeout": 90, "request_timeout": 100}
 
 
 @pytest.fixture
@@ -27,7 +30,7 @@ def cluster(odradek_cluster: Cluster) -> Iterator[Cluster]:
 def create(cluster: Cluster, partitions: int = 1, replicas: int = 3) -> str:
     name = fresh_name()
     client = AdminClient({"bootstrap.servers": cluster.bootstrap_servers})
-    client.create_topics([NewTopic(name, partitions, replicas)], operation_timeout=30)[name].result(timeout=30)
+    client.create_topics([NewTopic(name, partitions, replicas)], **PATIENT)[name].result(timeout=120)
     # The node that tells who leads may hear of it later than the one that answered.
     until(lambda: all(cluster.leader(name, number) >= 0 for number in range(partitions)))
     return name
@@ -47,7 +50,7 @@ def test_what_was_acknowledged_outlives_the_leader(cluster: Cluster) -> None:
     leader = cluster.leader(topic)
     cluster.kill(leader)
     assert not cluster.is_running(leader)
-    until(lambda: cluster.leader(topic) not in (-1, leader), timeout_s=10)
+    until(lambda: cluster.leader(topic) not in (-1, leader))
     produce_all(cluster.bootstrap_servers, topic, records(100, 100), acks="all")
     assert values(cluster, topic) == sorted(value or b"" for _, value in records(0, 200))
 
@@ -62,19 +65,20 @@ def test_a_restart_keeps_everything(cluster: Cluster) -> None:
     produce_all(cluster.bootstrap_servers, topic, records(0, 50), acks="all")
     for node_id in cluster.node_ids:
         cluster.restart(node_id)
-    assert len(values(cluster, topic, 3)) == 50
+    # A leader that has just begun may not know yet that all of it was committed.
+    until(lambda: len(values(cluster, topic, 3)) == 50)
 
 
 def test_a_paused_node_answers_when_it_goes_on(cluster: Cluster) -> None:
     host, _, port = cluster.address(2).partition(":")
     cluster.pause(2)
-    with socket.create_connection((host, int(port)), timeout=5) as sock:
+    with socket.create_connection((host, int(port)), timeout=90) as sock:
         sock.sendall(bytes.fromhex("0000000a0012000000000001ffff"))
         sock.settimeout(0.3)
         with pytest.raises(TimeoutError):
             sock.recv(1)
         cluster.resume(2)
-        sock.settimeout(10)
+        sock.settimeout(90)
         assert sock.recv(1)
 
 
@@ -84,7 +88,7 @@ def test_a_controller_that_is_cut_off_is_replaced(cluster: Cluster) -> None:
     cluster.partition([controller], others)
     client = AdminClient({"bootstrap.servers": ",".join(cluster.address(node_id) for node_id in others)})
     name = fresh_name()
-    client.create_topics([NewTopic(name, 1, 2)], operation_timeout=30)[name].result(timeout=30)
+    client.create_topics([NewTopic(name, 1, 2)], **PATIENT)[name].result(timeout=120)
     cluster.heal()
     until(lambda: cluster.leader(name) > 0)
 
@@ -109,12 +113,17 @@ def test_controllers_of_their_own_racks_and_settings(tmp_path: Path) -> None:
     settings = {"num.partitions": 7}
     with Cluster(2, controllers=1, racks=["a", "b"], settings=settings, directory=tmp_path) as cluster:
         assert cluster.node_ids == [1, 2, 1001]
-        assert cluster.controller() == 1001
+        until(lambda: cluster.controller() == 1001)
         producer = Producer({"bootstrap.servers": cluster.bootstrap_servers})
         producer.produce("made-by-itself", b"x")
-        assert producer.flush(30) == 0
+        assert producer.flush(90) == 0
         client = AdminClient({"bootstrap.servers": cluster.bootstrap_servers})
-        topic = client.list_topics("made-by-itself", timeout=10).topics["made-by-itself"]
+
+        def described() -> TopicMetadata:
+            return client.list_topics("made-by-itself", timeout=90).topics["made-by-itself"]
+
+        until(lambda: described().partitions)  # the broker that is asked may hear of it later than the one that leads
+        topic = described()
         assert len(topic.partitions) == 7
         assert all(len(partition.replicas) == 2 for partition in topic.partitions.values())
     assert (tmp_path / "node-1" / "data" / "meta.properties").exists()

@@ -14,7 +14,7 @@ from odradek.protocol.messages.metadata_request import MetadataRequest, Metadata
 from odradek.testing import Cluster
 from tests.support.api_calls import Calls, error_codes, fresh_name
 from tests.support.cluster import until
-from tests.support.exactly_once import committed_values
+from tests.support.exactly_once import committed_values, ended_values
 from tests.support.transactions import TransactionalProducer
 
 ROUNDS = 60
@@ -40,7 +40,9 @@ def knows_leaders(calls: Calls, topic: str, partitions: int) -> bool:
 def create(cluster: Cluster, partitions: int) -> str:
     name = fresh_name("paid")
     client = AdminClient({"bootstrap.servers": cluster.bootstrap_servers})
-    client.create_topics([NewTopic(name, partitions, 3)], operation_timeout=30)[name].result(timeout=30)
+    client.create_topics([NewTopic(name, partitions, 3)], operation_timeout=90, request_timeout=100)[name].result(
+        timeout=120
+    )
     # Nodes hear of it one after the other, and one that leads refuses what comes before that.
     for node_id in cluster.node_ids:
         with Calls(port_of(cluster, node_id)) as calls:
@@ -93,7 +95,7 @@ def test_transactions_one_right_after_the_other_are_not_refused(cluster: Cluster
                     expected[partition].append(value)
             assert spread.owner.end(commit=commit) == "NONE"
         assert any(leader != spread.coordinator for leader in spread.leaders)
-    assert committed_values(cluster.bootstrap_servers, topic, PARTITIONS) == expected
+    assert ended_values(cluster.bootstrap_servers, topic, PARTITIONS) == expected
 
 
 def test_offsets_of_transactions_one_right_after_the_other_are_not_refused(cluster: Cluster) -> None:
@@ -104,7 +106,7 @@ def test_offsets_of_transactions_one_right_after_the_other_are_not_refused(clust
         asked = FindCoordinatorRequest(key_type=0, coordinator_keys=[group])
         found = spread.owner.ask_until_loaded(ApiKey.FIND_COORDINATOR, 4, asked)
         assert not any(error_codes(found)), found
-        keeper = spread.at[cluster.leader("__consumer_offsets")]
+        keeper = spread.at[found.coordinators[0].node_id]
         for number in range(ROUNDS):
             spread.spread_identity()
             assert keeper.commit_offset(group, topic, number) == "NONE", number
@@ -129,5 +131,13 @@ def test_a_kill_of_the_coordinator_leaves_no_transaction_open(cluster: Cluster) 
     finally:
         cluster.restore()
     for partition in range(PARTITIONS):
-        with Calls(port_of(cluster, cluster.leader(topic, partition))) as calls:
-            assert calls.list_end(topic, partition) == 2, "one record, one marker"
+        until(lambda number=partition: end_of(cluster, topic, number) == 2)  # type: ignore[misc] # one record, one marker
+
+
+def end_of(cluster: Cluster, topic: str, partition: int) -> int:
+    """As its leader tells it; -1 while who is taken for the leader is not."""
+    leader = cluster.leader(topic, partition)
+    if leader < 0:
+        return -1
+    with Calls(port_of(cluster, leader)) as calls:
+        return calls.list_end(topic, partition)

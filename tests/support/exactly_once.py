@@ -12,7 +12,7 @@ from confluent_kafka.admin import NewTopic
 
 from odradek.coordinator.hashing import partition_for
 from odradek.testing.processes import ProcessCluster
-from tests.support.clients import admin, produce_all, read_all
+from tests.support.clients import admin, produce_all, read_all, read_committed
 
 KEYS = 50
 STATE_PARTITIONS = 3
@@ -78,6 +78,11 @@ def fill_source(bootstrap: str, topic: str, partitions: int, count: int, start: 
 def committed_values(bootstrap: str, topic: str, partitions: int) -> dict[int, list[bytes]]:
     """The values of each partition in their order, up to the last stable offset."""
     return by_partition(read_all(bootstrap, topic, partitions, isolation_level="read_committed"), partitions)
+
+
+def ended_values(bootstrap: str, topic: str, partitions: int) -> dict[int, list[bytes]]:
+    """The same once the transactions that are in the topic now have ended."""
+    return by_partition(read_committed(bootstrap, topic, partitions), partitions)
 
 
 def by_partition(messages: list[object], partitions: int) -> dict[int, list[bytes]]:

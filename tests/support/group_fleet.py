@@ -10,22 +10,27 @@ from collections import Counter
 from collections.abc import Callable
 from typing import Any, Protocol
 
-from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, KafkaError, Producer, TopicPartition
+from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, KafkaError, KafkaException, Producer, TopicPartition
 
 from tests.support.clients import admin, create_topic
 
-PATIENCE_S = 60.0
+PATIENCE_S = 150.0
 PARTITIONS = 6
 # A partition that is handed over is free for as long as a few heartbeats; only one whose member was given up on is
 # free for a session.
-SESSION_S = 30.0
+SESSION_S = 60.0
 SETTINGS = {
     "group.consumer.min.heartbeat.interval.ms": 300,
     "group.consumer.heartbeat.interval.ms": 300,
-    "group.consumer.min.session.timeout.ms": 30_000,
-    "group.consumer.session.timeout.ms": 30_000,
+    "group.consumer.min.session.timeout.ms": 60_000,
+    "group.consumer.session.timeout.ms": 60_000,
     "group.initial.rebalance.delay.ms": 100,
 }
+REBALANCING = (
+    KafkaError.ILLEGAL_GENERATION,
+    KafkaError.REBALANCE_IN_PROGRESS,
+    KafkaError.STALE_MEMBER_EPOCH,
+)
 QUIET = (KafkaError._PARTITION_EOF, KafkaError._TRANSPORT, KafkaError._ALL_BROKERS_DOWN)
 
 
@@ -50,7 +55,7 @@ class Member:
         }
         if protocol == "classic":
             config |= {
-                "session.timeout.ms": 30_000,
+                "session.timeout.ms": 60_000,
                 "heartbeat.interval.ms": 300,
                 "partition.assignment.strategy": strategy,
             }
@@ -108,7 +113,10 @@ class Fleet:
         self.producer.poll(0)
         for member in self.members:
             member.poll(self.read)
-        owned = [partition for member in self.members for partition in member.owned]
+        # Looked at twice: they change while one is asked after the other, and what one had before and after another was
+        # seen with it is had by both.
+        looks = [[member.owned for member in self.members] for _ in range(2)]
+        owned = [partition for seen in zip(*looks, strict=True) for partition in set.intersection(*seen)]
         assert len(owned) == len(set(owned)), "one partition is read by two"
         now = time.monotonic()
         for partition in range(PARTITIONS):
@@ -132,7 +140,7 @@ class Fleet:
 
     def group_type(self) -> str:
         client = admin(self.node.bootstrap)  # a client that is collected before it is answered gives up
-        described = client.describe_consumer_groups([self.topic])[self.topic].result(timeout=20)
+        described = client.describe_consumer_groups([self.topic])[self.topic].result(timeout=PATIENCE_S)
         return str(described.type.name)
 
     def close(self) -> None:
@@ -142,7 +150,7 @@ class Fleet:
 
 def drained(fleet: Fleet) -> None:
     """Read what is left, without producing more."""
-    fleet.producer.flush(20)
+    fleet.producer.flush(PATIENCE_S)
     deadline = time.monotonic() + PATIENCE_S
     while len(fleet.read) < fleet.sent:
         assert time.monotonic() < deadline, f"{len(fleet.read)} of {fleet.sent} records are read"
@@ -152,14 +160,28 @@ def drained(fleet: Fleet) -> None:
 
 def commit_all(fleet: Fleet) -> None:
     for member in fleet.members:
-        # What it has read nothing of since it got it has no position yet; what its last owner read is committed.
-        ends = [each for each in member.consumer.position(member.consumer.assignment()) if each.offset >= 0]
+        deadline = time.monotonic() + PATIENCE_S
+        while not _commits(member):
+            assert time.monotonic() < deadline, "its group is rebalanced again and again"
+            member.poll(fleet.read)
+
+
+def _commits(member: Member) -> bool:
+    """Whether the group takes it; who hears of a rebalance later than others is refused for that long."""
+    # What it has read nothing of since it got it has no position yet; what its last owner read is committed.
+    ends = [each for each in member.consumer.position(member.consumer.assignment()) if each.offset >= 0]
+    try:
         if ends:
             member.consumer.commit(offsets=ends, asynchronous=False)
+    except KafkaException as error:
+        if error.args[0].code() not in REBALANCING:
+            raise
+        return False
+    return True
 
 
 def committed(fleet: Fleet) -> list[int]:
     asked = ConsumerGroupTopicPartitions(fleet.topic, [TopicPartition(fleet.topic, p) for p in range(PARTITIONS)])
     client = admin(fleet.node.bootstrap)
-    answer = client.list_consumer_group_offsets([asked])[fleet.topic].result(timeout=30)
+    answer = client.list_consumer_group_offsets([asked])[fleet.topic].result(timeout=PATIENCE_S)
     return [max(0, each.offset) for each in answer.topic_partitions or []]

@@ -88,6 +88,14 @@ class Story:
         ):
             time.sleep(0.05)
 
+    def await_state(self, group: str, state: str) -> None:
+        """Wait until what was sent over another connection has come to the group, without a line about it."""
+        deadline = time.monotonic() + 90
+        request = DescribeGroupsRequest(groups=[group])
+        while self.wire.ask(ApiKey.DESCRIBE_GROUPS, 5, request).groups[0].group_state != state:
+            assert time.monotonic() < deadline, f"{group} is not {state}"
+            time.sleep(0.02)
+
     def find(self, version: int, key_type: int = 0) -> Any:
         request = FindCoordinatorRequest(key_type=key_type if version else 0)
         if version >= 4:
@@ -306,7 +314,7 @@ def _two_members(story: Story) -> None:
     with Wire(story.port) as second:
         request = story.join_request(group, asked.member_id, 9)
         parked = second.send(ApiKey.JOIN_GROUP, 9, request)
-        time.sleep(0.3)
+        story.await_state(group, "PreparingRebalance")
         story.heartbeat("preparing", group, first.member_id, 1)
         story.sync("preparing", group, first.member_id, 1)
         story.describe("preparing", group)

@@ -77,7 +77,7 @@ class QuorumProcess(Node):
         return self.data_dir / "__cluster_metadata-0"
 
     async def connect(self) -> Connection:
-        return await connect(RealNetwork(), "127.0.0.1", self.port, client_id="test", timeout_s=5)
+        return await connect(RealNetwork(), "127.0.0.1", self.port, client_id="test", timeout_s=10)
 
     async def ask(self, request: Any, response: Any) -> Any:
         connection = await self.connect()
