@@ -157,13 +157,13 @@ class Canary:
 
     def chirp(self) -> None:
         refused: list[str] = []
-        before = self.node.processor_s()
+        before = self.node.cpu_s()
         self.producer.produce(
             "canary", f"{self.count}", on_delivery=lambda error, _: refused.append(str(error)) if error else None
         )
         assert self.producer.flush(120) == 0, f"chirp {self.count} was not answered in two minutes"
         assert not refused, refused
-        self.dearest_s = max(self.dearest_s, self.node.processor_s() - before)
+        self.dearest_s = max(self.dearest_s, self.node.cpu_s() - before)
         self.count += 1
 
 
