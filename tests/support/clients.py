@@ -111,11 +111,12 @@ def read_committed(bootstrap: str, topic: str, partitions: int = 1) -> list[Mess
     return read_all(bootstrap, topic, partitions, isolation_level="read_committed")
 
 
-def await_ends(bootstrap: str, topic: str, partitions: int = 1, *, timeout_s: float = 60.0) -> None:
+def await_ends(bootstrap: str, topic: str, partitions: int = 1, *, timeout_s: float = 150.0) -> None:
     """Wait until readers of committed records see all that a topic has now.
 
     EndTxn is answered before the ends of the transaction are in its partitions. So who reads right behind it may find
-    the log to end before it. Not for a topic in which a transaction is left open.
+    the log to end before it. Not for a topic in which a transaction is left open; one that a dead producer leaves lasts
+    a minute by default.
     """
     client = admin(bootstrap)
     deadline = time.monotonic() + timeout_s
