@@ -2,12 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import time
+from collections.abc import Collection, Iterator, Mapping
 
-from confluent_kafka import OFFSET_BEGINNING, OFFSET_END, Consumer, KafkaError, KafkaException, Message, TopicPartition
-from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]
+from confluent_kafka import (
+    OFFSET_BEGINNING,
+    OFFSET_END,
+    Consumer,
+    IsolationLevel,
+    KafkaError,
+    KafkaException,
+    Message,
+    TopicPartition,
+)
+from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec  # type: ignore[attr-defined]
 
 TIMEOUT_S = 30.0
+SETTLED_S = 120.0  # twice as long as a transaction may be open by default
 REACHED_S = 6.0  # a broker that has not answered by then is not there
 
 
@@ -55,12 +66,18 @@ def from_now_on(bootstrap: str, topic: str) -> Consumer:
     return consumer
 
 
-def records(bootstrap: str, topic: str, partition: int | None = None, until: int = 0) -> Iterator[Message]:
+def records(
+    bootstrap: str, topic: str, partition: int | None = None, until: int = 0, *, settled: bool = False
+) -> Iterator[Message]:
     """The committed records of a topic, or of one of its partitions, from the start to the end as it is when met.
 
     Args:
         until: an offset that is known to be reached. A leader that is new may show its end a moment too early.
+        settled: transactions that are open now are waited for, up to SETTLED_S. A commit is answered before all
+            partitions know of it: who counts what a query has written, right behind its end, may miss the last of it.
     """
+    if settled:
+        settle(bootstrap, topic)
     consumer = reader(bootstrap)
     try:
         found = consumer.list_topics(topic, TIMEOUT_S).topics[topic].partitions
@@ -79,3 +96,26 @@ def records(bootstrap: str, topic: str, partition: int | None = None, until: int
                     raise KafkaException(error)
     finally:
         consumer.close()
+
+
+def settle(bootstrap: str, topic: str) -> None:
+    """Wait until transactions that are open in a topic now have ended, as far as its readers know.
+
+    Raises:
+        TimeoutError: one is still open after SETTLED_S.
+    """
+    client = AdminClient({"bootstrap.servers": bootstrap, "log_level": 2})
+    numbers = client.list_topics(topic, TIMEOUT_S).topics[topic].partitions
+    deadline = time.monotonic() + SETTLED_S
+    ends = _ends(client, topic, numbers, IsolationLevel.READ_UNCOMMITTED)
+    while any(at < ends[number] for number, at in _ends(client, topic, numbers, IsolationLevel.READ_COMMITTED).items()):
+        if time.monotonic() > deadline:
+            raise TimeoutError(f"a transaction in topic {topic} is still open after {SETTLED_S:g} s")
+        time.sleep(0.05)
+
+
+def _ends(client: AdminClient, topic: str, numbers: Collection[int], level: IsolationLevel) -> dict[int, int]:
+    """The offset behind the last record of each partition that a reader of this level sees."""
+    asked = {TopicPartition(topic, number): OffsetSpec.latest() for number in numbers}  # type: ignore[no-untyped-call]
+    found = client.list_offsets(asked, isolation_level=level, request_timeout=TIMEOUT_S)
+    return {partition.partition: future.result(TIMEOUT_S).offset for partition, future in found.items()}

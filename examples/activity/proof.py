@@ -73,7 +73,7 @@ def prove(bootstrap: str, folder: Path) -> Proof:
             requests[at.replace(second=0)] += 1
     kept = Counter(str(row["hour"]) for row in rows_of(folder / "lake", "hour"))
     sessions = rows_of(folder / "sessions", "hits")
-    told = [json.loads(message.value() or b"{}") for message in records(bootstrap, pipeline.RATES)]
+    told = [json.loads(message.value() or b"{}") for message in records(bootstrap, pipeline.RATES, settled=True)]
     minutes = Counter({datetime.fromisoformat(each["minute"]): int(each["requests"]) for each in told})
     twice, last = len(told) - len(minutes), max(minutes, default=datetime.min.replace(tzinfo=UTC))
     return Proof(
@@ -87,7 +87,7 @@ def prove(bootstrap: str, folder: Path) -> Proof:
         waiting=sum(count for minute, count in requests.items() if minute not in minutes and minute > last),
         late=sum(max(0, count - minutes[minute]) for minute, count in requests.items() if minute <= last),
         wrong=twice + sum(count > requests[minute] for minute, count in minutes.items()),
-        alerts=sum(1 for _ in records(bootstrap, pipeline.ALERTS)),
+        alerts=sum(1 for _ in records(bootstrap, pipeline.ALERTS, settled=True)),
     )
 
 

@@ -244,9 +244,9 @@ class Run:
             self.pay(number)
         self.flush()
         self.await_progress("a")
-        found = Counter(message.key() for message in records(self.bootstrap, ONCE))
+        found = Counter(message.key() for message in records(self.bootstrap, ONCE, settled=True))
         lost = sum(b"generated-%d" % number not in found for number in range(self.count))
-        aside = sum(1 for _ in records(self.bootstrap, DEAD))
+        aside = sum(1 for _ in records(self.bootstrap, DEAD, settled=True))
         return lost + max(0, NAMELESS - aside), found.total() - len(found) + max(0, aside - NAMELESS)
 
     def close(self) -> None:

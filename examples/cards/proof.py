@@ -98,7 +98,7 @@ def judged(bootstrap: str, rules: Rules) -> Iterable[Told]:
 
 def answers(bootstrap: str, topic: str) -> Iterable[Told]:
     """The decisions of a topic; each must bear the correlation id of its transaction."""
-    for message in records(bootstrap, topic):
+    for message in records(bootstrap, topic, settled=True):
         row = fields_of(message.value())
         yield correlation_of(message), row.get("id"), row["approved"], tuple(row["reasons"]), row["rules_version"]
 

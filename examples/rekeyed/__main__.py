@@ -69,7 +69,7 @@ def compare(bootstrap: str, topic: str, expected: Counter[str]) -> bool:
 
 def values(bootstrap: str, topic: str) -> Counter[str]:
     """The values of a topic, as JSON in one order of its fields, and how often each is there."""
-    return Counter(text_of(message) for message in records(bootstrap, topic))
+    return Counter(text_of(message) for message in records(bootstrap, topic, settled=True))
 
 
 def text_of(message: Message) -> str:
@@ -80,7 +80,7 @@ def text_of(message: Message) -> str:
 
 def newest(bootstrap: str, topic: str) -> dict[str, dict[str, Any]]:
     """A compacted topic as a table; a row whose newest value is none is not there."""
-    found = {(message.key() or b"").decode(): message.value() for message in records(bootstrap, topic)}
+    found = {(message.key() or b"").decode(): message.value() for message in records(bootstrap, topic, settled=True)}
     return {key: json.loads(value) for key, value in found.items() if value is not None}
 
 

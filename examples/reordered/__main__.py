@@ -19,7 +19,7 @@ from examples.dead_letters import fields_of, put_aside
 from examples.place import Place, arguments, place
 from examples.reordered import pipeline
 from examples.reordered.generator import Arrival, arrivals
-from examples.topics import create_topic, records, refuse_failure
+from examples.topics import create_topic, records, refuse_failure, settle
 
 PARTITIONS = 4
 MACHINES = 8
@@ -46,6 +46,7 @@ def run(at: Place, arrived: list[Arrival], bound_ms: int) -> bool:
     # Small batches, as if readings came at their own pace.
     rows = pipeline.readings(at.spark, at.bootstrap, pipeline.READINGS, "reorder", maxOffsetsPerTrigger="500")
     pipeline.reorder(rows, at.bootstrap, at.folder, bound_ms, availableNow=True).awaitTermination()
+    settle(at.bootstrap, pipeline.LATE)  # all of it is there for the next query
     late = pipeline.readings(at.spark, at.bootstrap, pipeline.LATE, "late")
     pipeline.keep_late(late, at.folder, availableNow=True).awaitTermination()
     return compare(at)
@@ -79,7 +80,7 @@ def compare(at: Place) -> bool:
 
 def told(bootstrap: str, topic: str, dead: Collection[tuple[int, int]] = ()) -> Iterator[Told]:
     """What a topic has, without the records at the partitions and offsets `dead`."""
-    for message in records(bootstrap, topic):
+    for message in records(bootstrap, topic, settled=True):
         if (message.partition(), message.offset()) not in dead:
             yield of_row(fields_of(message.value()))
 

@@ -124,7 +124,7 @@ def check(bootstrap: str) -> Check:
         balances[account] = (entry + 1, balance_cents + cents)
         expected[number, entry + 1, balance_cents + cents] += 1
     found: Counter[Booked] = Counter()
-    for message in records(bootstrap, BALANCES):
+    for message in records(bootstrap, BALANCES, settled=True):
         row = json.loads(message.value() or b"{}")
         found[row["number"], row["entry"], row["balance_cents"]] += 1
     sent, booked = (Counter(number for number, _, _ in each.elements()) for each in (expected, found))

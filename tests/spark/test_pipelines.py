@@ -18,7 +18,7 @@ import pyarrow as pa
 import pytest
 
 from tests.support.apache_kafka import KafkaUnavailableError, find_java
-from tests.support.clients import create_topic, produce_all, read_all
+from tests.support.clients import create_topic, produce_all, read_committed
 
 pytestmark = [
     pytest.mark.timeout(600),
@@ -150,7 +150,7 @@ def test_a_run_fills_tables_views_and_the_topic(shop: Shop) -> None:
     assert sorted(row["page"] for row in shop.rows("quick_visits")) == ["/a", "/d"]
     totals = {row["page"]: (row["visits"], row["seconds"]) for row in shop.rows("pages")}
     assert totals == {"/a": (2, 4005), "/b": (1, 70), "/d": (1, 9)}
-    assert sorted(message.key() or b"" for message in read_all(shop.bootstrap, "visits-long")) == [b"/a", b"/b"]
+    assert sorted(message.key() or b"" for message in read_committed(shop.bootstrap, "visits-long")) == [b"/a", b"/b"]
     assert shop.newest() == {"/a", "/b", "/d"}
 
 
@@ -276,7 +276,7 @@ def test_sparks_own_command_runs_the_files_once(java: None, odradek: str, tmp_pa
     assert sorted(row["page"] for row in made.rows("visits", "spark-warehouse")) == ["/a", "/a", "/b", "/d"]
     assert [row["page"] for row in made.rows("visits_quarantine", "spark-warehouse")] == ["/c"]
     assert sorted(row["page"] for row in made.rows("quick_visits", "spark-warehouse")) == ["/a", "/d"]
-    assert sorted(message.key() or b"" for message in read_all(odradek, "own-visits-long")) == [b"/a", b"/b"]
+    assert sorted(message.key() or b"" for message in read_committed(odradek, "own-visits-long")) == [b"/a", b"/b"]
     again = run()
     assert again.returncode != 0 and "LOCATION_ALREADY_EXISTS" in again.stdout + again.stderr
 

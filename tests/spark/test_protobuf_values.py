@@ -17,7 +17,7 @@ from pyspark.sql.types import StructType
 from pyspark_odradek.errors import OptionError
 from pyspark_odradek.options import parse_read_options
 from tests.spark.queries import drain, load, load_stream
-from tests.support.clients import create_topic, produce_all, read_all
+from tests.support.clients import create_topic, produce_all, read_committed
 
 pytest.importorskip("google.protobuf", reason='needs protobuf: pip install "odradek[spark]"')
 
@@ -226,4 +226,4 @@ def test_under_spark(spark: Any, odradek: str, topic: str, tmp_path: Path) -> No
     drain(load_stream(spark, odradek, **shape, deadLetterTopic=f"{topic}-dead").selectExpr("value.*"), tmp_path)
     found = spark.read.parquet(str(tmp_path / "sink")).select("id", "name").orderBy("id").collect()
     assert [tuple(row) for row in found] == [(n, f"n{n}") for n in range(5)]
-    assert [letter.key() for letter in read_all(odradek, f"{topic}-dead")] == [b"poison"]
+    assert [letter.key() for letter in read_committed(odradek, f"{topic}-dead")] == [b"poison"]

@@ -15,7 +15,7 @@ import pytest
 from confluent_kafka import Producer
 
 from tests.spark.queries import numbered
-from tests.support.clients import create_topic, read_all
+from tests.support.clients import await_ends, create_topic, read_committed
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = {
@@ -70,7 +70,7 @@ def test_the_pipeline_and_the_sink_behind_it_run(
     try:
         sink.processAllAvailable()  # which makes the topic
         deadline = time.monotonic() + 150
-        while not (records := read_all(odradek, f"{topic}-counts")):
+        while not (records := read_committed(odradek, f"{topic}-counts")):
             assert time.monotonic() < deadline and sink.isActive, sink.exception()
             time.sleep(0.2)
         counted = {record.key(): json.loads(record.value() or b"")["count"] for record in records}
@@ -96,6 +96,7 @@ def test_the_sql_runs(spark: Any, odradek: str, topic: str) -> None:
             assert query.awaitTermination(150)
             found.append(spark.table(f"{table}_stream").count())
         assert found == [[], [(30,)], [], [(30,)], 30, []]
+        await_ends(odradek, topic)
         assert spark.table(table).count() == 31, "with the row that was inserted"
     finally:
         spark.sql(f"DROP TABLE IF EXISTS {table}")

@@ -13,7 +13,7 @@ from examples.place import Place
 from examples.rekeyed import __main__ as example
 from examples.rekeyed import generator, pipeline
 from tests.support.apache_kafka import require_kafka, run_tool
-from tests.support.clients import read_all
+from tests.support.clients import read_committed
 
 ROOT = Path(__file__).resolve().parents[2]
 ORDERS = generator.orders(1, 600)
@@ -38,7 +38,7 @@ def made(spark: Any, odradek: str, tmp_path_factory: pytest.TempPathFactory) -> 
 
 
 def test_under_another_key(made: str) -> None:
-    found = read_all(made, pipeline.BY_CUSTOMER, pipeline.PARTITIONS, isolation_level="read_committed")
+    found = read_committed(made, pipeline.BY_CUSTOMER, pipeline.PARTITIONS)
     assert Counter(m.value() for m in found) == Counter(order.value for order in ORDERS + ODD)
     keyed = [m for m in found if m.key() is not None]
     assert len(keyed) == len(ORDERS) + 2
@@ -65,7 +65,7 @@ def test_enriched_from_two_others(made: str) -> None:
         price = cents[order["article"]]
         known = {"city": cities.get(order["customer"]), "total_cents": price and price * order["pieces"]}
         expected[key] = {name: each for name, each in {**order, **known}.items() if each is not None}
-    enriched = read_all(made, pipeline.ENRICHED, pipeline.PARTITIONS, isolation_level="read_committed")
+    enriched = read_committed(made, pipeline.ENRICHED, pipeline.PARTITIONS)
     assert len(enriched) == len(ORDERS + ODD)
     assert Counter(m.value() for m in enriched if m.key() is None) == Counter(order.value for order in ODD[2:])
     expected["odd-1"] = {**json.loads(ODD[0].value or b""), "total_cents": cents["generated-article-00"]}

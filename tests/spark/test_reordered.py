@@ -18,7 +18,7 @@ from examples.reordered.__main__ import PARTITIONS, send
 from examples.reordered.buffer import Buffer, Reading
 from examples.reordered.generator import Arrival, arrivals
 from examples.topics import create_topic
-from tests.support.clients import produce_all, read_all
+from tests.support.clients import produce_all, read_committed
 from tests.support.node import Node
 
 # What has no place in any order.
@@ -81,7 +81,7 @@ def test_the_query(spark: Any, odradek: str, tmp_path: Path) -> None:
             before[0].extend(ready)
             before[1].extend(late)
 
-    messages = read_all(odradek, pipeline.ORDERED, PARTITIONS, isolation_level="read_committed")
+    messages = read_committed(odradek, pipeline.ORDERED, PARTITIONS)
     messages.sort(key=lambda message: (message.partition(), message.offset()))
     found = [_arrival(json.loads(message.value() or b"")) for message in messages]
     for machine, (ready, late) in expected.items():
@@ -110,7 +110,7 @@ def test_the_example_counts_every_reading(spark: Any, tmp_path: Path, capsys: py
         counts = [int(number) for number in re.findall(r"\d+", came.replace(",", ""))]
         assert counts[0] == sum(counts[1:]) == 750 + len(NO_READINGS) and all(counts)
         assert found == "0 lost, 0 twice, 0 out of order"
-        dead = read_all(node.bootstrap, pipeline.DEAD, PARTITIONS, isolation_level="read_committed")
+        dead = read_committed(node.bootstrap, pipeline.DEAD, PARTITIONS)
         letters = {message.value(): dict(message.headers() or []) for message in dead}
         assert {json.dumps(json.loads(value)).encode() for value in NO_READINGS if value != b"no JSON"} == {
             json.dumps(json.loads(value or b"")).encode() for value in letters if value != b"no JSON"
@@ -118,7 +118,7 @@ def test_the_example_counts_every_reading(spark: Any, tmp_path: Path, capsys: py
         reasons = {headers.pop("odradek.reason") for headers in letters.values()}
         assert b"a field is missing" in reasons and len(reasons) == 2
 
-        again = read_all(node.bootstrap, pipeline.ORDERED, PARTITIONS, isolation_level="read_committed")[0]
+        again = read_committed(node.bootstrap, pipeline.ORDERED, PARTITIONS)[0]
         produce_all(node.bootstrap, pipeline.ORDERED, [(again.key() or b"", again.value() or b"")])
         assert not example.compare(at)
         assert capsys.readouterr().out.splitlines()[1].startswith("0 lost, 1 twice")

@@ -18,12 +18,12 @@ from odradek.client import sasl
 from pyspark_odradek.cluster import ClientSettings, Cluster
 from pyspark_odradek.connection import security_from
 from pyspark_odradek.errors import ClusterError, OptionError
-from pyspark_odradek.gated_commit import claim
+from pyspark_odradek.gated_commit import claim, look_at
 from pyspark_odradek.offsets import TopicPartition
 from tests.spark.queries import values
 from tests.support.apache_kafka import ApacheKafka, require_kafka
 from tests.support.cli import Ran, odradek
-from tests.support.clients import admin, create_topic, produce_all
+from tests.support.clients import admin, await_ends, create_topic, produce_all
 
 PLAIN = "org.apache.kafka.common.security.plain.PlainLoginModule required"
 
@@ -115,6 +115,7 @@ def test_written_and_read(spark: Any, secured: tuple[ApacheKafka, str], certific
     producing = {name: value for name, value in settings.items() if "api.timeout" not in name}
     frame = spark.createDataFrame([("a",), ("b",)], "value string").coalesce(1)
     frame.write.format("odradek").options(**producing, topic="safe").mode("append").save()
+    await_ends(secured[0].bootstrap, "safe")
     assert sorted(values(spark.read.format("odradek").options(**settings, subscribe="safe").load())) == [b"a", b"b"]
 
 
@@ -158,6 +159,8 @@ def test_a_gate_is_turned_by_a_command_that_logs_in(told: Callable[..., Ran], se
     create_topic(secured[0].bootstrap, topic)
     produce_all(secured[0].bootstrap, topic, [(None, b"%d" % number) for number in range(3)])
     claim(cluster, "balances", "a", {TopicPartition(topic, 0): 1})
+    while look_at(cluster, "balances") is None:  # its transaction is answered before it is seen
+        time.sleep(0.01)
     cluster.close()
     shown = told("groups", "describe", "--group", "odradek-gate.balances", "--rate-over", 0, "--json").json
     assert [(row["topic"], row["current_offset"], row["lag"]) for row in shown[0]["offsets"]] == [(topic, 1, 2)]

@@ -13,7 +13,7 @@ from pyspark_odradek import sql_table
 from pyspark_odradek.errors import OptionError
 from pyspark_odradek.source import source_schema
 from tests.spark.queries import numbered
-from tests.support.clients import create_topic
+from tests.support.clients import await_ends, create_topic
 
 OF_A_TABLE = {
     "option.kafka.bootstrap.servers": "b:1",
@@ -50,7 +50,7 @@ def table(spark: Any, odradek: str, topic: str) -> Iterator[str]:
     spark.sql(f"DROP TABLE {name}")
 
 
-def test_a_topic_is_a_table(spark: Any, topic: str, table: str, tmp_path: Path) -> None:
+def test_a_topic_is_a_table(spark: Any, odradek: str, topic: str, table: str, tmp_path: Path) -> None:
     def numbers(behind: str = "") -> list[int]:
         found = spark.sql(f"SELECT INT(STRING(value)) n FROM {table} {behind}").collect()
         return sorted(row.n for row in found)
@@ -58,6 +58,7 @@ def test_a_topic_is_a_table(spark: Any, topic: str, table: str, tmp_path: Path) 
     assert numbers() == list(range(10))
     assert numbers("WITH (endingTimestamp = '1')") == [], "of a query, above those of the table"
     spark.sql(f"INSERT INTO {table} (key, value) VALUES (BINARY('k'), BINARY('10')), (BINARY('l'), BINARY('11'))")
+    await_ends(odradek, topic, 2)
     assert numbers() == list(range(12))
     stream = spark.sql(f"SELECT INT(STRING(value)) n FROM STREAM {table} WITH (startingOffsets = 'earliest')")
     assert stream.isStreaming

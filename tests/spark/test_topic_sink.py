@@ -11,7 +11,7 @@ from confluent_kafka import Producer
 
 from pyspark_odradek.sink import AT_LEAST_ONCE, StreamTopicWriter, stream_writer
 from tests.spark.queries import load, load_stream, numbered, values
-from tests.support.clients import create_topic, read_all
+from tests.support.clients import await_ends, create_topic, read_committed
 
 
 def save(frame: Any, bootstrap: str, **options: str) -> None:
@@ -30,14 +30,14 @@ def test_keys_values_and_headers_arrive(spark: Any, bootstrap: str, topic: str) 
         "key binary, value binary, headers array<struct<key:string,value:binary>>",
     )
     save(frame.coalesce(1), bootstrap, topic=topic)
-    found = [(m.key(), m.value(), m.headers()) for m in read_all(bootstrap, topic)]
+    found = [(m.key(), m.value(), m.headers()) for m in read_committed(bootstrap, topic)]
     assert found == [(b"k", b"v", [("h", b"1"), ("n", None)]), (None, b"", None), (b"", None, None)]
 
 
 def test_strings_are_written_as_utf8(spark: Any, odradek: str, topic: str) -> None:
     create_topic(odradek, topic)
     save(spark.createDataFrame([("ключ", "Größe")], "key string, value string"), odradek, topic=topic)
-    (message,) = read_all(odradek, topic)
+    (message,) = read_committed(odradek, topic)
     assert (message.key(), message.value()) == ("ключ".encode(), "Größe".encode())
 
 
@@ -47,17 +47,17 @@ def test_topic_and_partition_of_each_row(spark: Any, odradek: str, topic: str) -
     rows = [(topic + "a", 2, "1"), (topic + "b", 0, "2"), (topic + "b", 1, "3")]
     save(spark.createDataFrame(rows, "topic string, partition int, value string"), odradek)
     for suffix, expected in (("a", {(2, b"1")}), ("b", {(0, b"2"), (1, b"3")})):
-        found = read_all(odradek, topic + suffix, 3)
+        found = read_committed(odradek, topic + suffix, 3)
         assert {(m.partition(), m.value()) for m in found} == expected
     save(spark.createDataFrame([("nowhere", "4")], "topic string, value string"), odradek, topic=topic + "a")
-    assert b"4" in {m.value() for m in read_all(odradek, topic + "a", 3)}, "the option goes before the column"
+    assert b"4" in {m.value() for m in read_committed(odradek, topic + "a", 3)}, "the option goes before the column"
 
 
 def test_keys_go_where_kafkas_java_client_sends_them(spark: Any, odradek: str, topic: str) -> None:
     create_topic(odradek, topic, 7)
     keys = [f"key-{n}".encode() for n in range(200)]
     save(spark.createDataFrame([(key, b"v") for key in keys], "key binary, value binary"), odradek, topic=topic)
-    placed = {m.key(): m.partition() for m in read_all(odradek, topic, 7)}
+    placed = {m.key(): m.partition() for m in read_committed(odradek, topic, 7)}
     assert placed == {key: (murmur2(key) & 0x7FFFFFFF) % 7 for key in keys}
 
 
@@ -86,6 +86,7 @@ def test_a_stream_from_topic_to_topic(spark: Any, bootstrap: str, topic: str, tm
         writer = writer.option("topic", f"{topic}-copy").option("checkpointLocation", str(tmp_path / "c"))
         query = writer.trigger(availableNow=True).start()
         assert query.awaitTermination(150)
+    await_ends(bootstrap, f"{topic}-copy", 3)
     found = sorted(int(value) for value in values(load(spark, bootstrap, subscribe=f"{topic}-copy")))
     assert found == list(range(1000))
 
@@ -136,5 +137,5 @@ def test_client_settings_reach_the_producer(spark: Any, odradek: str, topic: str
     frame = spark.createDataFrame([("a" * 100_000,)], "value string")
     save(frame, odradek, **{"topic": topic, "kafka.compression.type": "zstd", "kafka.acks": "1"})
     assert Producer({"bootstrap.servers": odradek}).list_topics(topic, timeout=60).topics[topic].error is None
-    (message,) = read_all(odradek, topic)
+    (message,) = read_committed(odradek, topic)
     assert message.value() == b"a" * 100_000

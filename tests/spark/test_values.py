@@ -22,7 +22,7 @@ from pyspark_odradek.json_values import JsonValues, infer
 from pyspark_odradek.options import parse_read_options
 from pyspark_odradek.source import OdradekDataSource
 from tests.spark.queries import drain, load, load_stream
-from tests.support.clients import create_topic, produce_all, read_all
+from tests.support.clients import create_topic, produce_all, read_all, read_committed
 from tests.support.node import Node
 
 WANTED = pa.struct(
@@ -331,7 +331,7 @@ def test_dead_letters(spark: Any, odradek: str, topic: str, tmp_path: Path) -> N
     drain(stream.selectExpr("value.id", "offset"), tmp_path)
     rows = spark.read.parquet(str(tmp_path / "sink")).orderBy("offset").collect()
     assert [row.id for row in rows] == [0, 1, 2, 3, None, 4, 5, 6, 7, 8, 9], "a tombstone is a null, and no bad record"
-    (letter,) = read_all(odradek, f"{topic}-dead")
+    (letter,) = read_committed(odradek, f"{topic}-dead")
     assert (letter.key(), letter.value()) == (b"poison", b'{"id":"four"}')
     headers = dict(letter.headers() or [])
     assert headers["odradek.reason"] == b'not JSON of the schema: value.id is "four", not a whole number'

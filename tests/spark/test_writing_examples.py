@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import sqlite3
+import time
 from pathlib import Path
 from typing import Any
 
@@ -106,6 +107,8 @@ def test_standing_by(spark: Any, odradek: str, topic: str, tmp_path: Path) -> No
     run(spark, code)
     assert copied(odradek, topic) == list(range(100))
     cluster = Cluster(ClientSettings.parse({"bootstrap.servers": odradek}))
-    gate = look_at(cluster, f"{topic}-copy")
+    # The last transaction is answered before the gate is seen to move.
+    while (gate := look_at(cluster, f"{topic}-copy")) is None or sum(gate.covered.values()) != 100:
+        time.sleep(0.01)
     cluster.close()
-    assert gate is not None and (gate.group, sum(gate.covered.values())) == ("a", 100)
+    assert gate.group == "a"
