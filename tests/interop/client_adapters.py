@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
-READ_TIMEOUT_S = 40.0
+READ_TIMEOUT_S = 100.0
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -51,7 +51,7 @@ def write_confluent(bootstrap: str, topic: str, entries: list[Entry], codec: str
     for entry in entries:
         headers = [(name, content.encode()) for name, content in entry.headers]
         producer.produce(topic, key=encoded(entry.key), value=encoded(entry.value), headers=headers)
-    assert producer.flush(30) == 0, "not all records were acknowledged"
+    assert producer.flush(100) == 0, "not all records were acknowledged"
 
 
 def read_confluent(bootstrap: str, topic: str, group: str, count: int) -> list[Entry]:
@@ -76,7 +76,7 @@ def write_kafka_python(bootstrap: str, topic: str, entries: list[Entry], codec: 
     for entry in entries:
         headers = [(name, content.encode()) for name, content in entry.headers]
         producer.send(topic, key=encoded(entry.key), value=encoded(entry.value), headers=headers)
-    producer.flush(30)
+    producer.flush(100)
     producer.close()
 
 
@@ -131,7 +131,7 @@ def write_kcat(bootstrap: str, topic: str, entries: list[Entry], codec: str) -> 
     lines = "".join(f"{entry.key or ''}|{entry.value or ''}\n" for entry in entries)
     # -Z: an empty key or value is null.
     command = ["kcat", "-P", "-b", bootstrap, "-t", topic, "-K", "|", "-Z", "-z", codec, *headers]
-    subprocess.run(command, input=lines, text=True, check=True, timeout=30)
+    subprocess.run(command, input=lines, text=True, check=True, timeout=100)
 
 
 def read_kcat(bootstrap: str, topic: str, group: str, count: int) -> list[Entry]:

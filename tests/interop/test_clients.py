@@ -15,7 +15,7 @@ from tests.support.apache_kafka import ApacheKafka
 from tests.support.clients import create_topic
 from tests.support.node import Node
 
-pytestmark = [pytest.mark.interop, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.interop, pytest.mark.timeout(600)]
 
 # kafka-python reads and writes only the codecs whose packages are installed: the standard library's gzip for certain.
 CODECS = {
@@ -35,7 +35,7 @@ def start(client: str, *arguments: str) -> subprocess.Popen[str]:
 
 
 def finish(process: subprocess.Popen[str], given: str = "") -> str:
-    output, errors = process.communicate(given, timeout=90)
+    output, errors = process.communicate(given, timeout=150)
     assert process.returncode == 0, errors[-3000:]
     return output
 
@@ -105,7 +105,7 @@ def test_kcat_compresses_what_it_is_told_to(broker: Node | ApacheKafka, codec: s
     # Each is worth compressing: librdkafka sends a batch plain that would only grow, and one line may be a batch.
     lines = "".join(f"line {number}{' of many' * 40}\n" for number in range(50))
     command = [kcat, "-P", "-b", broker.bootstrap, "-t", topic, "-z", codec]
-    done = subprocess.run(command, input=lines, text=True, capture_output=True, timeout=30)
+    done = subprocess.run(command, input=lines, text=True, capture_output=True, timeout=100)
     assert (done.returncode, done.stderr) == (0, "")
     (segment,) = (broker.data_dir / f"{topic}-0").glob("*.log")
     # A codec's number in the format is its place in this list.

@@ -16,7 +16,7 @@ from tests.support.apache_kafka import require_kafka, run_tool
 from tests.support.clients import admin, read_all
 from tests.support.cluster import await_in_sync, until
 
-pytestmark = [pytest.mark.interop, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.interop, pytest.mark.timeout(600)]
 
 PARTITIONS = 3
 RECORDS = 60
@@ -53,7 +53,9 @@ def make(cluster: ProcessCluster, topic: str) -> None:
 
 def in_sync(cluster: ProcessCluster, topic: str) -> None:
     """Wait until every copy of a topic is, as each running broker knows it."""
-    await_in_sync((node for node in cluster.brokers if node.running), topic, partitions=PARTITIONS, copies=3)
+    await_in_sync(
+        (node for node in cluster.brokers if node.running), topic, partitions=PARTITIONS, copies=3, timeout_s=120
+    )
 
 
 def kill(cluster: ProcessCluster, node: NodeProcess) -> None:
@@ -61,7 +63,7 @@ def kill(cluster: ProcessCluster, node: NodeProcess) -> None:
     where the metadata that it was given still does, as they may while another controller is elected."""
     node.kill()
     others = admin(",".join(each.bootstrap for each in cluster.brokers if each.running))
-    until(lambda: node.node_id not in others.list_topics(timeout=10).brokers)
+    until(lambda: node.node_id not in others.list_topics(timeout=60).brokers, timeout_s=120)
 
 
 def entries(client: str) -> list[Entry]:

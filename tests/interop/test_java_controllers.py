@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 
 import pytest
 
@@ -40,6 +41,17 @@ def _with(main: str, flag: str, address: str, arguments: tuple[object, ...]) -> 
     return [*arguments, flag, address] if main == CLUSTER else [flag, address, *arguments]
 
 
+def eventually(condition: Callable[[], bool]) -> None:
+    """Wait until something is so: a broker hears a moment later of what a controller has answered."""
+    deadline = time.monotonic() + 120
+    while not condition():
+        assert time.monotonic() < deadline
+
+
+def same_features(cluster: ProcessCluster) -> bool:
+    return at_controller(cluster, FEATURES, "describe") == at_broker(cluster, FEATURES, "describe")
+
+
 def test_the_quorum_is_the_same_seen_from_both_sides(cluster: ProcessCluster) -> None:
     for ask in (at_controller, at_broker):
         status = ask(cluster, QUORUM, "describe", "--status")
@@ -53,7 +65,7 @@ def test_the_quorum_is_the_same_seen_from_both_sides(cluster: ProcessCluster) ->
 
 
 def test_features(cluster: ProcessCluster) -> None:
-    assert at_controller(cluster, FEATURES, "describe") == at_broker(cluster, FEATURES, "describe")
+    eventually(lambda: same_features(cluster))
 
 
 def test_the_cluster_id_and_the_endpoints(cluster: ProcessCluster) -> None:
@@ -65,16 +77,15 @@ def test_the_cluster_id_and_the_endpoints(cluster: ProcessCluster) -> None:
 def test_settings_are_changed_at_the_controller_and_hold_at_brokers(cluster: ProcessCluster) -> None:
     of_brokers = ("--entity-type", "brokers", "--entity-default")
     at_controller(cluster, CONFIGS, "--alter", *of_brokers, "--add-config", "log.retention.ms=777000")
-    assert "log.retention.ms=777000" in at_broker(cluster, CONFIGS, "--describe", *of_brokers)
+    eventually(lambda: "log.retention.ms=777000" in at_broker(cluster, CONFIGS, "--describe", *of_brokers))
 
 
 def test_a_broker_that_is_gone_for_good_is_unregistered(cluster: ProcessCluster) -> None:
     cluster[1].stop()
     try:
         at_controller(cluster, CLUSTER, "unregister", "--id", 1)
-        assert str(cluster[1].plan.port) not in at_broker(
-            cluster, CLUSTER, "list-endpoints", "--include-fenced-brokers"
-        )
+        listing = (CLUSTER, "list-endpoints", "--include-fenced-brokers")
+        eventually(lambda: str(cluster[1].plan.port) not in at_broker(cluster, *listing))
     finally:
         cluster[1].start()
 
@@ -83,8 +94,9 @@ def test_a_static_quorum_is_made_dynamic(cluster: ProcessCluster) -> None:
     """Last: the quorum of these tests is another one from here on."""
     assert re.search(r"Feature: kraft.version\s.*FinalizedVersionLevel: 0", at_broker(cluster, FEATURES, "describe"))
     assert "was upgraded to 1" in at_broker(cluster, FEATURES, "upgrade", "--feature", "kraft.version=1")
-    assert re.search(r"Feature: kraft.version\s.*FinalizedVersionLevel: 1", at_broker(cluster, FEATURES, "describe"))
-    assert at_controller(cluster, FEATURES, "describe") == at_broker(cluster, FEATURES, "describe")
+    level = re.compile(r"Feature: kraft.version\s.*FinalizedVersionLevel: 1")
+    eventually(lambda: level.search(at_broker(cluster, FEATURES, "describe")) is not None)
+    eventually(lambda: same_features(cluster))
     voters = re.search(r"CurrentVoters:\s+(.*)", at_broker(cluster, QUORUM, "describe", "--status"))
     assert voters is not None and re.search(r'"directoryId": "(?!AAAAAAAAAAAAAAAAAAAAAA)[\w-]{22}"', voters[1])
     cluster[CONTROLLER].restart()

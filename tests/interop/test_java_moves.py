@@ -14,6 +14,7 @@ from odradek.testing.processes import ProcessCluster
 from tests.support.apache_kafka import require_kafka, run_tool
 from tests.support.cli import odradek
 from tests.support.clients import produce_all, read_all
+from tests.support.cluster import await_in_sync
 from tests.support.node import Node
 
 pytestmark = [pytest.mark.interop, pytest.mark.java, pytest.mark.timeout(300)]
@@ -26,7 +27,10 @@ CLUSTER = "org.apache.kafka.tools.ClusterTool"
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ProcessCluster]:
     require_kafka()
-    with ProcessCluster(tmp_path_factory.mktemp("cluster"), brokers=4, racks=["a", "b"]) as running:
+    # Leaders go back to where they belong when a test says so, and not by themselves after five minutes.
+    settings = {"auto.leader.rebalance.enable": "false"}
+    folder = tmp_path_factory.mktemp("cluster")
+    with ProcessCluster(folder, brokers=4, racks=["a", "b"], settings=settings) as running:
         yield running
 
 
@@ -40,11 +44,13 @@ def partitions(cluster: ProcessCluster, topic: str) -> dict[int, dict[str, Any]]
 
 
 def create(cluster: ProcessCluster, topic: str, assignment: str) -> None:
+    """Create a topic of two replicas, and wait until every broker knows it: a tool may ask any of them."""
     odradek(cluster.bootstrap_servers, "topics", "create", "--topic", topic, "--replica-assignment", assignment)
+    await_in_sync(cluster.brokers, topic, partitions=assignment.count(",") + 1, copies=2, timeout_s=120)
 
 
 def eventually(condition: Callable[[], object], what: str) -> None:
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 120
     while not condition():
         assert time.monotonic() < deadline, f"never: {what}"
         time.sleep(0.2)
@@ -68,9 +74,12 @@ def test_kafka_reassign_partitions(cluster: ProcessCluster, tmp_path: Path) -> N
         return all(f"Reassignment of partition moved-{number} is completed." in told for number in range(2))
 
     eventually(verified, "both partitions have moved")
-    assert all(
-        sorted(each["replicas"]) == sorted(each["isr"]) == [3, 4] for each in partitions(cluster, "moved").values()
-    )
+
+    def moved() -> bool:
+        shown = partitions(cluster, "moved").values()
+        return all(sorted(each["replicas"]) == sorted(each["isr"]) == [3, 4] for each in shown)
+
+    eventually(moved, "the broker that is asked knows it, too")
     assert len(read_all(cluster.bootstrap_servers, "moved", 2)) == 100
     # What our planner wrote, their tool runs.
     ours = tmp_path / "ours.json"
@@ -93,7 +102,7 @@ def test_a_move_is_listed_and_cancelled(cluster: ProcessCluster, tmp_path: Path)
         assert "stuck-0: replicas: 4,1,2. adding: 4. removing: 2." in listed
         cancelled = tool(cluster, REASSIGN, "--cancel", "--reassignment-json-file", plan, "--preserve-throttles")
         assert "Successfully cancelled partition reassignment for: stuck-0" in cancelled
-        assert partitions(cluster, "stuck")[0]["replicas"] == [1, 2]
+        eventually(lambda: partitions(cluster, "stuck")[0]["replicas"] == [1, 2], "as it was")
     finally:
         cluster[4].start()
 
@@ -101,12 +110,13 @@ def test_a_move_is_listed_and_cancelled(cluster: ProcessCluster, tmp_path: Path)
 def test_kafka_leader_election(cluster: ProcessCluster) -> None:
     create(cluster, "led", "4:1")
     cluster[4].stop()
+    eventually(lambda: partitions(cluster, "led")[0]["isr"] == [1], "it is gone")
     cluster[4].start()
     eventually(lambda: sorted(partitions(cluster, "led")[0]["isr"]) == [1, 4], "in sync again")
     one = ("--topic", "led", "--partition", 0)
     told = tool(cluster, ELECT, "--election-type", "preferred", *one)
     assert "Successfully completed leader election (PREFERRED) for partitions led-0" in told
-    assert partitions(cluster, "led")[0]["leader"] == 4
+    eventually(lambda: partitions(cluster, "led")[0]["leader"] == 4, "it leads")
     told = tool(cluster, ELECT, "--election-type", "preferred", *one)
     assert "Valid replica already elected for partitions led-0" in told
     tool(cluster, ELECT, "--election-type", "preferred", "--all-topic-partitions")
@@ -117,6 +127,7 @@ def test_kafka_leader_election(cluster: ProcessCluster) -> None:
 def test_kafka_cluster_unregister(cluster: ProcessCluster) -> None:
     create(cluster, "left", "4:1")
     cluster[4].stop()
+    eventually(lambda: partitions(cluster, "left")[0]["isr"] == [1], "it is gone")
     told = run_tool(CLUSTER, ["unregister", "--bootstrap-server", cluster.bootstrap_servers, "--id", 4]).stdout
     assert "Broker 4 is no longer registered." in told
     cluster[4].start()

@@ -12,7 +12,7 @@ from tests.support.apache_kafka import ApacheKafka, require_kafka, run_tool
 from tests.support.clients import create_topic, produce_all
 from tests.support.node import Node
 
-pytestmark = [pytest.mark.interop, pytest.mark.java, pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.interop, pytest.mark.java, pytest.mark.timeout(600)]
 
 TOOLS = "org.apache.kafka.tools"
 TOPIC = "tools"

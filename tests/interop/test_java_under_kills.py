@@ -16,7 +16,7 @@ from tests.support.apache_kafka import ApacheKafka, java_command, require_kafka
 from tests.support.clients import create_topic, read_all
 from tests.support.node import Node
 
-pytestmark = [pytest.mark.interop, pytest.mark.java, pytest.mark.slow, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.interop, pytest.mark.java, pytest.mark.slow, pytest.mark.timeout(600)]
 
 TOPIC = "verified"
 PARTITIONS = 3
@@ -62,9 +62,9 @@ def test_what_was_acknowledged_is_there_once_and_is_consumed(tmp_path: Path) -> 
         )
         try:
             kill_and_start(broker)
-            assert producer.wait(90) == 0
+            assert producer.wait(200) == 0
             stored = Counter(message.value() for message in read_all(broker.bootstrap, TOPIC, PARTITIONS))
-            deadline = time.monotonic() + 60
+            deadline = time.monotonic() + 200
             while consumed(seen) < stored.total():
                 assert time.monotonic() < deadline, f"{consumed(seen)} of {stored.total()} were consumed"
                 time.sleep(0.2)

@@ -9,6 +9,7 @@ import urllib.request
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
+from urllib.error import HTTPError
 
 import pytest
 
@@ -21,6 +22,7 @@ from tests.support.node import Node, free_port
 pytestmark = [pytest.mark.interop, pytest.mark.java, pytest.mark.slow, pytest.mark.timeout(600)]
 
 LINES = 1000
+CONFLICT = 409  # a rebalance is under way
 WORKER = """bootstrap.servers={bootstrap}
 listeners=http://127.0.0.1:{port}
 group.id=connect-cluster
@@ -59,8 +61,18 @@ class Worker:
         data = None if body is None else json.dumps(body).encode()
         request = urllib.request.Request(f"http://127.0.0.1:{self.port}{path}", data=data)
         request.add_header("Content-Type", "application/json")
-        with urllib.request.urlopen(request, timeout=10) as answer:
+        with urllib.request.urlopen(request, timeout=60) as answer:
             return json.loads(answer.read())
+
+    def create(self, name: str, config: dict[str, str]) -> bool:
+        """Make a connector; False while the worker is busy with the one before."""
+        try:
+            self.call("/connectors", {"name": name, "config": config})
+        except HTTPError as error:
+            if error.code != CONFLICT:
+                raise
+            return False
+        return True
 
     def is_ready(self) -> bool:
         assert self.process.poll() is None, self.output.read_text()[-3000:]
@@ -94,7 +106,7 @@ def worker(tmp_path: Path, own_broker: Node | ApacheKafka) -> Iterator[Worker]:
     running.stop()
 
 
-def wait_until(condition: Callable[[], bool], what: str, timeout_s: float = 90.0) -> None:
+def wait_until(condition: Callable[[], bool], what: str, timeout_s: float = 200.0) -> None:
     deadline = time.monotonic() + timeout_s
     while not condition():
         assert time.monotonic() < deadline, f"not in {timeout_s} s: {what}"
@@ -116,8 +128,8 @@ def test_lines_go_through_a_source_and_a_sink_also_over_a_kill(
     package = "org.apache.kafka.connect.file"
     from_file = {"connector.class": f"{package}.FileStreamSourceConnector", "file": str(source), "topic": "lines"}
     to_file = {"connector.class": f"{package}.FileStreamSinkConnector", "file": str(sink), "topics": "lines"}
-    worker.call("/connectors", {"name": "source", "config": from_file})
-    worker.call("/connectors", {"name": "sink", "config": to_file})
+    wait_until(lambda: worker.create("source", from_file), "the source is made")
+    wait_until(lambda: worker.create("sink", to_file), "the sink is made")
     wait_until(lambda: arrived(LINES), "the first half arrives")
     own_broker.kill()
     own_broker.start()

@@ -12,13 +12,19 @@ import time
 from pathlib import Path
 
 import pytest
-from confluent_kafka import Consumer, TopicPartition
+from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 from confluent_kafka.admin import ConfigResource
 
 from tests.support.apache_kafka import ApacheKafka, require_kafka
 from tests.support.clients import admin, create_topic, produce_all, read_all
 
+pytestmark = pytest.mark.timeout(600)
 TOPIC, GROUP = "exchanged", "readers"
+LOADING = (
+    KafkaError.NOT_COORDINATOR,
+    KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
+    KafkaError.COORDINATOR_NOT_AVAILABLE,
+)
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 
 
@@ -40,11 +46,20 @@ def commit(bootstrap: str, offset: int) -> None:
     consumer.close()
 
 
-def committed(bootstrap: str) -> int:
-    consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": GROUP})
-    (found,) = consumer.committed([TopicPartition(TOPIC, 0)], timeout=30)
-    consumer.close()
-    return int(found.offset)
+def committed(bootstrap: str, group: str = GROUP, topic: str = TOPIC) -> int:
+    """A group's committed offset of partition 0; waits while its coordinator, which has just begun, reads its log."""
+    consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": group})
+    deadline = time.monotonic() + 120
+    try:
+        while True:
+            try:
+                (found,) = consumer.committed([TopicPartition(topic, 0)], timeout=60)
+                return int(found.offset)
+            except KafkaException as error:
+                assert error.args[0].code() in LOADING and time.monotonic() < deadline, error
+            time.sleep(0.1)
+    finally:
+        consumer.close()
 
 
 def retention(bootstrap: str) -> str:
@@ -64,15 +79,16 @@ class Ours:
     def __enter__(self) -> None:
         command = [sys.executable, "-m", "odradek", "broker", "--config", str(self._kafka.properties)]
         with self.output.open("ab") as output:
+            before = output.tell()  # what an earlier start has said
             self._process = subprocess.Popen(command, stdout=output, stderr=subprocess.STDOUT)
-        deadline = time.monotonic() + 30
-        while b" ready " not in self.output.read_bytes():
+        deadline = time.monotonic() + 120
+        while b" ready " not in self.output.read_bytes()[before:]:
             assert self._process.poll() is None and time.monotonic() < deadline, self.output.read_text()
             time.sleep(0.05)
 
     def __exit__(self, *_: object) -> None:
         self._process.send_signal(signal.SIGTERM)
-        assert self._process.wait(timeout=30) == 0, self.output.read_text()
+        assert self._process.wait(timeout=120) == 0, self.output.read_text()
 
 
 @pytest.mark.parametrize("crash", [False, True], ids=["clean stops", "kill -9"])

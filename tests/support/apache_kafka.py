@@ -214,7 +214,7 @@ class ApacheKafka:
         """Format where needed, start the process and wait until it answers on its port."""
         self.format()
         self.launch()
-        self._await_port()
+        self.await_port()
         return self
 
     def launch(self) -> None:
@@ -256,7 +256,8 @@ class ApacheKafka:
             process.kill()
             return process.wait()
 
-    def _await_port(self) -> None:
+    def await_port(self) -> None:
+        """Wait until the port accepts; fails with the output of the process where it ends or takes too long."""
         assert self.process is not None
         deadline = time.monotonic() + START_TIMEOUT_S
         while time.monotonic() < deadline:
