@@ -108,14 +108,14 @@ class Story:
         protocols = settings.get("protocols", [("range", SUBSCRIPTION)])
         request = JoinGroupRequest(
             group_id=group,
-            session_timeout_ms=settings.get("session_ms", 10_000),
+            session_timeout_ms=settings.get("session_ms", 120_000),
             member_id=member,
             group_instance_id=settings.get("instance") if version >= 5 else None,
             protocol_type=settings.get("protocol_type", "consumer"),
             protocols=[JoinGroupRequestProtocol(name=name, metadata=metadata) for name, metadata in protocols],
         )
         if version >= 1:
-            request.rebalance_timeout_ms = 5000
+            request.rebalance_timeout_ms = 120_000
         return request
 
     def join(self, what: str, group: str, member: str = "", version: int = 9, **settings: Any) -> JoinGroupResponse:

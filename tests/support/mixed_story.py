@@ -34,7 +34,7 @@ class MixedStory(Story):
             group_id=group, member_id=member, member_epoch=epoch, instance_id=settings.get("instance")
         )
         if epoch == 0:
-            request.rebalance_timeout_ms, request.topic_partitions = 60_000, []
+            request.rebalance_timeout_ms, request.topic_partitions = 120_000, []
             request.subscribed_topic_names = settings.get("topics", ["story"])
         elif owned is not None:
             request.topic_partitions = [TopicPartitions(topic_id=self.topic_id, partitions=owned)] if owned else []
@@ -57,8 +57,8 @@ class MixedStory(Story):
         request = JoinGroupRequest(
             group_id=group,
             member_id=member,
-            session_timeout_ms=30_000,
-            rebalance_timeout_ms=60_000,
+            session_timeout_ms=120_000,
+            rebalance_timeout_ms=120_000,
             group_instance_id=settings.get("instance"),
             protocol_type=settings.get("protocol_type", "consumer"),
             protocols=[
