@@ -167,7 +167,7 @@ def test_a_directory_that_vanishes_goes_offline_and_the_other_is_served(tmp_path
     with Node(tmp_path / "node", settings) as node, Calls(node.port) as calls:
         topic = calls.create_topic(4)
         on_gone = {int(path.name.rpartition("-")[2]) for path in gone.glob(f"{topic}-*")}
-        shutil.rmtree(gone)
+        shutil.rmtree(gone.rename(tmp_path / "forgotten"))  # at once: checkpoints are written there meanwhile
         deadline = time.monotonic() + PATIENCE_S
         while "log directory offline" not in node.log_text() and time.monotonic() < deadline:
             time.sleep(0.05)
