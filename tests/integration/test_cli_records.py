@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import signal
 import subprocess
 import sys
+import termios
 import time
 from contextlib import suppress
 from pathlib import Path
@@ -126,6 +128,32 @@ def test_to_the_end_as_it_was_though_more_arrives(node: Node) -> None:
         assert reader.stdout.readline() == lines[0] + b"\n"
         produce_all(node.bootstrap, "growing", [(None, b"more")] * 5000)
         assert reader.stdout.read().splitlines() == lines[1:]
+        assert reader.wait(120) == 0
+
+
+def test_nothing_is_lost_of_a_write_that_a_signal_cuts_short(node: Node) -> None:
+    """As by Ctrl-Z and `fg`, while who reads the pipe is slow, and Python was told to buffer nothing."""
+    create_topic(node.bootstrap, "cut")
+    lines = [b"line %d" % number + b"." * 40 for number in range(5000)]
+    produce_all(node.bootstrap, "cut", [(None, line) for line in lines])
+    command = [sys.executable, "-m", "odradek", "consume", "--topic", "cut", "--from-beginning", "--to-end", "-q"]
+    reader = subprocess.Popen(
+        [*command, "--bootstrap-server", node.bootstrap],
+        stdout=subprocess.PIPE,
+        env={**os.environ, "PYTHONUNBUFFERED": "1"},
+    )
+    with reader:
+        assert reader.stdout is not None
+        pipe = reader.stdout.fileno()
+        size = fcntl.fcntl(pipe, fcntl.F_GETPIPE_SZ)
+
+        def is_full() -> bool:
+            return bool(int.from_bytes(fcntl.ioctl(pipe, termios.FIONREAD, bytes(4)), sys.byteorder) > size - 4096)
+
+        until(is_full)
+        reader.send_signal(signal.SIGSTOP)
+        reader.send_signal(signal.SIGCONT)
+        assert reader.stdout.read().splitlines() == lines
         assert reader.wait(120) == 0
 
 

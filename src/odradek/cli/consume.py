@@ -215,8 +215,7 @@ class _Reader:
                 wanted = [message for message in messages if self._is_wanted(message)]
                 if wanted:
                     lines = [line_of(message) for message in wanted]
-                    sink.write(b"".join(lines))
-                    sink.flush()
+                    _write_all(sink, b"".join(lines))
                     self._printed(wanted)
                     self.counter.add(sum(map(len, wanted)), records=len(wanted))
                     last_ms = time.monotonic() * 1000
@@ -262,6 +261,14 @@ class _Reader:
             last = {(message.topic(), message.partition()): message for message in messages}
             for message in last.values():
                 self._consumer.store_offsets(message)
+
+
+def _write_all(sink: BinaryIO, data: bytes) -> None:
+    """Write every byte. With PYTHONUNBUFFERED standard output takes only a part where a signal comes in between."""
+    left = memoryview(data)
+    while left:
+        left = left[sink.write(left) or 0 :]
+    sink.flush()
 
 
 def _line_maker(shown: Printing, *, json_lines: bool) -> Callable[[Any], bytes]:
