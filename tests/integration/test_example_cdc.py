@@ -8,15 +8,14 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from confluent_kafka import IsolationLevel, KafkaException, TopicPartition
-from confluent_kafka.admin import OffsetSpec
+from confluent_kafka import KafkaException
 
-from tests.support.clients import admin, read_all
+from tests.support.clients import admin, await_ends, read_all
 from tests.support.node import Node
 from tests.support.postgres import Postgres
 
@@ -67,22 +66,13 @@ def changes(bootstrap: str) -> list[Any]:
     return found
 
 
-@pytest.mark.timeout(900)
-def await_no_open_transaction(bootstrap: str, tables: Sequence[str] = tuple(shop.TABLES)) -> None:
+def await_all_ended(bootstrap: str) -> None:
     """Wait until readers of what is committed see all: an end is answered before its markers are written."""
-    places = [TopicPartition(f"cdc.{table}", number) for table in tables for number in range(3)]
-    client = admin(bootstrap)  # one that is collected before it is answered gives up
-
-    def ends(isolation: IsolationLevel) -> list[int]:
-        found = client.list_offsets({place: OffsetSpec.latest() for place in places}, isolation_level=isolation)
-        return [found[place].result(60).offset for place in places]
-
-    deadline = time.monotonic() + 60
-    while ends(IsolationLevel.READ_COMMITTED) != ends(IsolationLevel.READ_UNCOMMITTED):
-        assert time.monotonic() < deadline, "a transaction is open"
-        time.sleep(0.05)
+    for table in shop.TABLES:
+        await_ends(bootstrap, f"cdc.{table}", 3)
 
 
+@pytest.mark.timeout(900)
 def test_tables_made_of_the_topics_are_equal(tmp_path: Path, postgres: Postgres) -> None:
     with psycopg.connect(postgres.url, autocommit=True) as database:
         database.execute(shop.SCHEMA)
@@ -124,7 +114,7 @@ def test_tables_made_of_the_topics_are_equal(tmp_path: Path, postgres: Postgres)
         upserting.wait()
         capturing.kill()
         capturing.wait()
-        await_no_open_transaction(node.bootstrap)
+        await_all_ended(node.bootstrap)
         assert program(node.bootstrap, postgres.url, "upsert", "--until-idle").wait(180) == 0
         assert program(node.bootstrap, postgres.url, "check").wait(180) == 0
         for table in ("customers", "stock"):
@@ -152,7 +142,7 @@ def test_a_large_transaction_is_one_and_long_values_stay(tmp_path: Path, postgre
         database.execute(f"INSERT INTO public.stock SELECT 1, g, 1 FROM generate_series(1, {LARGE}) g")
         assert capture.QUEUE < LARGE
         first = capture.Capture(node.bootstrap, database, [*shop.TABLES, "public.flags"])
-        await_no_open_transaction(node.bootstrap)
+        await_all_ended(node.bootstrap)
         assert len(read_all(node.bootstrap, "cdc.public.stock", 3, isolation_level="read_committed")) == LARGE
         with database.transaction():
             database.execute("UPDATE public.stock SET pieces = 2")
@@ -178,7 +168,7 @@ def test_what_the_database_tells_again_is_known(tmp_path: Path, postgres: Postgr
         shop.work(database, 1, 40)
         while first.step():
             pass
-        await_no_open_transaction(node.bootstrap)
+        await_all_ended(node.bootstrap)
         sent = len(changes(node.bootstrap))
         assert sent > 40
         database.execute("SELECT pg_drop_replication_slot(%s)", [slot])
@@ -187,7 +177,7 @@ def test_what_the_database_tells_again_is_known(tmp_path: Path, postgres: Postgr
         assert again.step() == 0
         database.execute(LAST)
         assert again.step() == 1
-        await_no_open_transaction(node.bootstrap)
+        await_all_ended(node.bootstrap)
         assert len(changes(node.bootstrap)) == sent + 1
         with pytest.raises(KafkaException):  # the first one is fenced
             database.execute("DELETE FROM public.stock WHERE shop = 99")
@@ -205,4 +195,4 @@ def test_a_truncate_leaves_no_transaction_open(tmp_path: Path, postgres: Postgre
         with pytest.raises(pgoutput.TruncatedError):
             capturing.step()
         capturing._producer.flush()  # what it had begun to send is there
-        await_no_open_transaction(node.bootstrap)
+        await_all_ended(node.bootstrap)
