@@ -25,7 +25,7 @@ from examples.cards.generator import Labelled, transactions
 from examples.cards.proof import Proof, prove
 from examples.cards.rules import Rules
 from examples.place import Place, arguments, place
-from examples.topics import create_topic, from_now_on, records, refuse_failure
+from examples.topics import create_topic, from_now_on, records, refuse_failure, settle
 
 RULES = Rules()
 # Somebody has found out that the merchant is an honest one.
@@ -71,6 +71,7 @@ def run(at: Place, asked: list[Labelled], rate: float, database: str | None) -> 
         query.stop()
     print(f"from question to answer, {len(delays_ms):,} times: {latency(delays_ms)}", flush=True)
     judge(at, CORRECTED, "card-rules-corrected", pipeline.REPLAYED, availableNow=True).awaitTermination()
+    settle(at.bootstrap, pipeline.REPLAYED)  # all of it is there for the next query
     store = at.folder / "decisions"
     pipeline.keep(at.spark, at.bootstrap, store, at.folder / "card-store", availableNow=True).awaitTermination()
     stores = {"Delta": DeltaTable(str(store)).to_pyarrow_table().num_rows}
