@@ -75,7 +75,6 @@ def settings(master: str, speculate: bool) -> dict[str, Any]:
     if speculate:
         config |= {"spark.speculation": "true", "spark.speculation.interval": "100ms"}
         config |= {"spark.speculation.multiplier": "1.1", "spark.speculation.quantile": "0.3"}
-        config |= {"spark.speculation.minTaskRuntime": "3s"}  # not a task that is only a little later than others
     return config
 
 

@@ -78,7 +78,7 @@ class Troubled:
         kill_at: the number of a row: whose task has staged it kills its executor, once.
         kill_after: the same, when the task has staged all.
         fail: the first attempt of each first task fails.
-        slow: it lasts until another attempt of the task has staged all, too.
+        slow: it takes five seconds.
     """
 
     def __init__(
@@ -108,13 +108,8 @@ class Troubled:
         if task == 0 and attempt == 0 and self.fail:
             raise RuntimeError("a failure that was planned")
         if task == 0 and attempt == 0 and self.slow:
-            self._await_attempt(f"{self.sink} {batch_id} {task} 1")
+            time.sleep(5)
         return staged
-
-    def _await_attempt(self, line: str) -> None:
-        deadline = time.monotonic() + 200
-        while line not in (self.folder / "attempts").read_text().splitlines() and time.monotonic() < deadline:
-            time.sleep(0.1)
 
     def _watched(self, iterator: Iterator[Any], seen: set[int]) -> Iterator[Any]:
         for batch in iterator:
