@@ -15,6 +15,7 @@ from examples.flights.data import Day
 from examples.flights.nodes import Nodes
 from examples.flights.pipeline import LATE_HOURS
 from examples.flights.tables import connect
+from examples.topics import settle
 
 KNOWN_AT = "time_hour + to_minutes(minute + coalesce(dep_delay, 0))"
 EXPECTED = {
@@ -104,7 +105,8 @@ def load_sources(database: duckdb.DuckDBPyConnection, csv_folder: Path, days: li
 
 
 def records(bootstrap: str, topic: str) -> Iterator[tuple[bytes | None, dict]]:  # type: ignore[type-arg]
-    """Every record of a topic from its start to its end as it is now, by a stock consumer."""
+    """Every committed record of a topic from its start to its end as it is now, by a stock consumer."""
+    settle(bootstrap, topic)
     consumer = Consumer(
         {
             "bootstrap.servers": bootstrap,
