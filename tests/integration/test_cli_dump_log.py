@@ -11,13 +11,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from confluent_kafka import Consumer, TopicPartition
 
 from odradek.cli import errors
 from odradek.cli.app import run
 from odradek.cli.log_files import Damage, DumpOptions, kind_of, read_entries
 from tests.support.apache_kafka import ApacheKafka, require_kafka, run_tool
-from tests.support.clients import create_topic, produce_all
+from tests.support.clients import commit_alone, create_topic, produce_all
 from tests.support.node import Node
 
 DUMPER = "org.apache.kafka.tools.DumpLogSegments"
@@ -32,9 +31,7 @@ def fill(bootstrap: str) -> None:
             bootstrap, "dumped", records, compression_type=codec, batch_size=20_000, enable_idempotence=codec == "none"
         )
     produce_all(bootstrap, "dumped", [(b"k", b"v"), (None, None)])
-    consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "readers"})
-    consumer.commit(offsets=[TopicPartition("dumped", 0, 42)], asynchronous=False)
-    consumer.close()
+    commit_alone(bootstrap, "readers", {("dumped", 0): 42})
 
 
 @pytest.fixture(scope="module")

@@ -13,7 +13,7 @@ from confluent_kafka import Consumer, TopicPartition
 
 from odradek.cli import errors
 from tests.support.cli import odradek
-from tests.support.clients import create_topic, produce_all
+from tests.support.clients import commit_alone, create_topic, produce_all
 from tests.support.cluster import until
 from tests.support.node import Node
 
@@ -51,13 +51,6 @@ def produce_records(node: Node, topic: str, partition: int, count: int) -> None:
     for number in range(count):
         producer.produce(topic, b"%d" % number, partition=partition, timestamp=1_000_000 + number * 1000)
     assert producer.flush(120) == 0
-
-
-def commit(node: Node, group: str, offsets: dict[tuple[str, int], int]) -> None:
-    consumer = Consumer({"bootstrap.servers": node.bootstrap, "group.id": group})
-    wanted = [TopicPartition(topic, index, offset) for (topic, index), offset in offsets.items()]
-    consumer.commit(offsets=wanted, asynchronous=False)
-    consumer.close()
 
 
 def committed(node: Node, group: str) -> dict[tuple[str, int], int]:
@@ -148,7 +141,7 @@ def test_where_a_group_is_moved_to(node: Node, position: list[str], expected: di
     if "moved" not in odradek(node.bootstrap, "topics", "list", "--json").json:
         filled(node, "moved")
     before = {("moved", 0): 50, ("moved", 1): 60}
-    commit(node, "movers", before)
+    commit_alone(node.bootstrap, "movers", before)
     shown = odradek(node.bootstrap, "groups", "reset", "--group", "movers", "--all-topics", *position, "--json")
     plan = shown.json
     assert plan["executed"] is False
@@ -177,7 +170,7 @@ def test_one_partition_a_new_group_and_a_file(node: Node, tmp_path: Path) -> Non
 
 def test_how_fast_a_group_reads_and_falls_behind(node: Node) -> None:
     filled(node, "paced", 1, 10)
-    commit(node, "pacers", {("paced", 0): 0})
+    commit_alone(node.bootstrap, "pacers", {("paced", 0): 0})
     done = threading.Event()
 
     def work() -> None:
@@ -185,7 +178,7 @@ def test_how_fast_a_group_reads_and_falls_behind(node: Node) -> None:
         while not done.is_set():
             offset += 1
             produce_records(node, "paced", 0, 5)
-            commit(node, "pacers", {("paced", 0): offset})
+            commit_alone(node.bootstrap, "pacers", {("paced", 0): offset})
 
     thread = threading.Thread(target=work)
     thread.start()
@@ -206,7 +199,7 @@ def test_what_is_deleted_is_gone(node: Node) -> None:
     filled(node, "kept", 1)
     filled(node, "dropped", 2)
     offsets = {("kept", 0): 5, ("dropped", 0): 6, ("dropped", 1): 7}
-    commit(node, "leavers", offsets)
+    commit_alone(node.bootstrap, "leavers", offsets)
     assert committed(node, "leavers") == offsets
     deleted: Any = odradek(
         node.bootstrap, "groups", "offsets", "delete", "--group", "leavers", "--topic", "dropped:1", "--json"
@@ -252,7 +245,7 @@ def test_groups_that_are_not_there(node: Node, arguments: list[str], code: int, 
 def test_what_is_there_is_shown_and_deleted_beside_what_is_not(node: Node) -> None:
     filled(node, "shared", 2)
     for group in ("early", "late"):
-        commit(node, group, {("shared", 0): 5})
+        commit_alone(node.bootstrap, group, {("shared", 0): 5})
     names = ("--group", "early", "--group", "absent", "--group", "late")
     described = odradek(node.bootstrap, "groups", "describe", *names, "--rate-over", 0, "--json", code=errors.NOT_FOUND)
     assert [each["group"] for each in described.json] == ["early", "late"]
@@ -279,7 +272,7 @@ def test_a_file_for_other_groups_names_nothing(node: Node, tmp_path: Path) -> No
 def test_a_topic_that_was_deleted_does_not_hide_the_rest(node: Node) -> None:
     filled(node, "alive", 1)
     filled(node, "dead", 1)
-    commit(node, "mourners", {("alive", 0): 5, ("dead", 0): 6})
+    commit_alone(node.bootstrap, "mourners", {("alive", 0): 5, ("dead", 0): 6})
     produce_all(node.bootstrap, "alive", [(None, b"x")])
     odradek(node.bootstrap, "topics", "delete", "--topic", "dead")
     (found,) = odradek(node.bootstrap, "groups", "describe", "--group", "mourners", "--json").json

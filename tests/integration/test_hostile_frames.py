@@ -12,7 +12,7 @@ from random import Random
 from typing import Any
 
 import pytest
-from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
+from confluent_kafka import KafkaException, Producer
 
 from odradek.common.errors import ApiError
 from odradek.protocol.apis import API
@@ -22,7 +22,7 @@ from odradek.record.builder import build_batch
 from odradek.record.record import Record
 from odradek.server.handlers import HANDLERS
 from tests.protocol.values import make
-from tests.support.clients import create_topic, read_all
+from tests.support.clients import commit_alone, create_topic, read_all
 from tests.support.node import Node
 
 SEED = 20_240_229
@@ -141,9 +141,7 @@ def storm(port: int, rng: Random, count: int) -> Iterator[int]:
 
 def commit(bootstrap: str) -> None:
     """Let there be a group to aim at, and a coordinator."""
-    consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": VICTIM})
-    consumer.commit(offsets=[TopicPartition(VICTIM, 0, 0)], asynchronous=False)
-    consumer.close()
+    commit_alone(bootstrap, VICTIM, {(VICTIM, 0): 0})
 
 
 class Canary:

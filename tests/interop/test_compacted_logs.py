@@ -14,7 +14,7 @@ from confluent_kafka import Consumer, TopicPartition
 from odradek.common.real_io import RealDisk
 from tests.interop.test_one_directory import Ours, committed
 from tests.support.apache_kafka import ApacheKafka, require_kafka, run_tool
-from tests.support.clients import create_topic, produce_all, read_all
+from tests.support.clients import commit_alone, create_topic, produce_all, read_all
 from tests.support.compaction_story import CODECS, RETENTION_MS, Story, kept_batches, kept_records
 
 pytestmark = pytest.mark.timeout(600)
@@ -108,6 +108,7 @@ def until_compacted(bootstrap: str, at_most: int) -> None:
 
 
 def commit(bootstrap: str, count: int) -> None:
+    commit_alone(bootstrap, GROUP, {(TOPIC, 0): 0})
     consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": GROUP})
     for number in range(1, count + 1):
         if number == count:

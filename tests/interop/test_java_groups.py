@@ -11,11 +11,11 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import pytest
-from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka import Consumer, Producer
 
 from tests.interop.test_one_directory import Ours
 from tests.support.apache_kafka import ApacheKafka, java_command, require_kafka, run_tool
-from tests.support.clients import admin, create_topic
+from tests.support.clients import admin, commit_alone, create_topic
 from tests.support.group_fleet import SETTINGS, Fleet, drained
 from tests.support.node import Node
 
@@ -47,10 +47,7 @@ def groups(broker: Node | ApacheKafka, *arguments: object, check: bool = True) -
 
 
 def commit(broker: Node | ApacheKafka, group: str, *offsets: int) -> None:
-    consumer = Consumer({"bootstrap.servers": broker.bootstrap, "group.id": group})
-    wanted = [TopicPartition(TOPIC, index, offset) for index, offset in enumerate(offsets)]
-    consumer.commit(offsets=wanted, asynchronous=False)
-    consumer.close()
+    commit_alone(broker.bootstrap, group, {(TOPIC, index): offset for index, offset in enumerate(offsets)})
 
 
 def column(table: str, name: str) -> list[str]:

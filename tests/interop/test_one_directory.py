@@ -16,7 +16,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 from confluent_kafka.admin import ConfigResource
 
 from tests.support.apache_kafka import ApacheKafka, require_kafka
-from tests.support.clients import admin, create_topic, produce_all, read_all
+from tests.support.clients import admin, commit_alone, create_topic, produce_all, read_all
 
 pytestmark = pytest.mark.timeout(600)
 TOPIC, GROUP = "exchanged", "readers"
@@ -41,9 +41,7 @@ def write(bootstrap: str, who: str) -> None:
 
 
 def commit(bootstrap: str, offset: int) -> None:
-    consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": GROUP})
-    consumer.commit(offsets=[TopicPartition(TOPIC, 0, offset)], asynchronous=False)
-    consumer.close()
+    commit_alone(bootstrap, GROUP, {(TOPIC, 0): offset})
 
 
 def committed(bootstrap: str, group: str = GROUP, topic: str = TOPIC) -> int:

@@ -3,14 +3,27 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from confluent_kafka import Consumer, IsolationLevel, KafkaError, Message, Producer, TopicPartition
+from confluent_kafka import (
+    Consumer,
+    IsolationLevel,
+    KafkaError,
+    KafkaException,
+    Message,
+    Producer,
+    TopicPartition,
+)
 from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec
 
 READ_COMMITTED, READ_UNCOMMITTED = IsolationLevel.READ_COMMITTED, IsolationLevel.READ_UNCOMMITTED
+BECOMING = (
+    KafkaError.NOT_COORDINATOR,
+    KafkaError.COORDINATOR_NOT_AVAILABLE,
+    KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
+)
 
 
 def admin(bootstrap: str) -> AdminClient:
@@ -103,6 +116,27 @@ def read_all(
     finally:
         consumer.close()
     return messages
+
+
+def commit_alone(bootstrap: str, group: str, offsets: Mapping[tuple[str, int], int]) -> None:
+    """Commit offsets by (topic, partition) for a group without members.
+
+    A coordinator that has just been found may still become one, and the client passes its refusal on.
+    """
+    consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": group})
+    wanted = [TopicPartition(topic, partition, offset) for (topic, partition), offset in offsets.items()]
+    deadline = time.monotonic() + 60
+    try:
+        while True:
+            try:
+                consumer.commit(offsets=wanted, asynchronous=False)
+                return
+            except KafkaException as error:
+                if error.args[0].code() not in BECOMING or time.monotonic() > deadline:
+                    raise
+                time.sleep(0.1)
+    finally:
+        consumer.close()
 
 
 def read_committed(bootstrap: str, topic: str, partitions: int = 1) -> list[Message]:
