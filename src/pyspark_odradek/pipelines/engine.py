@@ -18,8 +18,10 @@ import uuid
 import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
+import py4j
 from py4j.protocol import Py4JError
 
 from pyspark_odradek.options import lowered
@@ -61,7 +63,7 @@ class Engine:
             where = f"; {log_file} has Spark's own words" if log_file else ""
             raise PipelineError(f"Spark does not start with --master {master}: {spoken(error)}{where}") from None
         if log_file:
-            _log_py4j_to(log_file)
+            log_py4j_to(log_file)
         self.jvm: Any = self.classic._jvm
         try:
             service = self.object_of(f"{_CONNECT}.SparkConnectService")
@@ -140,11 +142,24 @@ class Engine:
         return Loaded(self, graph_id)
 
 
-def _log_py4j_to(log_file: str) -> None:
-    """A call that is cut by the end of the JVM is logged by py4j with its trace, and then raised."""
-    log = logging.getLogger("py4j")
-    log.addHandler(logging.FileHandler(log_file))
-    log.propagate = False
+def log_py4j_to(log_file: str | os.PathLike[str]) -> None:
+    """Give a file what py4j logs: a call that is cut by the end of the JVM comes with its trace, and is raised, too.
+
+    Some of it py4j says to its own loggers, and some to the root.
+    """
+    file = logging.FileHandler(log_file)
+    folder = Path(py4j.__file__).parent
+
+    def is_of_others(record: logging.LogRecord) -> bool:
+        if Path(record.pathname).parent != folder:
+            return True
+        file.handle(record)
+        return False
+
+    logging.getLogger().addFilter(is_of_others)
+    own = logging.getLogger("py4j")
+    own.addHandler(file)
+    own.propagate = False
 
 
 def _version() -> str:
