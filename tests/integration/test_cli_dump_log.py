@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from confluent_kafka import Producer
 
 from odradek.cli import errors
 from odradek.cli.app import run
@@ -34,11 +35,30 @@ def fill(bootstrap: str) -> None:
     commit_alone(bootstrap, "readers", {("dumped", 0): 42})
 
 
+def fill_more(bootstrap: str) -> None:
+    """A transaction, whose markers are control records, and records that are no text."""
+    create_topic(bootstrap, "odd", 1)
+    producer = Producer({"bootstrap.servers": bootstrap, "transactional.id": "dumper"})
+    producer.init_transactions(60)
+    producer.begin_transaction()
+    for key, value in (
+        (b"k", b"v"),
+        (None, b"v"),
+        (b"", None),
+        (None, None),
+        (b"\0\1\xff", b"\0\1\xff"),
+        (b"k", b"\1\2\0"),
+    ):
+        producer.produce("odd", value, key)
+    producer.commit_transaction(60)
+
+
 @pytest.fixture(scope="module")
 def ours(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The data directory of our node, which was stopped."""
     with Node(tmp_path_factory.mktemp("ours"), {"log.segment.bytes": 1_048_576}) as node:
         fill(node.bootstrap)
+        fill_more(node.bootstrap)
     return node.data_dir
 
 
@@ -158,3 +178,46 @@ def test_a_damaged_file_is_told_with_its_place(ours: Path, tmp_path: Path) -> No
         f"odradek: {log}: damaged at byte {broken['position']:,}: "
         f"the checksum of the batch at offset {broken['base_offset']} does not match"
     )
+
+
+DECODERS = {
+    "--offsets-decoder": "__consumer_offsets",
+    "--transaction-log-decoder": "__transaction_state",
+    "--cluster-metadata-decoder": "__cluster_metadata",
+    "--share-group-state-decoder": "__share_group_state",
+}
+
+
+@pytest.mark.parametrize("decoder", DECODERS)
+@pytest.mark.parametrize("form", ["--print-data-log", "--json", "--skip-record-metadata", "--verify-index-only"])
+def test_every_decoder_over_every_log_ends_in_clear_lines(
+    decoder: str, form: str, ours: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    logs = [path for path in files(ours) if path.suffix == ".log" and path.stat().st_size]
+    assert {path.parent.name.rpartition("-")[0] for path in logs} >= {
+        "dumped", "odd", "__consumer_offsets", "__transaction_state", "__cluster_metadata"
+    }  # fmt: skip
+    for path in logs:
+        fits = path.parent.name.rpartition("-")[0] == DECODERS[decoder]
+        code = run(["dump-log", str(path), decoder, form])
+        printed = capsys.readouterr()
+        assert code == (errors.OK if fits else errors.FAILED), (path, printed.err)
+        said = printed.err.splitlines()
+        if fits:
+            assert not said
+            continue
+        (line,) = said
+        assert re.match(
+            rf"odradek: {re.escape(str(path))}: [\d,]+ of [\d,]+ records are none of {DECODERS[decoder]} and were read "
+            r"without the decoder; the first, at offset \d+: [a-zA-Z]",
+            line,
+        ), line
+
+
+def test_what_a_decoder_cannot_read_is_printed_as_it_is(ours: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (path,) = (ours / "odd-0").glob("*.log")
+    assert run(["dump-log", str(path), "--offsets-decoder"]) == errors.FAILED
+    lines_of_records = [line for line in capsys.readouterr().out.splitlines() if line.startswith("|")]
+    assert lines_of_records[0].endswith("key: k payload: v")
+    assert 'key: {"base64":"AAH/"} payload: {"base64":"AAH/"}' in lines_of_records[4]
+    assert "COMMIT: " in lines_of_records[-1]

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from odradek.cli.log_records import Decoder, decode_record
+from odradek.cli.log_records import Decoder, as_they_are, decode_record
 from odradek.common.errors import ApiError
 from odradek.log.producer_state import CorruptSnapshotError, ProducerState
 from odradek.record.batch import (
@@ -121,9 +121,10 @@ def base_offset_of(path: Path) -> int:
 
 
 def _batches(path: Path, options: DumpOptions, *, is_snapshot: bool) -> Iterator[dict[str, Any] | Damage]:
-    decoder = options.decoder
-    if decoder is None:
-        decoder = Decoder.CLUSTER_METADATA if is_snapshot else Decoder.of_directory(path.parent.name)
+    own = Decoder.CLUSTER_METADATA if is_snapshot else Decoder.of_directory(path.parent.name)
+    decoder = options.decoder or own
+    # A decoder that was only asked for may be the wrong one: what it cannot read is then no damage of the file.
+    foreign = _Foreign(decoder) if decoder is not own else None
     position, last_offset, saw_footer = 0, -1, False
     with path.open("rb") as file:
         end = path.stat().st_size
@@ -143,10 +144,12 @@ def _batches(path: Path, options: DumpOptions, *, is_snapshot: bool) -> Iterator
                 yield Damage(position, f"the batch at offset {header.base_offset} goes back behind {last_offset}")
             last_offset = max(last_offset, header.last_offset)
             if intact and (options.records or decoder is not Decoder.NONE or is_snapshot):
-                for entry in _records(batch, header, position, decoder):
+                for entry in _records(batch, header, position, decoder, foreign):
                     saw_footer = saw_footer or _is_footer(entry)
                     yield entry
             position += header.size_bytes
+    if foreign is not None and foreign.first:
+        yield Damage(None, str(foreign))
     if is_snapshot and options.max_bytes is None and not saw_footer:
         yield Damage(position, "the snapshot ends without its footer")
 
@@ -204,7 +207,29 @@ def _batch_entry(header: BatchHeader, position: int, intact: bool) -> dict[str, 
     }
 
 
-def _records(batch: bytes, header: BatchHeader, position: int, decoder: Decoder) -> Iterator[dict[str, Any] | Damage]:
+@dataclass(slots=True)
+class _Foreign:
+    """Records that a decoder could not read which the directory's name does not call for, in one line."""
+
+    decoder: Decoder
+    record_count: int = 0
+    unread_count: int = 0
+    first: str = ""
+
+    def unread(self, offset: int, reason: str) -> None:
+        self.unread_count += 1
+        self.first = self.first or f"offset {offset}: {reason}"
+
+    def __str__(self) -> str:
+        return (
+            f"{self.unread_count:,} of {self.record_count:,} records are none of {self.decoder.topic} and were read "
+            f"without the decoder; the first, at {self.first}"
+        )
+
+
+def _records(
+    batch: bytes, header: BatchHeader, position: int, decoder: Decoder, foreign: _Foreign | None
+) -> Iterator[dict[str, Any] | Damage]:
     try:
         records = read_records(batch, header)
     except ApiError as error:
@@ -224,11 +249,16 @@ def _records(batch: bytes, header: BatchHeader, position: int, decoder: Decoder)
             "headers": [name for name, _ in record.headers],
         }
         decoded = decode_record(record, decoder, is_control=header.is_control)
-        if isinstance(decoded, str):
-            yield entry
+        if foreign is not None:
+            foreign.record_count += 1
+        if not isinstance(decoded, str):
+            yield entry | decoded
+            continue
+        yield entry | as_they_are(record)
+        if foreign is None:
             yield Damage(position, f"the record at offset {record.offset}: {decoded}")
         else:
-            yield entry | decoded
+            foreign.unread(record.offset, decoded)
 
 
 def _is_footer(entry: dict[str, Any] | Damage) -> bool:

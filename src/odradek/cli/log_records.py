@@ -26,12 +26,20 @@ class Decoder(Enum):
     def of_directory(cls, name: str) -> Decoder:
         """The decoder of a partition's directory, by the name of its topic."""
         topic = name.rpartition("-")[0]
-        return {
-            "__cluster_metadata": cls.CLUSTER_METADATA,
-            "__consumer_offsets": cls.GROUP,
-            "__transaction_state": cls.TRANSACTION,
-            "__share_group_state": cls.SHARE,
-        }.get(topic, cls.NONE)
+        return next((decoder for decoder, of in _TOPICS.items() if of == topic), cls.NONE)
+
+    @property
+    def topic(self) -> str:
+        """The topic whose records it reads."""
+        return _TOPICS[self]
+
+
+_TOPICS = {
+    Decoder.CLUSTER_METADATA: "__cluster_metadata",
+    Decoder.GROUP: "__consumer_offsets",
+    Decoder.TRANSACTION: "__transaction_state",
+    Decoder.SHARE: "__share_group_state",
+}
 
 
 def decode_record(record: Record, decoder: Decoder, *, is_control: bool) -> dict[str, Any] | str:
@@ -45,6 +53,11 @@ def decode_record(record: Record, decoder: Decoder, *, is_control: bool) -> dict
             return _coordinator(record, decoder)
     except (ProtocolError, ApiError) as error:
         return str(error)
+    return as_they_are(record)
+
+
+def as_they_are(record: Record) -> dict[str, Any]:
+    """Key and value without a decoder."""
     return {"key": text_of(record.key), "value": text_of(record.value)}
 
 
