@@ -9,11 +9,11 @@ ARGS   ?=
 unexport PYTHONDONTWRITEBYTECODE
 # Test files at once. Most tests wait for brokers, so a little more than there are processors.
 JOBS   ?= 3
-# What `make test` gives the fuzzers of each of the five kinds of input.
-FUZZ_SECONDS ?= 60
+# What `make test` gives the fuzzers of each of the five kinds of input: kept inputs and some more; `make test-all`: a minute.
+FUZZ_SECONDS ?= 10
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo big-state test test-slow check format docs generate golden bench bench-log bench-spark bench-groups bench-cluster interop sim sim-nightly sim-bugs sim-coverage fuzz chaos lock clean
+.PHONY: help setup demo big-state test test-slow test-all check format docs generate golden bench bench-log bench-spark bench-groups bench-cluster interop sim sim-nightly sim-bugs sim-coverage fuzz chaos lock clean
 
 help: ## Print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -31,11 +31,14 @@ big-state: $(STAMP) ## A query with a million keys killed: how long until it is 
 	@$(JAVA) && $(PYTHON) -m examples.bigstate --keys $(or $(KEYS),1000000)
 	@$(JAVA) && $(PYTHON) -m examples.bigstate --keys $(or $(KEYS),1000000) --standby
 
-test: check ## Everything that CI runs (JOBS=3 test files at once, FUZZ_SECONDS=60 of fuzzing for each kind of input)
+test: check ## What CI runs (JOBS=3 test files at once, FUZZ_SECONDS=10 of fuzzing for each kind of input)
 	@$(JAVA) && FUZZ_SECONDS=$(FUZZ_SECONDS) $(PYTHON) -m pytest -m "not slow" -n $(JOBS) --dist loadfile --no-loadscope-reorder $(ARGS)
 
-test-slow: $(STAMP) ## The tests that take minutes each
+test-slow: $(STAMP) ## The tests that `make test` leaves out: more seeds, whole foreign suites, kills of Spark
 	@$(JAVA) && $(PYTHON) -m pytest -m slow $(ARGS)
+
+test-all: check ## Every test, before an issue is called resolved (hours)
+	@$(JAVA) && FUZZ_SECONDS=60 $(PYTHON) -m pytest -n $(JOBS) --dist loadfile --no-loadscope-reorder $(ARGS)
 
 check: $(STAMP) ## Fast checks: format, lint, types, layering, tidiness
 	@$(VENV)/bin/ruff format --check .

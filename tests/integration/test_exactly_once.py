@@ -22,7 +22,7 @@ MORE = 2_000
 
 # Members of the newer protocol that are killed are waited for so long, as those of the older one.
 SESSION_MS = 6000
-PROTOCOLS = pytest.mark.parametrize("protocol", ["classic", "consumer"])
+PROTOCOLS = pytest.mark.parametrize("protocol", ["consumer", pytest.param("classic", marks=pytest.mark.slow)])
 
 
 def start_copier(folder: Path, bootstrap: str, number: int, protocol: str) -> subprocess.Popen[bytes]:

@@ -121,6 +121,7 @@ def offsets_bytes(kafka: ApacheKafka) -> int:
     return sum(path.stat().st_size for path in kafka.data_dir.glob("__consumer_offsets-*/*.log"))
 
 
+@pytest.mark.slow
 def test_kafka_goes_on_with_what_we_compacted_and_we_with_what_it_did(tmp_path: Path) -> None:
     require_kafka()
     settings = {

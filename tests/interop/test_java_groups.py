@@ -191,6 +191,7 @@ def test_java_consumers_of_both_protocols_share_a_group(broker: Node | ApacheKaf
             process.wait()
 
 
+@pytest.mark.slow
 def test_a_directory_changes_hands_in_the_middle_of_a_roll(tmp_path: Path) -> None:
     """Members of both protocols read on while Apache Kafka, we, and Apache Kafka again coordinate their group."""
     kafka = ApacheKafka(tmp_path / "node", SETTINGS)

@@ -78,6 +78,7 @@ def said(folder: Path) -> list[str]:
     return [line for file in folder.glob("copier-*.log") for line in file.read_text(errors="replace").splitlines()]
 
 
+@pytest.mark.slow
 def test_two_copiers_and_a_broker_that_are_killed_copy_exactly_once(tmp_path: Path) -> None:
     with start_broker(tmp_path / "broker") as broker:
         create_topic(broker.bootstrap, "source", PARTITIONS)

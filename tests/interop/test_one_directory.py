@@ -89,7 +89,7 @@ class Ours:
         assert self._process.wait(timeout=120) == 0, self.output.read_text()
 
 
-@pytest.mark.parametrize("crash", [False, True], ids=["clean stops", "kill -9"])
+@pytest.mark.parametrize("crash", [pytest.param(False, marks=pytest.mark.slow), True], ids=["clean stops", "kill -9"])
 def test_each_reads_what_the_other_wrote(tmp_path: Path, crash: bool) -> None:
     require_kafka()
     kafka = ApacheKafka(tmp_path / "node")
@@ -115,7 +115,7 @@ def test_each_reads_what_the_other_wrote(tmp_path: Path, crash: bool) -> None:
         produce_all(kafka.bootstrap, "made-by-us", [(None, b"last")])
 
 
-@pytest.mark.parametrize("quorum", ["static", "standalone"])
+@pytest.mark.parametrize("quorum", ["standalone", pytest.param("static", marks=pytest.mark.slow)])
 def test_a_directory_that_we_formatted_starts_kafka(tmp_path: Path, quorum: str) -> None:
     require_kafka()
     kafka = ApacheKafka(tmp_path / "node")

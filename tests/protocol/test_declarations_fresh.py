@@ -14,6 +14,7 @@ from tools.generate_messages.jars import ARTIFACTS, CACHE, KAFKA_VERSION
 ROOT = Path(__file__).parents[2]
 
 
+@pytest.mark.slow
 @pytest.mark.java
 def test_the_declarations_are_as_generated() -> None:
     there = all((CACHE / f"{artifact}-{KAFKA_VERSION}.jar").exists() for artifact in ARTIFACTS)

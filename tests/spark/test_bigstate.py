@@ -20,6 +20,7 @@ def run(folder: Path, *words: str) -> str:
     return done.stdout
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(900)  # half a minute where the machine is idle
 def test_the_standby_of_a_killed_query_goes_on_with_its_state(spark: Any, tmp_path: Path) -> None:
     said = run(tmp_path, "--keys", "3000", "--settle", "1", "--standby")

@@ -49,6 +49,7 @@ def version(place: Path) -> int:
     return DeltaTable(place).version() if DeltaTable.is_deltatable(str(place)) else -1
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(900)
 def test_tables_of_the_lake_are_equal(tmp_path: Path) -> None:
     try:

@@ -563,6 +563,7 @@ def test_rows_that_go_among_the_markers_are_refused(odradek: str, topic: str, tm
     assert read_all(odradek, topic) == []
 
 
+@pytest.mark.slow
 def test_a_query_whose_process_dies_and_whose_group_expires(
     spark: Any, bootstrap: str, topic: str, tmp_path: Path
 ) -> None:

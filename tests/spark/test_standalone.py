@@ -71,6 +71,7 @@ def vacuumed(store: DeltaStore) -> None:
     assert store.leftovers() == []
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("copies", ["topic delta"], indirect=True)
 def test_a_copy_while_an_executor_is_killed(

@@ -7,7 +7,10 @@ minutes would come last, and one worker would be at it alone.
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterable
 from typing import Any
+
+import pytest
 
 # Seconds in a whole run of `make test` on two cores, as `--durations=0` tells them, of files that take far longer
 # than a second for each of their tests. They need not be exact.
@@ -67,3 +70,8 @@ def longest_first(items: list[Any]) -> list[Any]:
     numbers = {file: number for number, file in enumerate(sorted(counts, key=rank))}
     order = sorted(range(len(items)), key=lambda index: (numbers[files[index]], index))
     return [items[index] for index in order]
+
+
+def slow_after(last: int, numbers: Iterable[int]) -> list[Any]:
+    """Parameters of a test: the numbers up to and with `last` as they are, those above marked slow."""
+    return [number if number <= last else pytest.param(number, marks=pytest.mark.slow) for number in numbers]

@@ -9,7 +9,7 @@ from tests.sim.failures import failures
 from tests.sim.runs import run_seed
 from tests.sim.self.test_sim_cluster import CHUNK, SEEDS
 
-pytestmark = pytest.mark.usefixtures("no_log_lines")
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("no_log_lines")]
 
 
 @pytest.mark.parametrize("first", range(SEEDS + 1, 2 * SEEDS + 1, CHUNK))

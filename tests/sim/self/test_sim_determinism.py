@@ -37,6 +37,8 @@ SEEDS = {
     "quorum": (4, 6),
     "damaged": (1, 2),  # no machine loses power there
 }
+# The others are slow tests.
+IN_SHORT = ("node", "cluster", "transactions", "quorum")
 PROGRAM = """
 import json, logging, sys
 from tests.sim.runs import run_seed
@@ -62,7 +64,9 @@ def runs(world: str, *seeds: int, hash_seed: str) -> list[Any]:
     return found
 
 
-@pytest.mark.parametrize("world", WORLDS)
+@pytest.mark.parametrize(
+    "world", [world if world in IN_SHORT else pytest.param(world, marks=pytest.mark.slow) for world in WORLDS]
+)
 def test_a_seed_is_the_same_run_each_time_whatever_strings_hash_to(world: str) -> None:
     one, other = SEEDS[world]
     first: dict[int, Any] = {}

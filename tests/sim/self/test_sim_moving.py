@@ -22,6 +22,7 @@ from tests.sim.patience import surely, until
 from tests.sim.planted_cluster import MOVING
 from tests.sim.readers import Reader
 from tests.sim.runs import run_seed
+from tests.support.order import slow_after
 
 SEEDS = 10
 CHUNK = 5
@@ -34,7 +35,7 @@ PATIENCE_S = 60.0
 pytestmark = pytest.mark.usefixtures("no_log_lines")
 
 
-@pytest.mark.parametrize("first", range(1, SEEDS + 1, CHUNK))
+@pytest.mark.parametrize("first", slow_after(CHUNK, range(1, SEEDS + 1, CHUNK)))
 def test_seeds_hold_while_partitions_move_and_brokers_come_and_leave(
     first: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -55,7 +56,7 @@ def test_seeds_hold_while_partitions_move_and_brokers_come_and_leave(
     assert sum(mover.begun for mover in movers) >= 3
 
 
-@pytest.mark.parametrize("number", [0, 2, 4])
+@pytest.mark.parametrize("number", slow_after(0, [0, 2, 4]))
 def test_a_planted_bug_is_caught(number: int) -> None:
     bug = MOVING[number]
     known, _ = known_seeds()[bug.name]

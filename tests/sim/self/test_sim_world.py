@@ -7,10 +7,13 @@ import pytest
 from tests.sim.failures import failures
 from tests.sim.one_node import OneNode
 from tests.sim.runs import Report, run_seed
+from tests.support.order import slow_after
 
 pytestmark = pytest.mark.usefixtures("no_log_lines")
 
+# `make test` runs the first ones, `make test-all` all of them.
 SEEDS = 200
+SHORT_SEEDS = 40
 CHUNK = 20
 # Of so many seeds, from the first on, it is looked at what happened in them.
 LOOKED_AT = 15
@@ -25,7 +28,7 @@ def run(seed: int) -> Report:
     return report
 
 
-@pytest.mark.parametrize("first", range(1, SEEDS + 1, CHUNK))
+@pytest.mark.parametrize("first", slow_after(SHORT_SEEDS, range(1, SEEDS + 1, CHUNK)))
 def test_seeds_hold(first: int) -> None:
     failed = failures(run(seed) for seed in range(first, first + CHUNK))
     assert not failed, failed
