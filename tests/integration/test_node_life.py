@@ -9,6 +9,7 @@ import time
 from pathlib import Path
 
 import pytest
+from confluent_kafka.admin import AdminClient, ConfigResource
 
 from odradek.protocol.apis import ApiKey
 from odradek.protocol.messages.find_coordinator_request import FindCoordinatorRequest
@@ -40,6 +41,21 @@ def test_a_client_is_told_the_address_that_it_dialled(tmp_path: Path, bound: str
                 break
             time.sleep(0.1)
         assert (found.host, found.port) == (host, node.port)
+
+
+@pytest.mark.parametrize("chosen", [None, "1500"])
+def test_without_a_file_a_group_waits_for_no_more_members_unless_that_is_chosen(
+    tmp_path: Path, chosen: str | None
+) -> None:
+    key = "group.initial.rebalance.delay.ms"
+    node = Node(tmp_path / "node", {key: chosen})
+    if chosen is None:
+        del node.overrides[key]
+    with node:
+        resource = ConfigResource(ConfigResource.Type.BROKER, "1")
+        admin = AdminClient({"bootstrap.servers": node.bootstrap})
+        served = admin.describe_configs([resource])[resource].result(WAIT_S)
+        assert served[key].value == (chosen or "0")
 
 
 def test_ctrl_c_stops_in_good_order(tmp_path: Path) -> None:

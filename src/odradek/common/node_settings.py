@@ -23,6 +23,8 @@ ZERO_CONFIG: Mapping[str, str] = {
     "offsets.topic.replication.factor": "1",
     "transaction.state.log.replication.factor": "1",
     "transaction.state.log.min.isr": "1",
+    # A group of one reader is the rule here, and has no others to wait for, as in the file that Kafka comes with.
+    "group.initial.rebalance.delay.ms": "0",
 }
 MAX_FILE_BYTES = 16 * 1024 * 1024
 

@@ -1,0 +1,60 @@
+"""What pytest and the page about testing make of the package where nothing is compiled yet."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+PAGE = Path(__file__).parents[2] / "docs" / "testing.md"
+SNIPPET = re.compile(r"^```python\n(.*?)^```$", re.DOTALL | re.MULTILINE)
+# The plugin itself, and the packages that it is in.
+REWRITTEN = {"odradek", "odradek.testing", "odradek.testing.pytest_plugin"}
+LOOK = """
+import sys
+
+
+def test_it(odradek_broker):
+    loaders = {name: type(module.__loader__).__name__ for name, module in sys.modules.items() if name[:7] == "odradek"}
+    with open("found", "w") as found:
+        print(len(loaders), *(name for name, loader in loaders.items() if loader != "SourceFileLoader"), file=found)
+"""
+
+
+def run(directory: Path, *arguments: str) -> None:
+    """Python in a directory of its own, with no settings of ours and nothing compiled."""
+    environment = {key: value for key, value in os.environ.items() if not key.startswith(("PYTEST_", "PYTHON"))}
+    environment["PYTHONPYCACHEPREFIX"] = str(directory / "compiled")
+    command = [sys.executable, *arguments]
+    done = subprocess.run(command, cwd=directory, env=environment, capture_output=True, text=True, timeout=240)
+    assert done.returncode == 0, done.stdout[-4000:] + done.stderr[-4000:]
+
+
+def run_tests(directory: Path) -> None:
+    """Pytest as a user has it, who has none of our other plugins."""
+    directory.joinpath("pytest.ini").write_text("[pytest]\n")
+    run(directory, "-m", "pytest", "-p", "no:asyncio", "-p", "no:xdist", "-p", "no:timeout", "-W", "error", "-q")
+
+
+def test_pytest_rewrites_nothing_of_a_broker(tmp_path: Path) -> None:
+    (tmp_path / "test_look.py").write_text(LOOK)
+    run_tests(tmp_path)
+    count, *rewritten = (tmp_path / "found").read_text().split()
+    assert int(count) > 100  # a whole broker was loaded
+    assert set(rewritten) <= REWRITTEN
+
+
+def test_every_snippet_of_the_page_runs_as_it_is_written(tmp_path: Path) -> None:
+    snippets = SNIPPET.findall(PAGE.read_text())
+    assert len(snippets) == 5
+    for number, snippet in enumerate(snippets):
+        if "def test_" in snippet:
+            (tmp_path / f"test_snippet_{number}.py").write_text(snippet)
+        else:
+            script = tmp_path / f"snippet_{number}.py"
+            script.write_text(snippet)
+            run(tmp_path, str(script))
+    assert len(list(tmp_path.glob("test_*.py"))) == 3
+    run_tests(tmp_path)
