@@ -159,7 +159,7 @@ def described_families() -> list[Family]:
 def metrics_page() -> str:
     """The text of docs/metrics.md."""
     lines = [_METRICS.rstrip(), "", "| Metric | Kind | What it is |", "|---|---|---|"]
-    lines += [f"| `{family.name}` | {family.kind} | {family.help} |" for family in described_families()]
+    lines += [f"| `{family.exposed_name}` | {family.kind} | {family.help} |" for family in described_families()]
     return "\n".join(lines) + "\n"
 
 

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import re
 import socket
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from tests.support.clients import produce_all, read_all
 from tests.support.node import Node, free_port
+
+ROOT = Path(__file__).resolve().parents[2]
 
 
 @pytest.fixture(scope="module")
@@ -33,6 +37,18 @@ def test_what_was_written_and_read_is_counted(scraped: tuple[Node, int]) -> None
     ends = {(s.labels["topic"], s.labels["partition"]): s.value for s in families["odradek_log_end_offset"].samples}
     assert ends["counted", "0"] == 50
     assert any(s.labels["api"] == "Produce" and s.value >= 1 for s in families["odradek_requests"].samples)
+
+
+def test_the_page_has_the_names_and_kinds_of_a_scrape(scraped: tuple[Node, int]) -> None:
+    node, port = scraped
+    produce_all(node.bootstrap, "named", [(None, b"v")])
+    assert len(read_all(node.bootstrap, "named")) == 1
+    with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=90) as answer:
+        kinds = dict(re.findall(r"^# TYPE (\S+) (\S+)$", answer.read().decode(), re.MULTILINE))
+    page = (ROOT / "docs" / "metrics.md").read_text()
+    described = dict(re.findall(r"^\| `(\S+)` \| (\w+) \|", page, re.MULTILINE))
+    # A family without samples is in a scrape, too.
+    assert kinds == described
 
 
 def test_other_paths_and_methods_are_refused_and_silence_is_not_waited_for(scraped: tuple[Node, int]) -> None:

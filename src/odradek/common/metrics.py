@@ -27,6 +27,11 @@ class Family:
     help: str
     samples: tuple[Sample, ...]
 
+    @property
+    def exposed_name(self) -> str:
+        """The name in a scrape: prometheus_client appends `_total` to a counter's."""
+        return f"{self.name}_total" if self.kind == "counter" else self.name
+
     @classmethod
     def counter(cls, name: str, text: str, value: float) -> Family:
         """A counter with one value."""

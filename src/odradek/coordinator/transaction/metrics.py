@@ -77,7 +77,7 @@ def transaction_families(counts: TransactionCounts, shards: Iterable[Transaction
         counts.expired_ids,
     )
     yield gauge(
-        "odradek_transaction_longest_load_ms",
+        "odradek_transaction_longest_load_seconds",
         "How long the longest load of a partition of __transaction_state took (Kafka: partition-load-time-max).",
-        counts.longest_load_ms,
+        counts.longest_load_ms / 1000,
     )

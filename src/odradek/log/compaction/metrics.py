@@ -24,13 +24,17 @@ def cleaner_families(cleaner: Cleaner, logs: list[Log]) -> Iterator[Family]:
     yield counter("odradek_cleaner_written_bytes", "Bytes that cleanings wrote.", counts.written_bytes)
     yield counter("odradek_cleaner_records", "Records that cleanings looked at.", counts.records_read)
     yield counter("odradek_cleaner_records_removed", "Records that cleanings removed.", counts.records_removed)
-    yield gauge("odradek_cleaner_last_ms", "How long the last cleaning took.", counts.last_ms)
-    yield gauge("odradek_cleaner_longest_ms", "How long the longest cleaning took.", counts.longest_ms)
+    yield gauge("odradek_cleaner_last_seconds", "How long the last cleaning took.", counts.last_ms / 1000)
+    yield gauge("odradek_cleaner_longest_seconds", "How long the longest cleaning took.", counts.longest_ms / 1000)
     yield gauge("odradek_cleaner_fullest_table", "How full the memory for keys became, 0 to 1.", counts.fullest_table)
     yield gauge("odradek_cleaner_running", "Cleanings under way.", len(cleaner.running))
     examined = list(_examined(cleaner, logs))
     overdue_ms = max((dirtiness.overdue_ms for _, dirtiness in examined), default=0)
-    yield gauge("odradek_cleaner_overdue_ms", "How late the log is that should have been cleaned first.", overdue_ms)
+    yield gauge(
+        "odradek_cleaner_overdue_seconds",
+        "By how long the most overdue log has passed max.compaction.lag.ms.",
+        overdue_ms / 1000,
+    )
     uncleanable = [log for log, _ in examined if cleaner.reason_uncleanable(log)]
     yield gauge("odradek_cleaner_uncleanable_logs", "Logs that cannot be cleaned.", len(uncleanable))
     labelled = [
