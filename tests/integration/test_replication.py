@@ -13,11 +13,11 @@ from odradek.client.connection import Connection
 from odradek.common.errors import ApiError, ErrorCode
 from odradek.protocol.messages.fetch_request import FetchPartition, FetchRequest, FetchTopic, ReplicaState
 from odradek.protocol.messages.fetch_response import FetchResponse, PartitionData
-from odradek.quota.replication import Throttled
 from odradek.record.builder import build_batch
 from odradek.record.record import Record
 from odradek.replica import following
 from odradek.replica.metrics import replication_families
+from odradek.replica.throttle import Throttled
 from tests.support.batches import batch, header_of
 from tests.support.replica_nodes import PATIENCE_S, ReplicaCluster, ReplicaNode, eventually
 

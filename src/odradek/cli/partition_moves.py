@@ -15,7 +15,7 @@ from odradek.client.reassignment import GONE, moves_under_way, replica_sizes
 from odradek.common.broker_settings import DRAIN_KEY
 from odradek.common.errors import ApiError
 from odradek.protocol.messages.metadata_response import MetadataResponsePartition
-from odradek.quota.replication import FOLLOWER_RATE, FOLLOWER_REPLICAS, LEADER_RATE, LEADER_REPLICAS
+from odradek.replica.throttle import FOLLOWER_RATE, FOLLOWER_REPLICAS, LEADER_RATE, LEADER_REPLICAS
 
 # Source of a value in DescribeConfigs: set for this broker while it runs.
 DYNAMIC_BROKER_CONFIG = 2

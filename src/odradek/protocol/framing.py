@@ -40,11 +40,6 @@ class FrameReader:
         self._filled = 0
         self._trusted_bytes = 0
 
-    @property
-    def buffered_bytes(self) -> int:
-        """Bytes received and not yet handed out."""
-        return self._filled - self._start
-
     def feed(self, data: Buffer) -> None:
         """Take received bytes in."""
         taken = 0

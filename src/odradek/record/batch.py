@@ -17,7 +17,6 @@ from odradek.common.ports import Buffer
 HEADER_BYTES: Final = 61
 # base_offset and batch_length, which batch_length does not count.
 LOG_OVERHEAD_BYTES: Final = 12
-MAGIC_POSITION: Final = 16
 CRC_POSITION: Final = 17
 CRC_START: Final = 21
 PRODUCER_POSITION: Final = 43

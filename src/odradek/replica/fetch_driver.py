@@ -17,10 +17,10 @@ from odradek.client.connection import Connection, RequestTimeoutError, connect
 from odradek.common.buggify import buggify
 from odradek.common.errors import OdradekError, StorageError
 from odradek.common.log_lines import get_logger
+from odradek.common.token_bucket import TokenBucket
 from odradek.protocol.api_key import ApiKey
 from odradek.protocol.messages.fetch_response import FetchResponse
 from odradek.protocol.messages.list_offsets_response import ListOffsetsResponse
-from odradek.quota.token_bucket import TokenBucket
 from odradek.replica.fetcher import EARLIEST_LOCAL, LATEST, Fetcher, Followed
 
 if TYPE_CHECKING:

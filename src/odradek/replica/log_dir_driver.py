@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from odradek.common.buggify import buggify
 from odradek.common.errors import ApiError, ErrorCode, StorageError
 from odradek.common.log_lines import get_logger
-from odradek.quota.token_bucket import TokenBucket
+from odradek.common.token_bucket import TokenBucket
 from odradek.replica.log_dir_move import LogDirMove, Stage
 
 if TYPE_CHECKING:

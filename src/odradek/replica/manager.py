@@ -17,17 +17,17 @@ from uuid import UUID
 
 from odradek.common.errors import ApiError, ErrorCode, StorageError
 from odradek.common.log_lines import get_logger
+from odradek.common.token_bucket import TokenBucket
 from odradek.log.config import LogConfig
 from odradek.metadata.image import MetadataImage
 from odradek.metadata.model import NO_LEADER, UNASSIGNED_DIRECTORY, ResourceType
-from odradek.quota.replication import throttled
-from odradek.quota.token_bucket import TokenBucket
 from odradek.replica.flusher import Flusher
 from odradek.replica.in_sync import IsrCounts
 from odradek.replica.log_dir_driver import LogDirMoves
 from odradek.replica.partition import Partition
 from odradek.replica.preparation import PreparationLines
 from odradek.replica.selector import Selector
+from odradek.replica.throttle import throttled
 
 if TYPE_CHECKING:
     from odradek.log.manager import LogManager

@@ -19,11 +19,11 @@ from odradek.common.log_lines import get_logger
 from odradek.log.config import NEVER
 from odradek.log.producer_state import NOT_REQUIRED, Verification
 from odradek.metadata.model import NO_LEADER, PartitionImage
-from odradek.quota.replication import NOT_THROTTLED
 from odradek.record.batch import total_bytes
 from odradek.replica.in_sync import InSync, IsrChange, IsrCounts, Outcome
 from odradek.replica.isr import effective_min_in_sync, high_watermark
 from odradek.replica.selector import Candidate, Selector
+from odradek.replica.throttle import NOT_THROTTLED
 from odradek.replica.waiters import DataWait, OffsetWaiters
 
 if TYPE_CHECKING:

@@ -15,7 +15,7 @@ from odradek.common.setting_table import Scope, setting
 from odradek.metadata.delta import MetadataDelta
 from odradek.metadata.image import MetadataImage
 from odradek.metadata.model import ConfigResource, ResourceType
-from odradek.quota.replication import FOLLOWER_RATE, LEADER_RATE
+from odradek.replica.throttle import FOLLOWER_RATE, LEADER_RATE
 from odradek.server.options import honoured_overrides, honoured_settings
 
 _SCOPES = {

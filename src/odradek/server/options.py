@@ -13,9 +13,9 @@ from odradek.coordinator.transaction.config import TransactionConfig
 from odradek.log.compaction.config import CleanerConfig
 from odradek.log.config import LogConfig
 from odradek.log.loading import RecoveryConfig
-from odradek.quota.replication import ThrottleConfig
 from odradek.raft.config import RaftConfig
 from odradek.replica.config import FetcherConfig, ReplicaConfig
+from odradek.replica.throttle import ThrottleConfig
 from odradek.server.controller_gateway import ChannelConfig
 from odradek.server.fetch_sessions import FetchSessionConfig
 from odradek.server.forwarding import AutoCreateConfig

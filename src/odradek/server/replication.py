@@ -10,13 +10,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from odradek.quota.replication import FOLLOWER_RATE, LEADER_RATE
-from odradek.quota.token_bucket import UNLIMITED
+from odradek.common.token_bucket import UNLIMITED
 from odradek.replica.config import FetcherConfig, ReplicaConfig
 from odradek.replica.fetch_driver import ReplicaFetchers
 from odradek.replica.isr_service import IsrService, SendAlterPartition
 from odradek.replica.log_dir_driver import RATE as LOG_DIR_RATE
 from odradek.replica.repair_service import RepairService
+from odradek.replica.throttle import FOLLOWER_RATE, LEADER_RATE
 
 if TYPE_CHECKING:
     from odradek.common.broker_settings import BrokerSettings

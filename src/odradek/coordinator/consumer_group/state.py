@@ -30,7 +30,6 @@ NO_PARTITIONS: Partitions = frozenset()
 INITIAL_EPOCH = 1
 # Member epochs that say something else than an epoch.
 JOINING_EPOCH = 0
-LEAVING_EPOCH = -1
 LEAVING_FOR_A_WHILE_EPOCH = -2  # a static member that will be back
 
 

@@ -12,8 +12,7 @@ from __future__ import annotations
 from odradek.common.errors import ApiError, ErrorCode
 from odradek.record.varint import read_zigzag, zigzag
 
-# Marks of records.
-LIVE = 0
+# Marks of records; those that stay have 0.
 DEAD = 1
 TOMBSTONE = 2
 # What a key costs beside its bytes, measured on CPython 3.11: the bytes object, the number, the dict's place for both.

@@ -6,8 +6,8 @@ from random import Random
 
 import pytest
 
-from odradek.quota.replication import NOT_THROTTLED, Throttled, throttled
-from odradek.quota.token_bucket import UNLIMITED, TokenBucket
+from odradek.common.token_bucket import UNLIMITED, TokenBucket
+from odradek.replica.throttle import NOT_THROTTLED, Throttled, throttled
 
 
 @pytest.mark.parametrize("seed", range(20))
