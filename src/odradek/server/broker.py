@@ -281,6 +281,7 @@ class Broker:
             make_log=lambda partition_id, epoch: self._coordinator_log(GROUP_RECORDS, partition_id, epoch),
             image=lambda: self.publisher.image,
             create_topic=self.topic_creator.create_with,
+            off_loop=self._disk.off_loop,
             consumer_config=settings.build(ConsumerGroupConfig),
             producers_of=self._offset_producers,
             max_record_bytes=self._max_offset_record_bytes,
@@ -296,6 +297,7 @@ class Broker:
             controller=self.gateway,
             make_log=lambda number, epoch: self._coordinator_log(TRANSACTION_RECORDS, number, epoch),
             create_topic=self.topic_creator.create_with,
+            off_loop=self._disk.off_loop,
         )
 
     def _offset_producers(self, partition_id: int) -> ProducerState | None:

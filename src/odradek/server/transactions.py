@@ -7,6 +7,7 @@ from typing import Any
 
 from odradek.common.broker_settings import BrokerSettings
 from odradek.common.ports import Clock, Network
+from odradek.coordinator.expressions import OffLoop
 from odradek.coordinator.group.service import GroupCoordinator
 from odradek.coordinator.service import CreateTopic
 from odradek.coordinator.transaction.config import TransactionConfig
@@ -38,11 +39,13 @@ class Transactions:
         controller: Any,
         make_log: MakeLog,
         create_topic: CreateTopic,
+        off_loop: OffLoop,
     ) -> None:
         """
         Args:
             image_is_current: whether the image is no older than this broker's registration.
             controller: what gives producer ids.
+            off_loop: runs what takes long while the loop serves others.
         """
         self._node_id = settings.node_id
 
@@ -62,6 +65,7 @@ class Transactions:
             make_log=make_log,
             image=image,
             create_topic=create_topic,
+            off_loop=off_loop,
             new_producer_id=self.producer_ids.next_id,
             markers=MarkerDriver(image=image, image_is_current=image_is_current, send=self._send_markers),
         )

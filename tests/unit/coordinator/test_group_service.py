@@ -14,7 +14,7 @@ from uuid import UUID
 import pytest
 
 from odradek.common.errors import ApiError, ErrorCode
-from odradek.common.real_io import RealClock
+from odradek.common.real_io import RealClock, RealDisk
 from odradek.coordinator.batches import decode_batches, encode_batches
 from odradek.coordinator.group.config import GroupConfig
 from odradek.coordinator.group.membership import Caller
@@ -137,6 +137,7 @@ class Node:
             make_log=lambda partition_id, leader_epoch: self.log,
             image=lambda: self.image,
             create_topic=create_topic,
+            off_loop=RealDisk().off_loop,
             producers_of=lambda partition_id: self.producers,
         )
 

@@ -12,7 +12,7 @@ import pytest
 
 from odradek.client.connection import UnreachableError
 from odradek.common.errors import ApiError, ErrorCode
-from odradek.common.real_io import RealClock
+from odradek.common.real_io import RealClock, RealDisk
 from odradek.coordinator.batches import decode_batches, encode_batches
 from odradek.coordinator.transaction import driver
 from odradek.coordinator.transaction.config import TransactionConfig
@@ -111,6 +111,7 @@ class Node:
             make_log=lambda partition_id, epoch: self.log,
             image=lambda: self.image,
             create_topic=create_topic,
+            off_loop=RealDisk().off_loop,
             new_producer_id=new_id,
             markers=markers,
         )

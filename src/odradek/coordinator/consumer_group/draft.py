@@ -26,7 +26,7 @@ from odradek.coordinator.consumer_group.records import (
     target_epoch_record,
     target_record,
 )
-from odradek.coordinator.consumer_group.regex import matching_topics
+from odradek.coordinator.consumer_group.regex import TopicMatches
 from odradek.coordinator.consumer_group.state import (
     NO_PARTITIONS,
     ConsumerGroup,
@@ -57,6 +57,7 @@ class Draft:
     default_assignor: str
     now_ms: int
     interval_ms: int = 0
+    matches: TopicMatches = field(default_factory=TopicMatches)
     delay_ms: int = field(init=False, default=0)
     members: dict[str, MemberMetadata] = field(init=False)
     regexes: dict[str, ResolvedRegex] = field(init=False)
@@ -157,7 +158,7 @@ class Draft:
         if regex is not None:
             known = self.regexes.get(regex)
             if known is None or group.matched_versions.get(regex) != self.view.version:
-                names = matching_topics(regex, self.view)
+                names = self.matches.topics(regex, self.view)
                 if known is not None and known.topic_names == names:
                     # A record may be refused: what was matched counts only once it is what the log says.
                     group.matched_versions[regex] = self.view.version

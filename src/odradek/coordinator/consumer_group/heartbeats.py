@@ -21,6 +21,7 @@ from odradek.coordinator.consumer_group.deadlines import REVOCATION, Deadlines
 from odradek.coordinator.consumer_group.draft import Draft
 from odradek.coordinator.consumer_group.migration import Change, Migration, who_is
 from odradek.coordinator.consumer_group.records import current_record
+from odradek.coordinator.consumer_group.regex import TopicMatches
 from odradek.coordinator.consumer_group.registry import ConsumerGroups
 from odradek.coordinator.consumer_group.state import (
     JOINING_EPOCH,
@@ -85,11 +86,14 @@ class Heartbeats:
         topics: Callable[[], TopicsView],
         journal: Journal,
         assignment_interval_ms: Callable[[str], int],
+        matches: TopicMatches,
     ) -> None:
         """
         Args:
             assignment_interval_ms: group id → how old an assignment of it must be before the next one.
+            matches: what the expressions of subscriptions match.
         """
+        self._matches = matches
         self._journal = journal
         self._config = config
         self._groups = groups
@@ -154,9 +158,18 @@ class Heartbeats:
         """For groups whose members ask for none."""
         return self._assignors[0]
 
+    def regex_of(self, request: ConsumerGroupHeartbeatRequest) -> str | None:
+        """The expression by which the member of a heartbeat subscribes, if it does."""
+        group = self._groups.find(request.group_id)
+        if request.subscribed_topic_regex is not None or group is None:
+            return request.subscribed_topic_regex or None
+        holder = group.static_members.get(request.instance_id) if request.instance_id is not None else None
+        member = group.members.get(holder or request.member_id)
+        return None if member is None else member.regex
+
     def _draft(self, group: ConsumerGroup, now: Moment) -> Draft:
         interval_ms = self._assignment_interval_ms(group.group_id)
-        return Draft(group, self._topics(), self.default_assignor, now.wall_ms, interval_ms)
+        return Draft(group, self._topics(), self.default_assignor, now.wall_ms, interval_ms, self._matches)
 
     # ---- what may be asked
 

@@ -20,6 +20,7 @@ from odradek.coordinator.consumer_group.heartbeats import HeartbeatCaller, Heart
 from odradek.coordinator.consumer_group.migration import Change, Migration
 from odradek.coordinator.consumer_group.queries import describe_consumer_groups, list_consumer_groups
 from odradek.coordinator.consumer_group.records import ConsumerGroupRecord, group_tombstones
+from odradek.coordinator.consumer_group.regex import TopicMatches
 from odradek.coordinator.consumer_group.registry import ConsumerGroups
 from odradek.coordinator.consumer_group.state import ConsumerGroup
 from odradek.coordinator.consumer_group.topics import TopicsView
@@ -75,6 +76,7 @@ class GroupMachine:
         group_configs: Callable[[str], Mapping[str, str]] = lambda group_id: {},
         assignment_interval_ms: Callable[[str], int] | None = None,
         max_record_bytes: Callable[[], int] = lambda: MAX_RECORD_BYTES,
+        matches: TopicMatches | None = None,
     ) -> None:
         """
         Args:
@@ -83,6 +85,7 @@ class GroupMachine:
             assignment_interval_ms: group id → how old an assignment must be before the next one; as `consumer_config`
                 says where it is not given.
             max_record_bytes: the largest record that the offsets topic takes.
+            matches: what expressions of subscriptions match, as far as it was matched before.
         """
         self._config = config
         fixed = self._consumer_config = consumer_config or ConsumerGroupConfig()
@@ -103,7 +106,14 @@ class GroupMachine:
             self._consumer_config, self.consumers, self.groups, self._rebalance, deadlines, topics, self.journal
         )
         self.heartbeats = Heartbeats(
-            self._consumer_config, self.consumers, deadlines, self._migration, topics, self.journal, interval_of
+            self._consumer_config,
+            self.consumers,
+            deadlines,
+            self._migration,
+            topics,
+            self.journal,
+            interval_of,
+            matches or TopicMatches(),
         )
         default = self.heartbeats.default_assignor
         self._classic_members = ClassicMembers(

@@ -15,6 +15,7 @@ from odradek.common.errors import ApiError, ErrorCode, OdradekError
 from odradek.common.log_lines import get_logger
 from odradek.common.ports import Clock
 from odradek.coordinator.consumer_group.config import ConsumerGroupConfig
+from odradek.coordinator.consumer_group.regex import TopicMatches
 from odradek.coordinator.consumer_group.topics import TopicsView
 from odradek.coordinator.group.config import GroupConfig
 from odradek.coordinator.group.group import Completion, Moment
@@ -70,6 +71,7 @@ class Shard:
         group_configs: Callable[[str], Mapping[str, str]],
         assignment_interval_ms: Callable[[str], int],
         max_record_bytes: Callable[[], int],
+        matches: TopicMatches,
         why: str,
     ) -> None:
         """
@@ -90,6 +92,7 @@ class Shard:
             group_configs=group_configs,
             assignment_interval_ms=assignment_interval_ms,
             max_record_bytes=max_record_bytes,
+            matches=matches,
         )
         self.runtime: Runtime[CoordinatorRecord] = Runtime(
             self.machine, make_log(partition_id, leader_epoch), timeline, on_failed=self._on_failed

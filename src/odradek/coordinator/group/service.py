@@ -5,6 +5,7 @@ request -> shard of the group -> runtime.run(machine operation) -> answer, or pa
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any, Protocol, TypeVar
@@ -16,8 +17,10 @@ from odradek.common.ports import Clock
 from odradek.common.turns import Turns
 from odradek.coordinator.consumer_group.config import ConsumerGroupConfig
 from odradek.coordinator.consumer_group.heartbeats import HeartbeatCaller, check_request
+from odradek.coordinator.consumer_group.regex import TopicMatches
 from odradek.coordinator.consumer_group.state import JOINING_EPOCH
 from odradek.coordinator.consumer_group.topics import TopicsView, topics_view
+from odradek.coordinator.expressions import OffLoop
 from odradek.coordinator.group.config import GroupConfig
 from odradek.coordinator.group.machine import MAX_RECORD_BYTES
 from odradek.coordinator.group.membership import Caller
@@ -84,6 +87,7 @@ class GroupCoordinator(ShardHost[Shard]):
         make_log: MakeLog,
         image: Callable[[], MetadataImage],
         create_topic: CreateTopic,
+        off_loop: OffLoop,
         consumer_config: ConsumerGroupConfig | None = None,
         producers_of: Callable[[int], ProducerState | None] = lambda partition_id: None,
         max_record_bytes: Callable[[int], int] = lambda partition_id: MAX_RECORD_BYTES,
@@ -94,6 +98,7 @@ class GroupCoordinator(ShardHost[Shard]):
             max_record_bytes: the largest record that a partition of __consumer_offsets takes.
             producers_of: what the log of a partition of __consumer_offsets remembers of producers.
             image: the cluster as this broker knows it at the time of the call.
+            off_loop: runs what takes long while the loop serves others.
             create_topic: how __consumer_offsets is made when the first group asks for its coordinator.
         """
         self.config = config
@@ -101,6 +106,9 @@ class GroupCoordinator(ShardHost[Shard]):
         self._random = random
         self._current_image = image
         self._topics = TopicsView()
+        self._matches = TopicMatches()
+        self._off_loop = off_loop
+        self._turn_to_match = asyncio.Lock()
         self._topics_of: tuple[object, object] | None = None
         self._producers_of = producers_of
         configs = {
@@ -125,6 +133,7 @@ class GroupCoordinator(ShardHost[Shard]):
                 group_configs=self._group_configs,
                 assignment_interval_ms=self._assignment_interval_ms,
                 max_record_bytes=lambda: max_record_bytes(partition_id),
+                matches=self._matches,
                 why=self.why_it_leads(partition_id, epoch),
             ),
         )
@@ -239,6 +248,8 @@ class GroupCoordinator(ShardHost[Shard]):
             if not self._serves_consumers():
                 raise ApiError(ErrorCode.UNSUPPORTED_VERSION, "the consumer protocol is not enabled")
             check_request(request, caller.api_version)
+            if request.member_epoch >= JOINING_EPOCH:
+                await self._match_topics(self.shard(request.group_id).machine.heartbeats.regex_of(request))
             shard = self.shard(request.group_id)
             named = HeartbeatCaller(caller.client_id, caller.client_host, caller.api_version, self._new_id())
             if request.member_epoch > JOINING_EPOCH:
@@ -248,6 +259,17 @@ class GroupCoordinator(ShardHost[Shard]):
         except ApiError as error:
             self._note_refused(request, caller, error)
             return ConsumerGroupHeartbeatResponse(error_code=answer_code(error), error_message=error.message or None)
+
+    async def _match_topics(self, regex: str | None) -> None:
+        """Have at hand what the heartbeat needs to know of an expression. Raises ApiError."""
+        matches = self._matches
+        if regex is None or not matches.is_long(regex, self._present_topics()):
+            return
+        # One at a time: expressions may take one of the threads, not all.
+        async with self._turn_to_match:
+            view = self._present_topics()
+            if matches.is_long(regex, view):
+                matches.keep(regex, await self._off_loop(matches.begin(regex, view)))
 
     async def describe_consumer_groups(self, group_ids: Sequence[str]) -> list[DescribedConsumerGroup]:
         """ConsumerGroupDescribe 0-1, in the order asked for."""

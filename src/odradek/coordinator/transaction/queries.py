@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 
 from odradek.common.errors import ErrorCode
 from odradek.coordinator import expressions
@@ -15,15 +15,16 @@ from odradek.protocol.messages import list_transactions_response as listed
 NO_START_MS = -1
 
 
-def matcher(pattern: str | None) -> Callable[[str], bool]:
-    """Whether a whole transactional id matches; all do where there is no pattern.
+def matching(pattern: str, ids: Sequence[str]) -> Callable[[], frozenset[str]]:
+    """What finds those of many transactional ids that the whole pattern matches: work for a thread.
 
-    Raises:
-        ApiError: INVALID_REGULAR_EXPRESSION.
+    It raises ApiError: INVALID_REGULAR_EXPRESSION.
     """
-    if not pattern:
-        return lambda transactional_id: True
-    return expressions.matcher(pattern, "TransactionalIdPattern")
+
+    def work() -> frozenset[str]:
+        return frozenset(filter(expressions.matcher(pattern, "TransactionalIdPattern"), ids))
+
+    return work
 
 
 def list_transactions(
@@ -33,10 +34,10 @@ def list_transactions(
     producer_ids: Sequence[int],
     duration_ms: int,
     now_ms: int,
-    matches: Callable[[str], bool] = lambda transactional_id: True,
+    names: Collection[str] | None = None,
 ) -> list[listed.TransactionState]:
     """Transactional ids in one of the states, of one of the producers (all, where a filter is empty), whose present
-    transaction is open for at least so long (-1: no matter)."""
+    transaction is open for at least so long (-1: no matter); of `names` alone, where they are given."""
     wanted = {BY_LABEL[state] for state in states if state in BY_LABEL}
     if states and not wanted:
         return []
@@ -45,7 +46,7 @@ def list_transactions(
     for transactional_id, each in ids.items():
         if (wanted and each.state not in wanted) or (producers and each.producer_id not in producers):
             continue
-        if not matches(transactional_id):
+        if names is not None and transactional_id not in names:
             continue
         if duration_ms >= 0 and (each.start_ms < 0 or now_ms - each.start_ms < duration_ms):
             continue

@@ -10,12 +10,13 @@ the markers are due, whether or not the client still waits.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterator, Sequence
 from typing import Any, NamedTuple, TypeVar
 
 from odradek.common.errors import ApiError, ErrorCode, OdradekError
 from odradek.common.log_lines import get_logger
 from odradek.common.ports import Clock
+from odradek.coordinator.expressions import OffLoop
 from odradek.coordinator.service import CreateTopic, ShardHost, StateTopic, answer_code
 from odradek.coordinator.transaction.config import TransactionConfig
 from odradek.coordinator.transaction.driver import CoordinatorFencedError, MarkerDriver
@@ -30,7 +31,7 @@ from odradek.coordinator.transaction.machine import (
 )
 from odradek.coordinator.transaction.metadata import TopicPartition
 from odradek.coordinator.transaction.metrics import TransactionCounts
-from odradek.coordinator.transaction.queries import describe_transaction, list_transactions, matcher
+from odradek.coordinator.transaction.queries import describe_transaction, list_transactions, matching
 from odradek.coordinator.transaction.records import TRANSACTION_TOPIC, TransactionRecord
 from odradek.metadata.image import MetadataImage
 from odradek.protocol.messages import describe_transactions_response as described
@@ -261,12 +262,14 @@ class TransactionCoordinator(ShardHost[TransactionShard]):
         make_log: MakeLog,
         image: Callable[[], MetadataImage],
         create_topic: CreateTopic,
+        off_loop: OffLoop,
         new_producer_id: NewProducerId,
         markers: MarkerDriver,
     ) -> None:
         """
         Args:
             make_log: gives the machine log of (partition id, leader epoch) of __transaction_state.
+            off_loop: runs what takes long while the loop serves others.
             new_producer_id: an id that nobody had before; raises ApiError.
         """
         self.config = config
@@ -274,6 +277,7 @@ class TransactionCoordinator(ShardHost[TransactionShard]):
         markers.counts = self.counts
         self._clock = clock
         self._new_producer_id = new_producer_id
+        self._off_loop = off_loop
         configs = {
             "cleanup.policy": "compact",
             "compression.type": "uncompressed",
@@ -380,8 +384,8 @@ class TransactionCoordinator(ShardHost[TransactionShard]):
         Raises:
             ApiError: INVALID_REGULAR_EXPRESSION, COORDINATOR_LOAD_IN_PROGRESS.
         """
-        matches = matcher(pattern)
         found: list[listed.TransactionState] = []
+        names = None if not pattern else await self._off_loop(matching(pattern, [*self._ids()]))
         for _, shard in sorted(self.shards.items()):
             found += await self._query(
                 shard,
@@ -391,10 +395,14 @@ class TransactionCoordinator(ShardHost[TransactionShard]):
                     producer_ids=producer_ids,
                     duration_ms=duration_ms,
                     now_ms=self._clock.now_ms(),
-                    matches=matches,
+                    names=names,
                 ),
             )
         return found
+
+    def _ids(self) -> Iterator[str]:
+        for shard in self.shards.values():
+            yield from shard.machine.ids
 
     async def describe(self, transactional_id: str) -> described.TransactionState:
         """One transactional id; an error is its own."""

@@ -1,0 +1,120 @@
+"""What one client asks does not keep the node from others: expressions that cost much to match.
+
+A canary asks small questions meanwhile. Its bound is no measure of speed: what is tried here held the node for the
+better part of a minute, or for hours.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from odradek.common.errors import ErrorCode
+from odradek.protocol.apis import ApiKey
+from odradek.protocol.messages.consumer_group_heartbeat_request import ConsumerGroupHeartbeatRequest
+from odradek.protocol.messages.create_topics_request import CreatableTopic, CreateTopicsRequest
+from odradek.protocol.messages.find_coordinator_request import FindCoordinatorRequest
+from odradek.protocol.messages.list_transactions_request import ListTransactionsRequest
+from tests.support.api_calls import LOADING, fresh_name
+from tests.support.canary import Canary
+from tests.support.node import Node
+from tests.support.wire import Wire
+
+PATIENCE_S = 90.0
+LONGEST_WAIT_S = 8.0
+MEMORY_BYTES = 400 * 2**20
+TOPICS = [f"{letter * 200}-{number}" for letter in "ab" for number in range(100)]
+HOSTILE = {
+    "10 KB of brackets": "(" * 5000 + ")" * 5000,
+    "30 KB of brackets": "(" * 15_000 + ")" * 15_000,
+    "a count of counts": "(?:.?){1,900}",
+    "Unicode classes": r"\pL" * 10_000,
+}
+
+
+@pytest.fixture(scope="module")
+def crowded(node: Node) -> Iterator[Node]:
+    """A node with many topics, whose names are long."""
+    with Wire(node.port) as wire:
+        request = CreateTopicsRequest(
+            topics=[CreatableTopic(name=name, num_partitions=1, replication_factor=1) for name in TOPICS],
+            timeout_ms=60_000,
+        )
+        answer = wire.ask(ApiKey.CREATE_TOPICS, 7, request)
+        assert {topic.error_code for topic in answer.topics} <= {ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS}
+    yield node
+
+
+def join(wire: Wire, regex: str, group: str | None = None, member: str = "member") -> Any:
+    """The first heartbeat of a member, once the group's coordinator takes it."""
+    group = group or fresh_name("g")
+    request = ConsumerGroupHeartbeatRequest(
+        group_id=group,
+        member_id=member,
+        rebalance_timeout_ms=60_000,
+        subscribed_topic_regex=regex,
+        topic_partitions=[],
+    )
+    deadline = time.monotonic() + PATIENCE_S
+    while (answer := wire.ask(ApiKey.CONSUMER_GROUP_HEARTBEAT, 1, request)).error_code in LOADING:
+        assert time.monotonic() < deadline, ErrorCode(answer.error_code)
+        wire.ask(ApiKey.FIND_COORDINATOR, 4, FindCoordinatorRequest(key_type=0, coordinator_keys=[group]))
+        time.sleep(0.05)
+    return answer
+
+
+@pytest.mark.parametrize("regex", HOSTILE.values(), ids=HOSTILE.keys())
+def test_a_hostile_expression_of_a_group_is_refused_at_once(crowded: Node, regex: str) -> None:
+    with Wire(crowded.port) as wire, Canary(crowded.port) as canary:
+        answer = join(wire, regex)
+    assert answer.error_code == ErrorCode.INVALID_REGULAR_EXPRESSION
+    assert "SubscribedTopicRegex" in answer.error_message
+    assert canary.longest_wait_s < LONGEST_WAIT_S
+    assert crowded.memory_bytes() < MEMORY_BYTES
+
+
+def test_a_hostile_pattern_of_transactional_ids_is_refused_at_once(crowded: Node) -> None:
+    request = ListTransactionsRequest(transactional_id_pattern=HOSTILE["30 KB of brackets"])
+    with Wire(crowded.port) as wire, Canary(crowded.port) as canary:
+        answer = wire.ask(ApiKey.LIST_TRANSACTIONS, 2, request)
+    assert answer.error_code == ErrorCode.INVALID_REGULAR_EXPRESSION
+    assert canary.longest_wait_s < LONGEST_WAIT_S
+
+
+def test_others_are_served_while_the_largest_expression_is_matched(crowded: Node) -> None:
+    """Each of these costs as much for each topic as an expression may."""
+    with Wire(crowded.port) as wire, Canary(crowded.port) as canary:
+        costly = [f"(?:a?){{400}}(?:a?){{{500 + number}}}-[0-9]+" for number in range(10)]
+        for regex in ["(" * 1000 + "a+-[0-9]+" + ")" * 1000, *costly]:
+            answer = join(wire, regex)
+            assert answer.error_code == ErrorCode.NONE, answer.error_message
+            assert len(answer.assignment.topic_partitions) == 100
+    assert canary.longest_wait_s < LONGEST_WAIT_S
+    assert canary.answers
+    assert crowded.memory_bytes() < MEMORY_BYTES
+
+
+def test_topics_made_later_are_matched_too(crowded: Node) -> None:
+    """An expression sees each topic once, and those that come."""
+    late = [f"later-{number}" for number in range(60)]
+    with Wire(crowded.port) as wire:
+        group = fresh_name("g")
+        first = join(wire, "later-.*|b+-7", group)
+        assert len(first.assignment.topic_partitions) == 1
+        request = CreateTopicsRequest(
+            topics=[CreatableTopic(name=name, num_partitions=1, replication_factor=1) for name in late],
+            timeout_ms=60_000,
+        )
+        assert not any(topic.error_code for topic in wire.ask(ApiKey.CREATE_TOPICS, 7, request).topics)
+        deadline = time.monotonic() + PATIENCE_S
+        epoch, assigned = first.member_epoch, first.assignment
+        while len(assigned.topic_partitions) < 61:
+            assert time.monotonic() < deadline, f"only {len(assigned.topic_partitions)} topics are assigned"
+            beat = ConsumerGroupHeartbeatRequest(group_id=group, member_id="member", member_epoch=epoch)
+            answer = wire.ask(ApiKey.CONSUMER_GROUP_HEARTBEAT, 1, beat)
+            assert answer.error_code == ErrorCode.NONE, answer.error_message
+            epoch, assigned = answer.member_epoch, answer.assignment or assigned
+            time.sleep(0.02)
