@@ -419,7 +419,7 @@ ONE_NODE = (
         "coordinator.group.rebalance:Rebalance.on_session_timer",
         "if member is None or member.satisfies_heartbeat:",
         "if True:",
-        "what a dead member had is read by nobody",
+        "the partitions of a dead member are read by no other",
     ),
     Bug(
         "generations forgotten on load",
@@ -433,7 +433,7 @@ ONE_NODE = (
         "coordinator.group.rebalance:Rebalance.propagate",
         "assignment=member.assignment,",
         "assignment=next(iter(group.members.values())).assignment,",
-        "two members own a partition, and nobody the others",
+        "two members own a partition, and no member the others",
     ),
     Bug(
         "assignment told before it is stored",
@@ -458,6 +458,6 @@ ONE_NODE = (
         "controller.configs:Configs.incremental_alter",
         "records.extend(self._incremental_one(key, changes))",
         "self._incremental_one(key, changes)",
-        "a change of a topic's setting is acknowledged, and nobody knows of it",
+        "a change of a topic's setting is acknowledged and lost",
     ),
 )

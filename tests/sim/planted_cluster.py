@@ -11,7 +11,7 @@ MANY_NODES = (
         "raft.node:RaftNode._vote_asked",
         "free = self.state.voted is None or self.state.voted == asked.candidate",
         "free = True",
-        "a controller votes for whoever asks, and two may lead",
+        "a controller votes for every candidate, and two may lead",
     ),
     Bug(
         "votes are not stored",
@@ -113,14 +113,14 @@ MANY_NODES = (
         "replica.fetcher:Fetcher._counts",
         "and followed.asked_offset == partition.log.log_end_offset",
         "and True",
-        "an answer that is late is appended behind what came since",
+        "a late response is appended behind later records",
     ),
     Bug(
         "fetches of an old epoch are counted",
         "replica.partition:Partition.check_epoch",
         "if current_leader_epoch >= 0 and current_leader_epoch != self.leader_epoch:",
         "if False:",
-        "a follower that has not heard of the new reign moves its watermark",
+        "a follower that does not know the new leader epoch moves its watermark",
     ),
     Bug(
         "a follower is asked for what is not durable",
@@ -174,7 +174,7 @@ MANY_NODES = (
         "metadata.model:changed_partition",
         "leader, leader_epoch = record.leader, leader_epoch + 1",
         "leader, leader_epoch = record.leader, leader_epoch + 0",
-        "nobody can tell one reign from the next",
+        "one leader epoch cannot be distinguished from the next",
     ),
 )
 

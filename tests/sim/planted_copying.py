@@ -24,7 +24,7 @@ COPYING = (
         "coordinator.consumer_group.deadlines:Deadlines.is_due",
         "if key.member_id not in group.members:",
         "if True:",
-        "its partitions are copied by nobody",
+        "its partitions are no longer copied",
     ),
     Bug(
         "a removal that could not be stored is not tried again",

@@ -80,7 +80,7 @@ TRANSACTIONS = (
         "log.producer_state:ProducerState.must_write_marker",
         "return False",
         "return True",
-        "a marker that is sent twice lies in the log twice",
+        "a marker that is sent twice is in the log twice",
     ),
     Bug(
         "late batch opens a transaction",
