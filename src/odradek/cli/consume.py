@@ -21,6 +21,7 @@ from odradek.cli.connect import (
     target,
 )
 from odradek.cli.errors import BAD_CONFIG, USAGE, CliError
+from odradek.cli.group_coordinator import CoordinatorWatch
 from odradek.cli.kafka_client import (
     CONNECT_TIMEOUT_S,
     Counter,
@@ -105,7 +106,7 @@ def consume(
     with ExitStack() as opened:
         sink = sys.stdout.buffer if output is None else _opened(output, opened)
         if group is not None:
-            reader.subscribe(topic)
+            reader.subscribe(topic, group)
         else:
             reader.assign(topic[0], partition, _start(offset, from_beginning), to_end=to_end)
         try:
@@ -166,12 +167,12 @@ class _Reader:
         # The offset (exclusive) at which each partition is done; None reads on.
         self._ends: dict[int, int] | None = None
         self._total = max_messages
-        self._in_group = False
+        self._watch: CoordinatorWatch | None = None
 
-    def subscribe(self, topics: list[str]) -> None:
+    def subscribe(self, topics: list[str], group: str) -> None:
         from confluent_kafka import KafkaException
 
-        self._in_group = True
+        self._watch = CoordinatorWatch(self._where, group, self._consumer)
         for name in topics:
             if not name.startswith("^"):
                 topic_partitions(self._consumer, self._where, name, self._troubles)
@@ -204,7 +205,8 @@ class _Reader:
         self._consumer.assign([TopicPartition(topic, one, start) for one in chosen])
 
     def run(self, sink: BinaryIO, line_of: Callable[[Any], bytes], *, bar_wanted: bool) -> None:
-        """Print records until the end. Raises CliError for what the client reports, behind what came before it."""
+        """Print records until the end. Raises CliError for what the client reports, behind what came before it,
+        and ApiError where a group has no coordinator."""
         last_ms = time.monotonic() * 1000
         with progress_bar("records", self._total, wanted=bar_wanted) as bar:
             while not self._done():
@@ -222,15 +224,21 @@ class _Reader:
                     bar.show(self.counter.records)
                     self._troubles.over()
                 elif self._timeout_ms is not None and time.monotonic() * 1000 - last_ms >= self._timeout_ms:
+                    self._look_for_coordinator(at_end=True)
                     return
                 else:
                     self._troubles.tell()
+                    self._look_for_coordinator()
                 if self._failure is not None:
                     raise self._failure
 
     def close(self) -> None:
         """Leave the group; what was printed and not yet committed is."""
         self._consumer.close()
+
+    def _look_for_coordinator(self, *, at_end: bool = False) -> None:
+        if self._watch is not None:
+            self._watch.look(at_end=at_end)
 
     def _done(self) -> bool:
         if self._max_messages is not None and self.counter.records >= self._max_messages:
@@ -257,7 +265,7 @@ class _Reader:
         return error is None and message.offset() < end
 
     def _printed(self, messages: list[Any]) -> None:
-        if self._in_group:
+        if self._watch is not None:
             last = {(message.topic(), message.partition()): message for message in messages}
             for message in last.values():
                 self._consumer.store_offsets(message)

@@ -72,7 +72,8 @@ def lines(error: Exception) -> list[str]:
     if isinstance(error, ApiError):
         name = error.code.name
         text = name if error.message in ("", name) else f"{error.message.rstrip('. ')} ({name})"
-        return [f"{text}; {_HINTS[name]}" if name in _HINTS else text]
+        # A broker that says itself what to do knows more than the name of its error.
+        return [f"{text}; {_HINTS[name]}" if name in _HINTS and "; " not in text else text]
     if isinstance(error, StorageError | ProtocolError | CliError):
         return [str(error)]
     if isinstance(error, OSError) and error.errno == errno.EADDRINUSE:

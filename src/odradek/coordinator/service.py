@@ -52,11 +52,16 @@ def answer_code(error: BaseException) -> ErrorCode:
 
 @dataclass(frozen=True, slots=True)
 class StateTopic:
-    """The topic that keeps a coordinator's state, as it is made."""
+    """The topic that keeps a coordinator's state, as it is made.
+
+    Attributes:
+        factor_key: the broker setting that says how many replicas it has.
+    """
 
     name: str
     partition_count: int
     replication_factor: int
+    factor_key: str
     configs: Mapping[str, str]
 
 
@@ -107,6 +112,8 @@ class ShardHost(Generic[ShardT]):
         self._create_topic = create_topic
         self._make_shard = make_shard
         self._creation: asyncio.Task[None] | None = None
+        # Why the topic could not be made when it was last tried.
+        self._refusal = ""
         self._closing: dict[asyncio.Task[None], None] = {}
         # Who led each partition before, as far as this process has seen.
         self._last_leaders: dict[int, int] = {}
@@ -223,8 +230,22 @@ class ShardHost(Generic[ShardT]):
         broker = self._image().brokers.get(self.leader_of(key))
         endpoint = None if broker is None or broker.fenced else broker.endpoint(listener_name)
         if broker is None or endpoint is None:
-            raise ApiError(ErrorCode.COORDINATOR_NOT_AVAILABLE, "the coordinator is not available")
+            reason = self.lacks_brokers() or self._refusal or "the coordinator is not available"
+            raise ApiError(ErrorCode.COORDINATOR_NOT_AVAILABLE, reason)
         return broker.broker_id, endpoint
+
+    def lacks_brokers(self) -> str:
+        """What is missing, and what to do, where the topic is yet to be made and has more replicas than there are
+        brokers; else nothing."""
+        topic, image = self.topic, self._image()
+        known = len(image.brokers)
+        if image.topic(topic.name) is not None or not 0 < known < topic.replication_factor:
+            return ""
+        there_are = "1 is" if known == 1 else f"{known} are"
+        return (
+            f"{topic.name} needs {topic.replication_factor} brokers, {there_are} registered; "
+            f"start more, or set {topic.factor_key}={known}"
+        )
 
     async def _await_topic(self) -> None:
         if self._creation is None or self._creation.done():
@@ -242,7 +263,9 @@ class ShardHost(Generic[ShardT]):
             if error.code is not ErrorCode.TOPIC_ALREADY_EXISTS:
                 replicas = topic.replication_factor
                 _log.warning("topic cannot be created", topic=topic.name, replicas=replicas, error=error)
+                self._refusal = f"{topic.name} cannot be created: {error}"
                 return
+        self._refusal = ""
         for _ in range(int(CREATION_WAIT_S / CREATION_POLL_S)):  # until this broker has heard of it
             if self._image().topic(topic.name) is not None:
                 return

@@ -17,6 +17,7 @@ from odradek.common.log_lines import get_logger, write_log_lines
 from odradek.common.real_io import RealClock, RealDisk, RealNetwork
 from odradek.server.broker import Broker
 from odradek.server.drain import drain
+from odradek.server.internal_topics import warn_of_internal_topics
 from odradek.server.long_lived import LongLived
 
 _log = get_logger("server.broker")
@@ -74,6 +75,7 @@ async def _serve(settings: BrokerSettings) -> int:
         await broker.start()
         started.append(broker)
         long_lived.set_aside()
+        warn_of_internal_topics(broker)
         _announce(broker, clock.monotonic_ms() - began_ms)
         told_to_drain = asyncio.Event()
         loop.add_signal_handler(signal.SIGUSR1, told_to_drain.set)

@@ -118,7 +118,7 @@ class GroupCoordinator(ShardHost[Shard]):
         }
         count, factor = config.offsets_topic_num_partitions, config.offsets_topic_replication_factor
         super().__init__(
-            StateTopic(OFFSETS_TOPIC, count, factor, configs),
+            StateTopic(OFFSETS_TOPIC, count, factor, "offsets.topic.replication.factor", configs),
             node_id=node_id,
             image=image,
             create_topic=create_topic,

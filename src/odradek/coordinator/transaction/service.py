@@ -286,7 +286,13 @@ class TransactionCoordinator(ShardHost[TransactionShard]):
             "segment.bytes": str(config.topic_segment_bytes),
         }
         super().__init__(
-            StateTopic(TRANSACTION_TOPIC, config.topic_num_partitions, config.topic_replication_factor, configs),
+            StateTopic(
+                TRANSACTION_TOPIC,
+                config.topic_num_partitions,
+                config.topic_replication_factor,
+                "transaction.state.log.replication.factor",
+                configs,
+            ),
             node_id=node_id,
             image=image,
             create_topic=create_topic,
