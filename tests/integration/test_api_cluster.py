@@ -25,6 +25,15 @@ from tests.support.node import Node
 
 BROKERS, CONTROLLERS = 1, 2
 UPGRADE, SAFE_DOWNGRADE, UNSAFE_DOWNGRADE = 1, 2, 3
+# An API that a feature is for, and the highest level that Kafka 4.4 has.
+BEHIND_FEATURES = {
+    "eligible.leader.replicas.version": (ApiKey.DESCRIBE_TOPIC_PARTITIONS, 1),
+    "group.version": (ApiKey.CONSUMER_GROUP_HEARTBEAT, 1),
+    "kraft.version": (ApiKey.ADD_RAFT_VOTER, 1),
+    "share.version": (ApiKey.SHARE_GROUP_HEARTBEAT, 2),
+    "streams.version": (ApiKey.STREAMS_GROUP_HEARTBEAT, 1),
+    "transaction.version": (ApiKey.ADD_PARTITIONS_TO_TXN, 2),
+}
 
 
 @pytest.fixture
@@ -187,6 +196,28 @@ class TestUpdateFeatures:
         assert name_of(answer.error_code) == expected, answer.error_message
         assert answer.error_message
         assert self.levels(calls) == before
+
+    @pytest.mark.only_ours  # Kafka serves them all
+    @pytest.mark.parametrize("at_controller", [False, True])
+    def test_features_go_as_far_as_there_is_an_api_behind_them(self, node: Node, at_controller: bool) -> None:
+        with Calls(node.port) as broker, Calls(node.controller_port if at_controller else node.port) as calls:
+            request = ApiVersionsRequest(client_software_name="test", client_software_version="1")
+            served = {each.api_key for each in broker.ask(ApiKey.API_VERSIONS, 4, request).api_keys}
+            before = self.levels(calls)
+            last = 33 if ApiKey.UNREGISTER_CONTROLLER in served else 31
+            assert before["metadata.version"][:2] == (7, last)
+            assert name_of(self.ask(calls, "metadata.version", last + 1).error_code) == "INVALID_UPDATE_VERSION"
+            for feature, (api, highest) in BEHIND_FEATURES.items():
+                offered = highest if api in served else 0
+                assert before[feature][:2] == (0, offered), feature
+                answer = self.ask(calls, feature, offered + 1)
+                assert name_of(answer.error_code) == "INVALID_UPDATE_VERSION", feature
+                expected = (
+                    f"Invalid update version {offered + 1} for feature {feature}. "
+                    f"Local controller supports versions 0-{offered}."
+                )
+                assert answer.error_message == expected
+            assert self.levels(calls) == before
 
     @pytest.mark.parametrize("version", [0, 1, 2])
     def test_the_first_error_is_the_answer(self, calls: Calls, version: int) -> None:

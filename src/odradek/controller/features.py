@@ -15,7 +15,7 @@ from odradek.metadata.features import (
     LevelRange,
     downgrade_loses_metadata,
     metadata_name,
-    supported_features,
+    offered_features,
     unmet_need,
 )
 from odradek.protocol.messages.feature_level_record import FeatureLevelRecord
@@ -109,7 +109,7 @@ class Features:
         return records
 
     def _check_supported(self, name: str, level: int) -> None:
-        ours = supported_features().get(name)
+        ours = offered_features(self._state.features).get(name)
         if ours is None or not (ours.contains(level) or (level == 0 and name != METADATA_VERSION)):
             known = "none" if ours is None else f"{ours.min_level}-{ours.max_level}"
             raise ApiError(

@@ -97,9 +97,10 @@ class FeatureLevel:
     needs: Mapping[str, int] = field(default_factory=dict)
 
 
-# No API of these is answered yet: a new cluster does not begin with them. A cluster that Kafka formatted has them
-# finalized, and its directory is to be started all the same, so their levels are known and supported.
-UNSERVED_FEATURES = frozenset({SHARE_VERSION, STREAMS_VERSION})
+# Up to where a cluster can be brought: nothing that this software answers is behind the levels above. 4.4-IV1 has ACLs
+# for ranges of addresses, 4.4-IV2 UnregisterController. A cluster that Kafka formatted may have such levels finalized,
+# and its directory is to be started all the same: nodes register all levels of Kafka's.
+_HIGHEST_OFFERED = {METADATA_VERSION: 31, SHARE_VERSION: 0, STREAMS_VERSION: 0}
 
 # kraft.version lives in the control records of the quorum, not in the metadata records.
 FEATURES: Mapping[str, tuple[FeatureLevel, ...]] = MappingProxyType(
@@ -127,11 +128,22 @@ class LevelRange:
 
 
 def supported_features() -> dict[str, LevelRange]:
-    """What this software supports, by feature name, as brokers and controllers register it."""
+    """With which levels this software can be a node, by feature name, as brokers and controllers register it."""
     supported = {METADATA_VERSION: LevelRange(MIN_METADATA_VERSION, LATEST_METADATA_VERSION)}
     for name, levels in FEATURES.items():
         supported[name] = LevelRange(0, levels[-1].level)
     return supported
+
+
+def offered_features(finalized: Mapping[str, int]) -> dict[str, LevelRange]:
+    """Which levels a cluster can be given: no more than there is something behind, or than it has already."""
+    return {
+        name: LevelRange(
+            levels.min_level,
+            max(_HIGHEST_OFFERED.get(name, levels.max_level), min(levels.max_level, finalized.get(name, 0))),
+        )
+        for name, levels in supported_features().items()
+    }
 
 
 def default_levels(metadata_version: int) -> dict[str, int]:
@@ -142,7 +154,7 @@ def default_levels(metadata_version: int) -> dict[str, int]:
     """
     levels = {METADATA_VERSION: metadata_version}
     for name, known in FEATURES.items():
-        if name == KRAFT_VERSION or name in UNSERVED_FEATURES:
+        if name == KRAFT_VERSION or name in _HIGHEST_OFFERED:
             continue
         level = max(
             known_level.level for known_level in known if known_level.bootstrap_metadata_version <= metadata_version
@@ -153,14 +165,15 @@ def default_levels(metadata_version: int) -> dict[str, int]:
 
 
 def metadata_level(text: str) -> MetadataLevel:
-    """Find a level by `4.3`, `4.3-IV0` or its number.
+    """Find a level by `4.3`, which is the last of that release that is offered, by `4.3-IV0` or its number.
 
     Raises:
         ValueError: no such level, with the known range in the text.
     """
     found = None
     for level in METADATA_LEVELS:
-        if text in (level.name, str(level.level)) or text == level.release:
+        offered = level.level <= _HIGHEST_OFFERED[METADATA_VERSION]
+        if text in (level.name, str(level.level)) or (text == level.release and offered):
             found = level
     if found is None:
         first, last = METADATA_LEVELS[0].name, METADATA_LEVELS[-1].name

@@ -19,12 +19,12 @@ from odradek.common.ports import Disk, make_dirs_durably, read_file, write_file_
 from odradek.common.properties import format_properties, parse_properties
 from odradek.metadata.features import (
     DEFAULT_METADATA_VERSION,
-    FEATURES,
     KRAFT_VERSION,
     METADATA_VERSION,
     default_levels,
     metadata_level,
     metadata_name,
+    offered_features,
     unmet_need,
 )
 from odradek.protocol.messages import voters_record
@@ -263,6 +263,10 @@ def _refuse_formatted(
         raise ConfigError(problems)
 
 
+def _between(lowest: int, highest: int) -> str:
+    return f"from {lowest} to {highest}" if lowest < highest else f"{lowest}: nothing of more is served"
+
+
 def _levels(options: FormatOptions) -> dict[str, int]:
     problems = []
     metadata_version = DEFAULT_METADATA_VERSION
@@ -271,16 +275,17 @@ def _levels(options: FormatOptions) -> dict[str, int]:
             metadata_version = metadata_level(options.release_version).level
         except ValueError as error:
             raise ConfigError([f"--release-version: {error}"]) from None
-    if METADATA_VERSION in options.features:
-        metadata_version = options.features[METADATA_VERSION]
+    metadata_version = options.features.get(METADATA_VERSION, metadata_version)
+    offered = offered_features({})
+    if metadata_version > (highest := offered[METADATA_VERSION].max_level):
+        problems.append(f"--release-version: at most {metadata_name(highest)} is served")
     levels = default_levels(metadata_version)
     for name, level in options.features.items():
-        known = [METADATA_VERSION, *FEATURES]
-        if name not in known:
-            problems.append(f"--feature {name}={level}: unknown feature; known are {', '.join(known)}")
-        elif name != METADATA_VERSION and level not in [step.level for step in FEATURES[name]]:
-            highest = FEATURES[name][-1].level
-            problems.append(f"--feature {name}={level}: must be from 0 to {highest}")
+        if name not in offered:
+            problems.append(f"--feature {name}={level}: unknown feature; known are {', '.join(offered)}")
+        elif not offered[name].contains(level):
+            lowest, highest = offered[name].min_level, offered[name].max_level
+            problems.append(f"--feature {name}={level}: must be {_between(lowest, highest)}")
         elif need := unmet_need(name, level, levels):
             problems.append(f"--feature {name}={level}: {need}")
         else:

@@ -15,7 +15,9 @@ from odradek.metadata.image import MetadataImage
 from odradek.protocol.messages import alter_partition_request as request_messages
 from odradek.protocol.messages.delete_topics_request import DeleteTopicsRequest
 from odradek.protocol.messages.elect_leaders_request import ElectLeadersRequest, TopicPartitions
+from odradek.protocol.messages.feature_level_record import FeatureLevelRecord
 from odradek.protocol.messages.update_features_request import FeatureUpdateKey, UpdateFeaturesRequest
+from odradek.statemachine.machine import Result
 from odradek.statemachine.timeline import Timeline
 from tests.support.controller_harness import Harness, wanted
 
@@ -177,12 +179,23 @@ def update(harness: Harness, *updates: tuple[str, int, int], version: int = 2, v
 def test_features_go_up_and_down() -> None:
     harness = Harness()
     harness.brokers(1)
-    assert update(harness, ("metadata.version", 33, 1)).error_code == 0
-    assert harness.state.features["metadata.version"] == 33
+    assert update(harness, ("metadata.version", 31, 1)).error_code == 0
+    assert harness.state.features["metadata.version"] == 31
     assert update(harness, ("group.version", 0, 2)).error_code == 0
     assert "group.version" not in harness.state.features
-    assert update(harness, ("share.version", 2, 1), validate_only=True).error_code == 0
-    assert "share.version" not in harness.state.features
+    assert update(harness, ("group.version", 1, 1), validate_only=True).error_code == 0
+    assert "group.version" not in harness.state.features
+
+
+def test_features_that_kafka_finalized_go_down_but_no_further_up() -> None:
+    harness = Harness()
+    harness.brokers(1)
+    assert update(harness, ("share.version", 1, 1)).error_code == ErrorCode.INVALID_UPDATE_VERSION
+    harness.do(Result([FeatureLevelRecord(name="share.version", feature_level=1)], None))
+    assert update(harness, ("share.version", 2, 1)).error_code == ErrorCode.INVALID_UPDATE_VERSION
+    assert update(harness, ("share.version", 1, 1)).error_code == 0
+    assert update(harness, ("share.version", 0, 2)).error_code == 0
+    assert update(harness, ("share.version", 1, 1)).error_code == ErrorCode.INVALID_UPDATE_VERSION
 
 
 @pytest.mark.parametrize(
@@ -191,7 +204,9 @@ def test_features_go_up_and_down() -> None:
         ("metadata.version", 29, 1),
         ("metadata.version", 29, 2),
         ("metadata.version", 29, 3),
+        ("metadata.version", 32, 1),
         ("metadata.version", 34, 1),
+        ("streams.version", 1, 1),
         ("metadata.version", 6, 3),
         ("metadata.version", 33, 2),
         ("group.version", 2, 1),

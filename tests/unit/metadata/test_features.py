@@ -19,12 +19,15 @@ def test_a_new_cluster_begins_with_what_kafka_4_3_begins_with_and_is_answered() 
     }
     assert "share.version" not in features.default_levels(33)
     assert features.supported_features()["share.version"].contains(2), "a cluster that Kafka formatted has it"
+    assert features.offered_features({})["share.version"] == features.LevelRange(0, 0)
+    assert features.offered_features({"share.version": 1})["share.version"] == features.LevelRange(0, 1)
     assert features.default_levels(21) == {"metadata.version": 21}
 
 
 def test_levels_are_found_by_release_name_or_number() -> None:
     assert features.metadata_level("4.3").level == 30
-    assert features.metadata_level("4.4").level == 33
+    assert features.metadata_level("4.4").level == 31, "the last of it that is offered"
+    assert features.metadata_level("4.4-IV2").level == 33
     assert features.metadata_level("4.0-IV1").level == 23
     assert features.metadata_level("7").name == "3.3-IV3"
     with pytest.raises(ValueError, match=r"3\.3-IV3 to 4\.4-IV2"):

@@ -17,7 +17,7 @@ import re
 from typing import TYPE_CHECKING
 
 from odradek.common.errors import ErrorCode
-from odradek.metadata.features import KRAFT_VERSION, supported_features
+from odradek.metadata.features import KRAFT_VERSION, offered_features
 from odradek.protocol.messages.api_versions_request import ApiVersionsRequest
 from odradek.protocol.messages.api_versions_response import (
     ApiVersion,
@@ -57,7 +57,7 @@ def handle(context: RequestContext, request: ApiVersionsRequest) -> ApiVersionsR
             SupportedFeatureKey(
                 name=name, min_version=max(levels.min_level, lowest_shown), max_version=levels.max_level
             )
-            for name, levels in sorted(supported_features().items())
+            for name, levels in sorted(offered_features(image.features).items())
         ],
         finalized_features_epoch=image.offset,
         finalized_features=[
