@@ -13,7 +13,7 @@ JOBS   ?= 3
 FUZZ_SECONDS ?= 10
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo big-state test test-slow test-all check format docs generate golden bench bench-log bench-spark bench-groups bench-cluster interop sim sim-nightly sim-bugs sim-coverage fuzz chaos lock clean
+.PHONY: help setup demo big-state test test-slow test-all check format docs generate golden bench bench-log bench-spark bench-groups bench-cluster interop sim sim-nightly sim-bugs sim-coverage fuzz mutants chaos lock clean
 
 help: ## Print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -93,6 +93,9 @@ sim-coverage: $(STAMP) ## Branches of the product that no simulated run takes, S
 
 fuzz: $(STAMP) ## Fuzz all that reads bytes from elsewhere, MINUTES=5; failing inputs go into tests/fuzz/corpus (ARGS="--target NAME --engine own")
 	@$(PYTHON) -m tests.fuzz --minutes $(or $(MINUTES),5) $(ARGS)
+
+mutants: $(STAMP) ## Small wrong changes that no test of their room notices (ROOM=raft SAMPLE=40 SEED=1, LINE=raft/node.py:212)
+	@$(PYTHON) -m tests.mutants $(ROOM) --sample $(or $(SAMPLE),40) --seed $(or $(SEED),1) $(if $(LINE),--line $(LINE))
 
 chaos: $(STAMP) ## Real nodes killed, paused, cut off, without disk, power or the right time, under load, some minutes (ARGS="one-way --rounds 20")
 	@$(PYTHON) -m tests.chaos $(ARGS)

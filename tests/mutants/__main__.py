@@ -1,0 +1,71 @@
+"""Plants small wrong changes into rooms of the product, one at a time, and lists what no test of the room notices.
+
+python -m tests.mutants                                  a sample of 40 of each room
+python -m tests.mutants raft log --sample 100 --seed 7   another, larger one of two rooms
+python -m tests.mutants raft --line raft/node.py:212     every change of one line; raft/node.py: of one file
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections import Counter
+from collections.abc import Sequence
+
+from tests.mutants.changes import Mutant
+from tests.mutants.rooms import ROOMS, ROOT
+from tests.mutants.runs import Clean, RunError, Verdict, clean_run, judge
+from tests.mutants.samples import SEPARATOR, Place, of_line, sample
+
+SAMPLE = 40
+
+
+def try_room(name: str, drawn: Sequence[tuple[Place, Mutant]]) -> list[tuple[Place, Mutant, Verdict]]:
+    print(f"{name}: the tests without a mutant ...", flush=True)
+    clean = clean_run(list(ROOMS[name].sources()), ROOMS[name].arguments())
+    print(f"{name}: {len(clean.seconds)} tests, {sum(clean.seconds.values()):.0f} s", flush=True)
+    return [(place, made, _tried(clean, place, made)) for place, made in drawn]
+
+
+def _tried(clean: Clean, place: Place, made: Mutant) -> Verdict:
+    verdict = judge(clean, place.module, place.path, made)
+    print(f"{verdict.outcome:9}{_text(place, made)}{SEPARATOR}{verdict.by}".removesuffix(SEPARATOR), flush=True)
+    return verdict
+
+
+def _text(place: Place, made: Mutant) -> str:
+    change = f"{made.before} -> {made.after}".replace("\n", " ")
+    return f"{place.path.relative_to(ROOT)}:{made.line} {made.function}: {change}"
+
+
+def _report(name: str, tried: Sequence[tuple[Place, Mutant, Verdict]]) -> None:
+    counts = Counter(verdict.outcome for _, _, verdict in tried)
+    noticed = sum(verdict.noticed for _, _, verdict in tried)
+    numbers = ", ".join(f"{count} {outcome}" for outcome, count in sorted(counts.items()))
+    print(f"{name}: {noticed} of {len(tried)} noticed ({numbers})")
+    for place, made, verdict in tried:
+        if not verdict.noticed:
+            print(f"  {_text(place, made)}" + ("  (no test enters it)" if verdict.outcome == "no test" else ""))
+
+
+def main(arguments: Sequence[str]) -> int:
+    parser = argparse.ArgumentParser(prog="python -m tests.mutants", description=__doc__.partition("\n")[0])
+    parser.add_argument("rooms", nargs="*", metavar="ROOM", help=f"of {', '.join(ROOMS)}")
+    parser.add_argument("--sample", type=int, default=SAMPLE, help="how many mutants of each room")
+    parser.add_argument("--seed", type=int, default=1, help="which ones")
+    parser.add_argument("--line", help="every mutant of this FILE:LINE instead")
+    asked = parser.parse_args(arguments)
+    if unknown := [name for name in asked.rooms if name not in ROOMS]:
+        parser.error(f"no such room: {', '.join(unknown)}")
+    for name in asked.rooms or ROOMS:
+        drawn = of_line(name, asked.line) if asked.line else sample(name, asked.sample, asked.seed)
+        try:
+            _report(name, try_room(name, drawn))
+        except RunError as error:
+            print(f"{name}: {error}")
+            return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,73 @@
+"""The rooms whose tests are tried, and which tests those are."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+SOURCES = ROOT / "src"
+SCENARIO = "tests/scenarios/test_scenario_files.py::test_a_scenario"
+# Whether planted bugs are found says nothing of a mutant.
+PLANTED = ("_planted.py", "_bugs.py")
+
+
+@dataclass(frozen=True, slots=True)
+class Room:
+    """Modules, and what is run against them.
+
+    Attributes:
+        modules: files and folders below src.
+        tests: files and folders below tests.
+        scenarios: prefixes of the files in tests/scenarios.
+    """
+
+    modules: tuple[str, ...]
+    tests: tuple[str, ...]
+    scenarios: tuple[str, ...] = ()
+
+    def sources(self) -> Iterator[tuple[str, Path]]:
+        """The name and the file of each module."""
+        for each in self.modules:
+            path = SOURCES / each
+            for file in [path] if path.is_file() else sorted(path.rglob("*.py")):
+                parts = file.relative_to(SOURCES).with_suffix("").parts
+                yield ".".join(parts[:-1] if parts[-1] == "__init__" else parts), file
+
+    def arguments(self) -> list[str]:
+        """What pytest is given."""
+        files = []
+        for each in self.tests:
+            path = ROOT / "tests" / each
+            found = [path] if path.is_file() else sorted(path.rglob("test_*.py"))
+            files += [str(file.relative_to(ROOT)) for file in found if not file.name.endswith(PLANTED)]
+        scenarios = sorted((ROOT / "tests" / "scenarios").glob("*.txt"))
+        return files + [
+            f"{SCENARIO}[{file.stem}]" for file in scenarios if file.stem.startswith(self.scenarios or ("/",))
+        ]
+
+
+def _of(name: str, *scenarios: str) -> Room:
+    return Room((f"odradek/{name}",), (f"unit/{name}",), scenarios)
+
+
+COMMIT = ("transaction", "gated_commit", "gate", "checkpoint", "staging", "marker_topic", "offsets")
+ROOMS = {
+    "record": _of("record"),
+    "log": _of("log"),
+    "replica": _of("replica", "isr_"),
+    "raft": _of("raft", "raft_"),
+    "controller": Room(
+        ("odradek/controller",),
+        ("unit/controller", "scenarios/test_controller_restart.py", "scenarios/test_metadata_dump.py"),
+        ("controller_",),
+    ),
+    "coordinator": _of("coordinator", "group_", "txn_"),
+    "commit": Room(
+        tuple(f"pyspark_odradek/{name}.py" for name in COMMIT),
+        tuple(
+            f"spark/test_{name}.py" for name in ("transaction", "gated_commit", "checkpoint", "offsets", "marker_topic")
+        ),
+    ),
+}

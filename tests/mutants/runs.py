@@ -1,0 +1,152 @@
+"""Runs of a room's tests in processes of their own: clean with marks, and with one mutant."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from tests.mutants.changes import Mutant
+from tests.mutants.marks import with_marks, write_code
+from tests.mutants.rooms import ROOT
+
+HOOK = Path(__file__).parent / "hook"
+START_S = 30.0
+TIMES = 3
+PASSED, FAILED, BROKEN, NO_TESTS = 0, 1, 2, 5
+
+
+class RunError(Exception):
+    """The tests cannot judge mutants: they fail without one, or pytest does not run."""
+
+
+@dataclass(frozen=True, slots=True)
+class Clean:
+    """How the tests run without a mutant.
+
+    Attributes:
+        seconds: of each test, the quickest first.
+        entered: the tests that enter each block, by module and number.
+        shared: blocks that run outside of single tests.
+    """
+
+    seconds: dict[str, float]
+    entered: dict[tuple[str, int], set[str]]
+    shared: set[tuple[str, int]]
+
+    def tests_of(self, module: str, block: int) -> list[str]:
+        """Which tests can notice a change in this block, the quickest first."""
+        place = (module, block)
+        if block == 0 or place in self.shared:
+            return list(self.seconds)
+        entered = self.entered.get(place, set())
+        return [test for test in self.seconds if test in entered]
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What came of a mutant: `killed`, `timeout`, `survived`, or `no test` enters it; and what killed it."""
+
+    outcome: str
+    by: str = ""
+
+    @property
+    def noticed(self) -> bool:
+        return self.outcome in ("killed", "timeout")
+
+
+def clean_run(sources: Sequence[tuple[str, Path]], arguments: Sequence[str], root: Path = ROOT) -> Clean:
+    """Run every test once, with marks in the modules."""
+    with _folder() as folder:
+        for module, path in sources:
+            write_code(folder, module, path, with_marks(path.read_text()))
+        notes = folder / "notes.json"
+        code, said = _pytest(arguments, folder, {"MUTANT_NOTES": str(notes)}, None, root)
+        if code != PASSED:
+            raise RunError(f"without a mutant, pytest ends with {code}:\n{said[-3000:]}")
+        noted = json.loads(notes.read_text())
+    tests = dict(sorted(noted["tests"].items(), key=lambda each: each[1]["seconds"]))
+    entered: dict[tuple[str, int], set[str]] = {}
+    for test, note in tests.items():
+        for module, numbers in note["blocks"].items():
+            for number in numbers:
+                entered.setdefault((module, number), set()).add(test)
+    shared = {(module, number) for module, numbers in noted["shared"].items() for number in numbers}
+    return Clean({test: note["seconds"] for test, note in tests.items()}, entered, shared)
+
+
+def judge(clean: Clean, module: str, path: Path, mutant: Mutant, root: Path = ROOT) -> Verdict:
+    """Run the tests that enter the mutant's block until one of them fails."""
+    tests = clean.tests_of(module, mutant.block)
+    if not tests:
+        return Verdict("no test")
+    patience = START_S + TIMES * sum(clean.seconds[test] for test in tests)
+    with _folder() as folder:
+        try:
+            write_code(folder, module, path, mutant.tree)
+        except SyntaxError as error:
+            return Verdict("killed", str(error))
+        chosen = folder / "tests.txt"
+        chosen.write_text("\n".join(tests))
+        files = sorted({test.partition("::")[0] for test in tests})
+        code, said = _pytest(files, folder, {"MUTANT_TESTS": str(chosen)}, patience, root)
+    if code is None:
+        return Verdict("timeout", f"after {patience:.0f} s")
+    if code == PASSED:
+        return Verdict("survived")
+    if code == NO_TESTS:
+        raise RunError(f"pytest finds none of {tests}:\n{said[-3000:]}")
+    failed = re.search(r"^(?:FAILED|ERROR) (\S+)", said, re.MULTILINE)
+    return Verdict("killed", failed.group(1) if failed else f"exit {code}")
+
+
+def _pytest(
+    arguments: Sequence[str], folder: Path, environment: dict[str, str], patience: float | None, root: Path
+) -> tuple[int | None, str]:
+    """The exit code, None where it took too long; and what was printed."""
+    options = ["-x", "-q", "-n", "0", "-p", "no:cacheprovider", "-p", "tests.mutants.plugin", "--tb=no"]
+    path = os.pathsep.join(filter(None, [str(HOOK), str(ROOT), os.environ.get("PYTHONPATH", "")]))
+    process = subprocess.Popen(
+        [sys.executable, "-m", "pytest", *options, *arguments],
+        cwd=root,
+        env={
+            **os.environ,
+            "PYTHONPATH": path,
+            "PYTHONHASHSEED": "0",
+            "MUTANT_CODE": str(folder),
+            "HYPOTHESIS_STORAGE_DIRECTORY": str(folder / "hypothesis"),
+            **environment,
+        },
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        start_new_session=True,
+    )
+    try:
+        said, _ = process.communicate(timeout=patience)
+        return process.returncode, said
+    except subprocess.TimeoutExpired:
+        return None, ""
+    finally:
+        _end(process)
+
+
+def _end(process: subprocess.Popen[str]) -> None:
+    """The process and all that it started."""
+    with suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
+
+
+@contextmanager
+def _folder() -> Iterator[Path]:
+    with TemporaryDirectory(prefix="mutant-") as name:
+        yield Path(name)

@@ -1,0 +1,86 @@
+"""Which changes of a room are tried: drawn by a seed, or all of a line; never one that is known to change nothing."""
+
+from __future__ import annotations
+
+import ast
+from dataclasses import dataclass
+from pathlib import Path
+from random import Random
+
+from tests.mutants.changes import Mutant, changes, mutant
+from tests.mutants.rooms import ROOMS, ROOT, Room
+
+SEPARATOR = " | "
+EQUIVALENT = Path(__file__).parent / "equivalent.txt"
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """One change of one module: its number, and where it is."""
+
+    module: str
+    path: Path
+    number: int
+    line: int
+
+    def mutant(self) -> Mutant:
+        return mutant(self.path.read_text(), self.number)
+
+    def key(self, made: Mutant) -> str:
+        return f"{self.path.relative_to(ROOT)}: {made.function}: {made.before} -> {made.after}".replace("\n", " ")
+
+
+def places(room: Room) -> list[Place]:
+    """Every change that can be made in the room."""
+    return [
+        Place(module, path, number, change.line)
+        for module, path in room.sources()
+        for number, change in enumerate(changes(ast.parse(path.read_text())))
+    ]
+
+
+def equivalents() -> set[str]:
+    lines = EQUIVALENT.read_text().splitlines()
+    return {line.rpartition(SEPARATOR)[0] for line in lines if line and not line.startswith("#")}
+
+
+def sample(name: str, size: int, seed: int) -> list[tuple[Place, Mutant]]:
+    """The changes that this seed draws, in the order of the sources; none that is known to change nothing."""
+    every = places(ROOMS[name])
+    Random(f"{name} {seed}").shuffle(every)
+    known = equivalents()
+    drawn: list[tuple[Place, Mutant]] = []
+    for place in every:
+        if len(drawn) == size:
+            break
+        made = place.mutant()
+        if place.key(made) not in known:
+            drawn.append((place, made))
+    return sorted(drawn, key=lambda each: (each[0].path, each[0].number))
+
+
+def of_line(name: str, where: str) -> list[tuple[Place, Mutant]]:
+    file, _, line = where.partition(":")
+    return [
+        (place, place.mutant())
+        for place in places(ROOMS[name])
+        if str(place.path).endswith(file) and line in ("", str(place.line))
+    ]
+
+
+def stale_equivalents(known: set[str]) -> set[str]:
+    """Those that fit no change of the product any more."""
+    places_of: dict[tuple[str, str], list[Place]] = {}
+    files = {key.partition(": ")[0] for key in known}
+    for room in ROOMS.values():
+        for module, path in room.sources():
+            if str(path.relative_to(ROOT)) in files:
+                for number, change in enumerate(changes(ast.parse(path.read_text()))):
+                    place = Place(module, path, number, change.line)
+                    places_of.setdefault((str(path.relative_to(ROOT)), change.function), []).append(place)
+
+    def fits(key: str) -> bool:
+        file, function = key.split(": ")[:2]
+        return any(place.key(place.mutant()) == key for place in places_of.get((file, function), []))
+
+    return {key for key in known if not fits(key)}
