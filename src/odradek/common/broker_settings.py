@@ -22,6 +22,7 @@ from odradek.common.setting_rules import (
     check_quorum,
     check_relations,
     quorum_warnings,
+    unserved_security,
 )
 from odradek.common.setting_table import Scope, Setting, Value, broker_synonyms, setting, table
 
@@ -37,7 +38,7 @@ DRAIN_STOP_KEY = "odradek.drain.stop"
 _PREFIXES = ("config.providers.", "metrics.jmx.", "rlmm.config.", "rsm.config.")
 _OF_ONE_LISTENER = "listener.name."
 # Keys of old clusters that Kafka 4 ignores quietly, because so many files still have them.
-_RETIRED = {"zookeeper.connect", "inter.broker.protocol.version", "log.message.format.version"}
+_RETIRED = {"inter.broker.protocol.version", "log.message.format.version"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,7 +165,8 @@ def resolve(
     Args:
         properties: keys and values as text; overrides are already merged in.
         sources: what config providers may read.
-        honoured: keys that this build acts on; a known key beyond them warns that it is ignored. None: no such warning.
+        honoured: keys that this build acts on; a known key beyond them warns that it is ignored, or is a problem where
+            it would guard the cluster. None: no node is started with these, and neither is said.
     Raises:
         ConfigError: one line for each problem, all of them.
     """
@@ -197,6 +199,8 @@ def resolve(
     warnings += quorum_warnings(values)
     listeners, advertised, more = _check_listeners(given, values)
     problems += more + _check_together(given, values)
+    if honoured is not None:
+        problems += unserved_security(given, {each.security_protocol for each in listeners}, honoured)
     if problems:
         raise ConfigError(problems)
     return BrokerSettings(given, values, tuple(listeners), tuple(advertised), tuple(warnings))
@@ -215,6 +219,8 @@ def _about_unknown(key: str, known: Mapping[str, Setting]) -> str:
         return ""
     if key.startswith(_OF_ONE_LISTENER):
         return f"{key} is ignored: settings of one listener are not honoured yet"
+    if key.startswith("zookeeper."):
+        return f"unknown setting {key} is ignored: controllers keep the metadata, there is no ZooKeeper"
     nearest = difflib.get_close_matches(key, known, n=1, cutoff=0.75)
     hint = f"; did you mean {nearest[0]}?" if nearest else ""
     return f"unknown setting {key} is ignored{hint}"

@@ -5,7 +5,7 @@ What one value may be is in the table; here is what two values may be together, 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from typing import cast
 
 from odradek.common.numbers import INT32_MAX, parse_natural
@@ -92,6 +92,35 @@ WITHOUT_MEANING = {
     "metric.reporters": _REPORTERS,
     "kafka.metrics.reporters": _REPORTERS,
 }
+_EVERYBODY = "this release controls no access: every client could do everything"
+# What guards a cluster and is not served. A warning would be read too late: the node would serve everybody meanwhile.
+_GUARDS = {
+    "authorizer.class.name": _EVERYBODY,
+    "super.users": _EVERYBODY,
+    "principal.builder.class": "this release has no classes that say who a client is: all are ANONYMOUS",
+}
+_DEFAULT_PRINCIPALS = "org.apache.kafka.common.security.authenticator.DefaultKafkaPrincipalBuilder"
+_REMOVE = "take it out only where a firewall keeps others away"
+
+
+def unserved_security(given: Mapping[str, str], protocols: Container[str], honoured: Container[str]) -> list[str]:
+    """One line for each setting that would guard the cluster, and that this release does not act on.
+
+    Settings of TLS and SASL guard only listeners that have these protocols, and such listeners are refused.
+
+    Args:
+        protocols: of the node's own listeners.
+    """
+    problems = [
+        f"{key}={given[key]}: {reason}; {_REMOVE}"
+        for key, reason in _GUARDS.items()
+        if key not in honoured and given.get(key, "").strip() not in ("", _DEFAULT_PRINCIPALS)
+    ]
+    key = "security.inter.broker.protocol"
+    between = given.get(key, "PLAINTEXT").strip()
+    if between != "PLAINTEXT" and between not in protocols:
+        problems.append(f"{key}={between}: no listener has that protocol, and brokers would talk in plain text")
+    return problems
 
 
 def check_relations(given: Mapping[str, str], values: Mapping[str, Value]) -> list[str]:

@@ -196,7 +196,8 @@ def check_served(specs: Mapping[str, ListenerSpec]) -> None:
     """Refuse what this release cannot serve; raises ConfigError."""
     names = {number: name for name, number in SECURITY_PROTOCOLS.items()}
     problems = [
-        f"listener {spec.name}: {names[spec.security_protocol]} is not served yet, only PLAINTEXT"
+        f"listener {spec.name}: {names[spec.security_protocol]} is not served by this release; make it PLAINTEXT, "
+        "where a firewall keeps others away"
         for spec in specs.values()
         if spec.security_protocol
     ]

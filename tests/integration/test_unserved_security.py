@@ -1,0 +1,86 @@
+"""A node that is to guard its cluster in a way that it does not serve does not start, and never serves everybody."""
+
+from __future__ import annotations
+
+import socket
+from pathlib import Path
+
+import pytest
+
+from odradek.cli import errors
+from odradek.cli.app import run
+from tests.integration.test_bad_start import overrides, start_and_fail
+from tests.support.node import Node
+
+AUTHORIZER = "org.apache.kafka.metadata.authorizer.StandardAuthorizer"
+REMOVE = "; take it out only where a firewall keeps others away"
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "said"),
+    [
+        ("authorizer.class.name", AUTHORIZER, f"controls no access: every client could do everything{REMOVE}"),
+        ("super.users", "User:admin", f"controls no access: every client could do everything{REMOVE}"),
+        ("principal.builder.class", "com.example.Principals", f"all are ANONYMOUS{REMOVE}"),
+        ("security.inter.broker.protocol", "SASL_SSL", "no listener has that protocol"),
+    ],
+)
+@pytest.mark.parametrize("in_file", [True, False])
+def test_what_would_guard_the_cluster_and_is_not_served_keeps_the_node_down(
+    key: str, value: str, said: str, in_file: bool, tmp_path: Path
+) -> None:
+    node = Node(tmp_path / "node")
+    settings = {**node.overrides, key: value}
+    if in_file:
+        settings |= {"node.id": 1, "process.roles": "broker,controller", "controller.listener.names": "CONTROLLER"}
+        config = tmp_path / "server.properties"
+        config.write_text("".join(f"{name}={each}\n" for name, each in settings.items()))
+        printed = start_and_fail("--config", str(config), cwd=tmp_path, code=5)
+    else:
+        printed = start_and_fail(*overrides(node, **{key.replace(".", "__"): value}), cwd=tmp_path, code=5)
+    (line,) = printed.splitlines()
+    assert line.startswith(f"odradek: {key}={value}: ")
+    assert said in line
+    assert not node.data_dir.exists()
+
+
+@pytest.mark.parametrize("protocol", ["SSL", "SASL_PLAINTEXT", "SASL_SSL"])
+@pytest.mark.parametrize("listener", ["PLAINTEXT", "CONTROLLER"])
+def test_a_listener_with_tls_or_sasl_keeps_the_node_down(protocol: str, listener: str, tmp_path: Path) -> None:
+    node = Node(tmp_path / "node")
+    protocols = {"PLAINTEXT": "PLAINTEXT", "CONTROLLER": "PLAINTEXT"} | {listener: protocol}
+    given = ",".join(f"{name}:{each}" for name, each in protocols.items())
+    printed = start_and_fail(
+        *overrides(node, listener__security__protocol__map=given, sasl__enabled__mechanisms="PLAIN"),
+        cwd=tmp_path,
+        code=5,
+    )
+    assert f"odradek: listener {listener}: {protocol} is not served by this release; make it PLAINTEXT, " in printed
+    with socket.socket() as probe:
+        assert probe.connect_ex(("127.0.0.1", node.port)), "nobody is served"
+
+
+def test_a_directory_that_an_authorizer_guards_can_still_be_formatted(tmp_path: Path) -> None:
+    config = tmp_path / "server.properties"
+    settings = {**Node(tmp_path / "node").overrides, "node.id": 1, "process.roles": "broker,controller"}
+    settings |= {"controller.listener.names": "CONTROLLER", "authorizer.class.name": AUTHORIZER}
+    config.write_text("".join(f"{name}={each}\n" for name, each in settings.items()))
+    assert run(["storage", "format", "-t", "AAAAAAAAAAAAAAAAAAAAAQ", "-c", str(config)]) == errors.OK
+
+
+def test_what_guards_nothing_only_warns(tmp_path: Path) -> None:
+    """Settings of TLS and SASL without such a listener, which Kafka reads past as well; and those of ZooKeeper."""
+    settings = {
+        "authorizer.class.name": "",
+        "principal.builder.class": "org.apache.kafka.common.security.authenticator.DefaultKafkaPrincipalBuilder",
+        "security.inter.broker.protocol": "PLAINTEXT",
+        "sasl.enabled.mechanisms": "PLAIN",
+        "ssl.client.auth": "required",
+        "zookeeper.connect": "localhost:2181",
+    }
+    with Node(tmp_path / "node", dict(settings)) as node:
+        log = node.log_text()
+    for key in ("sasl.enabled.mechanisms", "ssl.client.auth"):
+        assert f"{key} is known but not honoured yet" in log
+    assert "unknown setting zookeeper.connect is ignored" in log
+    assert "authorizer" not in log
