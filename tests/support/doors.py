@@ -15,6 +15,7 @@ from typing import Any
 
 from odradek.common.errors import ApiError, ErrorCode, ProtocolError
 from odradek.common.metrics import Metrics
+from odradek.common.ports import Clock, MachineLimits
 from odradek.common.real_io import RealClock
 from odradek.protocol import codec
 from odradek.protocol.apis import API, ApiKey
@@ -27,8 +28,8 @@ from odradek.protocol.messages.sync_group_request import SyncGroupRequest
 from odradek.protocol.messages.sync_group_response import SyncGroupResponse
 from odradek.server.connection import TURN_MS, Connection
 from odradek.server.context import BrokerServices, RequestContext
-from odradek.server.dispatch import Dispatcher, Handler, make_routes
-from odradek.server.listeners import ConnectionConfig, Connections, ListenerSpec
+from odradek.server.dispatch import Handler, make_dispatcher, make_routes
+from odradek.server.listeners import ConnectionConfig, ListenerSpec
 
 HEARTBEAT_VERSION, SYNC_VERSION, FETCH_VERSION = 4, 5, 12
 # Longer than a busy machine lets a process stand still.
@@ -38,7 +39,9 @@ PATIENCE_S = 60.0
 class Doors:
     """One listener with its dispatcher."""
 
-    def __init__(self, config: ConnectionConfig | None = None, *, is_open: bool = True) -> None:
+    def __init__(
+        self, config: ConnectionConfig | None = None, *, is_open: bool = True, clock: Clock | None = None
+    ) -> None:
         self.begun: list[int] = []
         self.waits: dict[int, asyncio.Future[Any]] = {}
         self.ended: list[int] = []
@@ -52,18 +55,17 @@ class Doors:
         )
         routes = {"broker": make_routes(handlers, "broker")}
         limits = config or ConnectionConfig()
-        connections = Connections(limits)
-        connections.change_limits(limits)
         # Connections need the clock; the rest of a node is what handlers would use.
         nothing: Any = None
         services = BrokerServices(
-            node_id=1, cluster_id="c", settings=nothing, setting_rules=nothing, clock=RealClock(), metrics=Metrics(),
-            publisher=nothing, log_manager=nothing, cleaner=nothing, replicas=nothing, fetch_sessions=nothing,
-            producer_ids=nothing, controller=nothing, quorum=nothing, coordinator=nothing, transactions=nothing,
+            node_id=1, cluster_id="c", settings=nothing, setting_rules=nothing, clock=clock or RealClock(),
+            metrics=Metrics(), publisher=nothing, log_manager=nothing, cleaner=nothing, replicas=nothing,
+            fetch_sessions=nothing, producer_ids=nothing, controller=nothing, quorum=nothing,
+            coordinator=nothing, transactions=nothing,
             verifier=nothing, markers=nothing, liveness=None, departures=nothing,
             topic_creator=nothing, routes=routes,
         )  # fmt: skip
-        self.dispatcher = Dispatcher(services, limits, connections, routes)
+        self.dispatcher = make_dispatcher(services, limits, routes, MachineLimits())
         self.spec = ListenerSpec("PLAINTEXT", "127.0.0.1", 0)
         if is_open:
             self.dispatcher.open_doors(self.spec.scope)

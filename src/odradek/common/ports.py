@@ -226,6 +226,21 @@ def write_file_durably(disk: Disk, path: Path, data: Buffer, *, through: str = "
     disk.sync_dir(path.parent)
 
 
+@dataclass(frozen=True, slots=True)
+class MachineLimits:
+    """What the system lets this process have; None where it sets no limit or does not say.
+
+    Attributes:
+        memory_bytes: of the machine, or of the container around the process.
+        descriptors: files and sockets that may be open at one time.
+    """
+
+    memory_bytes: int | None = None
+    descriptors: int | None = None
+
+
+NO_LIMITS = MachineLimits()
+
 ProtocolFactory = Callable[[], asyncio.BaseProtocol]
 
 

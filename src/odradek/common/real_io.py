@@ -3,23 +3,36 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import fcntl
 import os
+import resource
 import shutil
 import ssl
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TypeVar
 
-from odradek.common.ports import Buffer, DiskUsage, File, Listener, MakeAnswer, ProtocolFactory, Worker
+from odradek.common.ports import (
+    Buffer,
+    DiskUsage,
+    File,
+    Listener,
+    MachineLimits,
+    MakeAnswer,
+    ProtocolFactory,
+    Worker,
+)
 from odradek.common.real_worker import ProcessWorker
 
 T = TypeVar("T")
 
 # Linux refuses more buffers than this in one writev (IOV_MAX).
 MAX_IO_VECTORS = 1024
+_CGROUPS = Path("/sys/fs/cgroup")
+_OWN_CGROUPS = Path("/proc/self/cgroup")
 
 
 class RealClock:
@@ -207,3 +220,32 @@ class RealNetwork:
         self, factory: ProtocolFactory, host: str, port: int, *, tls: ssl.SSLContext | None = None
     ) -> tuple[asyncio.Transport, asyncio.BaseProtocol]:
         return await asyncio.get_running_loop().create_connection(factory, host, port, ssl=tls)
+
+
+def machine_limits() -> MachineLimits:
+    """The limits of this process as they are now."""
+    found = [os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"), *_cgroup_memory(_OWN_CGROUPS, _CGROUPS)]
+    space, _ = resource.getrlimit(resource.RLIMIT_AS)
+    if space != resource.RLIM_INFINITY:
+        found.append(space)
+    descriptors, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return MachineLimits(min(found), None if descriptors == resource.RLIM_INFINITY else descriptors)
+
+
+def _cgroup_memory(own: Path, root: Path) -> Iterator[int]:
+    """The limits of the control groups around a process, of either version; those that say "max" set none."""
+    try:
+        lines = own.read_text().splitlines()
+    except OSError:
+        return
+    for line in lines:
+        _, controllers, name = line.split(":", 2)
+        if controllers and "memory" not in controllers.split(","):
+            continue
+        top, file = (root / "memory", "memory.limit_in_bytes") if controllers else (root, "memory.max")
+        group = top / name.lstrip("/")
+        for directory in (group, *group.parents):
+            with contextlib.suppress(OSError, ValueError):
+                yield int((directory / file).read_text())
+            if directory == top:
+                break

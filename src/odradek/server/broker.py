@@ -24,7 +24,7 @@ from odradek.common.listeners import WILDCARDS
 from odradek.common.log_lines import get_logger
 from odradek.common.metrics import Metrics
 from odradek.common.numbers import INT32_MAX
-from odradek.common.ports import Clock, Disk, Listener, Network
+from odradek.common.ports import NO_LIMITS, Clock, Disk, Listener, MachineLimits, Network
 from odradek.common.resource_settings import SettingRules, option_docs, with_dynamic
 from odradek.controller.config import ControllerConfig
 from odradek.controller.service import ControllerService
@@ -63,7 +63,7 @@ from odradek.server.controller_gateway import ChannelConfig, ControllerGateway
 from odradek.server.controller_registration import ControllerRegistration, controller_registration_request
 from odradek.server.departures import Departures
 from odradek.server.directory_assignments import DirectoryAssignments
-from odradek.server.dispatch import Dispatcher, make_routes
+from odradek.server.dispatch import make_dispatcher, make_routes
 from odradek.server.drain import asked_to_stop
 from odradek.server.fetch_sessions import FetchSessionCache, FetchSessionConfig
 from odradek.server.format import Storage, check_storage, format_missing, random_id
@@ -72,7 +72,7 @@ from odradek.server.handlers import HANDLERS
 from odradek.server.handlers.describe_configs import dynamic_layers
 from odradek.server.handover import HandOver
 from odradek.server.ignored_settings import IgnoredSettings
-from odradek.server.listeners import ConnectionConfig, Connections, bind, check_served, listener_specs
+from odradek.server.listeners import ConnectionConfig, bind, check_served, listener_specs
 from odradek.server.liveness import BrokerLiveness
 from odradek.server.log_loading import close_logs, load_logs
 from odradek.server.membership import Membership, MembershipConfig, cordon
@@ -99,6 +99,7 @@ class Broker:
         network: Network,
         random: Random,
         hostname: str = "localhost",
+        machine: MachineLimits = NO_LIMITS,
     ) -> None:
         """
         Args:
@@ -112,6 +113,7 @@ class Broker:
         self._network = network
         self._random = random
         self._hostname = hostname
+        self._machine = machine
         self._listeners: list[Listener] = []
         self._unlock_metadata: Callable[[], None] = lambda: None
         self._started: list[str] = []
@@ -337,9 +339,7 @@ class Broker:
             topic_creator=self.topic_creator,
             routes=routes,
         )
-        connections = Connections(connection_config)
-        connections.change_limits(connection_config)
-        self.dispatcher = Dispatcher(self.services, connection_config, connections, routes)
+        self.dispatcher = make_dispatcher(self.services, connection_config, routes, self._machine)
         self.membership = Membership(
             settings.build(MembershipConfig),
             self.gateway,

@@ -5,9 +5,10 @@ and returns its response, or a future where only waiting is left (an acknowledge
 then be begun, and their answers wait for its own. A handler that is a coroutine has the connection to itself until it
 ends, as Kafka's muted channels have.
 
-Back-pressure: we stop reading while requests wait to be begun or answers wait to be sent, so that a peer that does not
-read or floods us costs a bounded amount of memory. Fairness: after REQUESTS_PER_TURN requests, TURN_MS, or
-READ_TURN_BYTES read without a pause, the other connections of the loop have their turn.
+Back-pressure: we stop reading while requests wait to be begun or answers wait to be sent, and while a frame waits for
+memory (`request_memory`), so that a peer that does not read or floods us costs a bounded amount of it. Fairness: after
+REQUESTS_PER_TURN requests, TURN_MS, or READ_TURN_BYTES read without a pause, the other connections of the loop have
+their turn.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ from odradek.protocol.framing import decode_request_header, encode_response
 from odradek.server.context import ANONYMOUS, RequestContext
 from odradek.server.inbound import InboundFrames
 from odradek.server.outbound import Outbound, SocketOutbound, TransportOutbound
+from odradek.server.request_memory import allowed_ms, stall_ms
 
 if TYPE_CHECKING:
     from odradek.server.dispatch import Dispatcher, Route
@@ -59,19 +61,25 @@ class Connection(asyncio.BufferedProtocol):
     """The server's end of one connection."""
 
     __slots__ = (
+        "_ahead_bytes",
         "_closing",
         "_dispatcher",
         "_exclusive",
+        "_frames_seen",
         "_inbound",
+        "_memory",
         "_outbound",
         "_pending",
         "_read_bytes",
         "_reading",
+        "_reserved_bytes",
         "_scheduled",
         "_sent_bytes_seen",
         "_slots",
         "_transport",
         "_waits",
+        "_watched_frame",
+        "_watched_since_ms",
         "last_active_ms",
         "listener",
         "local_address",
@@ -95,6 +103,12 @@ class Connection(asyncio.BufferedProtocol):
         self.local_address: tuple[str, int] = ("", 0)
         self.last_active_ms = 0
         self._inbound = InboundFrames(dispatcher.scratch, dispatcher.config.max_request_bytes, dispatcher.used_buffers)
+        self._memory = dispatcher.memory
+        self._reserved_bytes = 0  # for the frame that comes, until it is begun
+        self._ahead_bytes = 0  # read before their turn
+        self._frames_seen = 0
+        self._watched_frame = -1
+        self._watched_since_ms = 0
         self._pending: deque[Buffer] = deque()
         self._slots: deque[_Slot] = deque()
         self._waits: dict[asyncio.Future[Any], None] = {}
@@ -131,19 +145,27 @@ class Connection(asyncio.BufferedProtocol):
             self._outbound = SocketOutbound(transport, self._advance, sock.fileno())
 
     def get_buffer(self, sizehint: int) -> memoryview:
-        return self._inbound.buffer()
+        return self._inbound.buffer(short=self._memory.is_short)
 
     def buffer_updated(self, nbytes: int) -> None:
         full = self._inbound.filled_buffer(nbytes)
         try:
-            frames = self._inbound.received(nbytes)
+            frames = self._inbound.received(nbytes, self._reserve)
         except ProtocolError as error:
             self.close_because(str(error))
             return
         # Of any bytes, not of whole frames: a large request over a slow link is not idle.
         self.last_active_ms = self._dispatcher.services.clock.monotonic_ms()
         if frames:
+            self._frames_seen += 1
             self._pending.extend(frames)
+        self._take_turn(nbytes, full, bool(frames))
+        if self._pending or self._inbound.wanted_bytes:
+            self._ahead_bytes += nbytes
+            self._memory.read_ahead(nbytes)
+
+    def _take_turn(self, nbytes: int, full: bool, has_frames: bool) -> None:
+        """Go on with what was received, now or, where this connection has had its share, after the others."""
         if full:
             # libuv reads on within one event while reads come back full: give way to the others in between.
             self._read_bytes += nbytes
@@ -154,8 +176,10 @@ class Connection(asyncio.BufferedProtocol):
                 return
         else:
             self._read_bytes = 0
-        if frames and not self._scheduled:
+        if has_frames and not self._scheduled:
             self._advance()
+        elif self._inbound.wanted_bytes:
+            self._read_on()
 
     def eof_received(self) -> bool:
         return False
@@ -164,6 +188,7 @@ class Connection(asyncio.BufferedProtocol):
         self._closing = True
         self._pending.clear()
         self._inbound.drop()
+        self._let_go_of_memory()
         for wait in tuple(self._waits):
             wait.cancel()
         if self._outbound is not None:
@@ -224,8 +249,68 @@ class Connection(asyncio.BufferedProtocol):
 
     def go_on(self) -> None:
         """Begin requests that have waited."""
-        if self._pending:
+        if self._pending or self._inbound.wanted_bytes:
             self._schedule()
+
+    def memory_granted(self, size_bytes: int) -> None:
+        """The frame that waited may be received."""
+        self._reserved_bytes = size_bytes
+        if not self._closing:
+            self._inbound.go_on()
+            self._read_on()
+
+    def slowness(self, now_ms: int) -> str:
+        """What is wrong with the pace of the frame that is under way; "" where nothing is. Asked about once a second.
+
+        Time counts from the first time that the frame is seen here, and not while we do not read: unless it holds
+        memory that others may wait for.
+        """
+        inbound = self._inbound
+        size_bytes = self._reserved_bytes or (inbound.under_way_bytes if self._reading else 0)
+        if not size_bytes:
+            self._watched_frame = -1
+            return ""
+        if self._watched_frame != self._frames_seen:
+            self._watched_frame, self._watched_since_ms = self._frames_seen, now_ms
+            return ""
+        idle_ms, pressed = self._dispatcher.config.idle_ms, self._memory.is_pressed(size_bytes)
+        still_ms = now_ms - max(self.last_active_ms, self._watched_since_ms)
+        if still_ms >= stall_ms(idle_ms, pressed=pressed):
+            return f"a request of {size_bytes} bytes came to a halt {still_ms // 1000} s ago"
+        came_ms = now_ms - self._watched_since_ms
+        if came_ms >= allowed_ms(size_bytes, idle_ms, pressed=pressed):
+            return f"a request of {size_bytes} bytes is not here after {came_ms // 1000} s"
+        return ""
+
+    def _reserve(self, size_bytes: int) -> bool:
+        """Whether there is memory for a frame, and its request could be begun; otherwise it waits."""
+        outbound = self._outbound
+        if self._pending or outbound is None or not self._may_begin(outbound):
+            return False
+        if not self._memory.reserve(self, size_bytes):
+            return False
+        self._reserved_bytes = size_bytes
+        return True
+
+    def _let_go_of_memory(self) -> None:
+        self._memory.leave_line(self)
+        if self._ahead_bytes:
+            self._memory.read_ahead(-self._ahead_bytes)
+            self._ahead_bytes = 0
+        if self._reserved_bytes:
+            self._memory.release(self._reserved_bytes)
+            self._reserved_bytes = 0
+
+    def _read_on(self) -> None:
+        """Read on unless something waits for its turn, for memory, or to be sent."""
+        inbound, outbound = self._inbound, self._outbound
+        if inbound.wanted_bytes and self._reserve(inbound.wanted_bytes):
+            inbound.go_on()
+        waits = bool(self._pending) or inbound.wanted_bytes > 0
+        if self._ahead_bytes and not waits:
+            self._memory.read_ahead(-self._ahead_bytes)
+            self._ahead_bytes = 0
+        self._set_reading(not waits and outbound is not None and outbound.pending_bytes < MAX_UNSENT_BYTES)
 
     def _schedule(self) -> None:
         if not self._scheduled:
@@ -256,7 +341,7 @@ class Connection(asyncio.BufferedProtocol):
             if not left:
                 self._schedule()
                 break
-        self._set_reading(not pending and outbound.pending_bytes < MAX_UNSENT_BYTES)
+        self._read_on()
 
     def _may_begin(self, outbound: Outbound) -> bool:
         return (
@@ -276,17 +361,28 @@ class Connection(asyncio.BufferedProtocol):
                 self._transport.pause_reading()
 
     def _begin(self, frame: Buffer) -> None:
-        """Decode one request and let its handler decide."""
+        """Begin one request; its memory is free when its handler needs the request no more."""
+        reserved_bytes, self._reserved_bytes = self._reserved_bytes, 0
+        task = self._decide(frame)
+        if not reserved_bytes:
+            return
+        if task is None:
+            self._memory.release(reserved_bytes)
+        else:
+            task.add_done_callback(lambda _: self._memory.release(reserved_bytes))
+
+    def _decide(self, frame: Buffer) -> asyncio.Future[Any] | None:
+        """Decode one request and let its handler decide; returns the task of a handler that goes on."""
         try:
             context, route, body_offset = self._read_header(frame)
             if context.api_version not in route.versions:
                 self._refuse_version(context, route)
-                return
+                return None
             # Bytes behind the request are passed over, as Kafka does: librdkafka 2.16 sends some behind Metadata 13.
             request, _ = decode_prefix(route.request, frame, context.api_version, body_offset)
         except ProtocolError as error:
             self.close_because(str(error))
-            return
+            return None
         route.request_count += 1
         route.request_bytes += len(frame)
         try:
@@ -295,8 +391,8 @@ class Connection(asyncio.BufferedProtocol):
             outcome = self._failed(context, route, error)
         if outcome is None or isinstance(outcome, Message):
             self._answer(None, context, route, outcome)
-        else:
-            self._await(context, route, outcome)
+            return None
+        return self._await(context, route, outcome)
 
     def _read_header(self, frame: Buffer) -> tuple[RequestContext, Route, int]:
         """
@@ -330,7 +426,8 @@ class Connection(asyncio.BufferedProtocol):
         context.api_version = 0
         self._answer(None, context, route, answer)
 
-    def _await(self, context: RequestContext, route: Route, outcome: Any) -> None:
+    def _await(self, context: RequestContext, route: Route, outcome: Any) -> asyncio.Future[Any] | None:
+        """Give an answer its place; returns the task that was begun where there is one."""
         slot = _Slot()
         self._slots.append(slot)
         if asyncio.isfuture(outcome):
@@ -358,6 +455,7 @@ class Connection(asyncio.BufferedProtocol):
                 self._advance()
 
         wait.add_done_callback(finished)
+        return wait if wait is not outcome else None
 
     def _answer(self, slot: _Slot | None, context: RequestContext, route: Route, response: Message | None) -> None:
         """Queue an answer in its place; None where the client wants no answer (acks=0)."""

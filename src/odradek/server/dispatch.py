@@ -13,10 +13,13 @@ from odradek.common.errors import ErrorCode
 from odradek.protocol.apis import API, ApiKey
 from odradek.protocol.declare import Message, parse_versions
 from odradek.server.inbound import UsedBuffers, new_scratch
+from odradek.server.listeners import Connections
+from odradek.server.request_memory import RequestMemory, capacity_bytes
 
 if TYPE_CHECKING:
+    from odradek.common.ports import MachineLimits
     from odradek.server.context import BrokerServices, RequestContext
-    from odradek.server.listeners import ConnectionConfig, Connections
+    from odradek.server.listeners import ConnectionConfig
 
 NOT_FLEXIBLE = 2**15
 
@@ -124,6 +127,7 @@ class Dispatcher:
     routes: dict[str, dict[int, Route]]
     scratch: memoryview = field(default_factory=new_scratch)
     used_buffers: UsedBuffers = field(default_factory=UsedBuffers)
+    memory: RequestMemory = field(default_factory=RequestMemory)
     # Ordered, as all that is walked over: the same run must take the same way.
     tasks: dict[asyncio.Task[Any], None] = field(default_factory=dict)
     open_scopes: set[str] = field(default_factory=set)
@@ -197,6 +201,15 @@ class Dispatcher:
             connection.close()
         return len(idle)
 
+    def close_slow(self, now_ms: int) -> int:
+        """Close connections whose request comes too slowly; returns how many. To be called about once a second."""
+        self.memory.note_waits(now_ms, self.config.idle_ms)
+        slow = [(connection, why) for connection in self.connections if (why := connection.slowness(now_ms))]
+        for connection, why in slow:
+            connection.close_because(why)
+        self.connections.slow_count += len(slow)
+        return len(slow)
+
     async def close(self) -> None:
         """End all connections and the handlers that still wait."""
         for connection in self.connections:
@@ -205,3 +218,17 @@ class Dispatcher:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
+
+
+def make_dispatcher(
+    services: BrokerServices, config: ConnectionConfig, routes: dict[str, dict[int, Route]], machine: MachineLimits
+) -> Dispatcher:
+    """What the connections of a node share, within the limits that are set for it and those of the machine.
+
+    Raises:
+        ValueError: max.connections.per.ip.overrides cannot be read.
+    """
+    connections = Connections(config)
+    connections.change_limits(config)
+    memory = RequestMemory(capacity_bytes(config.queued_max_request_bytes, machine.memory_bytes))
+    return Dispatcher(services, config, connections, routes, memory=memory)

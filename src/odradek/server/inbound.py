@@ -3,17 +3,20 @@
 A frame is a 4-byte length and that many bytes. Idle connections own no buffer: all connections of a loop receive into
 one scratch buffer, out of which whole frames are copied. Only a frame that did not arrive at once gets a buffer of its
 own, into which the rest is received directly; it begins small and doubles as bytes really come, so that a header that
-promises 100 MB costs its sender as much as it costs us. Buffers of large frames are used again: a producer at full
-speed fills a megabyte a millisecond, and fresh memory for each costs the kernel more than the copy.
+promises 100 MB costs its sender as much as it costs us. How much all of them may hold together is counted elsewhere
+(`request_memory`): a frame that may not go on keeps what has come of it. Buffers of large frames are used again: a
+producer at full speed fills a megabyte a millisecond, and fresh memory for each costs the kernel more than the copy.
 """
 
 from __future__ import annotations
 
 import struct
 import sys
+from collections.abc import Callable
 
 from odradek.common.errors import ProtocolError
 from odradek.common.ports import Buffer
+from odradek.server.request_memory import FREE_BYTES
 
 # Two of Kafka's default socket buffers; a read that fills it is one turn of a busy connection.
 SCRATCH_BYTES = 256 * 1024
@@ -74,7 +77,17 @@ class UsedBuffers:
 class InboundFrames:
     """The receiving half of a connection. Between `buffer()` and `received()` nothing else may use the scratch."""
 
-    __slots__ = ("_filled", "_frame", "_head", "_length", "_max_frame_bytes", "_offered", "_scratch", "_used")
+    __slots__ = (
+        "_filled",
+        "_frame",
+        "_head",
+        "_length",
+        "_max_frame_bytes",
+        "_offered",
+        "_scratch",
+        "_used",
+        "wanted_bytes",
+    )
 
     def __init__(self, scratch: memoryview, max_frame_bytes: int, used: UsedBuffers | None = None) -> None:
         """Without `used`, every large frame gets memory of its own."""
@@ -86,20 +99,31 @@ class InboundFrames:
         self._filled = 0
         self._length = 0
         self._offered = 0
+        # The size of a frame that began and may not go on before `go_on`; 0 where there is none.
+        self.wanted_bytes = 0
 
     @property
     def held_bytes(self) -> int:
         """Memory that this connection owns for a frame under way."""
         return 0 if self._frame is None else len(self._frame)
 
-    def buffer(self) -> memoryview:
-        """Where the next bytes go; grows the frame's own buffer where it is full."""
+    @property
+    def under_way_bytes(self) -> int:
+        """The size of the frame of which a part has come, with its length where only that has begun; 0 between two."""
+        return self._length if self._frame is not None else len(self._head)
+
+    def buffer(self, *, short: bool = False) -> memoryview:
+        """Where the next bytes go; grows the frame's own buffer where it is full.
+
+        Args:
+            short: memory is: no more is read than a connection may always have.
+        """
         frame = self._frame
         if frame is None:
             start = len(self._head)
             if start:
                 self._scratch[:start] = self._head
-            view = self._scratch[start:]
+            view = self._scratch[start : start + FREE_BYTES] if short else self._scratch[start:]
         else:
             if self._filled == len(frame):
                 frame += bytes(min(self._length, 2 * len(frame)) - len(frame))
@@ -111,21 +135,30 @@ class InboundFrames:
         """The connection ended: let go of what has come of a frame, without waiting for a collection of cycles."""
         self._frame = None
         self._head = b""
-        self._filled = self._length = 0
+        self._filled = self._length = self.wanted_bytes = 0
 
     def filled_buffer(self, count: int) -> bool:
         """Whether `count` bytes are all that was offered: more may be waiting in the socket."""
         return count == self._offered
 
-    def received(self, count: int) -> list[Buffer]:
+    def go_on(self) -> None:
+        """There is memory for the frame that waits: receive the rest of it."""
+        first = self._frame
+        assert first is not None and self.wanted_bytes
+        self.wanted_bytes = 0
+        self._frame = self._own_buffer(memoryview(first), self._length)
+
+    def received(self, count: int, reserve: Callable[[int], bool] | None = None) -> list[Buffer]:
         """Take `count` bytes that were put at the start of `buffer()`; returns the frames that are now whole.
 
+        Args:
+            reserve: whether a frame of that size that has only begun may go on at once; without it, each may.
         Raises:
             ProtocolError: a length that is negative or above the limit; the text guesses what the peer speaks.
         """
         frame = self._frame
         if frame is None:
-            return self._split(len(self._head) + count)
+            return self._split(len(self._head) + count, reserve)
         self._filled += count
         if self._filled < self._length:
             return []
@@ -133,7 +166,7 @@ class InboundFrames:
         self._used.remember(frame)
         return [memoryview(frame)[: self._length]]
 
-    def _split(self, end: int) -> list[Buffer]:
+    def _split(self, end: int, reserve: Callable[[int], bool] | None) -> list[Buffer]:
         scratch = self._scratch
         frames: list[Buffer] = []
         position = 0
@@ -143,20 +176,29 @@ class InboundFrames:
                 raise ProtocolError(self._guess(bytes(scratch[position : position + 4]), length))
             position += 4
             if end - position < length:
-                self._begin(scratch[position:end], length)
+                # Behind requests that are not begun yet it waits: they may keep the connection to themselves.
+                admitted = length <= FREE_BYTES or reserve is None or (not frames and reserve(length))
+                self._begin(scratch[position:end], length, admitted)
                 return frames
             frames.append(bytearray(scratch[position : position + length]))
             position += length
         self._head = bytes(scratch[position:end])
         return frames
 
-    def _begin(self, first: memoryview, length: int) -> None:
+    def _begin(self, first: memoryview, length: int, admitted: bool) -> None:
+        self._filled, self._length, self._head = len(first), length, b""
+        if admitted:
+            self._frame = self._own_buffer(first, length)
+        else:
+            self._frame, self.wanted_bytes = bytearray(first), length
+
+    def _own_buffer(self, first: memoryview, length: int) -> bytearray:
         have = len(first)
         frame = self._used.take(length) if length > FIRST_BUFFER_BYTES else None
         if frame is None:
             frame = bytearray(min(length, max(FIRST_BUFFER_BYTES, 2 * have)))
         frame[:have] = first
-        self._frame, self._filled, self._length, self._head = frame, have, length, b""
+        return frame
 
     def _guess(self, start: bytes, length: int) -> str:
         if start[0] == _TLS_HANDSHAKE and start[1] == 3:

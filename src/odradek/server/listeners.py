@@ -56,6 +56,13 @@ class ConnectionConfig:
         unit="bytes",
         doc="The largest request; a longer one closes its connection.",
     )
+    queued_max_request_bytes: int = option(
+        "queued.max.request.bytes",
+        default=-1,
+        unit="bytes",
+        doc="Bytes of requests that are under way at one time, over all connections; -1 is a quarter of the memory that"
+        " the process may have, from 32 MiB to 1 GiB.",
+    )
     idle_ms: int = option(
         "connections.max.idle.ms",
         default=600_000,
@@ -124,6 +131,7 @@ class Connections:
     overrides: Mapping[str, int] = field(default_factory=dict)
     accepted_count: int = 0
     refused_count: int = 0
+    slow_count: int = 0
     _open: dict[Connection, None] = field(default_factory=dict)
     _by_ip: dict[str, int] = field(default_factory=dict)
 

@@ -42,6 +42,10 @@ def node_families(dispatcher: Dispatcher) -> Iterator[Family]:
     yield Family.gauge("odradek_connections", "Connections that are open.", len(connections))
     yield Family.counter("odradek_connections_accepted", "Connections that were taken.", connections.accepted_count)
     yield Family.counter("odradek_connections_refused", "Connections beyond the limits.", connections.refused_count)
+    yield Family.counter("odradek_connections_slow", "Closed: a request came too slowly.", connections.slow_count)
+    memory = dispatcher.memory
+    yield Family.gauge("odradek_request_memory_bytes", "Memory of requests under way.", memory.held_bytes)
+    yield Family.gauge("odradek_request_memory_waiting", "Requests that wait for memory.", memory.waiting_count)
     yield Family.gauge("odradek_fetch_sessions", "Fetch sessions that are kept.", len(services.fetch_sessions))
     yield Family.gauge("odradek_fetches_waiting", "Fetch requests that wait for data.", replicas.parked_fetch_count)
     yield Family.gauge("odradek_partitions", "Partitions that lie on this broker.", len(replicas))

@@ -14,7 +14,7 @@ from typing import Any, cast
 from odradek.common.broker_settings import BrokerSettings
 from odradek.common.errors import OdradekError, StorageError
 from odradek.common.log_lines import get_logger, write_log_lines
-from odradek.common.real_io import RealClock, RealDisk, RealNetwork
+from odradek.common.real_io import RealClock, RealDisk, RealNetwork, machine_limits
 from odradek.server.broker import Broker
 from odradek.server.drain import drain
 from odradek.server.internal_topics import warn_of_internal_topics
@@ -69,6 +69,7 @@ async def _serve(settings: BrokerSettings) -> int:
             network=RealNetwork(),
             random=SystemRandom(),
             hostname=socket.gethostname(),
+            machine=machine_limits(),
         )
         long_lived = LongLived(lambda: broker.log_manager.log_count)
         long_lived.begin()

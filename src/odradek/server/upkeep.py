@@ -179,6 +179,8 @@ class Upkeep:
         self._replicas.place_again()
 
     async def _close_idle(self) -> None:
-        closed = self._dispatcher.close_idle(self._clock.monotonic_ms())
+        now_ms = self._clock.monotonic_ms()
+        self._dispatcher.close_slow(now_ms)
+        closed = self._dispatcher.close_idle(now_ms)
         if closed:
             _log.debug("idle connections closed", count=closed)

@@ -11,6 +11,7 @@ from random import SystemRandom
 from typing import Any, TypeVar
 
 from odradek.common.node_settings import load_node_settings
+from odradek.common.real_io import machine_limits
 from odradek.server.broker import Broker
 from odradek.server.format import ensure_formatted
 from odradek.server.options import honoured_settings
@@ -107,7 +108,10 @@ class NodeThread:
         random = SystemRandom()
         if config is None:
             ensure_formatted(self.disk, settings, random=random, now_ms=self.clock.now_ms())
-        broker = Broker(settings, clock=self.clock, disk=self.disk, network=self.network, random=random)
+        machine = machine_limits()
+        broker = Broker(
+            settings, clock=self.clock, disk=self.disk, network=self.network, random=random, machine=machine
+        )
         await broker.start()
         self._broker = broker
 

@@ -14,7 +14,7 @@ import pytest
 
 from odradek.common import real_io
 from odradek.common.ports import Buffer, make_dirs_durably
-from odradek.common.real_io import MAX_IO_VECTORS, RealDisk
+from odradek.common.real_io import MAX_IO_VECTORS, RealDisk, _cgroup_memory, machine_limits
 
 SIZES = (0, 1, 7, 4096, 70_000)
 
@@ -123,3 +123,32 @@ def test_directories_are_made_with_their_parents(disk: RealDisk, tmp_path: Path)
     make_dirs_durably(disk, tmp_path / "a" / "b")
     make_dirs_durably(disk, tmp_path / "a" / "b")
     assert disk.list_dir(tmp_path / "a") == ["b"]
+
+
+@pytest.mark.parametrize(
+    ("own", "files", "expected"),
+    [
+        ("0::/a/b\n", {"a/memory.max": "300", "a/b/memory.max": "max"}, [300]),
+        ("0::/\n", {"memory.max": "500"}, [500]),
+        ("0::/../outside\n", {}, []),
+        ("4:cpu,memory:/x\n3:pids:/x\n", {"memory/x/memory.limit_in_bytes": "700", "pids/x/memory.max": "1"}, [700]),
+        (None, {}, []),
+    ],
+)
+def test_memory_limits_of_control_groups(
+    tmp_path: Path, own: str | None, files: dict[str, str], expected: list[int]
+) -> None:
+    listing = tmp_path / "cgroup"
+    if own is not None:
+        listing.write_text(own)
+    for name, text in files.items():
+        path = tmp_path / "fs" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    assert list(_cgroup_memory(listing, tmp_path / "fs")) == expected
+
+
+def test_this_machine_has_limits() -> None:
+    limits = machine_limits()
+    assert limits.memory_bytes and limits.memory_bytes > 1 << 20
+    assert limits.descriptors is None or limits.descriptors > 100

@@ -1,0 +1,137 @@
+"""Requests that are announced and come in part cost a bounded amount of memory, and keep no other client waiting."""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import struct
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from confluent_kafka import Producer
+
+from odradek.protocol.apis import ApiKey
+from odradek.protocol.messages.metadata_request import MetadataRequest
+from tests.conftest import assert_no_traceback
+from tests.support.clients import create_topic, read_all
+from tests.support.cluster import until
+from tests.support.node import Node
+from tests.support.wire import Wire
+
+MIB = 2**20
+CROWD = 100
+ANNOUNCED_BYTES = 100 * MIB
+SENT_BYTES = 20 * MIB
+BUDGET_BYTES = 200 * MIB
+# What the system keeps for a socket that is not read takes no memory of the node.
+PIECE = bytes(MIB)
+
+
+def peak_memory_bytes(node: Node) -> int:
+    """The most resident memory that the process has had."""
+    status = Path(f"/proc/{node.pid}/status").read_text()
+    return int(next(line for line in status.splitlines() if line.startswith("VmHWM")).split()[1]) * 1024
+
+
+class HalfSender:
+    """Announces a large request, and sends a part of it as fast as the node takes it."""
+
+    def __init__(self, node: Node) -> None:
+        self.socket = socket.create_connection(("127.0.0.1", node.port))
+        self.socket.setblocking(False)
+        self.socket.send(struct.pack(">i", ANNOUNCED_BYTES))
+        self.left = SENT_BYTES
+
+    def go_on(self) -> None:
+        with contextlib.suppress(BlockingIOError):
+            self.left -= self.socket.send(PIECE[: self.left])
+
+
+@contextlib.contextmanager
+def crowd(node: Node) -> Iterator[list[HalfSender]]:
+    senders = [HalfSender(node) for _ in range(CROWD)]
+    try:
+        yield senders
+    finally:
+        for each in senders:
+            each.socket.close()
+
+
+def produce(node: Node, topic: str, sizes: list[int]) -> None:
+    """One record of each size; each is acknowledged before the next is sent."""
+    producer = Producer({"bootstrap.servers": node.bootstrap, "linger.ms": 0, "message.max.bytes": 2 * MIB})
+    refused: list[str] = []
+    for size in sizes:
+        producer.produce(topic, bytes(size), on_delivery=lambda error, _: refused.append(str(error)) if error else None)
+        assert producer.flush(120) == 0
+    assert not refused, refused
+
+
+def push(senders: list[HalfSender], seconds: float) -> None:
+    """Send on all connections for a while; those that the node does not read take what the system keeps for them."""
+    ends = time.monotonic() + seconds
+    while time.monotonic() < ends and any(each.left for each in senders):
+        for each in senders:
+            with contextlib.suppress(ConnectionError):
+                each.go_on()
+
+
+@pytest.mark.parametrize("how", ["queued.max.request.bytes", "a share of the machine's memory"])
+def test_a_hundred_requests_that_come_in_part(tmp_path: Path, how: str) -> None:
+    configured = how == "queued.max.request.bytes"
+    budget = BUDGET_BYTES if configured else 1024 * MIB
+    with Node(tmp_path / "node", {how: budget} if configured else {}) as node:
+        create_topic(node.bootstrap, "canary", max_message_bytes=2 * MIB)
+        produce(node, "canary", [10, 10_000, MIB])
+        before = node.memory_bytes()
+        with crowd(node) as senders:
+            push(senders, 2)
+            produce(node, "canary", [10, 10_000, 500_000, MIB] * 5)
+            with Wire(node.port) as wire:
+                assert wire.ask(ApiKey.METADATA, 1, MetadataRequest(topics=None)).topics
+            grown = peak_memory_bytes(node) - before
+            assert grown < budget / 2 + 64 * MIB, f"{grown / MIB:.0f} MiB for requests that are half here"
+        produce(node, "canary", [MIB])
+        assert len(read_all(node.bootstrap, "canary")) == 3 + 20 + 1
+        assert_no_traceback(node)
+
+
+def test_who_waits_for_memory_has_it_when_others_come_to_a_halt(tmp_path: Path) -> None:
+    overrides = {"queued.max.request.bytes": 4 * MIB, "socket.request.max.bytes": 4 * MIB}
+    with Node(tmp_path / "node", overrides | {"connections.max.idle.ms": 3000}) as node:
+        create_topic(node.bootstrap, "canary")
+        holders = [socket.create_connection(("127.0.0.1", node.port)) for _ in range(10)]
+        try:
+            for each in holders:
+                each.sendall(struct.pack(">i", MIB) + bytes(100_000))
+            produce(node, "canary", [500_000] * 3)
+            until(lambda: "came to a halt" in node.log_text())
+        finally:
+            for each in holders:
+                each.close()
+        assert len(read_all(node.bootstrap, "canary")) == 3
+        assert_no_traceback(node)
+
+
+def test_a_trickle_is_cut(tmp_path: Path) -> None:
+    with Node(tmp_path / "node", {"connections.max.idle.ms": 1000}) as node:
+        trickles = [socket.create_connection(("127.0.0.1", node.port)) for _ in range(3)]
+        for peer, start in zip(trickles, (b"", struct.pack(">i", 1000), struct.pack(">i", 5000)), strict=True):
+            peer.sendall(start)
+        left = list(trickles)
+        ends = time.monotonic() + 90
+        while left and time.monotonic() < ends:
+            for peer in tuple(left):
+                try:
+                    peer.sendall(b"\0")
+                except ConnectionError:
+                    left.remove(peer)
+            time.sleep(0.2)
+        # Four zero bytes are an empty frame, which ends the first connection anyway.
+        assert not left, "one byte after the other keeps a connection for as long as it likes"
+        assert node.log_text().count("is not here after") == 2
+        for peer in trickles:
+            peer.close()
+        assert_no_traceback(node)

@@ -1,0 +1,316 @@
+"""The budget of request bytes: who gets what, in which order, and how long a request may take to come."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import struct
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from odradek.protocol.apis import ApiKey
+from odradek.protocol.messages.heartbeat_request import HeartbeatRequest
+from odradek.server.connection import Connection
+from odradek.server.listeners import ConnectionConfig
+from odradek.server.request_memory import (
+    FREE_BYTES,
+    GRACE_MS,
+    LARGE_BYTES,
+    RequestMemory,
+    allowed_ms,
+    capacity_bytes,
+    stall_ms,
+)
+from tests.support.doors import HEARTBEAT_VERSION, Client, Doors, settle
+
+MIB = 2**20
+
+
+class Taker:
+    def __init__(self) -> None:
+        self.granted: list[int] = []
+
+    def memory_granted(self, size_bytes: int) -> None:
+        self.granted.append(size_bytes)
+
+
+class HandClock:
+    """Goes when it is pushed."""
+
+    def __init__(self) -> None:
+        self.ms = 1_000_000
+
+    def now_ms(self) -> int:
+        return self.ms
+
+    def monotonic_ms(self) -> int:
+        return self.ms
+
+
+@pytest.mark.parametrize(
+    ("configured", "memory", "expected"),
+    [
+        (5 * MIB, 2**40, 5 * MIB),
+        (-1, None, 1024 * MIB),
+        (-1, 300 * MIB, 75 * MIB),
+        (-1, 2**40, 1024 * MIB),
+        (-1, 10 * MIB, 32 * MIB),
+    ],
+)
+def test_without_a_setting_the_budget_is_a_share_of_the_memory(
+    configured: int, memory: int | None, expected: int
+) -> None:
+    assert capacity_bytes(configured, memory) == expected
+
+
+class TestBudget:
+    def test_who_came_first_is_served_first(self) -> None:
+        memory = RequestMemory(20 * MIB)
+        first, second, third = Taker(), Taker(), Taker()
+        assert memory.reserve(first, 6 * MIB)
+        assert not memory.reserve(second, 6 * MIB)
+        assert not memory.reserve(third, 3 * MIB), "it would fit, and waits behind the one that came before"
+        assert not memory.reserve(second, 6 * MIB), "to ask once more changes nothing"
+        assert memory.is_short and memory.waiting_count == 2
+        memory.release(6 * MIB)
+        assert (second.granted, third.granted) == ([6 * MIB], [3 * MIB])
+        assert not memory.is_short and memory.held_bytes == 9 * MIB
+
+    def test_large_requests_leave_half_to_small_ones(self) -> None:
+        memory = RequestMemory(20 * MIB)
+        assert memory.reserve(Taker(), 10 * MIB)
+        assert not memory.reserve(Taker(), LARGE_BYTES + 1)
+        assert all(memory.reserve(Taker(), MIB) for _ in range(10))
+        assert not memory.reserve(Taker(), MIB)
+
+    def test_what_is_larger_than_all_is_taken_alone(self) -> None:
+        memory = RequestMemory(20 * MIB)
+        small, large = Taker(), Taker()
+        assert memory.reserve(small, 3 * MIB)
+        assert not memory.reserve(large, 100 * MIB)
+        memory.release(3 * MIB)
+        assert large.granted == [100 * MIB]
+        assert not memory.reserve(small, 3 * MIB)
+        memory.release(100 * MIB)
+        assert small.granted == [3 * MIB]
+
+    def test_who_leaves_the_line_lets_others_in(self) -> None:
+        memory = RequestMemory(20 * MIB)
+        gone, next_one = Taker(), Taker()
+        assert memory.reserve(Taker(), 5 * MIB)
+        assert not memory.reserve(gone, 9 * MIB)
+        assert not memory.reserve(next_one, 4 * MIB)
+        memory.leave_line(gone)
+        assert (gone.granted, next_one.granted) == ([], [4 * MIB])
+
+    def test_what_was_read_ahead_makes_reads_short_and_keeps_nobody_from_reserving(self) -> None:
+        memory = RequestMemory(20 * MIB)
+        memory.read_ahead(5 * MIB)
+        assert memory.is_short
+        assert memory.reserve(Taker(), 10 * MIB)
+        memory.read_ahead(-1)
+        assert not memory.is_short
+
+    @given(st.lists(st.tuples(st.integers(0, 9), st.integers(1, 12 * MIB)), max_size=60))
+    def test_all_are_served_in_the_end_and_never_too_much_is_held(self, steps: list[tuple[int, int]]) -> None:
+        memory = RequestMemory(20 * MIB)
+        takers = [Taker() for _ in range(10)]
+        asked: dict[int, int] = {}
+        for number, size in steps:
+            if number in asked:
+                if takers[number].granted:
+                    del asked[number]
+                    memory.release(takers[number].granted.pop())
+            else:
+                asked[number] = size
+                if memory.reserve(takers[number], size):
+                    takers[number].granted.append(size)
+            held = [taker.granted[0] for taker in takers if taker.granted]
+            assert memory.held_bytes == sum(held)
+            for half in ([s for s in held if s > LARGE_BYTES], [s for s in held if s <= LARGE_BYTES]):
+                assert sum(half) <= 10 * MIB or len(half) == 1
+        for _ in range(10):
+            for taker in takers:
+                if taker.granted:
+                    memory.release(taker.granted.pop())
+        assert memory.held_bytes == memory.waiting_count == 0 and not memory.is_short
+
+
+class TestTime:
+    def test_it_grows_with_the_size(self) -> None:
+        assert allowed_ms(0, -1, pressed=False) == GRACE_MS
+        assert allowed_ms(40_000, 600_000, pressed=False) > 40_000 / 3, "3 KB a second are enough"
+        assert allowed_ms(MIB, 600_000, pressed=False) > MIB / 3
+        assert allowed_ms(100 * MIB, 600_000, pressed=False) < 12 * 60_000
+        assert allowed_ms(100 * MIB, 600_000, pressed=True) < 2 * 60_000
+
+    def test_a_short_limit_for_idle_connections_shortens_it(self) -> None:
+        assert allowed_ms(0, 1000, pressed=False) == 5000
+        assert stall_ms(1000, pressed=False) == 1000
+        assert stall_ms(-1, pressed=False) == GRACE_MS
+        assert stall_ms(600_000, pressed=True) < GRACE_MS
+
+
+async def send_slowly(doors: Doors, clock: HandClock, client: Client, data: bytes, step: int, pause_ms: int) -> bool:
+    """Send so many bytes at a time with pauses of the clock; whether the node has let us."""
+    (connection,) = doors.connections
+    for position in range(0, len(data), step):
+        if not doors.connections:
+            return False
+        clock.ms += pause_ms
+        await client.send_bytes(data[position : position + step])
+        await settle(lambda: connection.last_active_ms == clock.ms or not doors.connections)
+        doors.dispatcher.close_slow(clock.ms)
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+    return bool(doors.connections)
+
+
+def beat(client: Client, size: int) -> bytes:
+    """A request of about that many bytes."""
+    request = HeartbeatRequest(group_id="now", generation_id=7, member_id="m" * size)
+    return client.frame(ApiKey.HEARTBEAT, HEARTBEAT_VERSION, request)
+
+
+class TestConnections:
+    @pytest.mark.parametrize("size", [2000, 30_000])
+    def test_a_byte_each_700_ms_is_too_slow(self, size: int) -> None:
+        async def test() -> None:
+            clock = HandClock()
+            async with Doors(clock=clock) as doors:
+                client = await doors.client()
+                assert not await send_slowly(doors, clock, client, struct.pack(">i", size) + bytes(size), 1, 700)
+                assert doors.dispatcher.connections.slow_count == 1
+                client.close()
+
+        asyncio.run(test())
+
+    def test_a_length_that_is_never_whole_is_too_slow(self) -> None:
+        async def test() -> None:
+            clock = HandClock()
+            async with Doors(clock=clock) as doors:
+                client = await doors.client()
+                await client.send_bytes(bytes(3))
+                (connection,) = doors.connections
+                await settle(lambda: not connection.slowness(clock.ms) and connection._inbound.under_way_bytes == 3)
+                clock.ms += GRACE_MS
+                assert doors.dispatcher.close_slow(clock.ms) == 1
+                client.close()
+
+        asyncio.run(test())
+
+    def test_a_slow_line_is_waited_for(self) -> None:
+        async def test() -> None:
+            clock = HandClock()
+            async with Doors(clock=clock) as doors:
+                client = await doors.client()
+                began_ms = clock.ms
+                assert await send_slowly(doors, clock, client, beat(client, 30_000), 900, 1100)
+                assert clock.ms - began_ms > GRACE_MS
+                assert await client.numbers(1) == [7]
+                client.close()
+
+        asyncio.run(test())
+
+    def test_a_halt_is_noticed(self) -> None:
+        async def test() -> None:
+            clock = HandClock()
+            async with Doors(clock=clock) as doors:
+                client = await doors.client()
+                await client.send_bytes(struct.pack(">i", 100_000) + bytes(100))
+                await settle(lambda: doors.dispatcher.memory.held_bytes == 100_000)
+                doors.dispatcher.close_slow(clock.ms)
+                clock.ms += GRACE_MS - 1
+                assert not doors.dispatcher.close_slow(clock.ms)
+                clock.ms += 1
+                assert doors.dispatcher.close_slow(clock.ms) == 1
+                assert await client.is_closed()
+                assert doors.dispatcher.memory.held_bytes == 0
+                client.close()
+
+        asyncio.run(test())
+
+    def test_a_frame_that_waits_is_not_read_and_not_slow(self) -> None:
+        async def test() -> None:
+            clock = HandClock()
+            config = ConnectionConfig(queued_max_request_bytes=8 * MIB)
+            async with Doors(config, clock=clock) as doors:
+                memory = doors.dispatcher.memory
+                holder, waiter = await doors.client(), await doors.client()
+                await settle(lambda: len(doors.connections) == 2)
+                await holder.send_bytes(struct.pack(">i", 4 * MIB) + bytes(1000))
+                await settle(lambda: memory.held_bytes == 4 * MIB)
+                await waiter.beat(1)
+                assert await waiter.numbers(1) == [1], "what is small passes"
+                large = await doors.client()
+                large.socket.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 65_536)
+                sent = asyncio.create_task(large.send_bytes(struct.pack(">i", 3 * MIB) + bytes(3 * MIB)))
+                await settle(lambda: memory.waiting_count == 1)
+                second: Connection = doors.connections[-1]
+                for _ in range(100):
+                    clock.ms += 1000
+                    assert not second.slowness(clock.ms)
+                assert not sent.done(), "the rest stays with the sender"
+                holder.close()
+                await sent
+                assert await large.is_closed(), "it was read to its end, and is no request"
+                assert memory.held_bytes == 0
+                for client in (waiter, large):
+                    client.close()
+
+        asyncio.run(test())
+
+    def test_a_frame_behind_a_request_that_has_the_connection_to_itself_reserves_nothing(self) -> None:
+        async def test() -> None:
+            async with Doors() as doors:
+                memory = doors.dispatcher.memory
+                client = await doors.client()
+                await client.beat(1, "alone")
+                await settle(lambda: doors.begun == [1])
+                frame = beat(client, 30_000)
+                await client.send_bytes(frame[:10_000])
+                await settle(lambda: memory.held_bytes > 0)
+                assert memory.held_bytes <= 10_000
+                doors.finish(1)
+                await client.send_bytes(frame[10_000:])
+                assert await client.numbers(2) == [1, 7]
+                assert memory.held_bytes == 0
+                client.close()
+
+        asyncio.run(test())
+
+    def test_a_handler_that_goes_on_keeps_the_memory_of_its_request(self) -> None:
+        async def test() -> None:
+            async with Doors() as doors:
+                memory = doors.dispatcher.memory
+                client = await doors.client()
+                request = HeartbeatRequest(group_id="alone", generation_id=3, member_id="m" * 30_000)
+                frame = client.frame(ApiKey.HEARTBEAT, HEARTBEAT_VERSION, request)
+                await client.send_bytes(frame[:10_000])
+                await settle(lambda: memory.held_bytes == len(frame) - 4)
+                await client.send_bytes(frame[10_000:])
+                await settle(lambda: doors.begun == [3])
+                assert memory.held_bytes == len(frame) - 4
+                doors.finish(3)
+                assert await client.numbers(1) == [3]
+                assert memory.held_bytes == 0
+                client.close()
+
+        asyncio.run(test())
+
+    def test_reads_are_short_while_memory_is(self) -> None:
+        async def test() -> None:
+            async with Doors() as doors:
+                client = await doors.client()
+                (connection,) = doors.connections
+                memory = doors.dispatcher.memory
+                assert len(connection.get_buffer(-1)) > FREE_BYTES
+                memory.read_ahead(memory.capacity_bytes)
+                assert len(connection.get_buffer(-1)) == FREE_BYTES
+                await client.beat_all(range(500))
+                assert await client.numbers(500) == list(range(500))
+                client.close()
+
+        asyncio.run(test())
