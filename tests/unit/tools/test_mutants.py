@@ -11,7 +11,7 @@ from tests.mutants.changes import changes, mutant
 from tests.mutants.marks import with_marks
 from tests.mutants.rooms import ROOMS
 from tests.mutants.runs import Clean, RunError, clean_run, judge
-from tests.mutants.samples import equivalents, places, sample, stale_equivalents
+from tests.mutants.samples import equivalents, of_line, places, sample, stale_equivalents
 
 SUMS = '''"""Sums."""
 
@@ -154,6 +154,13 @@ def test_a_change_is_in_processes_that_a_test_starts(small: tuple[Path, Clean]) 
 def test_a_change_that_no_test_enters_is_not_run(small: tuple[Path, Clean]) -> None:
     assert outcome(small, "value + 1 -> value - 1") == ("no test", "")
     assert (small[0] / "sums.py").read_text() == SUMS
+
+
+def test_a_module_of_the_product_is_changed() -> None:
+    room = ROOMS["record"]
+    clean = clean_run(list(room.sources()), room.arguments())
+    (place, made), *_ = of_line("record", "record/recompression.py")
+    assert judge(clean, place.module, place.path, made).outcome == "killed"
 
 
 def test_tests_that_fail_by_themselves_judge_nothing(tmp_path: Path) -> None:
