@@ -12,7 +12,7 @@ import pytest
 from confluent_kafka.admin import ConfigResource, ResourceType
 
 from odradek.cli import errors
-from tests.support.cli import odradek
+from tests.support.cli import odradek, on_terminal
 from tests.support.clients import admin, create_topic
 from tests.support.cluster import until
 from tests.support.node import Node, silent_port
@@ -54,6 +54,45 @@ def test_topics_as_a_table(node: Node) -> None:
     nothing = odradek(node.bootstrap, "topics", "describe", "--topic", "shown", "--unavailable-partitions", "--json")
     assert nothing.json == []
     assert "shown" in odradek(node.bootstrap, "topics", "describe", "--topics-with-overrides").out
+
+
+def test_a_name_is_whole_in_every_table(node: Node) -> None:
+    """Where the output is piped a table is as wide as it needs; a narrow terminal shows the rest in the next line."""
+    name = "a-name-of-ninety-characters-" + "x" * 60 + "-z"
+    create_topic(node.bootstrap, name)
+    piped = odradek(node.bootstrap, "topics", "describe", name)
+    assert [row[0] for row in piped.rows if row and row[0] != "TOPIC"] == [name, name]
+    shown = on_terminal(node.bootstrap, "topics", "describe", name, columns=60)
+    assert "\u2026" not in shown
+    lines = shown.split("\n\n")[1].splitlines()[1:]
+    assert all(len(line) <= 60 for line in lines)
+    # What the first column holds, over as many lines as it takes.
+    assert "".join(line.split()[0] for line in lines if line.strip()).replace("-", "") == name.replace("-", "")
+
+
+def test_topics_are_named_behind_the_command(node: Node) -> None:
+    odradek(node.bootstrap, "topics", "create", "behind", "--partitions", 2)
+    odradek(node.bootstrap, "topics", "alter", "behind", "--partitions", 3)
+    (shown,) = odradek(node.bootstrap, "topics", "describe", "behind", "--json").json
+    assert (shown["topic"], shown["partition_count"]) == ("behind", 3)
+    assert odradek(node.bootstrap, "topics", "describe", "-t", "behind", "--json").json == [shown]
+    assert odradek(node.bootstrap, "topics", "list", "behi.*", "--json").json == ["behind"]
+    odradek(node.bootstrap, "topics", "create", "behind-2")
+    deleted = odradek(node.bootstrap, "topics", "delete", "behind", "-t", "behind-.", "--json").json
+    assert deleted == {"deleted": ["behind", "behind-2"]}
+
+
+def test_a_refusal_is_json_where_that_is_asked_for(node: Node) -> None:
+    ran = odradek(node.bootstrap, "topics", "describe", "absent", "--json", code=errors.NOT_FOUND)
+    assert not ran.out
+    assert json.loads(ran.err) == {
+        "error": "topic absent does not exist; `odradek topics list` shows those that do",
+        "name": None,
+        "exit_code": errors.NOT_FOUND,
+    }
+    create_topic(node.bootstrap, "there")
+    ran = odradek(node.bootstrap, "topics", "create", "there", "--json", code=errors.FAILED)
+    assert json.loads(ran.err)["name"] == "TOPIC_ALREADY_EXISTS"
 
 
 def test_topics_by_regular_expression(node: Node) -> None:

@@ -10,13 +10,12 @@ import subprocess
 import sys
 import termios
 import time
-from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
 from odradek.cli import errors
-from tests.support.cli import odradek, odradek_process
+from tests.support.cli import all_shown, odradek, odradek_process
 from tests.support.clients import create_topic, produce_all, read_all
 from tests.support.cluster import until
 from tests.support.node import Node
@@ -33,6 +32,30 @@ def test_lines_in_lines_out(node: Node) -> None:
     assert read.stdout == b"".join(line + b"\n" for line in lines)
     assert read.stderr.startswith(b"5,003 records (")
     assert [message.value() for message in read_all(node.bootstrap, "lines")] == lines
+
+
+def test_the_topic_and_the_cluster_as_kcat_takes_them(node: Node) -> None:
+    """The topic behind the command or with -t, the brokers with -b; a rate only of what is enough for one."""
+    for words in (("produce", "short"), ("produce", "-t", "short")):
+        command = [sys.executable, "-m", "odradek", *words, "-b", node.bootstrap]
+        done = subprocess.run(command, input=b"x\n", capture_output=True, timeout=120, check=True)
+        assert done.stderr.endswith(b"1 record (1 byte) written\n"), done.stderr
+    for words in (("consume", "short"), ("consume", "-t", "short")):
+        command = [sys.executable, "-m", "odradek", *words, "-b", node.bootstrap, "--from-beginning", "--to-end"]
+        done = subprocess.run(command, capture_output=True, timeout=120, check=True)
+        assert (done.stdout, done.stderr) == (b"x\nx\n", b"2 records (2 bytes) read\n")
+
+
+def test_a_topic_that_comes_to_be_is_named(node: Node) -> None:
+    said = odradek_process(node.bootstrap, "produce", "newborn", stdin=b"x\n").stderr.decode()
+    assert said.splitlines()[0].startswith("Created topic newborn")
+    said = odradek_process(node.bootstrap, "produce", "newborn", stdin=b"x\n").stderr.decode()
+    assert said == "1 record (1 byte) written\n"
+    assert odradek_process(node.bootstrap, "produce", "newborn-2", "-q", stdin=b"x\n").stderr == b""
+    for created in (True, False):
+        done = odradek_process(node.bootstrap, "produce", "newborn-3", "--json", stdin=b"x\n")
+        answer = json.loads(done.stdout)
+        assert (answer["created"], answer["records_per_second"]) == (created, None)
 
 
 def test_keys_headers_and_nulls(node: Node) -> None:
@@ -209,6 +232,47 @@ def test_ctrl_c_is_a_clean_end_that_commits(node: Node) -> None:
 
 
 @pytest.mark.parametrize(
+    ("config", "code", "said"),
+    [
+        ([], errors.INTERRUPTED, "2 records (2 bytes) written\n"),
+        (["--config", "cleanup.policy=compact"], errors.FAILED, "odradek: refused after 0 records were written: "),
+    ],
+    ids=["taken", "refused"],
+)
+def test_ctrl_c_where_lines_are_typed_says_what_came_of_them(
+    own_node: Node, config: list[str], code: int, said: str
+) -> None:
+    odradek(own_node.bootstrap, "topics", "create", "typed", *config)
+    master, terminal = os.openpty()
+    writer = subprocess.Popen(
+        [sys.executable, "-m", "odradek", "produce", "typed", "--bootstrap-server", own_node.bootstrap],
+        stdin=terminal,
+        stderr=subprocess.PIPE,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
+    )
+    with writer:
+        try:
+            assert writer.stderr is not None
+            assert writer.stderr.readline() == b"A record a line; Ctrl-D ends.\n"
+            own_node.pause()  # so that the answers come behind Ctrl-C
+            for line in (b"a\n", b"b\n"):
+                os.write(master, line)
+                assert os.read(master, 100).startswith(line[:1])  # the terminal has it, and shows it
+                until(lambda: fcntl.ioctl(terminal, termios.FIONREAD, b"\0" * 4) == b"\0" * 4)  # it was read
+            until(lambda: Path(f"/proc/{writer.pid}/wchan").read_text() not in ("0", ""))
+            writer.send_signal(signal.SIGINT)
+            own_node.resume()
+            assert writer.wait(120) == code
+            shown = writer.stderr.read().decode()
+        finally:
+            writer.kill()
+            os.close(master)
+            os.close(terminal)
+    assert shown.startswith(said), shown
+    assert shown.count("\n") == 1
+
+
+@pytest.mark.parametrize(
     ("arguments", "stdin", "code", "said"),
     [
         (
@@ -285,15 +349,6 @@ def test_what_came_before_a_bad_line_is_written(node: Node) -> None:
         code=errors.BAD_CONFIG,
     )
     assert [message.value() for message in read_all(node.bootstrap, "partly")] == [b"1", b"2"]
-
-
-def all_shown(master: int) -> str:
-    """What is written to a terminal until nobody has it open: a slow writer draws more than a terminal holds."""
-    shown = b""
-    with suppress(OSError):  # EIO is its end
-        while data := os.read(master, 1 << 16):
-            shown += data
-    return shown.decode()
 
 
 def test_a_bar_on_a_terminal_and_none_elsewhere(node: Node, tmp_path: Path) -> None:

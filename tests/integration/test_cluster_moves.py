@@ -245,7 +245,9 @@ def test_a_drain_says_what_it_would_break(cluster: ProcessCluster) -> None:
     create(cluster, "alone", "4")
     create(cluster, "pair", "4:1", "min.insync.replicas=2")
     told = run(cluster, "drain", 4, code=errors.FAILED).err
-    assert "alone-0 has no other replica in sync" in told and "pair-0 has 1 in sync of min.insync.replicas=2" in told
+    assert (
+        "alone-0 has no other replica in sync" in told and "pair-0 has fewer in sync than min.insync.replicas=2" in told
+    )
     assert partitions(cluster, "pair")[0]["leader"] == 4, "nothing was done"
     done = run(cluster, "drain", 4, "--force", "--json").json
     assert (done["draining"], done["leads"], len(done["warnings"])) == (True, 1, 2)
@@ -257,6 +259,51 @@ def test_a_drain_says_what_it_would_break(cluster: ProcessCluster) -> None:
     run(cluster, "drain", 4, "--end", "--stop", code=errors.USAGE)
     for topic in ("alone", "pair"):
         run(cluster, "topics", "delete", "--topic", topic)
+
+
+def test_a_drain_sums_up_what_it_would_break_by_topic(cluster: ProcessCluster) -> None:
+    create(cluster, "many", "4,4,4,1,4")
+    create(cluster, "pairs", "4:1,1:2,1:4", "min.insync.replicas=2")
+    try:
+        told = run(cluster, "drain", 4, code=errors.FAILED).err
+        assert told.splitlines()[1:] == [
+            "  many: 4 partitions (0-2, 4) have no other replica in sync: nobody can read or write them",
+            "  pairs: 2 partitions (0, 2) have fewer in sync than min.insync.replicas=2: acks=all is refused",
+        ]
+    finally:
+        for topic in ("many", "pairs"):
+            run(cluster, "topics", "delete", topic)
+
+
+def test_a_plan_that_moves_nothing_is_done(cluster: ProcessCluster, tmp_path: Path) -> None:
+    create(cluster, "even", "1:2,2:3,3:4,4:1")
+    plan = tmp_path / "plan.json"
+    assert "evenly" in run(cluster, "partitions", "plan", "--topic", "even", "--out", plan).out
+    assert "Nothing to do" in run(cluster, "partitions", "move", "--plan", plan).out
+    assert "Nothing to do" in run(cluster, "partitions", "status", "--plan", plan).out
+    assert run(cluster, "partitions", "move", "--plan", plan, "--json").json == {"version": 1, "partitions": []}
+    assert run(cluster, "partitions", "status", "--plan", plan, "--json").json == []
+    assert "Nothing moves" in run(cluster, "partitions", "cancel", "--plan", plan).out
+    assert "Nothing to do" in run(cluster, "partitions", "move", "--to", "even-0=1,2").out
+
+
+def test_a_move_ends_with_first_replicas_that_lead_or_says_how(cluster: ProcessCluster) -> None:
+    create(cluster, "ends", "1:2,1:2")
+    told = run(cluster, "partitions", "move", "--to", "ends-0=3,1", "--yes", "--wait").err
+    assert "The first replica leads now: ends 0." in told, told
+    eventually(lambda: partitions(cluster, "ends")[0]["leader"] == 3, "the first replica leads")
+    told = run(cluster, "partitions", "move", "--to", "ends-1=3,1", "--yes").err
+    assert "`odradek partitions elect --all`" in told
+
+    def moved() -> bool:
+        return partitions(cluster, "ends")[1]["replicas"] == [3, 1] and partitions(cluster, "ends")[1]["isr"] != [1]
+
+    eventually(moved, "the other has moved")
+    assert partitions(cluster, "ends")[1]["leader"] == 1
+    said = run(cluster, "partitions", "status", "--partition", "ends-1").err
+    assert "not led by the first replica: ends 1." in said and "elect --all" in said
+    run(cluster, "partitions", "elect", "--partition", "ends-1")
+    eventually(lambda: not run(cluster, "partitions", "status", "--partition", "ends-1").err, "it leads")
 
 
 def test_who_is_not_in_sync_and_why(cluster: ProcessCluster) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import io
 import json
+import os
 import subprocess
 import sys
 from dataclasses import dataclass
@@ -58,3 +59,29 @@ def odradek_process(
     assert code in (None, done.returncode), said
     assert b"Traceback" not in done.stderr, said
     return done
+
+
+def on_terminal(bootstrap: str, *arguments: object, columns: int = 80, timeout_s: float = 120.0) -> str:
+    """What a command prints where its output is a terminal of so many columns; fails where it does not end well."""
+    master, terminal = os.openpty()
+    command = [sys.executable, "-m", "odradek", *map(str, arguments), "--bootstrap-server", bootstrap]
+    environment = {**os.environ, "TERM": "xterm", "NO_COLOR": "1", "COLUMNS": str(columns)}
+    process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=terminal, env=environment)
+    os.close(terminal)
+    try:
+        shown = all_shown(master)
+        assert process.wait(timeout_s) == 0, shown
+    finally:
+        os.close(master)
+        process.kill()
+        process.wait()
+    return shown.replace("\r\n", "\n")
+
+
+def all_shown(master: int) -> str:
+    """What is written to a terminal until nobody has it open: a slow writer draws more than a terminal holds."""
+    shown = b""
+    with contextlib.suppress(OSError):  # EIO is its end
+        while data := os.read(master, 1 << 16):
+            shown += data
+    return shown.decode()

@@ -6,7 +6,9 @@ A command's module is imported when it is called, not when it is listed; its `ap
 from __future__ import annotations
 
 import importlib
+import re
 import sys
+from difflib import get_close_matches
 from typing import Any
 
 import typer
@@ -14,6 +16,9 @@ from typer.core import TyperCommand, TyperGroup
 
 from odradek.cli import errors
 from odradek.common.errors import OdradekError
+
+# What typer raises for a command line that it cannot read; the class itself is not part of its interface.
+UsageError: Any = typer.BadParameter.__mro__[1]
 
 # name → (module below odradek.cli, one line of help)
 COMMANDS = {
@@ -45,11 +50,15 @@ class LazyGroup(TyperGroup):
         """A stand-in that knows its help, for lists of commands."""
         if cmd_name not in COMMANDS:
             return None
-        return TyperCommand(cmd_name, help=COMMANDS[cmd_name][1])
+        return TyperCommand(cmd_name, short_help=COMMANDS[cmd_name][1])
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         if args and args[0] in COMMANDS:
             return args[0], load(args[0]), args[1:]
+        if args and not args[0].startswith("-"):
+            alike = get_close_matches(args[0], COMMANDS, cutoff=0.5)
+            hint = f"; did you mean {' or '.join(alike)}?" if alike else ""
+            raise UsageError(f"No such command '{args[0]}'{hint}", ctx=ctx)
         return super().resolve_command(ctx, args)
 
 
@@ -58,7 +67,17 @@ def load(name: str) -> Any:
     module = importlib.import_module(f"odradek.cli.{COMMANDS[name][0]}")
     command = typer.main.get_command(module.app)
     command.name = name
+    _plain(command)
     return command
+
+
+def _plain(command: Any) -> None:
+    """Let help be plain text: boxes of rich cut the names of options and variables where a column is narrow."""
+    command.rich_markup_mode = None
+    for below in (getattr(command, "commands", None) or {}).values():
+        # What is given as short is printed whole; of the long help a list would show the beginning.
+        below.short_help = (below.help or "").partition("\n\n")[0].replace("\n", " ")
+        _plain(below)
 
 
 app = typer.Typer(
@@ -67,6 +86,7 @@ app = typer.Typer(
     help="An event-streaming platform in Python: Kafka's protocol, Kafka's files, pipelines on Spark.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
+    rich_markup_mode=None,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 
@@ -81,12 +101,10 @@ def root(version: bool = typer.Option(False, "--version", help="Print the versio
         raise typer.Exit
 
 
-# What typer raises for a command line that it cannot read; the class itself is not part of its interface.
-UsageError: Any = typer.BadParameter.__mro__[1]
-
-
 def run(arguments: list[str]) -> int:
     """Run a command line; returns the exit code. Prints one line for every error that a user can cause."""
+    # Who asks for JSON gets it for what fails, too, a command line that cannot be read included.
+    as_json = "--json" in arguments
     try:
         result = app(args=arguments, prog_name="odradek", standalone_mode=False)
         return result if isinstance(result, int) else errors.OK
@@ -100,17 +118,21 @@ def run(arguments: list[str]) -> int:
     except (KeyboardInterrupt, typer.Abort):
         return errors.INTERRUPTED
     except UsageError as error:
-        return _misused(error)
+        return _misused(error, as_json=as_json)
     except (OdradekError, OSError) as error:
-        return errors.report(error, sys.stderr)
+        return errors.report(error, sys.stderr, as_json=as_json)
 
 
-def _misused(error: Any) -> int:
+def _misused(error: Any, *, as_json: bool) -> int:
     """One line for a command line that cannot be read; a command that was called bare has printed its help."""
     command = error.ctx.command_path if error.ctx is not None else "odradek"
     if type(error).__name__ == "NoArgsIsHelpError":
         error.show()
-    else:
-        text = " ".join(error.format_message().split()).removesuffix(".")
-        sys.stderr.write(f"{command}: {text}; see `{command} --help`\n")
+        return errors.USAGE
+    text = " ".join(error.format_message().split()).removesuffix(".")
+    # Typer's own suggestion for subcommands, in the form of ours above.
+    text = re.sub(r"\. Did you mean (.*)\?$", lambda found: f"; did you mean {found[1].replace(chr(39), '')}?", text)
+    if as_json:
+        return errors.report(errors.CliError(f"{command}: {text}", code=errors.USAGE), sys.stderr, as_json=True)
+    sys.stderr.write(f"{command}: {text}; see `{command} --help`\n")
     return errors.USAGE

@@ -40,6 +40,7 @@ BootstrapOption = Annotated[
     str,
     typer.Option(
         "--bootstrap-server",
+        "-b",
         help="host:port[,host:port]… of brokers.",
         envvar="ODRADEK_BOOTSTRAP_SERVER",
         metavar="HOST:PORT",
@@ -48,6 +49,12 @@ BootstrapOption = Annotated[
 CommandConfigOption = Annotated[
     Path | None,
     typer.Option("--command-config", help="Properties file with settings of the client.", metavar="FILE"),
+]
+
+
+CommandPropertyOption = Annotated[
+    list[str] | None,
+    typer.Option("--command-property", help="key=value for the client; may be given often."),
 ]
 
 

@@ -16,6 +16,7 @@ from odradek.cli.connect import (
     DEFAULT_BOOTSTRAP,
     BootstrapOption,
     CommandConfigOption,
+    CommandPropertyOption,
     Target,
     parse_assignments,
     target,
@@ -32,6 +33,7 @@ from odradek.cli.kafka_client import (
     progress_bar,
     topic_partitions,
 )
+from odradek.cli.names import TopicsOption, some_topics
 from odradek.cli.output import note
 from odradek.cli.record_text import IncomingRecord, Printing, as_json, as_line
 from odradek.common.numbers import INT32_MAX, INT64_MAX
@@ -47,14 +49,11 @@ CountOption = Annotated[int | None, typer.Option("--max-messages", help="End aft
 
 @app.command()
 def consume(
-    topic: Annotated[
-        list[str],
-        typer.Option(
-            "--topic",
-            help="The topic to read; with --group may be given often, or be ^regex.",
-            autocompletion=topic_names,
-        ),
-    ],
+    names: Annotated[
+        list[str] | None,
+        typer.Argument(help="The topic to read; with --group several, or ^regex.", autocompletion=topic_names),
+    ] = None,
+    topic: TopicsOption = None,
     group: Annotated[
         str | None,
         typer.Option(
@@ -87,16 +86,15 @@ def consume(
     print_offset: Annotated[bool, typer.Option("--print-offset", help="The offset.")] = False,
     key_separator: Annotated[str, typer.Option("--key-separator", help="Between what is printed of a record.")] = "\\t",
     output: Annotated[Path | None, typer.Option("--output", help="Write to this file.")] = None,
-    command_property: Annotated[
-        list[str] | None, typer.Option("--command-property", help="key=value for the client; may be given often.")
-    ] = None,
+    command_property: CommandPropertyOption = None,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No rate at the end.")] = False,
     bootstrap_server: BootstrapOption = DEFAULT_BOOTSTRAP,
     command_config: CommandConfigOption = None,
     json_lines: Annotated[bool, typer.Option("--json", help="A line of JSON for each record.")] = False,
 ) -> None:
     """Read records; without --max-messages, --to-end or --timeout-ms until Ctrl-C."""
-    _check(topic, group, partition, offset, to_end=to_end)
+    topics = some_topics(names, topic)
+    _check(topics, group, partition, offset, to_end=to_end)
     separator = key_separator.replace("\\t", "\t")
     shown = Printing(print_timestamp, print_partition, print_offset, print_headers, print_key, separator)
     where = target(bootstrap_server, command_config)
@@ -106,9 +104,9 @@ def consume(
     with ExitStack() as opened:
         sink = sys.stdout.buffer if output is None else _opened(output, opened)
         if group is not None:
-            reader.subscribe(topic, group)
+            reader.subscribe(topics, group)
         else:
-            reader.assign(topic[0], partition, _start(offset, from_beginning), to_end=to_end)
+            reader.assign(topics[0], partition, _start(offset, from_beginning), to_end=to_end)
         try:
             line_of = _line_maker(shown, json_lines=json_lines)
             reader.run(sink, line_of, bar_wanted=output is not None or not sys.stdout.isatty())

@@ -10,7 +10,7 @@ import typer
 
 from odradek.cli.connect import DEFAULT_BOOTSTRAP, BootstrapOption, CommandConfigOption, administer, target
 from odradek.cli.errors import FAILED, NOT_FOUND, USAGE, CliError
-from odradek.cli.output import JsonOption, note, print_json
+from odradek.cli.output import JsonOption, note, print_json, ranges_text
 from odradek.common.numbers import INT32_MAX, parse_natural
 
 if TYPE_CHECKING:
@@ -114,21 +114,40 @@ async def _drain(
 
 
 async def _absence(cluster: Cluster, view: View, broker: int) -> list[str]:
-    """What a broker's absence means, a line for each partition that suffers."""
+    """What a broker's absence means, at most two lines for each topic that suffers."""
     from odradek.cli.partition_moves import min_isr_of
 
     held = {key: partition for key, partition in view.partitions.items() if broker in partition.isr_nodes}
     needed = await min_isr_of(cluster, (topic for topic, _ in held)) if held else {}
-    lines = []
+    alone: dict[str, list[int]] = {}
+    few: dict[str, list[int]] = {}
     for (topic, number), partition in sorted(held.items()):
         left = [each for each in partition.isr_nodes if each != broker]
         if not left:
-            lines.append(f"{topic}-{number} has no other replica in sync: nobody can read or write it")
+            alone.setdefault(topic, []).append(number)
         elif len(left) < min(needed[topic], len(partition.replica_nodes)):
-            lines.append(
-                f"{topic}-{number} has {len(left)} in sync of min.insync.replicas={needed[topic]}: acks=all is refused"
-            )
-    return lines
+            few.setdefault(topic, []).append(number)
+    return [
+        *(
+            f"{_named(topic, numbers)} no other replica in sync: nobody can read or write {_them(numbers)}"
+            for topic, numbers in alone.items()
+        ),
+        *(
+            f"{_named(topic, numbers)} fewer in sync than min.insync.replicas={needed[topic]}: acks=all is refused"
+            for topic, numbers in few.items()
+        ),
+    ]
+
+
+def _named(topic: str, numbers: list[int]) -> str:
+    """`orders-3 has`, or `orders: 12 partitions (0-10, 12) have`; a topic may have thousands."""
+    if len(numbers) == 1:
+        return f"{topic}-{numbers[0]} has"
+    return f"{topic}: {len(numbers)} partitions ({ranges_text(numbers)}) have"
+
+
+def _them(numbers: list[int]) -> str:
+    return "it" if len(numbers) == 1 else "them"
 
 
 async def _set(cluster: Cluster, broker: int, until_ms: int | None, *, stop: bool) -> None:

@@ -84,10 +84,14 @@ def lines(error: Exception) -> list[str]:
     return [str(error) or type(error).__name__]
 
 
-def report(error: Exception, out: TextIO) -> int:
-    """Print an error's lines; returns the exit code."""
-    from odradek.cli.output import harmless  # brings typer, which a node that starts well has no use for
+def report(error: Exception, out: TextIO, *, as_json: bool = False) -> int:
+    """Print an error's lines, or one JSON value; returns the exit code."""
+    from odradek.cli.output import harmless, json_text  # bring typer, which a node that starts well has no use for
 
+    if as_json:
+        name = error.code.name if isinstance(error, ApiError) else None
+        out.write(json_text({"error": "\n".join(lines(error)), "name": name, "exit_code": exit_code(error)}) + "\n")
+        return exit_code(error)
     for line in lines(error):
         # What a broker says may hold names that a stranger chose; our own words may be several lines.
         parts = [line] if isinstance(error, ApiError) else line.split("\n")

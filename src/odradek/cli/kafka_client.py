@@ -19,6 +19,9 @@ if TYPE_CHECKING:
 # client is asked whether it has already seen that nobody listens.
 ANSWER_STEPS_S = (0.3, 0.7, 3.0, 6.0)
 CONNECT_TIMEOUT_S = sum(ANSWER_STEPS_S)
+# Below both of these a rate would be that of starting and ending, or of a person's typing.
+RATED_RECORDS = 1000
+RATED_BYTES = 1_000_000
 # How long a topic that was just created may take to have leaders.
 NEW_TOPIC_TIMEOUT_S = 5.0
 # How long a broker may take to hear of a topic that another one has created.
@@ -164,9 +167,23 @@ def topic_partitions(client: Any, where: Target, topic: str, troubles: Troubles)
         unknown = found.error is not None and found.error.code() == KafkaError.UNKNOWN_TOPIC_OR_PART
         if time.monotonic() - began > (UNKNOWN_TOPIC_TIMEOUT_S if unknown else NEW_TOPIC_TIMEOUT_S):
             raise CliError(
-                f"topic {topic} does not exist; create it with `odradek topics create --topic {topic}`", code=NOT_FOUND
+                f"topic {topic} does not exist; create it with `odradek topics create {topic}`", code=NOT_FOUND
             )
         time.sleep(0.2)
+
+
+def topic_exists(settings: dict[str, Any], where: Target, topic: str, troubles: Troubles) -> bool:
+    """Whether a topic is there. A producer that asks after one makes it; a consumer does not. Raises CliError."""
+    from confluent_kafka import Consumer, KafkaError, KafkaException
+
+    client = made(Consumer, {**settings, "group.id": "odradek-cli-without-a-group"})
+    try:
+        found = _metadata(client, topic, troubles).topics[topic]
+    except KafkaException as error:
+        raise failed(error, where, troubles) from None
+    finally:
+        client.close()
+    return found.error is None or found.error.code() != KafkaError.UNKNOWN_TOPIC_OR_PART
 
 
 def failed(error: KafkaException, where: Target, troubles: Troubles) -> CliError:
@@ -214,20 +231,36 @@ class Counter:
         """From the start to the last record, so that waiting for more does not count."""
         return max(self._last - self._began, 1e-6)
 
+    @property
+    def _rated(self) -> bool:
+        return self.records >= RATED_RECORDS or self.bytes >= RATED_BYTES
+
     def as_json(self) -> dict[str, Any]:
         return {
             "records": self.records,
             "bytes": self.bytes,
             "seconds": round(self.seconds, 6),
-            "records_per_second": round(self.records / self.seconds, 1),
+            "records_per_second": round(self.records / self.seconds, 1) if self._rated else None,
         }
 
     def text(self, what: str) -> str:
-        """`1,000 records (10.0 MB) written in 0.50 s: 2,000 records/s, 20.0 MB/s`"""
+        """`1,000 records (10.0 MB) written in 0.50 s: 2,000 records/s, 20.0 MB/s`, or `1 record (5 bytes) written`."""
         if not self.records:
             return f"0 records {what}"
-        rate = f"{self.records / self.seconds:,.0f} records/s, {self.bytes / self.seconds / 1e6:,.1f} MB/s"
-        return f"{self.records:,} records ({self.bytes / 1e6:,.1f} MB) {what} in {self.seconds:,.2f} s: {rate}"
+        said = f"{self.records:,} record{'s' * (self.records != 1)} ({size_text(self.bytes)}) {what}"
+        if not self._rated:
+            return said
+        rate = f"{self.records / self.seconds:,.0f} records/s, {size_text(self.bytes / self.seconds)}/s"
+        return f"{said} in {self.seconds:,.2f} s: {rate}"
+
+
+def size_text(size_bytes: float) -> str:
+    """Bytes for a person: `812 bytes`, `1.2 kB`, `3.4 MB`."""
+    if size_bytes < 1000:
+        return f"{size_bytes:.0f} byte{'s' * (round(size_bytes) != 1)}"
+    if size_bytes < 100_000:
+        return f"{size_bytes / 1e3:,.1f} kB"
+    return f"{size_bytes / 1e6:,.1f} MB"
 
 
 class Bar:

@@ -5,21 +5,38 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Sequence
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+
+if TYPE_CHECKING:
+    from rich.table import Table
 
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 
 def print_json(value: Any) -> None:
     """One JSON value on standard output, indented where a person looks on."""
-    indent = 2 if sys.stdout.isatty() else None
+    typer.echo(json_text(value, indent=2 if sys.stdout.isatty() else None))
+
+
+def json_text(value: Any, *, indent: int | None = None) -> str:
+    """JSON that a terminal may be sent, whatever is in it."""
     text = json.dumps(value, indent=indent, ensure_ascii=False)
     if not text.replace("\n", "").isprintable():
         # What JSON may leave as it is (U+009B begins a sequence of its own) a terminal may still obey.
         text = "".join(each if each == "\n" or each.isprintable() else json.dumps(each)[1:-1] for each in text)
-    typer.echo(text)
+    return text
+
+
+def rich_table(headings: Sequence[str]) -> Table:
+    """Columns for a terminal: what is wider than there is room goes on in the next line, and nothing is cut."""
+    from rich.table import Table
+
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for heading in headings:
+        table.add_column(heading, overflow="fold")
+    return table
 
 
 def print_table(headings: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
@@ -27,9 +44,8 @@ def print_table(headings: Sequence[str], rows: Sequence[Sequence[object]]) -> No
     texts = [["-" if cell is None else harmless(str(cell)) for cell in row] for row in rows]
     if sys.stdout.isatty():
         from rich.console import Console
-        from rich.table import Table
 
-        table = Table(*headings, box=None, pad_edge=False, header_style="bold")
+        table = rich_table(headings)
         for row in texts:
             table.add_row(*(cell.replace("[", r"\[") for cell in row))
         Console().print(table)
@@ -45,6 +61,17 @@ def harmless(text: str) -> str:
     if text.isprintable():
         return text
     return "".join(each if each.isprintable() else each.encode("unicode_escape").decode() for each in text)
+
+
+def ranges_text(numbers: Sequence[int]) -> str:
+    """Numbers in order, each once: `0-10, 12`."""
+    runs: list[list[int]] = []
+    for number in numbers:
+        if runs and number == runs[-1][-1] + 1:
+            runs[-1][1:] = [number]
+        else:
+            runs.append([number])
+    return ", ".join("-".join(map(str, run)) for run in runs)
 
 
 def say(text: str) -> None:

@@ -143,6 +143,15 @@ async def progress(cluster: Cluster, asked: Mapping[TopicPartition, Replicas | N
     return rows
 
 
+def not_led_by_first(rows: Iterable[Mapping[str, Any]]) -> list[TopicPartition]:
+    """Of rows of `progress`, the partitions that have moved and are led by another replica than the first."""
+    return [
+        (row["topic"], row["partition"])
+        for row in rows
+        if row["state"] == "done" and row["replicas"] and row["leader"] != row["replicas"][0]
+    ]
+
+
 def _row(
     key: TopicPartition, state: str, partition: MetadataResponsePartition, adding: Replicas, removing: Replicas
 ) -> dict[str, Any]:

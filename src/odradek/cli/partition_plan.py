@@ -212,10 +212,11 @@ def to_json(assignment: Assignment) -> dict[str, Any]:
 
 
 def from_json(text: str) -> dict[TopicPartition, Replicas]:
-    """Read Kafka's format.
+    """Read Kafka's format. A plan that moves nothing is one, too.
 
     Raises:
-        PlanError: it is no such file, names a partition twice, a replica twice or none, or asks for a log directory.
+        PlanError: it is no such file, names a partition twice, gives one the same replica twice or none,
+            or asks for a log directory.
     """
     try:
         found = json.loads(text)
@@ -226,13 +227,13 @@ def from_json(text: str) -> dict[TopicPartition, Replicas]:
     if version != 1:
         raise PlanError(f"version {version} of the format is not known; write version 1")
     assignment: dict[TopicPartition, Replicas] = {}
-    for entry in entries if isinstance(entries, list) else ():
+    if not isinstance(entries, list):
+        raise PlanError("its partitions must be a list")
+    for entry in entries:
         key, replicas = _entry(entry)
         if key in assignment:
             raise PlanError(f"{key[0]}-{key[1]} is named twice")
         assignment[key] = replicas
-    if not assignment:
-        raise PlanError("the plan names no partition")
     return assignment
 
 

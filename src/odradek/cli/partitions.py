@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from odradek.cli.connect import DEFAULT_BOOTSTRAP, BootstrapOption, CommandConfigOption, administer, target
+from odradek.cli.connect import DEFAULT_BOOTSTRAP, BootstrapOption, CommandConfigOption, Target, administer, target
 from odradek.cli.errors import NOT_FOUND, USAGE, CliError
-from odradek.cli.output import JsonOption, note, print_json, print_table
+from odradek.cli.output import JsonOption, note, print_json, print_table, ranges_text
 from odradek.cli.partition_plan import Assignment, PlanError, Replicas, TopicPartition, from_json, plan, to_json
 
 if TYPE_CHECKING:
@@ -169,8 +169,11 @@ def move(
         if not equals or not parse_brokers(listed, "--to"):
             raise CliError(f"--to {text}: write partition=brokers, as orders-0=1,2", code=USAGE)
         wanted[key] = tuple(parse_brokers(listed, "--to"))
-    if not wanted:
+    if plan_file is None and not wanted:
         raise CliError("name a --plan or partitions with --to", code=USAGE)
+    if not wanted:
+        _nothing_to_do(plan_file, to_json({}), as_json=as_json)
+        return
     where_to = target(bootstrap_server, command_config)
 
     async def check(cluster: Cluster) -> View:
@@ -190,7 +193,7 @@ def move(
     elif changes:
         print_changes(view.assignment, changes)
     else:
-        typer.echo("All of it is so already.")
+        typer.echo("Nothing to do: all of it is so already.")
     if dry_run or not changes:
         return
     confirm(f"Move {len(changes)} partitions?", yes)
@@ -204,9 +207,23 @@ def move(
         return await move_replicas(cluster, changes)
 
     refused(administer(where_to, begin))
-    note(f"{len(changes)} partitions move; `odradek partitions status` shows how far they are.")
+    count = f"{len(changes)} partition moves" if len(changes) == 1 else f"{len(changes)} partitions move"
     if wait:
-        _follow(bootstrap_server, command_config, changes)
+        note(f"{count}.")
+        _follow(where_to, changes)
+    else:
+        note(
+            f"{count}; `odradek partitions status` shows how far it is. A leader that stays a replica leads on: "
+            "once all have moved, `odradek partitions elect --all` lets the first replicas lead."
+        )
+
+
+def _nothing_to_do(plan_file: Path | None, answer: Any, *, as_json: bool) -> None:
+    """What `plan` writes where all lies as it should is a plan, and has been carried out."""
+    if as_json:
+        print_json(answer)
+    else:
+        typer.echo(f"Nothing to do: {plan_file} names no partition.")
 
 
 def confirm(question: str, yes: bool) -> None:
@@ -235,26 +252,47 @@ def refused(results: Mapping[TopicPartition, ApiError | None]) -> None:
         raise CliError(f"{len(found)} of {len(results)} partitions were refused:{''.join(found)}")
 
 
-def _follow(bootstrap_server: str, command_config: Path | None, wanted: Assignment) -> None:
-    async def work(cluster: Cluster) -> None:
+def _follow(where: Target, wanted: Assignment) -> None:
+    """Until all have moved, and the first replicas lead where they can."""
+
+    async def work(cluster: Cluster) -> dict[TopicPartition, ApiError | None]:
         import asyncio
 
         from odradek.cli.partition_moves import end_throttle, progress
+        from odradek.client.reassignment import PREFERRED, elect_leaders
 
         while True:
             rows = await progress(cluster, wanted)
             left = [row for row in rows if row["state"] == "moving"]
             if not left:
-                await end_throttle(cluster, wanted)
                 break
             copied, total = (sum(row[key] for row in left) for key in ("copied_bytes", "total_bytes"))
             note(
                 f"{len(wanted) - len(left)} of {len(wanted)} moved; {copied:,} of {total:,} bytes of the others copied"
             )
             await asyncio.sleep(1)
+        await end_throttle(cluster, wanted)
+        return await elect_leaders(cluster, PREFERRED, wanted.keys())
 
-    administer(target(bootstrap_server, command_config), work)
+    results = administer(where, work)
     note("All have moved.")
+    led = [key for key, error in results.items() if not error]
+    late = [key for key, error in results.items() if error and error.code.name != "ELECTION_NOT_NEEDED"]
+    if led:
+        note(f"The first replica leads now: {_names(led)}.")
+    if late:
+        note(
+            f"Not led by the first replica: {_names(late)}. "
+            "`odradek partitions elect --all` changes that once it is in sync."
+        )
+
+
+def _names(keys: Sequence[TopicPartition]) -> str:
+    """`orders 0-3, 5; payments 2`."""
+    numbers: dict[str, list[int]] = {}
+    for topic, number in sorted(keys):
+        numbers.setdefault(topic, []).append(number)
+    return "; ".join(f"{topic} {ranges_text(found)}" for topic, found in numbers.items())
 
 
 @app.command("status")
@@ -268,6 +306,9 @@ def status(
     """Show what moves and how far it is; with a plan, which of it is done. Ends throttling once a plan is done."""
     named = parse_partitions(partition)
     wanted = read_plan(plan_file) if plan_file is not None else None
+    if wanted == {} and not named:
+        _nothing_to_do(plan_file, [], as_json=as_json)
+        return
 
     async def work(cluster: Cluster) -> list[dict[str, Any]]:
         from odradek.cli.partition_moves import end_throttle, progress
@@ -292,6 +333,7 @@ def status(
             [*(heading.upper() for heading in headings), "COPIED"],
             [[*(_cell(row[heading]) for heading in headings), _share(row)] for row in rows],
         )
+        _say_who_leads(rows)
 
 
 @app.command("lagging")
@@ -321,6 +363,17 @@ def lagging(
         note("Since when, and how often before: the leader's log, and odradek_follower_out_seconds of its metrics.")
 
 
+def _say_who_leads(rows: Sequence[Mapping[str, Any]]) -> None:
+    from odradek.cli.partition_moves import not_led_by_first
+
+    others = not_led_by_first(rows)
+    if others:
+        note(
+            f"Moved, and not led by the first replica: {_names(others)}. "
+            "`odradek partitions elect --all` lets the first replicas lead."
+        )
+
+
 def _cell(value: Any) -> Any:
     return _ids(value) if isinstance(value, list) else value
 
@@ -340,7 +393,7 @@ def cancel(
 ) -> None:
     """End moves: partitions keep the replicas that they had."""
     named = [*parse_partitions(partition), *(read_plan(plan_file) if plan_file is not None else ())]
-    if bool(named) == everything:
+    if (bool(named) or plan_file is not None) == everything:
         raise CliError("name a --plan, a --partition, or --all", code=USAGE)
 
     async def work(cluster: Cluster) -> dict[TopicPartition, ApiError | None]:

@@ -11,27 +11,43 @@ from typing import Annotated, Any, BinaryIO, Literal
 
 import typer
 
-from odradek.cli.completion import topic_names
 from odradek.cli.connect import (
     DEFAULT_BOOTSTRAP,
     BootstrapOption,
     CommandConfigOption,
+    CommandPropertyOption,
     Target,
     parse_assignments,
     target,
 )
 from odradek.cli.errors import BAD_CONFIG, FAILED, USAGE, CliError
-from odradek.cli.kafka_client import Counter, Troubles, client_settings, made, progress_bar, topic_partitions
+from odradek.cli.kafka_client import (
+    Counter,
+    Troubles,
+    client_settings,
+    made,
+    progress_bar,
+    topic_exists,
+    topic_partitions,
+)
+from odradek.cli.names import TopicArgument, TopicOption, one_topic
 from odradek.cli.output import note, print_json
 from odradek.cli.record_text import Header, LineFormat, OutgoingRecord, parse_header, parse_json, parse_line
 from odradek.common.numbers import INT32_MAX
 
 app = typer.Typer(add_completion=False)
 
-Codec = Literal["none", "gzip", "snappy", "lz4", "zstd"]
 AcksOption = Annotated[
     Literal["all", "-1", "0", "1"],
     typer.Option("--acks", help="Who must have a record: all in sync, 1, or 0 for nobody."),
+]
+CodecOption = Annotated[
+    Literal["none", "gzip", "snappy", "lz4", "zstd"],
+    typer.Option("--compression-codec", help="How batches are compressed."),
+]
+FormatOption = Annotated[
+    Literal["lines", "json", "file"],
+    typer.Option("--format", help="A record is a line, a line of JSON as `consume --json` prints, or a whole file."),
 ]
 FLUSH_STEP_S = 0.2
 # Acknowledgements are taken after so many records, or so much time: to do it for each costs as much as to send it.
@@ -41,16 +57,12 @@ POLL_S = 0.1
 
 @app.command()
 def produce(
-    topic: Annotated[str, typer.Option("--topic", help="The topic to write to.", autocompletion=topic_names)],
+    name: TopicArgument = None,
+    topic: TopicOption = None,
     file: Annotated[
         list[Path] | None, typer.Option("--file", help="Read this instead of standard input; may be given often.")
     ] = None,
-    input_format: Annotated[
-        Literal["lines", "json", "file"],
-        typer.Option(
-            "--format", help="A record is a line, a line of JSON as `consume --json` prints, or a whole file."
-        ),
-    ] = "lines",
+    input_format: FormatOption = "lines",
     key: Annotated[str | None, typer.Option("--key", help="The key of every record.")] = None,
     key_separator: Annotated[
         str | None, typer.Option("--key-separator", help="Lines are key, separator, value.")
@@ -68,18 +80,15 @@ def produce(
         int | None, typer.Option("--partition", help="Write to this partition alone.", min=0, max=INT32_MAX)
     ] = None,
     acks: AcksOption = "all",
-    compression_codec: Annotated[
-        Codec, typer.Option("--compression-codec", help="How batches are compressed.")
-    ] = "none",
-    command_property: Annotated[
-        list[str] | None, typer.Option("--command-property", help="key=value for the client; may be given often.")
-    ] = None,
+    compression_codec: CodecOption = "none",
+    command_property: CommandPropertyOption = None,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No rate at the end.")] = False,
     bootstrap_server: BootstrapOption = DEFAULT_BOOTSTRAP,
     command_config: CommandConfigOption = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print at the end what was written, as JSON.")] = False,
 ) -> None:
     """Write records; the command ends well when all of them are acknowledged."""
+    topic = one_topic(name, topic)
     if key is not None and (key_separator is not None or input_format == "json"):
         raise CliError("--key gives all records one key; leave --key-separator and --format json out", code=USAGE)
     if input_format == "file" and not file:
@@ -103,11 +112,19 @@ def produce(
             _Input("standard input", sys.stdin.buffer, None)
         ]
         records = _records(inputs, input_format, how, common)
-        counter = _write(where, topic, settings, troubles, records, inputs)
+        writer, created = _connect(where, topic, settings, troubles)
+        if created and not quiet:
+            note(f"Created topic {topic}: the broker makes a topic that is written to, with its defaults.")
+        try:
+            _write(writer, records, inputs)
+        except KeyboardInterrupt:
+            if not quiet:
+                note(writer.counter.text("written") + writer.unanswered_text())
+            raise
     if as_json:
-        print_json({"topic": topic, **counter.as_json()})
+        print_json({"topic": topic, "created": created, **writer.counter.as_json()})
     if not quiet:
-        note(counter.text("written"))
+        note(writer.counter.text("written"))
 
 
 class _Common:
@@ -173,58 +190,70 @@ def _records(inputs: list[_Input], input_format: str, how: LineFormat, common: _
             yield common.apply(record)
 
 
-def _write(
-    where: Target,
-    topic: str,
-    settings: dict[str, Any],
-    troubles: Troubles,
-    records: Iterator[OutgoingRecord],
-    inputs: list[_Input],
-) -> Counter:
+def _connect(where: Target, topic: str, settings: dict[str, Any], troubles: Troubles) -> tuple[_Writer, bool]:
+    """What writes to the topic, and whether the topic came to be by this. Raises CliError."""
     from confluent_kafka import Producer
 
     producer = made(Producer, settings)
-    partitions = topic_partitions(producer, where, topic, troubles)
+    existed = topic_exists(settings, where, topic, troubles)
+    return _Writer(producer, topic, topic_partitions(producer, where, topic, troubles), troubles), not existed
+
+
+def _write(writer: _Writer, records: Iterator[OutgoingRecord], inputs: list[_Input]) -> None:
+    """Send all records and wait for their acknowledgements, after Ctrl-C, too. Raises CliError where one is refused."""
     if not inputs[0].is_file and sys.stdin.isatty():
         note("A record a line; Ctrl-D ends.")
-    writer = _Writer(producer, topic, troubles)
-    sizes = [source.size_bytes for source in inputs]
-    total = None if None in sizes else sum(size for size in sizes if size is not None)
+    interrupted: KeyboardInterrupt | None = None
     try:
-        with progress_bar("bytes read", total, wanted=not sys.stdin.isatty() or total is not None) as bar:
-            for record in records:
-                if record.partition is not None and record.partition not in partitions:
-                    raise CliError(
-                        f"topic {topic} has no partition {record.partition}; it has {len(partitions)}", code=USAGE
-                    )
-                if writer.send(record):
-                    bar.show(sum(source.read_bytes for source in inputs))
-                    if writer.refused:
-                        break
+        _send_all(writer, records, inputs)
+    except KeyboardInterrupt as error:
+        interrupted = error
     finally:
         writer.flush()
     if writer.refused:
-        raise _refused(topic, writer.counter.records, writer.refused[0])
-    return writer.counter
+        raise writer.refusal()
+    if interrupted is not None:
+        raise interrupted
+
+
+def _send_all(writer: _Writer, records: Iterator[OutgoingRecord], inputs: list[_Input]) -> None:
+    sizes = [source.size_bytes for source in inputs]
+    total = None if None in sizes else sum(size for size in sizes if size is not None)
+    with progress_bar("bytes read", total, wanted=not sys.stdin.isatty() or total is not None) as bar:
+        for record in records:
+            if writer.send(record):
+                bar.show(sum(source.read_bytes for source in inputs))
+                if writer.refused:
+                    return
 
 
 class _Writer:
     """A producer that counts what is acknowledged."""
 
-    def __init__(self, producer: Any, topic: str, troubles: Troubles) -> None:
+    def __init__(self, producer: Any, topic: str, partitions: list[int], troubles: Troubles) -> None:
         from confluent_kafka import KafkaException
 
+        self._partitions = partitions
         self._troubles = troubles
         self.counter = Counter()
         self.refused: list[Any] = []
+        self._sent = 0
         self._producer = producer
-        self._topic = topic
+        self.topic = topic
         self._exception: type[Exception] = KafkaException
         self._unpolled = 0
         self._last_poll = 0.0
 
     def send(self, record: OutgoingRecord) -> bool:
-        """Hand a record to the client; says now and then whether acknowledgements were taken, too."""
+        """Hand a record to the client; says now and then whether acknowledgements were taken, too.
+
+        Raises:
+            CliError: no such partition, or what the client says of the record.
+        """
+        if record.partition is not None and record.partition not in self._partitions:
+            raise CliError(
+                f"topic {self.topic} has no partition {record.partition}; it has {len(self._partitions)}", code=USAGE
+            )
         settings: dict[str, Any] = {"key": record.key, "value": record.value, "on_delivery": self._delivered}
         if record.headers:
             settings["headers"] = record.headers
@@ -234,13 +263,14 @@ class _Writer:
             settings["timestamp"] = record.timestamp_ms
         while True:
             try:
-                self._producer.produce(self._topic, **settings)
+                self._producer.produce(self.topic, **settings)
                 break
             except BufferError:
                 self._producer.poll(FLUSH_STEP_S)  # its queue is full: let it send
                 self._troubles.tell()
             except self._exception as error:
                 raise CliError(f"{error.args[0].str()}; {record.size_bytes} bytes", code=FAILED) from None
+        self._sent += 1
         self._unpolled += 1
         now = time.monotonic()
         if self._unpolled < POLL_RECORDS and now - self._last_poll < POLL_S:
@@ -260,18 +290,24 @@ class _Writer:
         else:
             self.refused.append(error)
 
+    def unanswered_text(self) -> str:
+        """What to add where somebody ends the wait for acknowledgements."""
+        count = self._sent - self.counter.records - len(self.refused)
+        return f"; {count:,} more sent, and not acknowledged yet" if count else ""
 
-def _refused(topic: str, written: int, error: Any) -> CliError:
-    from confluent_kafka import KafkaError
+    def refusal(self) -> CliError:
+        """The error for the first record that was refused."""
+        from confluent_kafka import KafkaError
 
-    hint = f"see `odradek topics describe --topic {topic}`"
-    if error.code() == KafkaError.INVALID_RECORD:
-        hint = "a compacted topic takes no record without a key: use --key-separator or --key"
-    elif error.code() == KafkaError.MSG_SIZE_TOO_LARGE:
-        hint = f"raise max.message.bytes with `odradek configs alter --topic {topic}`"
-    elif error.code() == KafkaError._MSG_TIMED_OUT:
-        hint = "the broker did not acknowledge in time; look at its log"
-    return CliError(f"refused after {written:,} records were written: {error.str()}; {hint}")
+        error = self.refused[0]
+        hint = f"see `odradek topics describe {self.topic}`"
+        if error.code() == KafkaError.INVALID_RECORD:
+            hint = "a compacted topic takes no record without a key: use --key-separator or --key"
+        elif error.code() == KafkaError.MSG_SIZE_TOO_LARGE:
+            hint = f"raise max.message.bytes with `odradek configs alter --topic {self.topic}`"
+        elif error.code() == KafkaError._MSG_TIMED_OUT:
+            hint = "the broker did not acknowledge in time; look at its log"
+        return CliError(f"refused after {self.counter.records:,} records were written: {error.str()}; {hint}")
 
 
 def _headers(items: list[str] | None) -> list[Header]:

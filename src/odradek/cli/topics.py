@@ -17,7 +17,16 @@ from odradek.cli.connect import (
     parse_assignments,
     target,
 )
-from odradek.cli.errors import BAD_CONFIG, NOT_FOUND, CliError
+from odradek.cli.errors import BAD_CONFIG, NOT_FOUND, USAGE, CliError
+from odradek.cli.names import (
+    PatternArgument,
+    TopicArgument,
+    TopicOption,
+    TopicsOption,
+    at_most_one_topic,
+    one_topic,
+    some_topics,
+)
 from odradek.cli.output import JsonOption, print_json, print_table
 from odradek.common.numbers import INT16_MAX, INT32_MAX
 
@@ -27,13 +36,6 @@ if TYPE_CHECKING:
 
 app = typer.Typer(add_completion=False, no_args_is_help=True, help="Create, list, describe, alter and delete topics.")
 
-TopicOption = Annotated[str, typer.Option("--topic", help="The topic's name.", autocompletion=topic_names)]
-PatternOption = Annotated[
-    str | None,
-    typer.Option(
-        "--topic", help="A name, or a regular expression that must match the whole name.", autocompletion=topic_names
-    ),
-]
 AssignmentOption = Annotated[
     str,
     typer.Option("--replica-assignment", help="Brokers of each partition: 1:2,2:3 is 1 and 2 for the first, 2 and 3."),
@@ -43,7 +45,8 @@ ExcludeInternalOption = Annotated[bool, typer.Option("--exclude-internal", help=
 
 @app.command("create")
 def create(
-    topic: TopicOption,
+    name: TopicArgument = None,
+    topic: TopicOption = None,
     partitions: Annotated[
         int | None, typer.Option("--partitions", help="How many; else as the broker's default.", min=1, max=INT32_MAX)
     ] = None,
@@ -62,6 +65,7 @@ def create(
     as_json: JsonOption = False,
 ) -> None:
     """Create a topic."""
+    topic = one_topic(name, topic)
     assignment = _assignment(replica_assignment)
     if assignment and (partitions or replication_factor):
         raise CliError("--replica-assignment says both counts; leave --partitions and --replication-factor out", code=2)
@@ -105,13 +109,15 @@ def create(
 
 @app.command("list")
 def list_topics(
-    topic: PatternOption = None,
+    pattern: PatternArgument = None,
+    topic: TopicOption = None,
     exclude_internal: ExcludeInternalOption = False,
     bootstrap_server: BootstrapOption = DEFAULT_BOOTSTRAP,
     command_config: CommandConfigOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Print the names of topics."""
+    topic = at_most_one_topic(pattern, topic)
 
     async def work(cluster: Cluster) -> list[str]:
         found = matching((await cluster.metadata()).topics, topic, exclude_internal)
@@ -127,7 +133,8 @@ def list_topics(
 
 @app.command("describe")
 def describe(
-    topic: PatternOption = None,
+    pattern: PatternArgument = None,
+    topic: TopicOption = None,
     exclude_internal: ExcludeInternalOption = False,
     under_replicated: Annotated[
         bool, typer.Option("--under-replicated-partitions", help="Only partitions with a copy out of sync.")
@@ -143,6 +150,7 @@ def describe(
     as_json: JsonOption = False,
 ) -> None:
     """Show the partitions, copies and settings of topics."""
+    topic = at_most_one_topic(pattern, topic)
 
     async def work(cluster: Cluster) -> list[dict[str, Any]]:
         found = matching((await cluster.metadata()).topics, topic, exclude_internal)
@@ -170,10 +178,11 @@ def describe(
 
 @app.command("alter")
 def alter(
-    topic: TopicOption,
+    name: TopicArgument = None,
+    topic: TopicOption = None,
     partitions: Annotated[
-        int, typer.Option("--partitions", help="The new number; it can only grow.", min=1, max=INT32_MAX)
-    ],
+        int | None, typer.Option("--partitions", help="The new number; it can only grow.", min=1, max=INT32_MAX)
+    ] = None,
     replica_assignment: AssignmentOption = "",
     if_exists: Annotated[bool, typer.Option("--if-exists", help="Do nothing where it does not exist.")] = False,
     bootstrap_server: BootstrapOption = DEFAULT_BOOTSTRAP,
@@ -181,6 +190,9 @@ def alter(
     as_json: JsonOption = False,
 ) -> None:
     """Give a topic more partitions. Settings are changed by `odradek configs alter`."""
+    topic = one_topic(name, topic)
+    if partitions is None:
+        raise CliError("say how many partitions it shall have: --partitions", code=USAGE)
     assignment = _assignment(replica_assignment)
 
     async def work(cluster: Cluster) -> bool:
@@ -205,40 +217,38 @@ def alter(
 
 @app.command("delete")
 def delete(
-    topic: Annotated[
-        list[str],
-        typer.Option(
-            "--topic",
-            help="A name, or a regular expression for whole names; may be given often.",
-            autocompletion=topic_names,
-        ),
-    ],
+    names: Annotated[
+        list[str] | None,
+        typer.Argument(help="Names, or regular expressions for whole names.", autocompletion=topic_names),
+    ] = None,
+    topic: TopicsOption = None,
     if_exists: Annotated[bool, typer.Option("--if-exists", help="Do nothing where none exists.")] = False,
     bootstrap_server: BootstrapOption = DEFAULT_BOOTSTRAP,
     command_config: CommandConfigOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Delete topics with all their records."""
+    wanted = some_topics(names, topic)
 
     async def work(cluster: Cluster) -> list[str]:
         from odradek.client.admin import delete_topic
 
         topics = (await cluster.metadata()).topics
-        names: dict[str, None] = {}
-        for pattern in topic:
+        there: dict[str, None] = {}
+        for pattern in wanted:
             found = matching(topics, pattern)
             if not found and not if_exists:
                 raise missing(pattern)
-            names.update(dict.fromkeys(each.name or "" for each in found))
-        for name in names:
+            there.update(dict.fromkeys(each.name or "" for each in found))
+        for name in there:
             await delete_topic(cluster, name)
-        return list(names)
+        return list(there)
 
-    names = administer(target(bootstrap_server, command_config), work)
+    deleted = administer(target(bootstrap_server, command_config), work)
     if as_json:
-        print_json({"deleted": names})
+        print_json({"deleted": deleted})
         return
-    for name in names:
+    for name in deleted:
         typer.echo(f"Deleted topic {name}.")
 
 

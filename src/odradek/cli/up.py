@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from odradek.cli.errors import CliError
-from odradek.cli.output import JsonOption, note, print_json, print_table
+from odradek.cli.output import JsonOption, note, print_json, print_table, rich_table
 
 if TYPE_CHECKING:
     from odradek.testing.supervisor import Supervisor
@@ -166,10 +166,9 @@ def _look_after(supervisor: Supervisor, *, on_screen: bool) -> None:
 
 def _screen(supervisor: Supervisor) -> Any:
     from rich.console import Group
-    from rich.table import Table
     from rich.text import Text
 
-    table = Table(*HEADINGS, box=None, pad_edge=False, header_style="bold")
+    table = rich_table(HEADINGS)
     for node in supervisor.describe():
         cells = ["-" if cell is None else str(cell) for cell in _row(node)]
         cells[4] = f"[{COLOURS[node['state']]}]{cells[4]}[/]"

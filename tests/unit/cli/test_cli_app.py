@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -65,6 +66,27 @@ def test_help_of_every_command(command: list[str], capsys: pytest.CaptureFixture
     assert not shown.err
 
 
+@pytest.mark.parametrize("command", SUBCOMMANDS, ids=" ".join)
+def test_help_cuts_no_name(command: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    words = [*filter(None, command)]
+    run([*words, "--help"])
+    shown = capsys.readouterr().out
+    found = load(words[0])
+    if len(words) > 1:
+        found = found.commands[words[1]]
+    for parameter in found.params:
+        for name in (*(each for each in parameter.opts if each.startswith("-")), parameter.envvar or ""):
+            assert name in shown, shown
+
+
+@pytest.mark.parametrize("name", [name for name in COMMANDS if getattr(load(name), "commands", None)])
+def test_a_list_of_commands_cuts_nothing(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    run([name, "--help"])
+    shown = " ".join(capsys.readouterr().out.split())
+    for below in load(name).commands.values():
+        assert " ".join((below.help or "").partition("\n\n")[0].split()) in shown
+
+
 @pytest.mark.parametrize("command", [each for each in SUBCOMMANDS if each not in ONE_VALUE], ids=" ".join)
 def test_commands_that_answer_have_json(command: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     run([*filter(None, command), "--help"])
@@ -75,9 +97,18 @@ def test_commands_that_answer_have_json(command: list[str], capsys: pytest.Captu
     ("arguments", "said"),
     [
         (["nosuch"], "odradek: No such command 'nosuch'; see `odradek --help`"),
+        (["topic"], "odradek: No such command 'topic'; did you mean topics?; see `odradek --help`"),
+        (["topics", "creat"], "odradek topics: No such command 'creat'; did you mean create?; see `odradek topics"),
         (["--nosuch"], "odradek: No such option: --nosuch; see `odradek --help`"),
         (["topics", "nosuch"], "odradek topics: No such command 'nosuch'; see `odradek topics --help`"),
-        (["topics", "create"], "odradek topics create: Missing option '--topic'; see `odradek topics create --help`"),
+        (["topics", "create"], "odradek: say which topic: name it behind the command, or with --topic"),
+        (["topics", "delete"], "odradek: say which topic: name it behind the command, or with --topic"),
+        (["topics", "alter", "t"], "odradek: say how many partitions it shall have: --partitions"),
+        (["topics", "describe", "t", "-t", "u"], "odradek: say which topic: t, or --topic u"),
+        (["produce"], "odradek: say which topic: name it behind the command, or with --topic"),
+        (["consume"], "odradek: say which topic: name it behind the command, or with --topic"),
+        (["consume", "t", "u"], "odradek: several topics need --group"),
+        (["groups", "explain"], "odradek groups explain: Missing argument"),
         (
             ["topics", "create", "--topic", "t", "--partitions", "many"],
             "odradek topics create: Invalid value for '--partitions'",
@@ -107,6 +138,29 @@ def test_a_command_line_that_cannot_be_read_is_one_line(
     assert code == (
         errors.UNREACHABLE if arguments == ["groups", "describe"] and "connect" in shown.err else errors.USAGE
     )
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "name", "said"),
+    [
+        (["topics", "list", "--bootstrap-server", "127.0.0.1:1"], errors.UNREACHABLE, None, "nobody listens there"),
+        (["topics", "list", "--command-config", "/no\033where"], errors.BAD_CONFIG, None, "No such file"),
+        (["topic", "list"], errors.USAGE, None, "did you mean topics?"),
+        (["topics", "list", "--nosuch"], errors.USAGE, None, "No such option: --nosuch"),
+        (["produce"], errors.USAGE, None, "say which topic"),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, list) else "",
+)
+def test_who_asks_for_json_gets_errors_as_json(
+    arguments: list[str], code: int, name: str | None, said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run([*arguments, "--json"]) == code
+    shown = capsys.readouterr()
+    assert not shown.out
+    assert shown.err.count("\n") == 1
+    found = json.loads(shown.err)
+    assert said in found.pop("error")
+    assert found == {"name": name, "exit_code": code}
 
 
 def test_a_bare_group_of_commands_prints_its_help(capsys: pytest.CaptureFixture[str]) -> None:
