@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -112,6 +113,55 @@ class TestDescribe:
         topic = calls.create_topic()
         for key in ("retention.ms", "segment.ms", "flush.ms", "remote.storage.enable"):
             assert setting(calls, TOPIC, topic, key, include_synonyms=True).synonyms == []
+
+    def test_what_sets_one_thing_in_several_units_is_shown_as_it_was_written(self, tmp_path: Path) -> None:
+        settings: dict[str, object] = {"log.retention.hours": 100, "log.retention.minutes": 300, "log.roll.hours": 7}
+        hours = [("log.retention.hours", "100", FILE_SOURCE), ("log.retention.hours", "168", DEFAULT_SOURCE)]
+        minutes = [("log.retention.minutes", "300", FILE_SOURCE), *hours]
+        with Node(tmp_path / "node", settings) as node, Calls(node.port) as calls:
+
+            def shown(kind: int, name: str, key: str) -> tuple[str | None, int, list[tuple[str, str | None, int]]]:
+                found = setting(calls, kind, name, key, include_synonyms=True)
+                return (
+                    found.value,
+                    found.config_source,
+                    [(each.name, each.value, each.source) for each in found.synonyms],
+                )
+
+            topic, other = calls.create_topic(), calls.create_topic(retention_ms=5)
+            # In a topic's unit neither is given: its value counts, and has no synonym.
+            assert shown(TOPIC, topic, "retention.ms") == ("18000000", DEFAULT_SOURCE, [])
+            assert shown(TOPIC, topic, "segment.ms") == ("25200000", DEFAULT_SOURCE, [])
+            assert shown(TOPIC, other, "retention.ms") == ("5", TOPIC_SOURCE, [("retention.ms", "5", TOPIC_SOURCE)])
+            assert shown(BROKER, "1", "log.retention.hours") == ("100", FILE_SOURCE, hours)
+            assert shown(BROKER, "1", "log.retention.minutes") == ("300", FILE_SOURCE, minutes)
+            assert shown(BROKER, "1", "log.retention.ms") == (None, DEFAULT_SOURCE, [])
+            answer = calls.ask(
+                ApiKey.CREATE_TOPICS,
+                7,
+                CreateTopicsRequest(
+                    topics=[CreatableTopic(name=fresh_name(), num_partitions=1, replication_factor=1)],
+                    timeout_ms=30_000,
+                ),
+            )
+            made = {each.name: each for each in one(answer.topics).configs}
+            assert (made["retention.ms"].value, made["retention.ms"].config_source) == ("18000000", FILE_SOURCE)
+            # Once a broker's ms are set the others follow.
+            assert change(calls, BROKER, "1", ("log.retention.ms", SET, "123456789")) == ("NONE", None)
+            assert change(calls, BROKER, "", ("log.retention.ms", SET, "987654321")) == ("NONE", None)
+            assert Eventually(calls, TOPIC, topic, "retention.ms").is_("123456789", BROKER_SOURCE)
+            layers = [
+                ("log.retention.ms", "123456789", BROKER_SOURCE),
+                ("log.retention.ms", "987654321", CLUSTER_SOURCE),
+                *minutes,
+            ]
+            deadline = time.monotonic() + PATIENCE_S
+            while shown(TOPIC, topic, "retention.ms")[2] != layers and time.monotonic() < deadline:
+                time.sleep(0.05)
+            assert shown(TOPIC, topic, "retention.ms") == ("123456789", BROKER_SOURCE, layers)
+            assert shown(BROKER, "1", "log.retention.ms") == ("123456789", BROKER_SOURCE, layers)
+            own = [("retention.ms", "5", TOPIC_SOURCE), *layers]
+            assert shown(TOPIC, other, "retention.ms") == ("5", TOPIC_SOURCE, own)
 
     def test_only_what_is_asked_for(self, calls: Calls) -> None:
         topic = calls.create_topic()

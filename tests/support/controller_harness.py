@@ -10,7 +10,7 @@ from uuid import UUID
 
 from odradek.common.broker_settings import DRAIN_KEY
 from odradek.common.errors import ConfigError
-from odradek.common.resource_settings import BrokerLayers, ConfigEntry, ConfigSource, ConfigType
+from odradek.common.resource_settings import BrokerLayers, ConfigSource, EffectiveSetting
 from odradek.controller.config import ControllerConfig
 from odradek.controller.machine import ControllerMachine
 from odradek.metadata.features import supported_features
@@ -57,9 +57,8 @@ class Schema:
     def default(self, resource_type: int, key: str) -> str | None:
         return self._defaults.get(key)
 
-    def describe_topic(self, overrides: Mapping[str, str], layers: BrokerLayers) -> list[ConfigEntry]:
-        source = ConfigSource.DYNAMIC_TOPIC_CONFIG
-        return [ConfigEntry(k, v, source, False, False, ConfigType.STRING, (), "") for k, v in overrides.items()]
+    def effective_topic(self, overrides: Mapping[str, str], layers: BrokerLayers) -> list[EffectiveSetting]:
+        return [EffectiveSetting(key, value, ConfigSource.DYNAMIC_TOPIC_CONFIG) for key, value in overrides.items()]
 
 
 class Harness:

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from enum import IntEnum
+from typing import NamedTuple
 
 from odradek.common.broker_settings import BrokerSettings, topic_default
 from odradek.common.config import OptionSpec
@@ -22,6 +23,7 @@ from odradek.common.setting_table import (
     Setting,
     UpdateMode,
     Value,
+    broker_key_family,
     broker_synonyms,
     format_value,
     setting,
@@ -78,7 +80,13 @@ class ConfigSynonym:
 
 @dataclass(frozen=True, slots=True)
 class ConfigEntry:
-    """One described setting; `synonyms` begin with the layer that gave the value."""
+    """One described setting.
+
+    Attributes:
+        synonyms: the layers that have a value, by falling precedence, each as it was written. What was written under
+            another name is left out as long as no layer has the setting's own (as Kafka does): where only the hours of
+            a retention are given, a topic's `retention.ms` has none.
+    """
 
     name: str
     value: str | None
@@ -92,6 +100,14 @@ class ConfigEntry:
     @property
     def is_default(self) -> bool:
         return self.source is ConfigSource.DEFAULT_CONFIG
+
+
+class EffectiveSetting(NamedTuple):
+    """What a topic's setting comes to, in its own unit, and from which layer."""
+
+    name: str
+    value: str | None
+    source: ConfigSource
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,22 +196,44 @@ class SettingRules:
             return format_value(settings.values.get(behind, row.default_value()))
         return _CLIENT_METRICS_KEYS.get(key) if resource_type == CLIENT_METRICS else None
 
+    def effective_topic(self, overrides: Mapping[str, str], layers: BrokerLayers) -> list[EffectiveSetting]:
+        """What each setting of a topic with these overrides comes to, and from which layer."""
+        sources = (
+            (layers.broker, ConfigSource.DYNAMIC_BROKER_CONFIG),
+            (layers.cluster, ConfigSource.DYNAMIC_DEFAULT_BROKER_CONFIG),
+            (self._settings.explicit, ConfigSource.STATIC_BROKER_CONFIG),
+        )
+        current = with_dynamic(self._settings, layers)
+        found = []
+        for name in table(Scope.TOPIC):
+            if name in overrides:
+                found.append(EffectiveSetting(name, overrides[name], ConfigSource.DYNAMIC_TOPIC_CONFIG))
+                continue
+            given = next((key for key, _ in broker_synonyms(name) if key in current.explicit), None)
+            source = next((source for layer, source in sources if given in layer), ConfigSource.DEFAULT_CONFIG)
+            value = format_value(topic_default(name, current.values, current.explicit))
+            found.append(EffectiveSetting(name, value, source))
+        return found
+
     def describe_topic(self, overrides: Mapping[str, str], layers: BrokerLayers = NO_DYNAMIC) -> list[ConfigEntry]:
         """All settings of a topic whose own ones are `overrides`."""
+        current = with_dynamic(self._settings, layers)
         entries = []
         for name, row in table(Scope.TOPIC).items():
             synonyms = _own_layer(row, overrides, ConfigSource.DYNAMIC_TOPIC_CONFIG)
-            for place, (key, factor) in enumerate(broker_synonyms(name)):
-                factor = factor if key != name else 1
-                synonyms += self._broker_layers(key, layers, factor, with_default=not place)
-            entries.append(self._entry(row, synonyms, read_only=False))
+            value = overrides.get(name)
+            if value is None:
+                value = format_value(topic_default(name, current.values, current.explicit))
+            if behind := broker_synonyms(name):
+                synonyms += self._broker_layers(behind[0][0], layers)
+            entries.append(self._entry(row, synonyms, value, read_only=False))
         return entries
 
     def describe_broker(self, layers: BrokerLayers = NO_DYNAMIC) -> list[ConfigEntry]:
         """All settings of this broker, and those it was given that Kafka does not know (hidden: may be secrets)."""
         entries = []
         for name, row in table(Scope.BROKER).items():
-            synonyms = self._broker_layers(name, layers, 1)
+            synonyms = self._broker_layers(name, layers)
             entries.append(self._entry(row, synonyms, read_only=row.mode is UpdateMode.READ_ONLY))
         for key in sorted({*self._settings.explicit, *layers.broker} - table(Scope.BROKER).keys()):
             dynamic = key in layers.broker
@@ -226,7 +264,7 @@ class SettingRules:
         for name, row in table(Scope.GROUP).items():
             synonyms = _own_layer(row, overrides, ConfigSource.DYNAMIC_GROUP_CONFIG)
             if (behind := GROUP_SYNONYM_PREFIX + name) in table(Scope.BROKER):
-                synonyms += self._broker_layers(behind, layers, 1)
+                synonyms += self._broker_layers(behind, layers)
             elif row.default is not None:
                 synonyms.append(ConfigSynonym(name, row.default, ConfigSource.DEFAULT_CONFIG))
             entries.append(self._entry(row, synonyms, read_only=False))
@@ -242,30 +280,35 @@ class SettingRules:
             entries.append(self._entry(row, synonyms, read_only=False))
         return entries
 
-    def _broker_layers(
-        self, key: str, layers: BrokerLayers, factor: int, *, with_default: bool = True
-    ) -> list[ConfigSynonym]:
-        """Where a broker key has a value. Of keys for one thing (ms, minutes, hours) only the first has a default."""
-        row = table(Scope.BROKER)[key]
+    def _broker_layers(self, key: str, layers: BrokerLayers) -> list[ConfigSynonym]:
+        """Where a broker key, or one that sets the same in another unit, has a value; none before the key's own."""
+        rows = [table(Scope.BROKER)[member] for member in broker_key_family(key)]
         given = (
             (layers.broker, ConfigSource.DYNAMIC_BROKER_CONFIG),
             (layers.cluster, ConfigSource.DYNAMIC_DEFAULT_BROKER_CONFIG),
             (self._settings.explicit, ConfigSource.STATIC_BROKER_CONFIG),
         )
-        found = []
-        for layer, source in given:
-            if key in layer:
-                found.append(ConfigSynonym(key, _shown(row, _scaled(row, layer[key], factor)), source))
-        if with_default and row.default is not None:
-            text = _scaled(row, row.default, factor)
-            found.append(ConfigSynonym(key, _shown(row, text), ConfigSource.DEFAULT_CONFIG))
-        return found
+        found = [
+            ConfigSynonym(row.name, _shown(row, layer[row.name]), source)
+            for layer, source in given
+            for row in rows
+            if row.name in layer
+        ]
+        found += [
+            ConfigSynonym(row.name, _shown(row, row.default), ConfigSource.DEFAULT_CONFIG)
+            for row in rows
+            if row.default is not None
+        ]
+        own = next((place for place, synonym in enumerate(found) if synonym.name == key), len(found))
+        return found[own:]
 
-    def _entry(self, row: Setting, synonyms: list[ConfigSynonym], *, read_only: bool) -> ConfigEntry:
-        if not synonyms:  # no layer has it: Kafka's default, which may be null
-            value, source = row.default, ConfigSource.DEFAULT_CONFIG
-        else:
-            value, source = synonyms[0].value, synonyms[0].source
+    def _entry(
+        self, row: Setting, synonyms: list[ConfigSynonym], value: str | None = None, *, read_only: bool
+    ) -> ConfigEntry:
+        """`value` is given where no synonym may have it, or has it in another unit."""
+        if value is None:
+            value = synonyms[0].value if synonyms else row.default
+        source = synonyms[0].source if synonyms else ConfigSource.DEFAULT_CONFIG
         return ConfigEntry(
             name=row.name,
             value=_shown(row, value),
@@ -389,14 +432,3 @@ def _own_layer(row: Setting, overrides: Mapping[str, str], source: ConfigSource)
 
 def _shown(row: Setting, text: str | None) -> str | None:
     return None if row.sensitive else text
-
-
-def _scaled(row: Setting, text: str, factor: int) -> str:
-    """A broker's hours as a topic's milliseconds; what cannot be read stays as it is."""
-    if factor == 1:
-        return text
-    try:
-        value = row.parse(text)
-    except ValueError:
-        return text
-    return str(value * factor) if isinstance(value, int) else text

@@ -228,3 +228,13 @@ def broker_synonyms(topic_key: str) -> tuple[tuple[str, int], ...]:
     if listed is not None:
         return listed
     return ((topic_key, 1),) if topic_key in table(Scope.BROKER) else ()
+
+
+@functools.cache
+def broker_key_family(key: str) -> tuple[str, ...]:
+    """The broker settings that set one thing in several units (ms, minutes, hours), or only the one."""
+    for behind in TOPIC_SYNONYMS.values():
+        names = tuple(name for name, _ in behind)
+        if key in names:
+            return names
+    return (key,)

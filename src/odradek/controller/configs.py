@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
 from odradek.common.errors import ApiError, ConfigError, ErrorCode
-from odradek.common.resource_settings import BrokerLayers, ConfigEntry
+from odradek.common.resource_settings import BrokerLayers, EffectiveSetting
 from odradek.controller.eligible import clear_eligible
 from odradek.controller.state import ControllerState
 from odradek.controller.topic_names import check_topic_name
@@ -47,7 +47,7 @@ class ConfigSchema(Protocol):
         """The value where nothing is set, from the static configuration or Kafka's default."""
         ...
 
-    def describe_topic(self, overrides: Mapping[str, str], layers: BrokerLayers) -> Sequence[ConfigEntry]:
+    def effective_topic(self, overrides: Mapping[str, str], layers: BrokerLayers) -> Sequence[EffectiveSetting]:
         """Every setting of a topic with these overrides, under these dynamic settings of brokers."""
         ...
 
@@ -82,11 +82,11 @@ class Configs:
             CreatableTopicConfigs(
                 name=entry.name,
                 value=entry.value,
-                read_only=entry.read_only,
+                read_only=False,
                 config_source=entry.source,
-                is_sensitive=entry.sensitive,
+                is_sensitive=False,
             )
-            for entry in self._schema.describe_topic(settings, BrokerLayers({}, cluster))
+            for entry in self._schema.effective_topic(settings, BrokerLayers({}, cluster))
         ]
 
     def incremental_alter(

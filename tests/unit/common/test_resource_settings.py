@@ -113,7 +113,8 @@ def test_layers_of_a_topic_setting_in_order() -> None:
         ("retention.ms", "1", 1),
         ("log.retention.ms", "2", 2),
         ("log.retention.ms", "3", 3),
-        ("log.retention.hours", "7200000", 4),
+        ("log.retention.hours", "2", 4),
+        ("log.retention.hours", "168", 5),
     ]
     assert not entry.is_default
 
