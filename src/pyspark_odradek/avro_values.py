@@ -113,7 +113,7 @@ def _parse(text: str) -> _Type:
     try:
         schema = json.loads(text)
     except ValueError as error:
-        raise OptionError(f"valueSchema is no JSON: {error}") from None
+        raise OptionError(f"valueSchema is not valid JSON: {error}") from None
     if not isinstance(schema, dict) or schema.get("type") != "record":
         raise OptionError("valueSchema must be an Avro schema of a record")
     return _type(schema, {}, "")
@@ -127,10 +127,12 @@ def _type(schema: Any, named: dict[str, _Type], space: str) -> _Type:
             return _PRIMITIVES[schema]
         found = named.get(schema) or named.get(f"{space}.{schema}")
         if found is None:
-            raise OptionError(f"valueSchema: {schema!r} is no type, or a record within itself, which Spark has not")
+            raise OptionError(
+                f"valueSchema: {schema!r} is not a known type, or is recursive, which Spark does not support"
+            )
         return found
     if not isinstance(schema, dict) or "type" not in schema:
-        raise OptionError(f"valueSchema: {json.dumps(schema)[:60]} is no type")
+        raise OptionError(f"valueSchema: {json.dumps(schema)[:60]} is not a known type")
     try:
         return _complex(schema, named, space)
     except KeyError as missing:

@@ -30,7 +30,7 @@ def offsets_file(checkpoint: str, batch_id: int) -> tuple[str, str]:
 def plan_of(checkpoint: str, batch_id: int) -> str:
     """By what a batch is known from another one of its number; empty where the checkpoint cannot be read from here.
 
-    That is told once, and tried again with the next batch; no more where the place makes no sense, or TRIES batches in
+    That is logged once, and tried again with the next batch; no more where the place is invalid, or TRIES batches in
     a row could not be read: each try may wait for a store that this process does not reach.
     """
     if not checkpoint or _FAILED.get(checkpoint, 0) >= TRIES:
@@ -40,7 +40,7 @@ def plan_of(checkpoint: str, batch_id: int) -> str:
     except (OSError, ValueError) as error:  # pyarrow has ValueErrors of its own
         if checkpoint not in _FAILED:
             log.warning(
-                "the checkpoint %s cannot be read here: while that is so its batches are told apart by their numbers "
+                "the checkpoint %s cannot be read here: until then batches are distinguished by their numbers "
                 "alone, and a checkpoint that was put back by one batch is not noticed: %s",
                 checkpoint,
                 one_line(error),
@@ -53,14 +53,14 @@ def plan_of(checkpoint: str, batch_id: int) -> str:
 
 
 def planned_ms(checkpoint: str, batch_id: int) -> int | None:
-    """When a batch was planned, ms since 1970 UTC by the clock of the driver then; None where that cannot be told."""
+    """When a batch was planned, ms since 1970 UTC by the clock of the driver then; None where that is not known."""
     if not checkpoint or _FAILED.get(checkpoint):
         return None
     try:
         text, _ = offsets_file(checkpoint, batch_id)
         return int(json.loads(text.splitlines()[1])["batchTimestampMs"])  # v1, what holds for the batch, its offsets
     except (OSError, ValueError, IndexError, KeyError, TypeError) as error:
-        log.debug("when batch %d was planned is not told: %s", batch_id, error)
+        log.debug("the planning time of batch %d is not known: %s", batch_id, error)
         return None
 
 

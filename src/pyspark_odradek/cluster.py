@@ -82,7 +82,7 @@ SUBSCRIBE_ADVICE = "Create it, or correct the option subscribe or assign"
 GROUP, TRANSACTION = 0, 1  # what FindCoordinator finds
 TOPIC, BROKER = 2, 4  # what DescribeConfigs describes
 LAST_BACKOFF_S = 1.0
-GONE_PATIENCE_S = 3.0  # only when it is told as long that records are gone it is believed
+GONE_PATIENCE_S = 3.0  # accept data loss only where brokers report it consistently for this long
 NO_TOPIC_ID = UUID(int=0)
 NAMES = "it is letters, digits, '.', '_' and '-', 249 of them at most"
 
@@ -170,7 +170,7 @@ class Cluster:
         self._leaders: dict[TopicPartition, int] = {}
         self._connections: dict[tuple[str, int], Connection] = {}
         self._coordinators: dict[tuple[int, str], tuple[str, int]] = {}
-        self.topic_ids: dict[str, UUID] = {}  # as metadata told them last; none of a cluster before Kafka 2.8
+        self.topic_ids: dict[str, UUID] = {}  # of the last metadata response; none of a cluster before Kafka 2.8
         self._asked = settings.bootstrap[0]  # what answered last where any broker may
         self._put_off: dict[tuple[str, int], int] = {}  # brokers that others are asked before, by when that was said
 
@@ -292,7 +292,7 @@ class Cluster:
         """Ask for records from these positions, by default with the settings' isolation level; gives a FetchResponse.
 
         Topics are named by their ids where all have one and the broker knows ids, so that nothing is read from a topic
-        that was made anew under the same name; `topic_ids` are those that metadata told last by default.
+        that was recreated under the same name; `topic_ids` defaults to those of the last metadata response.
         """
         ids = self.topic_ids if topic_ids is None else topic_ids
         by_topic: dict[str, list[FetchPartition]] = {}
@@ -330,7 +330,7 @@ class Cluster:
         self._put_last(self._asked)
 
     def forget(self) -> None:
-        """Drop what is known of leaders and connections; the next question learns it anew."""
+        """Drop what is known of leaders and connections; the next request fetches it again."""
         self.close()
         self._leaders.clear()
         self._coordinators.clear()

@@ -37,13 +37,13 @@ _GIVE_UP = (
     "failOnDataLoss=false"
 )
 _DAMAGED = f"Mend the broker's log, from another replica where one has it whole; or {_GIVE_UP}"
-_OLD = f"Let a client that reads the old format write it anew, into another topic; or {_GIVE_UP}"
+_OLD = f"Let a client that reads the old format rewrite it into another topic; or {_GIVE_UP}"
 
 
 class RecordFormatError(Exception):
     """The bytes of a record batch contradict themselves or its checksum, or are of a format that is not read.
 
-    `advice` is a sentence for whoever reads the log.
+    `advice` is a sentence for the log's reader.
     """
 
     def __init__(self, why: str, advice: str = _DAMAGED) -> None:
@@ -57,8 +57,8 @@ def telling_where(topic: str, partition_id: int, offset: int) -> Iterator[None]:
     try:
         yield
     except RecordFormatError as error:
-        told = f"{topic}-{partition_id} cannot be read from offset {offset} on: {error}. {error.advice}"
-        raise ClusterError(told) from error
+        message = f"{topic}-{partition_id} cannot be read from offset {offset} on: {error}. {error.advice}"
+        raise ClusterError(message) from error
 
 
 class AbortedTransaction(NamedTuple):
@@ -114,7 +114,7 @@ def whole_batches(fetched: memoryview, *, check_crc: bool = True) -> Iterator[Ba
 
 
 class VisibleBatches:
-    """Tells the batches that a reader may see: no markers, and no records of aborted transactions.
+    """Selects the batches that a reader may see: no markers, and no records of aborted transactions.
 
     One instance serves one fetch response, whose list of aborted transactions it is given (empty for
     read_uncommitted). Source: KIP-98; a transaction's records are skipped from its first offset to its marker.
@@ -191,7 +191,7 @@ def _walk(data: memoryview, position: int, end: int, count: int, found: list[int
 
 
 class _Records(NamedTuple):
-    """Where every field of every record lies in one buffer; one entry a record in each array."""
+    """Where every field of every record is in one buffer; one entry a record in each array."""
 
     end: Longs
     timestamp_delta: Longs
@@ -279,7 +279,7 @@ class Decoder:
             if len(group) == 1:
                 why = f"the batch at offset {group[0].header.base_offset} is damaged: {error}"
                 raise RecordFormatError(why, error.advice) from error
-            for batch in group:  # whichever it is, it is told
+            for batch in group:  # any of them may raise
                 for _ in self._decode_group(fetched, [batch]):
                     pass
             raise

@@ -1,7 +1,7 @@
 """What a batch does to a Delta table whose rows have keys: they are replaced, inserted or deleted, in one commit.
 
 The driver reads what the tasks have staged, keeps the last row of each key, and lets delta-rs merge them: it looks
-through the table for these keys and writes anew the files that have any. This module knows nothing of batches that are
+through the table for these keys and rewrites the files that have any. This module knows nothing of batches that are
 there already, nor of commits that lost against another's: `delta_sink` has both.
 """
 
@@ -162,7 +162,7 @@ def check_keys(schema: StructType, keys: list[str]) -> None:
     for name in keys:
         if not isinstance(schema[name].dataType, KEY_TYPES):
             kind = schema[name].dataType.simpleString()
-            raise OptionError(f"keyColumns names {name}, which is {kind}: rows are not told apart by it; cast it")
+            raise OptionError(f"keyColumns names {name}, which is {kind}: its values do not identify rows; cast it")
 
 
 def refuse_what_is_not_merged(table: DeltaTable, path: str) -> None:

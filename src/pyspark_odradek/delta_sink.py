@@ -4,7 +4,7 @@ With `keyColumns` the driver merges their rows by key instead (`delta_merge`), i
 
 The commit bears the query's id and the batch's number as Delta's own transaction identifier, in the same atomic step
 as the files. A batch that Spark runs again finds its number and is left out; files that no commit names are seen by
-nobody, and `vacuum` removes them. delta-rs keeps the number but does not refuse an old one, and merges commits that
+no reader, and `vacuum` removes them. delta-rs keeps the number but does not refuse an old one, and merges commits that
 come at the same time; so a commit is tried at exactly the version that was looked at, and a second look follows where
 it lost.
 """
@@ -94,7 +94,7 @@ class DeltaStreamWriter(TableStreamWriter):
         with _columns_that_fit(self.path):
             DeltaSchema.from_arrow(arrow_schema(self.written))
         check_keys(schema, self.keys)
-        # What delta-rs writes into the log for a negative decimal is read by nobody, nor does it read what is right.
+        # What delta-rs writes into the log for a negative decimal is read by no reader, nor does it read what is right.
         self.partition_columns = self.partition_columns_of(BinaryType, DecimalType)
         if len(self.partition_columns) == len(self.written):
             raise OptionError("partitionColumns names all columns: Delta's files hold the others, so leave one out")
@@ -141,7 +141,7 @@ class DeltaStreamWriter(TableStreamWriter):
                 return True
             except CommitFailedError as error:
                 if self.keys and not tried:
-                    log.warning("another commit of %s came first; batch %d is merged anew", self.path, task.batch_id)
+                    log.warning("another commit of %s came first; batch %d is merged again", self.path, task.batch_id)
                 log.info("another commit of %s came first: %s", self.path, error)
             except (DeltaError, OSError) as error:
                 raise ClusterError(f"batch {task.batch_id} was refused by {self.path}: {_said(error)}") from None
@@ -171,7 +171,7 @@ class DeltaStreamWriter(TableStreamWriter):
         merge.commit(table, properties)
 
     def _remove(self, files: list[WrittenFile]) -> None:
-        """What was merged is in the table's own files; what stays is seen by nobody, and `vacuum` removes it."""
+        """What was merged is in the table's own files; what stays is seen by no reader, and `vacuum` removes it."""
         folder = PlaceFolder(self.path)
         for file in files:
             try:
@@ -184,7 +184,7 @@ class DeltaStreamWriter(TableStreamWriter):
 
         Raises:
             OptionError: its columns do not fit, or it asks more of a writer than this sink does.
-            ClusterError: it cannot be had.
+            ClusterError: it cannot be opened.
         """
         wanted = arrow_schema(self.written)
         try:
@@ -192,7 +192,7 @@ class DeltaStreamWriter(TableStreamWriter):
                 DeltaTable.create(self.path, wanted, mode="ignore", partition_by=self.partition_columns or None)
             return self._fitting(DeltaTable(self.path), DeltaSchema.from_arrow(wanted))
         except (DeltaError, OSError) as error:
-            raise ClusterError(f"the table {self.path} cannot be had: {_said(error)}") from None
+            raise ClusterError(f"cannot open the table {self.path}: {_said(error)}") from None
 
     def _fitting(self, table: DeltaTable, ours: DeltaSchema) -> DeltaTable:
         _refuse_what_is_not_kept(table, self.path)
@@ -238,7 +238,7 @@ class DeltaStreamWriter(TableStreamWriter):
         )
 
     def _look_for(self, files: list[WrittenFile]) -> None:
-        """Look whether each file is where the table's log would say: nobody could read the table otherwise.
+        """Look whether each file is where the table's log would say: no reader could read the table otherwise.
 
         Raises:
             StagingError: one is not there.

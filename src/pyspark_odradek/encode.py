@@ -1,7 +1,7 @@
 """Rows in Arrow to Kafka's record batches: what a task of the exactly-once sink stages.
 
 All length prefixes of a chunk of rows are computed by numpy at once, and Arrow joins them with keys and values; no
-Python object is made for a record. The batches bear no producer yet: whoever commits them stamps its id, epoch and
+Python object is made for a record. The batches have no producer yet: the committing driver stamps its id, epoch and
 sequences into their headers (`odradek.record.batch.stamp_producer`).
 
 This module knows no socket, no file and no Spark session.
@@ -64,7 +64,7 @@ class RowEncoder:
 
     Args:
         topic: where all rows go; None where each row says it in its column.
-        partition_count: tells how many partitions a topic has; raises ClusterError where there is no such topic.
+        partition_count: gives the number of partitions of a topic; raises ClusterError where there is no such topic.
         first_partition: where the first rows without a key go; each task and batch should have another one.
     """
 

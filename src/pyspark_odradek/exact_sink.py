@@ -124,7 +124,7 @@ class _ExactWriter:
         self.options = options
         self.columns = options.columns(schema)
         self.settings = ClientSettings.parse(options.kafka)
-        self.settings.security()  # a wrong setting is told here and not by the first task
+        self.settings.security()  # a wrong setting is reported here and not by the first task
         self.form = options.batch_format()
         if options.staging_location is None:
             raise OptionError(
@@ -172,7 +172,7 @@ class _ExactWriter:
         _sweep(self.staging, query_id, run_id, batch_id)
 
     def _look_for(self, partitions: frozenset[TopicPartition]) -> None:
-        """Raise ClusterError where a partition is not there any more: its topic was deleted, or made anew."""
+        """Raise ClusterError where a partition is not there any more: its topic was deleted or recreated."""
         topics = sorted({partition.topic for partition in partitions})
         advice = "It existed when the tasks ran: create it again"
         found = self.cluster.partitions(topics, must_exist=True, advice=advice)
@@ -180,7 +180,7 @@ class _ExactWriter:
         if gone:
             raise ClusterError(
                 f"{', '.join(topics)}: partition {', '.join(gone)} existed when the tasks ran and does not now: the "
-                "topic was made anew. Nothing of this batch was written; start the query again."
+                "topic was recreated. Nothing of this batch was written; start the query again."
             )
 
     def transaction(self, query_id: str, batch_id: int | None) -> TransactionalCommit:

@@ -99,8 +99,8 @@ def taken(rows: Any, name: str, rules: list[Rule]) -> Any:
     rows = rows.observe(f"{OBSERVED}:{name}", fn.count(fn.lit(1)).alias(ROWS), *broken)
     for rule in rules:
         if rule.action == "fail":
-            told = fn.raise_error(fn.lit(f"expectation {rule.name} of {name} is broken: {rule.condition}"))
-            rows = rows.where(fn.when(_kept(rule), fn.lit(True)).otherwise(told.cast("boolean")))
+            failure = fn.raise_error(fn.lit(f"expectation {rule.name} of {name} is broken: {rule.condition}"))
+            rows = rows.where(fn.when(_kept(rule), fn.lit(True)).otherwise(failure.cast("boolean")))
         elif rule.action != "count":
             rows = rows.where(_kept(rule))
     return rows

@@ -110,7 +110,7 @@ class _RangeReader:
         connection = self.cluster.leader(self.partition)
         topic_id = self.cluster.topic_ids.get(self.wanted.topic)  # None of a broker before Kafka 2.8
         if topic_id is not None and self.wanted.topic_id not in (None, topic_id):
-            raise NoTopicError(f"the topic {self.wanted.topic} was deleted and created anew")
+            raise NoTopicError(f"the topic {self.wanted.topic} was deleted and recreated")
         self._ask(connection, self.position)
         while True:
             with telling_where(*self.partition, self.position):

@@ -8,7 +8,7 @@ is decided here, by its bounds:
     reaches further, another group's turn        WAIT   until that group has covered it, or the turn is ours
 
 A query that stands by plans its batches up to what is covered, never beyond, so that no batch of it lies across the
-position where it is to go on. The one that was shut out may have planned a batch beyond it: that one waits.
+position where it is to go on. The one that was fenced may have planned a batch beyond it: that one waits.
 """
 
 from __future__ import annotations

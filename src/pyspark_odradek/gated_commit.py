@@ -1,8 +1,8 @@
 """Writing through a gate: the output of a batch and how far the input is covered by it, in one transaction.
 
 It is the commit of `transaction.py` with the gate in the place of the marker: a batch that is run again finds itself
-covered. The turn is looked at after InitProducerId: from there on whoever turns the gate shuts this transactional id
-out, so that no batch ends behind the turn. A writer that finds itself shut out begins anew and looks again: the turn
+covered. The turn is looked at after InitProducerId: from there on turning the gate fences this transactional id,
+so that no batch ends behind the turn. A writer that finds itself fenced starts again and looks again: the turn
 may be another group's, then its batch waits to be covered; or a command died before it turned the gate, then it goes
 on.
 """
@@ -26,7 +26,7 @@ from pyspark_odradek.transaction import Session, TransactionalCommit, Work
 log = logging.getLogger("pyspark_odradek")
 
 WAIT_S = 0.05
-TELL_EVERY_S = 30.0
+LOG_EVERY_S = 30.0
 
 
 @dataclass
@@ -76,7 +76,7 @@ class GatedCommit(TransactionalCommit):
         session = self._session(work)
         assert isinstance(session, GatedSession)
         self._current = session
-        told = time.monotonic() - TELL_EVERY_S + 1
+        logged_at = time.monotonic() - LOG_EVERY_S + 1
         while True:
             verdict = self._verdict(session)
             if verdict is Verdict.SKIP:
@@ -87,10 +87,10 @@ class GatedCommit(TransactionalCommit):
                 except _TurnedError:
                     session.is_settled = False
                     continue
-            if time.monotonic() - told > TELL_EVERY_S:
+            if time.monotonic() - logged_at > LOG_EVERY_S:
                 holder = session.gate.group if session.gate is not None else ""
                 log.warning("batch %s waits until group %s has covered what it read", work.batch_id, holder)
-                told = time.monotonic()
+                logged_at = time.monotonic()
             time.sleep(WAIT_S)
 
     def mark(self, session: Session, work: Work, deadline: float) -> None:
@@ -109,7 +109,7 @@ class GatedCommit(TransactionalCommit):
             raise GateError(f"the group {gate_group(self.gate)} is no gate: {error}") from None
 
     def _verdict(self, session: GatedSession) -> Verdict:
-        """What is to be done; while it is our turn and nobody shuts us out the gate is where this process put it."""
+        """What is to be done; while it is our turn and we are not fenced the gate is where this process put it."""
         if session.is_settled and session.gate is not None and session.gate.group == self.group:
             return judge(session.gate, self.group, self.span)
         gate = self.cluster.asking("the gate", lambda: self.read(stable=False))
@@ -157,7 +157,7 @@ class GatedCommit(TransactionalCommit):
                 "run. This one has written nothing of this batch; stop one."
             )
         session.producer_id = session.producer_epoch = -1
-        raise PassingError("the writer was shut out: the gate was turned, or the transaction timed out")
+        raise PassingError("the writer was fenced: the gate was turned, or the transaction timed out")
 
 
 class _TurnedError(Exception):

@@ -1,4 +1,4 @@
-"""The gate as the source sees it: how far a query may read, and what it tells of itself.
+"""The gate as the source sees it: how far a query may read, and what it reports.
 
 A query that stands by says so, with its position, in a group of its own before it plans a batch: from then on all that
 it plans ends where the output ends, so `odradek groups switch` may turn the gate to it. One that writes says that
@@ -27,7 +27,7 @@ class SourceGate:
     """How far one query reads. Picklable.
 
     Args:
-        options: with a gate and a group; `standby` leaves a gate that nobody has made yet to another group.
+        options: with a gate and a group; `standby` leaves the creation of a missing gate to another group.
     """
 
     def __init__(self, options: ReadOptions) -> None:
@@ -94,7 +94,7 @@ class SourceGate:
                     f"the output goes up to offset {certain.covered[beyond]} of {beyond[0]}-{beyond[1]}, and this "
                     f"query would go on from {position[beyond]}: what lies between would be left out. Start it with a "
                     "new checkpoint and startingOffsets=earliest; but where its writer has no option gate, nothing has "
-                    "moved the gate: give it there, with sink=topic, or leave it away at the source"
+                    "moved the gate: give it there, with sink=topic, or remove it from the source"
                 )
             if certain is not None or time.monotonic() > deadline:
                 return

@@ -2,7 +2,7 @@
 
 The commit sets a property of the table, `odradek.batch.<query id>`, to the batch's number and plan, in the same step as
 it adds the files; a property stays where snapshots expire. A batch that Spark runs again finds its number and is left
-out, and files that no snapshot names are seen by nobody.
+out, and no reader sees files that no snapshot names.
 
 A commit holds only where the table's newest snapshot is still the one that was looked at. Since 0.12 pyiceberg tries a
 commit that lost again on top of the newer snapshot, without a look at our property: that is turned off for the table
@@ -143,7 +143,9 @@ class IcebergStreamWriter(TableStreamWriter):
         except OptionError:
             raise
         except (*PASSING, *REFUSALS) as error:
-            raise ClusterError(f"the table {self.target} cannot be had from its catalog: {one_line(error)}") from None
+            raise ClusterError(
+                f"the table {self.target} cannot be loaded from its catalog: {one_line(error)}"
+            ) from None
         self.location = f"{table.location()}/data"
         self.io_properties = dict(table.io.properties)
 

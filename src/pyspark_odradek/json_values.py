@@ -168,7 +168,7 @@ def _safe(wanted: Any) -> Any:
 
 
 def _holds(wanted: Any, is_one: Callable[[Any], bool]) -> bool:
-    """Whether a type is, or has within it, one that `is_one` tells."""
+    """Whether a type is, or contains, one for which `is_one` is true."""
     types = pa.types
     if types.is_struct(wanted):
         return any(_holds(field.type, is_one) for field in wanted)
@@ -289,7 +289,9 @@ def infer(samples: list[bytes]) -> StructType:
             if not isinstance(value, dict):
                 raise ValueError(f"it is {_shown(value)}, not an object")
         except ValueError as error:
-            raise OptionError(f"the schema cannot be inferred: a value is no JSON object ({error}); {_GIVE}") from None
+            raise OptionError(
+                f"the schema cannot be inferred: a value is not a JSON object ({error}); {_GIVE}"
+            ) from None
         found = _merged(found, _type_of(value), "value")
     if not isinstance(found, StructType):
         raise OptionError(f"the schema cannot be inferred, as there is no record yet; {_GIVE}")

@@ -7,7 +7,7 @@ A reader of committed records would stop at the first transaction that any of th
 for as long as a dead driver's takes to time out, and miss what lies behind. So the partition is read from its start to
 its high watermark, and the ends of transactions are followed here: a record counts where its own transaction is
 committed, whatever else is open. Of all records one is kept in memory, and one fetch. A process that has read once goes
-on from there: of several queries in one application each batch may begin anew (`transaction.py`).
+on from there: of several queries in one application each batch may start again (`transaction.py`).
 """
 
 from __future__ import annotations
@@ -197,14 +197,14 @@ class MarkerTopic:
                 where = f"--topic {self.topic} --partition {partition_id}"
                 raise PassingError(
                     f"a transaction of {key} is open in {self.topic}-{partition_id} at offset {entry.offset}. Where it "
-                    f"stays so, `odradek transactions find-hanging {where}` tells whether anybody will end it, and "
+                    f"stays so, `odradek transactions find-hanging {where}` shows whether it will be ended, and "
                     f"`odradek transactions abort {where} --start-offset …` ends it: the batch of its marker "
                     f"{(entry.value or b'')[:200]!r} counts as not written then"
                 )
         return found
 
     def _partitions(self) -> list[int]:
-        advice = "It is the option markerTopic, and was there before: start the query again, which makes it anew"
+        advice = "It is the option markerTopic, and was there before: start the query again, which recreates it"
         return self.cluster.partitions([self.topic], must_exist=True, advice=advice)[self.topic]
 
     def _newest(self, key: str, partition_id: int) -> NewestOfKey:
@@ -240,7 +240,7 @@ class MarkerTopic:
             is_end = position >= max(answer.high_watermark, answer.last_stable_offset, end)
             if is_end:
                 found.settle(answer.last_stable_offset)
-            if topic_id is not None:  # without one a topic that was made anew is not told from the old one
+            if topic_id is not None:  # without one a recreated topic cannot be distinguished from the old one
                 undecided = [entry.offset for entry in found.open.values()]
                 _READ[place] = (min([position, *undecided]), found.newest)
             if is_end:

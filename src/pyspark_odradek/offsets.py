@@ -3,7 +3,7 @@
 Pure functions over `{topic: {partition: offset}}`. In Spark's checkpoint the partition is a string, because JSON has
 no other keys; `to_json` and `from_json` convert, and the format is that of Spark's Kafka source. Beside each topic
 stands its id, under a name that no topic can have and without partitions: `{"t": {"0": 5}, "t@<id>": {}}`. By it one
-that was made anew is known, also where no query ran meanwhile; and who reads offsets of Spark's source reads ours.
+that was recreated is known, also where no query ran meanwhile; a reader of Spark's source's offsets reads ours.
 """
 
 from __future__ import annotations
@@ -123,7 +123,7 @@ def capped(start: Positions, end: Positions, target: Positions) -> Positions:
     """The end of a run that reads no further than its target; a partition that is not in the target is new.
 
     A target may lie before the start: then a batch of an earlier run was planned further, and is done already. Where
-    even the log ends before the start, the topic was created anew, and what it has now is to be read.
+    even the log ends before the start, the topic was recreated, and what it has now is to be read.
     """
     ends: Positions = {}
     for partition, offset in end.items():
@@ -158,7 +158,7 @@ def cut(
 def find_lost(start: Positions, end: Positions, earliest: Positions, latest: Positions) -> list[LostRange]:
     """Offsets between start and end that the log has no more.
 
-    Told by the log's marks alone: a gap inside the log is compaction, a marker or an aborted transaction.
+    Decided by the log's marks alone: a gap inside the log is compaction, a marker or an aborted transaction.
 
     Args:
         start: where reading goes on, of every partition that the query knows.
@@ -173,7 +173,7 @@ def find_lost(start: Positions, end: Positions, earliest: Positions, latest: Pos
                 reason = "the partition does not exist any more"
                 lost.append(LostRange(*partition, offset, end.get(partition, offset), reason))
         elif latest[partition] < offset:
-            reason = f"the log now ends at {latest[partition]}: it was cut, or the topic was created anew"
+            reason = f"the log now ends at {latest[partition]}: it was truncated, or the topic was recreated"
             lost.append(LostRange(*partition, latest[partition], offset, reason))
         elif earliest[partition] > offset and end.get(partition, offset) > offset:
             gone = min(earliest[partition], end[partition])

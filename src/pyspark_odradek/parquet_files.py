@@ -140,7 +140,7 @@ class ParquetFiles:
         return self._complete
 
     def discard(self) -> None:
-        """Remove them, as far as it can be; what stays is seen by nobody."""
+        """Remove them, as far as it can be; no reader sees what stays."""
         ends: list[tuple[str, Any]] = []
         for file in self._open.values():
             ends += [(file.name, file.writer.close), (file.name, file.stream.close)]

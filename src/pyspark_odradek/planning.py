@@ -57,21 +57,21 @@ def wanted_partitions(
     return sorted(partition for partition in existing if options.wants(*partition))
 
 
-def made_anew(known: Mapping[str, UUID], found: Mapping[str, UUID]) -> set[str]:
-    """The topics in whose place another one of the same name was found; one without an id tells nothing."""
+def recreated_topics(known: Mapping[str, UUID], found: Mapping[str, UUID]) -> set[str]:
+    """The topics in whose place another one of the same name was found; one without an id cannot be checked."""
     return {topic for topic, topic_id in known.items() if found.get(topic, topic_id) != topic_id}
 
 
-def left_behind(began: Positions, others: set[str], marks: Marks, seen: Positions) -> list[LostRange]:
-    """What was not read of topics in whose place another one is; nothing where nobody knows of records in them.
+def lost_ranges(began: Positions, others: set[str], marks: Marks, seen: Positions) -> list[LostRange]:
+    """What was not read of topics in whose place another one is; nothing where no records in them are known.
 
     Args:
         began: where reading would go on.
-        others: the topics that were made anew.
+        others: the topics that were recreated.
         marks: of those that are there now.
         seen: the ends of the old ones, as far as they were seen.
     """
-    why = "another topic has its name now: it was deleted and created anew, or this is another cluster"
+    why = "another topic has its name now: it was deleted and recreated, or this is another cluster"
     left = sorted(
         p
         for p, offset in began.items()
@@ -87,7 +87,7 @@ def look(cluster: Cluster, partitions: list[TopicPartition], behind: Positions |
         earliest = cluster.list_offsets(dict.fromkeys(partitions, EARLIEST))
         latest = cluster.list_offsets(dict.fromkeys(partitions, LATEST))
         both = earliest.keys() & latest.keys()
-        # Asked one after the other: the start may have been moved past the end that was told first.
+        # Asked one after the other: the start may have been moved past the end of the first response.
         marks = Marks({p: earliest[p] for p in both}, {p: max(latest[p], earliest[p]) for p in both})
         went_back = [p for p, offset in (behind or {}).items() if p in both and marks.latest[p] < offset]
         if not went_back or time.monotonic() > deadline:
@@ -139,10 +139,10 @@ def resolve(
             offset = start
         resolved[partition] = offset
     if beyond:
-        told = f"{name} lies behind the log: {'; '.join(beyond)}"
+        problem = f"{name} is beyond the end of the log: {'; '.join(beyond)}"
         if options.fail_on_data_loss:
-            raise OptionError(f"{told}. Correct it, or set failOnDataLoss=false to take the end of the log instead")
-        log.warning("%s; the end of the log is taken (failOnDataLoss=false)", told)
+            raise OptionError(f"{problem}. Correct it, or set failOnDataLoss=false to take the end of the log instead")
+        log.warning("%s; the end of the log is taken (failOnDataLoss=false)", problem)
     report(lost, fail=options.fail_on_data_loss)
     return resolved
 
@@ -156,15 +156,15 @@ def refuse_another_query(options: ReadOptions, known: Positions) -> None:
     others = sorted({topic for topic, partition_id in known if not options.wants(topic, partition_id)})
     if not others:
         return
-    told = (
+    problem = (
         f"the checkpoint holds offsets of {', '.join(others)}, which this query does not read: it is another query's, "
         "or subscribe, subscribePattern or assign was changed"
     )
     if options.fail_on_data_loss:
         raise OptionError(
-            f"{told}. Start with another checkpointLocation; or set failOnDataLoss=false to leave them and go on"
+            f"{problem}. Start with another checkpointLocation; or set failOnDataLoss=false to leave them and go on"
         )
-    log.warning("%s; they are left (failOnDataLoss=false)", told)
+    log.warning("%s; they are left (failOnDataLoss=false)", problem)
 
 
 def plan_ranges(
@@ -184,9 +184,9 @@ def plan_ranges(
         start_ids: of the topics that `start` is of, as far as they are known.
         end_ids: of those that `end` is of; else a range is of the topic that is there.
     """
-    anew = made_anew(start_ids, end_ids)
-    start = {partition: offset for partition, offset in start.items() if partition.topic not in anew}
-    end = {partition: offset for partition, offset in end.items() if partition.topic not in anew}
+    recreated = recreated_topics(start_ids, end_ids)
+    start = {partition: offset for partition, offset in start.items() if partition.topic not in recreated}
+    end = {partition: offset for partition, offset in end.items() if partition.topic not in recreated}
     existing = _existing(cluster, {topic for topic, _ in end}, end, topic_ids=end_ids)
     marks = look(cluster, sorted(end.keys() & existing), behind=end)
     lost = find_lost(start, end, marks.earliest, marks.latest)
@@ -197,7 +197,7 @@ def plan_ranges(
             continue
         first = start.get(partition, marks.earliest[partition])
         if end[partition] < first and partition.topic not in start_ids.keys() & end_ids.keys():
-            first = marks.earliest[partition]  # it was created anew, and what was read before is of another one
+            first = marks.earliest[partition]  # it was recreated, and what was read before is of another one
         first = max(first, marks.earliest[partition])
         topic_id = end_ids.get(partition.topic) or cluster.topic_ids.get(partition.topic)
         ranges.append(OffsetRange(*partition, first, end[partition], topic_id))
@@ -218,7 +218,7 @@ def _existing(
     while True:
         found = cluster.partitions(topics, must_exist=must_exist)
         existing = {TopicPartition(topic, part) for topic, parts in found.items() for part in parts}
-        is_as_known = existing.issuperset(known) and not made_anew(topic_ids or {}, cluster.topic_ids)
+        is_as_known = existing.issuperset(known) and not recreated_topics(topic_ids or {}, cluster.topic_ids)
         if is_as_known or time.monotonic() > deadline:
             return existing
         cluster.ask_another()
@@ -229,7 +229,7 @@ def bytes_per_offset(cluster: Cluster, positions: Positions) -> float:
     """About how many bytes of log one offset takes, from a look at the first batches behind these positions.
 
     Raises:
-        ClusterError: a log is damaged there or has an old format, or nobody answers.
+        ClusterError: a log is damaged there or has an old format, or no broker answers.
     """
 
     def sample() -> tuple[int, int]:

@@ -1,8 +1,8 @@
 """Locks of the PostgreSQL sink: no transaction waits for one without end and without a word, or keeps one for ever.
 
 A machine that loses power takes no leave. Its session stays, with all its locks, for as long as the server's TCP
-believes in it, which is two hours where nobody has said otherwise. So each transaction asks the server to look after
-its peer while it lasts; and where a lock is not to be had, it says whose it is.
+believes in it, which is two hours by default. So each transaction asks the server to look after
+its peer while it lasts; and where a lock is not granted, the error names its holder.
 """
 
 from __future__ import annotations
@@ -88,6 +88,6 @@ def _look(connect: Callable[[], psycopg.Connection[Any]], waiting_pid: int, foun
     pid, application, user, address, state, age_s = row
     found.append(
         f"the lock is held by process {pid} of the server ({application or 'unnamed'} of {user} at {address}, "
-        f"{state or 'state unknown'}, its transaction began {age_s if age_s is not None else '?'} s ago): where nobody "
+        f"{state or 'state unknown'}, its transaction began {age_s if age_s is not None else '?'} s ago): if no client "
         f"needs that session, SELECT pg_terminate_backend({pid}) ends it"
     )

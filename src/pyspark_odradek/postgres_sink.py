@@ -1,6 +1,6 @@
 """An exactly-once sink into a table of PostgreSQL: tasks copy rows aside, the driver moves them in one transaction.
 
-A task's rows go by COPY into a table of its own that nobody reads; a few of them travel in its message. The driver's
+A task's rows go by COPY into a table of its own that no client reads; a few of them travel in its message. The driver's
 transaction locks the query's row in a table of markers, looks whether the batch is there, inserts, upserts or deletes,
 writes the batch's number and drops the tasks' tables. So a batch is in the table whole and once, or not at all, and two
 drivers wait for each other at the marker. Tables are made where one is missed, so that a batch pays for none.
@@ -58,7 +58,7 @@ log = logging.getLogger("pyspark_odradek")
 
 INLINE_BYTES = 64 << 10  # up to here a task's rows travel in its message, and need no table
 _TASK, _ROW = "odradek_task", "odradek_row"
-# What libpq is told where the option connection says nothing: a server that vanished is noticed within a minute.
+# libpq's settings where the option connection has none: a server that vanished is noticed within a minute.
 CONNECTING = {
     "application_name": "odradek-spark",
     "connect_timeout": "10",
@@ -246,7 +246,7 @@ class PostgresStreamWriter(TableStreamWriter):
         """Raise StagingError where a server that crashed has emptied a task's table, which is unlogged."""
         if connection.execute(sql.SQL("SELECT 1 FROM {} LIMIT 1").format(sql.Identifier(stage))).fetchone() is None:
             raise StagingError(
-                f"the rows that a task put aside in {self._where()} are gone: the server crashed, or another one took "
+                f"the rows that a task staged in {self._where()} are gone: the server crashed, or another one took "
                 f"over, before batch {batch_id} was written. Nothing of it was written; start the query again."
             )
 
@@ -364,7 +364,7 @@ class PostgresStreamWriter(TableStreamWriter):
                 copy.write(piece)
 
     def _clear_up(self, connection: psycopg.Connection[Any], query_id: str, batch_id: int) -> None:
-        """Drop what tasks of this batch and older ones put aside, that of tasks that failed included."""
+        """Drop what tasks of this batch and older ones staged, that of tasks that failed included."""
         pattern = rf"odradek\_stage\_{_short(query_id)}\_%"
         found = connection.execute("SELECT relname FROM pg_class WHERE relname LIKE %s", [pattern]).fetchall()
         for (name,) in found:

@@ -19,7 +19,7 @@ ACKS_ALL = -1
 MAX_IN_FLIGHT = 5  # as many batches of a producer as a broker remembers
 MAX_REQUEST_BYTES = 4 << 20
 
-# The transaction or the order of its batches is broken: all of it is to begin anew.
+# The transaction or the order of its batches is broken: all of it is retried.
 BEGIN_ANEW = PASSING | {
     ErrorCode.NOT_ENOUGH_REPLICAS,
     ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND,
@@ -87,7 +87,7 @@ class TransactionalSender:
         """Send what is left and wait until every batch is acknowledged.
 
         Raises:
-            OSError, ProtocolError, PassingError: the whole transaction is to begin anew.
+            OSError, ProtocolError, PassingError: the whole transaction is retried.
             ClusterError: a batch is refused for good.
         """
         for connection in list(self._filling):

@@ -67,7 +67,7 @@ def read_progress(report: Mapping[str, Any]) -> Progress:
 
 
 def lags_of(source: Mapping[str, Any]) -> dict[TopicPartition, int] | None:
-    """Offsets that a source's topics had beyond what the batch read; None where it tells nothing of topics."""
+    """Offsets that a source's topics had beyond what the batch read; None where its source is no topic."""
     end, latest = positions_of(source.get("endOffset")), positions_of(source.get("latestOffset"))
     if end is None or latest is None:
         return None
@@ -75,7 +75,7 @@ def lags_of(source: Mapping[str, Any]) -> dict[TopicPartition, int] | None:
 
 
 def states_of(report: Mapping[str, Any]) -> Iterator[StateSize]:
-    """Operators of one name are told apart by a number: a query may have two joins."""
+    """Operators of one name are distinguished by a number: a query may have two joins."""
     seen: dict[str, int] = {}
     for operator in report.get("stateOperators") or ():
         name = operator.get("operatorName") or "state"

@@ -111,7 +111,7 @@ class QueryMetrics(StreamingQueryListener):
 class MetricsPage:
     """The page at `http://host:port/metrics` and the listener behind it, until `close`.
 
-    Without a session nobody listens, and whoever has made the page tells its `metrics` what happens.
+    Without a session there is no listener, and the creator of the page feeds its `metrics`.
     """
 
     def __init__(self, spark: SparkSession | None, address: str) -> None:
@@ -147,7 +147,7 @@ def publish(spark: SparkSession, address: str) -> MetricsPage:
     Args:
         address: host:port to listen on; port 0 takes a free one, which `MetricsPage.port` has.
     Raises:
-        OptionError: it is no address, or cannot be had.
+        OptionError: it is no address, or the address is in use.
     """
     page = _PAGES.get(address)
     if page is not None and page.spark is not spark:

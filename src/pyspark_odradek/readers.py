@@ -41,10 +41,10 @@ from pyspark_odradek.options import READ_SETTINGS, ReadOptions, warn_of_unread_s
 from pyspark_odradek.planning import (
     Marks,
     bytes_per_offset,
-    left_behind,
     look,
-    made_anew,
+    lost_ranges,
     plan_ranges,
+    recreated_topics,
     refuse_another_query,
     resolve,
     wanted_partitions,
@@ -74,7 +74,7 @@ class _Reader:
     def __init__(self, options: ReadOptions, schema: StructType) -> None:
         self.options = options
         self.settings = ClientSettings.parse(options.kafka)
-        self.settings.security()  # a wrong setting is told here and not by the first task
+        self.settings.security()  # a wrong setting is reported here and not by the first task
         self.spark_schema = schema
         self._has_found_letters = False
         warn_of_unread_settings(options.kafka, READ_SETTINGS, "reading")
@@ -245,9 +245,9 @@ class StreamReader(_Reader, DataSourceStreamReader, SupportsTriggerAvailableNow)
         partitions = wanted_partitions(self.cluster, self.options, must_exist=False, known=began, topic_ids=began_ids)
         if self._target is not None:
             partitions = [partition for partition in partitions if partition in self._target or partition in began]
-        # Known before the ends are: if a topic is made anew in between, nothing is read of it by the old one's id.
+        # Known before the ends are: if a topic is recreated in between, nothing is read of it by the old one's id.
         self._topic_ids = began_ids | self.cluster.topic_ids
-        others = made_anew(began_ids, self._topic_ids)
+        others = recreated_topics(began_ids, self._topic_ids)
         same = {partition: offset for partition, offset in began.items() if partition.topic not in others}
         marks = look(self.cluster, partitions, behind=same)
         self._give_up(began, others, marks)
@@ -272,7 +272,7 @@ class StreamReader(_Reader, DataSourceStreamReader, SupportsTriggerAvailableNow)
             DataLossError: and `failOnDataLoss` is true.
             GateError: the query has a gate, which knows of the old one how far its output goes.
         """
-        report(left_behind(began, others, marks, self._latest), fail=self.options.fail_on_data_loss)
+        report(lost_ranges(began, others, marks, self._latest), fail=self.options.fail_on_data_loss)
         if others and self._gate is not None:
             raise GateError(
                 f"the gate {self._gate.name} says how far the output of {', '.join(sorted(others))} goes, and other "

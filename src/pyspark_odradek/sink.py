@@ -74,7 +74,7 @@ class _Writer:
         self.columns = options.columns(schema)
         self.config = producer_config(options.kafka)
         self._made: set[str] = set()
-        self._producer()  # a wrong setting is told here and not by the first task
+        self._producer()  # a wrong setting is reported here and not by the first task
 
     def write(self, iterator: Iterator[Any]) -> Written:
         """Produce all rows of a task and wait until each is acknowledged. Raises ClusterError, OptionError."""

@@ -27,7 +27,7 @@ from pyspark_odradek.options import (
 log = logging.getLogger("pyspark_odradek")
 
 COLUMNS = ("key", "value", "headers", "topic", "partition", "timestamp")
-# Columns of the source that a broker gives anew: INSERT INTO a table of this format cannot leave them away.
+# Columns of the source that a broker sets: INSERT INTO a table of this format cannot omit them.
 OF_THE_BROKER = frozenset({"offset", "timestamptype"})
 EXACTLY_ONCE, AT_LEAST_ONCE = "exactly_once", "at_least_once"
 DEFAULT_PREFIX = "odradek-sink."
@@ -187,7 +187,7 @@ def _gate(options: Mapping[str, str], delivery: str, streaming: bool) -> str | N
     if not options.get("checkpointlocation"):
         raise OptionError("gate needs the option checkpointLocation at the writer, not only in the session's settings")
     if "transactionalidprefix" in options:
-        raise OptionError("gate names the transactional id; leave transactionalIdPrefix away")
+        raise OptionError("gate names the transactional id; remove transactionalIdPrefix")
     return gate
 
 
@@ -201,7 +201,7 @@ def _marker_topic(options: Mapping[str, str], delivery: str, streaming: bool) ->
     if not topic:
         raise OptionError("markerTopic names no topic")
     if gate_name(options) is not None:
-        raise OptionError("a gate is itself what a batch is marked by; leave markerTopic away")
+        raise OptionError("a gate itself marks batches; remove markerTopic")
     if topic == options.get("topic"):
         raise OptionError("markerTopic and topic are the same: give the markers a topic of their own")
     return topic
@@ -211,7 +211,7 @@ def _refuse_contradictions(options: Mapping[str, str], kafka: Mapping[str, str])
     if boolean(options, "asyncProgressTrackingEnabled", False):
         raise OptionError(
             "asyncProgressTrackingEnabled contradicts delivery=exactly_once: Spark must write down each batch before "
-            "the next one; leave it away, or set delivery=at_least_once"
+            "the next one; remove it, or set delivery=at_least_once"
         )
     if kafka.get("acks", "all") not in ("all", "-1"):
         raise OptionError("kafka.acks must be all with delivery=exactly_once")

@@ -62,12 +62,12 @@ class OdradekDataSource(DataSource):
     def schema(self) -> StructType:
         """Fixed, but for `includeHeaders`, which adds a column, and `valueFormat`, which decodes another.
 
-        Wrong options are told here, when `load()` is called. A table of SQL keeps its options (`sql_table`).
+        Wrong options are reported here, when `load()` is called. A table of SQL keeps its options (`sql_table`).
 
         Raises:
             OptionError: the options make neither a batch nor a streaming query, or no schema can be inferred.
         """
-        for streaming in (True, False):  # which of them is asked for is not told yet
+        for streaming in (True, False):  # Spark has not said yet which of them it will ask for
             try:
                 options = parse_read_options(self.options, streaming=streaming)
                 break

@@ -35,7 +35,7 @@ class Staging:
 
     def __init__(self, place: str) -> None:
         self.place = place
-        open_place(place)  # a place that makes no sense is told at once
+        open_place(place)  # an invalid place is reported at once
 
     def create(self, folder: str, name: str) -> StagingFile:
         """Open a new file `<place>/<folder>/<name>-<random>`. Raises StagingError."""

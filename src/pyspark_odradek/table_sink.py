@@ -1,4 +1,4 @@
-"""What the exactly-once sinks into tables share: tasks leave rows where nobody looks, the driver commits them once.
+"""What the exactly-once sinks into tables share: tasks leave rows where no reader looks, the driver commits them once.
 
 A sink has a message for what a task has left, and one atomic step that makes the rows of all tasks and the batch's
 number part of the table. A batch that Spark runs again, after whatever died, finds its number there.
@@ -68,13 +68,13 @@ class TableStreamWriter(DataSourceStreamArrowWriter):
     def _refuse_what_is_of_topics(self) -> None:
         """Raise OptionError for options of the topic sink: who gives one relies on what it would do there."""
         if any(name.startswith("kafka.") for name in self.options):
-            raise OptionError(f"kafka.* options have no meaning for the {self.what} sink; leave them away")
+            raise OptionError(f"kafka.* options have no meaning for the {self.what} sink; remove them")
         found = [name for name in WRITE_OPTIONS if name.lower() in self.options and name not in self.known]
         found += [name for name in self.options if name.startswith("topic.")]
         if found:
             raise OptionError(
-                f"{', '.join(found)}: an option of sink=topic, which has no meaning for the {self.what} sink; leave it "
-                + ("away, at the query's source too: only a topic's output can be gated" if "gate" in found else "away")
+                f"{', '.join(found)}: an option of sink=topic, which has no meaning for the {self.what} sink; remove "
+                + ("it, at the query's source too: only a topic's output can be gated" if "gate" in found else "it")
             )
 
     def columns_of(self, option: str) -> list[str]:
@@ -89,11 +89,11 @@ class TableStreamWriter(DataSourceStreamArrowWriter):
         for name in KEY_OPTIONS:
             if name.lower() in self.options and name not in self.known:
                 raise OptionError(
-                    f"{name} is for sink=delta and sink=postgres: the {self.what} sink only appends; leave it away"
+                    f"{name} is for sink=delta and sink=postgres: the {self.what} sink only appends; remove it"
                 )
         names = list(dict.fromkeys(self.columns_of("keyColumns")))
         if "keycolumns" in self.options and not names:
-            raise OptionError("keyColumns names no column: name those that tell rows apart, or leave it away")
+            raise OptionError("keyColumns names no column: name those that identify rows, or remove it")
         return names
 
     def _delete_column(self) -> str | None:
@@ -168,7 +168,7 @@ def patiently(attempt: Callable[[], R], passing: tuple[type[Exception], ...], wh
     """Try until it works, for PATIENCE_S where it fails in a way that may pass.
 
     An attempt whose answer was lost may have happened: each looks for itself whether an earlier one has. What does not
-    pass soon is told once, as a warning.
+    pass soon is logged once, as a warning.
 
     Raises:
         ClusterError: it did not pass; `what` says what could not be done.

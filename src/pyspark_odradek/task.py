@@ -10,7 +10,7 @@ from pyspark_odradek.errors import FencedError, OptionError, StagingError
 
 
 class Task(NamedTuple):
-    """A task of a streaming query, as Spark tells it to the process that runs it.
+    """A task of a streaming query, as Spark names it to the process that runs it.
 
     `query_id` is the checkpoint's and stays over restarts, `run_id` is new at each start; `attempt` is no other task's
     in the run, also where a task is tried again or runs twice.

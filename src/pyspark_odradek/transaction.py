@@ -11,12 +11,12 @@ same name commits inside the transaction. A commit goes
 
 The offset expires. With a marker topic there is a second marker, a record that goes out with those of the batch, and
 `marker` is the newer one of both: they are committed together, so that a query may get the topic, or leave it, whenever
-it is started. After batches without the topic its marker is an older one, and the group alone tells the truth.
+it is started. After batches without the topic its marker is an older one, and the group alone is right.
 
-Whatever fails on the way for a while is answered by beginning anew: what was unfinished is then aborted, and the marker
-tells whether an end whose answer was lost had happened. The first two steps are needed once in a run of a query, as
+A retriable failure is answered by starting again: what was unfinished is then aborted, and the marker
+says whether an end whose response was lost had happened. The first two steps are needed once in a run of a query, as
 long as one process commits its batches: Spark gives a batch to whichever of its processes is idle, so that those of
-several queries in one application are exchanged, and a process that has missed a batch begins anew. Source: KIP-98,
+several queries in one application are exchanged, and a process that has missed a batch starts again. Source: KIP-98,
 KIP-360, KIP-447.
 """
 
@@ -67,7 +67,7 @@ from pyspark_odradek.task import is_written
 log = logging.getLogger("pyspark_odradek")
 R = TypeVar("R", bound=Message)
 
-# The transaction is not ours any more, or never was: beginning anew tells whether another run took it.
+# The transaction is not ours any more, or never was: starting again shows whether another run took it.
 LOST = frozenset(
     {
         ErrorCode.INVALID_PRODUCER_EPOCH,
@@ -103,9 +103,9 @@ class Session:
 class Work(NamedTuple):
     """What one transaction writes.
 
-    `batches` yields the record batches anew at each call, in the order of each partition; `partitions` are all that
+    `batches` yields the record batches again at each call, in the order of each partition; `partitions` are all that
     they go to. `batch_id` is None for a batch query, which has no marker: it writes all or nothing, once a try. `plan`
-    tells a batch from another one of its number (`checkpoint.plan_of`); empty where it is not known.
+    distinguishes a batch from another one of its number (`checkpoint.plan_of`); empty where it is not known.
     """
 
     batch_id: int | None
@@ -176,7 +176,7 @@ class TransactionalCommit:
                         f"batch {work.batch_id} could not be committed in {patience_s:g} s "
                         f"(kafka.default.api.timeout.ms): {error}"
                     ) from error
-                log.info("batch %s begins anew: %s", work.batch_id, error)
+                log.info("batch %s is retried: %s", work.batch_id, error)
                 time.sleep(backoff_s)
                 backoff_s = min(backoff_s * 2, LAST_BACKOFF_S)
             else:
@@ -345,7 +345,7 @@ class TransactionalCommit:
             if work.batch_id is not None:
                 self.mark(session, work, deadline)
         except (OSError, ProtocolError, PassingError):
-            raise  # beginning anew takes the transaction back
+            raise  # starting again aborts the transaction
         except Exception:
             self._take_back(session)
             raise
@@ -398,7 +398,7 @@ class TransactionalCommit:
         try:
             kept_min = int(self.cluster.broker_setting("offsets.retention.minutes") or 0)
         except (OSError, ProtocolError, PassingError, ClusterError, ValueError) as error:
-            log.debug("how long the cluster keeps offsets is not told: %s", error)
+            log.debug("the retention of offsets in this cluster is not known: %s", error)
             return
         if 0 < kept_min * 60_000 < time.time_ns() // 1_000_000 - planned:
             self._told_doubt = True

@@ -214,7 +214,7 @@ def _check(kind: DataType, where: str) -> None:
         for field in kind:
             if not field.nullable:
                 raise OptionError(
-                    f"valueSchema: {where}.{field.name} is NOT NULL, but a record may lack it: leave NOT NULL away"
+                    f"valueSchema: {where}.{field.name} is NOT NULL, but a record may lack it: remove NOT NULL"
                 )
             _check(field.dataType, f"{where}.{field.name}")
     elif isinstance(kind, ArrayType):

@@ -35,7 +35,7 @@ def decoded(batches: Iterator[Any], options: ReadOptions, schema: Any) -> Iterat
     """Batches of raw records, headers included, as batches of `schema`.
 
     Raises:
-        BadRecordError: a record does not decode, and may not be put aside.
+        BadRecordError: a record does not decode, and there are no dead letters.
         ClusterError: dead letters were not acknowledged.
     """
     values = decoder(options, schema.field("value").type)

@@ -1,7 +1,7 @@
 """What goes wrong outside of a query is one sentence that says what to do; no data is lost, no batch half written.
 
 Wrong options, topics that do not exist and brokers that do not answer a batch query are in `test_bad_options`, records
-that a running query lost and topics that were made anew in `test_stream_read`, dead letters in `test_values`, columns
+that a running query lost and topics that were recreated in `test_stream_read`, dead letters in `test_values`, columns
 that do not fit in `test_table_sinks`.
 """
 
@@ -114,7 +114,7 @@ def test_a_poison_record(spark: Any, odradek: str, topic: str, tmp_path: Path) -
     ("options", "says"),
     [
         ({"valueFormat": "json", "valueSchema": "id NUMBERS"}, "NUMBERS"),
-        ({"valueFormat": "avro", "valueSchema": "{"}, "is no JSON"),
+        ({"valueFormat": "avro", "valueSchema": "{"}, "is not valid JSON"),
     ],
 )
 def test_a_schema_that_cannot_be(spark: Any, options: dict[str, str], says: str) -> None:
@@ -141,7 +141,7 @@ def test_a_topic_that_is_deleted_while_it_is_read(spark: Any, odradek: str, topi
     assert "Set failOnDataLoss=false to go on with what is left" in said
 
 
-def made_anew(bootstrap: str, topic: str, partitions: int = 2, numbers: range = range(100, 140)) -> None:
+def recreate(bootstrap: str, topic: str, partitions: int = 2, numbers: range = range(100, 140)) -> None:
     client = admin(bootstrap)
     client.delete_topics([topic], operation_timeout=30)[topic].result(timeout=30)
     create_topic(bootstrap, topic, partitions)
@@ -158,7 +158,7 @@ def read_planned(reader: Any, begin: Any) -> list[int]:
 
 @pytest.mark.parametrize("restarted", [False, True], ids=["while-it-is-read", "while-no-query-runs"])
 @pytest.mark.parametrize("fail", [True, False], ids=["told", "gone-on"])
-def test_a_topic_that_is_made_anew(odradek: str, topic: str, fail: bool, restarted: bool) -> None:
+def test_a_topic_that_is_recreated(odradek: str, topic: str, fail: bool, restarted: bool) -> None:
     """Its id tells, also where the new topic has more records than the old one; they are read from the first one on."""
     create_topic(odradek, topic, 2)
     numbered(odradek, topic, range(10))
@@ -168,7 +168,7 @@ def test_a_topic_that_is_made_anew(odradek: str, topic: str, fail: bool, restart
     ends = reader.latestOffset(reader.initialOffset(), ReadAllAvailable())
     assert reader.latestOffset(ends, ReadAllAvailable()) == ends
     assert from_json(ends) == {(topic, 0): 4, (topic, 1): 6}
-    made_anew(odradek, topic)
+    recreate(odradek, topic)
     if restarted:
         reader = OdradekDataSource(options).streamReader(source_schema(False))
     if fail:
@@ -192,11 +192,11 @@ def test_a_batch_that_was_planned_of_the_topic_before(odradek: str, topic: str) 
     begin = reader.initialOffset()
     ends = reader.latestOffset(begin, ReadAllAvailable())
     reader.stop()
-    made_anew(odradek, topic)
+    recreate(odradek, topic)
     again: Any = OdradekDataSource(options).streamReader(source_schema(False))
     (planned,) = again.partitions(begin, ends)
     assert planned.value.topic_id == topic_ids_in(ends)[topic]
-    with pytest.raises(DataLossError, match=f"the topic {topic} was deleted and created anew"):
+    with pytest.raises(DataLossError, match=f"the topic {topic} was deleted and recreated"):
         list(again.read(planned))
     again.stop()
 
@@ -237,8 +237,8 @@ def test_nothing_is_planned_between_two_topics_or_backwards(odradek: str, topic:
 def test_what_was_seen_of_a_topic_and_not_read_is_lost_with_it() -> None:
     at = OfTopic("t", 0)
     marks = planning.Marks({at: 0}, {at: 5})
-    assert planning.left_behind({at: 0}, {"t"}, marks, {}) == []
-    (lost,) = planning.left_behind({at: 0}, {"t"}, marks, {at: 10})
+    assert planning.lost_ranges({at: 0}, {"t"}, marks, {}) == []
+    (lost,) = planning.lost_ranges({at: 0}, {"t"}, marks, {at: 10})
     assert (lost.start, lost.end) == (0, 10)
 
 
@@ -284,14 +284,14 @@ def test_a_checkpoint_without_ids_of_topics(odradek: str, topic: str) -> None:
     reader: Any = OdradekDataSource(options).streamReader(source_schema(False))
     found = reader.latestOffset({topic: {"0": 10}}, ReadAllAvailable())
     assert found.pop(topic) == {"0": 10} and list(found.values()) == [{}]
-    with pytest.raises(DataLossError, match=f"{topic}-0: .*the log now ends at 10: it was cut, or the topic was"):
+    with pytest.raises(DataLossError, match=f"{topic}-0: .*the log now ends at 10: it was truncated, or the topic was"):
         reader.latestOffset({topic: {"0": 11}}, ReadAllAvailable())
     with pytest.raises(OptionError, match="which is no position in topics"):
         reader.latestOffset({topic: {"0": 10}, f"{topic}@no-id": {}}, ReadAllAvailable())
     reader.stop()
 
 
-def test_a_topic_that_is_made_anew_before_its_tasks_run(odradek: str, topic: str) -> None:
+def test_a_topic_that_is_recreated_before_its_tasks_run(odradek: str, topic: str) -> None:
     """A planned range is of the topic that was there then: nothing of the new one is read in its place."""
     create_topic(odradek, topic)
     numbered(odradek, topic, range(10))
@@ -301,14 +301,14 @@ def test_a_topic_that_is_made_anew_before_its_tasks_run(odradek: str, topic: str
     planned = OffsetRange(topic, 0, 2, 10, cluster.topic_ids[topic])
     schema = to_arrow_schema(source_schema(False), timezone="UTC")
     assert sum(rows.num_rows for rows in read_range(settings, planned, schema, fail_on_data_loss=True)) == 8
-    made_anew(odradek, topic)
-    anew = rf"{topic}-0: offsets 2 to 9 \(8 offsets\), the topic {topic} was deleted and created anew"
-    with pytest.raises(DataLossError, match=anew):
+    recreate(odradek, topic)
+    recreated = rf"{topic}-0: offsets 2 to 9 \(8 offsets\), the topic {topic} was deleted and recreated"
+    with pytest.raises(DataLossError, match=recreated):
         list(read_range(settings, planned, schema, fail_on_data_loss=True))
     cluster.close()
 
 
-def test_a_topic_that_is_made_anew_with_more_partitions(odradek: str, topic: str) -> None:
+def test_a_topic_that_is_recreated_with_more_partitions(odradek: str, topic: str) -> None:
     """No partition of it is read before all are at their beginning, also one at offset 0 and one that is new."""
     create_topic(odradek, topic, 2)
     partition_0 = {"partitioner": "consistent", "sticky_partitioning_linger_ms": 0}
@@ -318,7 +318,7 @@ def test_a_topic_that_is_made_anew_with_more_partitions(odradek: str, topic: str
     reader: Any = OdradekDataSource(options).streamReader(source_schema(False))
     ends = reader.latestOffset(reader.initialOffset(), ReadAllAvailable())
     assert sorted(ends[topic].values()) == [0, 10]
-    made_anew(odradek, topic, 3, range(100, 300))
+    recreate(odradek, topic, 3, range(100, 300))
     back = reader.latestOffset(ends, ReadAllAvailable())
     assert from_json(back) == {(topic, number): 0 for number in range(3)} and reader.partitions(ends, back) == []
     assert read_planned(reader, back) == [*range(100, 300)]
@@ -427,7 +427,7 @@ def test_a_topic_that_is_deleted_between_tasks_and_commit(odradek: str, topic: s
     assert copied(odradek, topic) == [2]
 
 
-def test_a_topic_that_is_made_anew_with_fewer_partitions(odradek: str, topic: str, tmp_path: Path) -> None:
+def test_a_topic_that_is_recreated_with_fewer_partitions(odradek: str, topic: str, tmp_path: Path) -> None:
     create_topic(odradek, f"{topic}-copy", 3)
     schema = StructType([StructField("value", StringType()), StructField("partition", IntegerType())])
     options = {"kafka.bootstrap.servers": odradek, "topic": f"{topic}-copy", "checkpointLocation": str(tmp_path)}
@@ -437,7 +437,7 @@ def test_a_topic_that_is_made_anew_with_fewer_partitions(odradek: str, topic: st
     client = admin(odradek)
     client.delete_topics([f"{topic}-copy"], operation_timeout=30)[f"{topic}-copy"].result(timeout=30)
     create_topic(odradek, f"{topic}-copy", 2)
-    with pytest.raises(ClusterError, match=r"partition 2 existed when the tasks ran .* made anew\. Nothing of this"):
+    with pytest.raises(ClusterError, match=r"partition 2 existed when the tasks ran .* recreated\. Nothing of this"):
         made.commit([staged], 0)
     assert copied(odradek, topic) == []
 

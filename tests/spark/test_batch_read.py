@@ -163,7 +163,9 @@ def test_deleted_records_are_a_loss_only_where_they_were_asked_for(spark: Any, b
     with pytest.raises(Exception, match=r"offsets 10 to 19 \(10 offsets\)"):  # what was asked for, and no more
         load(spark, bootstrap, subscribe=topic, startingOffsets=from_ten, endingOffsets=to_twenty).count()
     behind = json.dumps({topic: {"0": 101}})
-    with pytest.raises(Exception, match=f"endingOffsets lies behind the log: {topic}-0 ends at 100, before 101"):
+    with pytest.raises(
+        Exception, match=f"endingOffsets is beyond the end of the log: {topic}-0 ends at 100, before 101"
+    ):
         load(spark, bootstrap, subscribe=topic, endingOffsets=behind).count()
     assert load(spark, bootstrap, subscribe=topic, endingOffsets=behind, failOnDataLoss="false").count() == 60
 

@@ -160,7 +160,7 @@ def test_lost_commits_pause_and_a_merge_tells_of_them(
         patch.setattr(time, "sleep", pause)
         assert made.commit_once(TASK, [left(made, TASK, [(1, "a")])])
     assert [pause for pause in pauses if pause >= 0.05] == [0.05, 0.1, 0.2, 0.4, 0.8, 1.0, 1.0]
-    assert caplog.text.count("came first; batch 0 is merged anew") == bool(by)
+    assert caplog.text.count("came first; batch 0 is merged again") == bool(by)
 
 
 def test_a_column_that_the_table_has_in_other_letters(store: DeltaStore) -> None:

@@ -61,13 +61,15 @@ def answering(status: int) -> Iterator[str]:
 def test_a_catalog_that_refuses_is_one_sentence(tmp_path: Path, status: int) -> None:
     with answering(status) as uri:
         store = RestStore(tmp_path, {"type": "rest", "uri": uri})
-        with pytest.raises(ClusterError, match=r"^the table shop\.orders cannot be had from its catalog: .*it said no"):
+        with pytest.raises(
+            ClusterError, match=r"^the table shop\.orders cannot be loaded from its catalog: .*it said no"
+        ):
             writer(store)
 
 
 def test_a_catalog_that_is_not_there_is_one_sentence(tmp_path: Path) -> None:
     store = RestStore(tmp_path, {"type": "rest", "uri": "http://127.0.0.1:1"})
-    with pytest.raises(ClusterError, match=r"^the table shop\.orders cannot be had from its catalog: .*refused"):
+    with pytest.raises(ClusterError, match=r"^the table shop\.orders cannot be loaded from its catalog: .*refused"):
         writer(store)
 
 

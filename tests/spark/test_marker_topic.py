@@ -479,7 +479,7 @@ def test_a_topic_that_is_gone_while_a_run_commits_is_told(ours: Query) -> None:
     assert ours.markers is not None
     client = admin(ours.bootstrap)
     client.delete_topics([ours.markers], operation_timeout=30)[ours.markers].result(60)
-    with pytest.raises(ClusterError, match=r"no such topic.*start the query again, which makes it anew"):
+    with pytest.raises(ClusterError, match=r"no such topic.*start the query again, which recreates it"):
         ours.write(1, run)
     assert ours.write(1)
     assert ours.written() == list(range(20))
@@ -525,7 +525,7 @@ VALUE = StructType([StructField("value", StringType())])
         ({"delivery": "at_least_once"}, "markerTopic needs a streaming query and delivery=exactly_once"),
         ({"topic": "markers"}, "markerTopic and topic are the same"),
         ({"markerTopic": ""}, "markerTopic names no topic"),
-        ({"gate": "g", "groupId": "a", "checkpointLocation": "/tmp/any"}, "leave markerTopic away"),
+        ({"gate": "g", "groupId": "a", "checkpointLocation": "/tmp/any"}, "remove markerTopic"),
     ],
 )
 def test_what_cannot_be_with_it_is_refused(options: dict[str, str], says: str) -> None:

@@ -126,7 +126,7 @@ def test_a_key_that_is_null_is_refused(store: Store) -> None:
         ({"keyColumns": "id", "deleteColumn": "goes,id"}, "deleteColumn is the name of one boolean column"),
         ({"keyColumns": "id", "deleteColumn": ""}, "deleteColumn is the name of one boolean column"),
         ({"keyColumns": "id,goes", "deleteColumn": "goes"}, "deleteColumn names goes, which is among keyColumns too"),
-        ({"keyColumns": " "}, "keyColumns names no column: name those that tell rows apart"),
+        ({"keyColumns": " "}, "keyColumns names no column: name those that identify rows"),
         ({"deleteColumn": "goes"}, "deleteColumn needs keyColumns, by which the row to delete is found"),
         ({"keyColumns": "id", "deleteColumns": "goes"}, "did you mean 'deleteColumn'"),
     ],
@@ -279,7 +279,7 @@ def test_names_of_columns_are_taken_as_they_are(store: DeltaStore, name: str) ->
 @pytest.mark.parametrize("kind", ["DOUBLE(1)", "FLOAT(1)", "array(1)", "named_struct('a', 1)"])
 def test_types_that_are_no_key(spark: Any, store: DeltaStore, kind: str) -> None:
     schema = spark.sql(f"SELECT {kind} k, 1 v").schema
-    with pytest.raises(OptionError, match=r"keyColumns names k, which is .*: rows are not told apart by it; cast it"):
+    with pytest.raises(OptionError, match=r"keyColumns names k, which is .*: its values do not identify rows; cast it"):
         writer(store, schema, keyColumns="k")
 
 

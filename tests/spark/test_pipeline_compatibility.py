@@ -43,7 +43,7 @@ def test_a_column_that_goes_is_a_note() -> None:
 def test_a_view_is_computed_whole_so_that_it_is_only_told() -> None:
     (found,) = columns_change("pages", [ID, NAME], [Column("id", "string")], streaming=False)
     assert not found.stops
-    assert found.text == "is computed anew with other columns: id string, without name"
+    assert found.text == "is recomputed with other columns: id string, without name"
     assert columns_change("pages", [ID], [ID], streaming=False) == []
 
 
@@ -80,10 +80,10 @@ def test_what_a_checkpoint_does_not_bear(change: dict[str, Any], said: str) -> N
     (found,) = flow_changes(FLOW, replace(FLOW, **change), is_sink=False)
     assert found.stops
     assert said in found.text
-    assert "`odradek pipeline run --full-refresh visits` makes it anew" in found.text
+    assert "`odradek pipeline run --full-refresh visits` recreates it" in found.text
 
 
-def test_a_sink_is_not_made_anew_but_its_flow_renamed() -> None:
+def test_a_sink_is_not_recreated_but_its_flow_renamed() -> None:
     (found,) = flow_changes(FLOW, replace(FLOW, state=()), is_sink=True)
     assert "give the flow another name" in found.text
 

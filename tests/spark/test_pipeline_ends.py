@@ -115,8 +115,8 @@ def test_a_checkpoint_behind_what_is_there_is_told(odradek: str, topic: str) -> 
     assert look([source], at(topic, 3)) == []
     (cut,) = look([source], at(topic, 7))
     assert cut.stops
-    assert "its checkpoint goes on where nothing is" in str(cut)
-    assert "ends at 3: it was cut, or the topic was created anew; make it anew" in str(cut)
+    assert "its checkpoint continues at offsets that do not exist" in str(cut)
+    assert "ends at 3: it was truncated, or the topic was recreated; make it anew" in str(cut)
     (gone,) = look([read(odradek, subscribe=topic, failondataloss="false")], at(topic, 3, 5))
     assert f"{topic}-1: from offset 5 on, the partition does not exist any more; it goes on with what is left" in str(
         gone
@@ -124,7 +124,7 @@ def test_a_checkpoint_behind_what_is_there_is_told(odradek: str, topic: str) -> 
     assert not gone.stops
 
 
-def test_a_topic_that_was_made_anew_since_is_told(odradek: str, topic: str) -> None:
+def test_a_topic_that_was_recreated_since_is_told(odradek: str, topic: str) -> None:
     """By its id, also where it has more records than the checkpoint has read of the old one."""
     create_topic(odradek, topic)
     produce_all(odradek, topic, [(None, b"x")] * 3)
@@ -134,7 +134,7 @@ def test_a_topic_that_was_made_anew_since_is_told(odradek: str, topic: str) -> N
     cluster.close()
     (found,) = look([read(odradek, subscribe=topic)], at(topic, 2, ids={topic: uuid4()}))
     assert found.stops
-    assert f"{topic}-0: from offset 2 on, another topic has its name now: it was deleted and created" in str(found)
+    assert f"{topic}-0: from offset 2 on, another topic has its name now: it was deleted and recreated" in str(found)
     positions = {TopicPartition(topic, 0): 2}
     of_two_clusters = [to_json(positions, {topic: uuid4()}) for _ in range(2)]
     assert look([read(odradek, subscribe=topic)], {"visits": Standing(of_two_clusters, "make it anew")}) == []

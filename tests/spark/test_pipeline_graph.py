@@ -64,7 +64,7 @@ def test_a_topic_is_drawn_where_it_is_read_and_not_behind_a_view() -> None:
 def test_the_text_has_every_node_with_what_fills_it() -> None:
     text = text_of(shop())
     assert "├─ visits  (streaming table)" in text
-    assert "└─ pages  (materialized view)\n      page string, visits bigint\n      ◀ computed anew from visits" in text
+    assert "└─ pages  (materialized view)\n      page string, visits bigint\n      ◀ recomputed from visits" in text
     assert "◀ tell: streams from visits" in text
     assert "◀ streams from topic visits" in text
     assert "streams from arrivals; state: count by c1" in text
@@ -85,7 +85,7 @@ def test_the_picture_is_one_whole_page() -> None:
     assert names == ["topic visits", "arrivals", "visits", "long", "pages"]
     edges = [path for path in root.iter(f"{space}path") if "edge" in (path.get("class") or "")]
     assert len(edges) == 4
-    assert [path.get("class") for path in edges].count("edge batch") == 1, "the view is computed anew"
+    assert [path.get("class") for path in edges].count("edge batch") == 1, "the view is recomputed"
     assert "… 4 more" in svg
     assert "1,000 rows" in svg
     assert "http" not in page.replace("http://www.w3.org/2000/svg", ""), "nothing is loaded from elsewhere"

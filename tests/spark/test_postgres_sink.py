@@ -275,7 +275,7 @@ def test_a_server_that_crashes_between_tasks_and_commit_loses_no_batch() -> None
         found = left(made, task(), rows)
         server.kill()
         server.start()
-        with pytest.raises(StagingError, match=r"a task put aside in rows at .* are gone: the server crashed"):
+        with pytest.raises(StagingError, match=r"a task staged in rows at .* are gone: the server crashed"):
             made.commit_once(task(), [found])
         assert made.commit_once(task(), [left(made, task(), rows)])
         assert store.ask("SELECT count(*) FROM rows") == [(3000,)]

@@ -248,7 +248,7 @@ def test_lost_data_ends_the_query_with_the_exact_range(spark: Any, odradek: str,
     assert drained(spark, tmp_path) == [*range(10), *range(30, 50)]
 
 
-def test_a_topic_that_was_made_anew_is_a_loss(spark: Any, odradek: str, topic: str, tmp_path: Path) -> None:
+def test_a_topic_that_was_recreated_is_a_loss(spark: Any, odradek: str, topic: str, tmp_path: Path) -> None:
     create_topic(odradek, topic)
     numbered(odradek, topic, range(10))
     drain(load_stream(spark, odradek, subscribe=topic), tmp_path)

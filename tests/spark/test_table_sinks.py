@@ -187,13 +187,13 @@ def test_options_that_make_no_sense(store: Store, options: dict[str, str], says:
 
 @pytest.mark.parametrize("name", ["groupId", "delivery", "markerTopic", "stagingLocation", "createTopic", "topic.x"])
 def test_options_of_the_topic_sink_are_refused(store: Store, name: str) -> None:
-    says = rf"^{name}: an option of sink=topic, which has no meaning for the \w+ sink; leave it away$"
+    says = rf"^{name}: an option of sink=topic, which has no meaning for the \w+ sink; remove it$"
     with pytest.raises(OptionError, match=says):
         writer(store, **{name.lower(): "true"})
 
 
 def test_a_gate_before_a_table_is_refused(store: Store) -> None:
-    with pytest.raises(OptionError, match=r"^gate, groupId: .* leave it away, at the query's source too: only a topic"):
+    with pytest.raises(OptionError, match=r"^gate, groupId: .* remove it, at the query's source too: only a topic"):
         writer(store, groupId="a", gate="balances")
 
 

@@ -82,7 +82,7 @@ def test_the_text_of_a_comment(written: str, comment: str) -> None:
         ("id LONG name STRING", "'name' stands where a comma or the end is expected"),
         ("id ARRAY<LONG", "ends where '>' is expected"),
         ("id LONG, id STRING", "value has id twice"),
-        ("id LONG NOT NULL", "value.id is NOT NULL, but a record may lack it: leave NOT NULL away"),
+        ("id LONG NOT NULL", "value.id is NOT NULL, but a record may lack it: remove NOT NULL"),
         ("m MAP<INT, STRING>", "the keys of value.m are int; in JSON they are STRING"),
         ("p DECIMAL(40, 2)", r"value.p is DECIMAL\(40, 2\)"),
         ("p DECIMAL(x)", "'x' stands where a number of value.p is expected"),

@@ -248,13 +248,13 @@ def test_avro_that_is_damaged_is_told_and_nothing_else_is_raised() -> None:
 @pytest.mark.parametrize(
     ("schema", "says"),
     [
-        ("{", "is no JSON"),
+        ("{", "is not valid JSON"),
         ('"int"', "must be an Avro schema of a record"),
         (
             '{"type":"record","name":"R","fields":[{"name":"a","type":["int","string"]}]}',
             "only null and one other type",
         ),
-        ('{"type":"record","name":"R","fields":[{"name":"a","type":"Nope"}]}', "'Nope' is no type"),
+        ('{"type":"record","name":"R","fields":[{"name":"a","type":"Nope"}]}', "'Nope' is not a known type"),
         ('{"type":"record","name":"R"}', "a record lacks 'fields'"),
         (avro_decimal(50, 2), "a decimal has precision 50 and scale 2, and Spark's have 1 to 38 digits"),
         (avro_decimal(5, 7), "a decimal has precision 5 and scale 7"),

@@ -126,7 +126,7 @@ def _judged(
     """The definitions as Spark has them, the graph, and what does not fit what is there.
 
     Args:
-        renewed: what the run makes anew; None for everything.
+        renewed: what the run recreates; None for everything.
         named: what the run refreshes; it must be in the graph too.
     """
     from pyspark_odradek.pipelines import compatibility, ends, tables
@@ -142,15 +142,15 @@ def _judged(
     unknown = sorted(({*named} if renewed is None else renewed | {*named}) - everything)
     if unknown:
         raise PipelineError(f"there is no {unknown[0]} to refresh; the pipeline has {', '.join(sorted(everything))}")
-    anew = everything if renewed is None else renewed
-    findings = compatibility.judge(graph, tables.existing(engine, graph), before, anew, notes.begun(there))
+    recreated = everything if renewed is None else renewed
+    findings = compatibility.judge(graph, tables.existing(engine, graph), before, recreated, notes.begun(there))
     standing = {
         flow.name: ends.Standing(
             there.offsets(flow),
-            compatibility.begin_anew(flow, is_sink=graph.node(flow.target).kind == SINK),
+            compatibility.begin_again(flow, is_sink=graph.node(flow.target).kind == SINK),
         )
         for flow in graph.flows
-        if flow.streaming and flow.target not in anew
+        if flow.streaming and flow.target not in recreated
     }
     findings += ends.look(loaded.ends, standing)
     return loaded, graph, sorted(findings, key=lambda finding: (not finding.stops, finding.subject))
@@ -166,8 +166,8 @@ def _validate(args: Options, project: Project) -> int:
         engine.stop()
     stops = [finding for finding in findings if finding.stops]
     if args.json:
-        told = [{"subject": each.subject, "text": each.text, "stops": each.stops} for each in findings]
-        _print(json.dumps({"graph": graph.as_json(), "findings": told}))
+        rows = [{"subject": each.subject, "text": each.text, "stops": each.stops} for each in findings]
+        _print(json.dumps({"graph": graph.as_json(), "findings": rows}))
         return FAILED if stops else OK
     _print(text_of(graph))
     for finding in findings:
@@ -249,9 +249,9 @@ def _run_in(engine: Any, args: Options, project: Project, ends: Any, metrics: An
         raise
     except (Py4JError, ConnectionError) as error:
         log_file = args.spark_log or project.state / "spark.log"
-        told = f"Spark's JVM has ended, or refused: {spoken(error)}; {log_file} has its own words"
-        run.write(running.FAILED, told)
-        raise PipelineError(told) from None
+        reason = f"Spark's JVM has ended, or refused: {spoken(error)}; {log_file} has its own words"
+        run.write(running.FAILED, reason)
+        raise PipelineError(reason) from None
     except KeyboardInterrupt:
         run.write(running.STOPPED)
         return OK if args.continuous else INTERRUPTED

@@ -1,6 +1,6 @@
 """Whether a changed pipeline fits what earlier runs have left: its tables and its checkpoints. Plain data, no Spark.
 
-Spark tells most of this too, but when the flow starts, or when the first batch reaches the state, and in its own words.
+Spark reports most of this too, but when the flow starts, or when the first batch reaches the state.
 What a flow was when it last ran is kept beside its checkpoint (`notes.py`); here it is held against what it is to be.
 """
 
@@ -40,7 +40,7 @@ def judge(
         graph: the pipeline as it is to run.
         tables: columns of its tables that exist already.
         before: streaming flows as they were when they last ran; only those whose checkpoint is there.
-        renewed: nodes that this run makes anew, with their checkpoints.
+        renewed: nodes that this run recreates, with their checkpoints.
         begun: names of flows that have had a checkpoint once.
     """
     found: list[Finding] = []
@@ -92,14 +92,14 @@ def _view_changes(name: str, old: Sequence[Column], new: Sequence[Column]) -> li
     had, has = ({column.name: column.type for column in each} for each in (old, new))
     if had == has:
         return []
-    told = [f"{column} {has[column]}" for column in has if had.get(column) != has[column]]
-    told += [f"without {column}" for column in had if column not in has]
-    return [Finding(name, f"is computed anew with other columns: {', '.join(told)}")]
+    changes = [f"{column} {has[column]}" for column in has if had.get(column) != has[column]]
+    changes += [f"without {column}" for column in had if column not in has]
+    return [Finding(name, f"is recomputed with other columns: {', '.join(changes)}")]
 
 
 def flow_changes(old: Flow, new: Flow, *, is_sink: bool) -> list[Finding]:
     """What of a streaming flow does not fit its checkpoint."""
-    anew = begin_anew(new, is_sink=is_sink)
+    advice = begin_again(new, is_sink=is_sink)
     found = []
     was, now = ([read for read in each.reads if read.streaming] for each in (old, new))
     if len(was) != len(now):
@@ -113,7 +113,7 @@ def flow_changes(old: Flow, new: Flow, *, is_sink: bool) -> list[Finding]:
         for a, b in zip(old.state, new.state, strict=True):
             if a.types != b.types:
                 found.append(f"state of {a.detail} is {', '.join(a.types)}; {b.detail} would want {', '.join(b.types)}")
-    return [Finding(new.name, f"{text}: {anew}", stops=True) for text in found]
+    return [Finding(new.name, f"{text}: {advice}", stops=True) for text in found]
 
 
 def _source_change(old: Source, new: Source) -> str | None:
@@ -131,7 +131,7 @@ def _names(reads: Sequence[Source]) -> str:
     return ", ".join(read.name for read in reads) or "no stream"
 
 
-def begin_anew(flow: Flow, *, is_sink: bool) -> str:
+def begin_again(flow: Flow, *, is_sink: bool) -> str:
     """What to do where a flow cannot go on from its checkpoint."""
     if is_sink:
         return f"give the flow another name, and it starts without the checkpoint of {flow.name}"
@@ -139,4 +139,4 @@ def begin_anew(flow: Flow, *, is_sink: bool) -> str:
 
 
 def _anew(name: str) -> str:
-    return f"`odradek pipeline run --full-refresh {name}` makes it anew"
+    return f"`odradek pipeline run --full-refresh {name}` recreates it"

@@ -1,7 +1,7 @@
 """The ends of a pipeline, where it meets clusters: whether its topics are there, and its sinks are rightly asked for.
 
 Spark looks at neither before a flow starts, and then tries it three times. A cluster is asked for a moment only: one
-that does not answer is told, and no reason not to start, since the source waits for it.
+that does not answer is reported, and does not prevent the start, since the source waits for it.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from pyspark_odradek.errors import ClusterError, OptionError, describe
 from pyspark_odradek.offsets import SourceOffset, find_lost, from_json, topic_ids_in
 from pyspark_odradek.options import ReadOptions, kafka_settings, lowered, parse_read_options
 from pyspark_odradek.pipelines.compatibility import Finding
-from pyspark_odradek.planning import left_behind, made_anew, refuse_another_query, wanted_partitions
 from pyspark_odradek.planning import look as marks_of
+from pyspark_odradek.planning import lost_ranges, recreated_topics, refuse_another_query, wanted_partitions
 from pyspark_odradek.sink import stream_writer, table_writer
 from pyspark_odradek.sink_options import AT_LEAST_ONCE, SinkOptions, parse_sink_options
 
@@ -120,10 +120,10 @@ def _missing(cluster: Cluster, ask: _Ask, topic: str) -> Finding:
     advice = f"`odradek topics create --topic {topic}` makes it"
     if ask.write is None:
         return Finding(ask.end.flow, f"reads topic {topic}, which does not exist: {advice}", stops=True)
-    told = f"writes to topic {topic}, which does not exist: {advice}, or the sink with createTopic=true"
+    problem = f"writes to topic {topic}, which does not exist: {advice}, or the sink with createTopic=true"
     if not ask.is_made_by_brokers() or _makes_no_topics(cluster):
-        return Finding(ask.end.flow, told, stops=True)
-    return Finding(ask.end.flow, f"{told}; else the brokers have to (auto.create.topics.enable)")
+        return Finding(ask.end.flow, problem, stops=True)
+    return Finding(ask.end.flow, f"{problem}; else the brokers have to (auto.create.topics.enable)")
 
 
 def _makes_no_topics(cluster: Cluster) -> bool:
@@ -170,13 +170,13 @@ def _lost(cluster: Cluster, flow: str, options: ReadOptions, standing: Standing)
     known = {at: offset for one in sources for at, offset in one.items() if options.wants(*at)}
     ids = topic_ids_in(standing.offsets[0]) if len(sources) == 1 else {}
     partitions = wanted_partitions(cluster, options, must_exist=False, topic_ids=ids)
-    others = made_anew(ids, cluster.topic_ids)
+    others = recreated_topics(ids, cluster.topic_ids)
     marks = marks_of(cluster, partitions)
     same = {at: offset for at, offset in known.items() if at.topic not in others}
-    lost = left_behind(known, others, marks, {}) + find_lost(same, marks.latest, marks.earliest, marks.latest)
+    lost = lost_ranges(known, others, marks, {}) + find_lost(same, marks.latest, marks.earliest, marks.latest)
     if not lost:
         return []
-    told = f"its checkpoint goes on where nothing is: {describe(lost)}"
+    problem = f"its checkpoint continues at offsets that do not exist: {describe(lost)}"
     if not options.fail_on_data_loss:
-        return [Finding(flow, f"{told}; it goes on with what is left (failOnDataLoss=false)")]
-    return [Finding(flow, f"{told}; {standing.advice}; failOnDataLoss=false goes on with what is left", stops=True)]
+        return [Finding(flow, f"{problem}; it goes on with what is left (failOnDataLoss=false)")]
+    return [Finding(flow, f"{problem}; {standing.advice}; failOnDataLoss=false goes on with what is left", stops=True)]

@@ -1,7 +1,7 @@
 """Spark's pipeline engine, in this process: a session, the graph as Spark resolves it, a run, and running on.
 
 Spark takes definitions over Spark Connect alone, and runs a graph once. Its public Python functions register the files
-and run them; that the Connect server lives in our own JVM lets us ask Spark for what it tells no client: the resolved
+and run them; that the Connect server lives in our own JVM gives us what Spark sends to no client: the resolved
 graph with its columns, where each flow has its checkpoint, the progress of its queries, and the writer of each flow
 with another trigger. None of it is promised by Spark (docs/adr/0009): `plans`, `tables` and `running` ask for it, too,
 by what is here, and no other module does.

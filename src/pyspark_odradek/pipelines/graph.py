@@ -139,7 +139,7 @@ def text_of(graph: Graph) -> str:
             lines.append(f"{stem}   {', '.join(f'{column.name} {column.type}' for column in node.columns)}")
         for flow in graph.flows_into(node.name):
             froms = [*flow.inputs, *graph.outside(flow)] or ["nothing outside itself"]
-            how = "streams" if flow.streaming else "computed anew"
+            how = "streams" if flow.streaming else "recomputed"
             named = "" if flow.name == node.name else f"{flow.name}: "
             kept = f"; state: {', '.join(state.detail for state in flow.state)}" if flow.state else ""
             lines.append(f"{stem}   ◀ {named}{how} from {', '.join(froms)}{kept}")

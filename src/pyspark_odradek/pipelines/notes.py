@@ -33,10 +33,10 @@ class Notes:
         except FileNotFoundError:
             return None
         except ValueError:
-            raise PipelineError(f"{path} is damaged; remove it, and the next run writes it anew") from None
+            raise PipelineError(f"{path} is damaged; remove it, and the next run writes it again") from None
 
     def write(self, name: str, content: Any) -> None:
-        """Replace a file: whoever reads it finds the old or the new one."""
+        """Replace a file: a reader finds the old or the new one."""
         self.folder.mkdir(parents=True, exist_ok=True)
         path = self.folder / name
         fresh = path.with_suffix(".new")
@@ -101,7 +101,7 @@ class Notes:
 
 
 def _locked(file: TextIO) -> bool:
-    """Take a file's lock; `runner` of another process may hold it for a moment, and nobody runs the pipeline then."""
+    """Take a file's lock; `runner` of another process may hold it for a moment, without running the pipeline."""
     deadline = time.monotonic() + MOMENT_S
     while True:
         try:

@@ -28,7 +28,7 @@ svg .batch {{ stroke-dasharray: 5 4; }}
 </style></head><body>
 <h1>{title}</h1>
 {svg}
-<p>A whole line streams, a broken one is computed anew by each run. Hold the pointer over a box for its columns.</p>
+<p>A whole line streams, a broken one is recomputed by each run. Hold the pointer over a box for its columns.</p>
 </body></html>
 """
 

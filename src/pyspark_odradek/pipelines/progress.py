@@ -14,7 +14,7 @@ from pyspark_odradek.progress import lags_of, rate_of, states_of
 class Tally:
     """One flow's progress in this run.
 
-    `lag` is records that the sources had and the last batch did not take, None where no source tells; `rate` is rows a
+    `lag` is records that the sources had and the last batch did not take, None where it is unknown; `rate` is rows a
     second while at work; `batch_ms` is the last batch's duration.
     """
 

@@ -69,7 +69,7 @@ def tell_of_long_visits() -> DataFrame:
 '''
 
 _SQL = """\
--- A streaming table takes what is new; a materialized view is computed anew by each run.
+-- A streaming table takes what is new; a materialized view is recomputed by each run.
 CREATE STREAMING TABLE quick_visits AS
 SELECT page, seconds, at FROM STREAM visits WHERE seconds < 10;
 

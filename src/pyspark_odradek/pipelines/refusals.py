@@ -1,4 +1,4 @@
-"""What Spark refuses, as one line for whoever wrote the files: which file and line, what is wrong, what to do.
+"""What Spark refuses, as one line for the author of the files: which file and line, what is wrong, what to do.
 
 Spark speaks to the developer of a driver: classes of errors, SQLSTATEs, stacks of both languages, and for some mistakes
 not of the user's names at all. What is said here is Spark's own sentence where it has one.

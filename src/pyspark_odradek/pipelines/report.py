@@ -34,9 +34,9 @@ def text_of(status: Mapping[str, Any], runner: int | None, *, now: float) -> str
         lines.append(f"error: {status['error']}")
     rows = [[_cell(flow[name]) for name in _COLUMNS.values()] for flow in status["flows"]]
     lines += ["", *_table([tuple(_COLUMNS), *rows])]
-    told = status.get("error") or ""
+    of_run = status.get("error") or ""
     lines += [
-        f"{f['flow']}: {f['error']}" for f in status["flows"] if f["status"] == "failed" and f["error"] not in told
+        f"{f['flow']}: {f['error']}" for f in status["flows"] if f["status"] == "failed" and f["error"] not in of_run
     ]
     rules = [
         (flow["flow"], name, entry["action"], str(entry["rows"]), str(entry["broken"]))
@@ -50,13 +50,13 @@ def text_of(status: Mapping[str, Any], runner: int | None, *, now: float) -> str
 
 def by_target(status: Mapping[str, Any]) -> dict[str, str]:
     """For each node that flows fill, how far they are: rows of all of them together, and what each is at."""
-    told = {}
+    summaries = {}
     for target in dict.fromkeys(flow["target"] for flow in status["flows"]):
         flows = [flow for flow in status["flows"] if flow["target"] == target]
         counts = [flow["rows"] for flow in flows if flow["rows"] is not None]
         rows = [f"{sum(counts):,} rows"] if counts else []
-        told[target] = ", ".join([*rows, *dict.fromkeys(flow["status"] for flow in flows)])
-    return told
+        summaries[target] = ", ".join([*rows, *dict.fromkeys(flow["status"] for flow in flows)])
+    return summaries
 
 
 def _cell(value: object) -> str:

@@ -135,7 +135,7 @@ class Run:
             )
             for message in heard(answers):
                 if message is not None:
-                    if not noted:  # the tables are made before the first flow is told of
+                    if not noted:  # the tables are created before the first event of a flow
                         noted = True
                         tables.keep(self.engine, self.notes, self.graph)
                         self.notes.keep_flows(self.graph)
@@ -172,7 +172,7 @@ class Run:
             return
         status = _SAID.get(said["word"])
         if status == "done" and self._has_failed(flow):
-            return  # Spark tells of the end of its query first, and then that it failed
+            return  # Spark first reports the end of its query, and then that it failed
         if status is not None and status != tally.status:
             self._turn(tally, status)
             if status in ("running", "done", "skipped"):
@@ -182,7 +182,7 @@ class Run:
         """End all flows of Spark's run, before it tries one again: it waits for seconds first."""
         last = self._execution()
         if last is not None:
-            with suppress(Py4JError):  # the last of its flows ends the run, which tells of no other end then
+            with suppress(Py4JError):  # the last of its flows ends the run, which has no other event then
                 last[1].stop()
 
     def _turn(self, tally: Tally, status: str, error: str | None = None) -> None:
@@ -313,7 +313,7 @@ class Run:
             self.say = say
 
     def write(self, state: str, error: str = "") -> None:
-        """The status for whoever asks."""
+        """The status, as `odradek pipeline status` prints it."""
         if state in (STOPPED, FAILED):
             for tally in self.tallies.values():
                 tally.status = "stopped" if tally.status in ("starting", "running") else tally.status
@@ -334,23 +334,23 @@ class Run:
 def heard(answers: Iterable[Mapping[str, Any]]) -> Iterator[str | None]:
     """What Spark says of a run while it goes, and None for each second without a word. Raises what `answers` raises.
 
-    Whoever waits for Spark's next word would see nothing of a flow that is long at work, nor a signal.
+    A caller that waited for Spark's next event would miss the progress of a long flow, and signals.
     """
-    told: queue.SimpleQueue[tuple[str | None, BaseException | None]] = queue.SimpleQueue()
+    events: queue.SimpleQueue[tuple[str | None, BaseException | None]] = queue.SimpleQueue()
 
     def listen() -> None:
         try:
             for answer in answers:
                 if "pipeline_event_result" in answer:
-                    told.put((str(answer["pipeline_event_result"].event.message), None))
-            told.put((None, None))
+                    events.put((str(answer["pipeline_event_result"].event.message), None))
+            events.put((None, None))
         except BaseException as error:
-            told.put((None, error))
+            events.put((None, error))
 
     threading.Thread(target=listen, name="pipeline-events", daemon=True).start()
     while True:
         try:
-            message, error = told.get(timeout=LOOK_EVERY_S)
+            message, error = events.get(timeout=LOOK_EVERY_S)
         except queue.Empty:
             yield None
             continue

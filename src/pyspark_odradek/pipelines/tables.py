@@ -39,10 +39,10 @@ def restore(engine: Engine, notes: Notes) -> None:
         )
         ddl = engine.jvm.org.apache.spark.sql.types.DataType.fromJson(entry["schema"]).toDDL()
         options = ", ".join(f"{_text(key)} = {_text(value)}" for key, value in entry["properties"].items())
-        told = f" TBLPROPERTIES ({options})" if options else ""
+        properties = f" TBLPROPERTIES ({options})" if options else ""
         session.sql(
             f"CREATE TABLE IF NOT EXISTS {name} ({ddl}) USING {entry['provider']} {parts}"
-            f"LOCATION {_text(entry['location'])}{told}"
+            f"LOCATION {_text(entry['location'])}{properties}"
         )
         _own(engine, catalog, entry)
 
