@@ -3,7 +3,7 @@
 Time-outs are not random here: an election is due `election timeout` after the last sign of life, a fetch time-out is
 twice as long. `voters N`, `tick NODE… ms=…`, `deliver [FROM>TO]`, `stabilize`, `drop [FROM>TO]`,
 `ask FROM>TO epoch=… log=…`, `cut NODE…`, `heal`, `append NODE count=… [epoch=…]`, `fetch NODE`, `synced NODE`,
-`restart NODE`, `resign NODE`, `change NODE… voters=…`, `refused FROM>TO`, `status`.
+`restart NODE`, `resign NODE`, `full NODE`, `space NODE`, `change NODE… voters=…`, `refused FROM>TO`, `status`.
 """
 
 from __future__ import annotations
@@ -177,6 +177,22 @@ class RaftWords:
             return ready
 
         yield from self._obey(number, resign)
+
+    def do_full(self, command: Command) -> Iterator[str]:
+        """A node's disk is full: it can append nothing."""
+        number = int(command.arguments[0])
+
+        def run_out() -> Ready:
+            ready = Ready()
+            self.nodes[number].out_of_space(self.now_ms, ready)
+            return ready
+
+        yield from self._obey(number, run_out)
+
+    def do_space(self, command: Command) -> Iterator[str]:
+        """A node can write again."""
+        self.nodes[int(command.arguments[0])].may_stand = True
+        yield from ()
 
     def do_status(self, command: Command) -> Iterator[str]:
         for number, node in self.nodes.items():

@@ -1,7 +1,8 @@
 """A quorum in the box: real raft drivers and controllers on simulated machines, a writer, the faults of a seed.
 
 Judged: one leader in an epoch; what two replicas published at an offset is the same; what was acknowledged is there
-when all is healed; everything works again soon after; no replica gives up, as no disk fails here.
+when all is healed; everything works again soon after; where the leader's disk is full, and stays so, another one leads
+soon; no replica gives up that runs, as no disk fails here.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -29,6 +31,7 @@ from odradek.raft.snapshot import SnapshotId, encode_snapshot, write_snapshot
 from odradek.raft.voter_history import record_of
 from odradek.raft.voters import ReplicaKey, Voter, VoterSet
 from tests.sim import faults
+from tests.sim.disk import UNLIMITED_BYTES
 from tests.sim.network import SimNetwork
 from tests.sim.patience import until
 from tests.sim.progress import progress
@@ -128,7 +131,9 @@ class QuorumMachine(Machine):
             failure = await failed
         except (OdradekError, OSError) as error:
             failure = error
-        world.judge.problems.append(f"{self.name} gave up: {type(failure).__name__}: {failure}")
+        started = self.broker is not None
+        if started or "no space" not in self.disk.injected:  # a disk that is full at a start ends it
+            world.judge.problems.append(f"{self.name} gave up: {type(failure).__name__}: {failure}")
         world.ended_by_itself(self, failure)
 
     @property
@@ -177,11 +182,10 @@ class QuorumRun(Scenario):
 
     @classmethod
     def draw(cls, random: Random, without: frozenset[str]) -> faults.Swarm:
-        """No disk fails, and none is full."""
+        """No disk fails; some are full."""
         swarm = faults.draw(random, without)
         for kind in faults.DISK_ERRORS:
             setattr(swarm.disk, kind, 0.0)
-        swarm.every_s["full"] = 0.0
         return swarm
 
     @classmethod
@@ -211,6 +215,20 @@ class QuorumRun(Scenario):
             await asyncio.gather(*tasks)
             await until(lambda: self._write_once("last", "1"), pause_s=0.05)
             await until(lambda: self._missing() == [], pause_s=0.05)
+            await self._fill_the_leader()
+
+    async def _fill_the_leader(self) -> None:
+        """From now on the leader cannot write: where two voters are left to elect another, writers need not wait."""
+        machines = [machine for machine in self.world.machines.values() if isinstance(machine, QuorumMachine)]
+        leader = next(each for each in machines if each.parts is not None and each.parts.driver.leads)
+        assert leader.parts is not None
+        if len(leader.parts.driver.node.voters) < 3:
+            return
+        self.world.tell(f"the disk of {leader.name}, the leader's, is full for good")
+        leader.disk.faults = replace(leader.disk.faults, capacity_bytes=leader.disk.used_bytes())
+        await until(lambda: self._write_once("full", "1"), pause_s=0.05)
+        leader.disk.faults = replace(leader.disk.faults, capacity_bytes=UNLIMITED_BYTES)
+        await until(lambda: self._missing() == [], pause_s=0.05)
 
     def _missing(self) -> list[str] | None:
         """What a replica lacks of what was acknowledged; None where one does not run."""

@@ -29,7 +29,7 @@ BY_SEED: tuple[tuple[Bug, int], ...] = (
     (
         Bug(
             "a leader says nothing in its epoch",
-            "raft.driver:RaftDriver.obey",
+            "raft.driver:RaftDriver._begin_epoch",
             "self.append_control(self.storage.first_records(self._me.node_id, self.node.granting))",
             "self.written(False)",
             "nothing of the old epochs is committed until somebody writes; a dynamic quorum never learns its voters",
@@ -46,10 +46,41 @@ BY_SEED: tuple[tuple[Bug, int], ...] = (
         ),
         2,
     ),
+    (
+        Bug(
+            "a leader that cannot write goes on",
+            "raft.space:Space.refused",
+            "self._host.soon(self.ran_out)",
+            "pass",
+            "nothing changes in the cluster for as long as one disk is full",
+        ),
+        1,
+    ),
 )
 
 # Too rare for seeds: `tests/unit/raft/test_quorum_bugs.py` names the test that catches each.
 BY_TEST: tuple[Bug, ...] = (
+    Bug(
+        "a vote that is not durable is given when it is asked for again",
+        "raft.space:Space.persist",
+        "if ready.persist is None and not self._owing:",
+        "if ready.persist is None:",
+        "a vote is forgotten with the process, and given to another one in the same epoch",
+    ),
+    Bug(
+        "a vote that is not durable is given",
+        "raft.space:Space.withhold",
+        "for topic in answer.topics if self._owing else ():",
+        "for topic in ():",
+        "a vote is forgotten with the process, and given to another one in the same epoch",
+    ),
+    Bug(
+        "who has no space for metadata knows no newer",
+        "raft.follower:Follower._take",
+        "storage.publish_unwritten(fetched.high_watermark)",
+        "pass",
+        "a broker with a full disk takes itself for the leader of what others lead",
+    ),
     Bug(
         "high watermark counts observers",
         "raft.node:RaftNode._voter_states",
@@ -59,9 +90,9 @@ BY_TEST: tuple[Bug, ...] = (
     ),
     Bug(
         "vote not persisted",
-        "raft.driver:RaftDriver.obey",
-        "if ready.persist is not None:",
-        "if ready.persist is not None and ready.persist.voted is None:",
+        "raft.space:Space.persist",
+        "self._storage.store_state(ready.persist or self._node.state, self._cluster_id)",
+        "self._node.state.voted or self._storage.store_state(self._node.state, self._cluster_id)",
         "a voter that restarts gives a second vote in one epoch",
     ),
     Bug(

@@ -30,14 +30,14 @@ def admin(bootstrap: str) -> AdminClient:
     return AdminClient({"bootstrap.servers": bootstrap})
 
 
-def create_topic(bootstrap: str, topic: str, partitions: int = 1, **configs: object) -> None:
+def create_topic(bootstrap: str, topic: str, partitions: int = 1, *, copies: int = 1, **configs: object) -> None:
     """Create a topic and wait until the broker that answers knows it; raises KafkaException where it is refused.
 
     Apache Kafka answers when its controller has the topic: who asks its broker at once may hear that there is none.
     """
     settings = {key.replace("_", "."): str(value) for key, value in configs.items()}
     client = admin(bootstrap)  # a client that is collected before it is answered gives up
-    futures = client.create_topics([NewTopic(topic, partitions, 1, config=settings)], operation_timeout=30)
+    futures = client.create_topics([NewTopic(topic, partitions, copies, config=settings)], operation_timeout=30)
     futures[topic].result(timeout=60)
     while len(client.list_topics(topic, timeout=60).topics[topic].partitions) < partitions:
         time.sleep(0.01)

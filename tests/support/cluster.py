@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from functools import partial
+from pathlib import Path
 from typing import Any, TypeVar
 
 from odradek.protocol.apis import ApiKey
@@ -13,6 +15,7 @@ from odradek.protocol.messages.metadata_request import MetadataRequest, Metadata
 from odradek.protocol.messages.metadata_response import MetadataResponse, MetadataResponseTopic
 from odradek.testing.processes import NodeProcess, ProcessCluster
 from tests.support.api_calls import Calls
+from tests.support.file_system import Ballast, small_tmpfs
 
 T = TypeVar("T")
 CONTROLLERS = 2
@@ -80,3 +83,16 @@ def await_in_sync(
 
 def _is_whole(node: NodeProcess, topic: str, partitions: int, copies: int) -> bool:
     return [len(each.isr_nodes) for each in topic_at(node, topic).partitions] == [copies] * partitions
+
+
+@contextmanager
+def small_disks(
+    directory: Path, size_bytes: int, settings: Mapping[str, object]
+) -> Iterator[tuple[Cluster, dict[int, Ballast]]]:
+    """A running cluster of three, each with all its data on a file system of its own, and what fills that one."""
+    with ExitStack() as stack:
+        ballasts = {
+            node_id: Ballast(stack.enter_context(small_tmpfs(directory / f"node-{node_id}" / "data", size_bytes)))
+            for node_id in (1, 2, 3)
+        }
+        yield stack.enter_context(Cluster(directory, settings=settings)), ballasts

@@ -7,6 +7,7 @@ stays, and `start` begins again from it.
 from __future__ import annotations
 
 import asyncio
+import errno
 import random
 from collections.abc import Callable, Sequence
 from dataclasses import fields, replace
@@ -42,6 +43,7 @@ from odradek.server.handlers import HANDLERS
 from odradek.server.listeners import ConnectionConfig, Connections, ListenerSpec
 from odradek.testing.layout import free_ports
 from tests.support.controller_harness import CLUSTER, Schema
+from tests.support.failing_disk import FailingDisk
 
 LISTENER = "CONTROLLER"
 PATIENCE_S = 20.0
@@ -185,7 +187,7 @@ class Replica:
         return self.parts.service
 
     async def start(self) -> Replica:
-        self.disk = RealDisk()
+        self.disk = FailingDisk(errno.ENOSPC)
         self.publisher = MetadataPublisher(self._cluster_id)
         self.parts = Parts(
             self.directory,

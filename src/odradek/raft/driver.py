@@ -15,7 +15,7 @@ import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from odradek.common.buggify import buggify
 from odradek.common.errors import ApiError, ConfigError, ErrorCode, StorageError
@@ -41,9 +41,10 @@ from odradek.raft.metadata_log import MetadataLog
 from odradek.raft.node import IDLE_TICK_MS, RaftNode, Ready, Role, VoteAnswered
 from odradek.raft.peers import QuorumPeers
 from odradek.raft.quorum_state import NO_NODE
-from odradek.raft.service import MAX_BACKOFF_MS, Courier
+from odradek.raft.service import MAX_BACKOFF_MS, Commits, Courier
 from odradek.raft.serving import QuorumServing
 from odradek.raft.snapshot import SnapshotId
+from odradek.raft.space import Space
 from odradek.raft.storage import QuorumStorage
 from odradek.raft.voter_changes import VoterChanges
 from odradek.raft.voters import Endpoint, Leader, ReplicaKey, VoterSet
@@ -56,6 +57,7 @@ RESIGN_TIMEOUT_MS = 1000
 # How often a replica looks whether it should ask for something.
 WISH_MS = 500
 _log = get_logger("raft.driver")
+T = TypeVar("T")
 
 
 class RaftDriver:
@@ -119,11 +121,12 @@ class RaftDriver:
         self._on_failed = on_failed
         self.storage = QuorumStorage(disk, directory, config, publisher, voters)
         self.node: RaftNode
+        self._space: Space
         self._serving: QuorumServing
         self._follower: Follower
         self._courier: Courier
         self.changes: VoterChanges
-        self._waiters: list[tuple[int, asyncio.Future[None]]] = []
+        self._commits = Commits()
         self._tasks: list[asyncio.Task[None]] = []
         self._init_signals()
 
@@ -166,6 +169,9 @@ class RaftDriver:
             fetch_timeout_ms=self._config.fetch_timeout_ms,
             election_backoff_max_ms=self._config.election_backoff_max_ms,
         )
+        self._space = Space(
+            self, self.node, self.storage, disk=self._disk, clock=self._clock, cluster_id=self._cluster_id
+        )
         self._serving = QuorumServing(self.storage, self.node, self._cluster_id, self.leader)
         self._follower = Follower(
             self,
@@ -204,11 +210,11 @@ class RaftDriver:
             auto_join=self._config.auto_join,
             timeout_ms=self._config.request_timeout_ms,
         )
-        loop = asyncio.get_running_loop()
         self._idle.set()
-        self._tasks = [loop.create_task(self._sync()), loop.create_task(self._tick())]
+        steps = [self._sync(), self._tick()]
         if self._peers is not None:
-            self._tasks += [loop.create_task(self._follow()), loop.create_task(self._wish())]
+            steps += [self._follow(), self._wish(), self._space.watch(self._fail)]
+        self._tasks = [asyncio.get_running_loop().create_task(step) for step in steps]
         self.obey(self.node.start(now_ms))
 
     async def stop(self) -> None:
@@ -225,17 +231,16 @@ class RaftDriver:
         if self._failure is None:
             await self._disk.off_loop(self.log.flush)
             self.log.write_checkpoints()
-        self._fail_waiters(ApiError(ErrorCode.NOT_CONTROLLER, "the controller stops"))
+        self._commits.fail(ApiError(ErrorCode.NOT_CONTROLLER, "the controller stops"))
         self._signal_news()
         self.log.close()
 
     async def resign(self) -> None:
         """Give up leading, so that the others need not wait for a time-out (KIP-595)."""
-        if not self.leads or len(self.node.voters) < 2:
-            return
-        ready = Ready()
-        self.node.resign(self._clock.monotonic_ms(), ready)
-        self.obey(ready)
+        if self.leads and len(self.node.voters) > 1:
+            ready = Ready()
+            self.node.resign(self._clock.monotonic_ms(), ready)
+            self.obey(ready)
         await self._courier.resigned(RESIGN_TIMEOUT_MS / 1000)
 
     @property
@@ -283,11 +288,7 @@ class RaftDriver:
         batches, decoded = pack(
             groups, base_offset=first_offset, leader_epoch=leader_epoch, now_ms=self._clock.now_ms()
         )
-        try:
-            end_offset = self.storage.append_own(batches, leader_epoch, decoded)
-        except StorageError as error:
-            self._fail(error)
-            raise
+        end_offset = self._write(lambda: self.storage.append_own(batches, leader_epoch, decoded))
         assert end_offset == first_offset + len(decoded)
         self.written(False)
         return end_offset
@@ -300,9 +301,7 @@ class RaftDriver:
             return
         if not self.leads:
             raise ApiError(ErrorCode.NOT_CONTROLLER, "this node leads no more")
-        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._waiters.append((end_offset, future))
-        await future
+        await self._commits.wait(end_offset)
 
     async def wait_committed_within(self, end_offset: int, timeout_ms: int) -> None:
         """As `wait_committed`; raises ApiError REQUEST_TIMED_OUT after `timeout_ms`, and it may be committed yet."""
@@ -323,6 +322,7 @@ class RaftDriver:
         """Answer Vote; a vote that is given is durable before. Raises StorageError."""
         ready, answer = self._serving.vote(request, self._clock.monotonic_ms())
         self.obey(ready)
+        self._space.withhold(answer)
         return answer
 
     def begin_quorum_epoch(self, request: BeginQuorumEpochRequest) -> BeginQuorumEpochResponse:
@@ -376,18 +376,16 @@ class RaftDriver:
         Raises:
             StorageError: what was decided could not be made durable, and this node must say nothing.
         """
-        if ready.persist is not None:
-            try:
-                self.storage.store_state(ready.persist, self._cluster_id)
-            except OSError as error:
-                failure = StorageError(self.storage.directory, f"the vote cannot be made durable: {error}")
-                self._fail(failure)
-                raise failure from error
+        try:
+            self._space.persist(ready)
+        except StorageError as error:
+            self._fail(error)
+            raise
         if ready.lost_leadership:
-            self._fail_waiters(ApiError(ErrorCode.NOT_CONTROLLER, "this node leads no more"))
+            self._commits.fail(ApiError(ErrorCode.NOT_CONTROLLER, "this node leads no more"))
             self._on_resigned()
         if ready.elected:
-            self.append_control(self.storage.first_records(self._me.node_id, self.node.granting))
+            self._begin_epoch(ready)
         for node_id, message in ready.messages:
             if not isinstance(message, VoteAnswered):  # those are the answers of requests
                 self._courier.post(node_id, message)
@@ -398,18 +396,30 @@ class RaftDriver:
         if now_ms + self.node.wait_ms(now_ms) < self._planned_ms:
             self._poke.set()
 
+    def _begin_epoch(self, ready: Ready) -> None:
+        try:
+            self.append_control(self.storage.first_records(self._me.node_id, self.node.granting))
+        except ApiError as error:
+            if error.code is not ErrorCode.NOT_CONTROLLER:
+                raise
+            ready.elected, ready.messages = False, []  # it resigns
+
     def append_control(self, records: Sequence[WireMessage]) -> int:
-        """Write control records as this node's, in one batch; returns the end offset. Raises StorageError."""
+        """Write control records as this node's, in one batch; returns the end offset. Raises as `append`."""
         batch = control_batch(
             records, base_offset=self.end_offset, leader_epoch=self.leader_epoch, now_ms=self._clock.now_ms()
         )
+        self.written(self._write(lambda: self.storage.append_control(batch)))
+        return self.end_offset
+
+    def _write(self, write: Callable[[], T]) -> T:
         try:
-            voters_changed = self.storage.append_control(batch)
+            return write()
+        except ApiError as error:
+            raise self._space.refused(error) from None
         except StorageError as error:
             self._fail(error)
             raise
-        self.written(voters_changed)
-        return self.end_offset
 
     def written(self, voters_changed: bool) -> None:
         """Something was written or cut: it must become durable, and replicas wait for it; the voters may be others."""
@@ -427,12 +437,7 @@ class RaftDriver:
     def committed(self, high_watermark: int) -> None:
         """All below is committed: publish it, and let who waits for it go on."""
         self.storage.publish(high_watermark)
-        waiting, self._waiters = self._waiters, []
-        for end_offset, future in waiting:
-            if end_offset > high_watermark:
-                self._waiters.append((end_offset, future))
-            elif not future.done():
-                future.set_result(None)
+        self._commits.committed(high_watermark)
         if high_watermark > self._told_high_watermark:
             self._told_high_watermark = high_watermark
             self._signal_news()
@@ -478,7 +483,7 @@ class RaftDriver:
                 if error.code is not ErrorCode.KAFKA_STORAGE_ERROR:
                     self._fail(error)
                     return
-                _log.warning("what the leader sent must wait for space", error=error)
+                self._space.ran_out()
             except Exception as error:
                 self._fail(error)
                 return
@@ -500,6 +505,10 @@ class RaftDriver:
             except Exception as error:
                 self._fail(error)
                 return
+
+    def soon(self, work: Callable[[], None]) -> None:
+        """Do something once the caller has returned to the loop."""
+        asyncio.get_running_loop().call_soon(work)
 
     async def pause(self, pause_ms: int) -> None:
         """Let time pass."""
@@ -583,11 +592,9 @@ class RaftDriver:
     def _fail(self, error: BaseException) -> None:
         if self._failure is None:
             self._failure = error
-            self._fail_waiters(error)
+            self._commits.fail(error)
+            ready = Ready()  # others need not wait for a time-out
+            self.node.out_of_space(self._clock.monotonic_ms(), ready)
+            for node_id, message in ready.messages:
+                self._courier.post(node_id, message)
             self._on_failed(error)
-
-    def _fail_waiters(self, error: BaseException) -> None:
-        waiting, self._waiters = self._waiters, []
-        for _, future in waiting:
-            if not future.done():
-                future.set_exception(error)

@@ -12,9 +12,9 @@ from typing import Any, Protocol
 
 from odradek.client.connection import RefusedError, RequestTimeoutError, UnreachableError, UnsupportedRequestError
 from odradek.common.buggify import buggify
-from odradek.common.errors import OdradekError, ProtocolError
+from odradek.common.errors import ApiError, ErrorCode, OdradekError, ProtocolError
 from odradek.common.log_lines import get_logger
-from odradek.common.ports import Clock, Disk
+from odradek.common.ports import Clock, Disk, is_disk_full
 from odradek.protocol.declare import Message
 from odradek.protocol.messages.begin_quorum_epoch_request import BeginQuorumEpochRequest
 from odradek.protocol.messages.begin_quorum_epoch_response import BeginQuorumEpochResponse
@@ -24,7 +24,13 @@ from odradek.raft import wire
 from odradek.raft.config import RaftConfig
 from odradek.raft.node import RaftNode, Ready, Role
 from odradek.raft.quorum_state import NO_NODE
-from odradek.raft.snapshot import Snapshot, SnapshotId, finish_snapshot, partial_snapshot
+from odradek.raft.snapshot import (
+    Snapshot,
+    SnapshotId,
+    finish_snapshot,
+    partial_snapshot,
+    remove_partial_snapshots,
+)
 from odradek.raft.storage import QuorumStorage
 from odradek.raft.voters import Endpoint, Leader, ReplicaKey
 
@@ -143,6 +149,7 @@ class Follower:
         """Ask once and take the answer; whether to go on at once (else after a pause).
 
         Raises:
+            ApiError: KAFKA_STORAGE_ERROR, there is no space for what the leader sent.
             StorageError: the local log failed, or the leader contradicts what is committed.
         """
         endpoint = self.target()
@@ -231,7 +238,13 @@ class Follower:
                 self._host.written(storage.truncate_to(end_offset, self._node.high_watermark))
             return
         if fetched.records:
-            self._host.written(storage.append_fetched(fetched.records, leader_epoch))
+            try:
+                self._host.written(storage.append_fetched(fetched.records, leader_epoch))
+            except ApiError:
+                # The parts of this node that follow the metadata, as brokers do, need not wait for space.
+                self._host.committed(self._node.leader_committed(fetched.high_watermark))
+                storage.publish_unwritten(fetched.high_watermark)
+                raise
             await self._host.durable()
         # True also where the leader is another by then: what it has committed stays committed.
         self._host.committed(self._node.leader_committed(fetched.high_watermark))
@@ -240,6 +253,21 @@ class Follower:
 
     async def _fetch_snapshot(self, endpoint: Endpoint, snapshot_id: SnapshotId, leader_epoch: int) -> None:
         """Fetch a snapshot of the leader's and begin anew behind it; given up where the leader changes."""
+        try:
+            snapshot = await self._fetch_file(endpoint, snapshot_id, leader_epoch)
+        except OSError as error:
+            if not is_disk_full(error):
+                raise
+            remove_partial_snapshots(self._disk, self._storage.directory)
+            raise ApiError(ErrorCode.KAFKA_STORAGE_ERROR, f"No space left for the leader's snapshot: {error}") from None
+        await self._host.durable()
+        if snapshot is not None and self._follows(leader_epoch):
+            self._install(snapshot_id, snapshot)
+        elif snapshot is not None:
+            self._disk.remove(self._storage.directory / snapshot_id.file_name)
+
+    async def _fetch_file(self, endpoint: Endpoint, snapshot_id: SnapshotId, leader_epoch: int) -> Snapshot | None:
+        """A snapshot, durable in its place; None where it is given up. Raises OSError."""
         directory = self._storage.directory
         file = partial_snapshot(self._disk, directory, snapshot_id)
         try:
@@ -247,7 +275,7 @@ class Follower:
             while position != size:
                 chunk = await self._fetch_chunk(endpoint, snapshot_id, leader_epoch, position)
                 if chunk is None:
-                    return
+                    return None
                 if chunk.position != position or not chunk.data or size not in (-1, chunk.size):
                     raise ProtocolError(f"the leader sent byte {chunk.position} of a snapshot where {position} was due")
                 size = chunk.size
@@ -258,12 +286,7 @@ class Follower:
             await self._disk.off_loop(file.sync)
         finally:
             file.close()
-        snapshot = await self._disk.off_loop(lambda: finish_snapshot(self._disk, directory, snapshot_id))
-        await self._host.durable()
-        if self._follows(leader_epoch):
-            self._install(snapshot_id, snapshot)
-        else:
-            self._disk.remove(directory / snapshot_id.file_name)
+        return await self._disk.off_loop(lambda: finish_snapshot(self._disk, directory, snapshot_id))
 
     def _install(self, snapshot_id: SnapshotId, snapshot: Snapshot) -> None:
         _log.info("metadata snapshot fetched", end_offset=snapshot_id.end_offset, leader_epoch=snapshot_id.leader_epoch)

@@ -165,6 +165,7 @@ class RaftNode:
         self.replicas: dict[ReplicaKey, ReplicaState] = {}
         self.directories: dict[int, UUID] = {}  # of the voters of a static quorum, as they name them to this leader
         self.granting: frozenset[int] = frozenset()  # by whose votes this node leads
+        self.may_stand = True  # not while it could not write what a leader must, unless nobody else can lead
         self._log_end = log_end
         self._random = random
         self._election_timeout_ms = election_timeout_ms
@@ -225,7 +226,9 @@ class RaftNode:
                 self._forget_observers(now_ms)
                 self._remind(now_ms, ready)
         elif self.is_voter and now_ms >= self._deadline_ms:
-            if self.role is Role.RESIGNED or len(self.voters) > 1:
+            if not self.may_stand and len(self.voters) > 1:
+                self._look_for_leader(now_ms, ready)
+            elif self.role is Role.RESIGNED or len(self.voters) > 1:
                 self._ask_pre_votes(now_ms, ready)
             else:
                 self._stand(now_ms, ready)
@@ -348,6 +351,14 @@ class RaftNode:
             ready.lost_leadership = True
             self._become(Role.RESIGNED if self.is_voter else Role.UNATTACHED, now_ms)
 
+    def out_of_space(self, now_ms: int, ready: Ready) -> None:
+        """Nothing can be written here: leave it to others to lead, if there are any, until `may_stand` is set again."""
+        self.may_stand = False
+        if len(self.voters) > 1:
+            self.resign(now_ms, ready)
+        if self.role in (Role.PROSPECTIVE, Role.CANDIDATE):
+            self._become(Role.UNATTACHED, now_ms)
+
     def _become(self, role: Role, now_ms: int) -> None:
         self.role = role
         self._heard_leader = False
@@ -400,6 +411,10 @@ class RaftNode:
         self._send_to_others(VoteAsked(self.me, self.leader_epoch, self._log_end(), pre_vote=True), ready)
         if len(self._granted) >= self.voters.majority:
             self._stand(now_ms, ready)
+
+    def _look_for_leader(self, now_ms: int, ready: Ready) -> None:
+        self._persist(ElectionState(self.leader_epoch, NO_NODE, self.state.voted), ready)
+        self._become(Role.UNATTACHED, now_ms)
 
     def _stand(self, now_ms: int, ready: Ready) -> None:
         self._persist(ElectionState(self.leader_epoch + 1, NO_NODE, self.me), ready)

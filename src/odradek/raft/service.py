@@ -1,7 +1,7 @@
 """Sends what the node wants sent: messages to voters, again and again while they matter, and a follower's questions.
 
 At most one message of a kind is on its way to a voter, and one question to a leader; every task is known here until it
-has ended, and `close` ends those that are left.
+has ended, and `close` ends those that are left. Beside that, callers that wait for what they wrote to be committed.
 """
 
 from __future__ import annotations
@@ -38,6 +38,35 @@ _RESPONSES: dict[type[Message], type[VoteResponse | BeginQuorumEpochResponse | E
     EpochEnded: EndQuorumEpochResponse,
 }
 _log = get_logger("raft.service")
+
+
+class Commits:
+    """Callers that wait for the high watermark, each for its own offset."""
+
+    def __init__(self) -> None:
+        self._waiting: list[tuple[int, asyncio.Future[None]]] = []
+
+    async def wait(self, end_offset: int) -> None:
+        """Return when all below `end_offset` is committed. Raises what made that impossible."""
+        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiting.append((end_offset, future))
+        await future
+
+    def committed(self, high_watermark: int) -> None:
+        """All below is committed: let who waits for it go on."""
+        waiting, self._waiting = self._waiting, []
+        for end_offset, future in waiting:
+            if end_offset > high_watermark:
+                self._waiting.append((end_offset, future))
+            elif not future.done():
+                future.set_result(None)
+
+    def fail(self, error: BaseException) -> None:
+        """Nothing more is committed here: all who wait get this."""
+        waiting, self._waiting = self._waiting, []
+        for _, future in waiting:
+            if not future.done():
+                future.set_exception(error)
 
 
 class Courier:

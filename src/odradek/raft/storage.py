@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from odradek.common.errors import ProtocolError, StorageError
+from odradek.common.errors import ApiError, ProtocolError, StorageError
 from odradek.common.ports import Disk
 from odradek.metadata.publisher import MetadataPublisher
 from odradek.protocol.declare import Message
@@ -39,6 +39,8 @@ from odradek.raft.voters import VoterSet
 from odradek.record.reader import read_batches
 
 RECORDS_PER_SLICE = 1000
+# A trial write: so much must fit before a replica whose disk was full may lead again.
+PROBE_FILE, PROBE_BYTES = "space.tmp", 256 * 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +65,7 @@ class QuorumStorage:
         self._held: deque[tuple[int, int, Sequence[tuple[int, Any]]]] = deque()
         self.history = VoterHistory(voters)
         self.snapshots: list[SnapshotId] = []
+        self._unwritten: list[DecodedBatch] = []
         self.published_offset = 0
         self.bytes_since_snapshot = 0
         self.log: MetadataLog
@@ -77,6 +80,7 @@ class QuorumStorage:
         """
         self._disk.make_dirs(self.directory)
         remove_partial_snapshots(self._disk, self.directory)
+        self._disk.remove(self.directory / PROBE_FILE)
         self.log = MetadataLog(self._disk, self.directory)
         self.snapshots = snapshot_ids(self._disk, self.directory)
         from_offset = 0
@@ -100,7 +104,7 @@ class QuorumStorage:
         """Go on from a snapshot; a log that ends before it, or went another way, is begun anew behind it."""
         self.history.load(snapshot.kraft_version, snapshot.voters)
         self._publisher.kraft_version = self.history.kraft_version
-        if snapshot_id.end_offset > 0:
+        if snapshot_id.end_offset > self.published_offset:
             self._publisher.load_snapshot(snapshot.records, snapshot_id.end_offset - 1, snapshot_id.leader_epoch)
         last_covered = snapshot_id.end_offset - 1
         known_epoch = self.log.epoch_of(last_covered) if last_covered >= self.log.log_start_offset else None
@@ -108,7 +112,7 @@ class QuorumStorage:
         if self.log.log_end_offset < snapshot_id.end_offset or went_another_way:
             self.log.restart_at(snapshot_id.end_offset)
         self._held.clear()
-        self.published_offset = snapshot_id.end_offset
+        self.published_offset = max(self.published_offset, snapshot_id.end_offset)
 
     def _hold(self, batch: DecodedBatch) -> bool:
         """Keep a batch for the publisher; whether it changes the voters."""
@@ -134,7 +138,25 @@ class QuorumStorage:
             voters=self.history.voters.node_ids,
         )
 
+    def probe(self) -> None:
+        """Write something, and take it away again. Blocks. Raises OSError."""
+        path = self.directory / PROBE_FILE
+        try:
+            file = self._disk.open(path, create=True)
+            try:
+                file.write_at(0, [bytes(PROBE_BYTES)])
+                file.sync()
+            finally:
+                file.close()
+        finally:
+            self._disk.remove(path)
+
     # -- writing ----------------------------------------------------------------------------------------------------
+
+    @property
+    def _kept_offset(self) -> int:
+        """What was published of this log (exclusive); without space more was, see `publish_unwritten`."""
+        return min(self.published_offset, self.log.log_end_offset)
 
     @property
     def log_end(self) -> LogEnd:
@@ -164,6 +186,7 @@ class QuorumStorage:
         Raises:
             ProtocolError: it does not continue the log, is damaged, or is of a later epoch than its leader; nothing
                 was written.
+            ApiError: KAFKA_STORAGE_ERROR, the disk is full; see `publish_unwritten`.
             StorageError: the disk failed.
         """
         batches: list[bytes] = []
@@ -181,7 +204,11 @@ class QuorumStorage:
             decoded = list(decode_batches(b"".join(batches)))
         except ValueError as error:
             raise ProtocolError(f"what the leader sent is no metadata: {error}") from None
-        self.log.append(batches)
+        try:
+            self.log.append(batches)
+        except ApiError:
+            self._unwritten = decoded
+            raise
         self.bytes_since_snapshot += sum(map(len, batches))
         return self._hold_all(decoded)
 
@@ -191,7 +218,7 @@ class QuorumStorage:
         Raises:
             StorageError: that would undo what is committed: this replica or the leader has lost what it had promised.
         """
-        floor = max(high_watermark, self.published_offset)
+        floor = max(high_watermark, self._kept_offset)
         if end_offset < floor:
             raise StorageError(
                 self.directory, f"the leader asks for truncation to {end_offset}; {floor} is committed and read"
@@ -219,9 +246,21 @@ class QuorumStorage:
                 records = []
             leader_epoch = batch_epoch
             records.extend(batch)
-            self.published_offset = last_offset + 1
+            self.published_offset = max(self.published_offset, last_offset + 1)
         if records:
             self._publisher.committed(records, leader_epoch)
+
+    def publish_unwritten(self, high_watermark: int) -> None:
+        """Give the publisher what is committed of what the leader sent last, though there is no space to keep it: it is
+        fetched again until it is written, and published once. All that is written was published before."""
+        unwritten, self._unwritten = self._unwritten, []
+        for batch in unwritten:
+            if batch.last_offset >= high_watermark:
+                return
+            fresh = [] if batch.control else [item for item in batch.records if item[0] >= self.published_offset]
+            if fresh:
+                self._publisher.committed(fresh, batch.leader_epoch)
+                self.published_offset = batch.last_offset + 1
 
     # -- reading ----------------------------------------------------------------------------------------------------
 
@@ -323,10 +362,10 @@ class QuorumStorage:
         Raises:
             StorageError: it is older than what was published here.
         """
-        if snapshot_id.end_offset < self.published_offset:
+        if snapshot_id.end_offset < self._kept_offset:
             raise StorageError(
                 self.directory,
-                f"the leader sent a snapshot of offset {snapshot_id.end_offset}; {self.published_offset} was read here",
+                f"the leader sent a snapshot of offset {snapshot_id.end_offset}; {self._kept_offset} was read here",
             )
         self.log.restart_at(snapshot_id.end_offset)
         self.snapshot_written()

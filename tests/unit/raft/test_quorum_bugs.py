@@ -13,11 +13,15 @@ from odradek.common.errors import OdradekError
 from tests.sim.quorum_bugs import BY_TEST
 from tests.support import quorum_replicas
 from tests.unit.raft import test_dynamic_voters as dynamic
+from tests.unit.raft import test_full_disk as full
 from tests.unit.raft import test_quorum_hostile as hostile
 from tests.unit.raft import test_quorum_over_sockets as sockets
 from tests.unit.raft import test_raft_node as node
 
 CATCHERS: dict[str, Callable[..., Any]] = {
+    "a vote that is not durable is given when it is asked for again": full.test_a_vote_that_cannot_be_kept_is_not_given,
+    "a vote that is not durable is given": full.test_a_vote_that_cannot_be_kept_is_not_given,
+    "who has no space for metadata knows no newer": full.test_a_leader_that_cannot_write_makes_way,
     "vote not persisted": hostile.test_votes_that_must_not_be_given,
     "high watermark counts observers": node.test_the_watermark_is_what_a_majority_has_of_the_leaders_own_epoch,
     "high watermark of an older epoch": node.test_the_watermark_is_what_a_majority_has_of_the_leaders_own_epoch,
