@@ -64,7 +64,7 @@ IN_WALKS = (
         _LOG + "_after_cut",
         "self.epochs.truncate_from_end(end)",
         "pass",
-        "a follower is told of epochs that were cut off",
+        "a follower gets epochs that were truncated",
     ),
     Bug(
         "cut leaves the producers",
@@ -99,7 +99,7 @@ IN_WALKS = (
         _EPOCHS + "epoch_for_offset",
         "index = bisect_right(self._starts, offset) - 1",
         "index = bisect_right(self._starts, offset - 1) - 1",
-        "the first record of a reign is told under the epoch before it",
+        "the first record of a leader epoch is answered under the epoch before it",
     ),
     Bug(
         "epochs not durable with their records",
