@@ -1,7 +1,7 @@
 """A cluster as a client sees it: bootstrap addresses, a pool of connections, and what Metadata says of topics.
 
 For brokers, tools and links; applications use the Kafka client of their language. Requests that fail because leadership
-or the coordinator moved are sent again, after metadata was read anew, until the time is up.
+or the coordinator moved are sent again, after metadata was read again, until the time is up.
 """
 
 from __future__ import annotations

@@ -35,7 +35,7 @@ class UnreachableError(OdradekError, ConnectionError):
 
 
 class RefusedError(UnreachableError):
-    """The broker's host answers, and nobody listens at its port: the process is gone or not there yet."""
+    """The broker's host answers, and refuses connections to its port: the process is gone or not there yet."""
 
 
 class RequestTimeoutError(OdradekError, TimeoutError):
@@ -213,7 +213,7 @@ class Connection(asyncio.BufferedProtocol):
             version = 0
         _, offset = decode_response_header(key, version, frame)
         message: Any = decode(API[key].response, frame, version, offset)
-        # Only now: whoever waits for an answer that cannot be read must be told with all others.
+        # Only now: a caller whose response cannot be read gets the same error as all others.
         del self._pending[correlation_id]
         if not pending.future.done():
             pending.future.set_result(message)
@@ -247,7 +247,7 @@ async def connect(
 
     Raises:
         RefusedLoginError: as `Connection.log_in`.
-        UnreachableError: nobody listens, or the host cannot be resolved.
+        UnreachableError: the connection is refused, or the host cannot be resolved.
         RequestTimeoutError: no connection or no answer in time.
     """
     address = f"{host}:{port}"
@@ -273,5 +273,5 @@ async def connect(
 
 def _reason(error: OSError) -> str:
     if isinstance(error, ConnectionRefusedError):
-        return "nobody listens there"
+        return "connection refused"
     return (error.strerror or str(error)).strip() or type(error).__name__

@@ -2,7 +2,7 @@
 
 Every node knows the quorum's leader from its replica of the metadata log. One connection to it is kept and shared by
 all who ask; requests on it are pipelined. When the leader changes, the connection to the old one is dropped at once, so
-that nobody waits for the time-out of a dead host, and whoever waited may try again at the new one.
+that no caller waits for the time-out of a dead host, and callers may try again at the new one.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ class ControllerChannel:
         self.closed = False
 
     def leader_changed(self) -> None:
-        """Look anew who leads: requests to a former leader fail, and those who pause go on."""
+        """Find the leader again: requests to a former leader fail, and those who pause go on."""
         if self._address is not None and self._address != self._where():
             self._drop()
         self._changed.set()
@@ -113,7 +113,7 @@ class ControllerChannel:
             await asyncio.gather(connecting, return_exceptions=True)
 
     async def _connected(self) -> Connection:
-        """The connection to the present leader, made by whoever comes first and shared by those who come meanwhile."""
+        """The connection to the present leader, made by the first caller and shared by those who come meanwhile."""
         address = None if self.closed else self._where()
         if address is None:
             raise ApiError(ErrorCode.NOT_CONTROLLER, "no active controller is known")
@@ -152,7 +152,7 @@ class ControllerChannel:
         if self._connecting is task:
             self._connecting = None
         if not task.cancelled():
-            task.exception()  # told to those who wait; where nobody does any more, nobody needs to know
+            task.exception()  # raised in those who wait; where there are none, it is of no use
 
     def _drop(self) -> None:
         connection, self._connection = self._connection, None

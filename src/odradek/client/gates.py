@@ -2,7 +2,7 @@
 
 To turn a gate is one transaction under the transactional id of the group that writes. To begin it shuts that group out
 and takes back what it has open, so that what is read then is true for good; to end it makes the other group's turn. Who
-dies between leaves all as it was: the writer finds itself shut out, begins anew, and takes back what the dead one left.
+dies between leaves all as it was: the writer finds itself fenced, initializes again, and aborts what the dead one left.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from odradek.protocol.messages.txn_offset_commit_request import TxnOffsetCommitR
 from odradek.protocol.messages.txn_offset_commit_response import TxnOffsetCommitResponse
 
 TRANSACTION_KEY_TYPE: Final = 1
-# What a turn that dies leaves open is taken back after this, should nobody begin anew.
+# The coordinator aborts what a dead turn leaves open after this, should no client initialize again.
 TURN_TIMEOUT_MS: Final = 10_000
 # The first generation of transactions (KIP-98), as the connector speaks it: in the second EndTxn changes the epoch.
 _NEWEST: Final = {"find": 3, "init": 4, "add": 3, "commit": 4, "end": 4}
@@ -51,7 +51,7 @@ class OtherTurnError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """What a query told of itself: the position from which it plans its next batch, and whether it stands by."""
+    """What a query reported: the position from which it plans its next batch, and whether it stands by."""
 
     stands_by: bool
     position: Covered
@@ -61,7 +61,7 @@ class Progress:
 class Chase:
     """Whether a standby is at most `within_s` seconds behind an output that goes on meanwhile.
 
-    It is told by looks at both, one after another: a standby that is now where the output was `within_s` ago is.
+    Decided by looks at both, one after another: a standby that is now where the output was `within_s` ago is.
     """
 
     within_s: float
@@ -93,7 +93,7 @@ async def gate(cluster: Cluster, name: str, *, stable: bool = False) -> Gate | N
 
 
 async def progress(cluster: Cluster, name: str, group: str) -> Progress | None:
-    """What a query told of itself; None where it never did. Raises ApiError."""
+    """What a query reported; None where it never did. Raises ApiError."""
     offsets = await committed_offsets(cluster, progress_group(name, group))
     if not offsets:
         return None
@@ -102,7 +102,7 @@ async def progress(cluster: Cluster, name: str, group: str) -> Progress | None:
 
 
 async def turn(cluster: Cluster, name: str, from_group: str, to_group: str) -> Gate:
-    """Turn a gate: `from_group` is shut out, and `to_group` goes on where its output ends.
+    """Turn a gate: `from_group` is fenced, and `to_group` goes on where its output ends.
 
     To run it again is harmless, whatever became of an earlier run.
 
@@ -207,7 +207,7 @@ class _Writer:
         self._check(answer.error_code)
 
     def _check(self, code: int) -> None:
-        """Raise ApiError; where the writer, still alive, has begun anew meanwhile, one that is tried again."""
+        """Raise ApiError; where the writer, still alive, has initialized again meanwhile, a retriable one."""
         if code in _SHUT_OUT:
-            raise ApiError(ErrorCode.CONCURRENT_TRANSACTIONS, f"{self._id} has begun anew meanwhile")
+            raise ApiError(ErrorCode.CONCURRENT_TRANSACTIONS, f"{self._id} has initialized again meanwhile")
         check(code, f"transactional id {self._id}")

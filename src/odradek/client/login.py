@@ -1,6 +1,6 @@
 """What a client asks a listener with SASL, one request after the other, and what it makes of the answers.
 
-Whoever has a connection carries requests and answers, blocking or not: this file knows neither sockets nor a loop.
+The owner of a connection carries requests and responses, blocking or not: this file knows neither sockets nor a loop.
 """
 
 from __future__ import annotations

@@ -125,7 +125,7 @@ async def moves_under_way(
 async def elect_leaders(
     cluster: Cluster, kind: int, asked: Collection[TopicPartition] | None = None
 ) -> dict[TopicPartition, ApiError | None]:
-    """Elect preferred leaders, or any that live. Of all partitions where none are named: then only changes are told.
+    """Elect preferred leaders, or any that live. Of all partitions where none are named; then only of changes.
 
     Raises:
         ApiError: the whole was refused.

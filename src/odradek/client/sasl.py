@@ -1,7 +1,7 @@
 """The client's half of SASL: who we are, what we say next, and whether the broker knows the password too.
 
 PLAIN (RFC 4616) and SCRAM (RFC 5802, RFC 7677). Each mechanism is a generator: it yields what to send and is sent what
-the broker answers. Whoever has a connection carries the words: this file knows neither sockets nor requests.
+the broker answers. The owner of a connection carries the messages: this file knows neither sockets nor requests.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class Credentials:
 
     Attributes:
         mechanism: one of MECHANISMS.
-        random: where nonces come from; nobody may be able to guess what it gives.
+        random: where nonces come from; it must be unpredictable.
     """
 
     mechanism: str

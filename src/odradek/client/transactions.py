@@ -1,7 +1,7 @@
 """What an administrator asks of transactions, and how one that hangs is found and ended (KIP-664).
 
-Functions over a `Cluster`. A transaction hangs in a partition where its coordinator knows nothing of it: nobody will
-ever end it there, and readers of committed records wait for it.
+Functions over a `Cluster`. A transaction hangs in a partition where its coordinator knows nothing of it: it never
+ends there, and readers of committed records wait for it.
 """
 
 from __future__ import annotations
@@ -121,7 +121,7 @@ async def describe_transaction(cluster: Cluster, transactional_id: str) -> tuple
 
 
 async def terminate(cluster: Cluster, transactional_id: str) -> None:
-    """Shut out the producer of a transactional id, and abort what it has open; returns when its end is complete.
+    """Fence the producer of a transactional id, and abort what it has open; returns when its end is complete.
 
     Raises:
         ApiError: TRANSACTIONAL_ID_NOT_FOUND, and what else the coordinator says.
@@ -144,7 +144,7 @@ async def open_transactions(
     """The transactions that have records without an end in these partitions.
 
     Args:
-        without_leader: takes the partitions that nobody could be asked about, because they have no leader.
+        without_leader: takes the partitions that could not be described, because they have no leader.
     Raises:
         ApiError: LEADER_NOT_AVAILABLE for such a partition where there is no `without_leader`; what a broker says.
     """
@@ -219,7 +219,7 @@ async def find_hanging(
 
 
 async def owner_of(cluster: Cluster, candidate: OpenTransaction) -> str | None:
-    """The transactional id whose coordinator has this transaction open and will end it; None: nobody will.
+    """The transactional id whose coordinator has this transaction open and will end it; None where there is none.
 
     Raises:
         ApiError.

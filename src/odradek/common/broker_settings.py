@@ -1,4 +1,4 @@
-"""From a properties text to the settings of one node: everything checked, all problems told at once.
+"""From a properties text to the settings of one node: everything checked, all problems reported at once.
 
 `resolve` is pure: the caller reads files and the environment. `BrokerSettings.build` fills any class of `option()`
 fields from the values, with Kafka's synonyms (`log.retention.ms` over `.minutes` over `.hours`).
@@ -48,8 +48,8 @@ class BrokerSettings:
     Attributes:
         explicit: what was given, as text, after variables were replaced.
         values: every broker setting of Kafka by name, typed; defaults where nothing was given.
-        listeners: of all roles; `controller_listener_names` tells which belong to the controller.
-        advertised: what clients are told; empty where nothing was given.
+        listeners: of all roles; `controller_listener_names` says which belong to the controller.
+        advertised: what clients get; empty where nothing was given.
         warnings: one line each, to be logged once at start.
     """
 
@@ -77,7 +77,7 @@ class BrokerSettings:
 
     @property
     def metrics_address(self) -> tuple[str, int] | None:
-        """Where to serve metrics; None where nobody asked for them."""
+        """Where to serve metrics; None where none is set."""
         return parse_address(self.explicit.get(METRICS_LISTENER, ""))
 
     @property

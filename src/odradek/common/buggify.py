@@ -2,7 +2,7 @@
 
 An interleaving that needs a task to stop for long between two of its steps is rare, for no fault stops it just there.
 A point says where that would be worth trying; it stands beside an `await` that is there anyway, so that it adds time
-and hardly a place at which others may run. Outside the simulator nobody sets a hook, and a point neither waits nor lets
+and hardly a place at which others may run. Outside the simulator there is no hook, and a point neither waits nor lets
 others run. Deciders have none: they do not await.
 
 Source: FoundationDB's BUGGIFY.

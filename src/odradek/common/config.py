@@ -16,7 +16,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class OptionSpec:
-    """What `option()` was told; `key` is Kafka's broker key ("" for a setting that only topics or groups have)."""
+    """The arguments of `option()`; `key` is Kafka's broker key ("" for a setting that only topics or groups have)."""
 
     key: str
     topic_key: str

@@ -3,7 +3,7 @@
 Queries that compute the same output stand by for one another. The gate is a group of the cluster without members: its
 committed offsets are the positions of the input up to which the output is written, and each bears, as its metadata,
 who writes on from there. Both change in one transaction with the output itself, under a transactional id that belongs
-to the gate and the group that writes; so whoever begins anew under that id has shut the writer out, and reads what is
+to the gate and the group that writes; so a client that initializes that id has fenced the writer, and reads what is
 true for good. Here are only the names and the text; `odradek.client.gates` turns a gate, the Spark sink goes by it.
 """
 
@@ -57,12 +57,12 @@ def gate_group(gate: str) -> str:
 
 
 def progress_group(gate: str, group: str) -> str:
-    """The group, without members, in which a query tells how far it is and whether it stands by."""
+    """The group, without members, in which a query reports how far it is and whether it is a standby."""
     return f"odradek-progress.{gate}/{group}"
 
 
 def writer_id(gate: str, group: str) -> str:
-    """The transactional id under which a group writes, and under which it is shut out."""
+    """The transactional id under which a group writes, and under which it is fenced."""
     return f"odradek-gate.{gate}/{group}"
 
 

@@ -1,4 +1,4 @@
-"""Listeners: where a node accepts connections, and what it tells clients of it.
+"""Listeners: where a node accepts connections, and what it advertises.
 
 Parses `listeners`, `advertised.listeners` and `listener.security.protocol.map`, and holds Kafka's rules of which belong
 together in a cluster without ZooKeeper.
@@ -15,7 +15,7 @@ from odradek.common.numbers import parse_natural
 _LISTENER = re.compile(
     r"^(?P<name>[A-Za-z0-9._-]+)://(?P<host>\[[0-9a-fA-F:.%]+\]|[^:\[\]/]*):(?P<port>-?[0-9]{1,10})$"
 )
-# Hosts that bind all interfaces, and that nobody can dial.
+# Hosts that bind all interfaces, and that no client can dial.
 WILDCARDS = ("", "0.0.0.0", "::")  # noqa: S104 - recognized, not bound
 _PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 

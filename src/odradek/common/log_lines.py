@@ -39,7 +39,7 @@ class EventLogger:
         self._write(logging.ERROR, event, fields)
 
     def bug(self, event: str, error: BaseException, **fields: Any) -> None:
-        """An exception that nobody planned: its traceback, in the same event."""
+        """An unexpected exception: its traceback, in the same event."""
         trace = "".join(traceback.format_exception(error))
         self._write(logging.ERROR, event, {**fields, "error": error}, trace)
 

@@ -1,7 +1,7 @@
 """Counters of a node: plain ints, added to on the hot path, and shown in Prometheus' format when somebody asks.
 
 Counting costs an addition. `families()` is called for each scrape and computes the rest from what the parts of the node
-know of themselves; prometheus_client is imported only by whoever serves the scrape.
+know of themselves; prometheus_client is imported only where a scrape is served.
 """
 
 from __future__ import annotations

@@ -71,7 +71,7 @@ class File(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class DiskUsage:
-    """Bytes of the file system that a path lies on."""
+    """Bytes of the file system that a path is on."""
 
     total_bytes: int
     usable_bytes: int
@@ -94,7 +94,7 @@ class Worker(Protocol):
 
 
 class WorkerError(Exception):
-    """A worker came to an end that nobody asked for, or failed in a way that it could not tell."""
+    """A worker ended unexpectedly, or failed in a way that it could not report."""
 
 
 # Called by a worker with each so many bytes read or written: it takes as long as the pace asks.

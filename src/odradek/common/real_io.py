@@ -179,7 +179,7 @@ class RealDisk:
         try:
             return await asyncio.shield(future)
         except asyncio.CancelledError:
-            # A thread cannot be called back: whoever is cancelled goes on when its files are no longer in use.
+            # A thread cannot be cancelled: a cancelled caller goes on when its files are no longer in use.
             await asyncio.wait([future])
             raise
 

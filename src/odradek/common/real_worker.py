@@ -1,6 +1,6 @@
 """A process of its own for work that computes much, on this machine's disk.
 
-A thread would do for the disk, but not for the interpreter: whoever computes in Python holds it for milliseconds, and
+A thread would do for the disk, but not for the interpreter: a computing thread holds it for milliseconds, and
 the event loop waits. The process is this interpreter again, at low priority. It is asked through its standard input,
 answers on its standard output, and ends when its input does, so that it never outlives its broker, even one that was
 killed: two workers must not write the same files.
@@ -66,7 +66,7 @@ class ProcessWorker:
         return answer
 
     async def close(self) -> None:
-        """Kill it: it makes files that nobody counts on before they are asked for."""
+        """Kill it: no reader relies on its files before their request is answered."""
         if self._process.returncode is None:
             try:
                 self._process.kill()
@@ -76,7 +76,7 @@ class ProcessWorker:
 
 
 class Pace:
-    """Holds whoever reads and writes to so many bytes a second."""
+    """Limits reads and writes to so many bytes a second."""
 
     def __init__(self, bytes_per_second: float) -> None:
         self._rate = bytes_per_second
@@ -95,7 +95,7 @@ def _read_questions(source: BinaryIO, questions: queue.Queue[bytes]) -> None:
     while True:
         head = source.read(_LENGTH.size)
         if len(head) < _LENGTH.size:
-            # Nobody is there any more who would take the answer.
+            # The caller that would take the answer is gone.
             os._exit(0)
         questions.put(source.read(_LENGTH.unpack(head)[0]))
 

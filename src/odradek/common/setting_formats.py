@@ -1,4 +1,4 @@
-"""Settings whose text has a format of its own, which neither its type nor Kafka's table of valid values tells."""
+"""Settings whose text has a format of its own, which neither its type nor Kafka's table of valid values describes."""
 
 from __future__ import annotations
 

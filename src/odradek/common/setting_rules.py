@@ -73,7 +73,7 @@ READ_BY_THE_NODE = frozenset(
 _THREADS = "one event loop does this work; there is no pool to size"
 _REPORTERS = "metrics are served in Prometheus' format (odradek.metrics.listener); there are no Java classes to load"
 _PURGATORY = "waiting requests leave nothing behind that would have to be purged"
-_SLICES = "coordinators load in slices so small that nobody else waits for them"
+_SLICES = "coordinators load in slices so small that no other request waits for them"
 # Taken without a warning, because what they tune does not exist here and leaving it out changes nothing for a client.
 WITHOUT_MEANING = {
     "background.threads": _THREADS,

@@ -1,7 +1,7 @@
 """A rate in bytes per second, kept by a bucket that may be overdrawn.
 
 Pure: time is an argument. What passes is not known before it has passed (an answer is as large as the disk makes it),
-so bytes are taken off afterwards, and whoever wants more waits until the debt is paid. Over any time longer than the
+so bytes are taken off afterwards, and the next taker waits until the debt is paid. Over any time longer than the
 burst, no more than the rate and one overdraft passes. Kafka bounds replication (KIP-73) by samples of a window instead.
 """
 

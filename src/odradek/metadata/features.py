@@ -149,7 +149,7 @@ def offered_features(finalized: Mapping[str, int]) -> dict[str, LevelRange]:
 def default_levels(metadata_version: int) -> dict[str, int]:
     """The levels above zero that a new cluster of this metadata.version begins with, metadata.version included.
 
-    kraft.version is left out: whoever formats the node chooses it by the kind of quorum. So are features that this
+    kraft.version is left out: the formatter of a node chooses it by the kind of quorum. So are features that this
     software has no API for.
     """
     levels = {METADATA_VERSION: metadata_version}

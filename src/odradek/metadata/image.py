@@ -38,7 +38,7 @@ from odradek.protocol.messages.producer_ids_record import ProducerIdsRecord
 from odradek.protocol.messages.topic_record import TopicRecord
 from odradek.protocol.messages.user_scram_credential_record import UserScramCredentialRecord
 
-# One for all, as nobody can write to it.
+# One for all, as it cannot be written to.
 _EMPTY: Mapping[Any, Any] = MappingProxyType({})
 
 

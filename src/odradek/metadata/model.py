@@ -138,7 +138,7 @@ class BrokerImage:
         return next((endpoint for endpoint in self.endpoints if endpoint.name == listener_name), None)
 
     def has_online(self, directory: UUID) -> bool:
-        """Whether a replica in this directory is there: one of ours, or one of which nobody knows better (KIP-858)."""
+        """Whether a replica in this directory is there: one of ours, or an unknown one (KIP-858)."""
         if directory in (UNASSIGNED_DIRECTORY, MIGRATING_DIRECTORY) or not self.directories:
             return directory != LOST_DIRECTORY
         return directory in self.directories

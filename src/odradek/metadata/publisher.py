@@ -53,7 +53,7 @@ class TransactionBuffer:
 
 
 class MetadataPublisher:
-    """Keeps the newest image and tells subscribers."""
+    """Keeps the newest image and notifies subscribers."""
 
     def __init__(self, cluster_id: str = "") -> None:
         self.image = MetadataImage(cluster_id=cluster_id)

@@ -127,7 +127,7 @@ def decode_request_header(frame: Buffer) -> tuple[RequestHeader, int]:
     """The header of a request, and where its body begins.
 
     The version of the header follows from key and version of the API. A version that the API does not have is taken
-    for as flexible as its newest, so that an unknown ApiVersions can be answered; whoever calls must refuse the others.
+    for as flexible as its newest, so that an unknown ApiVersions can be answered; the caller must refuse the others.
 
     Raises:
         ProtocolError: malformed, or an API key that does not exist.

@@ -184,7 +184,7 @@ def patch_leader_epoch(batch: bytearray | memoryview, leader_epoch: int, *, posi
 
 
 def stamp_log_append_time(batch: bytearray | memoryview, timestamp_ms: int) -> None:
-    """Make one whole batch bear the broker's time, and seal it anew: its CRC covers the time."""
+    """Make one whole batch bear the broker's time, and update its CRC, which covers the time."""
     attributes = struct.unpack_from(">h", batch, CRC_START)[0] | _TIMESTAMP_TYPE_MASK
     struct.pack_into(">h", batch, CRC_START, attributes)
     struct.pack_into(">q", batch, 35, timestamp_ms)
@@ -194,7 +194,7 @@ def stamp_log_append_time(batch: bytearray | memoryview, timestamp_ms: int) -> N
 def stamp_producer(
     batch: bytearray | memoryview, *, producer_id: int, producer_epoch: int, base_sequence: int, transactional: bool
 ) -> None:
-    """Make one whole batch the producer's, and seal it anew: the CRC covers all of it."""
+    """Make one whole batch the producer's, and update the CRC, which covers all of it."""
     attributes = struct.unpack_from(">h", batch, CRC_START)[0]
     attributes = attributes | _TRANSACTIONAL_MASK if transactional else attributes & ~_TRANSACTIONAL_MASK
     struct.pack_into(">h", batch, CRC_START, attributes)

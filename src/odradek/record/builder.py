@@ -36,7 +36,7 @@ def build_batch(
 ) -> bytes:
     """One sealed batch of at least one record.
 
-    A record with an offset of its own lies there, else one behind the record before it; offsets must rise and begin at
+    A record with an offset of its own is put there, else one after the previous record; offsets must rise and begin at
     `base_offset` or above. Timestamps are the records'.
 
     Raises:

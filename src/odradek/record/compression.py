@@ -91,7 +91,7 @@ def _decompress_frames(codec: int, data: Buffer, limit: int) -> bytes:
         try:
             written = into(data, output)
         except cramjam.DecompressionError as error:
-            # The library tells a full buffer from damaged bytes by its message alone.
+            # The library distinguishes a full buffer from damaged bytes by its message alone.
             if _BUFFER_FULL not in str(error):
                 raise
             written = None

@@ -8,20 +8,20 @@ of the log, and parks each response until the log says that its records, and eve
 seen, are committed. So
 
 - the next operation sees the state of the one before, without waiting for the disk or for followers;
-- nobody is told anything, not even a refusal, that a failed write could turn out to have been untrue;
+- no caller gets an answer, not even a refusal, that a failed write could turn out to have been untrue;
 - a read that must be true is an operation without records.
 
 An operation of thousands of records is prepared, replayed and appended in several turns of the loop, between which
 everybody else is served, and no other operation of the machine runs.
 
-States of a runtime, which serves one reign of one machine and is then thrown away:
+States of a runtime, which serves one leadership of one machine and is then thrown away:
 
     NEW --load()--> LOADING --> ACTIVE --unload()--> ENDED
                        `--------- any failure -------^
 
-When the append fails, the machine's timeline takes the group's changes back, its callers get the error, and the reign
-goes on. When appended records are lost (leadership is gone, or the disk failed), or a machine cannot replay what it
-decided, the reign ends: `on_failed` is told, and every parked caller gets the error that `unload` would give.
+When the append fails, the machine's timeline takes the group's changes back, its callers get the error, and the
+leadership goes on. When appended records are lost (it moved, or the disk failed), or a machine cannot replay its
+decisions, the leadership ends: `on_failed` is called, and every parked caller gets the error that `unload` would give.
 
 Source: Kafka CoordinatorRuntime and QuorumController, which solve this twice.
 """
@@ -87,7 +87,7 @@ class MachineLog(Protocol[RecordT, PreparedT]):
         """Return once all records below `end_offset` are committed: durable, and replicated where it must be.
 
         Raises:
-            ApiError, StorageError: they will not be, or nobody can tell.
+            ApiError, StorageError: they will not be, or that is unknown.
         """
         ...
 
@@ -165,7 +165,7 @@ class _Long(Generic[RecordT]):
 
 
 class Runtime(Generic[RecordT]):
-    """Runs the operations of one machine over one log, during one reign."""
+    """Runs the operations of one machine over one log, during one leadership."""
 
     def __init__(
         self,
@@ -181,9 +181,9 @@ class Runtime(Generic[RecordT]):
         Args:
             machine: its state lives in collections of `timeline`, or can be wrong after a failed append.
             log: the log that the machine alone writes.
-            not_leader: what callers get before `load()` and after the reign's end: NOT_COORDINATOR, NOT_CONTROLLER.
+            not_leader: what callers get before `load()` and after leadership ends: NOT_COORDINATOR, NOT_CONTROLLER.
             loading: what callers get while the machine loads.
-            on_failed: told once, on the loop, when the reign ends by itself.
+            on_failed: called once, on the loop, when the leadership ends by itself.
         """
         self.machine = machine
         self._log = log
@@ -263,7 +263,7 @@ class Runtime(Generic[RecordT]):
         Args:
             operation: reads the machine, changes nothing, returns a `Result` or raises ApiError. It runs on the loop,
                 after this call and before the first answer of any later one; it must not await.
-            timeout_ms: how long the caller waits; None waits as long as the reign lasts.
+            timeout_ms: how long the caller waits; None waits as long as the leadership lasts.
         Returns:
             The `response` of the result.
         Raises:
@@ -284,7 +284,7 @@ class Runtime(Generic[RecordT]):
             raise ApiError(ErrorCode.REQUEST_TIMED_OUT, f"not committed within {timeout_ms} ms") from None
 
     def schedule(self, key: Hashable, delay_ms: int, operation: Callable[[], Result[RecordT, Any]]) -> None:
-        """Run an operation in `delay_ms`, unless cancelled or replaced under the same key, or the reign ends.
+        """Run an operation in `delay_ms`, unless cancelled or replaced under the same key, or the leadership ends.
 
         The operation must look at the state again: what it was scheduled for may have happened meanwhile. ApiErrors
         that it raises are dropped, as there is no caller to tell.
@@ -301,11 +301,11 @@ class Runtime(Generic[RecordT]):
         return handle is not None
 
     def unload(self, error: BaseException | None = None) -> None:
-        """End the reign: everyone queued or parked gets `error` (default: an ApiError of `not_leader`). Idempotent."""
+        """End the leadership: queued and parked callers get `error` (default: ApiError of `not_leader`). Idempotent."""
         self._end(error or ApiError(self._not_leader), failed=False)
 
     async def close(self) -> None:
-        """End the reign and wait for the runtime's own tasks."""
+        """End the leadership and wait for the runtime's own tasks."""
         self.unload()
         tasks = [*self._timer_runs]
         if self._committer is not None:
@@ -485,7 +485,7 @@ class Runtime(Generic[RecordT]):
         for handle in self._timers.values():
             handle.cancel()
         self._timers.clear()
-        told = error if isinstance(error, ApiError) else ApiError(self._not_leader)
+        answer = error if isinstance(error, ApiError) else ApiError(self._not_leader)
         parked = [*self._parked, *(entry for entry, _ in self._queue)]
         if self._long is not None:
             parked.append(self._long.parked)
@@ -493,7 +493,7 @@ class Runtime(Generic[RecordT]):
         self._parked.clear()
         self._queue.clear()
         for entry in parked:
-            entry.fail(told)
+            entry.fail(answer)
         committer = self._committer
         if committer is not None and committer is not asyncio.current_task():
             committer.cancel()

@@ -126,7 +126,7 @@ class Cluster:
         self.heal()
         nodes, self._nodes = self._nodes, {}
         try:
-            # Whoever stops everything has nobody to hand leaders over to.
+            # When all nodes stop there is no other broker to hand leaders over to.
             for node_id in sorted(nodes, reverse=True):
                 nodes[node_id].stop(hurry=True)
         finally:

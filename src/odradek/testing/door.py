@@ -20,7 +20,7 @@ ANSWER_TIMEOUT_S = 120.0
 
 
 class NoClusterError(OdradekError):
-    """Nobody looks after a cluster in this directory."""
+    """No supervisor runs a cluster in this directory."""
 
 
 class RefusedActionError(OdradekError):
@@ -28,10 +28,10 @@ class RefusedActionError(OdradekError):
 
 
 def ask(directory: Path, action: str, node_id: int = -1) -> dict[str, Any]:
-    """Ask whoever looks after the cluster in this directory.
+    """Ask the supervisor of the cluster in this directory.
 
     Raises:
-        NoClusterError: nobody does.
+        NoClusterError: there is none.
         RefusedActionError: what was asked was not done; the text says why.
     """
     try:

@@ -68,11 +68,11 @@ class NodePlan:
 
 
 def free_ports() -> Iterator[int]:
-    """Ports that nobody listens on, each another one.
+    """Free ports, each another one.
 
     Between the plan of a node and its start others on the machine ask for any port too, and would be given this one.
     Where the system is Linux, this process keeps it: who asks for any is given no port to which a socket is bound, and
-    who asks for this one with SO_REUSEADDR, as servers do, gets it as long as nobody listens there.
+    a server that asks for this one with SO_REUSEADDR gets it as long as no process listens there.
     """
     given: set[int] = set()
     while True:

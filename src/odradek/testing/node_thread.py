@@ -58,7 +58,7 @@ class NodeThread:
         return asyncio.run_coroutine_threadsafe(self._start(config, overrides), self._loop)
 
     def stop(self, *, hurry: bool = False) -> None:
-        """Stop cleanly and end the thread; with `hurry` nobody is waited for. Raises StorageError."""
+        """Stop cleanly and end the thread; with `hurry` without waiting for other nodes. Raises StorageError."""
         self.resume()
         broker, self._broker = self._broker, None
         try:

@@ -268,7 +268,7 @@ class ProcessCluster:
         for node in running:
             if node.paused:
                 node.resume()
-            # Twice is how a node is told not to wait for the others.
+            # The second signal makes a node stop without waiting for the others.
             for _ in range(2):
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(node.pid, signal.SIGTERM)

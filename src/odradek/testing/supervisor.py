@@ -23,12 +23,12 @@ EVENTS_KEPT = 8
 class Supervisor:
     """Starts a cluster, notices nodes that end, and does what comes through the door."""
 
-    def __init__(self, cluster: ProcessCluster, directory: Path, told: Callable[[str], None]) -> None:
-        """`told` gets a line for each event."""
+    def __init__(self, cluster: ProcessCluster, directory: Path, on_event: Callable[[str], None]) -> None:
+        """`on_event` gets a line for each event."""
         self.cluster = cluster
         self.events: deque[str] = deque(maxlen=EVENTS_KEPT)
         self._directory = directory
-        self._told = told
+        self._on_event = on_event
         self._token = secrets.token_hex(16)
         self._door: socket.socket | None = None
         self._expected: dict[int, bool] = dict.fromkeys(cluster.nodes, False)
@@ -113,7 +113,7 @@ class Supervisor:
             done = f"node {node_id} was killed with -9"
         elif action == "pause":
             node.pause()
-            done = f"node {node_id} stands still"
+            done = f"node {node_id} is paused"
         elif action == "resume":
             node.resume()
             done = f"node {node_id} goes on"
@@ -145,7 +145,7 @@ class Supervisor:
 
     def _tell(self, event: str) -> None:
         self.events.append(f"{time.strftime('%H:%M:%S')} {event}")
-        self._told(event)
+        self._on_event(event)
 
 
 def _state(node: NodeProcess) -> str:
@@ -155,7 +155,7 @@ def _state(node: NodeProcess) -> str:
 
 
 def _memory_bytes(node: NodeProcess) -> int | None:
-    """Resident memory, where the system tells it."""
+    """Resident memory, where the system reports it."""
     if not node.running:
         return None
     try:
