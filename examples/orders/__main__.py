@@ -50,6 +50,8 @@ def main() -> int:
     except OutOfOrderError as error:
         print(f"out of order: {error}", file=sys.stderr)
         return 1
+    except KeyboardInterrupt:
+        return 130
 
 
 def run(given: argparse.Namespace) -> int:
@@ -58,14 +60,21 @@ def run(given: argparse.Namespace) -> int:
         create_topic(given.bootstrap, EVENTS, PARTITIONS)
         print(f"{send(given.bootstrap, given.seed, given.orders, given.rate, given.by)} events sent")
     elif given.command == "follow":
+        create_topic(given.bootstrap, EVENTS, PARTITIONS)  # a follower may be there before the first event
         create_topic(given.bootstrap, given.into, PARTITIONS, {"cleanup.policy": "compact"})
-        Follower(given.bootstrap, given.group, given.member, EVENTS, given.into).run(until_idle=given.until_idle)
+        follower = Follower(given.bootstrap, given.group, given.member, EVENTS, given.into, tell)
+        follower.run(until_idle=given.until_idle)
     elif given.command == "check":
         return 0 if check(given.bootstrap, given.topic) else 1
     else:
         for _, order in sorted(show(given.bootstrap, given.topic).items()):
             print(order.decode())
     return 0
+
+
+def tell(line: str) -> None:
+    """A line for a person who looks on, with the time."""
+    print(time.strftime("%H:%M:%S"), line, flush=True)
 
 
 def send(bootstrap: str, seed: int, orders: int, rate: float, by: str) -> int:

@@ -8,6 +8,9 @@ refused, and with them its orders.
 
 from __future__ import annotations
 
+import time
+from collections.abc import Callable
+
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
 
 from examples.orders.model import Event, Order, apply
@@ -16,6 +19,8 @@ from examples.topics import records
 BATCH = 200
 POLL_S = 0.3
 TIMEOUT_S = 30.0
+# How often a member says how far it is: soon where events come, rarely where none do.
+BUSY_S, IDLE_S = 2.0, 30.0
 
 
 class Follower:
@@ -26,10 +31,15 @@ class Follower:
         member: the same over restarts, so that a new start ends the transaction that the killed one left.
         events: the topic to read.
         orders: the topic to write, with as many partitions: an order's state goes where its events came from.
+        say: takes a line for a person, now and then.
     """
 
-    def __init__(self, bootstrap: str, group: str, member: str, events: str, orders: str) -> None:
+    def __init__(
+        self, bootstrap: str, group: str, member: str, events: str, orders: str, say: Callable[[str], None]
+    ) -> None:
         self._bootstrap, self._events, self._orders = bootstrap, events, orders
+        self._say = say
+        self._count, self._said, self._said_at = 0, 0, time.monotonic()
         # Partition → order → its state. A partition is here only while it is ours.
         self._known: dict[int, dict[str, Order]] = {}
         self._ended: set[int] = set()
@@ -53,14 +63,17 @@ class Follower:
             }
         )
         self._consumer.subscribe([events], on_assign=self._on_assign, on_revoke=self._on_revoke)
+        say(f"member {member} of group {group} waits for partitions of {events}")
 
     def run(self, *, until_idle: bool) -> None:
         """Follow; with `until_idle` until every partition that is ours is read to its end. Raises OutOfOrderError."""
         try:
             while not (until_idle and self._known and self._known.keys() <= self._ended):
                 self.step()
+                self._tell_now_and_then()
         finally:
             self._consumer.close()
+            self._say(f"{self._count:,} events followed in all")
 
     def step(self) -> None:
         """Take some events, and write the orders that they make in one transaction."""
@@ -82,6 +95,7 @@ class Follower:
             offsets = [TopicPartition(self._events, partition, offset) for partition, offset in following.items()]
             self._producer.send_offsets_to_transaction(offsets, self._consumer.consumer_group_metadata(), TIMEOUT_S)
             self._commit()
+            self._count += len(messages)
         except KafkaException as error:
             if not error.args[0].txn_requires_abort():
                 raise
@@ -89,6 +103,15 @@ class Follower:
             # What we know is ahead of what is committed: know it anew, and read on from there.
             for partition in self._begin_at_committed(list(self._known)):
                 self._consumer.seek(partition)
+
+    def _tell_now_and_then(self) -> None:
+        quiet_s = time.monotonic() - self._said_at
+        if quiet_s < BUSY_S or (self._count == self._said and quiet_s < IDLE_S):
+            return
+        known = sum(map(len, self._known.values()))
+        rest = "no more yet" if self._count == self._said else f"{(self._count - self._said) / quiet_s:,.0f} a second"
+        self._say(f"{self._count:,} events followed, {rest}; {known:,} orders known")
+        self._said, self._said_at = self._count, time.monotonic()
 
     def _take(self, message: Message) -> int:
         """Apply one event to its order and send the order; returns the offset after the event."""
@@ -109,11 +132,14 @@ class Follower:
 
     def _on_assign(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
         consumer.assign(self._begin_at_committed([each.partition for each in partitions]))
+        self._said_at = time.monotonic()
+        self._say(f"partitions {_numbers(partitions)} are ours")
 
     def _on_revoke(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
         for each in partitions:
             self._known.pop(each.partition, None)
             self._ended.discard(each.partition)
+        self._say(f"partitions {_numbers(partitions)} are no longer ours")
 
     def _begin_at_committed(self, partitions: list[int]) -> list[TopicPartition]:
         """Learn the orders of these partitions; returns where to read on.
@@ -136,3 +162,7 @@ class Follower:
             event = Event.from_json(message.value())
             orders[event.order] = apply(orders.get(event.order), event)
         return orders
+
+
+def _numbers(partitions: list[TopicPartition]) -> str:
+    return ", ".join(str(number) for number in sorted(each.partition for each in partitions)) or "(none)"

@@ -9,9 +9,18 @@ Spark finds the format by itself, because this package's name begins with `pyspa
 
 from __future__ import annotations
 
-from pyspark_odradek.errors import ClusterError, DataLossError, LostRange, OptionError
-from pyspark_odradek.last_words import reason
-from pyspark_odradek.session import session
-from pyspark_odradek.source import OdradekDataSource as DefaultSource
+try:
+    from pyspark_odradek.errors import ClusterError, DataLossError, LostRange, OptionError
+    from pyspark_odradek.last_words import reason
+    from pyspark_odradek.session import session
+    from pyspark_odradek.source import OdradekDataSource as DefaultSource
+except ModuleNotFoundError as missing:
+    if (missing.name or "pyspark_odradek").partition(".")[0] in ("odradek", "pyspark_odradek"):
+        raise  # one of our own: no installation of Spark would bring it
+    raise ModuleNotFoundError(
+        f"pyspark_odradek needs {missing.name}, which is not installed: "
+        "pip install 'odradek[spark]', and Java 17 or newer",
+        name=missing.name,
+    ) from None
 
 __all__ = ["ClusterError", "DataLossError", "DefaultSource", "LostRange", "OptionError", "reason", "session"]

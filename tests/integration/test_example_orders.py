@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -21,6 +22,7 @@ from examples.orders.model import Order, OutOfOrderError, apply
 from examples.topics import create_topic
 from odradek.testing.processes import ProcessCluster
 from tests.support.clients import admin, produce_all, read_all
+from tests.support.node import Node
 
 ROOT = Path(__file__).resolve().parents[2]
 SETTINGS = {
@@ -72,7 +74,15 @@ def test_placed_by_customer_keeps_each_key_and_the_order_of_a_customer() -> None
 def program(bootstrap: str, *arguments: str) -> Iterator[subprocess.Popen[str]]:
     path = os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])
     command = [sys.executable, "-m", "examples.orders", "--bootstrap", bootstrap, *arguments]
-    process = subprocess.Popen(command, cwd=ROOT, env={**os.environ, "PYTHONPATH": path}, stdout=-1, text=True)
+    process = subprocess.Popen(
+        command,
+        cwd=ROOT,
+        env={**os.environ, "PYTHONPATH": path},
+        stdout=subprocess.PIPE,
+        text=True,
+        # A shell that starts the tests in the background has them, and all below, ignore Ctrl-C.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
+    )
     try:
         yield process
     finally:
@@ -101,6 +111,26 @@ def await_states(bootstrap: str, count: int) -> None:
     while (found := len(written(bootstrap, ORDERS))) < count:
         assert time.monotonic() < deadline, f"{found} of {count} states"
         time.sleep(0.5)
+
+
+def test_a_follower_shows_that_it_lives_and_ends_at_ctrl_c(node: Node) -> None:
+    """Before the topic is there, when it is given partitions, while events come, and at the end."""
+    with program(node.bootstrap, "follow", "--group", "seen") as following:
+        assert following.stdout is not None
+        lines = iter(following.stdout.readline, "")
+        assert "member a of group seen waits for partitions of order-events" in next(lines)
+        assert "partitions 0, 1, 2, 3, 4, 5 are ours" in next(lines)
+        with program(node.bootstrap, "send", "--orders", "20") as sending:
+            count = sending.communicate(timeout=180)[0].split()[0]
+        for line in lines:
+            if f" {count} events followed, " in line:
+                break
+            assert " events followed, " in line
+        assert "20 orders known" in line
+        following.send_signal(signal.SIGINT)
+        assert following.wait(120) == 130
+        assert next(line for line in lines if "in all" in line).endswith(f" {count} events followed in all\n")
+        assert not list(lines), "nothing behind it"
 
 
 @pytest.mark.timeout(900)

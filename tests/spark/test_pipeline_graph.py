@@ -91,6 +91,25 @@ def test_the_picture_is_one_whole_page() -> None:
     assert "http" not in page.replace("http://www.w3.org/2000/svg", ""), "nothing is loaded from elsewhere"
 
 
+def test_the_picture_fits_its_window_and_each_text_its_box() -> None:
+    """No browser is here: what a browser is told, and that letters of known width have room."""
+    nodes = [Node("a_name_of_some_forty_letters_in_one_word", TABLE, (Column("c" * 30, "timestamp"),)), *shop().nodes]
+    page = picture.page(sorted_graph("wide", nodes, shop().flows))
+    assert '<meta name="viewport" content="width=device-width, initial-scale=1">' in page
+    assert "svg { max-width: 100%; height: auto;" in page
+    root = ElementTree.fromstring(page[page.index("<svg") : page.index("</svg>") + 6])
+    _, _, wide, tall = map(int, (root.get("viewBox") or "").split())
+    assert (root.get("width"), root.get("height")) == (str(wide), str(tall))
+    space = "{http://www.w3.org/2000/svg}"
+    for box in root.iter(f"{space}g"):
+        rect = box.find(f"{space}rect")
+        assert rect is not None
+        for text in box.iter(f"{space}text"):
+            letter = 7.9 if text.get("class") == "name" else 7.3  # 13 and 12 pixels, a little more than 0.6 of each
+            assert int(text.get("x") or 0) + letter * len(text.text or "") <= int(rect.get("width") or 0)
+            assert int(text.get("y") or 0) < int(rect.get("height") or 0)
+
+
 def test_names_are_harmless_in_the_picture() -> None:
     graph = Graph("<script>", (Node("a<b>&\"'", TABLE),), ())
     page = picture.page(graph)

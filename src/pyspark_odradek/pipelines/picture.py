@@ -8,15 +8,18 @@ from html import escape
 
 from pyspark_odradek.pipelines.graph import EXTERNAL, Graph, Node
 
-_WIDTH, _HEAD, _LINE, _GAP_X, _GAP_Y, _MARGIN = 250, 44, 16, 90, 28, 24
+# A box is as wide as the longest text in it may be: 36 letters of the name's font, at most 8 of them each.
+_WIDTH, _HEAD, _LINE, _GAP_X, _GAP_Y, _MARGIN = 308, 44, 16, 90, 28, 24
 _MOST_COLUMNS = 8
 _TEXT_LENGTH = 36
 
 _PAGE = """<!DOCTYPE html>
 <html lang="en"><head><meta charset="utf-8"><title>{title}</title>
+<meta name="viewport" content="width=device-width, initial-scale=1">
 <style>
 body {{ font: 14px system-ui, sans-serif; margin: 1.5em; color: #222; background: #fff; }}
 h1 {{ font-size: 1.3em; }}
+svg {{ max-width: 100%; height: auto; max-height: calc(100vh - 8em); }}
 svg text {{ font: 12px ui-monospace, monospace; fill: #222; }}
 svg .name {{ font-weight: 600; font-size: 13px; }}
 svg .kind {{ fill: #666; font-size: 11px; }}
@@ -62,7 +65,8 @@ def page(graph: Graph, notes: Mapping[str, str] | None = None) -> str:
     wide = 2 * _MARGIN + len(layers) * (_WIDTH + _GAP_X) - _GAP_X
     drawn = [*_edges(graph, boxes), *(_drawn(box, (notes or {}).get(name, "")) for name, box in boxes.items())]
     svg = (
-        f'<svg xmlns="http://www.w3.org/2000/svg" width="{wide}" height="{tall}" viewBox="0 0 {wide} {tall}">'
+        f'<svg xmlns="http://www.w3.org/2000/svg" width="{wide}" height="{tall}" viewBox="0 0 {wide} {tall}" '
+        'preserveAspectRatio="xMinYMin">'
         '<defs><marker id="tip" markerWidth="9" markerHeight="9" refX="8" refY="4" orient="auto">'
         '<path d="M0,0 L8,4 L0,8 z" fill="#888"/></marker></defs>' + "\n".join(drawn) + "</svg>"
     )
