@@ -45,7 +45,7 @@ check: $(STAMP) ## Fast checks: format, lint, types, layering, tidiness
 	@$(VENV)/bin/ruff check .
 	@$(VENV)/bin/mypy
 	@$(VENV)/bin/lint-imports --no-logo
-	@$(PYTHON) -m pytest -q tests/test_tidy.py
+	@$(PYTHON) -m pytest -q tests/test_tidy.py tests/test_words.py
 
 format: $(STAMP) ## Format and mend what can be mended
 	@$(VENV)/bin/ruff format .
