@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from odradek.cli.node import NodeArguments, run_node
+from odradek.common.numbers import MAX_PORT
 
 app = typer.Typer(add_completion=False)
 
@@ -20,9 +21,13 @@ def broker(
     override: Annotated[
         list[str] | None, typer.Option("--override", help="key=value above the file; may be given often.")
     ] = None,
+    port: Annotated[
+        int | None,
+        typer.Option("--port", help="Of a node without a file; its controller has the next.", min=1, max=MAX_PORT),
+    ] = None,
 ) -> None:
     """Run a node until it is told to stop.
 
     Without a file it is broker and controller in one, formatted at its first start, with its data in ./odradek-data.
     """
-    raise typer.Exit(run_node(NodeArguments(config, override or [])))
+    raise typer.Exit(run_node(NodeArguments(config, override or [], port)))

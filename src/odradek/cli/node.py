@@ -6,31 +6,42 @@ is read here; one that asks for help, or is wrong, is left to `cli.app`, which a
 
 from __future__ import annotations
 
+import errno
 import os
 import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
 from random import SystemRandom
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from odradek.cli import errors
 from odradek.common.errors import OdradekError
+from odradek.common.numbers import MAX_PORT, parse_natural
 
-_NAMES = {"--config": "config", "-c": "config", "--override": "override"}
+if TYPE_CHECKING:
+    from odradek.common.broker_settings import BrokerSettings
+
+_NAMES = {"--config": "config", "-c": "config", "--override": "override", "--port": "port"}
 
 
 class NodeArguments(NamedTuple):
-    """Of `odradek broker`; without a file the node is formatted at its first start, with its data in ./odradek-data."""
+    """Of `odradek broker`; without a file the node is formatted at its first start, with its data in ./odradek-data.
+
+    Attributes:
+        port: for clients, of a node without a file; its controller has the next one.
+    """
 
     config: Path | None
     override: list[str]
+    port: int | None = None
 
 
 def read_arguments(arguments: Sequence[str]) -> NodeArguments | None:
-    """The command line behind `odradek broker`; None where it is not just its two options."""
+    """The command line behind `odradek broker`; None where it is not just its options."""
     config: Path | None = None
     override: list[str] = []
+    port: int | None = None
     left = list(arguments)
     while left:
         name, joined, value = left.pop(0).partition("=")
@@ -39,9 +50,11 @@ def read_arguments(arguments: Sequence[str]) -> NodeArguments | None:
         value = value if joined else left.pop(0)
         if _NAMES[name] == "config":
             config = Path(value)
-        else:
+        elif _NAMES[name] == "override":
             override.append(value)
-    return NodeArguments(config, override)
+        elif not (port := parse_natural(value, MAX_PORT)):
+            return None
+    return NodeArguments(config, override, port)
 
 
 def run(arguments: NodeArguments) -> int:
@@ -56,16 +69,32 @@ def run(arguments: NodeArguments) -> int:
 
 def run_node(arguments: NodeArguments) -> int:
     """As `run`, but raises what is wrong: OdradekError, OSError."""
-    from odradek.common.node_settings import load_node_settings
+    from odradek.common.node_settings import BROKER_PORT, LOCALHOST, load_node_settings, parse_overrides
     from odradek.common.real_io import RealDisk
     from odradek.server.format import ensure_formatted
     from odradek.server.options import honoured_settings
     from odradek.server.process import run as run_process
 
-    config, override = arguments
+    config, override, port = arguments
+    if port is not None:
+        if config is not None or "listeners" in parse_overrides(override):
+            raise errors.CliError("--port is for a node without a file and without `listeners`", code=errors.USAGE)
+        override = [*override, f"listeners=PLAINTEXT://{LOCALHOST}:{port}"]
     disk = RealDisk()
     settings = load_node_settings(disk, config, override, environment=os.environ, honoured=honoured_settings())
     if config is None:
         ensure_formatted(disk, settings, random=SystemRandom(), now_ms=time.time_ns() // 1_000_000)
     disk.close()
-    return run_process(settings)
+    try:
+        return run_process(settings)
+    except OSError as error:
+        is_default = config is None and (port is not None or "listeners" not in parse_overrides(override))
+        if error.errno != errno.EADDRINUSE or not is_default or _is_of_metrics(error, settings):
+            raise
+        other = (port or BROKER_PORT) % 60_000 + 200
+        hint = f"stop who listens there, or take other ports with `odradek broker --port {other}`"
+        raise errors.CliError(f"{error.strerror or error}; {hint}") from None
+
+
+def _is_of_metrics(error: OSError, settings: BrokerSettings) -> bool:
+    return settings.metrics_address is not None and f", {settings.metrics_address[1]})" in str(error)

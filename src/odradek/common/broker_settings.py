@@ -259,7 +259,7 @@ def _check_together(given: Mapping[str, str], values: Mapping[str, Value]) -> li
     roles = cast("list[str]", values["process.roles"] or [])
     controllers = {name.upper() for name in cast("list[str]", values["controller.listener.names"] or [])}
     names = {str(entry).partition("://")[0].upper() for entry in cast("list[str]", values["listeners"] or [])}
-    if "process.roles" in given and not roles:
+    if not given.get("process.roles", "-").strip():
         problems.append("process.roles: must name broker, controller, or both")
     if len(set(roles)) != len(roles):
         problems.append("process.roles: names a role twice")

@@ -11,14 +11,17 @@ from pathlib import Path
 from odradek.common.broker_settings import BrokerSettings, resolve
 from odradek.common.config_providers import Sources
 from odradek.common.errors import ConfigError
+from odradek.common.numbers import MAX_PORT, parse_natural
 from odradek.common.ports import Disk, read_file
 from odradek.common.properties import parse_properties
 
+LOCALHOST = "127.0.0.1"
+BROKER_PORT, CONTROLLER_PORT = 9092, 9093
 ZERO_CONFIG: Mapping[str, str] = {
     "process.roles": "broker,controller",
     "node.id": "1",
     "controller.listener.names": "CONTROLLER",
-    "listeners": "PLAINTEXT://127.0.0.1:9092,CONTROLLER://127.0.0.1:9093",
+    "listeners": f"PLAINTEXT://{LOCALHOST}:{BROKER_PORT},CONTROLLER://{LOCALHOST}:{CONTROLLER_PORT}",
     "log.dirs": "./odradek-data",
     "offsets.topic.replication.factor": "1",
     "transaction.state.log.replication.factor": "1",
@@ -66,25 +69,54 @@ def parse_overrides(overrides: Sequence[str]) -> dict[str, str]:
 
 
 def zero_config(overrides: Mapping[str, str]) -> dict[str, str]:
-    """The properties of a node that was given no file: defaults of a single node, below the overrides."""
+    """The properties of a node that was given no file: defaults of a single node, below the overrides.
+
+    What the roles need of listeners and quorum is filled in where the overrides do not say it.
+    """
     properties = {**ZERO_CONFIG, **overrides}
     if "log.dir" in overrides and "log.dirs" not in overrides:
         del properties["log.dirs"]
     if "broker.id" in overrides and "node.id" not in overrides:
         properties["node.id"] = overrides["broker.id"]
-    if "controller.quorum.voters" not in properties and "controller.quorum.bootstrap.servers" not in properties:
+    roles = _names(properties["process.roles"])
+    if not {"broker", "controller"} & roles:
+        roles = {"broker", "controller"}  # what is wrong with them is said once
+    properties["listeners"] = _listeners(properties, overrides, roles)
+    has_quorum = {"controller.quorum.voters", "controller.quorum.bootstrap.servers"} & properties.keys()
+    if "controller" in roles and not has_quorum:
         address = _controller_address(properties)
         if address:
             properties["controller.quorum.voters"] = f"{properties['node.id']}@{address}"
     return properties
 
 
+def _names(text: str) -> set[str]:
+    return {name.strip() for name in text.split(",")} - {""}
+
+
+def _listeners(properties: Mapping[str, str], overrides: Mapping[str, str], roles: set[str]) -> str:
+    """The listeners that are given, and one for the controller where they have none."""
+    controller = properties["controller.listener.names"].partition(",")[0].strip()
+    if not overrides.get("listeners", "").strip():
+        ours = {"broker": f"PLAINTEXT://{LOCALHOST}:{BROKER_PORT}"}
+        ours["controller"] = f"{controller}://{LOCALHOST}:{CONTROLLER_PORT}"
+        return ",".join(address for role, address in ours.items() if role in roles)
+    given = overrides["listeners"]
+    if "controller" not in roles or _controller_address(properties):
+        return given
+    ports = [parse_natural(entry.rpartition(":")[2].strip(), MAX_PORT) or 0 for entry in given.split(",")]
+    free = next(
+        port for port in (*range(ports[0] + 1, MAX_PORT + 1), *range(CONTROLLER_PORT, 0, -1)) if port not in ports
+    )
+    return f"{given},{controller}://{LOCALHOST}:{free if ports[0] else CONTROLLER_PORT}"
+
+
 def _controller_address(properties: Mapping[str, str]) -> str:
-    names = {name.strip().upper() for name in properties["controller.listener.names"].split(",")}
+    names = {name.upper() for name in _names(properties["controller.listener.names"])}
     for listener in properties["listeners"].split(","):
         name, _, address = listener.strip().partition("://")
         if name.upper() in names:
-            return address if not address.startswith(":") else f"127.0.0.1{address}"
+            return address if not address.startswith(":") else f"{LOCALHOST}{address}"
     return ""
 
 

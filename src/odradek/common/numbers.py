@@ -6,6 +6,7 @@ from __future__ import annotations
 INT16_MAX = 2**15 - 1
 INT32_MAX = 2**31 - 1
 INT64_MAX = 2**63 - 1
+MAX_PORT = 65_535
 
 
 def parse_natural(text: str, limit: int) -> int | None:

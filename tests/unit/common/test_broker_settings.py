@@ -11,7 +11,7 @@ from odradek.common.broker_settings import BrokerSettings, build_from, honoured_
 from odradek.common.config import OptionSpec, config, option
 from odradek.common.config_providers import Sources
 from odradek.common.errors import ConfigError
-from odradek.common.node_settings import parse_overrides, zero_config
+from odradek.common.node_settings import ZERO_CONFIG, parse_overrides, zero_config
 from odradek.common.setting_table import Scope, table
 from tools.generate_docs import config_classes, configuration_page
 
@@ -128,7 +128,6 @@ def test_all_problems_are_told_at_once() -> None:
         ({"broker.id": "3", "node.id": "4"}, "broker.id"),
         ({"controller.quorum.voters": "2@h:1"}, "node.id=1"),
         ({"controller.quorum.voters": "here"}, "id@host:port"),
-        ({"listeners": "PLAINTEXT://:1"}, "controller.listener.names"),
         ({"listeners": "CONTROLLER://:1"}, "not the controller's"),
         ({"listeners": "PLAINTEXT://:1,PLAINTEXT://:2,CONTROLLER://:3"}, "twice"),
         ({"listeners": "PLAINTEXT://:1,CONTROLLER://:1"}, "twice"),
@@ -167,6 +166,13 @@ def test_all_problems_are_told_at_once() -> None:
 )
 def test_what_cannot_be_is_refused(given: dict[str, str], named: str) -> None:
     assert any(named in line for line in problems(given)), problems(given)
+
+
+def test_a_controller_of_a_file_needs_a_listener_of_its_own() -> None:
+    given = {**ZERO_CONFIG, "listeners": "PLAINTEXT://:1", "controller.quorum.voters": "1@h:2"}
+    with pytest.raises(ConfigError) as failure:
+        resolve(given, SOURCES)
+    assert failure.value.problems == ["listeners: a controller needs one of controller.listener.names among them"]
 
 
 @pytest.mark.parametrize("key", ["process.roles", "node.id", "controller.listener.names"])
