@@ -202,7 +202,7 @@ class Broker:
                 self.rules,
                 cluster_id=storage.cluster_id,
                 bootstrap=read_bootstrap(disk, metadata_dir),
-                on_active=lambda: self.liveness.reign_begins() if self.liveness is not None else None,
+                on_active=lambda: self.liveness.on_controller_active() if self.liveness is not None else None,
                 on_failed=self._failed,
             )
         voters = quorum_voters(settings)
