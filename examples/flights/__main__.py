@@ -9,13 +9,14 @@ import signal
 import sys
 import time
 from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 from rich.console import Console
 from rich.live import Live
 
-from examples.flights import data, report
+from examples.flights import data, page, report
 from examples.flights.feed import Feed, create_topics
 from examples.flights.nodes import Nodes
 from examples.flights.pipeline import Pipeline, start
@@ -112,8 +113,9 @@ class Demo:
         proof, database = prove(self.nodes, csv_folder, self.folder, days)
         report.show_results(self.console, database)
         report.show_proof(self.console, proof)
-        report.draw(database, self.folder / "chart.png", self.status.killed_on)
-        report.write_page(self.folder / "report.html", self.folder / "chart.png", proof, database, self.seconds)
+        page.draw(database, self.folder / "chart.png", self.status.killed_on)
+        run = page.Run(len(days), self.seconds, self.status.killed_on, datetime.now(UTC))
+        page.write_page(self.folder / "report.html", database, proof, run)
         say(f"chart {self.folder / 'chart.png'}, page {self.folder / 'report.html'}, {self.seconds:.0f} s in all")
         say(f"[bold {'green' if proof.holds else 'red'}]{proof.summary}[/]")
         if proof.holds and self.options.keep:

@@ -1,11 +1,8 @@
-"""What a person sees: progress while it runs, tables at the end, a chart and a page that need no network."""
+"""What a person sees in a terminal: progress while it runs, tables at the end."""
 
 from __future__ import annotations
 
-import base64
-import html
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 import duckdb
@@ -31,15 +28,52 @@ BY_WIND = """
     FROM flights GROUP BY wind ORDER BY min(coalesce(wind_speed, 99999))"""
 LATEST = """
     SELECT carrier || ' ' || flight AS flight, origin || ' to ' || dest AS way,
-           strftime(time_hour, '%d %b %H:00') AS hour, dep_delay AS delay_minutes
+           strftime(time_hour, '%Y-%m-%d %H:00') AS hour, dep_delay AS delay_minutes
     FROM flights WHERE dep_delay IS NOT NULL ORDER BY minute + dep_delay DESC LIMIT 5"""
-BY_DAY = """
-    SELECT origin, hour::DATE AS day, sum(delay_minutes) / sum(departed) AS mean_delay
-    FROM delays GROUP BY ALL HAVING sum(departed) > 0 ORDER BY day"""
-BY_HOUR = """
-    SELECT origin, extract('hour' FROM hour AT TIME ZONE 'America/New_York') AS local_hour,
-           sum(delay_minutes) / sum(departed) AS mean_delay
-    FROM delays GROUP BY ALL HAVING sum(departed) > 100 ORDER BY local_hour"""
+
+
+@dataclass(frozen=True)
+class Question:
+    """A question to the Delta tables; `headings` name the columns of its answer, with their units."""
+
+    title: str
+    detail: str
+    query: str
+    headings: tuple[str, ...]
+
+
+QUESTIONS = (
+    Question(
+        "Delays by origin and carrier",
+        "Delta table flights, read by DuckDB.",
+        BY_ORIGIN,
+        ("origin", "carrier", "airline", "flights", "mean delay (min)", "over an hour (%)"),
+    ),
+    Question(
+        "Delays by wind at the origin",
+        "What the stream-to-stream join brought.",
+        BY_WIND,
+        ("wind", "flights", "mean delay (min)", "cancelled (%)"),
+    ),
+    Question(
+        "The latest of the late",
+        "Known this long after the hour that they count for.",
+        LATEST,
+        ("flight", "from, to", "scheduled hour (UTC)", "delay (min)"),
+    ),
+)
+
+
+def text_of(cell: Any) -> str:
+    """A cell of an answer; numbers of a column have the same number of decimals, so that they align."""
+    if cell is None:
+        return ""
+    return f"{cell:,.1f}" if isinstance(cell, float) else f"{cell:,}" if isinstance(cell, int) else str(cell)
+
+
+def are_numbers(rows: list[Any], column: int) -> bool:
+    """Whether a column holds numbers, which stand at its right."""
+    return all(isinstance(row[column], int | float | None) for row in rows)
 
 
 @dataclass
@@ -100,19 +134,14 @@ def events_read(end_offset: str | None) -> int:
 
 def show_results(console: Console, database: duckdb.DuckDBPyConnection) -> None:
     """Three questions to the Delta tables, answered by DuckDB."""
-    for title, query in (
-        ("Delays by origin and carrier (Delta table flights, read by DuckDB)", BY_ORIGIN),
-        ("Delays by wind at the origin (what the stream-to-stream join brought)", BY_WIND),
-        ("The latest of the late: known this long after the hour that they count for", LATEST),
-    ):
-        table = Table(title=title, title_justify="left", title_style="bold")
-        result = database.execute(query)
-        for column in result.description:
-            table.add_column(column[0].replace("_", " "))
-        for row in result.fetchall():
-            table.add_row(
-                *("" if cell is None else f"{cell:,}" if isinstance(cell, int) else str(cell) for cell in row)
-            )
+    for question in QUESTIONS:
+        console.print(f"[bold]{question.title}.[/] {question.detail}")
+        table = Table()
+        rows = database.execute(question.query).fetchall()
+        for index, heading in enumerate(question.headings):
+            table.add_column(heading, justify="right" if are_numbers(rows, index) else "left")
+        for row in rows:
+            table.add_row(*map(text_of, row))
         console.print(table)
 
 
@@ -125,69 +154,3 @@ def show_proof(console: Console, proof: Proof) -> None:
         mark = "[green]holds[/]" if line.holds else "[bold red]FAILS[/]"
         table.add_row(mark, line.statement, line.expected, line.found)
     console.print(table)
-
-
-def draw(database: duckdb.DuckDBPyConnection, path: Path, killed_on: str | None) -> None:
-    """The chart: delays through the year, with the day on which a leader was killed, and through the day."""
-    import matplotlib
-
-    matplotlib.use("Agg")
-    import matplotlib.pyplot as plt
-    from matplotlib.dates import DateFormatter
-
-    figure, (year, day) = plt.subplots(1, 2, figsize=(13, 4.5), width_ratios=(3, 2), layout="constrained")
-    for origin, colour in (("EWR", "#1b6ca8"), ("JFK", "#d1495b"), ("LGA", "#66a182")):
-        days = [row for row in database.execute(BY_DAY).fetchall() if row[0] == origin]
-        delays = [row[2] for row in days]
-        week = [sum(delays[max(0, i - 6) : i + 1]) / len(delays[max(0, i - 6) : i + 1]) for i in range(len(delays))]
-        year.plot([row[1] for row in days], week, color=colour, label=origin)
-        hours = [row for row in database.execute(BY_HOUR).fetchall() if row[0] == origin]
-        day.plot([row[1] for row in hours], [row[2] for row in hours], color=colour, marker="o", markersize=3)
-    if killed_on is not None:
-        from datetime import date
-
-        year.axvline(date.fromisoformat(killed_on), color="black", linestyle=":", linewidth=1)
-        year.annotate(
-            "leader killed -9",
-            (date.fromisoformat(killed_on), year.get_ylim()[1]),
-            rotation=90,
-            va="top",
-            ha="right",
-            fontsize=8,
-        )
-    year.set_title("Mean departure delay, mean of seven days (minutes)", loc="left", fontsize=10)
-    year.xaxis.set_major_formatter(DateFormatter("%b"))  # type: ignore[no-untyped-call]
-    day.set_xticks(range(5, 24, 3))
-    day.set_title("By local hour of scheduled departure (minutes)", loc="left", fontsize=10)
-    year.legend(frameon=False)
-    for axes in (year, day):
-        axes.spines[["top", "right"]].set_visible(False)
-    figure.savefig(path, dpi=120)
-    plt.close(figure)
-
-
-def write_page(path: Path, chart: Path, proof: Proof, database: duckdb.DuckDBPyConnection, seconds: float) -> None:
-    """A page of one file: chart, results and proof."""
-    picture = base64.b64encode(chart.read_bytes()).decode()
-    lines = [["holds" if line.holds else "FAILS", line.statement, line.expected, line.found] for line in proof.lines]
-    parts = [
-        "<!doctype html><meta charset=utf-8><title>Flights through Odradek</title>",
-        "<style>body{font:15px/1.5 system-ui,sans-serif;max-width:1100px;margin:2rem auto;padding:0 1rem}"
-        "table{border-collapse:collapse;margin:1rem 0}td,th{padding:.2rem .8rem;border-bottom:1px solid #ddd;"
-        "text-align:left}img{max-width:100%}</style>",
-        f"<h1>{html.escape(proof.summary)}</h1><p>A year of flights in {seconds:.0f} seconds.</p>",
-        f'<img alt="Delays through the year and the day" src="data:image/png;base64,{picture}">',
-        "<h2>Proof</h2>",
-        _html_table(["", "statement", "from the files", "from the pipeline"], lines),
-    ]
-    for title, query in (("By origin and carrier", BY_ORIGIN), ("By wind", BY_WIND), ("Latest", LATEST)):
-        result = database.execute(query)
-        names = [column[0].replace("_", " ") for column in result.description]
-        parts += [f"<h2>{title}</h2>", _html_table(names, result.fetchall())]
-    path.write_text("\n".join(parts), encoding="utf-8")
-
-
-def _html_table(names: list[str], rows: list[Any]) -> str:
-    head = "".join(f"<th>{html.escape(name)}" for name in names)
-    body = "".join("<tr>" + "".join(f"<td>{html.escape(str(cell))}" for cell in row) for row in rows)
-    return f"<table><tr>{head}{body}</table>"
