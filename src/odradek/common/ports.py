@@ -178,8 +178,14 @@ class Disk(Protocol):
 
 
 def is_disk_full(error: OSError) -> bool:
-    """Whether there is only no space (or quota) left: nothing is lost, and the same may succeed later."""
-    return error.errno in (errno.ENOSPC, errno.EDQUOT)
+    """Whether there is only no space (or quota, or descriptor for another file) left: nothing is lost, and the same may
+    succeed later."""
+    return error.errno in (errno.ENOSPC, errno.EDQUOT) or is_out_of_descriptors(error)
+
+
+def is_out_of_descriptors(error: BaseException | None) -> bool:
+    """Whether this process, or the machine, has as many files and sockets open as it may: no fault of a disk."""
+    return isinstance(error, OSError) and error.errno in (errno.EMFILE, errno.ENFILE)
 
 
 def unless_full(step: Callable[[], None]) -> None:

@@ -9,6 +9,7 @@ import os
 import resource
 import shutil
 import ssl
+import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -24,6 +25,7 @@ from odradek.common.ports import (
     MakeAnswer,
     ProtocolFactory,
     Worker,
+    is_out_of_descriptors,
 )
 from odradek.common.real_worker import ProcessWorker
 
@@ -31,6 +33,8 @@ T = TypeVar("T")
 
 # Linux refuses more buffers than this in one writev (IOV_MAX).
 MAX_IO_VECTORS = 1024
+# Free for what opens files while sockets hold all other descriptors; twice the threads of a disk are never short.
+SPARE_DESCRIPTORS = 16
 _CGROUPS = Path("/sys/fs/cgroup")
 _OWN_CGROUPS = Path("/proc/self/cgroup")
 
@@ -105,17 +109,59 @@ class RealFile:
         return self._fd
 
 
+class _SpareDescriptors:
+    """Descriptors that nothing uses, to be let go when the system has no other for a file. Threads share them."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._spare: list[int] = []
+        self._closed = False
+
+    def open(self, path: Path, flags: int) -> int:
+        """Open a file; raises OSError, EMFILE only where no spare descriptor is left either."""
+        while True:
+            try:
+                fd = os.open(path, flags | os.O_CLOEXEC, 0o644)
+            except OSError as error:
+                if not is_out_of_descriptors(error) or not self._let_go():
+                    raise
+            else:
+                if len(self._spare) < SPARE_DESCRIPTORS:
+                    self._fill()
+                return fd
+
+    def close(self) -> None:
+        self._closed = True
+        while self._let_go():
+            pass
+
+    __del__ = close
+
+    def _let_go(self) -> bool:
+        with self._lock:
+            if not self._spare:
+                return False
+            os.close(self._spare.pop())
+            return True
+
+    def _fill(self) -> None:
+        with self._lock, contextlib.suppress(OSError):
+            while len(self._spare) < SPARE_DESCRIPTORS and not self._closed:
+                self._spare.append(os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC))
+
+
 class RealDisk:
     """This machine's file systems."""
 
     def __init__(self, *, workers: int = 8) -> None:
         self._executor = ThreadPoolExecutor(max_workers=workers, thread_name_prefix="odradek-disk")
+        self._spares = _SpareDescriptors()
 
     def open(self, path: Path, *, create: bool = False, read_only: bool = False) -> File:
         flags = os.O_RDONLY if read_only else os.O_RDWR
         if create:
             flags |= os.O_CREAT
-        return RealFile(path, os.open(path, flags | os.O_CLOEXEC, 0o644))
+        return RealFile(path, self._spares.open(path, flags))
 
     def exists(self, path: Path) -> bool:
         return path.exists()
@@ -150,7 +196,7 @@ class RealDisk:
             shutil.rmtree(path)
 
     def sync_dir(self, path: Path) -> None:
-        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        fd = self._spares.open(path, os.O_RDONLY)
         try:
             os.fsync(fd)
         finally:
@@ -161,7 +207,7 @@ class RealDisk:
         return DiskUsage(stat.f_blocks * stat.f_frsize, stat.f_bavail * stat.f_frsize)
 
     def lock(self, path: Path) -> Callable[[], None]:
-        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        fd = self._spares.open(path, os.O_RDWR | os.O_CREAT)
         try:
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
@@ -189,6 +235,7 @@ class RealDisk:
     def close(self) -> None:
         """Wait for work under way and end the worker threads."""
         self._executor.shutdown(wait=True)
+        self._spares.close()
 
 
 class RealListener:
@@ -230,6 +277,14 @@ def machine_limits() -> MachineLimits:
         found.append(space)
     descriptors, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     return MachineLimits(min(found), None if descriptors == resource.RLIM_INFINITY else descriptors)
+
+
+def open_descriptors() -> int:
+    """How many this process has open now; 0 where the system does not say."""
+    try:
+        return len(os.listdir("/dev/fd")) - 1  # noqa: PTH208 - the number alone is wanted
+    except OSError:
+        return 0
 
 
 def _cgroup_memory(own: Path, root: Path) -> Iterator[int]:

@@ -11,7 +11,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
-from odradek.common.ports import Disk, File
+from odradek.common.ports import Disk, File, is_out_of_descriptors
 from odradek.record.batch import HEADER_BYTES, MAGIC, BatchHeader
 
 MAX_OPEN_FILES = 256
@@ -72,7 +72,7 @@ class FileCache:
 
     def __init__(self, disk: Disk, *, capacity: int = MAX_OPEN_FILES) -> None:
         self.disk = disk
-        self._capacity = capacity
+        self.capacity = capacity
         self._open: OrderedDict[Path, SharedFile] = OrderedDict()
         self._indexes: OrderedDict[Path, Callable[[], None]] = OrderedDict()
 
@@ -82,9 +82,16 @@ class FileCache:
         if shared is not None:
             self._open.move_to_end(path)
             return shared
-        shared = SharedFile(self.disk.open(path, create=create))
+        try:
+            file = self.disk.open(path, create=create)
+        except OSError as error:
+            if not is_out_of_descriptors(error) or not self._open:
+                raise
+            self._open.clear()
+            file = self.disk.open(path, create=create)
+        shared = SharedFile(file)
         self._open[path] = shared
-        if len(self._open) > self._capacity:
+        if len(self._open) > self.capacity:
             self._open.popitem(last=False)
         return shared
 

@@ -80,8 +80,8 @@ def read_headers(
 
 
 def no_space(log_dir: Path) -> ApiError:
-    """The answer while a disk is full: clients try again."""
-    return ApiError(ErrorCode.KAFKA_STORAGE_ERROR, f"No space left on the device of {log_dir}")
+    """The answer while a disk is full, or no file can be opened: clients try again."""
+    return ApiError(ErrorCode.KAFKA_STORAGE_ERROR, f"No space left on the device of {log_dir}, or no descriptor")
 
 
 def segment_path(directory: Path, base_offset: int, suffix: str) -> Path:

@@ -17,6 +17,7 @@ from uuid import UUID
 
 from odradek.common.errors import ApiError, ErrorCode, StorageError
 from odradek.common.log_lines import get_logger
+from odradek.common.ports import is_out_of_descriptors
 from odradek.common.token_bucket import TokenBucket
 from odradek.log.config import LogConfig
 from odradek.metadata.image import MetadataImage
@@ -373,6 +374,9 @@ class ReplicaManager:
 
     def storage_failed(self, error: StorageError) -> None:
         """A directory failed: everything in it goes offline, for good."""
+        if is_out_of_descriptors(error.__cause__):
+            _log.error("no descriptor is left to open a file: the step is not done", log_dir=error.log_dir, error=error)
+            return
         self.moves.directory_failed(error.log_dir)
         lost = [key for key, partition in self._partitions.items() if partition.log.log_dir == error.log_dir]
         for key in lost:

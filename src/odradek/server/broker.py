@@ -340,6 +340,7 @@ class Broker:
             routes=routes,
         )
         self.dispatcher = make_dispatcher(self.services, connection_config, routes, self._machine)
+        self.log_manager.files.capacity = self.dispatcher.connections.descriptors.open_files
         self.membership = Membership(
             settings.build(MembershipConfig),
             self.gateway,
@@ -427,9 +428,9 @@ class Broker:
             spec.port = listener.port
         address = self.settings.metrics_address
         if address is not None:
-            metrics = self.services.metrics
+            metrics, below = self.services.metrics, self.dispatcher.connections.descriptors.clients_below
             metrics.sources.append(lambda: node_families(self.dispatcher))
-            listener = await bind(self._network, lambda: MetricsConnection(metrics), METRICS_LISTENER, *address)
+            listener = await bind(self._network, lambda: MetricsConnection(metrics, below), METRICS_LISTENER, *address)
             self._listeners.append(listener)
             _log.info("metrics are served", address=f"{address[0]}:{listener.port}")
 

@@ -131,18 +131,20 @@ class Connection(asyncio.BufferedProtocol):
         self.peer_host, self.peer_port = peer[0], peer[1]
         self.local_address = (local[0], local[1])
         self.last_active_ms = self._dispatcher.services.clock.monotonic_ms()
-        refusal = self._dispatcher.connections.admit(self, self.peer_host)
+        sock = transport.get_extra_info("socket")
+        connections = self._dispatcher.connections
+        refusal = connections.admit(self, self.peer_host, -1 if sock is None else sock.fileno())
         if refusal is not None:
             _log.info("connection refused", peer=self.peer, reason=refusal)
             self._closing = True
             transport.abort()
             return
-        sock = transport.get_extra_info("socket")
         if sock is None or transport.get_extra_info("sslcontext") is not None:
             self._outbound = TransportOutbound(transport, self._advance)
         else:
             self._dispatcher.tune_socket(sock)
-            self._outbound = SocketOutbound(transport, self._advance, sock.fileno())
+            below = connections.descriptors.clients_below
+            self._outbound = SocketOutbound(transport, self._advance, sock.fileno(), own_below=below)
 
     def get_buffer(self, sizehint: int) -> memoryview:
         return self._inbound.buffer(short=self._memory.is_short)

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from odradek.common.errors import ErrorCode
 from odradek.protocol.apis import API, ApiKey
 from odradek.protocol.declare import Message, parse_versions
+from odradek.server.descriptors import Descriptors
 from odradek.server.inbound import UsedBuffers, new_scratch
 from odradek.server.listeners import Connections
 from odradek.server.request_memory import RequestMemory, capacity_bytes
@@ -228,7 +229,7 @@ def make_dispatcher(
     Raises:
         ValueError: max.connections.per.ip.overrides cannot be read.
     """
-    connections = Connections(config)
+    connections = Connections(config, Descriptors(machine.descriptors))
     connections.change_limits(config)
     memory = RequestMemory(capacity_bytes(config.queued_max_request_bytes, machine.memory_bytes))
     return Dispatcher(services, config, connections, routes, memory=memory)

@@ -16,6 +16,7 @@ from odradek.common.config import config, option
 from odradek.common.errors import ConfigError
 from odradek.common.ports import Listener, Network, ProtocolFactory
 from odradek.common.setting_formats import per_ip_overrides
+from odradek.server.descriptors import Descriptors
 
 if TYPE_CHECKING:
     from odradek.server.connection import Connection
@@ -70,7 +71,10 @@ class ConnectionConfig:
         doc="A connection that is idle for longer is closed; -1 closes none.",
     )
     max_connections: int = option(
-        "max.connections", default=UNLIMITED, unit="count", doc="Connections that the broker takes at one time."
+        "max.connections",
+        default=UNLIMITED,
+        unit="count",
+        doc="Connections that the broker takes at one time; never more than its descriptors (ulimit -n) allow.",
     )
     max_connections_per_ip: int = option(
         "max.connections.per.ip",
@@ -128,6 +132,7 @@ class Connections:
     """All open connections of a node."""
 
     limits: ConnectionConfig
+    descriptors: Descriptors = field(default_factory=Descriptors)
     overrides: Mapping[str, int] = field(default_factory=dict)
     accepted_count: int = 0
     refused_count: int = 0
@@ -146,11 +151,16 @@ class Connections:
         self.overrides = per_ip_overrides(limits.max_connections_per_ip_overrides)
         self.limits = limits
 
-    def admit(self, connection: Connection, host: str) -> str | None:
-        """Count a new connection, or say why it must be closed."""
-        if len(self._open) >= self.limits.max_connections and not self._make_room(connection):
+    def admit(self, connection: Connection, host: str, descriptor: int) -> str | None:
+        """Count a new connection, or say why it must be closed.
+
+        Args:
+            descriptor: its number; -1 where it has none.
+        """
+        why = self._full(descriptor)
+        if why and not self._make_room(connection, why):
             self.refused_count += 1
-            return f"max.connections={self.limits.max_connections} are open"
+            return why
         from_host = self._by_ip.get(host, 0)
         allowed = self.overrides.get(host, self.limits.max_connections_per_ip)
         if from_host >= allowed:
@@ -161,14 +171,21 @@ class Connections:
         self.accepted_count += 1
         return None
 
-    def _make_room(self, newcomer: Connection) -> bool:
+    def _full(self, descriptor: int) -> str:
+        if len(self._open) >= self.limits.max_connections:
+            return f"max.connections={self.limits.max_connections} are open"
+        if descriptor >= self.descriptors.clients_below:
+            return f"of {self.descriptors.limit} descriptors (ulimit -n) the rest is kept for logs and peers"
+        return ""
+
+    def _make_room(self, newcomer: Connection, why: str) -> bool:
         """On an internal listener a newcomer takes the place of the client that has been idle for longest."""
         if not newcomer.listener.is_internal:
             return False
         clients = [each for each in self._open if not each.listener.is_internal]
         if clients:
             longest_idle = min(clients, key=lambda each: each.last_active_ms)
-            longest_idle.close_because(f"max.connections={self.limits.max_connections}: a node of the cluster connects")
+            longest_idle.close_because(f"a node of the cluster connects, and {why}")
         return True
 
     def forget(self, connection: Connection, host: str) -> None:

@@ -89,14 +89,20 @@ def exposition(metrics: Metrics) -> bytes:
 class MetricsConnection(asyncio.Protocol):
     """One HTTP connection: one request, one answer."""
 
-    def __init__(self, metrics: Metrics) -> None:
+    def __init__(self, metrics: Metrics, clients_below: int) -> None:
+        """`clients_below`: a connection whose descriptor is not below it is refused."""
         self._metrics = metrics
+        self._clients_below = clients_below
         self._received = b""
         self._transport: asyncio.Transport | None = None
         self._timer: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
+        sock = transport.get_extra_info("socket")
+        if sock is not None and sock.fileno() >= self._clients_below:
+            self._transport.abort()
+            return
         self._timer = asyncio.get_running_loop().call_later(TIMEOUT_S, self._transport.abort)
 
     def data_received(self, data: bytes) -> None:

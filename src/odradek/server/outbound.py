@@ -19,6 +19,8 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any
 
+from odradek.common.numbers import INT32_MAX
+
 # Two-core machine, loopback, records in the page cache: up to 8 KiB the copy is cheaper, from 16 to 128 KiB sendfile,
 # by a third at this size. Above, blocking sockets favour the copy again; ours send what the peer takes, in pieces.
 SENDFILE_MIN_BYTES = 32 * 1024
@@ -27,6 +29,8 @@ TURN_BYTES = 1024 * 1024
 # A file slice goes through a transport in pieces of this size.
 PIECE_BYTES = 256 * 1024
 MAX_VECTORS = 64
+# How often a peer is offered more where no descriptor is left to watch it by.
+RETRY_S = 0.01
 
 _MSG_MORE = getattr(socket, "MSG_MORE", 0)
 _HAS_SENDFILE = hasattr(os, "sendfile")
@@ -107,11 +111,16 @@ class Outbound:
 class SocketOutbound(Outbound):
     """Plain TCP with a real descriptor."""
 
-    __slots__ = ("_fd", "_socket", "_watched")
+    __slots__ = ("_fd", "_own_below", "_retry", "_socket", "_watched")
 
-    def __init__(self, transport: asyncio.Transport, on_drained: Callable[[], None], fd: int) -> None:
+    def __init__(
+        self, transport: asyncio.Transport, on_drained: Callable[[], None], fd: int, *, own_below: int = INT32_MAX
+    ) -> None:
+        """`own_below`: a second descriptor is used only where its number is smaller, see `Descriptors`."""
         super().__init__(transport, on_drained)
         self._fd = fd
+        self._own_below = own_below
+        self._retry: asyncio.TimerHandle | None = None
         # A descriptor of our own, made when a file is to be sent or the peer does not keep up: idle connections and
         # producers need none. The transport's own one may not be watched by the loop a second time.
         self._socket: socket.socket | None = None
@@ -142,6 +151,8 @@ class SocketOutbound(Outbound):
     def close(self) -> None:
         super().close()
         self._stop_watching()
+        if self._retry is not None:
+            self._retry.cancel()
         if self._socket is not None:
             self._socket.close()
             self._socket = None
@@ -157,7 +168,7 @@ class SocketOutbound(Outbound):
         head = self._queue[0]
         start = self._sent_of_head
         count = min(head.length - start, budget)
-        sent = os.sendfile(self._own_socket().fileno(), head.file.fileno(), head.position + start, count)
+        sent = os.sendfile(self._fd, head.file.fileno(), head.position + start, count)
         if not sent:
             raise OSError(f"{head.file.path} is shorter than what was to be sent of it")
         return sent, count
@@ -187,24 +198,38 @@ class SocketOutbound(Outbound):
                 vectors.append(memoryview(chunk)[skip:] if skip else chunk)
             skip = 0
         wanted = sum(map(len, vectors))
-        if more:
-            return self._own_socket().sendmsg(vectors, [], _MSG_MORE), wanted
+        if more and self._has_own_socket():
+            assert self._socket is not None
+            return self._socket.sendmsg(vectors, [], _MSG_MORE), wanted
         if len(vectors) == 1:
             return os.write(self._fd, vectors[0]), wanted
         return os.writev(self._fd, vectors), wanted
 
-    def _own_socket(self) -> socket.socket:
+    def _has_own_socket(self) -> bool:
+        """Whether there is a descriptor of our own, made now if need be; not where others need it more."""
         if self._socket is None:
-            self._socket = socket.socket(fileno=os.dup(self._fd))
+            try:
+                fd = os.dup(self._fd)
+            except OSError:
+                return False
+            if fd >= self._own_below:
+                os.close(fd)
+                return False
+            self._socket = socket.socket(fileno=fd)
             self._socket.setblocking(False)
-        return self._socket
+        return True
 
     def _wait_until_writable(self) -> None:
         """Go on when the peer has taken some, or, where it keeps up, in the loop's next turn."""
         self.waiting = True
-        if not self._watched:
-            self._watched = True
-            self._loop.add_writer(self._own_socket().fileno(), self._writable)
+        if self._watched:
+            return
+        if not self._has_own_socket():
+            self._retry = self._loop.call_later(RETRY_S, self._writable)
+            return
+        assert self._socket is not None
+        self._watched = True
+        self._loop.add_writer(self._socket.fileno(), self._writable)
 
     def _writable(self) -> None:
         self.waiting = False

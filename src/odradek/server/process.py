@@ -14,7 +14,7 @@ from typing import Any, cast
 from odradek.common.broker_settings import BrokerSettings
 from odradek.common.errors import OdradekError, StorageError
 from odradek.common.log_lines import get_logger, write_log_lines
-from odradek.common.real_io import RealClock, RealDisk, RealNetwork, machine_limits
+from odradek.common.real_io import RealClock, RealDisk, RealNetwork, machine_limits, open_descriptors
 from odradek.server.broker import Broker
 from odradek.server.drain import drain
 from odradek.server.internal_topics import warn_of_internal_topics
@@ -77,6 +77,7 @@ async def _serve(settings: BrokerSettings) -> int:
         started.append(broker)
         long_lived.set_aside()
         warn_of_internal_topics(broker)
+        _say_who_may_connect(broker)
         _announce(broker, clock.monotonic_ms() - began_ms)
         told_to_drain = asyncio.Event()
         loop.add_signal_handler(signal.SIGUSR1, told_to_drain.set)
@@ -118,6 +119,21 @@ def _raise_descriptor_limit() -> None:
     if soft != hard:
         with contextlib.suppress(ValueError, OSError):
             resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+
+
+def _say_who_may_connect(broker: Broker) -> None:
+    connections = broker.dispatcher.connections
+    descriptors, wanted = connections.descriptors, connections.limits.max_connections
+    if descriptors.limit is None:
+        return
+    allowed = max(0, descriptors.clients_below - open_descriptors())
+    _log.info(
+        "descriptors",
+        limit=descriptors.limit,
+        kept_for_logs_and_peers=descriptors.limit - descriptors.clients_below,
+        max_connections=min(wanted, allowed),
+        note="as max.connections says" if wanted <= allowed else "as the limit allows; ulimit -n raises it",
+    )
 
 
 def _announce(broker: Broker, start_ms: int) -> None:

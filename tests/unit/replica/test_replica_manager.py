@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import gc
 import itertools
 import weakref
@@ -233,6 +234,19 @@ class TestFailingDisks:
         assert broker.refusal("t", lost.partition_id) is ErrorCode.KAFKA_STORAGE_ERROR
         append(broker.find("t", kept.partition_id))
         assert kept.log.log_end_offset == 1
+
+    @pytest.mark.parametrize("number", [errno.EMFILE, errno.ENFILE])
+    def test_too_many_open_files_are_no_fault_of_a_directory(self, broker: Broker, number: int) -> None:
+        one, _ = self.split(broker)
+        try:
+            raise StorageError(one.log.log_dir, "a segment cannot be opened") from OSError(
+                number, "too many open files"
+            )
+        except StorageError as error:
+            broker.replicas.storage_failed(error)
+        assert broker.failed == []
+        append(broker.find("t", one.partition_id))
+        assert one.log.log_end_offset == 1
 
     def test_new_partitions_go_where_the_disk_works(self, broker: Broker) -> None:
         lost, kept = self.split(broker)
