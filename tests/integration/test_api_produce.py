@@ -364,6 +364,21 @@ class TestIdempotence:
         assert self.send(calls, topic, producer, 2) == ("OUT_OF_ORDER_SEQUENCE_NUMBER", -1)
         assert self.send(calls, topic, producer, 3) == ("NONE", 3)
 
+    @only_ours
+    @pytest.mark.parametrize("known", [True, False])
+    def test_what_follows_a_batch_that_was_damaged_on_the_way_waits_for_it(
+        self, calls: Calls, producer: int, *, known: bool
+    ) -> None:
+        topic = calls.create_topic()
+        if known:
+            self.send(calls, topic, producer, 0)
+        first = int(known)
+        damaged = with_field(self.numbered(producer, first), ">I", CRC, 12345, sealed=False)
+        assert name_of(calls.produce(topic, damaged).error_code) == "CORRUPT_MESSAGE"
+        assert self.send(calls, topic, producer, first + 1) == ("CORRUPT_MESSAGE", -1), "and not out of order"
+        assert self.send(calls, topic, producer, first) == ("NONE", first)
+        assert self.send(calls, topic, producer, first + 1) == ("NONE", first + 1)
+
     def test_a_batch_that_overlaps_is_no_repetition(self, calls: Calls, producer: int) -> None:
         topic = calls.create_topic()
         self.send(calls, topic, producer, 0, count=3)

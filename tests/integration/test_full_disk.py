@@ -120,6 +120,35 @@ def test_producers_are_told_readers_go_on_and_so_does_all_when_space_is_back(
     assert "offline" not in node.log_text()
 
 
+@pytest.mark.parametrize("known", [True, False], ids=["known producer", "new producer"])
+def test_what_follows_a_batch_without_space_is_refused_for_the_same_reason(
+    small: tuple[Node, Ballast], *, known: bool
+) -> None:
+    node, ballast = small
+    with Calls(node.port) as calls:
+        topic, producer_id = calls.create_topic(), calls.producer()
+
+        def produce(sequence: int) -> ErrorCode:
+            # What comes first needs more space than what follows.
+            data = batch(
+                bytes(100_000 if sequence == first else 10),
+                producer_id=producer_id,
+                producer_epoch=0,
+                sequence=sequence,
+            )
+            return ErrorCode(calls.produce(topic, data).error_code)
+
+        first = -1
+        if known:
+            assert produce(0) is ErrorCode.NONE
+        first = int(known)
+        ballast.fill(leave_bytes=8 * 1024)
+        for _ in range(2):
+            assert [produce(first + behind) for behind in range(4)] == [FULL] * 4, "and not out of order"
+        ballast.release()
+        assert [produce(first + behind) for behind in range(4)] == [ErrorCode.NONE] * 4
+
+
 def test_changes_of_metadata_are_answered_with_an_error_and_work_when_asked_again(small: tuple[Node, Ballast]) -> None:
     node, ballast = small
     with Calls(node.port) as calls:

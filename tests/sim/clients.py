@@ -286,11 +286,13 @@ class Producer(Client):
         connection = await self.leader_of(topic, partition)
         sent = [connection.send(self._request(topic, partition, records, -1), PRODUCE_VERSION) for _, records in window]
         try:
-            for future in sent:
+            for number, future in enumerate(sent, 1):
                 async with asyncio.timeout(TIMEOUT_MS / 1000):
                     answer = only_partition(await future)
                 code = ErrorCode(answer.error_code)
                 if code not in (ErrorCode.NONE, ErrorCode.DUPLICATE_SEQUENCE_NUMBER):
+                    if code is ErrorCode.KAFKA_STORAGE_ERROR:
+                        await self._look_behind(f"{topic}-{partition}", sent[number:])
                     raise ApiError(code, answer.error_message or "")
                 operation, _ = window.pop(0)
                 self._finish(operation, 0, answer.base_offset if code is ErrorCode.NONE else -1)
@@ -300,6 +302,16 @@ class Producer(Client):
             for future in sent:
                 future.cancel()
             raise error if isinstance(error, OdradekError) else ApiError(ErrorCode.REQUEST_TIMED_OUT) from None
+
+    async def _look_behind(self, name: str, sent: list[asyncio.Future[Any]]) -> None:
+        """What was sent behind a batch for which there was no space is not called out of order: for that a client takes
+        a new epoch, and sends again what other leaders have."""
+        for future in sent:
+            async with asyncio.timeout(TIMEOUT_MS / 1000):
+                answer = only_partition(await future)
+            self.world.count("behind a full disk")
+            if answer.error_code == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER:
+                self.problem(f"{name}: {answer.error_message}, behind a batch for which there was no space")
 
     async def _get_producer_id(self) -> None:
         answer = await self.cluster.request(InitProducerIdRequest(transactional_id=None), InitProducerIdResponse)

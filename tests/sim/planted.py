@@ -116,9 +116,16 @@ ONE_NODE = (
     Bug(
         "a gap in the sequence is accepted",
         "log.producer_state:ProducerState._check_sequence",
-        "if entry.batches and first != advance_sequence(entry.last_sequence, 1):",
-        "if False:",
+        "expected = _expected(entry, header.producer_epoch)",
+        "return None",
         "a batch is appended though the one before it is missing",
+    ),
+    Bug(
+        "what follows a refused batch is out of order",
+        "log.producer_state:ProducerState._check_sequence",
+        "if self.refusals:",
+        "if self.refusals and entry is None:",
+        "batches behind one that a full disk refused cost a known producer its epoch",
     ),
     Bug(
         "a duplicate gets new offsets",

@@ -208,12 +208,7 @@ class Log(DurableLog):
             final.append(header)
             chunks.append(mutable)
             offset = header.last_offset + 1
-        try:
-            self._append(chunks, final, now_ms)
-        except ApiError as error:
-            if error.code is ErrorCode.KAFKA_STORAGE_ERROR:
-                self.producers.refused(headers)
-            raise
+        self._append(chunks, final, now_ms)
         return AppendInfo(first, offset - 1, now_ms if stamp else -1)
 
     def append_as_follower(

@@ -19,13 +19,13 @@ import crc32c as _crc32c
 
 from odradek.common.errors import ApiError, ErrorCode
 from odradek.log.index import AbortedTransaction
+from odradek.log.refusals import Refusals, out_of_order
 from odradek.record.batch import BatchHeader, advance_sequence
 from odradek.record.control import ControlType
 
 # As many requests as a client may have in flight and still be idempotent.
 WINDOW_BATCHES: Final = 5
 NO_OFFSET: Final = -1
-MAX_REFUSED: Final = 10_000
 _SNAPSHOT_VERSION = 1
 _HEAD = struct.Struct(">hIi")
 _ENTRY = struct.Struct(">qhiqiqiq")
@@ -122,8 +122,7 @@ class ProducerState:
         self._open_transactions: dict[int, int] = {}
         # Ended, but the marker is not yet below the high watermark: (first offset, marker's offset).
         self._unreplicated: deque[tuple[int, int]] = deque()
-        # Producer → (epoch, sequence) of the first batch of one that is not known yet, kept out by a full disk.
-        self._refused: dict[int, tuple[int, int]] = {}
+        self.refusals = Refusals()
         self._verifications: dict[int, Verification] = {}
         # Exclusive: everything before it has been replayed into this state.
         self.map_end_offset = 0
@@ -154,25 +153,16 @@ class ProducerState:
         return None
 
     def _check_sequence(self, header: BatchHeader, entry: ProducerEntry | None) -> KnownBatch | None:
-        if entry is None:
-            epoch, begin = self._refused.get(header.producer_id, (header.producer_epoch, header.base_sequence))
-            if epoch == header.producer_epoch and begin != header.base_sequence:
-                raise _out_of_order(header, f"it began with {begin}, which was kept out and may come again")
-            return None
-        first = header.base_sequence
-        if header.producer_epoch > entry.producer_epoch:
-            if first != 0 and entry.producer_epoch >= 0:
-                raise _out_of_order(header, "the first of a new epoch must be 0")
-            return None
-        last = header.last_sequence
-        for batch in entry.batches:
-            if batch.first_sequence == first and batch.last_sequence == last:
-                return batch
-        if entry.batches and first != advance_sequence(entry.last_sequence, 1):
-            raise _out_of_order(header, f"the last one was {entry.last_sequence}")
-        if not entry.batches and first != 0 and entry.coordinator_epoch >= 0:
-            # A marker brought this epoch, and nothing was written under it yet.
-            raise _out_of_order(header, "the first of a new epoch must be 0")
+        first, last = header.base_sequence, header.last_sequence
+        if entry is not None and header.producer_epoch == entry.producer_epoch:
+            for batch in entry.batches:
+                if batch.first_sequence == first and batch.last_sequence == last:
+                    return batch
+        expected = _expected(entry, header.producer_epoch)
+        if self.refusals:
+            self.refusals.check(header, expected)
+        if expected is not None and first != expected:
+            raise out_of_order(header, f"{expected} must come next under epoch {header.producer_epoch}")
         return None
 
     def _check_transaction(self, header: BatchHeader, verification: Verification | None) -> None:
@@ -277,17 +267,15 @@ class ProducerState:
 
     # -- changing -----------------------------------------------------------------------------------------------
 
-    def refused(self, headers: Sequence[BatchHeader]) -> None:
-        """Batches were kept out of the log for a reason that passes, so that clients try again.
-
-        Any sequence is taken of a producer that is not known, since retention may have dropped what was before. Were
-        that done with batches sent behind this one, before its answer, they would be in the log without it.
-        """
-        if len(self._refused) >= MAX_REFUSED:
+    def refused(self, headers: Sequence[BatchHeader], code: ErrorCode) -> None:
+        """Batches were kept out of the log, for whatever reason; what passes is remembered, as `Refusals` does it."""
+        if not code.retriable:
             return
         for header in headers:
-            if header.has_producer_id and header.base_sequence >= 0 and header.producer_id not in self.producers:
-                self._refused.setdefault(header.producer_id, (header.producer_epoch, header.base_sequence))
+            if header.has_producer_id and header.base_sequence >= 0:
+                entry = self.producers.get(header.producer_id)
+                if entry is None or header.producer_epoch >= entry.producer_epoch:
+                    self.refusals.note(header, _expected(entry, header.producer_epoch), code)
 
     def update(self, header: BatchHeader) -> None:
         """A batch of records is in the log."""
@@ -297,12 +285,14 @@ class ProducerState:
         entry = self.producers.get(header.producer_id)
         if entry is None:
             entry = self.producers[header.producer_id] = ProducerEntry(header.producer_id)
-            self._refused.pop(header.producer_id, None)
         if header.producer_epoch != entry.producer_epoch:
             entry.producer_epoch = header.producer_epoch
             entry.batches = ()
         if header.base_sequence >= 0:
             entry.batches = (*entry.batches[-WINDOW_BATCHES + 1 :], KnownBatch.of(header))
+            if self.refusals:
+                expected = advance_sequence(entry.last_sequence, 1)
+                self.refusals.settle(header.producer_id, header.producer_epoch, expected)
         entry.last_timestamp_ms = header.max_timestamp
         entry.silent_since_ms = -1
         if header.is_transactional and entry.transaction_start == NO_OFFSET:
@@ -394,6 +384,7 @@ class ProducerState:
             if verification.seen_by_expiry:
                 del self._verifications[producer_id]  # asked for so long ago that nobody waits for the answer
             verification.seen_by_expiry = True
+        self.refusals.expire()
         return len(silent)
 
     # -- snapshots ----------------------------------------------------------------------------------------------
@@ -448,8 +439,13 @@ class ProducerState:
         return state
 
 
-def _out_of_order(header: BatchHeader, expected: str) -> ApiError:
-    return ApiError(
-        ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
-        f"Out of order sequence number {header.base_sequence} of producer {header.producer_id}: {expected}",
-    )
+def _expected(entry: ProducerEntry | None, epoch: int) -> int | None:
+    """The sequence that must come next under an epoch that is not below the producer's; None where any is taken.
+
+    Retention may have dropped what was before; but what a marker's epoch begins with is known, and a new epoch's.
+    """
+    if entry is None or entry.producer_epoch < 0:
+        return None
+    if epoch == entry.producer_epoch and entry.batches:
+        return advance_sequence(entry.last_sequence, 1)
+    return 0 if epoch > entry.producer_epoch or entry.coordinator_epoch >= 0 else None

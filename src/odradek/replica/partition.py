@@ -245,26 +245,30 @@ class Partition:
             ApiError: NOT_LEADER_OR_FOLLOWER, NOT_ENOUGH_REPLICAS, and what the log refuses.
             StorageError: the log's directory must go offline.
         """
-        if not self.is_leader:
-            self.log.producers.refused(headers)
-            raise ApiError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"broker {self.broker_id} does not lead {self.name}")
-        if required_acks == -1 and len(self.isr) < self.min_in_sync_replicas and self.too_few_in_sync():
-            self.tell_too_few(ErrorCode.NOT_ENOUGH_REPLICAS)
-            # What was sent behind it may come when a replica is back, and must not be taken for the producer's first.
-            self.log.producers.refused(headers)
-            raise ApiError(
-                ErrorCode.NOT_ENOUGH_REPLICAS,
-                f"{self.name} has {len(self.isr)} in-sync replicas, min.insync.replicas is {self.min_in_sync_replicas}",
-            )
         before = self.log.log_end_offset
-        info = self.log.append_as_leader(
-            batches, headers, leader_epoch=self.leader_epoch, now_ms=now_ms, verification=verification
-        )
+        try:
+            self._check_writable(required_acks)
+            info = self.log.append_as_leader(
+                batches, headers, leader_epoch=self.leader_epoch, now_ms=now_ms, verification=verification
+            )
+        except ApiError as error:
+            self.log.producers.refused(headers, error.code)
+            raise
         end = self.log.log_end_offset
         if end > before:
             self.append_count += 1
             self._appended(end, total_bytes(headers))
         return info
+
+    def _check_writable(self, required_acks: int) -> None:
+        if not self.is_leader:
+            raise ApiError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"broker {self.broker_id} does not lead {self.name}")
+        if required_acks == -1 and len(self.isr) < self.min_in_sync_replicas and self.too_few_in_sync():
+            self.tell_too_few(ErrorCode.NOT_ENOUGH_REPLICAS)
+            raise ApiError(
+                ErrorCode.NOT_ENOUGH_REPLICAS,
+                f"{self.name} has {len(self.isr)} in-sync replicas, min.insync.replicas is {self.min_in_sync_replicas}",
+            )
 
     def wait_replicated(self, end_offset: int) -> asyncio.Future[None] | None:
         """None where everything below `end_offset` (exclusive) is on all in-sync replicas, else a future of that.

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from odradek.common.errors import ApiError
+from odradek.common.errors import ApiError, ErrorCode
 from odradek.log.log import Log
 from odradek.log.producer_state import ProducerState, Verification
 from odradek.record.control import transaction_marker
@@ -72,8 +72,8 @@ def test_a_marker_makes_what_was_verified_before_it_worthless(home: Home, commit
 
 def test_a_batch_behind_one_that_could_not_be_verified_waits_for_it(home: Home) -> None:
     log = home.open()
-    log.producers.refused([header_of(sent(0))])
-    assert refusal(log, sent(1), log.producers.begin_verification(5, 0)) == "OUT_OF_ORDER_SEQUENCE_NUMBER"
+    log.producers.refused([header_of(sent(0))], ErrorCode.NOT_ENOUGH_REPLICAS)
+    assert refusal(log, sent(1), log.producers.begin_verification(5, 0)) == "NOT_ENOUGH_REPLICAS"
     assert refusal(log, sent(0), log.producers.begin_verification(5, 0)) == "NONE"
     assert refusal(log, sent(1)) == "NONE"
 

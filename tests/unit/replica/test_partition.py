@@ -129,6 +129,27 @@ class TestAcknowledgement:
         node.fetched(2, 1)
         assert node.watermark == 1
 
+    @pytest.mark.parametrize("known", [True, False])
+    async def test_what_follows_a_refused_batch_is_refused_alike(self, home: MakeHome, *, known: bool) -> None:
+        node = home(ME, 2, 3, min_insync_replicas=2)
+
+        def append(sequence: int) -> AppendInfo:
+            return node.append(b"a", acks=-1, producer_id=7, sequence=sequence)
+
+        if known:
+            append(0)
+        first = 1 if known else 0
+        node.change(isr=(ME,))
+        assert refused(lambda: append(first)) is ErrorCode.NOT_ENOUGH_REPLICAS
+        node.change(isr=(ME, 2))
+        assert refused(lambda: append(first + 1)) is ErrorCode.NOT_ENOUGH_REPLICAS, "and not out of order"
+        node.change(leader=2, leader_epoch=1)
+        assert refused(lambda: append(first)) is ErrorCode.NOT_LEADER_OR_FOLLOWER
+        node.change(leader=ME, leader_epoch=2)
+        assert refused(lambda: append(first + 1)) is ErrorCode.NOT_LEADER_OR_FOLLOWER
+        append(first)
+        append(first + 1)
+
     async def test_no_more_are_asked_for_than_there_are(self, home: MakeHome) -> None:
         node = home(min_insync_replicas=3)
         node.append(b"a", acks=-1)

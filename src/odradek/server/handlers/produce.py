@@ -131,7 +131,12 @@ class _Appends:
         if is_behind_others or is_long_walk(records, rules) or _other_codec(partition, records):
             self._prepare_and_append(partition, records, answer)
             return
-        header = validate_produced(records, rules, now_ms=broker.clock.now_ms(), api_version=self._context.api_version)
+        now_ms, version = broker.clock.now_ms(), self._context.api_version
+        try:
+            header = validate_produced(records, rules, now_ms=now_ms, api_version=version)
+        except ApiError as error:
+            _note_refused(partition, records, error)
+            raise
         wait = self._write(partition, records, header, answer)
         if wait is not None:
             self._waiting.append((answer, partition, wait))
@@ -151,12 +156,13 @@ class _Appends:
         if self._acks:
             self._waiting.append((answer, partition, ended))
         broker.replicas.preparations.run(
-            partition, prepare, lambda *prepared: self._in_turn(partition, prepared, answer, ended)
+            partition, prepare, lambda *prepared: self._in_turn(partition, records, prepared, answer, ended)
         )
 
     def _in_turn(
         self,
         partition: Partition,
+        records: Any,
         prepared: tuple[tuple[Any, BatchHeader] | None, OdradekError | None],
         answer: PartitionProduceResponse,
         ended: asyncio.Future[None],
@@ -166,6 +172,7 @@ class _Appends:
         wait = None
         try:
             if failure is not None:
+                _note_refused(partition, records, failure)
                 raise failure
             assert batch is not None
             wait = self._write(partition, *batch, answer)
@@ -198,8 +205,7 @@ class _Appends:
             check = self._verified.get((partition.topic, partition.partition_id), check)
         if isinstance(check, ApiError):
             if header.is_transactional:
-                if check.code is ErrorCode.NOT_ENOUGH_REPLICAS:
-                    partition.log.producers.refused((header,))
+                partition.log.producers.refused((header,), check.code)
                 raise ApiError(check.code, check.message)
             check = None
         now_ms = broker.clock.now_ms()
@@ -240,6 +246,13 @@ class _Appends:
         nodes = self._response.node_endpoints
         if all(node.node_id != leader_id for node in nodes):
             nodes.append(NodeEndpoint(node_id=leader_id, host=endpoint.host, port=endpoint.port))
+
+
+def _note_refused(partition: Partition, records: Any, error: OdradekError) -> None:
+    """A batch was found wrong: one that was damaged on the way comes again. Its header may be damaged, too; then the
+    batches that its producer sent behind it are refused once more than they need be."""
+    if isinstance(error, ApiError) and error.code is ErrorCode.CORRUPT_MESSAGE and len(records) >= HEADER_BYTES:
+        partition.log.producers.refused((BatchHeader.read(records),), error.code)
 
 
 def _other_codec(partition: Partition, records: Any) -> bool:
