@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from odradek.common.errors import ApiError
+from odradek.common.errors import ApiError, ErrorCode
 from odradek.common.ports import Buffer
 from odradek.log.producer_state import ProducerState
 from odradek.log.segment import Segment
-from odradek.record.batch import BatchHeader
+from odradek.record.batch import BatchHeader, crc_is_valid
 from odradek.record.control import ControlType, control_type, marker_coordinator_epoch
 from odradek.record.reader import read_records
 
@@ -43,22 +43,26 @@ def note_batch(
 
 
 def replay_batch(state: ProducerState, segment: Segment, position: int, header: BatchHeader, notes: list[str]) -> None:
-    """Bring producer state past one batch that lies in a file.
+    """Bring producer state past one batch of a file.
 
-    A marker that cannot be read ends no transaction: its records stay unstable, which is safe, and the log opens.
+    A damaged marker ends no transaction: its records stay unstable, which is safe, and the log opens.
     """
     state.map_end_offset = header.last_offset + 1
     if not header.is_control:
         state.update(header)
         return
     try:
-        note_batch(state, segment, segment.batch_bytes(position, header), header, header.base_offset)
+        marker = segment.batch_bytes(position, header)
+        # Below the recovery point nothing else has verified it: one bit makes a commit of an abort.
+        if not crc_is_valid(marker, header):
+            raise ApiError(ErrorCode.CORRUPT_MESSAGE, "its CRC does not match")
+        note_batch(state, segment, marker, header, header.base_offset)
     except ApiError as error:
         notes.append(f"{segment.path}: the marker at offset {header.base_offset} cannot be read: {error.message}")
 
 
 def rebuild_transactions(segments: Sequence[Segment]) -> None:
-    """Make the indexes of aborted transactions anew from the whole log, one of them being damaged."""
+    """Rebuild the indexes of aborted transactions from the whole log, one of them being damaged."""
     state = ProducerState()
     for segment in segments:
         segment.transactions.clear()

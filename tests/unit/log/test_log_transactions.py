@@ -9,7 +9,7 @@ import pytest
 from odradek.common.errors import ApiError, ErrorCode
 from odradek.log.log import Log
 from odradek.log.producer_state import ProducerState, Verification
-from odradek.record.control import transaction_marker
+from odradek.record.control import ControlType, control_key, transaction_marker
 from tests.sim.planted_transactions import transaction_bug
 from tests.support.batches import NOW_MS, batch, header_of
 from tests.unit.log.test_log import Home, append
@@ -192,6 +192,27 @@ def test_a_damaged_index_is_made_anew_from_the_whole_log(home: Home, damage: byt
     index.write_bytes(damage)
     log = home.open(clean=True, segment_bytes=250)
     assert [entry[:3] for entry in log.aborted_transactions(0, 99)] == [(5, 0, 2)]
+
+
+@pytest.mark.parametrize("commit", [True, False])
+def test_a_start_does_not_believe_a_damaged_marker(home: Home, commit: bool) -> None:
+    """The flipped bit makes an abort of a commit, or the other way round, below the recovery point."""
+    log = home.open()
+    end = append(log, sent(), marker(commit=commit)).last_offset + 1
+    log.close()
+    for snapshot in home.directory.glob("*.snapshot"):
+        snapshot.unlink()
+    (path,) = home.directory.glob("*.log")
+    stored, kinds = path.read_bytes(), [ControlType.ABORT, ControlType.COMMIT]
+    # Between the lengths of the key and of the value, 4 and 6 bytes.
+    key, flipped = (b"\x08" + control_key(kind) + b"\x0c" for kind in (kinds[::-1] if commit else kinds))
+    assert stored.count(key) == 1
+    path.write_bytes(stored.replace(key, flipped))
+    log = home.open(clean=True, recovery_point=end)
+    log.update_high_watermark(log.log_end_offset)
+    assert log.last_stable_offset == 0, "its transaction stays open"
+    assert any("the marker at offset 1 cannot be read: its CRC" in note for note in home.notes)
+    assert log.aborted_transactions(0, 99) == []
 
 
 def test_old_verifications_are_forgotten(home: Home) -> None:
