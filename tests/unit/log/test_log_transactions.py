@@ -212,7 +212,8 @@ def test_a_start_does_not_believe_a_damaged_marker(home: Home, commit: bool) -> 
     log.update_high_watermark(log.log_end_offset)
     assert log.last_stable_offset == 0, "its transaction stays open"
     assert any("the marker at offset 1 cannot be read: its CRC" in note for note in home.notes)
-    assert log.aborted_transactions(0, 99) == []
+    # The entry of an abort was flushed before the damage.
+    assert len(log.aborted_transactions(0, 99)) == (not commit)
 
 
 def test_old_verifications_are_forgotten(home: Home) -> None:
