@@ -28,7 +28,7 @@ class TxnWords:
 
     def __init__(self) -> None:
         self.log: list[bytes] = []
-        self.now_ms = 0
+        self.now_ms = self.monotonic_ms = 0
         self.next_producer_id = FIRST_PRODUCER_ID
         self.producers: dict[str, tuple[str, int, int]] = {}
         self.owed: list[Ended] = []
@@ -98,9 +98,14 @@ class TxnWords:
 
     def do_pass(self, command: Command) -> None:
         self.now_ms += int(command.arguments[0])
+        self.monotonic_ms += int(command.arguments[0])
+
+    def do_set_back(self, command: Command) -> None:
+        """The wall clock is set back by so many ms."""
+        self.now_ms -= int(command.arguments[0])
 
     def do_look(self, command: Command) -> None:
-        self._apply(self.machine.abort_timed_out(self.now_ms))
+        self._apply(self.machine.abort_timed_out(self.now_ms, self.monotonic_ms))
 
     def do_expire(self, command: Command) -> None:
         self._apply(self.machine.expire(self.now_ms, int(command.arguments[0])))

@@ -150,7 +150,7 @@ TRANSACTIONS = (
     Bug(
         "an abort that timed out is not tried",
         "coordinator.transaction.machine:TransactionMachine.abort_timed_out",
-        "if now_ms - present.start_ms > present.timeout_ms and len(ended) < MAX_ENDED_PER_LOOK:",
+        "if open_ms > present.timeout_ms and len(ended) < MAX_ENDED_PER_LOOK:",
         "if False:",
         "the transaction of a producer that died keeps readers waiting for ever",
     ),

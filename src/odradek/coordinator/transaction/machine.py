@@ -94,6 +94,8 @@ class TransactionMachine:
         self.ids: TimelineDict[str, TransactionMetadata] = TimelineDict(timeline)
         # The ids whose transaction may time out: most are at rest.
         self._ongoing: TimelineSet[str] = TimelineSet(timeline)
+        # Of these: (start, monotonic time of the first look at it), of this leadership alone.
+        self._seen_open: dict[str, tuple[int, int]] = {}
         self._connections: dict[str, int] = {}
 
     def replay(self, record: TransactionRecord, offset: int) -> None:
@@ -344,16 +346,27 @@ class TransactionMachine:
 
     # ---- time
 
-    def abort_timed_out(self, now_ms: int) -> Result[TransactionRecord, Outcome[None]]:
-        """Abort transactions that are open for longer than their producers asked for."""
+    def abort_timed_out(self, now_ms: int, monotonic_ms: int) -> Result[TransactionRecord, Outcome[None]]:
+        """Abort transactions that are open for longer than their producers asked for.
+
+        The log has the wall clock's time of their start. Where that clock was set back since, the time since this
+        coordinator first saw a transaction open counts, too: it would keep readers waiting for as long as the clock
+        was set back by.
+        """
         records: list[TransactionRecord] = []
         ended: list[Ended] = []
+        seen = {}
         for transactional_id in self._ongoing:
             present = self.ids[transactional_id]
-            if now_ms - present.start_ms > present.timeout_ms and len(ended) < MAX_ENDED_PER_LOOK:
+            start_ms, since_ms = self._seen_open.get(transactional_id, (None, 0))
+            since_ms = since_ms if start_ms == present.start_ms else monotonic_ms
+            seen[transactional_id] = present.start_ms, since_ms
+            open_ms = max(now_ms - present.start_ms, monotonic_ms - since_ms)
+            if open_ms > present.timeout_ms and len(ended) < MAX_ENDED_PER_LOOK:
                 result = self._fence(transactional_id, present, now_ms, "its timeout")
                 records += result.records
                 ended += result.response.ended
+        self._seen_open = seen
         return Result(records, Outcome(None, ended), atomic=False)
 
     def expire(self, now_ms: int, expiration_ms: int) -> Result[TransactionRecord, Outcome[int]]:

@@ -123,7 +123,10 @@ class TransactionShard:
             self._spawn(self._finish(ended))
 
     async def _abort_timed_out(self) -> None:
-        while (outcome := await self._apply(lambda: self.machine.abort_timed_out(self._clock.now_ms()))) is not None:
+        clock = self._clock
+        while (
+            outcome := await self._apply(lambda: self.machine.abort_timed_out(clock.now_ms(), clock.monotonic_ms()))
+        ) is not None:
             self._counts.timed_out += len(outcome.ended)
             if len(outcome.ended) < MAX_ENDED_PER_LOOK:
                 return
