@@ -172,9 +172,11 @@ def _decode_records(batch: Buffer, header: BatchHeader) -> Iterator[tuple[int, A
             if record.value is None:
                 raise ProtocolError(f"the metadata record at offset {record.offset} has no value")
             yield record.offset, decode_metadata_record(record.value)[0]
-            continue
-        key = bytes(record.key or b"")
-        cls = CONTROL_TYPES.get(int.from_bytes(key[2:4], "big")) if len(key) >= 4 else None
-        if cls is not None and record.value is not None:
+        elif (cls := _control_type(record.key)) is not None and record.value is not None:
             version = int.from_bytes(bytes(record.value[:2]), "big")
             yield record.offset, decode(cls, record.value, min(version, cls.VERSIONS.last))
+
+
+def _control_type(key: Buffer | None) -> type[Message] | None:
+    """What a control record holds; None for what this version does not know."""
+    return CONTROL_TYPES.get(int.from_bytes(key[2:4], "big")) if key is not None and len(key) >= 4 else None

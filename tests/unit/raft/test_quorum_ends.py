@@ -1,0 +1,58 @@
+"""What a replica does when something ends: its reign, its process, a connection."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+from odradek.protocol.messages.fetch_response import FetchResponse
+from odradek.record.reader import read_batches
+from tests.support.quorum_replicas import PATIENCE_S, Quorum, until
+from tests.unit.raft.test_quorum_hostile import ask, fetched
+
+
+async def test_a_leader_without_a_majority_serves_nothing_more(tmp_path: Path) -> None:
+    async with Quorum(tmp_path) as quorum:
+        leader = await quorum.leader()
+        for replica in quorum.running:
+            if replica is not leader:
+                await replica.kill()
+        await until(lambda: not leader.driver.leads)
+        assert not leader.service.active
+
+
+async def test_a_replica_that_stops_leaves_the_starts_of_epochs_to_other_readers(tmp_path: Path) -> None:
+    async with Quorum(tmp_path, 1) as quorum:
+        (replica,) = quorum.running
+        starts = []
+        for value in ("1", "2"):
+            leader = await quorum.leader()
+            starts.append((leader.driver.leader_epoch, leader.driver.node.epoch_start_offset))
+            assert await leader.set(value) == 0
+            await replica.stop()
+            text = (replica.directory / "leader-epoch-checkpoint").read_text()
+            assert text == "\n".join(["0", str(len(starts)), *(f"{epoch} {start}" for epoch, start in starts), ""])
+            await replica.start()
+
+
+async def test_a_connection_that_ends_is_made_again_at_once(tmp_path: Path) -> None:
+    async with Quorum(tmp_path, retry_backoff_ms=60_000, fetch_timeout_ms=60_000) as quorum:
+        leader = await quorum.leader()
+        await leader.set("1")
+        await quorum.converged("1")
+        await leader.parts.dispatcher.close()
+        async with asyncio.timeout(PATIENCE_S):
+            assert await leader.set("2") == 0
+        await quorum.converged("2")
+
+
+async def test_a_fetch_without_a_bound_gets_all_batches_that_fit_an_answer(tmp_path: Path) -> None:
+    async with Quorum(tmp_path, 1) as quorum:
+        leader = await quorum.leader()
+        for value in ("1", "2", "3"):
+            assert await leader.set(value) == 0
+        request = fetched(leader.driver.leader_epoch, 0)
+        request.topics[0].partitions[0].partition_max_bytes = request.max_bytes
+        answer = await ask(leader, request, FetchResponse)
+        records = answer.responses[0].partitions[0].records
+        assert bytes(records) == leader.driver.log.read(0, request.max_bytes) and len(list(read_batches(records))) > 2

@@ -1,0 +1,107 @@
+"""When a node of the quorum acts: to the millisecond, where chance draws the least or the most."""
+
+from __future__ import annotations
+
+from random import Random
+
+import pytest
+
+from odradek.raft.node import OBSERVER_TIMEOUT_MS, EpochBegun, Fetched, LogEnd, RaftNode, Role, VoteAnswered, VoteAsked
+from odradek.raft.quorum_state import ElectionState
+from odradek.raft.voters import Voter, VoterSet
+from tests.unit.raft.test_raft_node import key
+
+VOTERS = VoterSet(Voter(key(number), {}) for number in (1, 2, 3))
+ELECTION_MS, FETCH_MS = 1000, 2000
+
+
+class Least(Random):
+    def randrange(self, *arguments: int) -> int:  # type: ignore[override]
+        return 0
+
+
+class Most(Random):
+    def randrange(self, *arguments: int) -> int:  # type: ignore[override]
+        return arguments[0] - 1
+
+
+def follower(chance: Random, now_ms: int = 0) -> RaftNode:
+    """Node 1, which hears leader 2 of epoch 4."""
+    node = RaftNode(
+        key(1), VOTERS, ElectionState(4), lambda: LogEnd(0, 0), chance,
+        election_timeout_ms=ELECTION_MS, fetch_timeout_ms=FETCH_MS,
+    )  # fmt: skip
+    node.start(now_ms)
+    node.step(EpochBegun(2, 4), now_ms)
+    node.leader_heard(now_ms)
+    return node
+
+
+def leader(now_ms: int = 0) -> RaftNode:
+    """Node 1, which alone votes and leads."""
+    node = RaftNode(key(1), VoterSet([Voter(key(1), {})]), ElectionState(4), lambda: LogEnd(0, 0), Least())
+    assert node.start(now_ms).elected
+    return node
+
+
+@pytest.mark.parametrize(("chance", "waits_ms"), [(Least(), 0), (Most(), ELECTION_MS // 5 - 1)])
+def test_the_voters_of_a_dead_leader_stand_at_different_times(chance: Random, waits_ms: int) -> None:
+    node = follower(chance)
+    node.leader_gone(100)
+    assert not node.tick(100 + waits_ms - 1).messages
+    assert node.tick(100 + waits_ms).messages
+    assert node.role is Role.PROSPECTIVE
+
+
+def lost_pauses(node: RaftNode, now_ms: int, count: int) -> list[int]:
+    """How long the node waits after each of so many elections that it loses."""
+    pauses = []
+    for _ in range(count):
+        now_ms += FETCH_MS + ELECTION_MS
+        assert node.tick(now_ms).messages
+        for voter in (2, 3):
+            node.voter_refused(voter, now_ms)
+        pauses.append(node.wait_ms(now_ms))
+    return pauses
+
+
+def test_the_pause_after_a_lost_election_grows_until_a_leader_is_heard() -> None:
+    node = follower(Most())
+    pauses = lost_pauses(node, 0, 5)
+    fixed = ELECTION_MS // 50 - 1
+    assert pauses == [fixed + each for each in (100, 200, 400, 800, 1000 - fixed)]
+    node.step(EpochBegun(3, 4), 100_000)
+    node.leader_heard(100_000)
+    assert lost_pauses(node, 100_000, 1) == pauses[:1]
+
+
+def test_an_observer_is_described_until_it_was_silent_for_its_timeout() -> None:
+    node = leader()
+    observer = key(7)
+    node.step(Fetched(observer, node.leader_epoch, 0), 10)
+    node.tick(10 + OBSERVER_TIMEOUT_MS)
+    assert observer in node.replicas
+    node.tick(11 + OBSERVER_TIMEOUT_MS)
+    assert observer not in node.replicas and key(1) in node.replicas
+
+
+def test_a_follower_that_missed_an_election_follows_the_new_leader() -> None:
+    node = follower(Least())
+    ready = node.step(EpochBegun(3, 5), 100)
+    assert (node.leader_id, node.leader_epoch, node.role) == (3, 5, Role.FOLLOWER)
+    assert ready.persist == ElectionState(5, 3, None)
+
+
+def test_a_leader_that_reminds_a_follower_of_itself_changes_only_its_patience() -> None:
+    node = follower(Most())
+    ready = node.step(EpochBegun(2, 4), 1500)
+    assert ready.persist is None and not node.leader_silent(1500 + FETCH_MS - 1)
+    assert node.leader_silent(1500 + FETCH_MS)
+
+
+def test_a_follower_that_hears_its_leader_keeps_others_from_an_election_until_it_is_silent() -> None:
+    node = follower(Least())
+    asked = VoteAsked(key(3), 4, LogEnd(0, 0), pre_vote=True)
+    for now_ms, granted in ((FETCH_MS - 1, False), (FETCH_MS, True)):
+        ((_, answer),) = node.step(asked, now_ms).messages
+        assert isinstance(answer, VoteAnswered) and answer.granted is granted
