@@ -39,6 +39,9 @@ LOGGERS = {"log", "logger", "_log", "_logger"}
 LEVELS = {"debug", "info", "warning", "error", "exception", "critical", "log"}
 # Arguments that say how something is checked or shown, not what it is.
 UNSEEN_ARGUMENTS = {"strict", "repr", "kw_only", "slots", "frozen", "exc_info", "stacklevel"}
+# Units: a thousandth more or less is nothing that anyone can see. A number above the largest small one is doubled.
+UNITS = {1000, 1024, 1_000_000}
+LARGEST_SMALL = 16
 UNSEEN_FUNCTIONS = {"__repr__", "__str__"}
 FUNCTION = (ast.FunctionDef, ast.AsyncFunctionDef)
 BLOCKS = ("body", "orelse", "finalbody")
@@ -231,7 +234,7 @@ class _Finder:
                 self._operator(node)
             case ast.UnaryOp(op=ast.Not()) if name:
                 self._without_not(node, parent, name)
-            case ast.Constant(value=bool() | int()) if not isinstance(parent, ast.While):
+            case ast.Constant(value=bool() | int()) if not isinstance(parent, ast.While) and node.value not in UNITS:
                 self._constant(node, parent)
             case ast.IfExp():
                 self._condition(node, "test")
@@ -272,7 +275,11 @@ class _Finder:
         shown = parent if isinstance(parent, ast.expr | ast.keyword | ast.Assign | ast.AnnAssign) else node
 
         def make() -> ast.AST:
-            node.value = not node.value if isinstance(node.value, bool) else node.value + 1  # type: ignore[operator]
+            number = node.value
+            assert isinstance(number, int)
+            node.value = (
+                not number if isinstance(number, bool) else number + 1 if number <= LARGEST_SMALL else 2 * number
+            )
             return shown
 
         self._add(node, shown, make)

@@ -53,7 +53,7 @@ def f(self, a, b=3):
         self.x = a + 1
     while self.g():
         log.append(min(a, b))
-        a -= 1
+        a -= 100 * 1000
     return [c for c in a if c.ok]
 """
     assert texts(source) == [
@@ -68,9 +68,10 @@ def f(self, a, b=3):
         "self.g() -> not self.g()",
         "log.append(min(a, b)) -> pass",
         "min(a, b) -> max(a, b)",
-        "a -= 1 -> pass",
-        "a -= 1 -> a += 1",
-        "1 -> 2",
+        "a -= 100 * 1000 -> pass",
+        "a -= 100 * 1000 -> a += 100 * 1000",
+        "100 * 1000 -> 100 // 1000",
+        "100 * 1000 -> 200 * 1000",
         "return [c for c in a if c.ok] -> return None",
         "c.ok -> not c.ok",
     ]
