@@ -44,6 +44,16 @@ def test_a_new_project_can_be_loaded(tmp_path: Path) -> None:
         init("shop", tmp_path, bootstrap="b:1", topic="t")
 
 
+@needs_connect
+def test_errors_are_json_where_that_is_asked_for(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "odradek", "pipeline", "status", "--json"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=120)
+    assert (done.returncode, done.stdout) == (1, "")
+    found = json.loads(done.stderr)
+    assert found.pop("error").startswith("no spark-pipeline.yml here")
+    assert found == {"name": None, "exit_code": 1}
+
+
 @pytest.mark.parametrize(("name", "topic", "bootstrap"), [("a-b", "t", "b:1"), ("a", "t t", "b:1"), ("a", "t", '"')])
 def test_names_that_are_none(tmp_path: Path, name: str, topic: str, bootstrap: str) -> None:
     with pytest.raises(PipelineError, match="is no "):

@@ -39,12 +39,20 @@ def main(text: str) -> int:
             {"status": _status, "graph": _graph, "validate": _validate, "run": _run}[args.command](args, project)
         )
     except PipelineError as error:
-        sys.stderr.write(f"odradek pipeline: {error}\n")
+        return _failed(args, str(error))
     except KeyboardInterrupt:
         return INTERRUPTED
     except OSError as error:
         where = f"{error.filename}: " if error.filename else ""
-        sys.stderr.write(f"odradek pipeline: {where}{error.strerror or error}\n")
+        return _failed(args, f"{where}{error.strerror or error}")
+
+
+def _failed(args: Options, said: str) -> int:
+    """Print an error as the other commands do, in a line or as JSON; returns the exit code."""
+    if args.json:
+        sys.stderr.write(json.dumps({"error": said, "name": None, "exit_code": FAILED}) + "\n")
+    else:
+        sys.stderr.write(f"odradek pipeline: {said}\n")
     return FAILED
 
 
