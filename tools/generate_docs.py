@@ -18,7 +18,7 @@ from pathlib import Path
 
 from odradek.common.config import OptionSpec
 from odradek.common.metrics import Family
-from odradek.common.setting_rules import READ_BY_THE_NODE, WITHOUT_MEANING
+from odradek.common.setting_rules import NOT_LOADED, READ_BY_THE_NODE, WITHOUT_MEANING
 from odradek.common.setting_table import GROUP_SYNONYM_PREFIX, Scope, Setting, UpdateMode, broker_synonyms, table
 from odradek.protocol.apis import API
 from odradek.server.dispatch import api_name
@@ -121,6 +121,8 @@ def _description(row: Setting, spec: OptionSpec | None) -> str:
         return "Read by the node at start."
     if row.scope is Scope.BROKER and row.name in WITHOUT_MEANING:
         return f"Without meaning here: {WITHOUT_MEANING[row.name]}."
+    if row.scope is Scope.BROKER and row.name in NOT_LOADED:
+        return f"Ignored with a warning: {NOT_LOADED[row.name]}."
     return ""
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from odradek.protocol.messages.describe_configs_request import DescribeConfigsRe
 from odradek.protocol.messages.describe_configs_response import DescribeConfigsResourceResult, DescribeConfigsResult
 from odradek.protocol.messages.list_config_resources_request import ListConfigResourcesRequest
 from tests.support.api_calls import PATIENCE_S, Calls, batch, fresh_name, name_of, one
+from tests.support.cluster import until
 from tests.support.node import Node
 
 TOPIC, BROKER, BROKER_LOGGER, CLIENT_METRICS, GROUP = 2, 4, 8, 16, 32
@@ -58,6 +60,10 @@ def change(
     answer = one(calls.ask(ApiKey.INCREMENTAL_ALTER_CONFIGS, 1, request).responses)
     assert (answer.resource_type, answer.resource_name) == (kind, name)
     return name_of(answer.error_code), answer.error_message
+
+
+def is_written(node: Node, text: str) -> bool:
+    return text in node.log_text()
 
 
 def replace(calls: Calls, kind: int, name: str, settings: dict[str, str | None], *, validate_only: bool = False) -> str:
@@ -394,6 +400,27 @@ class TestChangeOfBrokers:
         assert any(f"setting={key}" in line and "name=1" in line for line in told), told
         assert any("setting=local.retention.ms" in line and f"name={topic}" in line for line in told), told
         assert change(calls, BROKER, "1", (key, DELETE, None))[0] == "NONE"
+
+    @only_ours
+    def test_what_would_guard_the_cluster_is_refused_and_what_is_not_loaded_warns(
+        self, calls: Calls, node: Node
+    ) -> None:
+        for key in ("principal.builder.class", "super.users"):
+            name, message = change(calls, BROKER, "1", (key, SET, "com.example.Principals"))
+            assert name == "INVALID_CONFIG"
+            assert message is not None and "take it out only where a firewall keeps others away" in message
+            assert replace(calls, BROKER, "1", {key: "com.example.Principals"}) == "INVALID_CONFIG"
+        default = "org.apache.kafka.common.security.authenticator.DefaultKafkaPrincipalBuilder"
+        assert change(calls, BROKER, "1", ("principal.builder.class", SET, default))[0] == "NONE"
+        ignored = {"metric.reporters": "com.example.Reporter", "listener.name.plain.plain.sasl.jaas.config": "x y;"}
+        for key, value in ignored.items():
+            assert change(calls, BROKER, "1", (key, SET, value))[0] == "NONE"
+            until(partial(is_written, node, f"setting={key} of=broker name=1"))
+            assert change(calls, BROKER, "1", (key, DELETE, None))[0] == "NONE"
+        (line,) = [line for line in node.log_text().splitlines() if "setting=metric.reporters" in line]
+        assert "a dynamic setting is not honoured: it is ignored" in line and "Prometheus" in line
+        assert "x y;" not in node.log_text()
+        assert change(calls, BROKER, "1", ("principal.builder.class", DELETE, None))[0] == "NONE"
 
     @only_ours
     def test_listeners_are_bound_at_start(self, calls: Calls) -> None:

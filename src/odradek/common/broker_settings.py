@@ -17,6 +17,7 @@ from odradek.common.config_providers import Sources, resolve_variables
 from odradek.common.errors import ConfigError
 from odradek.common.listeners import WILDCARDS, ListenerAddress, parse_address, parse_listeners, parse_protocol_map
 from odradek.common.setting_rules import (
+    NOT_LOADED,
     READ_BY_THE_NODE,
     WITHOUT_MEANING,
     check_quorum,
@@ -190,7 +191,8 @@ def resolve(
             problems.append(f"{key}={_shown(row, text)}: {error}")
         # Files list many defaults: a value that changes nothing is worth no line.
         if not _is_honoured(key, honoured) and values[key] != row.default_value():
-            warnings.append(f"{key} is known but not honoured yet: it is ignored")
+            why = NOT_LOADED.get(key)
+            warnings.append(f"{key} is {f'ignored: {why}' if why else 'known but not honoured yet: it is ignored'}")
     for key in ("node.id", "process.roles", "controller.listener.names"):
         if key not in given and not (key == "node.id" and "broker.id" in given):
             problems.append(f"{key} is missing: a node needs one")

@@ -3,18 +3,30 @@
 `get_logger("server.connection").info("connection closed", peer=peer, reason=why)`. Values with spaces are quoted. No
 traceback is ever printed for what a user or a client can cause; `error(..., error=exception)` prints its kind and text,
 and `bug(...)` alone adds the traceback, because there it is ours.
+
+Warnings and errors that repeat are written a few times in full; what follows is counted, and `sum_up` writes one line
+for it every some seconds: a peer that fails fifty times a second must not fill the disk. Alike are events of the same
+fields, or of the same `alike` where the caller gives one, in which numbers do not count.
 """
 
 from __future__ import annotations
 
 import json
 import logging
+import re
 import sys
 import traceback
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, TextIO
 
 ROOT = "odradek"
+# Lines of one kind that are written in full before the rest is counted, and for how long it is.
+FULL_LINES = 5
+COUNTED_S = 10.0
+# A crowd that is inventive must not fill the memory either.
+MAX_KINDS = 500
+_NUMBERS = re.compile(r"\d+")
 _NEEDS_QUOTES = set(" =\"'\n\t")
 
 
@@ -32,20 +44,21 @@ class EventLogger:
     def info(self, event: str, **fields: Any) -> None:
         self._write(logging.INFO, event, fields)
 
-    def warning(self, event: str, **fields: Any) -> None:
-        self._write(logging.WARNING, event, fields)
+    def warning(self, event: str, *, alike: str | None = None, **fields: Any) -> None:
+        self._write(logging.WARNING, event, fields, alike=alike)
 
-    def error(self, event: str, **fields: Any) -> None:
-        self._write(logging.ERROR, event, fields)
+    def error(self, event: str, *, alike: str | None = None, **fields: Any) -> None:
+        self._write(logging.ERROR, event, fields, alike=alike)
 
-    def bug(self, event: str, error: BaseException, **fields: Any) -> None:
+    def bug(self, event: str, error: BaseException, *, alike: str | None = None, **fields: Any) -> None:
         """An unexpected exception: its traceback, in the same event."""
         trace = "".join(traceback.format_exception(error))
-        self._write(logging.ERROR, event, {**fields, "error": error}, trace)
+        self._write(logging.ERROR, event, {**fields, "error": error}, trace, alike)
 
-    def _write(self, level: int, event: str, fields: dict[str, Any], trace: str = "") -> None:
+    def _write(self, level: int, event: str, fields: dict[str, Any], trace: str = "", alike: str | None = None) -> None:
         if self._logger.isEnabledFor(level):
-            self._logger.log(level, event, extra={"fields": fields, "trace": trace})
+            kind = None if alike is None else _NUMBERS.sub("#", alike)
+            self._logger.log(level, event, extra={"fields": fields, "trace": trace, "kind": kind})
 
 
 def get_logger(name: str) -> EventLogger:
@@ -79,9 +92,75 @@ def quoted(value: Any) -> str:
     return json.dumps(text, ensure_ascii=False)
 
 
+@dataclass(slots=True)
+class _Kind:
+    """Lines that are alike, since `began_s`."""
+
+    began_s: float
+    left: int
+    counted: int = 0
+    last: logging.LogRecord | None = None
+
+
+class SummingHandler(logging.StreamHandler[TextIO]):
+    """Writes lines to a stream; of many that are alike, the first few and how many followed."""
+
+    def __init__(self, stream: TextIO) -> None:
+        super().__init__(stream)
+        self._kinds: dict[tuple[str, str, str], _Kind] = {}
+
+    def emit(self, record: logging.LogRecord) -> None:
+        if record.levelno < logging.WARNING or self._is_written_in_full(record):
+            super().emit(record)
+
+    def sum_up(self, now_s: float) -> None:
+        """Write one line for each kind whose time is over and of which some were counted; negative: for all."""
+        with self.lock:  # type: ignore[union-attr]
+            for key, kind in list(self._kinds.items()):
+                if 0 <= now_s < kind.began_s + COUNTED_S:
+                    continue
+                del self._kinds[key]
+                if kind.last is None:
+                    continue
+                super().emit(_summary(kind.last, kind.counted, kind.last.created - kind.began_s))
+                # It goes on, as far as we know: one line in full shows the next of them.
+                self._kinds[key] = _Kind(max(now_s, kind.last.created), 1)
+
+    def _is_written_in_full(self, record: logging.LogRecord) -> bool:
+        alike: str | None = getattr(record, "kind", None)
+        event = record.getMessage()
+        if alike is None:
+            alike = "" if not (fields := getattr(record, "fields", {})) else str(fields)
+        key = (record.name, event, alike)
+        if key not in self._kinds and len(self._kinds) >= MAX_KINDS:
+            key = (record.name, event, "")
+        kind = self._kinds.get(key)
+        if kind is None:
+            kind = self._kinds[key] = _Kind(record.created, FULL_LINES)
+        if kind.left:
+            kind.left -= 1
+            return True
+        kind.counted += 1
+        kind.last = record
+        return False
+
+
+def _summary(last: logging.LogRecord, count: int, seconds: float) -> logging.LogRecord:
+    """A line that stands for `count` that were not written; its fields are those of the last of them."""
+    fields = {"repeated": count, "in_s": f"{seconds:.0f}", **getattr(last, "fields", {})}
+    return logging.makeLogRecord({**vars(last), "fields": fields, "trace": "", "exc_info": None})
+
+
+def sum_up(now_s: float = -1.0) -> None:
+    """Write what was counted in place of lines for long enough; without a time, all of it. To be called each second."""
+    for handler in logging.getLogger(ROOT).handlers:
+        if isinstance(handler, SummingHandler):
+            handler.sum_up(now_s)
+
+
 def write_log_lines(stream: TextIO | None = None, level: str = "INFO") -> None:
     """Send the events of the project, from `level` on, to a stream (default: standard error)."""
-    handler = logging.StreamHandler(stream or sys.stderr)
+    handler = SummingHandler(stream or sys.stderr)
     handler.setFormatter(LineFormatter())
     root = logging.getLogger(ROOT)
     root.handlers[:] = [handler]

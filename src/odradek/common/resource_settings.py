@@ -16,7 +16,7 @@ from odradek.common.broker_settings import BrokerSettings, topic_default
 from odradek.common.config import OptionSpec
 from odradek.common.errors import ConfigError
 from odradek.common.numbers import parse_natural
-from odradek.common.setting_rules import check_relations
+from odradek.common.setting_rules import check_relations, unserved_guards
 from odradek.common.setting_table import (
     GROUP_SYNONYM_PREFIX,
     Scope,
@@ -346,7 +346,7 @@ class SettingRules:
         problems = _broker_value_problems(name, settings)
         if not problems:
             above = with_dynamic(self._settings, BrokerLayers(settings, {}))
-            problems = check_relations(settings, above.values)
+            problems = unserved_guards(settings, self._docs) + check_relations(settings, above.values)
         return problems
 
     def _group_problems(self, _name: str, settings: Mapping[str, str]) -> list[str]:

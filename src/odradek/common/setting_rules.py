@@ -89,9 +89,9 @@ WITHOUT_MEANING = {
     "share.fetch.purgatory.purge.interval.requests": _PURGATORY,
     "offsets.load.buffer.size": _SLICES,
     "transaction.state.log.load.buffer.size": _SLICES,
-    "metric.reporters": _REPORTERS,
-    "kafka.metrics.reporters": _REPORTERS,
 }
+# These are set so that something happens, which does not: a warning gives the reason.
+NOT_LOADED = {"metric.reporters": _REPORTERS, "kafka.metrics.reporters": _REPORTERS}
 _EVERYBODY = "this release controls no access: every client could do everything"
 # What guards a cluster and is not served. A warning would be read too late: the node would serve everybody meanwhile.
 _GUARDS = {
@@ -111,16 +111,21 @@ def unserved_security(given: Mapping[str, str], protocols: Container[str], honou
     Args:
         protocols: of the node's own listeners.
     """
-    problems = [
-        f"{key}={given[key]}: {reason}; {_REMOVE}"
-        for key, reason in _GUARDS.items()
-        if key not in honoured and given.get(key, "").strip() not in ("", _DEFAULT_PRINCIPALS)
-    ]
+    problems = unserved_guards(given, honoured)
     key = "security.inter.broker.protocol"
     between = given.get(key, "PLAINTEXT").strip()
     if between != "PLAINTEXT" and between not in protocols:
         problems.append(f"{key}={between}: no listener has that protocol, and brokers would talk in plain text")
     return problems
+
+
+def unserved_guards(given: Mapping[str, str], honoured: Container[str]) -> list[str]:
+    """One line for each setting that says who may do what, in a file or at run time, and that is not acted on."""
+    return [
+        f"{key}={given[key]}: {reason}; {_REMOVE}"
+        for key, reason in _GUARDS.items()
+        if key not in honoured and given.get(key, "").strip() not in ("", _DEFAULT_PRINCIPALS)
+    ]
 
 
 def check_relations(given: Mapping[str, str], values: Mapping[str, Value]) -> list[str]:

@@ -135,7 +135,7 @@ class Connection(asyncio.BufferedProtocol):
         connections = self._dispatcher.connections
         refusal = connections.admit(self, self.peer_host, -1 if sock is None else sock.fileno())
         if refusal is not None:
-            _log.info("connection refused", peer=self.peer, reason=refusal)
+            _log.warning("connection refused", alike=refusal, peer=self.peer, reason=refusal)
             self._closing = True
             transport.abort()
             return
@@ -238,7 +238,8 @@ class Connection(asyncio.BufferedProtocol):
     def close_because(self, reason: str) -> None:
         """End the connection for something that the peer did; one log line."""
         if not self._closing:
-            _log.warning("connection closed", peer=self.peer, listener=self.listener.name, reason=reason)
+            listener = self.listener.name
+            _log.warning("connection closed", alike=listener + reason, peer=self.peer, listener=listener, reason=reason)
         self.close()
 
     def close(self) -> None:
@@ -468,7 +469,8 @@ class Connection(asyncio.BufferedProtocol):
             try:
                 chunks = encode_response(context.api_key, context.api_version, context.correlation_id, response)
             except (ValueError, ApiError) as error:
-                _log.bug("an answer cannot be encoded", error, api=route.name, version=context.api_version)
+                api = route.name
+                _log.bug("an answer cannot be encoded", error, alike=api, api=api, version=context.api_version)
                 self.close()
                 return
         if slot is None and self._slots:
@@ -493,10 +495,12 @@ class Connection(asyncio.BufferedProtocol):
         if isinstance(error, ApiError):
             code, text = error.code, error.message
         elif isinstance(error, StorageError):
-            _log.error("storage failed", api=route.name, log_dir=error.log_dir, error=error)
+            alike = f"{route.name} {error}"
+            _log.error("storage failed", alike=alike, api=route.name, log_dir=error.log_dir, error=error)
             code, text = ErrorCode.KAFKA_STORAGE_ERROR, "the broker's disk failed"
         else:
-            _log.bug("a handler failed", error, api=route.name, version=context.api_version, client=context.client_id)
+            alike, version, client = f"{route.name} {type(error).__name__}", context.api_version, context.client_id
+            _log.bug("a handler failed", error, alike=alike, api=route.name, version=version, client=client)
             code, text = ErrorCode.UNKNOWN_SERVER_ERROR, ""
         answer = route.error_answer(context.api_version, code, text)
         if answer is None:

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 
 from odradek.common.broker_settings import DRAIN_KEY, DRAIN_STOP_KEY
 from odradek.common.log_lines import get_logger
-from odradek.common.setting_rules import READ_BY_THE_NODE, WITHOUT_MEANING
+from odradek.common.setting_rules import NOT_LOADED, READ_BY_THE_NODE, WITHOUT_MEANING
 from odradek.common.setting_table import Scope, setting
 from odradek.metadata.delta import MetadataDelta
 from odradek.metadata.image import MetadataImage
@@ -47,6 +47,7 @@ class IgnoredSettings:
                 of=scope.value,
                 name=names[0] or "(all brokers)",
                 others=len(names) - 1,
+                **({"reason": NOT_LOADED[key]} if key in NOT_LOADED else {}),
             )
 
     def find(

@@ -13,7 +13,7 @@ from typing import Any, cast
 
 from odradek.common.broker_settings import BrokerSettings
 from odradek.common.errors import OdradekError, StorageError
-from odradek.common.log_lines import get_logger, write_log_lines
+from odradek.common.log_lines import get_logger, sum_up, write_log_lines
 from odradek.common.real_io import RealClock, RealDisk, RealNetwork, machine_limits, open_descriptors
 from odradek.server.broker import Broker
 from odradek.server.drain import drain
@@ -33,6 +33,8 @@ def run(settings: BrokerSettings) -> int:
             return runner.run(_serve(settings))
     except KeyboardInterrupt:
         return 0
+    finally:
+        sum_up()
 
 
 def new_event_loop() -> asyncio.AbstractEventLoop:

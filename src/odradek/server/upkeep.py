@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from odradek.common.buggify import buggify
 from odradek.common.config import config, option
 from odradek.common.errors import ApiError, StorageError
-from odradek.common.log_lines import get_logger
+from odradek.common.log_lines import get_logger, sum_up
 
 if TYPE_CHECKING:
     from odradek.common.ports import Clock, Disk
@@ -180,6 +180,7 @@ class Upkeep:
 
     async def _close_idle(self) -> None:
         now_ms = self._clock.monotonic_ms()
+        sum_up(self._clock.now_ms() / 1000)
         self._dispatcher.close_slow(now_ms)
         closed = self._dispatcher.close_idle(now_ms)
         if closed:

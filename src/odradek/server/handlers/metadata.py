@@ -116,7 +116,7 @@ async def _create(context: RequestContext, names: Iterable[str]) -> dict[str, Er
         except ApiError as error:
             if error.code is not ErrorCode.TOPIC_ALREADY_EXISTS:
                 errors[name] = error.code
-                _log.warning("auto-creation refused", topic=name, error=error)
+                _log.warning("auto-creation refused", alike=error.code.name, topic=name, error=error)
     return errors
 
 
