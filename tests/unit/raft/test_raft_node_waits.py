@@ -105,3 +105,30 @@ def test_a_follower_that_hears_its_leader_keeps_others_from_an_election_until_it
     for now_ms, granted in ((FETCH_MS - 1, False), (FETCH_MS, True)):
         ((_, answer),) = node.step(asked, now_ms).messages
         assert isinstance(answer, VoteAnswered) and answer.granted is granted
+
+
+def candidate() -> RaftNode:
+    """Node 1, which stands in epoch 6 after it lost epoch 5."""
+    node = follower(Least())
+    node.leader_gone(100)
+    for number, now_ms in enumerate((100, 10_000)):
+        node.tick(now_ms)
+        node.step(VoteAnswered(2, 4 + number, -1, granted=True, pre_vote=True), now_ms)
+        assert (node.role, node.leader_epoch) == (Role.CANDIDATE, 5 + number)
+    return node
+
+
+def test_a_vote_that_was_given_in_an_epoch_that_has_passed_does_not_count() -> None:
+    node = candidate()
+    node.step(VoteAnswered(2, 5, -1, granted=True, pre_vote=False), 10_001)
+    node.step(VoteAnswered(2, 6, -1, granted=True, pre_vote=True), 10_001)
+    assert node.role is Role.CANDIDATE
+    assert node.step(VoteAnswered(3, 6, -1, granted=True, pre_vote=False), 10_002).elected
+
+
+def test_a_voter_that_is_behind_may_let_a_node_stand() -> None:
+    node = follower(Least())
+    node.leader_gone(100)
+    node.tick(100)
+    node.step(VoteAnswered(2, 3, -1, granted=True, pre_vote=True), 101)
+    assert node.role is Role.CANDIDATE
