@@ -19,7 +19,7 @@ from pathlib import Path
 from odradek.common.config import OptionSpec
 from odradek.common.metrics import Family
 from odradek.common.setting_rules import NOT_LOADED, READ_BY_THE_NODE, WITHOUT_MEANING
-from odradek.common.setting_table import GROUP_SYNONYM_PREFIX, Scope, Setting, UpdateMode, broker_synonyms, table
+from odradek.common.setting_table import GROUP_SYNONYM_PREFIX, OWN, Scope, Setting, UpdateMode, broker_synonyms, table
 from odradek.protocol.apis import API
 from odradek.server.dispatch import api_name
 from odradek.server.handlers import HANDLERS
@@ -102,6 +102,16 @@ def configuration_page() -> str:
         ]
         lines += [_row(row, declared.get((scope, row.name))) for row in rows]
         sections.append("\n".join(lines))
+    lines = [
+        "## Broker settings of Odradek's own",
+        "",
+        "Kafka has none of these. `odradek.metrics.listener` is in docs/metrics.md.",
+        "",
+        "| Setting | Type | Default | Valid | Changes | What it does |",
+        "|---|---|---|---|---|---|",
+    ]
+    lines += [_row(row, declared.get((row.scope, row.name))) for row in OWN.values()]
+    sections.append("\n".join(lines))
     return "\n\n".join(sections) + "\n"
 
 

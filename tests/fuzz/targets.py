@@ -25,7 +25,7 @@ TARGETS = (
 # What reads the same kind of bytes shares the time that the kind is given among all tests.
 KINDS: dict[str, tuple[str, ...]] = {
     "frames, requests and responses": ("frames", "requests", "responses", "stored_records"),
-    "record batches": ("compression", "batches", "produced", "spark_decode"),
+    "record batches": ("compression", "walk", "batches", "produced", "spark_decode"),
     "logs that are recovered": ("damaged_log", "damaged_metadata", "dump_log"),
     "checkpoints": ("small_files",),
     "settings": ("properties", "small_texts"),

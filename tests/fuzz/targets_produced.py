@@ -9,7 +9,7 @@ from uuid import UUID
 from odradek.common.errors import ApiError
 from odradek.log.log import Log
 from odradek.record.batch import BatchHeader
-from odradek.record.validation import BatchRules, validate_produced
+from odradek.record.validation import BatchRules, admit
 from tests.fuzz.engine import Target
 from tests.fuzz.targets_logs import PARTITION, a_disk, a_manager, read_all
 from tests.fuzz.targets_records import CAP_BYTES, INT64, RESEAL, generate_batches, resealed
@@ -73,9 +73,9 @@ def _offer(log: Log, data: bytes) -> int:
     """What a Produce request does; returns how many batches were appended."""
     data = resealed(data)
     try:
-        header = validate_produced(data, RULES, now_ms=NOW_MS)
+        taken, header = admit(data, RULES, now_ms=NOW_MS, api_version=13)
         before = log.log_end_offset
-        info = log.append_as_leader([data], [header], leader_epoch=0, now_ms=NOW_MS)
+        info = log.append_as_leader([taken], [header], leader_epoch=0, now_ms=NOW_MS)
     except ApiError:
         return 0
     if info.duplicate:

@@ -25,7 +25,7 @@ from odradek.common.setting_rules import (
     quorum_warnings,
     unserved_security,
 )
-from odradek.common.setting_table import Scope, Setting, Value, broker_synonyms, setting, table
+from odradek.common.setting_table import OWN, Scope, Setting, Value, broker_synonyms, setting, table
 
 T = TypeVar("T")
 
@@ -48,7 +48,7 @@ class BrokerSettings:
 
     Attributes:
         explicit: what was given, as text, after variables were replaced.
-        values: every broker setting of Kafka by name, typed; defaults where nothing was given.
+        values: every broker setting of Kafka, and of our own, by name, typed; defaults where nothing was given.
         listeners: of all roles; `controller_listener_names` says which belong to the controller.
         advertised: what clients get; empty where nothing was given.
         warnings: one line each, to be logged once at start.
@@ -173,7 +173,7 @@ def resolve(
     """
     given, problems = resolve_variables(properties, sources)
     warnings = []
-    known = table(Scope.BROKER)
+    known = table(Scope.BROKER) | OWN
     values: dict[str, Value] = {name: row.default_value() for name, row in known.items()}
     for key, text in given.items():
         row = known.get(key)

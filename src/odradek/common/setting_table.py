@@ -172,10 +172,28 @@ DYNAMIC_ONLY = {
 }
 
 
+# What brokers of this house have beside Kafka's settings, in files alone.
+OWN = {
+    row.name: row
+    for row in (
+        Setting(
+            Scope.BROKER,
+            "odradek.max.decompressed.batch.bytes",
+            "int",
+            UpdateMode.READ_ONLY,
+            str(64 * 1024 * 1024),
+            False,
+            "[1,...,2147483639]",
+        ),
+        Setting(Scope.BROKER, "odradek.trust.producers", "boolean", UpdateMode.READ_ONLY, "false", False, ""),
+    )
+}
+
+
 def setting(scope: Scope, name: str) -> Setting | None:
-    """One row, or None where Kafka has no such setting."""
+    """One row, or None where neither Kafka nor this house has such a setting."""
     found = table(scope).get(name)
-    return DYNAMIC_ONLY.get(name) if found is None and scope is Scope.BROKER else found
+    return DYNAMIC_ONLY.get(name, OWN.get(name)) if found is None and scope is Scope.BROKER else found
 
 
 def format_value(value: Any) -> str | None:

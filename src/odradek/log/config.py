@@ -9,7 +9,7 @@ from typing import Any, cast
 from odradek.common.config import OptionSpec, config, option
 from odradek.common.setting_table import Scope, setting
 from odradek.record.batch import COMPRESSION_NAMES
-from odradek.record.validation import BatchRules
+from odradek.record.validation import DECOMPRESSED_FACTOR, MAX_DECOMPRESSED_BYTES, BatchRules
 
 NEVER = 2**63 - 1
 
@@ -78,7 +78,18 @@ class LogConfig:
         topic_key="max.decompressed.message.bytes",
         default=2_147_483_639,
         unit="bytes",
-        doc="What a compressed batch may decompress to, where the broker must look into it.",
+        doc="What one record of a compressed batch may have.",
+    )
+    max_decompressed_batch_bytes: int = option(
+        "odradek.max.decompressed.batch.bytes",
+        default=MAX_DECOMPRESSED_BYTES,
+        unit="bytes",
+        doc="What a compressed batch may decompress to; four times max.message.bytes where that is more.",
+    )
+    trust_producers: bool = option(
+        "odradek.trust.producers",
+        default=False,
+        doc="Believe producers that a batch holds what its header says: a faulty one can make a topic unreadable.",
     )
     message_timestamp_type: str = option(
         topic_key="message.timestamp.type",
@@ -164,7 +175,9 @@ class LogConfig:
             create_time=not self.log_append_time,
             before_max_ms=self.message_timestamp_before_max_ms,
             after_max_ms=self.message_timestamp_after_max_ms,
-            max_decompressed_bytes=self.max_decompressed_message_bytes,
+            max_decompressed_bytes=max(self.max_decompressed_batch_bytes, DECOMPRESSED_FACTOR * self.max_message_bytes),
+            max_record_bytes=self.max_decompressed_message_bytes,
+            trusted=self.trust_producers,
         )
 
     @classmethod

@@ -20,6 +20,12 @@ _XERIAL_HEADER: Final = _XERIAL_MAGIC + struct.pack(">ii", 1, 1)
 _XERIAL_BLOCK_BYTES: Final = 32 * 1024
 # A frame is decompressed in steps, so that a bomb is noticed after one of them.
 _STEP_BYTES: Final = 4 << 20
+_LZ4_MAGIC: Final = b"\x04\x22\x4d\x18"
+_ZSTD_MAGIC: Final = b"\x28\xb5\x2f\xfd"
+_FIRST_BYTES: Final = 64 * 1024
+# No bytes of these codecs hold more: gzip 258 in two bits, snappy 64 in three bytes.
+_LARGEST_GZIP_RATIO: Final = 1032
+_LARGEST_SNAPPY_RATIO: Final = 22
 _BUFFER_FULL: Final = "failed to write whole buffer"
 
 
@@ -37,7 +43,7 @@ def compress(codec: int, data: Buffer, *, level: int | None = None) -> bytes:
     if codec == LZ4:
         # Java's reader refuses blocks that refer to the block before them, which the plain function writes.
         frame = cramjam.lz4.Compressor(level=level, content_checksum=False, block_linked=False)
-        frame.compress(data)
+        frame.compress(bytes(data))
         return bytes(frame.finish())
     if codec == ZSTD:
         return bytes(cramjam.zstd.compress(data, level=3 if level is None else level))
@@ -58,9 +64,16 @@ def decompress(codec: int, data: Buffer, max_output_bytes: int) -> bytes:
         ApiError: CORRUPT_MESSAGE for bytes that are not of this codec, INVALID_RECORD for more than
             `max_output_bytes`, UNSUPPORTED_COMPRESSION_TYPE for a codec that does not exist.
     """
+    return bytes(unpack(codec, data, max_output_bytes))
+
+
+def unpack(codec: int, data: Buffer, max_output_bytes: int) -> bytes | bytearray:
+    """What `decompress` does, without a last copy. Memory is taken for at most
+    twice the output (snappy), or four times (others), and never for more than twice `max_output_bytes`. Raises as
+    `decompress`."""
     try:
         if codec == NONE:
-            output = bytes(data)
+            output: bytes | bytearray = bytes(data)
         elif codec == SNAPPY:
             output = _decompress_snappy(memoryview(data), max_output_bytes)
         elif codec in (GZIP, LZ4, ZSTD):
@@ -78,14 +91,18 @@ def _too_large(limit: int) -> ApiError:
     return ApiError(ErrorCode.INVALID_RECORD, f"records decompress to more than {limit} bytes")
 
 
-def _decompress_frames(codec: int, data: Buffer, limit: int) -> bytes:
+def _decompress_frames(codec: int, data: Buffer, limit: int) -> bytearray:
     """gzip, lz4 and zstd, into a buffer that grows to the limit and no further."""
     into = {
         GZIP: cramjam.gzip.decompress_into,
         LZ4: cramjam.lz4.decompress_into,
         ZSTD: cramjam.zstd.decompress_into,
     }[codec]
-    size = min(limit + 1, max(64 * 1024, 8 * len(data)))
+    declared = _declared_bytes(codec, memoryview(data))
+    if declared > limit and codec != GZIP:
+        raise _too_large(limit)
+    # One more byte shows that there is no more to come.
+    size = min(limit, declared or max(_FIRST_BYTES, 8 * len(data))) + 1
     while True:
         output = bytearray(size)
         try:
@@ -94,12 +111,35 @@ def _decompress_frames(codec: int, data: Buffer, limit: int) -> bytes:
             # The library distinguishes a full buffer from damaged bytes by its message alone.
             if _BUFFER_FULL not in str(error):
                 raise
-            written = None
-        if written is not None and written < size:
-            return bytes(memoryview(output)[:written])
+            written = size
+        if written < size:
+            del output[written:]
+            return output
         if size > limit:
             raise _too_large(limit)
         size = min(limit + 1, max(size * 4, size + _STEP_BYTES))
+
+
+def _declared_bytes(codec: int, data: memoryview) -> int:
+    """What the first frame says that it decompresses to, 0 where it does not: a hint, as more frames may follow.
+
+    Source: RFC 8878 (zstd), RFC 1952 (gzip, whose last four bytes say it of the last frame), LZ4's frame format.
+    """
+    if codec == GZIP:
+        declared = int.from_bytes(data[-4:], "little")
+        return declared if declared <= len(data) * _LARGEST_GZIP_RATIO else 0
+    if codec == LZ4:
+        is_declared = len(data) > 14 and bytes(data[:4]) == _LZ4_MAGIC and data[4] & 0x08
+        return int.from_bytes(data[6:14], "little") if is_declared else 0
+    if len(data) < 18 or bytes(data[:4]) != _ZSTD_MAGIC:
+        return 0
+    descriptor = data[4]
+    position = 5 + (not descriptor & 0x20) + (0, 1, 2, 4)[descriptor & 0x03]
+    size_flag = descriptor >> 6
+    if size_flag == 0:
+        return data[position] if descriptor & 0x20 else 0
+    declared = int.from_bytes(data[position : position + (1 << size_flag)], "little")
+    return declared + 256 if size_flag == 1 else declared
 
 
 def _decompress_snappy(data: memoryview, limit: int) -> bytes:
@@ -120,8 +160,10 @@ def _decompress_snappy(data: memoryview, limit: int) -> bytes:
 
 
 def _snappy_block(block: memoryview, limit: int) -> bytes:
-    """One raw block, whose first bytes declare what it decompresses to."""
+    """One raw block, whose first bytes declare what it decompresses to: memory is taken for so much."""
     declared = cramjam.snappy.decompress_raw_len(block)
+    if declared > len(block) * _LARGEST_SNAPPY_RATIO:
+        raise ValueError(f"a snappy block of {len(block)} bytes cannot hold {declared}")
     if declared > limit:
         raise _too_large(limit)
     return bytes(cramjam.snappy.decompress_raw(block))

@@ -8,7 +8,7 @@ from typing import NamedTuple
 from odradek.common.errors import ApiError, ErrorCode
 from odradek.common.ports import Buffer
 from odradek.record.batch import HEADER_BYTES, LOG_APPEND_TIME, BatchHeader, read_size
-from odradek.record.compression import decompress
+from odradek.record.compression import unpack
 from odradek.record.record import Header, Record
 from odradek.record.varint import read_zigzag
 
@@ -37,7 +37,7 @@ def records_bytes(batch: Buffer, header: BatchHeader, *, max_output_bytes: int =
     payload = memoryview(batch)[HEADER_BYTES : header.size_bytes]
     if header.compression == 0:
         return payload
-    return decompress(header.compression, payload, max_output_bytes=max_output_bytes)
+    return unpack(header.compression, payload, max_output_bytes=max_output_bytes)
 
 
 def read_records(
@@ -58,7 +58,7 @@ def parse_records(payload: Buffer, header: BatchHeader) -> list[Record]:
     Raises:
         ApiError: CORRUPT_MESSAGE where the bytes are not `record_count` records.
     """
-    data = bytes(payload)
+    data = payload if isinstance(payload, bytes) else bytes(payload)
     return [
         Record(
             _blob(data, outline.key_position, outline.key_bytes),
@@ -90,7 +90,7 @@ def outline_records(payload: Buffer, header: BatchHeader) -> list[RecordOutline]
     Raises:
         ApiError: CORRUPT_MESSAGE where the bytes are not `record_count` records.
     """
-    data = bytes(payload)
+    data = payload if isinstance(payload, bytes | bytearray) else bytes(payload)
     outlines: list[RecordOutline] = []
     position, size = 0, len(data)
     try:
@@ -110,7 +110,7 @@ def outline_records(payload: Buffer, header: BatchHeader) -> list[RecordOutline]
     return outlines
 
 
-def _outline(data: bytes, position: int, end: int, header: BatchHeader) -> RecordOutline:
+def _outline(data: bytes | bytearray, position: int, end: int, header: BatchHeader) -> RecordOutline:
     """Of the record that lies from `position` to `end` (exclusive)."""
     timestamp_delta, position = read_zigzag(data, position + 1)
     offset_delta, position = read_zigzag(data, position)

@@ -6,6 +6,7 @@ decoded one by one. Source: KIP-390 for the levels.
 
 from __future__ import annotations
 
+from odradek.common.errors import ApiError, ErrorCode
 from odradek.common.ports import Buffer
 from odradek.record.batch import (
     HEADER_BYTES,
@@ -15,11 +16,19 @@ from odradek.record.batch import (
     seal,
     with_compression,
 )
-from odradek.record.compression import compress, decompress
+from odradek.record.compression import NONE, compress, unpack
+
+INT32_MAX = 2**31 - 1
 
 
 def recompress(
-    batch: Buffer, header: BatchHeader, codec: int, *, level: int | None, max_output_bytes: int
+    batch: Buffer,
+    header: BatchHeader,
+    codec: int,
+    *,
+    level: int | None,
+    max_output_bytes: int,
+    max_batch_bytes: int = INT32_MAX,
 ) -> tuple[bytearray, BatchHeader]:
     """The same records in another codec, sealed, with its header.
 
@@ -27,13 +36,23 @@ def recompress(
         batch: one whole batch, already validated.
         codec: an index of COMPRESSION_NAMES; level: the codec's own, None for its default.
         max_output_bytes: what the batch may decompress to.
+        max_batch_bytes: what it may have in the other codec.
     Raises:
-        ApiError: CORRUPT_MESSAGE, INVALID_RECORD as `decompress`.
+        ApiError: CORRUPT_MESSAGE, INVALID_RECORD as `decompress`; MESSAGE_TOO_LARGE.
     """
     payload = memoryview(batch)[HEADER_BYTES : header.size_bytes]
-    packed = compress(codec, decompress(header.compression, payload, max_output_bytes), level=level)
+    packed: Buffer = unpack(header.compression, payload, max_output_bytes)
+    if codec != NONE:
+        packed = compress(codec, packed, level=level)
+    size = HEADER_BYTES + len(packed)
+    if size > max_batch_bytes:
+        raise ApiError(
+            ErrorCode.MESSAGE_TOO_LARGE,
+            f"The record batch has {size} bytes in the codec of the topic, which exceeds the maximum configured value "
+            f"of {max_batch_bytes}.",
+        )
     changed = header._replace(
-        batch_length=HEADER_BYTES - LOG_OVERHEAD_BYTES + len(packed),
+        batch_length=size - LOG_OVERHEAD_BYTES,
         attributes=with_compression(header.attributes, codec),
     )
     result = bytearray(pack_header(changed))

@@ -1,10 +1,10 @@
 """What a produced batch must be before it may enter the log.
 
-Header checks cost the same for one record as for ten thousand and run for every batch: size, magic, CRC, counts,
-offsets, attributes, producer fields, timestamps. Since the CRC covers everything behind it, a batch that passes holds
-exactly what its producer sealed; what is left is a producer that lies. The records themselves are walked where the
-topic's settings need each of them (compaction, limits on timestamps that the header cannot prove) and where they are so
-few that it costs next to nothing (`WALKED_RECORDS`); docs/adr/0005-what-produce-checks.md has the measurement.
+    size, magic, CRC, counts, offsets, attributes, producer -> every record (`walk`) -> timestamps against the limits
+
+What Kafka refuses is refused, and what it corrects, a header's largest timestamp, is corrected. Only where the broker
+is set to trust its producers are the records of a batch left alone that no setting of the topic asks about: see
+docs/adr/0005-what-produce-checks.md for what that saves.
 
 Source: Kafka's ProduceRequest.validateRecords, UnifiedLog.analyzeAndValidateRecords, LogValidator.
 """
@@ -12,7 +12,7 @@ Source: Kafka's ProduceRequest.validateRecords, UnifiedLog.analyzeAndValidateRec
 from __future__ import annotations
 
 import struct
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from odradek.common.errors import ApiError, ErrorCode
 from odradek.common.ports import Buffer
@@ -24,15 +24,23 @@ from odradek.record.batch import (
     NO_PRODUCER_ID,
     BatchHeader,
     crc_is_valid,
+    pack_header,
     read_size,
+    seal,
 )
-from odradek.record.reader import MAX_RECORDS_BYTES, RecordOutline, outline_records, records_bytes
+from odradek.record.reader import RecordOutline, outline_records, records_bytes
+from odradek.record.walk import TimeDeltas, walk
 
-# Batches of so few records are walked one by one, which catches a lying count, length or offset with its index.
-WALKED_RECORDS = 16
-WALKED_BYTES = 64 * 1024
-# What such a small batch may decompress to; beyond it is left to its readers, who cap it too. A bomb costs this much.
-WALKED_OUTPUT_BYTES = 1024 * 1024
+# What is looked at on the loop: about a millisecond of records that differ in size, and what decompresses to no more
+# than `ON_LOOP_OUTPUT_BYTES`. Anything larger is looked at in a thread, which lets go of the interpreter to decompress.
+ON_LOOP_RECORDS = 2000
+ON_LOOP_COMPRESSED_BYTES = 256 * 1024
+ON_LOOP_OUTPUT_BYTES = 1024 * 1024
+# Records that are larger than this on average are looked at where they lie; a copy of smaller ones costs less.
+COPIED_RECORD_BYTES = 4096
+# What a batch may decompress to at least, however small max.message.bytes is; and how many times that.
+MAX_DECOMPRESSED_BYTES = 64 * 1024 * 1024
+DECOMPRESSED_FACTOR = 4
 # Length, attributes, both deltas, two lengths and the header count of a record are at least a byte each.
 MIN_RECORD_BYTES = 7
 ZSTD = 4
@@ -66,7 +74,9 @@ class BatchRules:
         compacted: every record needs a key.
         create_time: timestamps are the producer's, so their limits apply.
         before_max_ms, after_max_ms: how far a timestamp may lie behind and before the broker's clock.
-        max_decompressed_bytes: what a batch may decompress to, where it must be decompressed.
+        max_decompressed_bytes: what a batch may decompress to.
+        max_record_bytes: of one record of a compressed batch (max.decompressed.message.bytes).
+        trusted: producers are believed that a batch holds what its header says.
     """
 
     max_message_bytes: int = 1_048_588
@@ -74,28 +84,56 @@ class BatchRules:
     create_time: bool = True
     before_max_ms: int = NEVER_MS
     after_max_ms: int = 3_600_000
-    max_decompressed_bytes: int = MAX_RECORDS_BYTES
+    max_decompressed_bytes: int = MAX_DECOMPRESSED_BYTES
+    max_record_bytes: int = 2**31 - 1
+    trusted: bool = False
+
+    @property
+    def must_see_records(self) -> bool:
+        """Whether the topic's settings are about single records."""
+        return self.compacted or (self.create_time and self.before_max_ms != NEVER_MS)
 
 
-@dataclass(slots=True)
-class _Walk:
-    errors: list[RecordError] = field(default_factory=list)
-    code: ErrorCode = ErrorCode.INVALID_RECORD
+class TooLongForLoopError(Exception):
+    """The batch decompresses to so much that it is for a thread: nothing is said of it yet."""
+
+
+def admit(
+    data: Buffer, rules: BatchRules, *, now_ms: int, api_version: int, on_loop: bool = False
+) -> tuple[Buffer, BatchHeader]:
+    """A client's batch as it may enter the log: the same bytes, or a corrected copy. Raises as
+    `validate_produced`."""
+    header = validate_produced(data, rules, now_ms=now_ms, api_version=api_version, on_loop=on_loop)
+    if header.max_timestamp == BatchHeader.read(data).max_timestamp:
+        return data, header
+    changed = bytearray(data)
+    changed[:HEADER_BYTES] = pack_header(header)
+    seal(changed)
+    return changed, BatchHeader.read(changed)
 
 
 def validate_produced(
-    data: Buffer, rules: BatchRules, *, now_ms: int, api_version: int = 13, from_client: bool = True
+    data: Buffer,
+    rules: BatchRules,
+    *,
+    now_ms: int,
+    api_version: int = 13,
+    from_client: bool = True,
+    on_loop: bool = False,
 ) -> BatchHeader:
-    """Check what one Produce request brings for one partition; returns the header of its one batch.
+    """Check what one Produce request brings for one partition; returns the header of its one batch, with the largest
+    timestamp that it has in truth.
 
     Args:
         data: the `records` field; must be exactly one batch of format v2.
         now_ms: the broker's wall clock, for limits on timestamps.
         api_version: of the request; zstd needs 7.
         from_client: False for what the broker itself writes (coordinators, markers).
+        on_loop: look into nothing that takes long.
     Raises:
         ApiError: INVALID_RECORD, CORRUPT_MESSAGE, MESSAGE_TOO_LARGE, UNSUPPORTED_COMPRESSION_TYPE, INVALID_TIMESTAMP;
             as InvalidRecordsError where records are to blame.
+        TooLongForLoopError: only where it is `on_loop`.
     """
     header = _read_single_header(data)
     if header.size_bytes > rules.max_message_bytes:
@@ -107,28 +145,19 @@ def validate_produced(
     if not crc_is_valid(data, header):
         raise ApiError(ErrorCode.CORRUPT_MESSAGE, f"Record is corrupt (stored crc = {header.crc})")
     _check_header(header, api_version, from_client=from_client)
-    if rules.create_time:
-        _check_timestamp(data, header, rules, now_ms)
-    if from_client and needs_record_walk(header, rules):
-        _walk_records(data, header, rules, now_ms)
+    if from_client and (rules.must_see_records or not rules.trusted):
+        return _check_records(data, header, rules, now_ms, on_loop=on_loop)
+    if rules.create_time and header.max_timestamp > now_ms + rules.after_max_ms:
+        raise InvalidRecordsError(ErrorCode.INVALID_TIMESTAMP, _out_of_range(header.max_timestamp, rules, now_ms), [])
     return header
 
 
-def needs_record_walk(header: BatchHeader, rules: BatchRules) -> bool:
-    """Whether this batch's records are looked at one by one."""
-    return _must_see_records(rules) or (header.record_count <= WALKED_RECORDS and header.size_bytes <= WALKED_BYTES)
-
-
 def is_long_walk(data: Buffer, rules: BatchRules) -> bool:
-    """Whether a check of this batch looks at so many records that it belongs off the loop."""
-    if not _must_see_records(rules) or len(data) < HEADER_BYTES or data[16] != MAGIC:
+    """Whether to look into this batch takes so long that it belongs off the loop."""
+    if len(data) < HEADER_BYTES or data[16] != MAGIC or (rules.trusted and not rules.must_see_records):
         return False
-    return len(data) > WALKED_BYTES or BatchHeader.read(data).record_count > WALKED_RECORDS
-
-
-def _must_see_records(rules: BatchRules) -> bool:
-    """Whether a topic's settings are about single records."""
-    return rules.compacted or (rules.create_time and rules.before_max_ms != NEVER_MS)
+    header = BatchHeader.read(data)
+    return header.record_count > ON_LOOP_RECORDS or (header.compression != 0 and len(data) > ON_LOOP_COMPRESSED_BYTES)
 
 
 def _read_single_header(data: Buffer) -> BatchHeader:
@@ -197,57 +226,76 @@ def _check_client_attributes(header: BatchHeader) -> None:
         raise _invalid("A transactional record batch needs a producer id")
 
 
-def _check_timestamp(data: Buffer, header: BatchHeader, rules: BatchRules, now_ms: int) -> None:
-    """The header's largest timestamp bounds all of them from above; from below only a walk can tell."""
-    latest = now_ms + rules.after_max_ms
-    if header.max_timestamp <= latest:
-        return
-    message = f"Timestamp {header.max_timestamp} of message is out of range: it must be at most {latest}"
-    late = []
-    if header.size_bytes <= WALKED_BYTES:
-        late = [
-            RecordError(index, f"Timestamp {record.timestamp_ms} is out of range: it must be at most {latest}")
-            for index, record in enumerate(_outlines_of(data, header, rules) or ())
-            if record.timestamp_ms > latest
-        ]
-    raise InvalidRecordsError(ErrorCode.INVALID_TIMESTAMP, message, late)
+def _check_records(data: Buffer, header: BatchHeader, rules: BatchRules, now_ms: int, *, on_loop: bool) -> BatchHeader:
+    """Look at each record of a batch whose header is right; returns the header with the largest timestamp."""
+    payload = _payload(data, header, rules, on_loop=on_loop)
+    deltas = walk(payload, header.record_count, keyed=rules.compacted)
+    if deltas is None or (header.compression and len(payload) > rules.max_record_bytes):
+        deltas = _look_closely(payload, header, rules)
+    first_ms, last_ms = header.base_timestamp + deltas.first, header.base_timestamp + deltas.last
+    if not -(2**63) <= first_ms <= last_ms < 2**63:
+        raise _invalid("a timestamp of the batch has more than 64 bits")
+    if rules.create_time and not (now_ms - rules.before_max_ms <= first_ms and last_ms <= now_ms + rules.after_max_ms):
+        _check_times(outline_records(payload, header), rules, now_ms)
+    if not rules.create_time:
+        return header  # the log gives it its own time
+    # Kafka counts no timestamp below -1, which stands for none.
+    return header._replace(max_timestamp=max(last_ms, -1))
 
 
-def _outlines_of(data: Buffer, header: BatchHeader, rules: BatchRules) -> list[RecordOutline] | None:
-    """Where the records lie, of a batch whose header is right; None where none need be seen, and they are too large.
-
-    Raises:
-        ApiError: CORRUPT_MESSAGE where they cannot be decompressed, INVALID_RECORD where they are not what the header
-            says, or too large on a topic that must see each of them.
-    """
+def _payload(data: Buffer, header: BatchHeader, rules: BatchRules, *, on_loop: bool) -> bytes | bytearray | memoryview:
     limit = rules.max_decompressed_bytes
-    if not _must_see_records(rules):
-        limit = min(limit, WALKED_OUTPUT_BYTES)
+    if on_loop:
+        limit = min(limit, ON_LOOP_OUTPUT_BYTES)
     try:
         payload = records_bytes(data, header, max_output_bytes=limit)
     except ApiError as error:
         if error.code is ErrorCode.INVALID_RECORD and limit < rules.max_decompressed_bytes:
-            return None
+            raise TooLongForLoopError from None
         raise
+    is_copied = isinstance(payload, memoryview) and len(payload) < header.record_count * COPIED_RECORD_BYTES
+    return bytes(payload) if is_copied else payload
+
+
+def _look_closely(payload: Buffer, header: BatchHeader, rules: BatchRules) -> TimeDeltas:
+    """What `walk` says, of records that it does not know; names the ones that are wrong."""
     try:
-        return outline_records(payload, header)
+        outlines = outline_records(payload, header)
     except ApiError as error:
         raise _invalid(error.message) from None
-
-
-def _walk_records(data: Buffer, header: BatchHeader, rules: BatchRules, now_ms: int) -> None:
-    walk = _Walk()
-    for index, record in enumerate(_outlines_of(data, header, rules) or ()):
+    errors = []
+    for index, record in enumerate(outlines):
         if record.offset != header.base_offset + index:
-            walk.errors.append(RecordError(index, f"offset delta {record.offset - header.base_offset}, not {index}"))
+            errors.append(RecordError(index, f"offset delta {record.offset - header.base_offset}, not {index}"))
         elif rules.compacted and record.key_bytes < 0:
-            walk.errors.append(RecordError(index, "Compacted topic cannot accept message without key."))
-        elif rules.create_time and record.timestamp_ms >= 0 and record.timestamp_ms < now_ms - rules.before_max_ms:
-            walk.code = ErrorCode.INVALID_TIMESTAMP
-            walk.errors.append(RecordError(index, f"Timestamp {record.timestamp_ms} is too far in the past"))
-    if walk.errors:
-        message = "One or more records have been rejected"
-        raise InvalidRecordsError(walk.code, f"{message}: {walk.errors[0].message}", walk.errors)
+            errors.append(RecordError(index, "Compacted topic cannot accept message without key."))
+        elif header.compression and max(record.key_bytes, 0) + max(record.value_bytes, 0) > rules.max_record_bytes:
+            errors.append(RecordError(index, f"it decompresses to more than {rules.max_record_bytes} bytes"))
+    _refuse(ErrorCode.INVALID_RECORD, errors)
+    times = [record.timestamp_ms - header.base_timestamp for record in outlines]
+    return TimeDeltas(min(times), max(times))
+
+
+def _check_times(outlines: list[RecordOutline], rules: BatchRules, now_ms: int) -> None:
+    """Raises InvalidRecordsError; not where a record is only as old as those that have no timestamp."""
+    errors = []
+    for index, record in enumerate(outlines):
+        time = record.timestamp_ms
+        if time > now_ms + rules.after_max_ms or 0 <= time < now_ms - rules.before_max_ms:
+            errors.append(RecordError(index, _out_of_range(time, rules, now_ms)))
+    _refuse(ErrorCode.INVALID_TIMESTAMP, errors)
+
+
+def _out_of_range(timestamp_ms: int, rules: BatchRules, now_ms: int) -> str:
+    latest = now_ms + rules.after_max_ms
+    if timestamp_ms > latest:
+        return f"Timestamp {timestamp_ms} is out of range: it must be at most {latest}"
+    return f"Timestamp {timestamp_ms} is too far in the past"
+
+
+def _refuse(code: ErrorCode, errors: list[RecordError]) -> None:
+    if errors:
+        raise InvalidRecordsError(code, f"One or more records have been rejected: {errors[0].message}", errors)
 
 
 def _invalid(message: str) -> ApiError:

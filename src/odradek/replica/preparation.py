@@ -23,11 +23,16 @@ Work = Callable[[], Prepared]
 Then = Callable[[Prepared, OdradekError | None], None]
 
 
+# More would be no faster, take all threads from what is to be flushed, and have so many large batches in memory.
+MAX_AT_WORK = 2
+
+
 class PreparationLines:
-    """One line for each partition that has something to prepare; different partitions do not wait for each other."""
+    """One line for each partition that has something to prepare; a few partitions are worked for at a time."""
 
     def __init__(self, disk: Disk) -> None:
         self._disk = disk
+        self._at_work = asyncio.Semaphore(MAX_AT_WORK)
         self._lines: dict[Partition, deque[tuple[Work, Then]]] = {}
         self._tasks: dict[asyncio.Task[None], None] = {}
 
@@ -58,12 +63,16 @@ class PreparationLines:
                 work, then = line[0]
                 prepared, failure = None, None
                 try:
-                    prepared = await self._disk.off_loop(work)
+                    async with self._at_work:
+                        prepared = await self._disk.off_loop(work)
                 except OdradekError as error:
-                    failure = error
+                    # Without the frames that raised it, which hold all that was decompressed.
+                    failure = error.with_traceback(None)
+                    failure.__context__ = None
                 # Before the entry leaves the line: whoever comes meanwhile must not overtake it.
                 then(prepared, failure)
                 line.popleft()
+                del work, then, prepared, failure  # the batch, which is large: the next one may wait for long
         finally:
             del self._lines[partition]
 

@@ -12,7 +12,7 @@ from odradek.common.config import OptionSpec, config, option
 from odradek.common.config_providers import Sources
 from odradek.common.errors import ConfigError
 from odradek.common.node_settings import ZERO_CONFIG, parse_overrides, zero_config
-from odradek.common.setting_table import Scope, table
+from odradek.common.setting_table import OWN, Scope, table
 from tools.generate_docs import config_classes, configuration_page
 
 FILES = {"/secrets/db.properties": "user=me\npassword=p=1\n", "/keys/token": "t0k3n"}
@@ -52,7 +52,7 @@ def test_every_default_of_the_table_is_of_its_type() -> None:
 
 
 def test_every_option_has_the_default_of_the_table() -> None:
-    values = {name: row.default_value() for name, row in table(Scope.BROKER).items()}
+    values = {name: row.default_value() for name, row in (table(Scope.BROKER) | OWN).items()}
     classes = config_classes()
     assert len(classes) >= 3
     for config_class in classes:
@@ -66,6 +66,7 @@ def test_every_option_has_the_default_of_the_table() -> None:
 def test_the_page_of_settings_tells_of_each() -> None:
     page = configuration_page()
     assert all(f"| `{name}` |" in page for scope in Scope for name in table(scope))
+    assert all(f"| `{name}` |" in page for name in OWN)
 
 
 def test_nothing_given_is_one_node() -> None:

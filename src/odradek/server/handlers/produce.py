@@ -1,11 +1,11 @@
 """Produce: key 0, versions 3-13, advertised from 0.
 
-Behaviour: each partition's batch is checked by its header, appended, and answered on its own. acks=0 gets no answer,
-and loses its connection where something failed, as the only way to be told; acks=1 is answered after the append;
-acks=-1 when all in-sync replicas have it, or with REQUEST_TIMED_OUT after timeout_ms. This function decides at once,
-in the order of the requests; only the waiting for replicas runs beside what follows on the connection. A batch whose
-records must be looked at, or recompressed (compression.type), is prepared off the loop and decided when its turn comes,
-before everything that was sent later for its partition.
+Behaviour: each partition's batch is checked, with all its records, appended, and answered on its own. acks=0 gets no
+answer, and loses its connection where something failed, as there is no other way to say so; acks=1 is answered after
+the append; acks=-1 when all in-sync replicas have it, or with REQUEST_TIMED_OUT after timeout_ms. This function
+decides at once, in the order of the requests; only the waiting for replicas runs beside what follows on the
+connection. A batch whose records take long to look at, or are recompressed (compression.type), is prepared off the
+loop and decided when its turn comes, before everything that was sent later for its partition.
 
 Versions: 3 format v2 only; 7 zstd (KIP-110); 8 record errors (KIP-467); 9 flexible; 10 the current leader with
 NOT_LEADER_OR_FOLLOWER (KIP-951); 12 partitions join a transaction by this request (KIP-890); 13 topic ids (KIP-516).
@@ -35,7 +35,7 @@ from odradek.protocol.messages.produce_response import (
 )
 from odradek.record.batch import HEADER_BYTES, BatchHeader
 from odradek.record.recompression import recompress
-from odradek.record.validation import InvalidRecordsError, is_long_walk, validate_produced
+from odradek.record.validation import InvalidRecordsError, TooLongForLoopError, admit, is_long_walk
 from odradek.server.handlers.shared import ADMIN_CLIENT_ID, INTERNAL_TOPICS, leader_hint
 from odradek.server.made_logs import must_wait, when_made
 from odradek.server.verification import RETRIABLE
@@ -133,24 +133,29 @@ class _Appends:
             return
         now_ms, version = broker.clock.now_ms(), self._context.api_version
         try:
-            header = validate_produced(records, rules, now_ms=now_ms, api_version=version)
+            batch, header = admit(records, rules, now_ms=now_ms, api_version=version, on_loop=True)
+        except TooLongForLoopError:
+            self._prepare_and_append(partition, records, answer)
+            return
         except ApiError as error:
             _note_refused(partition, records, error)
             raise
-        wait = self._write(partition, records, header, answer)
+        wait = self._write(partition, batch, header, answer)
         if wait is not None:
             self._waiting.append((answer, partition, wait))
 
     def _prepare_and_append(self, partition: Partition, records: Any, answer: PartitionProduceResponse) -> None:
         broker, version, rules = self._context.broker, self._context.api_version, partition.rules
-        config, codec, now_ms = partition.log.config, partition.codec, broker.clock.now_ms()
+        level, codec, now_ms = partition.log.config.codec_level, partition.codec, broker.clock.now_ms()
 
         def prepare() -> tuple[Any, BatchHeader]:
-            header = validate_produced(records, rules, now_ms=now_ms, api_version=version)
+            batch, header = admit(records, rules, now_ms=now_ms, api_version=version)
             if codec is None or header.compression == codec:
-                return records, header
-            limit = config.max_decompressed_message_bytes
-            return recompress(records, header, codec, level=config.codec_level, max_output_bytes=limit)
+                return batch, header
+            limit = rules.max_decompressed_bytes
+            return recompress(
+                batch, header, codec, level=level, max_output_bytes=limit, max_batch_bytes=rules.max_message_bytes
+            )
 
         ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         if self._acks:
