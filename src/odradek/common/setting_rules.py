@@ -49,27 +49,25 @@ ASSIGNOR_NAMES = {
     "org.apache.kafka.coordinator.group.assignor.RangeAssignor": "range",
 }
 
-# Read by the node itself while it starts, not by one component.
-READ_BY_THE_NODE = frozenset(
-    {
-        "advertised.listeners",
-        "broker.id",
-        "broker.rack",
-        "config.providers",
-        "controller.listener.names",
-        "controller.quorum.bootstrap.servers",
-        "controller.quorum.voters",
-        "inter.broker.listener.name",
-        "listener.security.protocol.map",
-        "listeners",
-        "log.dir",
-        "log.dirs",
-        "metadata.log.dir",
-        "node.id",
-        "process.roles",
-        "security.inter.broker.protocol",
-    }
-)
+# Read by the node itself while it starts, not by one component: what each does.
+READ_BY_THE_NODE = {
+    "advertised.listeners": "Addresses that clients and brokers connect to, where they are not those of listeners.",
+    "broker.id": "Older name of node.id.",
+    "broker.rack": "Rack of the broker: replicas are spread over racks, and consumers may read in theirs.",
+    "config.providers": "Providers of ${…} values in the file: file, directory and env, each with its class.",
+    "controller.listener.names": "Listeners of the controllers, by name; brokers connect to the first one.",
+    "controller.quorum.bootstrap.servers": "Controllers to ask for the members of a dynamic quorum (KIP-853).",
+    "controller.quorum.voters": "The voters of a static quorum, id@host:port each.",
+    "inter.broker.listener.name": "Listener over which brokers replicate.",
+    "listener.security.protocol.map": "Protocol of each listener, NAME:PROTOCOL; PLAINTEXT is served.",
+    "listeners": "Addresses on which the node accepts connections, NAME://host:port each.",
+    "log.dir": "The log directory where log.dirs is not set.",
+    "log.dirs": "Log directories, by comma; each on a disk of its own.",
+    "metadata.log.dir": "Directory of the metadata log; the first of log.dirs by default.",
+    "node.id": "The id of the node in its cluster.",
+    "process.roles": "broker, controller, or both.",
+    "security.inter.broker.protocol": "Protocol between brokers where inter.broker.listener.name is not set.",
+}
 _THREADS = "one event loop does this work; there is no pool to size"
 _REPORTERS = "metrics are served in Prometheus' format (odradek.metrics.listener); there are no Java classes to load"
 _PURGATORY = "waiting requests leave nothing behind that would have to be purged"
@@ -94,7 +92,7 @@ WITHOUT_MEANING = {
 NOT_LOADED = {"metric.reporters": _REPORTERS, "kafka.metrics.reporters": _REPORTERS}
 _EVERYBODY = "this release controls no access: every client could do everything"
 # What guards a cluster and is not served. A warning would be read too late: the node would serve everybody meanwhile.
-_GUARDS = {
+GUARDS = {
     "authorizer.class.name": _EVERYBODY,
     "super.users": _EVERYBODY,
     "principal.builder.class": "this release has no classes that say who a client is: all are ANONYMOUS",
@@ -123,7 +121,7 @@ def unserved_guards(given: Mapping[str, str], honoured: Container[str]) -> list[
     """One line for each setting that says who may do what, in a file or at run time, and that is not acted on."""
     return [
         f"{key}={given[key]}: {reason}; {_REMOVE}"
-        for key, reason in _GUARDS.items()
+        for key, reason in GUARDS.items()
         if key not in honoured and given.get(key, "").strip() not in ("", _DEFAULT_PRINCIPALS)
     ]
 

@@ -19,60 +19,69 @@ class LogConfig:
     """What one topic's logs go by."""
 
     segment_bytes: int = option(
-        topic_key="segment.bytes", default=1 << 30, unit="bytes", doc="Roll a new segment before this one grows larger."
+        topic_key="segment.bytes", default=1 << 30, unit="bytes", doc="Maximum size of a segment."
     )
-    segment_ms: int = option(
-        topic_key="segment.ms", default=604_800_000, unit="ms", doc="Roll a new segment at this age, full or not."
-    )
+    segment_ms: int = option(topic_key="segment.ms", default=604_800_000, unit="ms", doc="Roll a segment at this age.")
     segment_jitter_ms: int = option(
         topic_key="segment.jitter.ms",
         default=0,
         unit="ms",
-        doc="Roll up to so much earlier, by chance, so that not all logs roll at once.",
+        doc="Maximum random jitter subtracted from segment.ms, to avoid synchronized rolls.",
     )
     segment_index_bytes: int = option(
         topic_key="segment.index.bytes",
         default=10_485_760,
         unit="bytes",
-        doc="Roll a new segment when an index would grow larger.",
+        doc="Maximum size of an index; a full one rolls the segment.",
     )
     index_interval_bytes: int = option(
         topic_key="index.interval.bytes",
         default=4096,
         unit="bytes",
-        doc="Put a place into the index after so many bytes of log.",
+        doc="Bytes of log between two index entries.",
     )
     retention_ms: int = option(
-        topic_key="retention.ms", default=604_800_000, unit="ms", doc="Delete segments whose newest record is older."
+        topic_key="retention.ms",
+        default=604_800_000,
+        unit="ms",
+        doc="Delete segments whose newest record is older than this.",
     )
     retention_bytes: int = option(
-        topic_key="retention.bytes", default=-1, unit="bytes", doc="Delete the oldest segments of a larger partition."
+        topic_key="retention.bytes",
+        default=-1,
+        unit="bytes",
+        doc="Delete the oldest segments of a partition above this size.",
     )
     cleanup_policy: tuple[str, ...] = option(
-        topic_key="cleanup.policy", default=("delete",), doc="What becomes of old records: delete, compact, or both."
+        topic_key="cleanup.policy",
+        default=("delete",),
+        doc="Retention by age and size (delete), by key (compact), or both.",
     )
     delete_retention_ms: int = option(
-        topic_key="delete.retention.ms", default=86_400_000, unit="ms", doc="How long compaction keeps tombstones."
+        topic_key="delete.retention.ms", default=86_400_000, unit="ms", doc="How long compaction retains tombstones."
     )
     min_cleanable_dirty_ratio: float = option(
         topic_key="min.cleanable.dirty.ratio",
         default=0.5,
-        doc="Compact a log when so much of it was not compacted before.",
+        doc="Compact a log from this dirty ratio on.",
     )
     min_compaction_lag_ms: int = option(
-        topic_key="min.compaction.lag.ms", default=0, unit="ms", doc="Leave records alone that are younger."
+        topic_key="min.compaction.lag.ms", default=0, unit="ms", doc="Records younger than this are not compacted."
     )
     max_compaction_lag_ms: int = option(
         topic_key="max.compaction.lag.ms",
         default=NEVER,
         unit="ms",
-        doc="Compact a log when a record has waited for so long, however clean the log is.",
+        doc="Compact a log when a record has waited for this time, whatever its dirty ratio.",
     )
     file_delete_delay_ms: int = option(
-        topic_key="file.delete.delay.ms", default=60_000, unit="ms", doc="Remove deleted files so much later."
+        topic_key="file.delete.delay.ms",
+        default=60_000,
+        unit="ms",
+        doc="Delay between marking files deleted and removing them.",
     )
     max_message_bytes: int = option(
-        topic_key="max.message.bytes", default=1_048_588, unit="bytes", doc="The largest record batch that is taken."
+        topic_key="max.message.bytes", default=1_048_588, unit="bytes", doc="Maximum size of a record batch."
     )
     max_decompressed_message_bytes: int = option(
         topic_key="max.decompressed.message.bytes",
@@ -100,18 +109,18 @@ class LogConfig:
         topic_key="message.timestamp.before.max.ms",
         default=NEVER,
         unit="ms",
-        doc="Refuse records whose timestamp lies further back.",
+        doc="Refuse records with a timestamp further in the past.",
     )
     message_timestamp_after_max_ms: int = option(
         topic_key="message.timestamp.after.max.ms",
         default=3_600_000,
         unit="ms",
-        doc="Refuse records whose timestamp lies further ahead.",
+        doc="Refuse records with a timestamp further in the future.",
     )
     compression_type: str = option(
         topic_key="compression.type",
         default="producer",
-        doc="The codec that records are kept in; producer keeps what was sent.",
+        doc="The codec of stored batches; producer keeps the producer's.",
     )
     compression_gzip_level: int = option(
         topic_key="compression.gzip.level",
@@ -125,10 +134,13 @@ class LogConfig:
         topic_key="compression.zstd.level", default=3, doc="Level of zstd where the broker compresses."
     )
     flush_messages: int = option(
-        topic_key="flush.messages", default=NEVER, unit="count", doc="Force the log to disk after so many records."
+        topic_key="flush.messages", default=NEVER, unit="count", doc="Flush the log after this many records."
     )
     flush_ms: int = option(
-        topic_key="flush.ms", default=NEVER, unit="ms", doc="Force the log to disk when records waited so long."
+        topic_key="flush.ms",
+        default=NEVER,
+        unit="ms",
+        doc="Flush the log when its oldest unflushed record is of this age.",
     )
     min_insync_replicas: int = option(
         topic_key="min.insync.replicas",

@@ -46,7 +46,7 @@ class RecoveryConfig:
         "num.recovery.threads.per.data.dir",
         default=2,
         unit="count",
-        doc="How many threads open, and after a crash recover, the logs of one directory.",
+        doc="Threads that load, and after a crash recover, the logs of one directory.",
     )
 
 

@@ -13,66 +13,67 @@ class RaftConfig:
         "controller.quorum.election.timeout.ms",
         default=1000,
         unit="ms",
-        doc="How long a voter waits for a leader before it asks for votes.",
+        doc="Time without a leader after which a voter starts an election.",
     )
     fetch_timeout_ms: int = option(
         "controller.quorum.fetch.timeout.ms",
         default=2000,
         unit="ms",
-        doc="How long a follower waits for its leader, and a leader for a majority.",
+        doc="Time without a fetch response after which a follower starts an election, and without fetches of a "
+        "majority after which a leader resigns.",
     )
     request_timeout_ms: int = option(
         "controller.quorum.request.timeout.ms",
         default=2000,
         unit="ms",
-        doc="How long a replica waits for the answer of another.",
+        doc="Time-out of requests between replicas of the quorum.",
     )
     retry_backoff_ms: int = option(
         "controller.quorum.retry.backoff.ms",
         default=20,
         unit="ms",
-        doc="How long a replica waits before it asks again after a failure.",
+        doc="Pause before a replica of the quorum retries a failed request.",
     )
     election_backoff_max_ms: int = option(
         "controller.quorum.election.backoff.max.ms",
         default=1000,
         unit="ms",
-        doc="How long a voter that lost an election waits at most before the next.",
+        doc="Maximum random backoff of a voter that lost an election.",
     )
     fetch_max_bytes: int = option(
         "controller.quorum.fetch.max.bytes",
         default=1_048_576,
         unit="bytes",
-        doc="How many bytes of the metadata log a replica asks for at once.",
+        doc="Maximum bytes of the metadata log in one fetch of a replica.",
     )
     fetch_snapshot_max_bytes: int = option(
         "controller.quorum.fetch.snapshot.max.bytes",
         default=1_048_576,
         unit="bytes",
-        doc="How many bytes of a snapshot a replica asks for at once.",
+        doc="Maximum bytes of a snapshot in one FetchSnapshot.",
     )
     auto_join: bool = option(
         "controller.quorum.auto.join.enable",
         default=False,
-        doc="Whether a controller of a dynamic quorum that is no voter asks to become one.",
+        doc="Whether a controller of a dynamic quorum that is an observer adds itself as a voter.",
     )
     segment_bytes: int = option(
         "metadata.log.segment.bytes",
         default=1 << 30,
         unit="bytes",
-        doc="Roll a new segment of the metadata log at this size.",
+        doc="Maximum size of a segment of the metadata log.",
     )
     segment_ms: int = option(
         "metadata.log.segment.ms",
         default=604_800_000,
         unit="ms",
-        doc="Roll a new segment of the metadata log at this age.",
+        doc="Roll a segment of the metadata log at this age.",
     )
     snapshot_bytes: int = option(
         "metadata.log.max.record.bytes.between.snapshots",
         default=20_971_520,
         unit="bytes",
-        doc="Write a snapshot after so many bytes of new records.",
+        doc="Write a snapshot after this many bytes of new records.",
     )
     snapshot_interval_ms: int = option(
         "metadata.log.max.snapshot.interval.ms",

@@ -13,13 +13,13 @@ class ReplicaConfig:
         "fetch.max.bytes",
         default=57_671_680,
         unit="bytes",
-        doc="The most that one Fetch is answered with; a first batch that is larger is given all the same.",
+        doc="Maximum size of a Fetch response; a larger first batch is returned nevertheless.",
     )
     lag_time_max_ms: int = option(
         "replica.lag.time.max.ms",
         default=30_000,
         unit="ms",
-        doc="A follower that was not caught up for so long leaves the in-sync set.",
+        doc="A follower that was not caught up for this time is removed from the ISR.",
     )
     selector_class: str | None = option(
         "replica.selector.class",
@@ -33,41 +33,41 @@ class FetcherConfig:
     """How this broker fetches what it follows."""
 
     fetcher_count: int = option(
-        "num.replica.fetchers", default=1, unit="count", doc="Connections to each leader that is followed."
+        "num.replica.fetchers", default=1, unit="count", doc="Fetcher connections to each leader."
     )
     max_bytes: int = option(
         "replica.fetch.max.bytes",
         default=1024 * 1024,
         unit="bytes",
-        doc="The most that a follower asks of one partition; a first batch that is larger is given all the same.",
+        doc="Maximum bytes of one partition in a follower's fetch; a larger first batch is returned nevertheless.",
     )
     response_max_bytes: int = option(
         "replica.fetch.response.max.bytes",
         default=10 * 1024 * 1024,
         unit="bytes",
-        doc="The most that a follower asks of one leader at once.",
+        doc="Maximum bytes of a response to a follower.",
     )
     min_bytes: int = option(
         "replica.fetch.min.bytes",
         default=1,
         unit="bytes",
-        doc="A leader answers a follower when it has so much, or when replica.fetch.wait.max.ms is over.",
+        doc="Minimum bytes of a response to a follower, unless replica.fetch.wait.max.ms has passed.",
     )
     wait_max_ms: int = option(
         "replica.fetch.wait.max.ms",
         default=500,
         unit="ms",
-        doc="The longest that a follower's fetch waits for data; keep it well below replica.lag.time.max.ms.",
+        doc="Maximum wait of a follower's fetch for data; keep it well below replica.lag.time.max.ms.",
     )
     backoff_ms: int = option(
         "replica.fetch.backoff.ms",
         default=1000,
         unit="ms",
-        doc="The longest pause after a fetch that failed; the first pauses are shorter.",
+        doc="Maximum backoff after a failed fetch.",
     )
     socket_timeout_ms: int = option(
         "replica.socket.timeout.ms",
         default=30_000,
         unit="ms",
-        doc="A leader that does not answer for so long is connected to anew.",
+        doc="Time-out of a follower's fetch, after which it reconnects.",
     )

@@ -35,12 +35,12 @@ class ThrottleConfig:
     leader_replicas: tuple[str, ...] = option(
         topic_key=LEADER_REPLICAS,
         default=(),
-        doc="Partitions, each on a broker that leads it, whose followers share leader.replication.throttled.rate.",
+        doc="Replicas (partition:broker) whose followers are throttled to leader.replication.throttled.rate.",
     )
     follower_replicas: tuple[str, ...] = option(
         topic_key=FOLLOWER_REPLICAS,
         default=(),
-        doc="Partitions, each on a broker that follows, whose fetching shares follower.replication.throttled.rate.",
+        doc="Replicas (partition:broker) whose fetching is throttled to follower.replication.throttled.rate.",
     )
 
     @classmethod

@@ -83,13 +83,13 @@ class ChannelConfig:
         "socket.connection.setup.timeout.ms",
         default=10_000,
         unit="ms",
-        doc="How long an attempt to connect to the controller may take.",
+        doc="Time-out of a connection attempt to the controller.",
     )
     answer_timeout_ms: int = option(
         "controller.socket.timeout.ms",
         default=30_000,
         unit="ms",
-        doc="How long a controller that was reached may take to answer.",
+        doc="Time-out of requests to the controller.",
     )
 
 

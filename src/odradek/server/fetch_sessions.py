@@ -40,7 +40,7 @@ class FetchSessionConfig:
         "max.incremental.fetch.session.cache.slots",
         default=1000,
         unit="count",
-        doc="Fetch sessions that the broker keeps; readers beyond it repeat all their partitions in every request.",
+        doc="Maximum fetch sessions; further readers send full Fetch requests.",
     )
 
 

@@ -33,7 +33,7 @@ class IgnoredSettings:
     def __init__(self, node_id: int) -> None:
         self._node_id = node_id
         self._honoured = {
-            Scope.BROKER: honoured_settings() | READ_BY_THE_NODE | WITHOUT_MEANING.keys() | _OTHER_BROKER_KEYS,
+            Scope.BROKER: honoured_settings() | READ_BY_THE_NODE.keys() | WITHOUT_MEANING.keys() | _OTHER_BROKER_KEYS,
             Scope.TOPIC: honoured_overrides(Scope.TOPIC),
             Scope.GROUP: honoured_overrides(Scope.GROUP),
         }

@@ -55,7 +55,7 @@ class ConnectionConfig:
         "socket.request.max.bytes",
         default=104_857_600,
         unit="bytes",
-        doc="The largest request; a longer one closes its connection.",
+        doc="Maximum size of a request; a larger one closes its connection.",
     )
     queued_max_request_bytes: int = option(
         "queued.max.request.bytes",
@@ -100,7 +100,7 @@ class ConnectionConfig:
         doc="SO_RCVBUF of client connections; -1 leaves the system's.",
     )
     backlog: int = option(
-        "socket.listen.backlog.size", default=50, unit="count", doc="Connections that wait to be accepted."
+        "socket.listen.backlog.size", default=50, unit="count", doc="Backlog of the listening socket."
     )
 
 

@@ -48,16 +48,19 @@ class MembershipConfig:
     """How a broker stays in touch with the controller."""
 
     heartbeat_interval_ms: int = option(
-        "broker.heartbeat.interval.ms", default=2000, unit="ms", doc="How often a broker tells that it lives."
+        "broker.heartbeat.interval.ms",
+        default=2000,
+        unit="ms",
+        doc="Interval between a broker's heartbeats to the controller.",
     )
     registration_timeout_ms: int = option(
         "initial.broker.registration.timeout.ms",
         default=60_000,
         unit="ms",
-        doc="How long a starting broker tries to register before it gives up.",
+        doc="How long a starting broker tries to register before it exits.",
     )
     controlled_shutdown_enable: bool = option(
-        "controlled.shutdown.enable", default=True, doc="Move leadership away before a clean stop."
+        "controlled.shutdown.enable", default=True, doc="Move leadership to other brokers before a clean stop."
     )
     cordoned_log_dirs: tuple[str, ...] = option(
         "cordoned.log.dirs", default=(), doc="Log directories, or *, that take no new replicas."

@@ -41,37 +41,37 @@ class UpkeepConfig:
         "log.retention.check.interval.ms",
         default=300_000,
         unit="ms",
-        doc="How often to look for segments that retention lets go.",
+        doc="Interval of the check for segments to delete.",
     )
     producer_expiration_ms: int = option(
         "producer.id.expiration.ms",
         default=86_400_000,
         unit="ms",
-        doc="Forget an idempotent producer that wrote nothing to a partition for so long.",
+        doc="Expire the state of an idempotent producer that wrote nothing to a partition for this time.",
     )
     flush_check_ms: int = option(
         "log.flush.scheduler.interval.ms",
         default=2**63 - 1,
         unit="ms",
-        doc="How often to look for logs whose flush.ms has passed; at least once a second where a topic sets it.",
+        doc="Interval of the check for logs whose flush.ms has passed; at least once a second where a topic sets it.",
     )
     recovery_checkpoint_ms: int = option(
         "log.flush.offset.checkpoint.interval.ms",
         default=60_000,
         unit="ms",
-        doc="How often recovery points are noted, below which a start after a crash need not look.",
+        doc="Interval of writing recovery points, below which a start after a crash does not verify.",
     )
     start_checkpoint_ms: int = option(
         "log.flush.start.offset.checkpoint.interval.ms",
         default=60_000,
         unit="ms",
-        doc="How often log start offsets are noted.",
+        doc="Interval of writing log start offsets.",
     )
     watermark_checkpoint_ms: int = option(
         "replica.high.watermark.checkpoint.interval.ms",
         default=5_000,
         unit="ms",
-        doc="How often high watermarks are noted.",
+        doc="Interval of writing high watermarks.",
     )
 
     @property

@@ -45,19 +45,19 @@ class VerificationConfig:
     enable: bool = option(
         "transaction.partition.verification.enable",
         default=True,
-        doc="Whether partitions ask if a transaction of an older client includes them; newer clients' always are.",
+        doc="Whether partitions verify transactions of clients before KIP-890; those of newer clients always are.",
     )
     backoff_ms: int = option(
         "add.partitions.to.txn.retry.backoff.ms",
         default=20,
         unit="ms",
-        doc="How long to wait before a partition is added again while the transaction before is ending.",
+        doc="Pause between retries of AddPartitionsToTxn while the previous transaction is completing.",
     )
     backoff_max_ms: int = option(
         "add.partitions.to.txn.retry.backoff.max.ms",
         default=100,
         unit="ms",
-        doc="For how long a partition is added again before the client is told to come again.",
+        doc="How long the leader retries AddPartitionsToTxn before the client gets a retriable error.",
     )
 
 

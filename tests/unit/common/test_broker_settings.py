@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 from pathlib import Path
 
 import pytest
@@ -63,10 +64,11 @@ def test_every_option_has_the_default_of_the_table() -> None:
             assert getattr(built, item.name) == getattr(plain, item.name), f"{config_class.__name__}.{item.name}"
 
 
-def test_the_page_of_settings_tells_of_each() -> None:
+def test_the_page_of_settings_has_each_of_them_and_says_what_honoured_ones_do() -> None:
     page = configuration_page()
-    assert all(f"| `{name}` |" in page for scope in Scope for name in table(scope))
     assert all(f"| `{name}` |" in page for name in OWN)
+    assert all(f"`{name}`" in page for scope in Scope for name in table(scope))
+    assert not re.search(r"^\| `[^|]*\|(?:[^|]*\|){4} *\|$", page, re.MULTILINE), "a row without a description"
 
 
 def test_nothing_given_is_one_node() -> None:

@@ -15,80 +15,84 @@ class ConsumerGroupConfig:
     rebalance_protocols: tuple[str, ...] = option(
         "group.coordinator.rebalance.protocols",
         default=("classic", "consumer", "streams"),
-        doc="Which protocols of groups are served: classic always is, consumer where it is named here.",
+        doc="Enabled group protocols: classic always is, consumer where it is listed.",
     )
     assignors: tuple[str, ...] = option(
         "group.consumer.assignors",
         default=("uniform", "range"),
-        doc="The assignors that consumers may ask for, the first one for those that do not ask: uniform, range, or "
-        "the names of their classes in Kafka.",
+        doc="The server-side assignors, the first being the default: uniform, range, or the names of their "
+        "classes in Kafka.",
     )
     migration_policy: str = option(
         "group.consumer.migration.policy",
         default="bidirectional",
-        doc="Which groups change their protocol while members are live: upgrade, as the first consumer of the consumer "
-        "protocol joins; downgrade, as the last one leaves; bidirectional, both; disabled, none.",
+        doc="Online conversion of groups: upgrade when the first member of the consumer protocol joins, downgrade "
+        "when the last one leaves, bidirectional, or disabled.",
     )
     session_timeout_ms: int = option(
         "group.consumer.session.timeout.ms",
         group_key="consumer.session.timeout.ms",
         default=45_000,
         unit="ms",
-        doc="A consumer not heard of for this long is removed; a group's own consumer.session.timeout.ms goes first.",
+        doc="A member without a heartbeat for this time is removed; the group's own consumer.session.timeout.ms "
+        "has precedence.",
     )
     heartbeat_interval_ms: int = option(
         "group.consumer.heartbeat.interval.ms",
         group_key="consumer.heartbeat.interval.ms",
         default=5000,
         unit="ms",
-        doc="How often consumers send heartbeats; a group's own consumer.heartbeat.interval.ms goes first.",
+        doc="Interval of consumers' heartbeats; the group's own consumer.heartbeat.interval.ms has precedence.",
     )
     min_session_timeout_ms: int = option(
         "group.consumer.min.session.timeout.ms",
         default=45_000,
         unit="ms",
-        doc="The smallest session timeout that a group may be given.",
+        doc="Lower bound of consumer.session.timeout.ms.",
     )
     max_session_timeout_ms: int = option(
         "group.consumer.max.session.timeout.ms",
         default=60_000,
         unit="ms",
-        doc="The largest session timeout that a group may be given.",
+        doc="Upper bound of consumer.session.timeout.ms.",
     )
     min_heartbeat_interval_ms: int = option(
         "group.consumer.min.heartbeat.interval.ms",
         default=5000,
         unit="ms",
-        doc="The smallest heartbeat interval that a group may be given.",
+        doc="Lower bound of consumer.heartbeat.interval.ms.",
     )
     max_heartbeat_interval_ms: int = option(
         "group.consumer.max.heartbeat.interval.ms",
         default=15_000,
         unit="ms",
-        doc="The largest heartbeat interval that a group may be given.",
+        doc="Upper bound of consumer.heartbeat.interval.ms.",
     )
     assignment_interval_ms: int = option(
         "group.consumer.assignment.interval.ms",
         group_key="consumer.assignment.interval.ms",
         default=1000,
         unit="ms",
-        doc="How long after one assignment of a group the next is made, for all that changed meanwhile; 0 makes one at "
-        "once for each change. A group's own consumer.assignment.interval.ms goes first.",
+        doc="Minimum time between two assignments of a group; 0 computes one for each change. The group's own "
+        "consumer.assignment.interval.ms has precedence.",
     )
     min_assignment_interval_ms: int = option(
         "group.consumer.min.assignment.interval.ms",
         default=0,
         unit="ms",
-        doc="The smallest interval between assignments that a group may be given.",
+        doc="Lower bound of consumer.assignment.interval.ms.",
     )
     max_assignment_interval_ms: int = option(
         "group.consumer.max.assignment.interval.ms",
         default=15_000,
         unit="ms",
-        doc="The largest interval between assignments that a group may be given.",
+        doc="Upper bound of consumer.assignment.interval.ms.",
     )
     max_size: int = option(
-        "group.consumer.max.size", default=INT32_MAX, unit="count", doc="How many consumers one group may have."
+        "group.consumer.max.size",
+        default=INT32_MAX,
+        unit="count",
+        doc="Maximum members of a group of the consumer protocol.",
     )
 
     @property

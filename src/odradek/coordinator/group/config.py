@@ -14,46 +14,44 @@ class GroupConfig:
         "group.initial.rebalance.delay.ms",
         default=3000,
         unit="ms",
-        doc="How long the first rebalance of an empty group waits for more members to join.",
+        doc="How long the first rebalance of an empty group waits for more members.",
     )
     min_session_timeout_ms: int = option(
         "group.min.session.timeout.ms",
         default=6000,
         unit="ms",
-        doc="The smallest session timeout a member may ask for.",
+        doc="Lower bound of session.timeout.ms of classic members.",
     )
     max_session_timeout_ms: int = option(
         "group.max.session.timeout.ms",
         default=1_800_000,
         unit="ms",
-        doc="The largest session timeout a member may ask for.",
+        doc="Upper bound of session.timeout.ms of classic members.",
     )
-    max_size: int = option(
-        "group.max.size", default=INT32_MAX, unit="count", doc="How many members one classic group may have."
-    )
+    max_size: int = option("group.max.size", default=INT32_MAX, unit="count", doc="Maximum members of a classic group.")
     offset_metadata_max_bytes: int = option(
         "offset.metadata.max.bytes",
         default=4096,
         unit="bytes",
-        doc="The longest metadata string that may be stored with a committed offset.",
+        doc="Maximum length of the metadata of a committed offset.",
     )
     offsets_retention_minutes: int = option(
         "offsets.retention.minutes",
         default=10080,
         unit="minutes",
-        doc="How long offsets are kept after their group became empty, or for simple groups after the last commit.",
+        doc="Retention of offsets after their group became empty, or of simple groups after the last commit.",
     )
     offsets_retention_check_interval_ms: int = option(
         "offsets.retention.check.interval.ms",
         default=600_000,
         unit="ms",
-        doc="How often expired offsets are looked for.",
+        doc="Interval of the check for expired offsets.",
     )
     offsets_commit_timeout_ms: int = option(
         "offsets.commit.timeout.ms",
         default=5000,
         unit="ms",
-        doc="How long a commit may wait for all replicas of the offsets topic.",
+        doc="Time-out of an offset commit's replication.",
     )
     offsets_topic_num_partitions: int = option(
         "offsets.topic.num.partitions",

@@ -13,25 +13,25 @@ class TransactionConfig:
         "transaction.max.timeout.ms",
         default=900_000,
         unit="ms",
-        doc="The longest transaction time-out that a producer may ask for.",
+        doc="Upper bound of transaction.timeout.ms of producers.",
     )
     id_expiration_ms: int = option(
         "transactional.id.expiration.ms",
         default=604_800_000,
         unit="ms",
-        doc="Forget a transactional id without an open transaction that was not used for so long.",
+        doc="Expire a transactional id without an open transaction that was not used for this time.",
     )
     abort_check_interval_ms: int = option(
         "transaction.abort.timed.out.transaction.cleanup.interval.ms",
         default=10_000,
         unit="ms",
-        doc="How often transactions that have timed out are looked for, and aborted.",
+        doc="Interval of the check for timed-out transactions, which are aborted.",
     )
     expiry_check_interval_ms: int = option(
         "transaction.remove.expired.transaction.cleanup.interval.ms",
         default=3_600_000,
         unit="ms",
-        doc="How often expired transactional ids are looked for.",
+        doc="Interval of the check for expired transactional ids.",
     )
     topic_num_partitions: int = option(
         "transaction.state.log.num.partitions",

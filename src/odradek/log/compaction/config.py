@@ -9,43 +9,41 @@ from odradek.common.config import config, option
 class CleanerConfig:
     """How much the cleaner may take of the machine."""
 
-    enable: bool = option(
-        "log.cleaner.enable", default=True, doc="Whether topics that ask for compaction are compacted."
-    )
+    enable: bool = option("log.cleaner.enable", default=True, doc="Whether the log cleaner runs.")
     threads: int = option(
         "log.cleaner.threads",
         default=1,
         unit="count",
-        doc="Logs that are cleaned at a time, each by a process of its own.",
+        doc="Number of logs cleaned concurrently, each by a process.",
     )
     max_bytes_per_second: float = option(
         "log.cleaner.io.max.bytes.per.second",
         default=1.7976931348623157e308,
         unit="bytes",
-        doc="What all cleanings together read and write in a second.",
+        doc="Maximum bytes per second that all cleanings together read and write.",
     )
     dedupe_buffer_bytes: int = option(
         "log.cleaner.dedupe.buffer.size",
         default=134_217_728,
         unit="bytes",
-        doc="Memory for the keys of all cleanings together; where it is short, a log is cleaned in several passes.",
+        doc="Memory for key tables of all cleanings together; a log with more keys is cleaned in several passes.",
     )
     buffer_load_factor: float = option(
         "log.cleaner.io.buffer.load.factor",
         default=0.9,
-        doc="How full the memory for keys may become.",
+        doc="Maximum load of the key table.",
     )
     io_buffer_bytes: int = option(
         "log.cleaner.io.buffer.size",
         default=524_288,
         unit="bytes",
-        doc="What all cleanings together read at a time.",
+        doc="Read buffer of all cleanings together.",
     )
     backoff_ms: int = option(
         "log.cleaner.backoff.ms",
         default=15_000,
         unit="ms",
-        doc="How long to wait before looking again, where no log was dirty enough.",
+        doc="Pause of the cleaner when no log is dirty enough.",
     )
 
     @property

@@ -38,7 +38,7 @@ class PageConfig:
         "max.request.partition.size.limit",
         default=2000,
         unit="count",
-        doc="The most partitions that one DescribeTopicPartitions is answered with.",
+        doc="Maximum partitions in one DescribeTopicPartitions response.",
     )
 
 
