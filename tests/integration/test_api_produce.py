@@ -112,9 +112,9 @@ LIES_THAT_ARE_OURS = {
     "a byte behind the batch": (THREE + b"\0", "INVALID_RECORD"),
     "codec 5": (with_field(THREE, ">h", ATTRIBUTES, 5), "UNSUPPORTED_COMPRESSION_TYPE"),
     "codec 7": (with_field(THREE, ">h", ATTRIBUTES, 7), "UNSUPPORTED_COMPRESSION_TYPE"),
-    "a codec that was not used": (with_field(THREE, ">h", ATTRIBUTES, 1), "CORRUPT_MESSAGE"),
+    "a codec that was not used": (with_field(THREE, ">h", ATTRIBUTES, 1), "INVALID_RECORD"),
     **{
-        f"{codec}, damaged": (with_byte(data, HEADER_BYTES, data[HEADER_BYTES] ^ 0xFF), "CORRUPT_MESSAGE")
+        f"{codec}, damaged": (with_byte(data, HEADER_BYTES, data[HEADER_BYTES] ^ 0xFF), "INVALID_RECORD")
         for codec, data in SQUEEZED.items()
     },
     "a transaction of nobody": (with_field(THREE, ">h", ATTRIBUTES, 0x10), "INVALID_RECORD"),

@@ -15,6 +15,7 @@ import pytest
 
 from odradek.common.errors import ErrorCode
 from odradek.protocol.apis import ApiKey
+from odradek.protocol.messages.list_offsets_request import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from odradek.record.batch import COMPRESSION_NAMES, HEADER_BYTES, BatchHeader, pack_header, seal
 from odradek.record.builder import build_batch
 from odradek.record.compression import compress
@@ -137,7 +138,7 @@ def test_a_snappy_header_that_claims_four_gigabytes(node: Node, start: bytes) ->
     payload = start + b"\xff\xff\xff\xff\x0f" + bytes(41)
     with Calls(node.port) as calls, Canary(node.port) as canary:
         topic = calls.create_topic()
-        assert send(calls, topic, sealed(payload, 1, SNAPPY)) == ErrorCode.CORRUPT_MESSAGE
+        assert send(calls, topic, sealed(payload, 1, SNAPPY)) == ErrorCode.INVALID_RECORD
         assert calls.list_end(topic) == 0
     assert canary.longest_wait_s < LONGEST_WAIT_S
 
@@ -216,6 +217,19 @@ def trusting(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Node]:
     settings: dict[str, object] = {"odradek.trust.producers": "true"}
     with Node(tmp_path_factory.mktemp("trusting"), settings) as node:
         yield node
+
+
+def test_a_bomb_of_a_trusted_producer_is_not_searched_for_a_time(trusting: Node) -> None:
+    with Calls(trusting.port) as calls:
+        topic = calls.create_topic()
+        assert send(calls, topic, sealed(zstd_of(8 << 30), 1000, ZSTD)) == ErrorCode.NONE
+        before = trusting.memory_bytes()
+        forget_peak(trusting)
+        wanted = ListOffsetsPartition(partition_index=0, timestamp=NOW_MS)
+        request = ListOffsetsRequest(topics=[ListOffsetsTopic(name=topic, partitions=[wanted])])
+        answer = one(one(calls.ask(ApiKey.LIST_OFFSETS, 7, request).topics).partitions)
+    assert answer.error_code == ErrorCode.INVALID_RECORD
+    assert peak_bytes(trusting) - before < 350 * 2**20
 
 
 def test_a_node_that_trusts_its_producers_looks_at_headers_alone(trusting: Node) -> None:

@@ -15,6 +15,7 @@ from pathlib import Path
 from odradek.common.errors import ApiError, ErrorCode, StorageError
 from odradek.common.log_lines import get_logger
 from odradek.log.checkpoints import TopicPartition
+from odradek.log.config import LogConfig
 from odradek.log.epoch_cache import EpochCache
 from odradek.log.files import FileCache, FileSlice
 from odradek.log.index import AbortedTransaction
@@ -51,7 +52,9 @@ class _DamageError(Exception):
 
 
 class ReadableLog:
-    """The segments of one partition, in order; the last is the active one. Marks as `log.Log` has them."""
+    """The segments of one partition, in order; the last is the active one. Marks and config as `log.Log` has them."""
+
+    config: LogConfig
 
     def __init__(self, files: FileCache, directory: Path, topic_partition: TopicPartition, loaded: LoadedLog) -> None:
         self._files = files
@@ -195,7 +198,8 @@ class ReadableLog:
 
     def search_timestamp(self, timestamp_ms: int | None) -> TimestampSearch:
         """The search for the first record that is at least so new; None seeks the newest of all (KIP-734)."""
-        return TimestampSearch(self._segments, self._bases, self._summary, timestamp_ms, self.log_start_offset)
+        limit = self.config.batch_rules().max_decompressed_bytes
+        return TimestampSearch(self._segments, self._bases, self._summary, timestamp_ms, self.log_start_offset, limit)
 
     def offset_for_timestamp(self, timestamp_ms: int) -> FoundTimestamp | None:
         """The same search at once; blocks. Raises OSError."""

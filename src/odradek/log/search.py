@@ -11,7 +11,7 @@ from odradek.common.ports import File
 from odradek.log.index import AbortedTransaction
 from odradek.log.segment import Segment, read_headers
 from odradek.log.summary import Summary
-from odradek.record.reader import read_records
+from odradek.record.reader import outline_records, records_bytes
 
 
 class FoundTimestamp(NamedTuple):
@@ -32,7 +32,7 @@ class TimestampSearch:
 
     A step reads the indexes of one segment, or the batches of one, out of a file that is held open; what happens to the
     log meanwhile does not matter, as each step looks at the segments that there are. Steps raise OSError, or
-    ApiError(CORRUPT_MESSAGE) for a batch that cannot be read.
+    ApiError for a batch that cannot be read (CORRUPT_MESSAGE) or decompresses to too much (INVALID_RECORD).
     """
 
     def __init__(
@@ -42,17 +42,20 @@ class TimestampSearch:
         summary: Summary,
         timestamp_ms: int | None,
         log_start_offset: int,
+        max_decompressed_bytes: int,
     ) -> None:
         """
         Args:
             segments, bases, summary: the log's own.
             timestamp_ms: None for the newest record of all (KIP-734).
+            max_decompressed_bytes: of one batch.
         """
         self._segments = segments
         self._bases = bases
         self._summary = summary
         self._timestamp_ms = timestamp_ms
         self._log_start_offset = log_start_offset
+        self._max_decompressed_bytes = max_decompressed_bytes
         self._from_offset = log_start_offset
         self._has_ended = False
         self._loading: Segment | None = None
@@ -98,7 +101,8 @@ class TimestampSearch:
         if found is None:
             return None
         held, end, base = segment.hold(), segment.size_bytes, segment.base_offset
-        return lambda: _first_in(held.file, found[0], end, base, timestamp_ms, start)
+        limit = self._max_decompressed_bytes
+        return lambda: _first_in(held.file, found[0], end, base, timestamp_ms, start, limit)
 
     def take(self, result: Segment | FoundTimestamp | None) -> None:
         """What the step came to."""
@@ -129,12 +133,19 @@ def _unless_gone(load: Callable[[], Segment]) -> Callable[[], Segment | None]:
 
 
 def _first_in(
-    file: File, position: int, end: int, segment_offset: int, timestamp_ms: int, log_start_offset: int
+    file: File,
+    position: int,
+    end: int,
+    segment_offset: int,
+    timestamp_ms: int,
+    log_start_offset: int,
+    max_decompressed_bytes: int,
 ) -> FoundTimestamp | None:
     for at, header in read_headers(file, position, end, segment_offset):
         if header.max_timestamp < timestamp_ms:
             continue
-        for record in read_records(file.read_at(at, header.size_bytes), header):
+        batch = file.read_at(at, header.size_bytes)
+        for record in outline_records(records_bytes(batch, header, max_output_bytes=max_decompressed_bytes), header):
             if record.timestamp_ms >= timestamp_ms and record.offset >= log_start_offset:
                 return FoundTimestamp(record.timestamp_ms, record.offset, header.partition_leader_epoch)
     return None

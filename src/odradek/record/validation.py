@@ -252,6 +252,9 @@ def _payload(data: Buffer, header: BatchHeader, rules: BatchRules, *, on_loop: b
     except ApiError as error:
         if error.code is ErrorCode.INVALID_RECORD and limit < rules.max_decompressed_bytes:
             raise TooLongForLoopError from None
+        if error.code is ErrorCode.CORRUPT_MESSAGE:
+            # Its checksum is right: to send it again, as clients do where it is not, would not help.
+            raise _invalid(error.message) from None
         raise
     is_copied = isinstance(payload, memoryview) and len(payload) < header.record_count * COPIED_RECORD_BYTES
     return bytes(payload) if is_copied else payload
