@@ -39,8 +39,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 def _needs_more(item: pytest.Item) -> bool:
     given = getattr(item, "callspec", None)
     values = {value for value in given.params.values() if isinstance(value, str)} if given else set()
-    slow = item.get_closest_marker("slow") is not None
-    return slow or bool(LEFT_OUT & (set(getattr(item, "fixturenames", ())) | values))
+    marked = any(item.get_closest_marker(name) is not None for name in ("slow", "java"))
+    return marked or bool(LEFT_OUT & (set(getattr(item, "fixturenames", ())) | values))
 
 
 class _Notes:
