@@ -290,13 +290,13 @@ class Connection(asyncio.BufferedProtocol):
         outbound = self._outbound
         if self._pending or outbound is None or not self._may_begin(outbound):
             return False
-        if not self._memory.reserve(self, size_bytes):
+        if not self._memory.reserve(self, size_bytes, self.peer_host):
             return False
         self._reserved_bytes = size_bytes
         return True
 
     def _let_go_of_memory(self) -> None:
-        self._memory.leave_line(self)
+        self._memory.leave_line(self, self.peer_host)
         if self._ahead_bytes:
             self._memory.read_ahead(-self._ahead_bytes)
             self._ahead_bytes = 0
@@ -336,7 +336,10 @@ class Connection(asyncio.BufferedProtocol):
         while True:
             while pending and left and self._may_begin(outbound):
                 left = left - 1 if clock.monotonic_ms() < ends_ms else 0
-                self._begin(pending.popleft())
+                if self._reserved_bytes:
+                    self._begin_reserved(pending.popleft())
+                else:
+                    self._begin(pending.popleft())
             if outbound.pending_bytes:
                 outbound.flush()
             if not pending or not self._may_begin(outbound):
@@ -363,18 +366,16 @@ class Connection(asyncio.BufferedProtocol):
             else:
                 self._transport.pause_reading()
 
-    def _begin(self, frame: Buffer) -> None:
-        """Begin one request; its memory is free when its handler needs the request no more."""
+    def _begin_reserved(self, frame: Buffer) -> None:
+        """Begin a request that had reserved memory, which is free when its handler needs the request no more."""
         reserved_bytes, self._reserved_bytes = self._reserved_bytes, 0
-        task = self._decide(frame)
-        if not reserved_bytes:
-            return
+        task = self._begin(frame)
         if task is None:
             self._memory.release(reserved_bytes)
         else:
             task.add_done_callback(lambda _: self._memory.release(reserved_bytes))
 
-    def _decide(self, frame: Buffer) -> asyncio.Future[Any] | None:
+    def _begin(self, frame: Buffer) -> asyncio.Future[Any] | None:
         """Decode one request and let its handler decide; returns the task of a handler that goes on."""
         try:
             context, route, body_offset = self._read_header(frame)

@@ -1,9 +1,10 @@
 """How many bytes of requests may be under way at one time, over all connections, and how long one may take to come.
 
 A frame that does not come in one read reserves the whole size that it announces before the rest of it is read. What has
-reserved can always be received to its end, so no two frames wait for each other; what finds no room waits its turn, in
-the order of arrival, while its connection is not read. Small frames and large ones have half of the budget each: a
-crowd of large ones does not keep out what most clients send. A frame larger than its half is received alone in it.
+reserved can always be received to its end, so no two frames wait for each other; what finds no room waits its turn,
+while its connection is not read: addresses take turns, and those of one address go by arrival. Small frames and large
+ones have half of the budget each: a crowd of large ones does not keep out what most clients send. A frame
+larger than its half is received alone in it.
 
 Frames of up to FREE_BYTES reserve nothing, so that heartbeats and single records pass whatever else is under way. Bytes
 that were read ahead of their turn (whole requests behind one that is not answered, the beginning of a frame that waits)
@@ -72,24 +73,48 @@ class Taker(Protocol):
 class _Lane:
     """One half of the budget."""
 
-    __slots__ = ("limit_bytes", "pressed", "used_bytes", "waiting")
+    __slots__ = ("_turns", "limit_bytes", "pressed", "used_bytes", "waiting")
 
     def __init__(self, limit_bytes: int) -> None:
         self.limit_bytes = limit_bytes
         self.used_bytes = 0
-        # Size, and since when it has waited as far as `note_waits` knows; in the order of arrival.
-        self.waiting: dict[Taker, tuple[int, int | None]] = {}
+        # Since when each has waited, as far as `note_waits` knows.
+        self.waiting: dict[Taker, int | None] = {}
         self.pressed = False
+        # By address, the one whose turn it is first: sizes in the order of arrival.
+        self._turns: dict[str, dict[Taker, int]] = {}
 
     def fits(self, size_bytes: int) -> bool:
         return not self.used_bytes or self.used_bytes + size_bytes <= self.limit_bytes
 
+    def wait(self, taker: Taker, address: str, size_bytes: int) -> None:
+        self.waiting[taker] = None
+        self._turns.setdefault(address, {})[taker] = size_bytes
+
+    def leave(self, taker: Taker, address: str) -> None:
+        del self.waiting[taker], self._turns[address][taker]
+        if not self._turns[address]:
+            del self._turns[address]
+
+    def take_next(self) -> tuple[Taker, int] | None:
+        """Whose turn it is, with its size, if there is room for it; its address has the last turn then."""
+        if not self._turns:
+            return None
+        address, waiting = next(iter(self._turns.items()))
+        taker, size_bytes = next(iter(waiting.items()))
+        if not self.fits(size_bytes):
+            return None  # others do not overtake it, or the largest would never have their turn
+        self.leave(taker, address)
+        if waiting:
+            del self._turns[address]
+            self._turns[address] = waiting
+        self.used_bytes += size_bytes
+        return taker, size_bytes
+
     def note_waits(self, now_ms: int, patience_ms: int) -> None:
-        for taker, (size_bytes, since_ms) in self.waiting.items():
-            if since_ms is None:
-                self.waiting[taker] = (size_bytes, now_ms)
-        first = next(iter(self.waiting.values()), None)
-        self.pressed = first is not None and first[1] is not None and now_ms - first[1] >= patience_ms
+        since = {taker: now_ms if since_ms is None else since_ms for taker, since_ms in self.waiting.items()}
+        self.waiting.update(since)
+        self.pressed = any(now_ms - since_ms >= patience_ms for since_ms in since.values())
 
 
 class RequestMemory:
@@ -114,13 +139,17 @@ class RequestMemory:
         """Connections whose frame waits for memory."""
         return sum(len(lane.waiting) for lane in self._lanes)
 
-    def reserve(self, taker: Taker, size_bytes: int) -> bool:
-        """Take memory for a frame now, or wait in line for it: then `memory_granted` follows, once."""
+    def reserve(self, taker: Taker, size_bytes: int, address: str) -> bool:
+        """Take memory for a frame now, or wait in line for it: then `memory_granted` follows, once.
+
+        Args:
+            address: the host that sends it.
+        """
         lane = self._lane(size_bytes)
         if taker in lane.waiting:
             return False
         if lane.waiting or not lane.fits(size_bytes):
-            lane.waiting[taker] = (size_bytes, None)
+            lane.wait(taker, address, size_bytes)
             self.is_short = True
             return False
         lane.used_bytes += size_bytes
@@ -132,10 +161,11 @@ class RequestMemory:
         lane.used_bytes -= size_bytes
         self._grant(lane)
 
-    def leave_line(self, taker: Taker) -> None:
+    def leave_line(self, taker: Taker, address: str) -> None:
         """A connection has ended, whether it waits or not."""
         for lane in self._lanes:
-            if lane.waiting.pop(taker, None) is not None:
+            if taker in lane.waiting:
+                lane.leave(taker, address)
                 self._grant(lane)
 
     def read_ahead(self, size_bytes: int) -> None:
@@ -157,12 +187,8 @@ class RequestMemory:
         return self._lanes[size_bytes > LARGE_BYTES]
 
     def _grant(self, lane: _Lane) -> None:
-        while lane.waiting:
-            taker, (size_bytes, _) = next(iter(lane.waiting.items()))
-            if not lane.fits(size_bytes):
-                break
-            del lane.waiting[taker]
-            lane.used_bytes += size_bytes
+        while (granted := lane.take_next()) is not None:
+            taker, size_bytes = granted
             taker.memory_granted(size_bytes)
         self._look()
 

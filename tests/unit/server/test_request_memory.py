@@ -26,6 +26,7 @@ from odradek.server.request_memory import (
 from tests.support.doors import HEARTBEAT_VERSION, Client, Doors, settle
 
 MIB = 2**20
+HOST = "10.0.0.1"
 
 
 class Taker:
@@ -69,47 +70,61 @@ class TestBudget:
     def test_who_came_first_is_served_first(self) -> None:
         memory = RequestMemory(20 * MIB)
         first, second, third = Taker(), Taker(), Taker()
-        assert memory.reserve(first, 6 * MIB)
-        assert not memory.reserve(second, 6 * MIB)
-        assert not memory.reserve(third, 3 * MIB), "it would fit, and waits behind the one that came before"
-        assert not memory.reserve(second, 6 * MIB), "to ask once more changes nothing"
+        assert memory.reserve(first, 6 * MIB, HOST)
+        assert not memory.reserve(second, 6 * MIB, HOST)
+        assert not memory.reserve(third, 3 * MIB, HOST), "it would fit, and waits behind the one that came before"
+        assert not memory.reserve(second, 6 * MIB, HOST), "to ask once more changes nothing"
         assert memory.is_short and memory.waiting_count == 2
         memory.release(6 * MIB)
         assert (second.granted, third.granted) == ([6 * MIB], [3 * MIB])
         assert not memory.is_short and memory.held_bytes == 9 * MIB
 
+    def test_addresses_take_turns(self) -> None:
+        memory = RequestMemory(20 * MIB)
+        crowd, other = [Taker() for _ in range(20)], Taker()
+        assert memory.reserve(Taker(), 6 * MIB, HOST)
+        assert not any(memory.reserve(taker, 6 * MIB, HOST) for taker in crowd)
+        assert not memory.reserve(other, 6 * MIB, "10.0.0.2")
+        for _ in range(2):
+            memory.release(6 * MIB)
+        assert other.granted == [6 * MIB], "it waits for one of them, not for all"
+        assert [taker.granted for taker in crowd[:2]] == [[6 * MIB], []]
+        memory.leave_line(crowd[1], HOST)
+        memory.release(6 * MIB)
+        assert crowd[2].granted == [6 * MIB]
+
     def test_large_requests_leave_half_to_small_ones(self) -> None:
         memory = RequestMemory(20 * MIB)
-        assert memory.reserve(Taker(), 10 * MIB)
-        assert not memory.reserve(Taker(), LARGE_BYTES + 1)
-        assert all(memory.reserve(Taker(), MIB) for _ in range(10))
-        assert not memory.reserve(Taker(), MIB)
+        assert memory.reserve(Taker(), 10 * MIB, HOST)
+        assert not memory.reserve(Taker(), LARGE_BYTES + 1, HOST)
+        assert all(memory.reserve(Taker(), MIB, HOST) for _ in range(10))
+        assert not memory.reserve(Taker(), MIB, HOST)
 
     def test_what_is_larger_than_all_is_taken_alone(self) -> None:
         memory = RequestMemory(20 * MIB)
         small, large = Taker(), Taker()
-        assert memory.reserve(small, 3 * MIB)
-        assert not memory.reserve(large, 100 * MIB)
+        assert memory.reserve(small, 3 * MIB, HOST)
+        assert not memory.reserve(large, 100 * MIB, HOST)
         memory.release(3 * MIB)
         assert large.granted == [100 * MIB]
-        assert not memory.reserve(small, 3 * MIB)
+        assert not memory.reserve(small, 3 * MIB, HOST)
         memory.release(100 * MIB)
         assert small.granted == [3 * MIB]
 
     def test_who_leaves_the_line_lets_others_in(self) -> None:
         memory = RequestMemory(20 * MIB)
         gone, next_one = Taker(), Taker()
-        assert memory.reserve(Taker(), 5 * MIB)
-        assert not memory.reserve(gone, 9 * MIB)
-        assert not memory.reserve(next_one, 4 * MIB)
-        memory.leave_line(gone)
+        assert memory.reserve(Taker(), 5 * MIB, HOST)
+        assert not memory.reserve(gone, 9 * MIB, HOST)
+        assert not memory.reserve(next_one, 4 * MIB, HOST)
+        memory.leave_line(gone, HOST)
         assert (gone.granted, next_one.granted) == ([], [4 * MIB])
 
     def test_what_was_read_ahead_makes_reads_short_and_keeps_nobody_from_reserving(self) -> None:
         memory = RequestMemory(20 * MIB)
         memory.read_ahead(5 * MIB)
         assert memory.is_short
-        assert memory.reserve(Taker(), 10 * MIB)
+        assert memory.reserve(Taker(), 10 * MIB, HOST)
         memory.read_ahead(-1)
         assert not memory.is_short
 
@@ -125,7 +140,7 @@ class TestBudget:
                     memory.release(takers[number].granted.pop())
             else:
                 asked[number] = size
-                if memory.reserve(takers[number], size):
+                if memory.reserve(takers[number], size, HOST):
                     takers[number].granted.append(size)
             held = [taker.granted[0] for taker in takers if taker.granted]
             assert memory.held_bytes == sum(held)
