@@ -1,0 +1,87 @@
+"""docs/ARCHITECTURE.md names the functions that one Produce and one Fetch pass, in order: compared with a trace."""
+
+from __future__ import annotations
+
+import re
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import pytest
+
+import odradek
+from odradek.testing import EmbeddedBroker
+from tests.support.api_calls import Calls, batch
+
+PACKAGE = Path(odradek.__file__).parent
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "ARCHITECTURE.md"
+# A row: | `server/connection.py` | `Connection.buffer_updated`, `Connection._begin` |
+ROW = re.compile(r"^\| `([a-z_/]+\.py)` \| (`.*`) \|", re.MULTILINE)
+
+
+def on_the_page(title: str) -> list[tuple[str, str]]:
+    """(file, function) of the table below a heading, in order."""
+    section = PAGE.read_text().split(f"### {title}\n")[1].split("\n### ")[0].split("\n## ")[0]
+    return [(file, function) for file, cell in ROW.findall(section) for function in re.findall(r"`([^`]+)`", cell)]
+
+
+class Trace:
+    """Functions of the product that a node's loop calls, in order."""
+
+    def __init__(self, broker: EmbeddedBroker) -> None:
+        self.calls: list[tuple[str, str]] = []
+        self._broker = broker
+
+    def during(self, work: Callable[[], Any]) -> list[tuple[str, str]]:
+        self._set(self._note)
+        work()
+        self._set(None)
+        return self.calls
+
+    def _set(self, hook: Callable[[FrameType, str, Any], None] | None) -> None:
+        node, done = self._broker._node, threading.Event()
+        assert node is not None
+        node.on_loop(lambda: (sys.setprofile(hook), done.set())[1])
+        assert done.wait(60)
+
+    def _note(self, frame: FrameType, event: str, argument: Any) -> None:
+        file = frame.f_code.co_filename
+        if event == "call" and file.startswith(f"{PACKAGE}/"):
+            self.calls.append((file[len(str(PACKAGE)) + 1 :], frame.f_code.co_qualname))
+
+
+@pytest.fixture(scope="module")
+def broker() -> Iterator[EmbeddedBroker]:
+    with EmbeddedBroker() as running:
+        yield running
+
+
+@pytest.fixture
+def calls(broker: EmbeddedBroker) -> Iterator[Calls]:
+    with Calls(int(broker.bootstrap_servers.rpartition(":")[2])) as made:
+        yield made
+
+
+def missing(named: list[tuple[str, str]], traced: list[tuple[str, str]]) -> tuple[str, str] | None:
+    """The first function of the page that the trace does not have behind the one before it."""
+    left = iter(traced)
+    return next((each for each in named if each not in left), None)
+
+
+def test_a_produce_and_a_fetch_pass_what_the_page_names(broker: EmbeddedBroker, calls: Calls) -> None:
+    topic = calls.create_topic()
+    calls.produce(topic, batch(b"first"))
+    produced = Trace(broker).during(lambda: calls.produce(topic, batch(b"value" * 20)))
+    assert missing(on_the_page("Produce"), produced) is None
+    fetched = Trace(broker).during(lambda: calls.read(topic, 1))
+    assert missing(on_the_page("Fetch"), fetched) is None
+
+
+def test_a_function_that_is_not_passed_is_noticed() -> None:
+    passed = [("a.py", "one"), ("a.py", "two"), ("b.py", "three")]
+    assert missing([passed[0], passed[2]], passed) is None
+    assert missing([passed[2], passed[0]], passed) == passed[0]
+    assert missing([("c.py", "four")], passed) == ("c.py", "four")
