@@ -5,12 +5,14 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Coroutine, Iterator
 from contextlib import closing
+from pathlib import Path
 from typing import Any, Protocol
 
 import pytest
 
 from tests.support.api_calls import fresh_name
 from tests.support.clients import create_topic
+from tests.support.cluster import Cluster
 from tests.support.exactly_once import ended_values
 from tests.support.node import Node
 
@@ -205,3 +207,47 @@ def test_the_older_of_two_is_shut_out(start: Start, node: Node, topic: str) -> N
         newer.commit()
     older.close()
     assert ended_values(node.bootstrap, topic, 1)[0] == [b"mine", b"again"]
+
+
+MANY = 40
+ROUNDS = 2
+
+
+@pytest.fixture
+def three(tmp_path: Path) -> Iterator[Cluster]:
+    made = Cluster(tmp_path, brokers=3)
+    try:
+        yield made.start()
+    finally:
+        made.kill()
+
+
+def test_many_producers_with_several_connections_each_are_all_served(three: Cluster) -> None:
+    """aiokafka's have one for InitProducerId, and another, which may be older, for the rest that coordinators do."""
+    aiokafka = pytest.importorskip("aiokafka")
+    topic = fresh_name("paid")
+    create_topic(three.bootstrap_servers, topic, 3)
+
+    async def transact(number: int) -> None:
+        producer = aiokafka.AIOKafkaProducer(
+            bootstrap_servers=three.bootstrap_servers, transactional_id=f"many-{number}", client_id=f"many-{number}"
+        )
+        await producer.start()
+        try:
+            for each in range(ROUNDS):
+                await producer.begin_transaction()
+                await producer.send_and_wait(topic, b"%d of %d" % (each, number), partition=number % 3)
+                await producer.commit_transaction()
+        finally:
+            await producer.stop()
+
+    async def all_of_them() -> list[BaseException | None]:
+        async with asyncio.timeout(TIMEOUT_S):
+            return await asyncio.gather(*map(transact, range(MANY)), return_exceptions=True)
+
+    refused = [str(error) for error in asyncio.run(all_of_them()) if error is not None]
+    assert not refused, f"{len(refused)} of {MANY}: {refused[:3]}"
+    values = ended_values(three.bootstrap_servers, topic, 3)
+    for partition, found in values.items():
+        writers = range(partition, MANY, 3)
+        assert sorted(found) == sorted(b"%d of %d" % (each, number) for number in writers for each in range(ROUNDS))

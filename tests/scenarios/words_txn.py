@@ -1,10 +1,10 @@
 """Words for transactional ids on virtual time; producers have short names, and the id `x` unless they say `id=…`.
 
-`init NAME [id=…] [timeout=MS] [again] [connection=N]` (`again` names the producer's id and epoch, KIP-360),
+`init NAME [id=…] [timeout=MS] [again]` (`again` names the producer's id and epoch, KIP-360),
 `add NAME PARTITION… [v=0|2] [connection=N]`, `verify NAME PARTITION…`, `commit NAME`, `abort NAME` (both with `[v=0|2]
 [epoch=N] [connection=N]`), `markers [COUNT]` (those of the oldest ends are written, and said to be), `pass MS`, `look`
 (for what has timed out), `expire MS`, `restart` (another broker loads what was written), `fail` (the next write fails),
-`epoch ID N` (as if it had been bumped so often), `show`.
+`epoch ID N` (as if it had been bumped so often), `show`. A connection is made when it is first named.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from typing import Any
 
 from odradek.common.errors import ApiError, ErrorCode
 from odradek.coordinator.batches import decode_batches, encode_batches
+from odradek.coordinator.transaction.connections import Arrival
 from odradek.coordinator.transaction.machine import Ended, Outcome, ProducerIdNeededError, Request, TransactionMachine
 from odradek.coordinator.transaction.records import TRANSACTION_RECORDS, TransactionRecord
 from odradek.statemachine.machine import Result
@@ -33,6 +34,7 @@ class TxnWords:
         self.producers: dict[str, tuple[str, int, int]] = {}
         self.owed: list[Ended] = []
         self.fails = False
+        self.newest_connection = -1
         self.machine = TransactionMachine(Timeline())
 
     def run(self, command: Command) -> Iterable[str]:
@@ -51,7 +53,7 @@ class TxnWords:
         known = self.producers.get(name)
         expected = known[1:] if known is not None and "again" in command.arguments else None
         transactional_id = command.options.get("id", known[0] if known is not None else "x")
-        timeout_ms, connection = command.number("timeout", 60_000), command.number("connection", -1)
+        timeout_ms = command.number("timeout", 60_000)
         identity = self._with_fresh_id(
             lambda fresh: self.machine.init_producer_id(
                 transactional_id,
@@ -59,7 +61,6 @@ class TxnWords:
                 expected,
                 fresh_producer_id=fresh,
                 now_ms=self.now_ms,
-                connection=connection,
             )
         )
         self.producers[name] = (transactional_id, *identity)
@@ -146,9 +147,13 @@ class TxnWords:
 
     def _request(self, command: Command, name: str) -> Request:
         transactional_id, producer_id, epoch = self.producers[name]
-        connection = command.number("connection") if "connection" in command.options else None
+        arrival = None
+        if "connection" in command.options:
+            connection = command.number("connection")
+            self.newest_connection = max(self.newest_connection, connection)
+            arrival = Arrival(connection, self.newest_connection)
         return Request(
-            transactional_id, producer_id, command.number("epoch", epoch), command.number("v", 2), connection=connection
+            transactional_id, producer_id, command.number("epoch", epoch), command.number("v", 2), arrival=arrival
         )
 
     def _with_fresh_id(self, operation: Callable[[int | None], Result[TransactionRecord, Outcome[Any]]]) -> Any:

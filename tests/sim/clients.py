@@ -109,14 +109,18 @@ class Client:
         self.random = Random(world.random.getrandbits(64))
         self.clock = SimClock(world.loop)
         self.network = ClientNetwork(world, name)
-        self.cluster = Cluster(
+        self.cluster = self.new_cluster()
+        self._leader_epochs: dict[tuple[UUID, int], int] = {}
+
+    def new_cluster(self) -> Cluster:
+        """The cluster as a client sees it, over connections of its own."""
+        return Cluster(
             self.network,
             self.clock,
-            [(machine.name, PORT) for machine in world.machines.values() if machine.is_broker],
-            client_id=name,
+            [(machine.name, PORT) for machine in self.world.machines.values() if machine.is_broker],
+            client_id=self.name,
             timeout_ms=TIMEOUT_MS,
         )
-        self._leader_epochs: dict[tuple[UUID, int], int] = {}
 
     async def leader_of(self, topic: str, partition: int) -> Connection:
         """A connection to the leader. Raises OdradekError.

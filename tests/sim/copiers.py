@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Iterable
 from typing import Any
 
-from odradek.client.cluster import check
+from odradek.client.cluster import Cluster, check
 from odradek.client.connection import Connection
 from odradek.common.errors import ApiError, ErrorCode, OdradekError
 from odradek.protocol.messages import (
@@ -71,6 +71,7 @@ class TransactionalWriter(Client):
     Args:
         version: 2 speaks as clients since Kafka 4.0 do (KIP-890), 0 as those before.
         fights: others use the same transactional id: being fenced is no surprise.
+        splits: it ends its transactions over other connections than those over which it begins them.
     """
 
     def __init__(
@@ -85,10 +86,12 @@ class TransactionalWriter(Client):
         transactional_id: str,
         version: int,
         fights: bool,
+        splits: bool,
         values: Iterable[int],
         ledger: Ledger,
     ) -> None:
         super().__init__(world, name, process, recorder)
+        self._ending = self.new_cluster() if splits else self.cluster
         self._topic, self._partitions = topic, partitions
         self._id, self._version, self._fights = transactional_id, version, fights
         self._values = iter(values)
@@ -135,7 +138,8 @@ class TransactionalWriter(Client):
             return
         if commit:
             self._ledger.committing.update(values)
-        outcome = Outcome.FAIL if lost and not commit else await self._end(commit)
+        begun = self._version == 0 and bool(values)
+        outcome = Outcome.FAIL if lost and not commit else await self._end(commit, begun=begun)
         operation.outcome = outcome
         self.recorder.complete(operation)
         if with_offset and outcome is Outcome.OK:
@@ -205,12 +209,12 @@ class TransactionalWriter(Client):
             return
         self.problem(f"a batch behind the end of its transaction was stored in {self._topic}-{partition}")
 
-    async def _end(self, commit: bool) -> Outcome:
+    async def _end(self, commit: bool, *, begun: bool) -> Outcome:
         """EndTxn, again until it is answered; OK and FAIL are certain."""
         asked = False
         while True:
             try:
-                connection = await self._coordinator(self._id, 1)
+                connection = await self._coordinator(self._id, 1, self._ending)
                 request = EndTxnRequest(
                     transactional_id=self._id,
                     producer_id=self._identity[0],
@@ -222,6 +226,8 @@ class TransactionalWriter(Client):
                 check(answer.error_code, self._id)
             except OdradekError as error:
                 code = error.code if isinstance(error, ApiError) else None
+                if code is ErrorCode.INVALID_TXN_STATE and begun and not self._fights:
+                    self.problem("a transaction that was begun could not be ended")
                 if code in LOST:
                     self._identity = (-1, -1)
                     return Outcome.INFO if commit and asked_before else Outcome.FAIL
@@ -240,11 +246,12 @@ class TransactionalWriter(Client):
 
     # -- the coordinators -------------------------------------------------------------------------------------------
 
-    async def _coordinator(self, key: str, key_type: int) -> Connection:
+    async def _coordinator(self, key: str, key_type: int, cluster: Cluster | None = None) -> Connection:
+        cluster = cluster or self.cluster
         request = FindCoordinatorRequest(key_type=key_type, coordinator_keys=[key])
-        found = (await self.cluster.request(request, FindCoordinatorResponse)).coordinators[0]
+        found = (await cluster.request(request, FindCoordinatorResponse)).coordinators[0]
         check(found.error_code, key)
-        return await self.cluster.connection_to(found.node_id)
+        return await cluster.connection_to(found.node_id)
 
     async def _answer(self, connection: Connection, request: Any, response: Any, version: int) -> Any:
         """An unknown fate must not take effect behind what follows: the connection ends first."""
@@ -284,7 +291,13 @@ class TransactionalWriter(Client):
             if code != ErrorCode.CONCURRENT_TRANSACTIONS:
                 break
             await asyncio.sleep(RETRY_S)
+        self._check_added(code)
         check(code, f"{self._topic}-{partition}")
+
+    def _check_added(self, code: int) -> None:
+        """What it asks now is no late request: it waits for each answer, or ends the connection."""
+        if code == ErrorCode.INVALID_TXN_STATE:
+            self.problem("a partition could not be added to a transaction that goes on")
 
     async def _add_offsets(self) -> None:
         adding = add_offsets_to_txn_request.AddOffsetsToTxnRequest(
@@ -294,6 +307,7 @@ class TransactionalWriter(Client):
             group_id=self._group,
         )
         added = await self._answer(await self._coordinator(self._id, 1), adding, AddOffsetsToTxnResponse, 3)
+        self._check_added(added.error_code)
         check(added.error_code, self._id)
 
     async def _commit_offset(self, number: int) -> None:

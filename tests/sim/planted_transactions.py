@@ -107,10 +107,17 @@ TRANSACTIONS = (
     ),
     Bug(
         "an end over a dead connection counts",
-        "coordinator.transaction.machine:TransactionMachine._check_connection",
-        "if request.connection < self._connections.get(request.transactional_id, -1):",
+        "coordinator.transaction.machine:TransactionMachine._check_arrival",
+        "if connections.is_late(kind, request.arrival):",
         "if False:",
         "a commit that was held back commits the next transaction (KAFKA-17754)",
+    ),
+    Bug(
+        "an older connection counts for nothing",
+        "coordinator.transaction.connections:UsedConnections.is_late",
+        "return any(self._last[kind] > use.newest for use in self._uses if use.connection == arrival.connection)",
+        "return arrival.connection < max(self._last)",
+        "a client that ends transactions over one connection and adds partitions over a later one is refused",
     ),
     Bug(
         "a fence without a bump",
@@ -176,6 +183,7 @@ CAUGHT_BY_SEED = {
     "aborted offsets committed": 2,
     "marker written again": 24,
     "coordinator answers what was not asked": 2,
+    "an older connection counts for nothing": 1,
     "a fence without a bump": 3,
 }
 # What catches the others, and how many seeds they have survived. It is run with the bug in place, by

@@ -19,6 +19,8 @@ TOPIC = "paid"
 PARTITIONS = 2
 TROUBLE_S = (5.0, 15.0)
 DRAIN_S = 60.0
+# How often a writer of the older protocol has several connections to its coordinator.
+SPLITS = 0.5
 SETTINGS = {
     "transaction.abort.timed.out.transaction.cleanup.interval.ms": "500",
     "transaction.state.log.num.partitions": "2",
@@ -70,7 +72,7 @@ class TransactionalNode(Scenario):
 
     def _writers(self, ledger: Ledger) -> list[TransactionalWriter]:
         values = itertools.count(1)
-        fighting = self.random.choice((0, 2))
+        fighting, splits = self.random.choice((0, 2)), self.random.random() < SPLITS
         roles = [("new", 2, False), ("old", 0, False), ("left", fighting, True), ("right", fighting, True)]
         return [
             TransactionalWriter(
@@ -83,6 +85,7 @@ class TransactionalNode(Scenario):
                 transactional_id="contested" if fights else name,
                 version=version,
                 fights=fights,
+                splits=name == "old" and splits,
                 values=values,
                 ledger=ledger,
             )

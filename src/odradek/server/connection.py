@@ -93,7 +93,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def __init__(self, dispatcher: Dispatcher, listener: ListenerSpec) -> None:
         self._dispatcher = dispatcher
-        self.number = next(dispatcher.connection_numbers)  # rises with time: of two, the earlier has the smaller
+        self.number = dispatcher.number_connection()
         self.listener = listener
         self.principal = ANONYMOUS
         self.software = ""
@@ -208,6 +208,11 @@ class Connection(asyncio.BufferedProtocol):
             self._outbound.resume()
 
     # What others ask
+
+    @property
+    def newest_number(self) -> int:
+        """The number of the connection that was made last."""
+        return self._dispatcher.newest_connection
 
     @property
     def peer(self) -> str:

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import itertools
 import socket
-from collections.abc import Callable, Coroutine, Iterable, Iterator
+from collections.abc import Callable, Coroutine, Iterable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -133,7 +132,12 @@ class Dispatcher:
     tasks: dict[asyncio.Task[Any], None] = field(default_factory=dict)
     open_scopes: set[str] = field(default_factory=set)
     silent_scopes: set[str] = field(default_factory=set)
-    connection_numbers: Iterator[int] = field(default_factory=itertools.count)
+    newest_connection: int = -1
+
+    def number_connection(self) -> int:
+        """The number of a new connection; they rise with time."""
+        self.newest_connection += 1
+        return self.newest_connection
 
     def open_doors(self, scope: str) -> None:
         """Serve requests on one kind of listener; those that came earlier have waited."""

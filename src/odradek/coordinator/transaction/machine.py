@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 from odradek.common.errors import ApiError, ErrorCode
+from odradek.coordinator.transaction.connections import Arrival, Kind, UsedConnections
 from odradek.coordinator.transaction.metadata import (
     FENCED_EPOCH,
     LAST_CLIENT_EPOCH,
@@ -77,14 +78,14 @@ class Request:
 
     Attributes:
         version: of the transaction, 2 where every end bumps the epoch.
-        connection: the number of the client's connection, rising with time; None where the epoch tells early from late.
+        arrival: over which of the client's connections; None where the epoch tells early from late.
     """
 
     transactional_id: str
     producer_id: int
     producer_epoch: int
     version: int = 0
-    connection: int | None = None
+    arrival: Arrival | None = None
 
 
 class TransactionMachine:
@@ -96,7 +97,7 @@ class TransactionMachine:
         self._ongoing: TimelineSet[str] = TimelineSet(timeline)
         # Of these: (start, monotonic time of the first look at it), of this leadership alone.
         self._seen_open: dict[str, tuple[int, int]] = {}
-        self._connections: dict[str, int] = {}
+        self._connections: dict[str, UsedConnections] = {}
 
     def replay(self, record: TransactionRecord, offset: int) -> None:
         """Apply one record of the log."""
@@ -122,20 +123,15 @@ class TransactionMachine:
         ended = [Ended(each, metadata) for each, metadata in self.ids.items() if metadata.is_ending]
         return Result([], Outcome(None, ended))
 
-    def _check_connection(self, request: Request) -> None:
-        """Refuse what came late over a connection that its client has given up.
-
-        In transactions of version 0 one epoch serves many, so a commit or an abort that a dead connection held back
-        looks like one of the transaction that is open by then (KAFKA-17754). But a client has one connection at a time
-        to its coordinator: what it sent over an earlier one is not meant any more.
-        """
-        if request.connection is None:
+    def _check_arrival(self, kind: Kind, request: Request) -> None:
+        if request.arrival is None:
             return
-        if request.connection < self._connections.get(request.transactional_id, -1):
+        connections = self._connections.setdefault(request.transactional_id, UsedConnections())
+        if connections.is_late(kind, request.arrival):
             raise ApiError(
                 ErrorCode.INVALID_TXN_STATE, f"{request.transactional_id} has gone on over a later connection"
             )
-        self._connections[request.transactional_id] = request.connection
+        connections.used(kind, request.arrival)
 
     # ---- InitProducerId
 
@@ -147,20 +143,18 @@ class TransactionMachine:
         *,
         fresh_producer_id: int | None,
         now_ms: int,
-        connection: int = -1,
     ) -> Result[TransactionRecord, Outcome[Identity]]:
         """Make the caller the only producer of its transactional id, and end what another has left open.
 
         Args:
             expected: (producer id, epoch) where the producer goes on after an error of its own (KIP-360).
             fresh_producer_id: an id that nobody has, where the caller has one at hand.
-            connection: as in `Request`; earlier ones count for nothing from now on, this one does again.
         Raises:
             ApiError: CONCURRENT_TRANSACTIONS (come again), PRODUCER_FENCED.
             ProducerIdNeededError: run it again with one.
         """
         result = self._initialized(transactional_id, timeout_ms, expected, fresh_producer_id, now_ms)
-        self._connections[transactional_id] = connection
+        self._connections.pop(transactional_id, None)  # what comes late has an earlier epoch
         return result
 
     def _initialized(
@@ -237,9 +231,10 @@ class TransactionMachine:
         """Make partitions part of the producer's transaction, which begins where none is open.
 
         Raises:
-            ApiError: INVALID_PRODUCER_ID_MAPPING, PRODUCER_FENCED, CONCURRENT_TRANSACTIONS.
+            ApiError: INVALID_PRODUCER_ID_MAPPING, PRODUCER_FENCED, CONCURRENT_TRANSACTIONS, INVALID_TXN_STATE (late).
         """
         present = self._owned(request)
+        self._check_arrival(Kind.ADD, request)
         if present.state is TransactionState.ONGOING and partitions <= present.partitions:
             return Result([], Outcome(None))
         metadata = present.ongoing(partitions, version=request.version, now_ms=now_ms)
@@ -264,7 +259,6 @@ class TransactionMachine:
             raise _fenced(request, present)
         if present.is_ending:
             raise ApiError(ErrorCode.CONCURRENT_TRANSACTIONS, f"{request.transactional_id}: the last one is ending")
-        self._check_connection(request)
         return present
 
     # ---- EndTxn
@@ -294,7 +288,7 @@ class TransactionMachine:
             raise _fenced(request, present)
         if present.producer_epoch > LAST_CLIENT_EPOCH and not present.is_ending:
             raise _fenced(request, present)  # what is left to markers is given to nobody
-        self._check_connection(request)
+        self._check_arrival(Kind.END, request)
         if present.state is TransactionState.ONGOING:
             return self._end_ongoing(request, present, commit, fresh_producer_id, now_ms)
         if present.is_ending:

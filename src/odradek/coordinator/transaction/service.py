@@ -310,10 +310,9 @@ class TransactionCoordinator(ShardHost[TransactionShard]):
         timeout_ms: int,
         expected: Identity | None,
         *,
-        connection: int = -1,
         by: Client = NO_CLIENT,
     ) -> Identity:
-        """Make the caller the only producer of its transactional id; `expected`, `connection` as the machine has them.
+        """Make the caller the only producer of its transactional id; `expected` as the machine has it.
 
         The log tells of each that takes the id of another, also where nothing was open: who is fenced does not know by
         whom.
@@ -335,7 +334,6 @@ class TransactionCoordinator(ShardHost[TransactionShard]):
                 expected,
                 fresh_producer_id=fresh,
                 now_ms=self._clock.now_ms(),
-                connection=connection,
             )
 
         identity = await self._with_fresh_id(shard, operation, by)

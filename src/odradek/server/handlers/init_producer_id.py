@@ -45,7 +45,6 @@ async def _identity(context: RequestContext, request: InitProducerIdRequest) -> 
         transactional_id,
         request.transaction_timeout_ms,
         expected,
-        connection=context.connection.number,
         by=Client(context.client_id, f"/{context.client_address}"),
     )
     return identity

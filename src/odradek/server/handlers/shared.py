@@ -6,6 +6,7 @@ import re
 from typing import TYPE_CHECKING
 
 from odradek.common.errors import ApiError, ErrorCode
+from odradek.coordinator.transaction.connections import Arrival
 from odradek.coordinator.transaction.machine import BUMPS_EPOCH, Request
 from odradek.metadata.model import Endpoint
 
@@ -85,7 +86,7 @@ def transaction_request(
 
     Args:
         bumps: the client's transactions are those whose every end bumps the epoch (KIP-890), which tells its late
-            requests from its new ones; the number of its connection does for others.
+            requests from its new ones; their connections do for others.
     Raises:
         ApiError: INVALID_REQUEST without an id.
     """
@@ -93,4 +94,5 @@ def transaction_request(
         raise ApiError(ErrorCode.INVALID_REQUEST, "the transactional id must not be empty")
     if bumps:
         return Request(transactional_id, producer_id, producer_epoch, BUMPS_EPOCH)
-    return Request(transactional_id, producer_id, producer_epoch, connection=context.connection.number)
+    arrival = Arrival(context.connection.number, context.connection.newest_number)
+    return Request(transactional_id, producer_id, producer_epoch, arrival=arrival)
