@@ -19,6 +19,7 @@ HEADER_BYTES: Final = 61
 LOG_OVERHEAD_BYTES: Final = 12
 CRC_POSITION: Final = 17
 CRC_START: Final = 21
+MAX_TIMESTAMP_POSITION: Final = 35
 PRODUCER_POSITION: Final = 43
 MAGIC: Final = 2
 NO_PRODUCER_ID: Final = -1
@@ -27,7 +28,7 @@ MAX_SEQUENCE: Final = 2**31 - 1
 
 _HEADER = struct.Struct(">qiibIhiqqqhii")
 _SIZE = struct.Struct(">qi")
-_OFFSET = struct.Struct(">q")
+_LONG = struct.Struct(">q")
 _EPOCH = struct.Struct(">i")
 _CRC = struct.Struct(">I")
 _PRODUCER = struct.Struct(">qhi")
@@ -163,6 +164,12 @@ def read_size(data: Buffer, position: int = 0) -> tuple[int, int]:
     return base_offset, length + LOG_OVERHEAD_BYTES
 
 
+def read_max_timestamp(data: Buffer) -> int:
+    """Of the batch at the start of `data`."""
+    found: int = _LONG.unpack_from(data, MAX_TIMESTAMP_POSITION)[0]
+    return found
+
+
 def compute_crc(batch: Buffer) -> int:
     """CRC-32C over everything behind the CRC field of one whole batch."""
     return int(_crc32c.crc32c(memoryview(batch)[CRC_START:]))
@@ -175,7 +182,7 @@ def crc_is_valid(batch: Buffer, header: BatchHeader) -> bool:
 
 def patch_base_offset(batch: bytearray | memoryview, base_offset: int, *, position: int = 0) -> None:
     """Give the batch at `position` its place in the log; the CRC does not cover it."""
-    _OFFSET.pack_into(batch, position, base_offset)
+    _LONG.pack_into(batch, position, base_offset)
 
 
 def patch_leader_epoch(batch: bytearray | memoryview, leader_epoch: int, *, position: int = 0) -> None:
@@ -187,7 +194,7 @@ def stamp_log_append_time(batch: bytearray | memoryview, timestamp_ms: int) -> N
     """Make one whole batch bear the broker's time, and update its CRC, which covers the time."""
     attributes = struct.unpack_from(">h", batch, CRC_START)[0] | _TIMESTAMP_TYPE_MASK
     struct.pack_into(">h", batch, CRC_START, attributes)
-    struct.pack_into(">q", batch, 35, timestamp_ms)
+    _LONG.pack_into(batch, MAX_TIMESTAMP_POSITION, timestamp_ms)
     seal(batch)
 
 

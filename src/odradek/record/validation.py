@@ -25,6 +25,7 @@ from odradek.record.batch import (
     BatchHeader,
     crc_is_valid,
     pack_header,
+    read_max_timestamp,
     read_size,
     seal,
 )
@@ -104,7 +105,7 @@ def admit(
     """A client's batch as it may enter the log: the same bytes, or a corrected copy. Raises as
     `validate_produced`."""
     header = validate_produced(data, rules, now_ms=now_ms, api_version=api_version, on_loop=on_loop)
-    if header.max_timestamp == BatchHeader.read(data).max_timestamp:
+    if header.max_timestamp == read_max_timestamp(data):
         return data, header
     changed = bytearray(data)
     changed[:HEADER_BYTES] = pack_header(header)
@@ -156,8 +157,9 @@ def is_long_walk(data: Buffer, rules: BatchRules) -> bool:
     """Whether to look into this batch takes so long that it belongs off the loop."""
     if len(data) < HEADER_BYTES or data[16] != MAGIC or (rules.trusted and not rules.must_see_records):
         return False
-    header = BatchHeader.read(data)
-    return header.record_count > ON_LOOP_RECORDS or (header.compression != 0 and len(data) > ON_LOOP_COMPRESSED_BYTES)
+    if len(data) > ON_LOOP_COMPRESSED_BYTES and BatchHeader.read(data).compression:
+        return True
+    return len(data) > ON_LOOP_RECORDS * MIN_RECORD_BYTES and BatchHeader.read(data).record_count > ON_LOOP_RECORDS
 
 
 def _read_single_header(data: Buffer) -> BatchHeader:
@@ -240,7 +242,8 @@ def _check_records(data: Buffer, header: BatchHeader, rules: BatchRules, now_ms:
     if not rules.create_time:
         return header  # the log gives it its own time
     # Kafka counts no timestamp below -1, which stands for none.
-    return header._replace(max_timestamp=max(last_ms, -1))
+    last_ms = max(last_ms, -1)
+    return header if last_ms == header.max_timestamp else header._replace(max_timestamp=last_ms)
 
 
 def _payload(data: Buffer, header: BatchHeader, rules: BatchRules, *, on_loop: bool) -> bytes | bytearray | memoryview:
