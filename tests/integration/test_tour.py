@@ -73,8 +73,12 @@ def missing(named: list[tuple[str, str]], traced: list[tuple[str, str]]) -> tupl
 
 def test_a_produce_and_a_fetch_pass_what_the_page_names(broker: EmbeddedBroker, calls: Calls) -> None:
     topic = calls.create_topic()
-    calls.produce(topic, batch(b"first"))
-    produced = Trace(broker).during(lambda: calls.produce(topic, batch(b"value" * 20)))
+    producer_id = calls.producer()
+    first, second = (
+        batch(b"value" * 20, producer_id=producer_id, producer_epoch=0, sequence=sequence) for sequence in range(2)
+    )
+    calls.produce(topic, first)
+    produced = Trace(broker).during(lambda: calls.produce(topic, second))
     assert missing(on_the_page("Produce"), produced) is None
     fetched = Trace(broker).during(lambda: calls.read(topic, 1))
     assert missing(on_the_page("Fetch"), fetched) is None
