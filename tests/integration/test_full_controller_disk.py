@@ -10,7 +10,7 @@ from tests.support.cluster import await_in_sync, small_disks, topic_at, until
 from tests.support.steady import Steady
 
 MIB = 1 << 20
-SETTINGS = {"min.insync.replicas": 2, "replica.lag.time.max.ms": 2000}
+SETTINGS = {"min.insync.replicas": 2}
 
 
 def test_the_cluster_works_on_while_the_controllers_disk_is_full(tmp_path: Path) -> None:
@@ -35,8 +35,7 @@ def test_the_cluster_works_on_while_the_controllers_disk_is_full(tmp_path: Path)
             # What waits for the full one is acknowledged once it is out of the in-sync set, which takes a controller.
             other = next(node for node in cluster.brokers if node.node_id != full)
             until(lambda: full not in topic_at(other, "orders").partitions[elsewhere].isr_nodes)
-            until(lambda: writer.count_since(began_s) > 0)
-            until(lambda: writer.longest_gap_s(time.monotonic() - 1) < 1)
+            until(lambda: writer.count_since(began_s) > 100)
             gap_s = writer.longest_gap_s(began_s)
             print(f"the longest time without an acknowledgement: {gap_s:.2f} s")
             assert gap_s < 60

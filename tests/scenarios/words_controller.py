@@ -5,9 +5,9 @@
 two reports in one), `fence ID…`, `beat ID…` (a heartbeat that knows all), `stop ID` (asks to shut down), `back ID…`
 (registers again), `lost ID` (registers again after an unclean stop), `other ID` (another machine with this id),
 `wait MS`, `unregister ID`, `elect preferred|unclean NAME-N…`, `balance`, `config topic|broker NAME KEY=VALUE…` (`KEY=`
-takes it away; `broker -` is all of them), `level FEATURE LEVEL`, `disks ID NUMBERS [lost=…] [cordoned=…]` (starts after
-a clean stop, or tells of its disks), `assign ID DISK NAME-N…` (where replicas lie), `move NAME-N:REPLICAS…
-[factor=kept]` (`:cancel` ends a move), `moves [NAME-N…]`, `show`.
+takes it away; `broker -` is all of them), `level FEATURE LEVEL`, `disks ID NUMBERS [lost=…] [cordoned=…] [full=…]`
+(starts after a clean stop, or tells of its disks), `assign ID DISK NAME-N…` (where replicas lie),
+`move NAME-N:REPLICAS… [factor=kept]` (`:cancel` ends a move), `moves [NAME-N…]`, `show`.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from typing import Any
 from uuid import UUID
 
 from odradek.common.errors import ApiError, ErrorCode
+from odradek.protocol.extras import full_log_dirs_field
 from odradek.protocol.messages import alter_partition_reassignments_request as move_messages
 from odradek.protocol.messages import alter_partition_request as alter_messages
 from odradek.protocol.messages import assign_replicas_to_dirs_request as assign_messages
@@ -277,8 +278,10 @@ class ControllerWords:
         told: dict[str, Any] = {"offline_log_dirs": _disks(command.options.get("lost", "-"))}
         if "cordoned" in command.options:
             told["cordoned_log_dirs"] = _disks(command.options["cordoned"])
-        self.harness.beat(number, **told)
-        self.harness.beat(number)
+        full = _disks(command.options.get("full", "-"))
+        self.harness.beat(number, **told, unknown_tagged_fields=[full_log_dirs_field(full)])
+        if not full:
+            self.harness.beat(number)
 
     def do_show(self, command: Command) -> Iterator[str]:
         for number, broker in sorted(self.harness.state.brokers.items()):

@@ -6,7 +6,6 @@ power; and what only many nodes can break is watched: see `cluster_invariants`.
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable
 from random import Random
 from typing import ClassVar
@@ -14,8 +13,10 @@ from typing import ClassVar
 from tests.sim import faults
 from tests.sim.cluster_invariants import ClusterWatch, different_logs, unconverged
 from tests.sim.cluster_world import METADATA, ClusterWorld
+from tests.sim.filled import works_without_space
 from tests.sim.invariants import Watch
-from tests.sim.one_node import OneNode
+from tests.sim.one_node import PARTITIONS, TOPIC, OneNode
+from tests.sim.patience import until
 from tests.sim.world import PORT, Machine, World
 
 COPIES = 3
@@ -97,10 +98,15 @@ class ManyNodes(OneNode):
 
     async def converge(self) -> None:
         """All nodes know the same metadata, and every partition has all its copies in sync."""
-        while True:
-            if not self.unfinished():
-                return
-            await asyncio.sleep(LOOK_EVERY_S)
+        await self._agree()
+        if type(self) is ManyNodes:  # the worlds that build on this one have other things to show
+            brokers = [machine for machine in self.world.machines.values() if machine.is_broker]
+            partitions = [(TOPIC, number) for number in range(PARTITIONS)]
+            await works_without_space(self.world, self.random.choice(brokers), partitions)
+            await self._agree()
+
+    async def _agree(self) -> None:
+        await until(lambda: not self.unfinished(), pause_s=LOOK_EVERY_S)
 
     def unfinished(self) -> list[str]:
         return unconverged(self.world)

@@ -102,6 +102,7 @@ DIRECTED: dict[str, str | Callable[..., None]] = {
     "anybody joins the in-sync set": "isr_joining",
     "anybody is elected": "controller_unclean",
     "a leader's epoch does not rise": "controller_election",
+    "a broker without space keeps what it leads": "controller_full_disks",
 }
 
 

@@ -63,6 +63,14 @@ MANY_NODES = (
         "return now_ms",
         "a controller that is cut off goes on as the active one",
     ),
+    # Full disks.
+    Bug(
+        "a broker without space keeps what it leads",
+        "controller.partitions:Partitions.full_leave",
+        "return self._without(broker_id, touched)",
+        "return []",
+        "what a broker with a full disk leads cannot be written until there is space",
+    ),
     # Replication.
     Bug(
         "watermark of the leader alone",

@@ -19,6 +19,7 @@ from odradek.controller.partitions import Partitions
 from odradek.controller.state import ControllerState
 from odradek.metadata.features import CORDONED_LOG_DIRS, DIRECTORY_ASSIGNMENT, METADATA_VERSION, supported_features
 from odradek.metadata.model import BrokerImage, ResourceType
+from odradek.protocol.extras import read_full_log_dirs
 from odradek.protocol.messages.allocate_producer_ids_request import AllocateProducerIdsRequest
 from odradek.protocol.messages.allocate_producer_ids_response import AllocateProducerIdsResponse
 from odradek.protocol.messages.broker_heartbeat_request import BrokerHeartbeatRequest
@@ -126,6 +127,7 @@ class Brokers:
             log_dirs=sorted(request.log_dirs) if self._state.metadata_version >= DIRECTORY_ASSIGNMENT else [],
         )
         records: list[Any] = [record]
+        self._state.full_directories.pop(request.broker_id, None)
         if old is not None and not same_process:
             # It may lack what its predecessor had not flushed, unless that one left word of a clean stop (KIP-966).
             unclean = self._state.elr_enabled and request.previous_broker_epoch != old.broker_epoch
@@ -224,6 +226,7 @@ class Brokers:
             heard.shutdown_offset = next_offset + len(records) - 1
         if fenced and not broker.fenced:
             records = self.fence(broker)
+        records.extend(self._leave_full(broker, request, skip=fenced or bool(records)))
         heard.at_ms = now_ms
         heard.metadata_offset = max(heard.metadata_offset, request.current_metadata_offset)
         if stop:
@@ -233,6 +236,12 @@ class Brokers:
             self.heard[broker.broker_id] = heard
         answer = BrokerHeartbeatResponse(is_caught_up=caught_up, is_fenced=fenced, should_shut_down=stop)
         return Result(records, answer, atomic=False)
+
+    def _leave_full(self, broker: BrokerImage, request: BrokerHeartbeatRequest, *, skip: bool) -> list[Any]:
+        """Hear which directories are full; with each beat, as what is in sync changes meanwhile."""
+        full = read_full_log_dirs(request)
+        self._state.full_directories[broker.broker_id] = full
+        return self._partitions.full_leave(broker.broker_id) if full and not skip else []
 
     def _all_have_seen(self, offset: int) -> bool:
         """Whether every broker that serves has told that it has applied the metadata log up to here, inclusive."""

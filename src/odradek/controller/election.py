@@ -38,7 +38,7 @@ class ElectionRules:
     Attributes:
         acceptable: whether a broker may lead now.
         min_isr: the effective min.insync.replicas; more than there are replicas means all of them.
-        draining: whether a broker leads only where no other fit replica does.
+        draining: whether a broker leads only where no other fit replica does: one that drains, or has no space.
         directory: where a new replica on a broker goes, or UNASSIGNED_DIRECTORY where the broker chooses (KIP-858).
     """
 

@@ -62,12 +62,15 @@ class Partitions:
             serves = broker.active or (broker_id == with_ and not broker.in_controlled_shutdown)
             return serves and broker.has_online(moved.get(broker_id, partition.directory(broker_id)))
 
+        def full(broker_id: int) -> bool:
+            return self._state.is_full(broker_id, moved.get(broker_id, partition.directory(broker_id)))
+
         return ElectionRules(
             acceptable,
             self.min_isr(topic_name),
             self._state.elr_enabled,
             self._state.metadata_version,
-            draining=self._state.draining,
+            draining=lambda broker_id: self._state.draining(broker_id) or full(broker_id),
             directory=self.default_directory,
         )
 
@@ -107,6 +110,24 @@ class Partitions:
             and partition.directory(broker_id) in lost
         ]
         return self._without(broker_id, touched)
+
+    def full_leave(self, broker_id: int) -> list[PartitionChangeRecord]:
+        """Records that take a broker out of the partitions that it cannot write for want of space, wherever another
+        replica in sync can: neither its own writes nor those that wait for it can end before there is space."""
+        touched = [
+            (key, topic, partition)
+            for key, topic, partition in self.all_partitions()
+            if broker_id in partition.isr
+            and self._state.is_full(broker_id, partition.directory(broker_id))
+            and self._others_can_write(broker_id, topic, partition)
+        ]
+        return self._without(broker_id, touched)
+
+    def _others_can_write(self, broker_id: int, topic: TopicEntry, partition: PartitionImage) -> bool:
+        acceptable = self.rules(topic.name, partition, without=broker_id).acceptable
+        return any(
+            acceptable(other) and not self._state.is_full(other, partition.directory(other)) for other in partition.isr
+        )
 
     def without(
         self,
@@ -217,7 +238,7 @@ class Partitions:
             (replica, -1) for replica in data.new_isr
         ]
         self._check_alter(broker_id, partition, data, [replica for replica, _ in wanted])
-        self._check_eligible(wanted)
+        self._check_eligible(wanted, partition)
         record = change_partition(
             topic_id,
             data.partition_index,
@@ -262,7 +283,7 @@ class Partitions:
         if partition.leader_recovery_state == RECOVERED and data.leader_recovery_state == RECOVERING:
             raise ApiError(ErrorCode.INVALID_REQUEST, "only an unclean election begins a recovery")
 
-    def _check_eligible(self, wanted: Collection[tuple[int, int]]) -> None:
+    def _check_eligible(self, wanted: Collection[tuple[int, int]], partition: PartitionImage) -> None:
         for broker_id, broker_epoch in wanted:
             broker = self._state.brokers.get(broker_id)
             if broker is None or not broker.active:
@@ -271,3 +292,6 @@ class Partitions:
                 )
             if broker_epoch not in (-1, broker.broker_epoch):
                 raise ApiError(ErrorCode.INELIGIBLE_REPLICA, f"broker {broker_id} has started again since")
+            joins = broker_id not in partition.isr
+            if joins and self._state.is_full(broker_id, partition.directory(broker_id)):
+                raise ApiError(ErrorCode.INELIGIBLE_REPLICA, f"broker {broker_id} has no space for this partition")

@@ -14,6 +14,7 @@ from uuid import UUID
 from odradek.common.broker_settings import DRAIN_KEY
 from odradek.metadata.features import DEFAULT_METADATA_VERSION, ELR_VERSION, METADATA_VERSION
 from odradek.metadata.model import (
+    UNASSIGNED_DIRECTORY,
     BrokerImage,
     ConfigResource,
     ControllerImage,
@@ -58,6 +59,8 @@ class ControllerState:
         self.others: TimelineDict[tuple[Any, ...], Any] = TimelineDict(timeline)
         self.next_producer_id: TimelineValue[int] = TimelineValue(timeline, 0)
         self.record_count: TimelineValue[int] = TimelineValue(timeline, 0)
+        # What brokers say with each heartbeat of their full log directories, by broker; no part of the log.
+        self.full_directories: dict[int, frozenset[UUID]] = {}
         self._transaction = TransactionBuffer()
 
     @property
@@ -77,6 +80,14 @@ class ControllerState:
     def draining(self, broker_id: int) -> bool:
         """Whether a broker hands over its work before a stop."""
         return DRAIN_KEY in self.configs.get((int(ResourceType.BROKER), str(broker_id)), {})
+
+    def is_full(self, broker_id: int, directory: UUID = UNASSIGNED_DIRECTORY) -> bool:
+        """Whether a broker has no space in a directory; where that is not known, in any."""
+        full = self.full_directories.get(broker_id)
+        if not full:
+            return False
+        broker = self.brokers.get(broker_id)
+        return directory in full or broker is None or full.issuperset(broker.directories)
 
     def topic_partitions(self, topic: TopicEntry) -> Iterator[tuple[int, PartitionImage]]:
         """A topic's partitions by number."""

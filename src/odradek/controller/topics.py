@@ -208,12 +208,18 @@ class Topics:
             )
 
     def _usable_brokers(self) -> list[UsableBroker]:
+        # One that drains, or has no space while others have, is the last choice too, and never the first replica.
+        brokers = [broker for broker in self._state.brokers.values() if not broker.cordoned]
+        spared = self._is_spared
+        if all(spared(broker.broker_id) for broker in brokers if broker.active):
+            spared = self._state.draining
         return [
-            # One that drains is the last choice too, and never the first replica.
-            UsableBroker(broker.broker_id, broker.rack, not broker.active or self._state.draining(broker.broker_id))
-            for broker in self._state.brokers.values()
-            if not broker.cordoned
+            UsableBroker(broker.broker_id, broker.rack, not broker.active or spared(broker.broker_id))
+            for broker in brokers
         ]
+
+    def _is_spared(self, broker_id: int) -> bool:
+        return self._state.draining(broker_id) or self._state.is_full(broker_id)
 
     def _new_topic_id(self) -> UUID:
         while True:
@@ -232,7 +238,7 @@ class Topics:
         partition = PartitionImage(
             replicas=replicas,
             isr=isr or replicas[:1],
-            leader=next((each for each in isr if not self._state.draining(each)), isr[0] if isr else -1),
+            leader=next((each for each in isr if not self._is_spared(each)), isr[0] if isr else -1),
             leader_epoch=0,
             partition_epoch=0,
             directories=tuple(directories),

@@ -11,6 +11,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
+from odradek.common.errors import ApiError, ErrorCode
 from odradek.common.ports import Disk, File, is_out_of_descriptors
 from odradek.record.batch import HEADER_BYTES, MAGIC, BatchHeader
 
@@ -27,6 +28,11 @@ def raw_batches(file: File, position: int, end_position: int) -> Iterator[tuple[
             return
         yield position, header
         position += header.size_bytes
+
+
+def no_space(log_dir: Path) -> ApiError:
+    """The answer while a disk is full, or no file can be opened: clients try again."""
+    return ApiError(ErrorCode.KAFKA_STORAGE_ERROR, f"No space left on the device of {log_dir}, or no descriptor")
 
 
 class SharedFile:
@@ -73,6 +79,8 @@ class FileCache:
     def __init__(self, disk: Disk, *, capacity: int = MAX_OPEN_FILES) -> None:
         self.disk = disk
         self.capacity = capacity
+        # Called on the loop with the directory in which something did not fit.
+        self.on_no_space: Callable[[Path], None] = lambda log_dir: None
         self._open: OrderedDict[Path, SharedFile] = OrderedDict()
         self._indexes: OrderedDict[Path, Callable[[], None]] = OrderedDict()
 
@@ -94,6 +102,12 @@ class FileCache:
         if len(self._open) > self.capacity:
             self._open.popitem(last=False)
         return shared
+
+    def no_space(self, log_dir: Path, cause: OSError) -> ApiError:
+        """Something did not fit, or no file could be opened, and this is the answer."""
+        if not is_out_of_descriptors(cause):
+            self.on_no_space(log_dir)
+        return no_space(log_dir)
 
     def forget(self, path: Path) -> None:
         """The file gets another name or goes: holders keep it, others open it anew."""

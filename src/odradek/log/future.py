@@ -24,7 +24,6 @@ from odradek.log.checkpoints import TopicPartition, write_topic_id
 from odradek.log.loading import AssignedDirectory, FoundLog
 from odradek.log.log_dir import LogDir
 from odradek.log.placing import PlacedLogs
-from odradek.log.segment import no_space
 
 if TYPE_CHECKING:
     from odradek.log.log import Log
@@ -75,7 +74,7 @@ class FutureLogs:
             cause = error if isinstance(error, OSError) else error.__cause__
             if isinstance(cause, OSError) and is_disk_full(cause):
                 disk.remove_tree(directory)
-                raise no_space(log_dir) from None
+                raise self._manager.files.no_space(log_dir, cause) from None
             if isinstance(error, StorageError):
                 raise
             raise StorageError(log_dir, f"{directory}: {error}") from error

@@ -24,12 +24,12 @@ from odradek.log.checkpoints import (
 )
 from odradek.log.config import LogConfig
 from odradek.log.durable import DurableLog
-from odradek.log.files import FileCache, make_durable, rename_deleted
+from odradek.log.files import FileCache, make_durable, no_space, rename_deleted
 from odradek.log.producer_state import NOT_REQUIRED, ProducerEntry, Verification
 from odradek.log.recovery import LoadedLog, forget_snapshots, load_directory, load_producers, snapshot_offsets
 from odradek.log.replicated import in_portions, read_replicated
 from odradek.log.retention import Deletable, count_deletable, must_roll
-from odradek.log.segment import MAX_RELATIVE_OFFSET, Segment, no_space, segment_path
+from odradek.log.segment import MAX_RELATIVE_OFFSET, Segment, segment_path
 from odradek.log.transactions import note_batch
 from odradek.record.batch import (
     BatchHeader,
@@ -295,7 +295,7 @@ class Log(DurableLog):
             segment.open(create=True)
         except OSError as error:
             if is_disk_full(error):
-                raise no_space(self.log_dir) from None
+                raise self._files.no_space(self.log_dir, error) from None
             raise StorageError(self.log_dir, f"{self.directory}: {error}") from error
         active.seal()
         self._segments.append(segment)

@@ -11,6 +11,7 @@ from uuid import UUID
 from odradek.common.ports import Disk, read_file
 from odradek.log.checkpoints import TopicPartition
 
+PROBE_FILE = "space.tmp"
 CLEAN_SHUTDOWN = ".kafka_cleanshutdown"
 NO_DIRECTORY = UUID(int=0)
 
@@ -25,6 +26,7 @@ class LogDir:
         directory_id: of its meta.properties; zero until the node told.
         error: why it is offline, "" while it is not.
         cordoned: whether it takes no new logs (KIP-1066).
+        full: whether a write did not fit, and none that was tried since did.
     """
 
     path: Path
@@ -33,6 +35,7 @@ class LogDir:
     clean_broker_epoch: int = -1
     error: str = ""
     cordoned: bool = False
+    full: bool = False
     release_lock: Callable[[], None] | None = None
     checkpointed_recovery: dict[TopicPartition, int] = field(default_factory=dict)
     checkpointed_start: dict[TopicPartition, int] = field(default_factory=dict)
@@ -61,6 +64,7 @@ class LogDir:
         self.checkpointed_watermark = watermark
         # From here on the directory changes, so a crash finds it unclean, in the middle of recovery too.
         disk.remove(marker)
+        disk.remove(self.path / PROBE_FILE)
         disk.sync_dir(self.path)
 
     def read_clean_epoch(self, disk: Disk) -> None:

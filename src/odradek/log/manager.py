@@ -33,7 +33,7 @@ from odradek.log.log import Log
 from odradek.log.log_dir import CLEAN_SHUTDOWN, NO_DIRECTORY, LogDir
 from odradek.log.offset_files import OffsetFiles
 from odradek.log.placing import PlacedLogs, Placing
-from odradek.log.segment import no_space
+from odradek.log.space import DirectorySpace
 
 if TYPE_CHECKING:
     from random import Random
@@ -66,6 +66,8 @@ class LogManager:
         self._random = random
         self.files = FileCache(disk)
         self.dirs = {path: LogDir(path) for path in log_dirs}
+        self.space = DirectorySpace(disk, self.dirs)
+        self.files.on_no_space = self.space.ran_out
         self.placing = Placing()
         self.logs = PlacedLogs(self.placing)
         self.topic_ids: dict[TopicPartition, UUID | None] = {}
@@ -290,7 +292,7 @@ class LogManager:
             cause = error if isinstance(error, OSError) else error.__cause__
             if isinstance(cause, OSError) and is_disk_full(cause):
                 self.disk.remove_tree(directory)
-                raise no_space(chosen) from None
+                raise self.files.no_space(chosen, cause) from None
             if isinstance(error, StorageError):
                 raise
             raise StorageError(chosen, f"{directory}: {error}") from error
@@ -317,6 +319,7 @@ class LogManager:
             raise StorageError(next(iter(self.dirs)), "no log directory is online")
         # Where all are cordoned, the controller had not heard of it yet: the replica is here, and must lie somewhere.
         online = [path for path in online if not self.dirs[path].cordoned] or online
+        online = [path for path in online if not self.dirs[path].full] or online
         return self.placing.emptiest(online)
 
     def delete(self, topic_partition: TopicPartition) -> bool:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from odradek.common.errors import StorageError
 from odradek.common.ports import Disk, is_disk_full
 from odradek.log.checkpoints import CorruptCheckpointError, TopicPartition, read_offsets, write_offsets
-from odradek.log.segment import no_space
+from odradek.log.files import no_space
 
 if TYPE_CHECKING:
     from odradek.log.log import Log

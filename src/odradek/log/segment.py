@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NoReturn
 
-from odradek.common.errors import ApiError, ErrorCode, StorageError
+from odradek.common.errors import StorageError
 from odradek.common.ports import Buffer, Disk, File, is_disk_full
 from odradek.log.files import FileCache, FileSlice, SharedFile, rename_deleted
 from odradek.log.index import CorruptIndexError, OffsetIndex, TimeIndex, TransactionIndex
@@ -77,11 +77,6 @@ def read_headers(
             return
         yield position, header
         position += size
-
-
-def no_space(log_dir: Path) -> ApiError:
-    """The answer while a disk is full, or no file can be opened: clients try again."""
-    return ApiError(ErrorCode.KAFKA_STORAGE_ERROR, f"No space left on the device of {log_dir}, or no descriptor")
 
 
 def segment_path(directory: Path, base_offset: int, suffix: str) -> Path:
@@ -312,7 +307,7 @@ class Segment:
                 raise StorageError(log_dir, f"{self.path}: {second}") from error
             # A loss of power may bring the bytes back, also when this segment is closed: the next flush must know.
             self.has_unsynced_cut = True
-            raise no_space(log_dir) from None
+            raise self._files.no_space(log_dir, error) from None
         raise StorageError(log_dir, f"{self.path}: {error}") from error
 
     def index_batch(self, header: BatchHeader, position: int, index_interval_bytes: int) -> None:

@@ -1,7 +1,8 @@
 """What Odradek adds to Kafka's messages: tagged fields (KIP-482), which a peer that does not know them skips.
 
-A field is sent only to a peer that asked for it with the same field in its request, so that no other client ever gets
-one. Numbers are far above those that Kafka gives out, which are counted from 0. See docs/adr/0007-group-timelines.md.
+A field of a response is sent only to a peer that asked for it with the same field in its request, so that no other
+client ever gets one. Numbers are far above those that Kafka gives out, which are counted from 0. See
+docs/adr/0007-group-timelines.md.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from typing import Any
+from uuid import UUID
 
 from odradek.protocol.declare import Message
 
@@ -16,6 +18,21 @@ from odradek.protocol.declare import Message
 # something is known of).
 GROUP_TIMELINES_TAG = 0x6F6452
 GROUP_TIMELINES_VERSION = 5
+
+
+# BrokerHeartbeat, request: the ids of the log directories that are full, 16 bytes each; none where there is no field.
+FULL_LOG_DIRS_TAG = 0x6F6453
+
+
+def full_log_dirs_field(directories: Sequence[UUID]) -> tuple[int, bytes]:
+    """The field of a heartbeat."""
+    return FULL_LOG_DIRS_TAG, b"".join(directory.bytes for directory in directories)
+
+
+def read_full_log_dirs(request: Message) -> frozenset[UUID]:
+    """What a broker says of its log directories; bytes that are no whole id are left out."""
+    found = next((data for tag, data in request.unknown_tagged_fields if tag == FULL_LOG_DIRS_TAG), b"")
+    return frozenset(UUID(bytes=bytes(found[start : start + 16])) for start in range(0, len(found) - 15, 16))
 
 
 def asks_for_timelines(request: Message) -> bool:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from odradek.client.connection import Connection, RequestTimeoutError, connect
@@ -24,6 +24,8 @@ from odradek.protocol.messages.list_offsets_response import ListOffsetsResponse
 from odradek.replica.fetcher import EARLIEST_LOCAL, LATEST, Fetcher, Followed
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from odradek.common.ports import Clock, Network
     from odradek.protocol.declare import Message
     from odradek.replica.config import FetcherConfig
@@ -55,12 +57,14 @@ class ReplicaFetchers:
         on_storage_failed: Callable[[StorageError], None],
         on_reached: Callable[[int], None] = lambda leader_id: None,
         on_lost: Callable[[int], None] = lambda leader_id: None,
+        full_dirs: Callable[[], Collection[Path]] = tuple,
     ) -> None:
         """
         Args:
             broker_epoch: of this broker's registration, -1 before there is one.
             address_of: where other brokers take requests of brokers.
             on_storage_failed: told when a disk failed under a follower.
+            full_dirs: the log directories without space.
             on_reached, on_lost: told when a leader has answered on a new connection, and when one was ended by
                 the leader or the network.
         """
@@ -71,6 +75,7 @@ class ReplicaFetchers:
         self.broker_epoch = broker_epoch
         self._address_of = address_of
         self._on_storage_failed = on_storage_failed
+        self._full_dirs = full_dirs
         self._on_reached = on_reached
         self._on_lost = on_lost
         self._tasks: dict[tuple[int, int], _FetchTask] = {}
@@ -94,7 +99,8 @@ class ReplicaFetchers:
         self._homes[key] = home
         task = self._tasks.get(home)
         if task is None:
-            task = self._tasks[home] = _FetchTask(self, home[0], Fetcher(self._config, broker_id=self.broker_id))
+            fetcher = Fetcher(self._config, broker_id=self.broker_id, full_dirs=self._full_dirs)
+            task = self._tasks[home] = _FetchTask(self, home[0], fetcher)
         task.fetcher.follow(partition)
         task.assigned(partition)
 

@@ -17,7 +17,7 @@ An answer counts only while the partition is followed under the epoch, and from 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import TYPE_CHECKING
@@ -32,6 +32,8 @@ from odradek.replica.fetch_session import PartitionKey, SentSession
 from odradek.replica.following import append_from_leader, cut_to_divergence, move_into_range
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from odradek.replica.config import FetcherConfig
     from odradek.replica.partition import Partition
 
@@ -83,8 +85,16 @@ class Consumed:
 class Fetcher:
     """The partitions that are fetched over one connection."""
 
-    def __init__(self, config: FetcherConfig, *, broker_id: int) -> None:
+    def __init__(
+        self,
+        config: FetcherConfig,
+        *,
+        broker_id: int,
+        full_dirs: Callable[[], Collection[Path]] = tuple,
+    ) -> None:
+        """`full_dirs` are the log directories without space."""
         self.config = config
+        self._full_dirs = full_dirs
         self._broker_id = broker_id
         self._session = SentSession()
         self._followed: dict[PartitionKey, Followed] = {}
@@ -188,10 +198,19 @@ class Fetcher:
         )
 
     def _wake(self, now_ms: int) -> None:
-        for key, followed in tuple(self._paused.items()):
+        full = self._full_dirs()
+        for key, followed in tuple(self._followed.items() if full else self._paused.items()):
             due = followed.state is State.BACKING_OFF and followed.retry_at_ms <= now_ms
-            if due or (followed.state is State.FLUSHING and not followed.partition.flush_is_due):
+            if (due or followed.state is State.FETCHING) and self._waits_for_space(followed.partition, full):
+                followed.retry_at_ms = now_ms + self.config.backoff_ms
+                self._to(key, followed, State.BACKING_OFF)
+            elif due or (followed.state is State.FLUSHING and not followed.partition.flush_is_due):
                 self._to(key, followed, State.FETCHING)
+
+    def _waits_for_space(self, partition: Partition, full: Collection[Path]) -> bool:
+        """Whether a partition is not asked for before there is space. One that is in sync is: its leader waits for it,
+        unless the controller takes it out of the set."""
+        return partition.log.log_dir in full and self._broker_id not in partition.isr
 
     def retry_at_ms(self) -> int | None:
         """When the next partition has waited long enough after a failure; None where none waits for that."""

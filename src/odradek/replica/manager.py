@@ -213,7 +213,7 @@ class ReplicaManager:
             if before != (partition.leader_id, partition.leader_epoch):
                 self._assign(partition)
         except ApiError as error:
-            if key not in self._unplaced:
+            if key not in self._unplaced and not self._log_manager.space.full():
                 _log.warning(
                     "a partition waits for its directory", topic=topic.name, partition=partition_id, error=error
                 )

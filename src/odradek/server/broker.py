@@ -346,10 +346,10 @@ class Broker:
             self.gateway,
             broker_id=settings.node_id,
             metadata_offset=lambda: self.publisher.image.offset,
-            offline_dirs=self._offline_dirs,
-            cordoned_dirs=self._cordoned_dirs,
+            directories=lambda: self.log_manager.directories,
             on_failed=self._failed,
         )
+        self.log_manager.space.on_change = self.membership.beat_soon
         self.handover = HandOver(self.dispatcher, settings.node_id, lambda: self.membership.broker_epoch)
         self.replication = Replication(
             settings,
@@ -513,12 +513,6 @@ class Broker:
         self.cleaner.config = current.build(CleanerConfig)
         self.transactions.change_settings(current)
         self.coordinator.consumer_config = current.build(ConsumerGroupConfig)
-
-    def _offline_dirs(self) -> list[UUID]:
-        return [each.directory_id for each in self.log_manager.directories if each.offline]
-
-    def _cordoned_dirs(self) -> list[UUID]:
-        return [each.directory_id for each in self.log_manager.directories if each.cordoned]
 
     def _storage_failed(self, log_dir: Path) -> None:
         self.membership.beat_soon()

@@ -12,13 +12,13 @@ import contextlib
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
-from uuid import UUID
 
 from odradek.common.buggify import buggify
 from odradek.common.config import config, option
 from odradek.common.errors import ApiError, ErrorCode, OdradekError
 from odradek.common.log_lines import get_logger
 from odradek.metadata.publisher import MetadataPublisher
+from odradek.protocol.extras import full_log_dirs_field
 from odradek.protocol.messages.broker_heartbeat_request import BrokerHeartbeatRequest
 from odradek.protocol.messages.broker_heartbeat_response import BrokerHeartbeatResponse
 from odradek.protocol.messages.broker_registration_request import BrokerRegistrationRequest
@@ -89,24 +89,21 @@ class Membership:
         *,
         broker_id: int,
         metadata_offset: Callable[[], int],
-        offline_dirs: Callable[[], Sequence[UUID]],
-        cordoned_dirs: Callable[[], Sequence[UUID]] = tuple,
+        directories: Callable[[], Sequence[LogDir]],
         on_failed: Callable[[BaseException], None],
     ) -> None:
         """
         Args:
             controller: the way to the active controller.
             metadata_offset: of the image that this broker goes by.
-            offline_dirs: ids of log directories whose disk failed.
-            cordoned_dirs: ids of those that take no new replicas (KIP-1066).
+            directories: every log directory of this broker.
             on_failed: told when the cluster refuses this broker for good.
         """
         self._config = config
         self._controller = controller
         self._broker_id = broker_id
         self._metadata_offset = metadata_offset
-        self._offline_dirs = offline_dirs
-        self._cordoned_dirs = cordoned_dirs
+        self._directories = directories
         self._told_cordoned = False
         self._early = asyncio.Event()
         self._on_failed = on_failed
@@ -242,7 +239,9 @@ class Membership:
                 _log.warning("heartbeat failed", error=error)
 
     async def _beat(self, *, want_shut_down: bool = False) -> BrokerHeartbeatResponse:
-        cordoned = list(self._cordoned_dirs())
+        directories = self._directories()
+        cordoned = [each.directory_id for each in directories if each.cordoned]
+        full = [each.directory_id for each in directories if each.full and not each.offline]
         # An older controller has no place for them, and a new registration begins with none.
         self._told_cordoned = self._told_cordoned or bool(cordoned)
         request = BrokerHeartbeatRequest(
@@ -250,7 +249,9 @@ class Membership:
             broker_epoch=self.broker_epoch,
             current_metadata_offset=self._metadata_offset(),
             want_shut_down=want_shut_down,
-            offline_log_dirs=list(self._offline_dirs()),
+            offline_log_dirs=[each.directory_id for each in directories if each.offline],
             cordoned_log_dirs=cordoned if self._told_cordoned else None,
         )
+        if full:
+            request.unknown_tagged_fields = (full_log_dirs_field(full),)
         return await self._controller.broker_heartbeat(request)

@@ -64,6 +64,7 @@ class Replication:
             broker_epoch=broker_epoch,
             address_of=self._address_of,
             on_storage_failed=self._storage_failed,
+            full_dirs=log_manager.space.full_paths,
             on_reached=departures.believe,
             on_lost=departures.doubt,
         )

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 # As Kafka, which keeps a starting broker free of it for half a minute.
 FIRST_LOOK_MS = 30_000
 REMOVAL_INTERVAL_MS = 1_000
+SPACE_CHECK_MS = 500
 # Deciding about a log that keeps all takes some microseconds; then others have their turn.
 LOGS_PER_TURN = 100
 # Kafka looks for idle connections with every poll; once a second is fine enough for limits of minutes.
@@ -119,6 +120,7 @@ class Upkeep:
             self._every(flush_ms, self._flush),
             self._every(REMOVAL_INTERVAL_MS, self._remove),
             self._every(idle_check_ms, self._close_idle),
+            self._every(SPACE_CHECK_MS, self._look_for_space),
         ]
 
     async def stop(self) -> None:
@@ -177,6 +179,12 @@ class Upkeep:
     async def _remove(self) -> None:
         await self._disk.off_loop(self._log_manager.take_removals())
         self._replicas.place_again()
+
+    async def _look_for_space(self) -> None:
+        space = self._log_manager.space
+        for directory in space.full():
+            if await self._disk.off_loop(space.probe(directory)):
+                space.came_back(directory)
 
     async def _close_idle(self) -> None:
         now_ms = self._clock.monotonic_ms()

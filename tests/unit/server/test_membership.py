@@ -12,6 +12,7 @@ from uuid import UUID
 import pytest
 
 from odradek.common.errors import ApiError, ErrorCode
+from odradek.log.log_dir import LogDir
 from odradek.metadata.model import NO_LEADER, broker_record
 from odradek.metadata.publisher import MetadataPublisher
 from odradek.protocol.messages.create_topics_request import CreateTopicsRequest
@@ -32,8 +33,7 @@ class Member:
         self.node = node
         self.broker_id = broker_id
         self.failures: list[BaseException] = []
-        self.offline: list[UUID] = []
-        self.cordoned: list[UUID] = []
+        self.directories: list[LogDir] = []
         self.metadata_offset: int | None = None
         self.membership = Membership(
             config,
@@ -42,8 +42,7 @@ class Member:
             metadata_offset=lambda: (
                 node.publisher.image.offset if self.metadata_offset is None else self.metadata_offset
             ),
-            offline_dirs=lambda: self.offline,
-            cordoned_dirs=lambda: self.cordoned,
+            directories=lambda: self.directories,
             on_failed=self.failures.append,
         )
 
@@ -167,7 +166,7 @@ async def test_news_is_told_before_the_next_heartbeat_is_due(node: QuorumNode) -
     member = Member(node, replace(QUICK, heartbeat_interval_ms=60_000))
     await member.join()
     directory = node.publisher.image.brokers[1].directories[0]
-    member.cordoned.append(directory)
+    member.directories.append(LogDir(Path("/data"), directory, cordoned=True))
     member.membership.beat_soon()
     await settle(lambda: len(node.publisher.image.brokers[1].cordoned_directories) == 1)
     await member.membership.leave()
@@ -216,6 +215,6 @@ async def test_a_directory_that_failed_is_told_with_the_heartbeat(node: QuorumNo
     member = Member(node)
     await member.membership.register(Harness().registration(1, log_dirs=[good, bad]), node.publisher)
     await member.membership.join(node.publisher)
-    member.offline.append(bad)
+    member.directories.append(LogDir(Path("/bad"), bad, error="it failed"))
     await settle(lambda: node.publisher.image.brokers[1].directories == (good,))
     await member.membership.leave()
