@@ -13,7 +13,7 @@ JOBS   ?= 3
 FUZZ_SECONDS ?= 10
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo big-state test test-slow test-all check format docs generate golden bench bench-log bench-spark bench-groups bench-cluster interop sim sim-nightly sim-bugs sim-coverage fuzz mutants chaos lock clean
+.PHONY: help setup demo big-state test test-slow test-all check format docs generate golden bench bench-log bench-spark bench-groups bench-cluster interop measures sim sim-nightly sim-bugs sim-coverage fuzz mutants chaos lock clean
 
 help: ## Print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -78,6 +78,9 @@ bench-cluster: $(STAMP) ## Three nodes beside three of Apache Kafka: throughput,
 
 interop: $(STAMP) ## The suites of librdkafka and kafka-python, and foreign clients, in full
 	@$(JAVA) && $(PYTHON) -m pytest -m interop tests/interop $(ARGS)
+
+measures: $(STAMP) ## What a reviewer counts: size, complexity, comments, the way of a Produce (ARGS="--tree OTHER --tree .")
+	@$(PYTHON) -m tools.measures $(ARGS)
 
 sim: $(STAMP) ## Simulated worlds: SEEDS=200 of each, or WORLD=cluster SEED=17 with its timeline, SHRINK=1 leaves out what it does not need
 	@PYTHONHASHSEED=0 $(PYTHON) -m tests.sim $(if $(WORLD),--world $(WORLD)) $(if $(SEED),--seed $(SEED),--seeds $(or $(SEEDS),200) --first $(or $(FIRST),1)) $(if $(SHRINK),--shrink) $(if $(WITHOUT),--without '$(WITHOUT)')

@@ -1,0 +1,163 @@
+"""What a reviewer counts: `python -m tools.measures [--tree OTHER_CHECKOUT]` prints one table, a column for each tree.
+
+Lines and functions of the product, functions above a cyclomatic complexity of 10, lines with a comment, assertions,
+Lines and functions of the product, functions above a cyclomatic complexity of 10, comments, assertions,
+trace of a real broker. Messages generated from Kafka's definitions are left out.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import io
+import json
+import os
+import subprocess
+import sys
+import tokenize
+from collections.abc import Iterator
+from pathlib import Path
+
+from tests.test_words import WORDS
+
+ROOT = Path(__file__).resolve().parent.parent
+COMPLEX = 10
+SIX = (
+    "server/connection.py",
+    "server/handlers/produce.py",
+    "replica/partition.py",
+    "log/log.py",
+    "log/segment.py",
+    "server/handlers/fetch.py",
+)
+_BRANCHES = (ast.If, ast.IfExp, ast.For, ast.AsyncFor, ast.While, ast.ExceptHandler, ast.comprehension, ast.match_case)
+# Runs with the tree's own `src` on the path: the files and the lines of the functions that a Produce passes.
+_TRACE = """
+import json, sys, threading
+import odradek
+from confluent_kafka import Producer
+from odradek.testing import EmbeddedBroker
+
+root = odradek.__file__.rpartition("/")[0] + "/"
+lines = {}
+
+def note(frame, event, argument):
+    code = frame.f_code
+    if event == "call" and code.co_filename.startswith(root) and "/messages/" not in code.co_filename:
+        last = max((line for _, _, line in code.co_lines() if line), default=code.co_firstlineno)
+        lines.setdefault(code.co_filename[len(root):], {})[code.co_firstlineno] = last
+
+def set_hook(broker, hook):
+    done = threading.Event()
+    broker._node.on_loop(lambda: (sys.setprofile(hook), done.set()))
+    done.wait()
+
+with EmbeddedBroker() as broker:
+    settings = {"bootstrap.servers": broker.bootstrap_servers, "enable.idempotence": True, "linger.ms": 100}
+    producer = Producer(settings | {"log_level": 0})
+    producer.produce("traced", b"first")
+    producer.flush()
+    set_hook(broker, note)
+    for number in range(1000):
+        producer.produce("traced", b"v" * 100)
+    producer.flush()
+    set_hook(broker, None)
+print(json.dumps({file: sum(last - first + 1 for first, last in each.items()) for file, each in lines.items()}))
+"""
+
+
+def sources(tree: Path) -> Iterator[Path]:
+    """The product's modules, without generated messages."""
+    messages = tree / "src" / "odradek" / "protocol" / "messages"
+    return (path for path in sorted((tree / "src").rglob("*.py")) if messages not in path.parents)
+
+
+def complexity(function: ast.AST) -> int:
+    """McCabe's number, with boolean operators; functions inside count for themselves."""
+    count, left = 1, list(ast.iter_child_nodes(function))
+    while left:
+        node = left.pop()
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            continue
+        count += isinstance(node, _BRANCHES)
+        if isinstance(node, ast.BoolOp):
+            count += len(node.values) - 1
+        if isinstance(node, ast.comprehension):
+            count += len(node.ifs)
+        left += ast.iter_child_nodes(node)
+    return count
+
+
+def of_code(tree: Path) -> dict[str, str]:
+    """The measures that the sources alone give."""
+    lines = comments = assertions = with_any = functions = complex_ones = 0
+    for path in sources(tree):
+        text = path.read_text()
+        lines += text.count("\n")
+        with_any += sum("Any" in line for line in text.splitlines())
+        comments += sum(
+            token.type == tokenize.COMMENT for token in tokenize.generate_tokens(io.StringIO(text).readline)
+        )
+        for node in ast.walk(ast.parse(text)):
+            assertions += isinstance(node, ast.Assert)
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+                functions += 1
+                complex_ones += complexity(node) > COMPLEX
+    return {
+        "lines": f"{lines:,}",
+        "functions": f"{functions:,}",
+        f"functions above {COMPLEX}": f"{complex_ones} ({complex_ones / functions:.1%})",
+        "comments": f"{comments:,} ({comments / lines:.1%} of the lines)",
+        "assertions": f"{assertions}",
+        "lines with Any": f"{with_any}",
+    }
+
+
+def of_words(tree: Path) -> dict[str, str]:
+    """Lines with words that the glossary replaces, in the folders that people read."""
+    found = {}
+    for folder, ending in (("src", "*.py"), ("tests", "*.py"), ("docs", "*.md"), ("examples", "*.py")):
+        texts = [
+            path.read_text()
+            for path in (tree / folder).rglob(ending)
+            if path.name not in ("test_words.py", "glossary.md")
+        ]
+        found[f"replaced words, {folder}"] = str(
+            sum(bool(WORDS.search(line)) for text in texts for line in text.splitlines())
+        )
+    return found
+
+
+def of_the_way(tree: Path) -> dict[str, str]:
+    """What a Produce of 1,000 records passes."""
+    environment = {**os.environ, "PYTHONPATH": str(tree / "src")}
+    done = subprocess.run([sys.executable, "-c", _TRACE], env=environment, capture_output=True, text=True, timeout=300)
+    if done.returncode != 0:
+        return {"produce, files": f"no trace: {done.stderr.strip().splitlines()[-1]}"}
+    passed: dict[str, int] = json.loads(done.stdout)
+    package = tree / "src" / "odradek"
+    whole = sum((package / file).read_text().count("\n") for file in passed)
+    six = sum((package / file).read_text().count("\n") for file in SIX)
+    in_six = sum(count for file, count in passed.items() if file in SIX)
+    return {
+        "produce, files": str(len(passed)),
+        "produce, lines of these files": f"{whole:,}",
+        "produce, lines of its functions": f"{sum(passed.values()):,}",
+        "the six files, lines": f"{six:,}",
+        "the six files, on the way": f"{in_six:,} ({in_six / six:.0%})",
+    }
+
+
+def main() -> int:
+    """Print the table; returns the exit code."""
+    parser = argparse.ArgumentParser(description="Measures of the code, of this checkout or of several.")
+    parser.add_argument("--tree", action="append", type=Path, help="a checkout; may be repeated; this one by default")
+    trees = [tree.resolve() for tree in parser.parse_args().tree or [ROOT]]
+    columns = [{**of_code(tree), **of_words(tree), **of_the_way(tree)} for tree in trees]
+    for name in dict.fromkeys(name for column in columns for name in column):
+        print(f"{name:35}", *(f"{column.get(name, ''):>28}" for column in columns))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
