@@ -61,6 +61,7 @@ SHAPES = (
     Shape("100 KB, 1,000 records of 50 to 150 bytes", 1000, lambda rng: rng.randrange(50, 151)),
     Shape("the same in lz4", 1000, lambda rng: rng.randrange(50, 151), "lz4"),
     Shape("the same in zstd", 1000, lambda rng: rng.randrange(50, 151), "zstd"),
+    Shape("1 MB, 10,000 records of 50 to 150 bytes", 10_000, lambda rng: rng.randrange(50, 151)),
     Shape("1 MB, 1,000 records of 1 KB", 1000, lambda rng: 1000),
     Shape("the same in zstd", 1000, lambda rng: 1000, "zstd"),
 )

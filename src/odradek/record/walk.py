@@ -11,18 +11,21 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from odradek.common.ports import Buffer
-from odradek.record.varint import read_zigzag, zigzag
+from odradek.record.varint import read_zigzag
 
-# Offset deltas below have one byte, and two.
+# Offset deltas below have one byte, two, and three.
 _ONE_BYTE_DELTAS = 64
 _TWO_BYTE_DELTAS = 8192
+_THREE_BYTE_DELTAS = 1 << 20
 _LAST_OF_TWO_BYTES = (1 << 14) - 1
 # The length of a key or value that is null, as it is written.
 _NULL = 1
-# The bytes of the offset deltas with one byte; the first and the second of those with two.
+# The bytes of the offset deltas with one byte; the first and second byte of those with two; the second of those with
+# three, which begins again every 8192 deltas as the first one does.
 _ONLY_BYTES = bytes(range(0, 128, 2))
 _LOW_BYTES = bytes(delta << 1 & 0x7F | 0x80 for delta in range(_TWO_BYTE_DELTAS))
 _HIGH_BYTES = bytes(delta >> 6 for delta in range(_TWO_BYTE_DELTAS))
+_MIDDLE_BYTES = bytes(byte | 0x80 for byte in _HIGH_BYTES)
 _LAST_BYTES = bytes(range(128))
 _INNER_BYTES = bytes(range(128, 256))
 # A run of equal sizes is looked for after so many records; after so many more each time that none was found.
@@ -60,7 +63,8 @@ def walk(data: bytes | bytearray | memoryview, count: int, *, keyed: bool = Fals
             if run:
                 position, delta, block = position + (behind - position) * run, delta + run, _FIRST_BLOCK
                 continue
-            position, delta = _walk_plain(data, behind, delta + 1, min(count, delta + block), keyed, times)
+            stop = min(count, delta + block, _THREE_BYTE_DELTAS)
+            position, delta = _walk_plain(data, behind, delta + 1, stop, keyed, times)
             block = min(2 * block, _LARGEST_BLOCK)
     except (IndexError, ValueError):
         return None
@@ -85,10 +89,10 @@ def _walk_plain(
         if time >= 0x80:
             time, at = time & 0x7F | data[at] << 7, at + 1
         if delta >= _TWO_BYTE_DELTAS:
-            written = zigzag(delta)
-            if data[at : at + len(written)] != written:
+            place = delta & _TWO_BYTE_DELTAS - 1
+            if data[at] != _LOW_BYTES[place] or data[at + 1] != _MIDDLE_BYTES[place] or data[at + 2] != delta >> 13:
                 break
-            at += len(written)
+            at += 3
         elif delta >= _ONE_BYTE_DELTAS:
             if data[at] != _LOW_BYTES[delta] or data[at + 1] != _HIGH_BYTES[delta]:
                 break
@@ -161,8 +165,8 @@ def _equal_records(data: Buffer, position: int, size: int, delta: int, count: in
 
     Layout: the size of the record and of its key and value, no headers, and as many bytes for the deltas.
     """
-    zone = _ONE_BYTE_DELTAS if delta < _ONE_BYTE_DELTAS else _TWO_BYTE_DELTAS
-    run = min(count, zone) - delta
+    zone = _ONE_BYTE_DELTAS if delta < _ONE_BYTE_DELTAS else (delta // _TWO_BYTE_DELTAS + 1) * _TWO_BYTE_DELTAS
+    run = min(count, zone, _THREE_BYTE_DELTAS) - delta
     run = min(run, (len(data) - position) // size)
     if run < _SHORTEST_RUN:
         return 0
@@ -218,12 +222,17 @@ def _same_widths(data: Buffer, at_time: int, at_delta: int, size: int, run: int)
 
 
 def _deltas_follow(data: Buffer, at: int, size: int, delta: int, run: int) -> bool:
+    """Whether the offset deltas are those from `delta` on, all of as many bytes."""
     if delta < _ONE_BYTE_DELTAS:
         return _column(data, at, size, run) == _ONLY_BYTES[delta : delta + run]
-    return (
-        _column(data, at, size, run) == _LOW_BYTES[delta : delta + run]
-        and _column(data, at + 1, size, run) == _HIGH_BYTES[delta : delta + run]
-    )
+    place = delta % _TWO_BYTE_DELTAS
+    behind = place + run
+    if _column(data, at, size, run) != _LOW_BYTES[place:behind]:
+        return False
+    if delta < _TWO_BYTE_DELTAS:
+        return _column(data, at + 1, size, run) == _HIGH_BYTES[place:behind]
+    is_middle_right = _column(data, at + 1, size, run) == _MIDDLE_BYTES[place:behind]
+    return is_middle_right and _column(data, at + 2, size, run) == bytes((delta >> 13,)) * run
 
 
 def _add_times(data: Buffer, at_time: int, at_delta: int, size: int, run: int, times: dict[int, None]) -> None:

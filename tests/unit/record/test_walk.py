@@ -60,8 +60,8 @@ SHAPES = {
     "with times that grow": batch_of(300, time=lambda each: each * 3),
     "with times that fall": batch_of(300, time=lambda each: -each),
     "with times far apart": batch_of(60, time=lambda each: each * 10_000_000),
-    "many": batch_of(8300, value=lambda each: b""),
-    "many of many sizes": batch_of(8300, value=lambda each: bytes(each % 3)),
+    "many": batch_of(16_500, value=lambda each: b""),
+    "many of many sizes": batch_of(16_500, value=lambda each: bytes(each % 3)),
 }
 
 
@@ -85,7 +85,7 @@ def test_no_byte_can_be_changed_to_something_wrong(shape: str) -> None:
     end = header_end(payload, header, count)
     header = header._replace(record_count=count)
     passed = 0
-    for position in [*range(150), *range(end - 300, end)]:
+    for position in [*range(60), *range(end - 200, end)]:
         for byte in (payload[position] ^ 1, (payload[position] + 2) & 0xFF, 0, 0xFF):
             changed = payload[:position] + bytes((byte,)) + payload[position + 1 : end]
             found = walk(changed, count)
@@ -106,6 +106,18 @@ def header_end(payload: bytes, header: BatchHeader, count: int) -> int:
         position += 1 + name_bytes
         position += 1 + max(0, (payload[position] >> 1) ^ -(payload[position] & 1))
     return position
+
+
+@pytest.mark.parametrize("shape", ["many", "many of many sizes"])
+@pytest.mark.parametrize("number", [63, 64, 8191, 8192, 16_384])
+def test_an_offset_that_is_not_next_is_found_wherever_it_is(shape: str, number: int) -> None:
+    payload, header = SHAPES[shape]
+    outlines = slowly(payload, header)
+    assert outlines is not None
+    at = outlines[number].key_position - 2  # the last byte of the offset delta, before a length of one byte
+    for byte in {payload[at] ^ 1, payload[at] ^ 2}:
+        changed = payload[:at] + bytes((byte,)) + payload[at + 1 :]
+        assert walk(changed, header.record_count) is None
 
 
 def test_the_shape_of_a_run_is_of_one_record_alone() -> None:
