@@ -117,3 +117,16 @@ async def test_a_caller_of_a_controller_that_resigns_gets_not_controller(tmp_pat
         await waiting
     assert refused.value.code is ErrorCode.NOT_CONTROLLER
     await node.stop()
+
+
+def test_a_broker_that_a_new_controller_finds_fenced_has_a_session_from_its_first_beat() -> None:
+    harness = Harness()
+    harness.brokers(1)
+    harness.beat(1, want_fence=True)
+    assert harness.state.brokers[1].fenced
+    harness.machine.brokers.begin_sessions(harness.now_ms)
+    harness.now_ms += 60_000
+    harness.beat(1)
+    assert not harness.state.brokers[1].fenced
+    assert harness.do(harness.machine.brokers.fence_silent(harness.now_ms + 8_999)) is None
+    assert harness.do(harness.machine.brokers.fence_silent(harness.now_ms + 9_000)) == 1
