@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from odradek.common.errors import ApiError, ErrorCode
+from odradek.protocol.messages import alter_partition_reassignments_request as moves
 from odradek.protocol.messages.allocate_producer_ids_request import AllocateProducerIdsRequest
 from odradek.protocol.messages.broker_registration_request import Feature
 from odradek.protocol.messages.config_record import ConfigRecord
@@ -130,3 +131,23 @@ def test_a_broker_that_a_new_controller_finds_fenced_has_a_session_from_its_firs
     assert not harness.state.brokers[1].fenced
     assert harness.do(harness.machine.brokers.fence_silent(harness.now_ms + 8_999)) is None
     assert harness.do(harness.machine.brokers.fence_silent(harness.now_ms + 9_000)) == 1
+
+
+def test_a_move_under_way_counts_as_many_replicas_as_it_leads_to() -> None:
+    harness = Harness()
+    harness.brokers(1, 2, 3, 4)
+    harness.topic("t", [1, 2])
+
+    def move(*replicas: int) -> int:
+        partition = moves.ReassignablePartition(partition_index=0, replicas=list(replicas))
+        request = moves.AlterPartitionReassignmentsRequest(
+            allow_replication_factor_change=False,
+            topics=[moves.ReassignableTopic(name="t", partitions=[partition])],
+        )
+        answer = harness.do(harness.machine.reassignments.alter(request))
+        return int(answer.responses[0].partitions[0].error_code)
+
+    assert move(3, 4) == 0
+    assert set(harness.partition("t").replicas) == {1, 2, 3, 4}
+    assert move(1, 2, 3, 4) == ErrorCode.INVALID_REPLICATION_FACTOR
+    assert move(1, 3) == 0
