@@ -13,10 +13,10 @@ JOBS   ?= 3
 FUZZ_SECONDS ?= 10
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo big-state test test-slow test-all check format docs generate golden bench bench-log bench-spark bench-groups bench-cluster interop measures sim sim-nightly sim-bugs sim-coverage fuzz mutants chaos lock clean
+.PHONY: help setup demo big-state test test-slow test-all check format docs generate golden bench bench-log bench-spark bench-groups bench-validation bench-cluster interop measures sim sim-nightly sim-bugs sim-coverage fuzz mutants chaos lock clean
 
 help: ## Print this list
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 $(STAMP): requirements/dev.txt pyproject.toml
 	@tools/venv.sh $(VENV)
@@ -72,6 +72,9 @@ bench-log: $(STAMP) ## The log beside Apache Kafka's on the same files (needs Ma
 
 bench-groups: $(STAMP) ## Groups and transactions beside Apache Kafka's (needs Maven; ARGS=--quick for a first look)
 	@$(JAVA) && $(PYTHON) -m bench.groups_bench $(ARGS)
+
+bench-validation: $(STAMP) ## What it costs to look at every record that is produced (ARGS="--seconds 0.5" for a first look)
+	@$(PYTHON) -m bench.validation $(ARGS)
 
 bench-cluster: $(STAMP) ## Three nodes beside three of Apache Kafka: throughput, failover, catching up (needs Maven; ARGS=--quick)
 	@$(JAVA) && $(PYTHON) -m bench.cluster_bench $(ARGS)
