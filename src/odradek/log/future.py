@@ -8,7 +8,8 @@ told of decides, which is told before anything is renamed:
   that directory as the replica's: then the renames had been done, and a loss of power took them back
 - a future log is there alone, where the controller has the replica: it is the log
 - two logs bear the name: the one where the controller has the replica is the log, and the other goes, unless it is
-  longer: nothing that somebody may miss is removed
+  longer: nothing that somebody may miss is removed; where a copy is to get the name that it bears, it gets another one
+  (`log.stray`)
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from odradek.log.checkpoints import TopicPartition, write_topic_id
 from odradek.log.loading import AssignedDirectory, FoundLog
 from odradek.log.log_dir import LogDir
 from odradek.log.placing import PlacedLogs
+from odradek.log.stray import set_aside
 
 if TYPE_CHECKING:
     from odradek.log.log import Log
@@ -109,6 +111,7 @@ class FutureLogs:
         manager.forget_cleaned(key, future.log_dir)
         directory = future.log_dir / f"{key[0]}-{key[1]}"
         try:
+            set_aside(manager.disk, directory, manager.draw_bits())
             future.rename_to(directory)
         except OSError as error:
             raise StorageError(future.log_dir, f"{directory}: {error}") from error

@@ -34,6 +34,7 @@ from odradek.log.log_dir import CLEAN_SHUTDOWN, NO_DIRECTORY, LogDir
 from odradek.log.offset_files import OffsetFiles
 from odradek.log.placing import PlacedLogs, Placing
 from odradek.log.space import DirectorySpace
+from odradek.log.stray import free_name
 
 if TYPE_CHECKING:
     from random import Random
@@ -72,7 +73,7 @@ class LogManager:
         self.logs = PlacedLogs(self.placing)
         self.topic_ids: dict[TopicPartition, UUID | None] = {}
         self.notes: list[str] = []
-        self.futures = FutureLogs(self, lambda topic, number: future_name(topic, number, random.getrandbits(128)))
+        self.futures = FutureLogs(self, lambda topic, number: future_name(topic, number, self.draw_bits()))
         self._cleaned = CleanedOffsets(disk)
         self._recovery = OffsetFiles(disk, RECOVERY_POINT, lambda log: log.recovery_point)
         self._starts = OffsetFiles(disk, LOG_START, lambda log: log.log_start_offset)
@@ -276,18 +277,17 @@ class LogManager:
         directory = chosen / f"{topic}-{partition_id}"
         if self.disk.is_link(directory):
             raise ApiError(ErrorCode.KAFKA_STORAGE_ERROR, f"{directory} is a link out of the log directory")
+        free_name(self.files, directory, self.draw_bits())
         self.forget_cleaned((topic, partition_id), chosen)
         self.forget_offsets((topic, partition_id), chosen)
         config = LogConfig.from_overrides(self.base_config, overrides)
         try:
             self.disk.make_dirs(directory)
-            is_empty = not self.disk.list_dir(directory)
             write_topic_id(self.disk, directory, topic_id)
             found = FoundLog(
                 LogDir(chosen, clean_shutdown=True), directory, (topic, partition_id), config, self._random.random()
             )
-            begin = found.begin if is_empty else found.open
-            log = begin(self.disk, self.files, self.clock.now_ms(), self.remove_later)
+            log = found.begin(self.disk, self.files, self.clock.now_ms(), self.remove_later)
         except (OSError, StorageError) as error:
             cause = error if isinstance(error, OSError) else error.__cause__
             if isinstance(cause, OSError) and is_disk_full(cause):
@@ -297,7 +297,6 @@ class LogManager:
                 raise
             raise StorageError(chosen, f"{directory}: {error}") from error
         log.is_new = True
-        self.notes += found.notes
         self._take(log, topic_id)
         return log
 
@@ -365,7 +364,7 @@ class LogManager:
             StorageError: the rename failed.
         """
         topic, partition_id = log.topic_partition
-        mark = f".{self._random.getrandbits(128):032x}-delete"
+        mark = f".{self.draw_bits():032x}-delete"
         stem = f"{topic}-{partition_id}"[: MAX_NAME_BYTES - len(mark)]
         target = log.log_dir / (stem + mark)
         log.tell_nobody()
@@ -405,6 +404,10 @@ class LogManager:
         """
         for files in self._checkpoints:
             files.forget(key, log_dir, self._each_log())
+
+    def draw_bits(self) -> int:
+        """128 bits for the name of a directory."""
+        return self._random.getrandbits(128)
 
     def draw_jitter(self) -> float:
         """A new log's share of segment.jitter.ms, 0 to 1."""

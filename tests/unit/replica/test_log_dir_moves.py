@@ -4,6 +4,7 @@ machine go dark, before any change that a move makes to the disk."""
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import Callable
 from pathlib import Path
 from random import Random
@@ -334,3 +335,61 @@ def test_a_copy_that_was_the_log_before_the_power_went_is_the_log() -> None:
     log = again.get(("t", 0))
     assert log is not None and log.directory == TWO / "t-0" and numbers(log) == [0, 1]
     assert not again.futures.logs and not disk.is_dir(ONE / "t-0")
+
+
+def keep_a_second_copy(logs: LogManager, disk: CrashingDisk, values: list[bytes]) -> None:
+    """Another copy of the partition, in TWO, of which no start can know where it is from."""
+    other = LogManager(disk, FixedClock(), [TWO], CONFIG, Random(2))
+    other.load()
+    append(other.create("t", 0, TOPIC_ID, {}, log_dir=TWO), *values)
+    disk.process_died()
+
+
+def start(disk: CrashingDisk, known: Path) -> LogManager:
+    again = LogManager(disk, FixedClock(), [ONE, TWO], CONFIG, Random(1))
+    for directory in again.directories:
+        directory.directory_id = IDS[directory.path]
+    again.lock_dirs()
+    again.load(assigned=lambda topic, number: IDS[known])
+    return again
+
+
+def strays(disk: CrashingDisk) -> list[Path]:
+    return [TWO / name for name in disk.list_dir(TWO) if re.fullmatch(r"t-0\.[0-9a-f]{32}-stray", name)]
+
+
+def values_in(disk: CrashingDisk, directory: Path) -> bytes:
+    return b"".join(disk.snapshot()[directory / name] for name in disk.list_dir(directory) if name.endswith(".log"))
+
+
+def test_a_move_into_a_directory_with_another_copy_keeps_that_copy_under_another_name() -> None:
+    logs, disk, partition = make(Random(1))
+    append(partition.log, b"00000", b"00001")
+    keep_a_second_copy(logs, disk, [b"theirs0", b"theirs1", b"theirs2"])
+    again = start(disk, ONE)
+    log = again.get(("t", 0))
+    assert log is not None and log.log_dir == ONE and disk.is_dir(TWO / "t-0"), "it is left alone"
+    log.update_high_watermark(log.log_end_offset)
+    partition = Partition("t", 0, TOPIC_ID, log, broker_id=ME)
+    partition.update(PartitionImage(replicas=(ME,), isr=(ME,), leader=ME, leader_epoch=0, partition_epoch=0))
+    copy_all(LogDirMove(partition, again.futures.create(log, TOPIC_ID, TWO)))
+    moved = again.futures.replace(("t", 0))
+    assert moved.directory == TWO / "t-0" and numbers(moved) == [0, 1]
+    (stray,) = strays(disk)
+    assert b"theirs2" in values_in(disk, stray), "nothing is lost"
+    disk.process_died()
+    after = start(disk, TWO).get(("t", 0))
+    assert after is not None and after.log_dir == TWO and numbers(after) == [0, 1]
+    assert strays(disk) == [stray], "a start leaves it alone"
+
+
+def test_a_new_log_does_not_take_the_records_of_another_copy_for_its_own() -> None:
+    logs, disk, partition = make(Random(1))
+    append(partition.log, b"00000", b"00001")
+    keep_a_second_copy(logs, disk, [b"theirs0", b"theirs1", b"theirs2"])
+    again = start(disk, ONE)
+    assert again.delete(("t", 0))
+    log = again.create("t", 0, UUID(int=7), {}, log_dir=TWO)
+    assert log.directory == TWO / "t-0" and log.log_end_offset == 0
+    (stray,) = strays(disk)
+    assert b"theirs2" in values_in(disk, stray)
