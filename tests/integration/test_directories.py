@@ -9,7 +9,7 @@ from pathlib import Path
 from uuid import UUID
 
 from odradek.metadata.image import MetadataImage
-from odradek.metadata.model import PartitionImage
+from odradek.metadata.model import LOST_DIRECTORY, NO_LEADER, PartitionImage
 from odradek.protocol.apis import ApiKey
 from odradek.protocol.messages.create_topics_request import CreatableTopic, CreateTopicsRequest
 from odradek.protocol.messages.incremental_alter_configs_request import (
@@ -117,3 +117,19 @@ def test_a_new_disk_takes_the_place_of_one_that_broke(tmp_path: Path) -> None:
         assert partitions(broker, "t")[lost].leader_epoch > 0, "elected anew, after the loss was known"
         produce_all(broker.bootstrap_servers, "t", [(None, b"again")])
         assert [message.value() for message in read_all(broker.bootstrap_servers, "t", 2)] == [b"again"]
+
+
+def test_a_partition_whose_directory_fails_as_it_is_made_has_no_leader_there(tmp_path: Path) -> None:
+    """The controller cannot know from the directory that failed: nobody had said yet that the partition lay there."""
+    with two(tmp_path) as broker:
+        assert create(broker, "first", 1) == "NONE"
+        (tmp_path / "two" / "t-0").write_text("in the way")
+        assert create(broker, "t", 1) == "NONE"
+        eventually(lambda: partitions(broker, "t")[0].directories == (LOST_DIRECTORY,))
+        assert partitions(broker, "t")[0].leader == NO_LEADER, "it leads nothing that it does not have"
+        broker.stop()
+        (tmp_path / "two" / "t-0").unlink()
+        broker.start()
+        eventually(lambda: partitions(broker, "t")[0].leader == 1)
+        produce_all(broker.bootstrap_servers, "t", [(None, b"kept")])
+        assert [message.value() for message in read_all(broker.bootstrap_servers, "t", 1)] == [b"kept"]

@@ -21,7 +21,7 @@ from odradek.common.ports import is_out_of_descriptors
 from odradek.common.token_bucket import TokenBucket
 from odradek.log.config import LogConfig
 from odradek.metadata.image import MetadataImage
-from odradek.metadata.model import NO_LEADER, UNASSIGNED_DIRECTORY, ResourceType
+from odradek.metadata.model import LOST_DIRECTORY, NO_LEADER, UNASSIGNED_DIRECTORY, ResourceType
 from odradek.replica.flusher import Flusher
 from odradek.replica.in_sync import IsrCounts
 from odradek.replica.log_dir_driver import LogDirMoves
@@ -118,6 +118,12 @@ class ReplicaManager:
         if (topic, partition_id) in self._deferred:
             self._make((topic, partition_id))
         return self._partitions.get((topic, partition_id))
+
+    def directory_of(self, topic: str, partition_id: int) -> UUID:
+        """The id of the directory that holds a partition; LOST_DIRECTORY where that one failed, or may have;
+        UNASSIGNED_DIRECTORY where there is none."""
+        lost = (topic, partition_id) in self._offline
+        return LOST_DIRECTORY if lost else self._log_manager.directory_of(topic, partition_id)
 
     def find(self, topic: str, partition_id: int, image: MetadataImage) -> Partition:
         """A partition that lies here.
@@ -254,7 +260,7 @@ class ReplicaManager:
         if not offline or self._log_manager.get(key) is not None:
             return False
         directory = wanted.directory(self.broker_id)
-        if directory == UNASSIGNED_DIRECTORY:
+        if directory in (UNASSIGNED_DIRECTORY, LOST_DIRECTORY):
             return not self._knows_metadata
         return directory in offline
 

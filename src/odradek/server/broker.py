@@ -363,7 +363,7 @@ class Broker:
             departures=self.departures,
         )
         self.directory_assignments = DirectoryAssignments(
-            self.gateway, settings.node_id, lambda: self.membership.broker_epoch, self.log_manager.directory_of
+            self.gateway, settings.node_id, lambda: self.membership.broker_epoch, self.replicas.directory_of
         )
         self.replicas.made_later = self.directory_assignments.look_at
         self.replicas.placed_again = self._log_placed

@@ -15,7 +15,7 @@ from uuid import UUID
 from odradek.common.errors import ErrorCode, OdradekError
 from odradek.common.log_lines import get_logger
 from odradek.metadata.features import DEFAULT_METADATA_VERSION, DIRECTORY_ASSIGNMENT, METADATA_VERSION
-from odradek.metadata.model import UNASSIGNED_DIRECTORY
+from odradek.metadata.model import LOST_DIRECTORY, UNASSIGNED_DIRECTORY
 from odradek.protocol.messages.assign_replicas_to_dirs_request import (
     AssignReplicasToDirsRequest,
     DirectoryData,
@@ -50,7 +50,7 @@ class DirectoryAssignments:
         Args:
             broker_epoch: of this broker's registration.
             directory_of: the id of the directory that holds a replica, by topic and partition; UNASSIGNED_DIRECTORY
-                where there is none.
+                where there is none, LOST_DIRECTORY where it is one that failed.
         """
         self._controller = controller
         self._broker_id = broker_id
@@ -105,6 +105,9 @@ class DirectoryAssignments:
         here = UNASSIGNED_DIRECTORY
         if self._broker_id in partition.replicas:
             here = self._promised.get(key) or self._directory_of(topic.name, number)
+            if here == LOST_DIRECTORY and partition.directory(self._broker_id) != UNASSIGNED_DIRECTORY:
+                # The controller knows the directory, and is told that it failed; else it would let this broker lead.
+                here = UNASSIGNED_DIRECTORY
         if here in (UNASSIGNED_DIRECTORY, partition.directory(self._broker_id)):
             self._untold.pop(key, None)
             self._told(key, here)
@@ -135,7 +138,7 @@ class DirectoryAssignments:
             self._compare(topic, number)
             # The controller may have been told of the other directory, and the metadata that says so is on its way.
             here = self._directory_of(topic.name, number)
-            if here != UNASSIGNED_DIRECTORY:
+            if here not in (UNASSIGNED_DIRECTORY, LOST_DIRECTORY):
                 self._untold[key] = here
                 self._changed.set()
 
