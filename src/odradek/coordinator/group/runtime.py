@@ -214,7 +214,9 @@ class Shard:
             await self._noted(decide)
         except OdradekError as error:
             code = answer_code(error)
-            if ticket is not None and not (decided and decided[0].pending):
+            # A request that waits for its write is answered when that is settled; any other answer was for a write
+            # that is there.
+            if ticket is not None and not (decided and decided[-1].pending and decided[-1].response is None):
                 self._fail(ticket, code, str(error))
         except Exception as error:
             _log.bug("a group operation failed", error, partition=self.partition_id)
