@@ -32,6 +32,7 @@ class DurableLog(ReadableLog):
         self._unsynced_snapshots = list(loaded.unsynced_snapshots)
         self._epochs_are_written = loaded.epochs_are_written
         self._epochs_failed = False  # the flush under way found no space for them
+        self._aborted_left_out = False  # nor for an entry of the index of aborted transactions
         self._was_cut = loaded.was_cut  # since the last flush
         self._was_cut_before_flush = False
         self.last_flush_ms = 0
@@ -102,7 +103,12 @@ class DurableLog(ReadableLog):
                 unless_full(segment.flush_indexes)
                 segment.has_unsynced_cut = segment.has_unsynced_indexes = False
             held = [self._files.get(segment.path) for segment in dirty]
-            snapshots += [segment.transactions.path for segment in dirty if segment.transactions.take_unsynced()]
+            self._aborted_left_out = not all(segment.transactions.is_written for segment in dirty)
+            snapshots += [
+                segment.transactions.path
+                for segment in dirty
+                if segment.transactions.is_written and segment.transactions.take_unsynced()
+            ]
         except OSError as error:
             raise StorageError(self.log_dir, f"{directory}: {error}") from error
         names_changed = bool(snapshots) or any(segment.base_offset >= self.recovery_point for segment in dirty)
@@ -126,7 +132,8 @@ class DurableLog(ReadableLog):
         return end, work
 
     def finish_flush(self, end_offset: int) -> None:
-        """The work of `begin_flush` is done: all below is durable, unless there was no space to say under which epochs.
+        """The work of `begin_flush` is done: all below is durable, unless there was no space to say under which epochs,
+        or which transactions were aborted: a start looks for either behind the recovery point alone.
 
         Raises:
             StorageError: the disk failed.
@@ -136,6 +143,8 @@ class DurableLog(ReadableLog):
         if self._epochs_failed:
             self._epochs_failed = self._epochs_are_written = False
             self._was_cut |= self._was_cut_before_flush
+            return
+        if self._aborted_left_out:
             return
         self.recovery_point = max(self.recovery_point, min(end_offset, self.log_end_offset))
 

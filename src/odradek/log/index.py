@@ -69,6 +69,18 @@ class IndexFile:
             file.close()
         self._exists = True
 
+    def _cut_to(self, size_bytes: int) -> None:
+        """Keep the first entries; those that are in the file stay there."""
+        if size_bytes >= self._flushed_bytes:
+            del self._pending[size_bytes - self._flushed_bytes :]
+            return
+        file = self._disk.open(self.path)
+        try:
+            file.truncate(size_bytes)
+        finally:
+            file.close()
+        self._pending, self._flushed_bytes = bytearray(), size_bytes
+
     def _rewrite(self, data: bytes) -> None:
         self._pending = bytearray()
         self._flushed_bytes = 0
@@ -259,6 +271,11 @@ class TransactionIndex(IndexFile):
         """What is in the file may be in the page cache alone: a process that was killed wrote it."""
         self._unsynced = bool(self.entries)
 
+    @property
+    def is_written(self) -> bool:
+        """Whether its file has all of it."""
+        return not self._pending
+
     def take_unsynced(self) -> bool:
         """Whether there are entries that no sync covers yet; the caller is about to flush and sync them."""
         unsynced, self._unsynced = self._unsynced, False
@@ -268,7 +285,7 @@ class TransactionIndex(IndexFile):
         kept = [entry for entry in self.entries if entry.last_offset < end_offset]
         if len(kept) < len(self.entries):
             self.entries = kept
-            self._rewrite(b"".join(_TXN_ENTRY.pack(0, *entry) for entry in kept))
+            self._cut_to(len(kept) * _TXN_ENTRY.size)
 
     def clear(self) -> None:
         if self.entries or self.size_bytes or self._disk.exists(self.path):

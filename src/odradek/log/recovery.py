@@ -91,6 +91,7 @@ def load_directory(
         segments.append(segment)
     end = _end_of(segments[-1])
     is_too_long = any(may_overflow(each, after.base_offset) for each, after in pairwise(segments))
+    written_to = recovery_point
     if clean_shutdown and end is not None:
         recovery_point = max(recovery_point, end)
     if not clean_shutdown or end is None or is_too_long:
@@ -103,11 +104,14 @@ def load_directory(
         segments = [Segment(files, directory, log_start_offset, created_ms=now_ms)]
         segments[0].open(create=True)
         end = log_start_offset
-    recovered = end if clean_shutdown else min(recovery_point, end)
+    # A stop in good order that had no space for epochs or aborted transactions has not moved the recovery point.
+    written_to = min(written_to, end)
     epochs, epochs_are_written = _load_epochs(
-        disk, directory, segments, log_start_offset, end, notes, known_to=recovered
+        disk, directory, segments, log_start_offset, end, notes, known_to=written_to
     )
-    producers = load_producers(disk, directory, segments, end, notes, indexed_to=recovered)
+    producers = load_producers(disk, directory, segments, end, notes, indexed_to=written_to)
+    is_whole = epochs_are_written and all(segment.transactions.is_written for segment in segments)
+    recovered = end if clean_shutdown and is_whole else written_to
     if not clean_shutdown and flush_messages < NEVER:
         _name_again(disk, directory, [segment for segment in segments if segment.base_offset >= recovered])
     unwritten = None if epochs_are_written else epochs

@@ -22,13 +22,9 @@ from odradek.coordinator.group.records import GROUP_RECORDS, OFFSETS_TOPIC, Coor
 from odradek.coordinator.group.service import GroupCoordinator
 from odradek.log.producer_state import ProducerState
 from odradek.metadata.delta import MetadataDelta
-from odradek.metadata.features import GROUP_VERSION
 from odradek.metadata.image import MetadataImage
 from odradek.metadata.model import BrokerImage, Endpoint, PartitionImage, TopicImage
-from odradek.protocol.codec import encode
 from odradek.protocol.messages.consumer_group_heartbeat_request import ConsumerGroupHeartbeatRequest
-from odradek.protocol.messages.consumer_protocol_assignment import ConsumerProtocolAssignment
-from odradek.protocol.messages.consumer_protocol_subscription import ConsumerProtocolSubscription
 from odradek.protocol.messages.heartbeat_request import HeartbeatRequest
 from odradek.protocol.messages.join_group_request import JoinGroupRequest, JoinGroupRequestProtocol
 from odradek.protocol.messages.join_group_response import JoinGroupResponse
@@ -207,11 +203,6 @@ class Node:
         topics = [OffsetFetchRequestTopics(name="t", partition_indexes=[0])]
         group = await self.service.offset_fetch(OffsetFetchRequestGroup(group_id="g", topics=topics), False)
         return -100 - group.error_code if group.error_code else group.topics[0].partitions[0].committed_offset
-
-
-def with_consumers(node: Node) -> None:
-    """The consumer protocol is enabled."""
-    node.image = dataclasses.replace(node.image, features={GROUP_VERSION: 1})
 
 
 @pytest.fixture
@@ -567,41 +558,3 @@ async def test_a_heartbeat_without_a_group_is_refused_by_whoever_is_asked(node: 
         assert answer.error_code == ErrorCode.INVALID_REQUEST
         assert answer.error_message == "GroupId can't be empty."
         node.service.on_resigned(0)
-
-
-async def beat(node: Node, epoch: int, member_id: str = "m") -> tuple[int, int]:
-    """A heartbeat of the consumer protocol: the error, and the epoch that the member is given."""
-    request = ConsumerGroupHeartbeatRequest(
-        group_id="g",
-        member_id=member_id,
-        member_epoch=epoch,
-        rebalance_timeout_ms=600_000,
-        subscribed_topic_names=["t"],
-        topic_partitions=[],
-    )
-    response = await node.service.consumer_group_heartbeat(request, Caller("client", "/h", 1))
-    return response.error_code, response.member_epoch
-
-
-async def test_what_changes_a_group_is_answered_as_done_only_where_it_was_written(node: Node) -> None:
-    with_consumers(node)
-    assert (await beat(node, 0))[0] == 0
-    node.log.refuse = ApiError(ErrorCode.NOT_ENOUGH_REPLICAS)
-    assert (await beat(node, -1))[0] == ErrorCode.COORDINATOR_NOT_AVAILABLE, "it is a member still"
-    node.log.refuse = None
-    assert (await beat(node, -1)) == (0, -1)
-
-
-async def test_a_consumer_that_converts_a_group_has_nothing_where_that_was_not_written(node: Node) -> None:
-    with_consumers(node)
-    metadata = (0).to_bytes(2, "big") + encode(ConsumerProtocolSubscription(topics=["t"]), 0)
-    joined = await node.enter(metadata=metadata)
-    assigned = (0).to_bytes(2, "big") + encode(ConsumerProtocolAssignment(), 0)
-    await node.sync(joined, assignment=assigned)
-    node.log.refuse = ApiError(ErrorCode.NOT_ENOUGH_REPLICAS)
-    code, epoch = await beat(node, 0)
-    assert (code, epoch) == (ErrorCode.COORDINATOR_NOT_AVAILABLE, 0), "it owns nothing of a group that it is not in"
-    assert await node.heartbeat(joined) == 0, "the group is the classic one that it was"
-    node.log.refuse = None
-    code, epoch = await beat(node, 0)
-    assert code == 0 and epoch > 0

@@ -29,6 +29,8 @@ class Home:
 
     def open(self, *, clean: bool = False, recovery_point: int = 0, log_start: int = 0, **config: object) -> Log:
         self.notes = []
+        if clean:
+            recovery_point = recovery_point or 1 << 40  # a stop in good order has moved it to the end
         return Log.open(
             self.files,
             self.directory,
