@@ -1,7 +1,7 @@
 """What a reviewer counts: `python -m tools.measures [--tree OTHER_CHECKOUT]` prints one table, a column for each tree.
 
-Lines and functions of the product, functions above a cyclomatic complexity of 10, lines with a comment, assertions,
-Lines and functions of the product, functions above a cyclomatic complexity of 10, comments, assertions,
+Lines and functions of the product, functions above a cyclomatic complexity of 10, comments, assertions, lines with
+`Any`, lines with words that the glossary replaces, and the files that a Produce of 1,000 records passes, by a
 trace of a real broker. Messages generated from Kafka's definitions are left out.
 """
 
