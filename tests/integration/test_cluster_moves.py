@@ -267,7 +267,7 @@ def test_a_drain_sums_up_what_it_would_break_by_topic(cluster: ProcessCluster) -
     try:
         told = run(cluster, "drain", 4, code=errors.FAILED).err
         assert told.splitlines()[1:] == [
-            "  many: 4 partitions (0-2, 4) have no other replica in sync: nobody can read or write them",
+            "  many: 4 partitions (0-2, 4) have no other replica in sync: clients cannot read or write them",
             "  pairs: 2 partitions (0, 2) have fewer in sync than min.insync.replicas=2: acks=all is refused",
         ]
     finally:

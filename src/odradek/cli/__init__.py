@@ -16,7 +16,7 @@ def main() -> None:
     try:
         sys.stdout.flush()
     except BrokenPipeError:
-        # Whoever read our output has gone; the interpreter must not complain when it flushes at exit.
+        # The reader of our output has gone; the interpreter must not complain when it flushes at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     sys.exit(code)
 

@@ -109,7 +109,7 @@ def run(arguments: list[str]) -> int:
         result = app(args=arguments, prog_name="odradek", standalone_mode=False)
         return result if isinstance(result, int) else errors.OK
     except SystemExit as end:
-        # Both typer and rich end with 1 when whoever reads our output has gone, as `head` does.
+        # Both typer and rich end with 1 when the reader of our output has gone, as `head` does.
         if isinstance(end.__context__, BrokenPipeError):
             return errors.OK
         return end.code if isinstance(end.code, int) else errors.OK if end.code is None else errors.FAILED

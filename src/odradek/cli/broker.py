@@ -26,7 +26,7 @@ def broker(
         typer.Option("--port", help="Of a node without a file; its controller has the next.", min=1, max=MAX_PORT),
     ] = None,
 ) -> None:
-    """Run a node until it is told to stop.
+    """Run a node until it is stopped.
 
     Without a file it is broker and controller in one, formatted at its first start, with its data in ./odradek-data.
     """

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 async def ask_states(
     cluster: Cluster, topics: Sequence[MetadataResponseTopic]
 ) -> dict[tuple[str, int], dict[str, Any]]:
-    """By partition, what its leader tells; nothing of leaders that cannot be asked, or that are not of this project."""
+    """By partition, what its leader reports; nothing of leaders that cannot be asked or are not ours."""
     from odradek.log.compaction.told import read_tagged
     from odradek.protocol.messages.describe_log_dirs_request import DescribableLogDirTopic, DescribeLogDirsRequest
     from odradek.protocol.messages.describe_log_dirs_response import DescribeLogDirsResponse
@@ -37,11 +37,11 @@ async def ask_states(
         except OdradekError:
             continue  # what is described is the topic; a broker that may not be asked leaves a column empty
         for directory in response.results:
-            for told in directory.topics:
-                for one in told.partitions:
+            for described in directory.topics:
+                for one in described.partitions:
                     state = read_tagged(one.unknown_tagged_fields)
                     if state is not None:
-                        found[told.name, one.partition_index] = {
+                        found[described.name, one.partition_index] = {
                             "compaction": {
                                 "cleaned_offset": state.cleaned_offset,
                                 "clean_bytes": state.clean_bytes,

@@ -33,7 +33,7 @@ TypeOption = Annotated[
     EntityType | None, typer.Option("--entity-type", help="What the settings belong to.", case_sensitive=False)
 ]
 NameOption = Annotated[str | None, typer.Option("--entity-name", help="Name of the topic or group, id of the broker.")]
-DefaultOption = Annotated[bool, typer.Option("--entity-default", help="What all brokers have unless told otherwise.")]
+DefaultOption = Annotated[bool, typer.Option("--entity-default", help="The default of all brokers.")]
 TopicOption = Annotated[
     str | None,
     typer.Option("--topic", help="Short for --entity-type topics --entity-name.", autocompletion=topic_names),

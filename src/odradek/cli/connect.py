@@ -109,7 +109,7 @@ def administer(where: Target, work: Callable[[Cluster], Awaitable[T]]) -> T:
     """Run `work` with a connected cluster and return what it returns.
 
     Raises:
-        CliError: nobody answers, with what to check; else what `work` raises.
+        CliError: no broker answers, with what to check; else what `work` raises.
     """
     import asyncio
     from random import SystemRandom

@@ -256,7 +256,7 @@ class _Reader:
         if self._ends is None:
             return False
         end = self._ends.get(message.partition(), 0)
-        # The end of a partition tells of it even where only markers of transactions, which are never handed out, are
+        # The end of a partition shows it even where only markers of transactions, which are never handed out, are
         # left before it.
         if message.offset() >= (end if error is not None else end - 1):
             self._ends.pop(message.partition(), None)

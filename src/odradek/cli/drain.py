@@ -81,16 +81,16 @@ def drain(
     async def work(cluster: Cluster) -> dict[str, Any]:
         return await _drain(cluster, broker, until_ms, stop=stop, force=force, timeout_s=timeout)
 
-    told = administer(where, work)
+    found = administer(where, work)
     if as_json:
-        print_json(told)
+        print_json(found)
     elif stop:
         typer.echo(f"Broker {broker} leads nothing and stops.")
     else:
         typer.echo(
-            f"Broker {broker} leads {told['leads']} partitions. Stop it, or end this with `drain {broker} --end`."
+            f"Broker {broker} leads {found['leads']} partitions. Stop it, or end this with `drain {broker} --end`."
         )
-    for line in told["warnings"]:
+    for line in found["warnings"]:
         note(line)
 
 
@@ -129,7 +129,7 @@ async def _absence(cluster: Cluster, view: View, broker: int) -> list[str]:
             few.setdefault(topic, []).append(number)
     return [
         *(
-            f"{_named(topic, numbers)} no other replica in sync: nobody can read or write {_them(numbers)}"
+            f"{_named(topic, numbers)} no other replica in sync: clients cannot read or write {_them(numbers)}"
             for topic, numbers in alone.items()
         ),
         *(
@@ -167,7 +167,7 @@ async def _set(cluster: Cluster, broker: int, until_ms: int | None, *, stop: boo
 
 
 async def _wait_until_it_leads_nothing_else(cluster: Cluster, view: View, broker: int, timeout_s: int) -> int:
-    """Wait until it leads only what nobody else can; returns how much that is."""
+    """Wait until it leads only what no other broker can; returns how much that is."""
     import asyncio
 
     deadline = time.monotonic() + timeout_s

@@ -93,7 +93,7 @@ def report(error: Exception, out: TextIO, *, as_json: bool = False) -> int:
         out.write(json_text({"error": "\n".join(lines(error)), "name": name, "exit_code": exit_code(error)}) + "\n")
         return exit_code(error)
     for line in lines(error):
-        # What a broker says may hold names that a stranger chose; our own words may be several lines.
+        # A broker's message may hold names that another client chose; our own may be several lines.
         parts = [line] if isinstance(error, ApiError) else line.split("\n")
         out.write("odradek: " + "\n".join(harmless(each) for each in parts) + "\n")
     return exit_code(error)

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 # A member of the same client that is back within this time after it left has not been stopped: it did not poll.
 BACK_WITHIN_MS = 15 * 60 * 1000
-# More rebalances than this within the span are told of.
+# More rebalances than this within the span are reported.
 MANY_REBALANCES = 5
 REBALANCES_WITHIN_MS = 10 * 60 * 1000
 

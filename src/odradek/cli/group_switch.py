@@ -1,6 +1,6 @@
 """`odradek groups switch`: another query, which stood by, writes an output on.
 
-The queries are told what they are by the options `gate` and `groupId` of the Spark connector; `odradek.common.gates`
+The queries get their roles by the options `gate` and `groupId` of the Spark connector; `odradek.common.gates`
 says what a gate is, `odradek.client.gates` how it is turned.
 """
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from odradek.common.gates import Gate
 
 LOOK_EVERY_S = 0.05
-TELL_EVERY_S = 5.0
+REPORT_EVERY_S = 5.0
 TAKES_OVER_WITHIN_S = 10.0
 
 FromArgument = Annotated[str, typer.Argument(help="The group that writes.", autocompletion=group_names)]
@@ -39,7 +39,7 @@ def switch(
     ] = 1.0,
     timeout: Annotated[float, typer.Option("--timeout", help="Seconds to wait for that.", min=0)] = 60.0,
     force: Annotated[
-        bool, typer.Option("--force", help="Do not wait: the output stands still until the other has caught up.")
+        bool, typer.Option("--force", help="Do not wait: the output stops until the other has caught up.")
     ] = False,
     bootstrap_server: BootstrapOption = DEFAULT_BOOTSTRAP,
     command_config: CommandConfigOption = None,
@@ -122,7 +122,7 @@ async def _caught_up(
 
     chase = gates.Chase(within_s)
     deadline = time.monotonic() + timeout_s
-    told = time.monotonic()
+    reported = time.monotonic()
     while True:
         progress = await gates.progress(cluster, name, group)
         found = await gates.gate(cluster, name)
@@ -143,9 +143,9 @@ async def _caught_up(
             why = f"group {group} is {lag(progress.position, covered):,} records behind"
         if time.monotonic() > deadline:
             raise CliError(f"{why}; nothing was changed after {timeout_s:g} s (--timeout, --force)")
-        if time.monotonic() - told > TELL_EVERY_S:
+        if time.monotonic() - reported > REPORT_EVERY_S:
             note(why)
-            told = time.monotonic()
+            reported = time.monotonic()
         await asyncio.sleep(LOOK_EVERY_S)
 
 

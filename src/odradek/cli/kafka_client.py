@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from confluent_kafka import KafkaError, KafkaException
 
 # A bootstrap address that takes a connection answers within the sum of these, or it is no broker. In between, the
-# client is asked whether it has already seen that nobody listens.
+# client is asked whether it has already seen a refused connection.
 ANSWER_STEPS_S = (0.3, 0.7, 3.0, 6.0)
 CONNECT_TIMEOUT_S = sum(ANSWER_STEPS_S)
 # Below both of these a rate would be that of starting and ending, or of a person's typing.
@@ -57,7 +57,7 @@ _RENAMED = {
 
 
 class Troubles:
-    """What the client told of its connections while it ran."""
+    """What the client reported of its connections while it ran."""
 
     def __init__(self) -> None:
         self.texts: list[str] = []
@@ -80,7 +80,7 @@ class Troubles:
             self._told = True
 
     def over(self) -> None:
-        """Records flow: the next time is told anew."""
+        """Records flow: the next trouble is reported again."""
         self.all_down = self._told = False
 
     def text(self, otherwise: str) -> str:
@@ -88,11 +88,11 @@ class Troubles:
         # The client begins with its own name of the connection, and ends with how often it tried.
         first = self.texts[0] if self.texts else otherwise
         refused = any("refused" in text for text in self.texts)
-        return "nobody listens there" if refused else first.rpartition("/bootstrap: ")[2].partition(" (after ")[0]
+        return "connection refused" if refused else first.rpartition("/bootstrap: ")[2].partition(" (after ")[0]
 
 
 def client_settings(where: Target, own: dict[str, Any], given: dict[str, str]) -> tuple[dict[str, Any], Troubles]:
-    """Settings for the C client: ours, above them the file's, then those given; and where it tells its troubles."""
+    """Settings for the C client: ours, above them the file's, then those given; and where it reports its troubles."""
     troubles = Troubles()
 
     settings = {
@@ -149,7 +149,7 @@ def topic_partitions(client: Any, where: Target, topic: str, troubles: Troubles)
     """The partitions of a topic, once all of them have leaders.
 
     Raises:
-        CliError: nobody answers, or there is no such topic.
+        CliError: no broker answers, or there is no such topic.
     """
     from confluent_kafka import KafkaError, KafkaException
 
@@ -206,7 +206,7 @@ def _metadata(client: Any, topic: str, troubles: Troubles) -> Any:
             return client.list_topics(topic, timeout=step_s)
         except KafkaException as error:
             last = error
-            client.poll(0)  # in which the client tells its troubles
+            client.poll(0)  # in which the client reports its troubles
             if troubles.all_down:
                 break
     raise last
@@ -286,7 +286,7 @@ def progress_bar(what: str, total: int | None, *, wanted: bool = True) -> Iterat
     """A bar while the block runs, where a person looks on; rich is imported only then.
 
     Args:
-        total: in the unit that `show` is told; None where it is not known.
+        total: in the unit of `show`; None where it is not known.
         wanted: False where the terminal is needed for the records themselves.
     """
     if not wanted or not sys.stderr.isatty():

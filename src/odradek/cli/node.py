@@ -58,7 +58,7 @@ def read_arguments(arguments: Sequence[str]) -> NodeArguments | None:
 
 
 def run(arguments: NodeArguments) -> int:
-    """Run a node until it is told to stop; returns the exit code. Prints one line for every error of its user."""
+    """Run a node until it is stopped; returns the exit code. Prints one line for every error of its user."""
     try:
         return run_node(arguments)
     except KeyboardInterrupt:

@@ -24,7 +24,7 @@ def json_text(value: Any, *, indent: int | None = None) -> str:
     """JSON that a terminal may be sent, whatever is in it."""
     text = json.dumps(value, indent=indent, ensure_ascii=False)
     if not text.replace("\n", "").isprintable():
-        # What JSON may leave as it is (U+009B begins a sequence of its own) a terminal may still obey.
+        # What JSON may leave as it is (U+009B begins a sequence of its own) a terminal may still execute.
         text = "".join(each if each == "\n" or each.isprintable() else json.dumps(each)[1:-1] for each in text)
     return text
 
@@ -57,7 +57,7 @@ def print_table(headings: Sequence[str], rows: Sequence[Sequence[object]]) -> No
 
 
 def harmless(text: str) -> str:
-    """Control characters as escapes: names are whatever a client made up, and a terminal obeys what it is sent."""
+    """Control characters as escapes: names are whatever a client made up, and a terminal executes what it is sent."""
     if text.isprintable():
         return text
     return "".join(each if each.isprintable() else each.encode("unicode_escape").decode() for each in text)

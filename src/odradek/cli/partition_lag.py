@@ -1,12 +1,12 @@
 """Which replicas are not in sync, and why: `odradek partitions lagging`, found out with the APIs that any cluster has.
 
 - fenced   the controller counts the broker out: its process is gone, or has not been heard of for its session
-- silent   the broker does not answer us: it stands still, or its machine is not reached
+- silent   the broker does not answer us: it is paused, or its machine is not reached
 - slow     it fetches, and has not come so far yet
 - stuck    it answers us and fetches nothing: it may be cut off from the leader; its own log says why
 
-Since when, and how often it fell before, is known to the leader alone, which tells it by `odradek_follower_out_seconds`
-and `odradek_follower_falls` of its metrics, and in its log.
+The leader alone knows since when, and how often it fell out: `odradek_follower_out_seconds`
+and `odradek_follower_falls` of its metrics, and its log.
 """
 
 from __future__ import annotations

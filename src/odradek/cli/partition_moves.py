@@ -97,9 +97,9 @@ async def check_plan(cluster: Cluster, view: View, wanted: Assignment) -> list[s
         problems.append(f"{topic}-{number} does not exist")
     needed = await min_isr_of(cluster, (topic for topic, _ in known)) if known else {}
     for (topic, number), replicas in sorted(known.items()):
-        strangers = [broker for broker in replicas if broker not in view.racks]
-        if strangers:
-            problems.append(f"{topic}-{number}: the cluster has no broker {', '.join(map(str, strangers))}")
+        unknown = [broker for broker in replicas if broker not in view.racks]
+        if unknown:
+            problems.append(f"{topic}-{number}: the cluster has no broker {', '.join(map(str, unknown))}")
         if len(replicas) < needed[topic]:
             problems.append(
                 f"{topic}-{number}: {len(replicas)} replicas are fewer than min.insync.replicas of the topic, "

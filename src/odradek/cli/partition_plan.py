@@ -1,6 +1,6 @@
 """Where replicas should lie: a plan that spreads load over brokers and racks with as few moves as it can.
 
-Pure: assignments in, assignments out. In this order: replicas leave brokers that shall hold none; a partition lies on
+Pure: assignments in, assignments out. In this order: replicas leave brokers that shall hold none; a partition is on
 as many racks as it has copies; brokers hold as much as each other; every broker leads as many partitions as another.
 A move is made only where it brings two brokers closer together, so a cluster that is spread evenly stays as it is.
 """

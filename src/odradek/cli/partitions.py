@@ -418,14 +418,14 @@ def elect(
     partition: PartitionOption = None,
     everything: Annotated[bool, typer.Option("--all", help="All partitions.")] = False,
     unclean: Annotated[
-        bool, typer.Option("--unclean", help="Where nobody in sync is left, take who lives: records may be lost.")
+        bool, typer.Option("--unclean", help="Elect a live replica where none is in sync: records may be lost.")
     ] = False,
     yes: YesOption = False,
     bootstrap_server: BootstrapOption = DEFAULT_BOOTSTRAP,
     command_config: CommandConfigOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Let preferred leaders lead again, or elect where nobody leads."""
+    """Elect preferred leaders, or a leader where there is none."""
     named = parse_partitions(partition)
     if bool(named) == everything:
         raise CliError("name a --partition, or --all", code=USAGE)

@@ -39,7 +39,7 @@ app = typer.Typer(add_completion=False)
 
 AcksOption = Annotated[
     Literal["all", "-1", "0", "1"],
-    typer.Option("--acks", help="Who must have a record: all in sync, 1, or 0 for nobody."),
+    typer.Option("--acks", help="Who must have a record: all in sync, 1, or 0 for none."),
 ]
 CodecOption = Annotated[
     Literal["none", "gzip", "snappy", "lz4", "zstd"],

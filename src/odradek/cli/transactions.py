@@ -122,7 +122,7 @@ def find_hanging(
     command_config: CommandConfigOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Look for transactions that nobody will end, in one topic or in all."""
+    """Find transactions that no coordinator will end, in one topic or in all."""
     if partition is not None and topic is None:
         raise CliError("--partition needs --topic", code=USAGE)
     unasked: list[tuple[str, int]] = []
@@ -152,7 +152,7 @@ def find_hanging(
 
     found = administer(target(bootstrap_server, command_config), work)
     for name, number in unasked:
-        note(f"{name}-{number} has no leader: nobody could be asked about it")
+        note(f"{name}-{number} has no leader to be asked about it")
     if as_json:
         print_json(found)
         return
@@ -224,7 +224,7 @@ def terminate(
     command_config: CommandConfigOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Shut out the producer of a transactional id, and abort the transaction that it has open."""
+    """Fence the producer of a transactional id, and abort the transaction that it has open."""
 
     async def work(cluster: Cluster) -> None:
         from odradek.client import transactions
@@ -235,4 +235,4 @@ def terminate(
     if as_json:
         print_json({"terminated": transactional_id})
         return
-    say(f"Terminated: what {transactional_id} had open is aborted, and its producer is shut out.")
+    say(f"Terminated: what {transactional_id} had open is aborted, and its producer is fenced.")

@@ -24,7 +24,7 @@ app = typer.Typer(
 DEFAULT_DATA = Path("odradek-cluster")
 DataOption = Annotated[Path, typer.Option("--data", help="The directory of the cluster.")]
 NodeArgument = Annotated[int, typer.Argument(help="The node's id.")]
-# How often the screen is drawn anew and nodes are looked at.
+# How often the screen is redrawn and nodes are looked at.
 REFRESH_S = 0.25
 COLOURS = {"up": "green", "paused": "yellow", "down": "red"}
 

@@ -143,7 +143,7 @@ def test_a_command_line_that_cannot_be_read_is_one_line(
 @pytest.mark.parametrize(
     ("arguments", "code", "name", "said"),
     [
-        (["topics", "list", "--bootstrap-server", "127.0.0.1:1"], errors.UNREACHABLE, None, "nobody listens there"),
+        (["topics", "list", "--bootstrap-server", "127.0.0.1:1"], errors.UNREACHABLE, None, "connection refused"),
         (["topics", "list", "--command-config", "/no\033where"], errors.BAD_CONFIG, None, "No such file"),
         (["topic", "list"], errors.USAGE, None, "did you mean topics?"),
         (["topics", "list", "--nosuch"], errors.USAGE, None, "No such option: --nosuch"),
@@ -188,7 +188,7 @@ def test_nobody_listens(command: list[str], capfd: pytest.CaptureFixture[str]) -
     shown = capfd.readouterr()
     assert not shown.out
     assert shown.err == (
-        "odradek: cannot connect to 127.0.0.1:1: nobody listens there; is a broker running there? "
+        "odradek: cannot connect to 127.0.0.1:1: connection refused; is a broker running there? "
         "Start one with `odradek broker` or set --bootstrap-server\n"
     )
 
