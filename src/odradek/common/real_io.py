@@ -1,4 +1,4 @@
-"""The real clock, disk and network of this machine. Built in `server/process.py` and in tools, nowhere else."""
+"""The real clock, disk, network and randomness of this machine. Built in `server/process.py` and in tools alone."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from random import SystemRandom
 from typing import TypeVar
 
 from odradek.common.ports import (
@@ -35,6 +36,7 @@ T = TypeVar("T")
 MAX_IO_VECTORS = 1024
 # Free for what opens files while sockets hold all other descriptors; twice the threads of a disk are never short.
 SPARE_DESCRIPTORS = 16
+_RANDOM_POOL_BYTES = 4096
 _CGROUPS = Path("/sys/fs/cgroup")
 _OWN_CGROUPS = Path("/proc/self/cgroup")
 
@@ -47,6 +49,29 @@ class RealClock:
 
     def monotonic_ms(self) -> int:
         return time.monotonic_ns() // 1_000_000
+
+
+class RealRandom(SystemRandom):
+    """The system's randomness, asked for some kilobytes at a time: a call for each number costs far more than it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._pool = b""
+        self._used = 0
+
+    def random(self) -> float:
+        return self.getrandbits(53) / (1 << 53)
+
+    def getrandbits(self, k: int, /) -> int:
+        if k < 0:
+            raise ValueError("the number of bits must not be negative")
+        size = (k + 7) // 8
+        end = self._used + size
+        if end > len(self._pool):
+            self._pool, self._used, end = os.urandom(max(_RANDOM_POOL_BYTES, size)), 0, size
+        number = int.from_bytes(self._pool[self._used : end], "little")
+        self._used = end
+        return number >> (size * 8 - k)
 
 
 class RealFile:

@@ -8,13 +8,12 @@ import resource
 import signal
 import socket
 import sys
-from random import SystemRandom
 from typing import Any, cast
 
 from odradek.common.broker_settings import BrokerSettings
 from odradek.common.errors import OdradekError, StorageError
 from odradek.common.log_lines import get_logger, sum_up, write_log_lines
-from odradek.common.real_io import RealClock, RealDisk, RealNetwork, machine_limits, open_descriptors
+from odradek.common.real_io import RealClock, RealDisk, RealNetwork, RealRandom, machine_limits, open_descriptors
 from odradek.server.broker import Broker
 from odradek.server.drain import drain
 from odradek.server.internal_topics import warn_of_internal_topics
@@ -69,7 +68,7 @@ async def _serve(settings: BrokerSettings) -> int:
             clock=clock,
             disk=disk,
             network=RealNetwork(),
-            random=SystemRandom(),
+            random=RealRandom(),
             hostname=socket.gethostname(),
             machine=machine_limits(),
         )

@@ -14,7 +14,7 @@ import pytest
 
 from odradek.common import real_io
 from odradek.common.ports import Buffer, make_dirs_durably
-from odradek.common.real_io import MAX_IO_VECTORS, RealDisk, _cgroup_memory, machine_limits
+from odradek.common.real_io import MAX_IO_VECTORS, RealDisk, RealRandom, _cgroup_memory, machine_limits
 
 SIZES = (0, 1, 7, 4096, 70_000)
 
@@ -152,3 +152,33 @@ def test_this_machine_has_limits() -> None:
     limits = machine_limits()
     assert limits.memory_bytes and limits.memory_bytes > 1 << 20
     assert limits.descriptors is None or limits.descriptors > 100
+
+
+def test_random_numbers_use_every_bit_and_few_calls(monkeypatch: pytest.MonkeyPatch) -> None:
+    calls = 0
+    urandom = os.urandom
+
+    def counted(size: int) -> bytes:
+        nonlocal calls
+        calls += 1
+        return urandom(size)
+
+    monkeypatch.setattr(real_io.os, "urandom", counted)
+    random = RealRandom()
+    for bits in (0, 1, 7, 8, 9, 53, 128):
+        numbers = [random.getrandbits(bits) for _ in range(300)]
+        assert min(numbers) >= 0 and max(numbers) < 1 << bits
+        seen_ones, seen_zeros = 0, 0
+        for number in numbers:
+            seen_ones |= number
+            seen_zeros |= ~number & ((1 << bits) - 1)
+        assert seen_ones == seen_zeros == (1 << bits) - 1, "each bit is 0 at times, and 1 at times"
+        assert bits < 53 or len(set(numbers)) == len(numbers)
+    assert calls < 20
+    assert len(f"{random.getrandbits(80_000):b}") > 79_000
+    places = [random.randrange(3) for _ in range(300)]
+    assert set(places) == {0, 1, 2}
+    assert all(0 <= random.random() < 1 for _ in range(100))
+    assert len(random.randbytes(20)) == 20
+    with pytest.raises(ValueError, match="negative"):
+        random.getrandbits(-1)
