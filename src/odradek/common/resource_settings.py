@@ -161,6 +161,8 @@ class SettingRules:
         """`docs` holds our sentence for a key (`option_docs`)."""
         self._settings = settings
         self._docs = docs
+        self._plain_topic: list[EffectiveSetting] = []
+        self._plain_layers: BrokerLayers | None = None
 
     def validate(self, resource_type: int, resource_name: str, settings: Mapping[str, str]) -> None:
         """Check all settings of a resource together.
@@ -197,7 +199,21 @@ class SettingRules:
         return _CLIENT_METRICS_KEYS.get(key) if resource_type == CLIENT_METRICS else None
 
     def effective_topic(self, overrides: Mapping[str, str], layers: BrokerLayers) -> list[EffectiveSetting]:
-        """What each setting of a topic with these overrides comes to, and from which layer."""
+        """What each setting of a topic with these overrides comes to, and from which layer.
+
+        All topics without overrides share one list, for as long as the layers stay the same.
+        """
+        if self._plain_layers != layers:
+            self._plain_topic, self._plain_layers = self._effective_without_overrides(layers), layers
+        if not overrides:
+            return self._plain_topic
+        source = ConfigSource.DYNAMIC_TOPIC_CONFIG
+        return [
+            EffectiveSetting(each.name, overrides[each.name], source) if each.name in overrides else each
+            for each in self._plain_topic
+        ]
+
+    def _effective_without_overrides(self, layers: BrokerLayers) -> list[EffectiveSetting]:
         sources = (
             (layers.broker, ConfigSource.DYNAMIC_BROKER_CONFIG),
             (layers.cluster, ConfigSource.DYNAMIC_DEFAULT_BROKER_CONFIG),
@@ -206,9 +222,6 @@ class SettingRules:
         current = with_dynamic(self._settings, layers)
         found = []
         for name in table(Scope.TOPIC):
-            if name in overrides:
-                found.append(EffectiveSetting(name, overrides[name], ConfigSource.DYNAMIC_TOPIC_CONFIG))
-                continue
             given = next((key for key, _ in broker_synonyms(name) if key in current.explicit), None)
             source = next((source for layer, source in sources if given in layer), ConfigSource.DEFAULT_CONFIG)
             value = format_value(topic_default(name, current.values, current.explicit))

@@ -58,6 +58,8 @@ class Configs:
     def __init__(self, state: ControllerState, schema: ConfigSchema) -> None:
         self._state = state
         self._schema = schema
+        self._described_of: Sequence[EffectiveSetting] = ()
+        self._described: list[CreatableTopicConfigs] = []
 
     def topic_settings(self, wanted: Sequence[tuple[str, str | None]], topic_name: str) -> dict[str, str]:
         """Settings for a new topic.
@@ -78,16 +80,14 @@ class Configs:
     def described_topic(self, settings: Mapping[str, str]) -> list[CreatableTopicConfigs]:
         """What a new topic's settings come to, as CreateTopics answers it (KIP-525)."""
         cluster = self._state.configs.get((int(ResourceType.BROKER), ""), {})
-        return [
-            CreatableTopicConfigs(
-                name=entry.name,
-                value=entry.value,
-                read_only=False,
-                config_source=entry.source,
-                is_sensitive=False,
-            )
-            for entry in self._schema.effective_topic(settings, BrokerLayers({}, cluster))
-        ]
+        effective = self._schema.effective_topic(settings, BrokerLayers({}, cluster))
+        if effective is not self._described_of:  # thousands of topics without settings have the same
+            self._described_of = effective
+            self._described = [
+                CreatableTopicConfigs(name=entry.name, value=entry.value, config_source=entry.source)
+                for entry in effective
+            ]
+        return self._described
 
     def incremental_alter(
         self, request: IncrementalAlterConfigsRequest

@@ -61,7 +61,7 @@ from odradek.protocol.messages.unregister_broker_response import UnregisterBroke
 from odradek.protocol.messages.update_features_request import UpdateFeaturesRequest
 from odradek.protocol.messages.update_features_response import UpdateFeaturesResponse
 from odradek.raft.driver import RaftDriver
-from odradek.statemachine.machine import Result
+from odradek.statemachine.machine import Result, Steps
 from odradek.statemachine.runtime import Runtime
 from odradek.statemachine.timeline import Timeline
 
@@ -232,7 +232,9 @@ class ControllerService:
         return self._machine, self._runtime
 
     async def _run(
-        self, operation: Callable[[ControllerMachine], Result[Any, ResponseT]], timeout_ms: int | None = None
+        self,
+        operation: Callable[[ControllerMachine], Result[Any, ResponseT] | Steps[Any, ResponseT]],
+        timeout_ms: int | None = None,
     ) -> ResponseT:
         machine, runtime = self._serving()
         return await runtime.run(lambda: operation(machine), timeout_ms=timeout_ms)
@@ -244,7 +246,7 @@ class ControllerService:
         self, request: CreateTopicsRequest, context: RequestSource | None = None, *, describable: Allowed = _all_allowed
     ) -> CreateTopicsResponse:
         """See `Topics.create`."""
-        return await self._run(lambda machine: machine.topics.create(request, describable), request.timeout_ms)
+        return await self._run(lambda machine: machine.topics.create_in_steps(request, describable), request.timeout_ms)
 
     async def create_partitions(
         self, request: CreatePartitionsRequest, context: RequestSource | None = None

@@ -1,16 +1,17 @@
 """The one shape of replicated state: an operation decides, the log keeps, `replay` changes.
 
 A machine's operations are plain functions that read its state and return a `Result`: the records to append and the
-response to give once they are committed. They change nothing. `replay` is the only mutator, for live records and for
+response to give once they are committed. They change nothing. One that takes long is a generator: it yields now and
+then, where others may have their turn, and returns its `Result`. `replay` is the only mutator, for live records and for
 those read back at start, so both lead to the same state. The runtime (`runtime.py`) appends the records, replays them,
 and parks the response until they are committed. Source: Kafka CoordinatorShard, CoordinatorResult.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Generator, Sequence
 from dataclasses import dataclass, field
-from typing import Generic, Protocol, TypeVar
+from typing import Generic, Protocol, TypeAlias, TypeVar
 
 RecordT = TypeVar("RecordT")
 RecordT_contra = TypeVar("RecordT_contra", contravariant=True)
@@ -30,6 +31,9 @@ class Result(Generic[RecordT, ResponseT]):
     records: Sequence[RecordT]
     response: ResponseT
     atomic: bool = field(default=True, kw_only=True)
+
+
+Steps: TypeAlias = Generator[None, None, Result[RecordT, ResponseT]]
 
 
 class StateMachine(Protocol[RecordT_contra]):

@@ -11,8 +11,8 @@ seen, are committed. So
 - no caller gets an answer, not even a refusal, that a failed write could turn out to have been untrue;
 - a read that must be true is an operation without records.
 
-An operation of thousands of records is prepared, replayed and appended in several turns of the loop, between which
-everybody else is served, and no other operation of the machine runs.
+An operation that decides in steps, or that has thousands of records, takes several turns of the loop to be decided,
+prepared, replayed and appended, between which everybody else is served, and no other operation of the machine runs.
 
 States of a runtime, which serves one leadership of one machine and is then thrown away:
 
@@ -32,11 +32,12 @@ import asyncio
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Hashable, Sequence
 from enum import Enum
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any, Generic, Protocol, TypeAlias, TypeVar
 
 from odradek.common.buggify import buggify
 from odradek.common.errors import ApiError, ErrorCode, OdradekError
-from odradek.statemachine.machine import Result, StateMachine
+from odradek.common.steps import next_step
+from odradek.statemachine.machine import Result, StateMachine, Steps
 from odradek.statemachine.timeline import Timeline
 
 RecordT = TypeVar("RecordT")
@@ -108,6 +109,9 @@ class MachineLog(Protocol[RecordT, PreparedT]):
 LOAD_AGAIN_S = 0.1
 
 
+Operation: TypeAlias = Callable[[], Result[RecordT, Any] | Steps[RecordT, Any]]
+
+
 class State(Enum):
     """Where a runtime stands; see the module's head."""
 
@@ -144,21 +148,30 @@ class _Parked:
 
 
 class _Long(Generic[RecordT]):
-    """An operation of so many records that each turn does a part of it; it is the only one until it is appended."""
+    """An operation of which each turn does a part; it is the only one until it is appended.
 
-    __slots__ = ("base_offset", "operation", "parked", "prepared", "replayed_count", "result")
+    Attributes:
+        result: None while it is decided, step by step.
+        base_offset: what it decided holds for this place in the log.
+    """
+
+    __slots__ = ("base_offset", "operation", "parked", "prepared", "replayed_count", "result", "steps")
 
     def __init__(
         self,
         parked: _Parked,
-        operation: Callable[[], Result[RecordT, Any]],
-        result: Result[RecordT, Any],
+        operation: Operation[RecordT],
+        decided: Result[RecordT, Any] | Steps[RecordT, Any],
         base_offset: int,
     ) -> None:
         self.parked = parked
         self.operation = operation
-        self.result = result
-        # What it decided holds for this place in the log.
+        self.steps: Steps[RecordT, Any] | None = None
+        self.result: Result[RecordT, Any] | None = None
+        if isinstance(decided, Result):
+            self.result = decided
+        else:
+            self.steps = decided
         self.base_offset = base_offset
         self.prepared: list[Any] = []
         self.replayed_count = 0
@@ -192,7 +205,7 @@ class Runtime(Generic[RecordT]):
         self._loading = loading
         self._on_failed = on_failed
         self._state = State.NEW
-        self._queue: deque[tuple[_Parked, Callable[[], Result[RecordT, Any]]]] = deque()
+        self._queue: deque[tuple[_Parked, Operation[RecordT]]] = deque()
         self._parked: deque[_Parked] = deque()
         self._long: _Long[RecordT] | None = None
         self._turn_scheduled = False
@@ -256,13 +269,16 @@ class Runtime(Generic[RecordT]):
         return count
 
     async def run(
-        self, operation: Callable[[], Result[RecordT, ResponseT]], *, timeout_ms: int | None = None
+        self,
+        operation: Callable[[], Result[RecordT, ResponseT] | Steps[RecordT, ResponseT]],
+        *,
+        timeout_ms: int | None = None,
     ) -> ResponseT:
         """Run one operation and return its response once everything that it wrote or saw is committed.
 
         Args:
-            operation: reads the machine, changes nothing, returns a `Result` or raises ApiError. It runs on the loop,
-                after this call and before the first answer of any later one; it must not await.
+            operation: reads the machine, changes nothing, returns a `Result`, at once or in steps, or raises ApiError.
+                It runs on the loop, after this call and before the first answer of any later one; it must not await.
             timeout_ms: how long the caller waits; None waits as long as the leadership lasts.
         Returns:
             The `response` of the result.
@@ -382,20 +398,39 @@ class Runtime(Generic[RecordT]):
             self._long = None
 
     def _go_on(self, long: _Long[RecordT]) -> None:
-        """Do the next part of a long operation: prepare its records, replay some of them, append all."""
-        records, base_offset, parked = long.result.records, long.base_offset, long.parked
-        if self._log.end_offset != base_offset:
+        """Do the next part of a long operation: decide, prepare its records, replay some of them, append all."""
+        if self._log.end_offset != long.base_offset:
             # Records of the log's own came between: those of the quorum's voters.
-            self._timeline.revert_to(base_offset)
+            self._timeline.revert_to(long.base_offset)
             self._begin_again()
-        elif not long.prepared:
-            try:
-                long.prepared.append(self._log.prepare(records, atomic=long.result.atomic))
-            except Exception as error:
-                # As in `_run_queued`: it has changed nothing yet.
-                parked.error, parked.end_offset, self._long = error, base_offset, None
-                self._append(base_offset, base_offset, [parked], [])
-        elif long.replayed_count < len(records):
+            return
+        try:
+            if not self._is_prepared(long):
+                return
+        except Exception as error:
+            # As in `_run_queued`: it has changed nothing yet.
+            long.parked.error = error
+            self._end_long(long, [])
+            return
+        self._replay_some(long)
+
+    def _is_prepared(self, long: _Long[RecordT]) -> bool:
+        """Take a step towards records that can be replayed; whether there was none left to take."""
+        if long.result is None:
+            assert long.steps is not None
+            long.result = next_step(long.steps)
+            if long.result is None:
+                return False
+            long.parked.response = long.result.response
+        if long.result.records and not long.prepared:
+            long.prepared.append(self._log.prepare(long.result.records, atomic=long.result.atomic))
+            return False
+        return True
+
+    def _replay_some(self, long: _Long[RecordT]) -> None:
+        assert long.result is not None
+        records, base_offset = long.result.records, long.base_offset
+        if long.replayed_count < len(records):
             first = long.replayed_count
             long.replayed_count = min(len(records), first + MAX_RECORDS_PER_TURN)
             try:
@@ -404,8 +439,12 @@ class Runtime(Generic[RecordT]):
             except Exception as error:
                 self._end(error)
         else:
-            parked.end_offset, self._long = base_offset + len(records), None
-            self._append(base_offset, parked.end_offset, [parked], long.prepared)
+            self._end_long(long, records)
+
+    def _end_long(self, long: _Long[RecordT], records: Sequence[RecordT]) -> None:
+        """Append what it came to, which is nothing where it was refused."""
+        long.parked.end_offset, self._long = long.base_offset + len(records), None
+        self._append(long.base_offset, long.parked.end_offset, [long.parked], long.prepared if records else [])
 
     def _pass_over(self, end_offset: int) -> None:
         """The log may hold records of its own between a machine's, which change nothing here: the quorum's voters."""
@@ -426,10 +465,9 @@ class Runtime(Generic[RecordT]):
                 continue
             group.append(parked)
             try:
-                result = operation()
-                parked.response = result.response
-                if len(result.records) > MAX_RECORDS_PER_TURN:
-                    self._long = _Long(group.pop(), operation, result, self._next_offset)
+                result = self._decided(parked, operation)
+                if result is None:
+                    group.pop()
                     break
                 if result.records:
                     prepared.append(self._log.prepare(result.records, atomic=result.atomic))
@@ -442,6 +480,18 @@ class Runtime(Generic[RecordT]):
                     self._next_offset += 1
             parked.end_offset = self._next_offset
         return self._next_offset
+
+    def _decided(self, parked: _Parked, operation: Operation[RecordT]) -> Result[RecordT, Any] | None:
+        """What an operation comes to; None where there is more to do than fits a turn, which then goes on alone."""
+        decided = operation()
+        result = decided if isinstance(decided, Result) else next_step(decided)
+        if result is not None:
+            parked.response = result.response
+            if len(result.records) <= MAX_RECORDS_PER_TURN:
+                return result
+            decided = result
+        self._long = _Long(parked, operation, decided, self._next_offset)
+        return None
 
     def _release(self) -> None:
         while self._parked and self._parked[0].end_offset <= self._committed_offset:

@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator, Sequence
 import pytest
 
 from odradek.common.errors import ApiError, ErrorCode
-from odradek.statemachine.machine import Result
+from odradek.statemachine.machine import Result, Steps
 from odradek.statemachine.runtime import MAX_RECORDS_PER_TURN, Runtime, State
 from odradek.statemachine.timeline import Timeline, TimelineDict
 from tests.support.quorum_replicas import until
@@ -31,6 +31,16 @@ class Counter:
 
     def add_many(self, count: int) -> Result[tuple[str, int], int]:
         return Result([(f"many-{number}", self.values.get("a", 0)) for number in range(count)], self.values.get("a", 0))
+
+    def add_in_steps(self, name: str, steps: int, *, record_count: int = 1) -> Steps[tuple[str, int], int]:
+        """Yields `steps` times; what it decides in the end depends on what it read in the beginning."""
+        value = self.values.get(name, 0) + 1
+        for _ in range(steps):
+            self.events.append("step")
+            yield
+        if record_count < 0:
+            raise ApiError(ErrorCode.INVALID_REQUEST, "negative")
+        return Result([(name, value)] * record_count, value)
 
     def read(self, name: str) -> Result[tuple[str, int], int]:
         return Result([], self.values.get(name, 0))
@@ -414,4 +424,66 @@ async def test_a_long_operation_that_cannot_be_replayed_ends_the_reign() -> None
     with pytest.raises(ApiError, match="NOT_COORDINATOR"):
         await runtime.run(lambda: Result(records, 1))
     assert runtime.state is State.ENDED and not log.records
+    await runtime.close()
+
+
+@pytest.mark.parametrize("steps", [0, 1, 7])
+@pytest.mark.parametrize("record_count", [0, 1, MANY])
+async def test_an_operation_in_steps_has_the_machine_alone_and_not_the_loop(steps: int, record_count: int) -> None:
+    runtime, machine, log = await start()
+    turns = 0
+
+    async def others() -> None:
+        nonlocal turns
+        while True:
+            turns += 1
+            await asyncio.sleep(0)
+
+    meanwhile = asyncio.create_task(others())
+    before = turns
+    answers = await asyncio.gather(
+        runtime.run(lambda: machine.add("a")),
+        runtime.run(lambda: machine.add_in_steps("a", steps, record_count=record_count)),
+        runtime.run(lambda: machine.add("a")),
+    )
+    assert answers == [1, 2, 3 if record_count else 2], "each operation saw the ones before"
+    assert turns - before >= steps
+    assert machine.events == ["loaded", *["step"] * steps]
+    assert log.records == [("a", 1), *[("a", 2)] * record_count, ("a", answers[2])]
+    meanwhile.cancel()
+    await asyncio.gather(meanwhile, return_exceptions=True)
+    await runtime.close()
+
+
+async def test_an_operation_may_be_refused_in_its_last_step() -> None:
+    runtime, machine, log = await start()
+    refused = asyncio.create_task(runtime.run(lambda: machine.add_in_steps("a", 3, record_count=-1)))
+    after = asyncio.create_task(runtime.run(lambda: machine.add("a")))
+    with pytest.raises(ApiError, match="negative"):
+        await refused
+    assert await after == 1 and log.records == [("a", 1)]
+    await runtime.close()
+
+
+async def test_an_operation_in_steps_begins_again_behind_records_of_the_logs_own() -> None:
+    runtime, machine, log = await start()
+    stepped = asyncio.create_task(runtime.run(lambda: machine.add_in_steps("a", 5)))
+    while machine.events.count("step") < 3:  # noqa: ASYNC110 - each turn takes a step
+        await asyncio.sleep(0)
+    log.records.append(("voters", 0))
+    assert await stepped == 1
+    assert machine.events.count("step") >= 8
+    assert machine.offsets == [1]
+    await runtime.close()
+
+
+async def test_an_unload_in_the_middle_of_steps_tells_the_caller() -> None:
+    runtime, machine, log = await start()
+    stepped = asyncio.create_task(runtime.run(lambda: machine.add_in_steps("a", 500)))
+    while machine.events.count("step") < 3:  # noqa: ASYNC110 - each turn takes a step
+        await asyncio.sleep(0)
+    runtime.unload()
+    with pytest.raises(ApiError, match="NOT_COORDINATOR"):
+        await stepped
+    assert not log.records
     await runtime.close()
