@@ -1,4 +1,4 @@
-"""What one client asks does not keep the node from others: expressions that cost much to match.
+"""What one client asks does not keep the node from others: expressions that cost much, requests of very many names.
 
 A canary asks small questions meanwhile. Its bound is no measure of speed: what is tried here held the node for the
 better part of a minute, or for hours.
@@ -6,18 +6,22 @@ better part of a minute, or for hours.
 
 from __future__ import annotations
 
+import math
+import struct
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import pytest
 
 from odradek.common.errors import ErrorCode
+from odradek.protocol import codec
 from odradek.protocol.apis import ApiKey
 from odradek.protocol.messages.consumer_group_heartbeat_request import ConsumerGroupHeartbeatRequest
 from odradek.protocol.messages.create_topics_request import CreatableTopic, CreateTopicsRequest
 from odradek.protocol.messages.find_coordinator_request import FindCoordinatorRequest
 from odradek.protocol.messages.list_transactions_request import ListTransactionsRequest
+from odradek.protocol.messages.metadata_request import MetadataRequest, MetadataRequestTopic
 from tests.support.api_calls import LOADING, fresh_name
 from tests.support.canary import Canary
 from tests.support.node import Node
@@ -118,3 +122,74 @@ def test_topics_made_later_are_matched_too(crowded: Node) -> None:
             assert answer.error_code == ErrorCode.NONE, answer.error_message
             epoch, assigned = answer.member_epoch, answer.assignment or assigned
             time.sleep(0.02)
+
+
+# What a turn of the loop may take of a processor, generously: twice what it takes, a half of a request in one turn.
+DEAREST_TURN_S = 0.2
+
+
+def frame_of(api_key: ApiKey, version: int, request: Any) -> bytes:
+    body = codec.encode(request, version)
+    header = struct.pack(">hhihx", api_key, version, 1, -1)
+    return struct.pack(">i", len(header) + len(body)) + header + body
+
+
+def dearest_turn_s(node: Node, frames: Iterable[bytes]) -> float:
+    """What the node did at most, in seconds of a processor, before it answered others; of the best of some tries.
+
+    A turn that is too long is so in each try. A canary that only came late to read its answer is not.
+    """
+    dearest = math.inf
+    for frame in frames:
+        with Wire(node.port) as wire, Canary(node.port, node.cpu_s) as canary:
+            wire.socket.sendall(frame)
+            answer = wire.receive_frame()
+        assert len(answer) > 50
+        assert canary.answers
+        dearest = min(dearest, canary.longest_wait_s)
+        if dearest < DEAREST_TURN_S:
+            break
+    return dearest
+
+
+@pytest.mark.parametrize("count", [1_000, 10_000])
+def test_others_are_served_while_thousands_of_topics_are_made_in_one_request(own_node: Node, count: int) -> None:
+    def frames() -> Iterator[bytes]:
+        for attempt in range(3):
+            topics = [
+                CreatableTopic(name=f"{attempt}-{number}", num_partitions=1, replication_factor=1)
+                for number in range(count)
+            ]
+            yield frame_of(ApiKey.CREATE_TOPICS, 7, CreateTopicsRequest(topics=topics, timeout_ms=120_000))
+
+    assert dearest_turn_s(own_node, frames()) < DEAREST_TURN_S
+    with Wire(own_node.port) as wire:
+        made = wire.ask(ApiKey.METADATA, 12, MetadataRequest(topics=None)).topics
+    assert {f"0-{number}" for number in range(count)} <= {topic.name for topic in made}
+
+
+def test_more_topics_than_a_request_may_have_are_refused(own_node: Node) -> None:
+    topics = [CreatableTopic(name=f"t{number}", num_partitions=1, replication_factor=1) for number in range(10_001)]
+    with Wire(own_node.port) as wire:
+        answer = wire.ask(ApiKey.CREATE_TOPICS, 7, CreateTopicsRequest(topics=topics, timeout_ms=60_000))
+    assert {topic.error_code for topic in answer.topics} == {ErrorCode.POLICY_VIOLATION}
+    assert len(answer.topics) == len(topics)
+
+
+def test_others_are_served_while_metadata_of_very_many_names_is_asked(own_node: Node) -> None:
+    topics = [MetadataRequestTopic(name="")] * 900_000
+    request = MetadataRequest(topics=topics, allow_auto_topic_creation=False)
+    frame = frame_of(ApiKey.METADATA, 12, request)
+    assert dearest_turn_s(own_node, [frame] * 3) < DEAREST_TURN_S
+
+
+def test_requests_behind_one_of_very_many_names_are_answered_in_order(own_node: Node) -> None:
+    topics = [MetadataRequestTopic(name=f"{number:x}") for number in range(50_000)]
+    with Wire(own_node.port) as wire:
+        many = MetadataRequest(topics=topics, allow_auto_topic_creation=False)
+        first = wire.send(ApiKey.METADATA, 12, many)
+        second = wire.send(ApiKey.METADATA, 12, MetadataRequest(topics=[]))
+        third = wire.send(ApiKey.METADATA, 12, many)
+        answers = [wire.receive(ApiKey.METADATA, 12, number) for number in (first, second, third)]
+    assert [len(answer.topics) for answer in answers] == [50_000, 0, 50_000]
+    assert {topic.error_code for topic in answers[2].topics} == {ErrorCode.UNKNOWN_TOPIC_OR_PARTITION}

@@ -12,16 +12,20 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from odradek.common.errors import ApiError, ErrorCode
+from odradek.common.errors import ApiError, ErrorCode, ProtocolError
+from odradek.common.steps import all_steps, next_step
+from odradek.protocol import layout
 from odradek.protocol.apis import API, ApiKey
-from odradek.protocol.codec import RecordsChunks, decode, encode, encode_chunks
+from odradek.protocol.codec import RecordsChunks, append_in_steps, decode, decode_in_steps, encode, encode_chunks
+from odradek.protocol.decoder import compile_decoder
+from odradek.protocol.encoder import compile_encoder
 from odradek.protocol.messages.consumer_group_member_metadata_value import (
     ClassicMemberMetadata,
     ConsumerGroupMemberMetadataValue,
 )
 from odradek.protocol.messages.fetch_request import FetchPartition, FetchRequest, FetchTopic, ReplicaState
 from odradek.protocol.messages.fetch_response import FetchableTopicResponse, FetchResponse, PartitionData
-from odradek.protocol.messages.metadata_request import MetadataRequest
+from odradek.protocol.messages.metadata_request import MetadataRequest, MetadataRequestTopic
 from odradek.protocol.messages.produce_request import PartitionProduceData, ProduceRequest, TopicProduceData
 from tests.protocol.values import all_messages, make
 
@@ -37,6 +41,45 @@ def test_what_is_encoded_is_decoded(cls: Any, newer: int, style: str, seed: int)
     again = decode(cls, memoryview(bytearray(data)), version)
     assert again == message
     assert encode(again, version) == data
+
+
+@pytest.mark.parametrize("cls", all_messages(), ids=lambda cls: cls.__name__)
+def test_in_steps_comes_the_same(cls: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(layout, "ELEMENTS_PER_STEP", 2)
+    version = cls.VERSIONS.last
+    flexible = version in cls.FLEXIBLE
+    encoder = compile_encoder(cls, version, flexible, in_steps=True)
+    decoder = compile_decoder(cls, version, in_steps=True)
+    for style in ("default", "high", "random"):
+        message = make(cls, version, flexible, style, Random(7))
+        data = encode(message, version)
+        encoding = encoder(message, bytearray())
+        while (pieces := next_step(encoding)) is None:
+            pass
+        assert b"".join(map(bytes, pieces[0])) == data
+        assert pieces[1] == len(data)
+        decoding = decoder(data, memoryview(data), 0, len(data))
+        while (decoded := next_step(decoding)) is None:
+            pass
+        assert decoded == (message, len(data))
+
+
+def test_a_step_is_so_many_elements() -> None:
+    topics = [MetadataRequestTopic(name="x") for _ in range(2 * layout.ELEMENTS_PER_STEP + 1)]
+    data = encode(MetadataRequest(topics=topics), 12)
+    steps = decode_in_steps(MetadataRequest, data, 12)
+    assert next_step(steps) is None
+    assert next_step(steps) is None
+    assert next_step(steps) == (MetadataRequest(topics=topics), len(data))
+    for cut in (1, 2, len(data) // 2, len(data) - 1):
+        with pytest.raises(ProtocolError):
+            all_steps(decode_in_steps(MetadataRequest, data[:cut], 12))
+    out = append_in_steps(bytearray(b"head"), MetadataRequest(topics=topics), 12)
+    assert next_step(out) is None
+    assert next_step(out) is None
+    assert next_step(out) == ([b"head" + data], len(data) + 4)
+    with pytest.raises(ValueError, match="cannot be encoded"):
+        all_steps(append_in_steps(bytearray(), MetadataRequest(topics=[5]), 12))  # type: ignore[list-item]
 
 
 @given(st.text(max_size=300), st.lists(st.integers(-(1 << 31), (1 << 31) - 1), max_size=200), st.uuids())

@@ -7,6 +7,21 @@ counted in units of work and not in time, which makes them the same in each run 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Generator
+from typing import TypeVar
+
+T = TypeVar("T")
+
+
+async def in_turns(steps: Generator[None, None, T]) -> T:
+    """Do all steps; all others have their turn between two."""
+    try:
+        while True:
+            next(steps)
+            await asyncio.sleep(0)
+    except StopIteration as ended:
+        result: T = ended.value
+        return result
 
 
 class Turns:

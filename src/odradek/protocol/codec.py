@@ -8,6 +8,7 @@ a million elements, and whatever a peer sends, the only error is ProtocolError.
 from __future__ import annotations
 
 import struct
+from collections.abc import Generator
 from typing import Any, TypeVar
 
 from odradek.common.errors import ProtocolError
@@ -21,14 +22,18 @@ __all__ = [
     "Buffer",
     "Records",
     "RecordsChunks",
+    "append_in_steps",
     "append_to",
     "decode",
+    "decode_in_steps",
     "decode_prefix",
     "encode",
     "encode_chunks",
 ]
 
 M = TypeVar("M", bound=Message)
+_NOT_ENCODABLE = (struct.error, TypeError, AttributeError, OverflowError)
+_NOT_DECODABLE = (IndexError, struct.error, UnicodeDecodeError)
 
 # Below this size it is cheaper to copy a frame to bytes, whose small slices cost less, than to slice a memoryview.
 _COPY_BELOW_BYTES = 8192
@@ -72,7 +77,21 @@ def append_to(out: bytearray, message: Message, version: int) -> tuple[list[Any]
         encoder = cls.ENCODERS[version] = compile_encoder(cls, _valid(cls, version), version in cls.FLEXIBLE)
     try:
         pieces: tuple[list[Any], int] = encoder(message, out)
-    except (struct.error, TypeError, AttributeError, OverflowError) as error:
+    except _NOT_ENCODABLE as error:
+        raise ValueError(f"{cls.__name__} version {version} cannot be encoded: {error}") from error
+    return pieces
+
+
+def append_in_steps(out: bytearray, message: Message, version: int) -> Generator[None, None, tuple[list[Any], int]]:
+    """As `append_to`, in steps of some milliseconds: what a message of a hundred thousand elements takes."""
+    cls = type(message)
+    encoder = cls.STEP_ENCODERS.get(version)
+    if encoder is None:
+        encoder = compile_encoder(cls, _valid(cls, version), version in cls.FLEXIBLE, in_steps=True)
+        cls.STEP_ENCODERS[version] = encoder
+    try:
+        pieces: tuple[list[Any], int] = yield from encoder(message, out)
+    except _NOT_ENCODABLE as error:
         raise ValueError(f"{cls.__name__} version {version} cannot be encoded: {error}") from error
     return pieces
 
@@ -110,11 +129,28 @@ def decode_prefix(cls: type[M], data: Buffer, version: int, offset: int = 0) -> 
         buf = bytes(data)
     try:
         decoded: tuple[M, int] = decoder(buf, view, offset, end)
-    except (IndexError, struct.error) as error:
-        raise ProtocolError(f"{cls.__name__} version {version} is cut short: {error}") from error
-    except UnicodeDecodeError as error:
-        raise ProtocolError(f"{cls.__name__} version {version} has a string that is not UTF-8") from error
+    except _NOT_DECODABLE as error:
+        raise _undecodable(cls, version, error) from error
     return decoded
+
+
+def decode_in_steps(cls: type[M], data: Buffer, version: int, offset: int = 0) -> Generator[None, None, tuple[M, int]]:
+    """As `decode_prefix`, in steps of some milliseconds: what a message of a hundred thousand elements takes."""
+    decoder = cls.STEP_DECODERS.get(version)
+    if decoder is None:
+        decoder = cls.STEP_DECODERS[version] = compile_decoder(cls, _valid(cls, version), in_steps=True)
+    view = memoryview(data)
+    try:
+        decoded: tuple[M, int] = yield from decoder(data, view, offset, len(view))
+    except _NOT_DECODABLE as error:
+        raise _undecodable(cls, version, error) from error
+    return decoded
+
+
+def _undecodable(cls: type[Message], version: int, error: Exception) -> ProtocolError:
+    if isinstance(error, UnicodeDecodeError):
+        return ProtocolError(f"{cls.__name__} version {version} has a string that is not UTF-8")
+    return ProtocolError(f"{cls.__name__} version {version} is cut short: {error}")
 
 
 def _valid(cls: type[Message], version: int) -> int:

@@ -260,6 +260,8 @@ class MessageType(type):
         kept["FLEXIBLE"] = parse_versions(flexible)
         kept["ENCODERS"] = {}
         kept["DECODERS"] = {}
+        kept["STEP_ENCODERS"] = {}
+        kept["STEP_DECODERS"] = {}
         return super().__new__(cls, name, bases, kept)
 
 
@@ -279,6 +281,8 @@ class Message(metaclass=MessageType):
     FIELDS: ClassVar[tuple[FieldSpec, ...]]
     ENCODERS: ClassVar[dict[int, Any]]
     DECODERS: ClassVar[dict[int, Any]]
+    STEP_ENCODERS: ClassVar[dict[int, Any]]
+    STEP_DECODERS: ClassVar[dict[int, Any]]
     __dataclass_fields__: ClassVar[Any] = _DataclassFields()
 
     unknown_tagged_fields: Sequence[tuple[int, bytes]] = ()

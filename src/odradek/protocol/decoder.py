@@ -19,6 +19,7 @@ from odradek.protocol.layout import (
     FieldLayout,
     Layout,
     Source,
+    Steps,
     default_is_empty_list,
     layout_of,
     prefix_code,
@@ -28,8 +29,10 @@ from odradek.protocol.layout import (
 _UUIDS = wire.UuidCache()
 
 
-def compile_decoder(cls: type[Message], version: int) -> Any:
+def compile_decoder(cls: type[Message], version: int, *, in_steps: bool = False) -> Any:
     """`decode(buf, view, pos, end) -> (message, position behind it)`.
+
+    With `in_steps` it is a generator that yields whenever it has decoded so many elements of lists, and returns that.
 
     `buf` is indexed for everything but records, which are slices of `view`: the caller may copy a small frame to bytes,
     whose slices are cheaper, and still hand out records that lie in its own buffer.
@@ -47,18 +50,21 @@ def compile_decoder(cls: type[Message], version: int) -> Any:
         "read_uuids": wire.read_uuids,
         "read_numbers": wire.read_numbers,
     }
-    compiler = _DecoderCompiler(Source(scope), version, version in cls.FLEXIBLE)
+    compiler = _DecoderCompiler(Source(scope), version, version in cls.FLEXIBLE, in_steps)
     source = compiler.source
     with source.block("def decode(buf, view, pos, end):"):
+        compiler.steps.begin()
         compiler.struct(cls, "message")
+        compiler.steps.end()
         source.line("return message, pos")
     compiler.tag_functions()
     return source.function("decode")
 
 
 class _DecoderCompiler:
-    def __init__(self, source: Source, version: int, flexible: bool) -> None:
+    def __init__(self, source: Source, version: int, flexible: bool, in_steps: bool) -> None:
         self.source = source
+        self.steps = Steps(source, in_steps)
         self.version = version
         self.flexible = flexible
         self.run: list[tuple[str, str]] = []  # (struct code, target) that wait to be read by one struct
@@ -240,10 +246,12 @@ class _DecoderCompiler:
             else:
                 self.struct(spec.element, item)
             source.line(f"{items}.append({item})")
+            self.steps.after_element()
         source.line(f"{target} = {items}")
 
     def tag_functions(self) -> None:
         """Write the functions that decode tagged fields; they may in turn ask for more."""
+        self.steps.enabled = False  # a tagged field is small, or is decoded in one step
         while self.pending_tags:
             name, layout = self.pending_tags.pop()
             with self.source.block(f"def {name}(message, buf, view, pos, limit, count):"):

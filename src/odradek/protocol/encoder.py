@@ -12,14 +12,16 @@ from typing import Any
 
 from odradek.protocol import wire
 from odradek.protocol.declare import UNSET, FieldSpec, Message
-from odradek.protocol.layout import FIXED, FieldLayout, Layout, Source, layout_of
+from odradek.protocol.layout import FIXED, FieldLayout, Layout, Source, Steps, layout_of
 from odradek.protocol.records_field import RecordsChunks
 
 _PREFIX_CODES = {"string": "h", "bytes": "i", "records": "i", "array": "i"}
 
 
-def compile_encoder(cls: type[Message], version: int, flexible: bool) -> Any:
+def compile_encoder(cls: type[Message], version: int, flexible: bool, *, in_steps: bool = False) -> Any:
     """`encode(message, out) -> (pieces, total bytes)`; what `out` holds already counts and comes first.
+
+    With `in_steps` it is a generator that yields whenever it has encoded so many elements of lists, and returns that.
 
     `flexible` is a matter of the whole message: a struct within one does not know it.
     """
@@ -34,12 +36,14 @@ def compile_encoder(cls: type[Message], version: int, flexible: bool) -> Any:
         "write_tags": wire.write_tags,
         "write_numbers": wire.write_numbers,
     }
-    compiler = _EncoderCompiler(Source(scope), version, flexible)
+    compiler = _EncoderCompiler(Source(scope), version, flexible, in_steps)
     source = compiler.source
     with source.block("def encode(message, out):"):
+        compiler.steps.begin()
         source.line("pieces = []")
         source.line("size = 0")
         compiler.struct(cls, "message")
+        compiler.steps.end()
         source.line("pieces.append(out)")
         source.line("return pieces, size + len(out)")
     compiler.tag_functions()
@@ -47,8 +51,9 @@ def compile_encoder(cls: type[Message], version: int, flexible: bool) -> Any:
 
 
 class _EncoderCompiler:
-    def __init__(self, source: Source, version: int, flexible: bool) -> None:
+    def __init__(self, source: Source, version: int, flexible: bool, in_steps: bool) -> None:
         self.source = source
+        self.steps = Steps(source, in_steps)
         self.version = version
         self.flexible = flexible
         self.run: list[tuple[str, str]] = []  # (struct code, expression) that wait to be packed by one struct
@@ -221,9 +226,11 @@ class _EncoderCompiler:
                 self.counted(spec.element, one.flexible, False, one.label, item)
             else:
                 self.struct(spec.element, item)
+            self.steps.after_element()
 
     def tag_functions(self) -> None:
         """Write the functions that encode tagged fields; they may in turn ask for more."""
+        self.steps.enabled = False  # a tagged field is small, or is encoded in one step
         while self.pending_tags:
             name, layout = self.pending_tags.pop()
             with self.source.block(f"def {name}(message, section):"):

@@ -6,11 +6,12 @@ with the frame that is arriving and no faster, so that a connection that announc
 
 from __future__ import annotations
 
+from collections.abc import Generator
 from typing import Any, Final
 
 from odradek.common.errors import ProtocolError
 from odradek.protocol.apis import API
-from odradek.protocol.codec import Buffer, append_to, decode_prefix
+from odradek.protocol.codec import Buffer, append_in_steps, append_to, decode_prefix
 from odradek.protocol.declare import Message
 from odradek.protocol.messages.request_header import RequestHeader
 from odradek.protocol.messages.response_header import ResponseHeader
@@ -150,11 +151,23 @@ def encode_request(key: int, version: int, correlation_id: int, client_id: str |
 
 def encode_response(key: int, version: int, correlation_id: int, response: Message) -> list[Any]:
     """A whole response frame in pieces, its length included; the pieces of records are passed on as they are."""
+    return _framed(*append_to(_response_head(key, version, correlation_id), response, version))
+
+
+def encode_response_in_steps(
+    key: int, version: int, correlation_id: int, response: Message
+) -> Generator[None, None, list[Any]]:
+    """As `encode_response`, in steps; see `codec.append_in_steps`."""
+    pieces, size_bytes = yield from append_in_steps(_response_head(key, version, correlation_id), response, version)
+    return _framed(pieces, size_bytes)
+
+
+def _response_head(key: int, version: int, correlation_id: int) -> bytearray:
     out = bytearray(LENGTH_BYTES)
     out += correlation_id.to_bytes(4, "big", signed=True)
     if API[key].response_header_version(version):
         out.append(0)  # no tagged fields
-    return _framed(*append_to(out, response, version))
+    return out
 
 
 def decode_response_header(key: int, version: int, frame: Buffer) -> tuple[ResponseHeader, int]:

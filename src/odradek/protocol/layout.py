@@ -20,6 +20,9 @@ FIXED: Final = {
     "uuid": ("16s", 16),
 }
 
+# How many elements of lists a coder that goes in steps does in one: some milliseconds for the largest ones.
+ELEMENTS_PER_STEP: Final = 2000
+
 
 @dataclass(frozen=True, slots=True)
 class FieldLayout:
@@ -141,6 +144,33 @@ class Source:
         source = "\n".join(self.lines)
         exec(compile(source, f"<compiled {name}>", "exec"), self.scope)  # noqa: S102  # made of declared names alone
         return self.scope[name]
+
+
+class Steps:
+    """The places where a coder that is a generator lets others have their turn: behind so many elements of lists."""
+
+    def __init__(self, source: Source, enabled: bool) -> None:
+        self.source = source
+        self.enabled = enabled
+
+    def begin(self) -> None:
+        """At the head of the function."""
+        if self.enabled:
+            self.source.line(f"left = {ELEMENTS_PER_STEP}")
+
+    def after_element(self) -> None:
+        """Behind one element of a list."""
+        if self.enabled:
+            self.source.line("left -= 1")
+            with self.source.block("if not left:"):
+                self.source.line(f"left = {ELEMENTS_PER_STEP}")
+                self.source.line("yield")
+
+    def end(self) -> None:
+        """Before the function returns; makes a generator of one that has no list."""
+        if self.enabled:
+            with self.source.block("if left < 0:"):
+                self.source.line("yield")
 
 
 class _Block:

@@ -16,15 +16,17 @@ from __future__ import annotations
 import asyncio
 import struct
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from typing import TYPE_CHECKING, Any, cast
 
 from odradek.common.errors import ApiError, ErrorCode, ProtocolError, StorageError
 from odradek.common.log_lines import get_logger
 from odradek.common.ports import Buffer
-from odradek.protocol.codec import decode_prefix
+from odradek.common.steps import next_step
+from odradek.common.turns import in_turns
+from odradek.protocol.codec import decode_in_steps, decode_prefix
 from odradek.protocol.declare import Message
-from odradek.protocol.framing import decode_request_header, encode_response
+from odradek.protocol.framing import decode_request_header, encode_response, encode_response_in_steps
 from odradek.server.context import ANONYMOUS, RequestContext
 from odradek.server.inbound import InboundFrames
 from odradek.server.outbound import Outbound, SocketOutbound, TransportOutbound
@@ -43,9 +45,22 @@ MAX_UNSENT_BYTES = 256 * 1024
 # Requests of one connection whose answers are waited for at the same time. librdkafka sends up to a million in theory,
 # Java 5; beyond this the rest stays in the socket.
 MAX_OVERLAPPING = 256
+# Requests of at least so many bytes, and answers of so many elements, may take more than a turn's time.
+IN_STEPS_BYTES = 64 * 1024
+IN_STEPS_ELEMENTS = 1000
 
 _FIXED_HEADER = struct.Struct(">hhih")
 _log = get_logger("server.connection")
+
+
+def is_long(response: Message) -> bool:
+    """Whether a response has a list of very many elements."""
+    for spec in response.FIELDS:
+        if spec.wire_type == "array":
+            items = getattr(response, spec.name)
+            if items is not None and len(items) > IN_STEPS_ELEMENTS:
+                return True
+    return False
 
 
 class _Slot:
@@ -388,12 +403,44 @@ class Connection(asyncio.BufferedProtocol):
                 self._refuse_version(context, route)
                 return None
             # Bytes behind the request are passed over, as Kafka does: librdkafka 2.16 sends some behind Metadata 13.
-            request, _ = decode_prefix(route.request, frame, context.api_version, body_offset)
+            if len(frame) < IN_STEPS_BYTES:
+                request, _ = decode_prefix(route.request, frame, context.api_version, body_offset)
+            else:
+                steps = decode_in_steps(route.request, frame, context.api_version, body_offset)
+                decoded = next_step(steps)
+                if decoded is None:
+                    self._exclusive = True
+                    return self._dispatcher.start_task(self._decode_on(context, route, steps, len(frame)))
+                request = decoded[0]
         except ProtocolError as error:
             self.close_because(str(error))
             return None
+        return self._handle(context, route, request, len(frame))
+
+    async def _decode_on(
+        self, context: RequestContext, route: Route, steps: Generator[None, None, tuple[Any, int]], frame_bytes: int
+    ) -> None:
+        """Decode a request of very many elements while others have their turns; nothing behind it is begun."""
+        try:
+            request, _ = await in_turns(steps)
+        except ProtocolError as error:
+            self.close_because(str(error))
+            return
+        finally:
+            self._exclusive = False
+        if self._closing:
+            return
+        task = self._handle(context, route, request, frame_bytes)
+        self._advance()
+        if task is not None:
+            await asyncio.wait([task])  # which keeps the request's memory
+
+    def _handle(
+        self, context: RequestContext, route: Route, request: Any, frame_bytes: int
+    ) -> asyncio.Future[Any] | None:
+        """Let the handler decide; returns its task where it goes on."""
         route.request_count += 1
-        route.request_bytes += len(frame)
+        route.request_bytes += frame_bytes
         try:
             outcome = route.handle(context, request)
         except Exception as error:
@@ -457,6 +504,9 @@ class Connection(asyncio.BufferedProtocol):
             response = done.result() if error is None else self._failed(context, route, error)
             if self._closing:
                 return
+            if done is not outcome and response is not None and is_long(response):
+                self._dispatcher.start_task(self._answer_in_turns(slot, context, route, response))
+                return
             self._answer(slot, context, route, response)
             if self._waits or self._scheduled:
                 self._schedule()  # others may end in this turn of the loop: their answers leave in one write
@@ -475,13 +525,34 @@ class Connection(asyncio.BufferedProtocol):
             try:
                 chunks = encode_response(context.api_key, context.api_version, context.correlation_id, response)
             except (ValueError, ApiError) as error:
-                api = route.name
-                _log.bug("an answer cannot be encoded", error, alike=api, api=api, version=context.api_version)
-                self.close()
+                self._not_encodable(error, context, route)
                 return
         if slot is None and self._slots:
             slot = _Slot()
             self._slots.append(slot)
+        self._send(slot, chunks)
+
+    async def _answer_in_turns(self, slot: _Slot, context: RequestContext, route: Route, response: Message) -> None:
+        """As `_answer`, of a response of very many elements: others have their turns meanwhile."""
+        if self.listener.scope in self._dispatcher.silent_scopes:
+            return
+        steps = encode_response_in_steps(context.api_key, context.api_version, context.correlation_id, response)
+        try:
+            chunks = await in_turns(steps)
+        except (ValueError, ApiError) as error:
+            self._not_encodable(error, context, route)
+            return
+        if not self._closing:
+            self._send(slot, chunks)
+            self._advance()
+
+    def _not_encodable(self, error: Exception, context: RequestContext, route: Route) -> None:
+        api = route.name
+        _log.bug("an answer cannot be encoded", error, alike=api, api=api, version=context.api_version)
+        self.close()
+
+    def _send(self, slot: _Slot | None, chunks: list[Any]) -> None:
+        """Hand an answer to the peer once those before it are."""
         outbound = self._outbound
         assert outbound is not None
         if slot is None:

@@ -15,13 +15,13 @@ Not done: an authorizer (all operations are allowed).
 
 from __future__ import annotations
 
-import itertools
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 from uuid import UUID
 
 from odradek.common.errors import ApiError, ErrorCode
 from odradek.common.log_lines import get_logger
-from odradek.common.turns import Turns
+from odradek.common.steps import all_steps
+from odradek.common.turns import Turns, in_turns
 from odradek.metadata.model import NO_LEADER, PartitionImage, TopicImage
 from odradek.protocol.messages.metadata_request import MetadataRequest
 from odradek.protocol.messages.metadata_response import (
@@ -41,17 +41,29 @@ from odradek.server.handlers.shared import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Coroutine, Iterable, Iterator
+    from collections.abc import Coroutine, Generator, Iterable, Iterator
     from typing import Any
 
     from odradek.metadata.image import MetadataImage
-    from odradek.protocol.messages.metadata_request import MetadataRequestTopic
     from odradek.server.context import RequestContext
 
 _NO_ID = UUID(int=0)
 _FIRST_BY_ID = 12
 TOPICS_PER_TURN = 500
+NAMES_PER_STEP = 5000
 _log = get_logger("server.metadata")
+
+
+class _Asked(NamedTuple):
+    """What a request names, each once.
+
+    Attributes:
+        misplaced: it has a null name or an id, in a version that has the field and gives it no meaning yet.
+    """
+
+    ids: dict[UUID, None]
+    names: dict[str, None]
+    misplaced: bool
 
 
 def handle(
@@ -61,50 +73,66 @@ def handle(
     image = context.broker.image
     if len(image.topics_by_name if request.topics is None else request.topics) > TOPICS_PER_TURN:
         return _answer_in_turns(context, request)
-    missing = _missing(image, request.topics or ()) if _may_create(context, request) else []
+    asked = all_steps(_asked(request, context.api_version))
+    missing = [name for name in asked.names if _is_missing(image, name)] if _may_create(context, request, asked) else []
     if missing:
-        return _create_first(context, request, missing)
+        return _create_first(context, request, asked, missing)
     if context.broker.departures.in_doubt:
-        doubted = context.broker.departures.doubted() & _leaders(image, request)
+        doubted = context.broker.departures.doubted() & _leaders(image, request, asked)
         if doubted:
-            return _answer_later(context, request, doubted)
-    return _answer(context, request, {})
+            return _answer_later(context, request, asked, doubted)
+    return _answer(context, request, asked, {})
 
 
-def _may_create(context: RequestContext, request: MetadataRequest) -> bool:
-    if not request.topics or not context.broker.topic_creator.on_first_use:
+def _asked(request: MetadataRequest, version: int) -> Generator[None, None, _Asked]:
+    ids: dict[UUID, None] = {}
+    names: dict[str, None] = {}
+    misplaced = False
+    for number, topic in enumerate(request.topics or (), 1):
+        if topic.topic_id.int:
+            ids[topic.topic_id] = None
+        if topic.name is not None:
+            names[topic.name] = None
+        misplaced = misplaced or topic.name is None or bool(topic.topic_id.int)
+        if number % NAMES_PER_STEP == 0:
+            yield
+    return _Asked(ids, names, misplaced and version < _FIRST_BY_ID)
+
+
+def _may_create(context: RequestContext, request: MetadataRequest, asked: _Asked) -> bool:
+    if not asked.names or asked.ids or not context.broker.topic_creator.on_first_use:
         return False
-    if context.api_version >= 4 and not request.allow_auto_topic_creation:
-        return False
-    return all(topic.topic_id == _NO_ID for topic in request.topics)
+    return context.api_version < 4 or request.allow_auto_topic_creation
 
 
-def _missing(image: MetadataImage, asked: Iterable[MetadataRequestTopic]) -> list[str]:
-    """The names of topics that are not there and could be."""
-    known = image.topics_by_name
-    names = dict.fromkeys(topic.name for topic in asked if topic.name is not None)
-    return [name for name in names if name not in known and name != METADATA_TOPIC and is_legal_topic_name(name)]
+def _is_missing(image: MetadataImage, name: str) -> bool:
+    """Whether there is no such topic, and could be."""
+    return name not in image.topics_by_name and name != METADATA_TOPIC and is_legal_topic_name(name)
 
 
-def _leaders(image: MetadataImage, request: MetadataRequest) -> set[int]:
+def _leaders(image: MetadataImage, request: MetadataRequest, asked: _Asked) -> set[int]:
     """Who leads what is asked for."""
     if request.topics is None:
-        asked = list(image.topics_by_name.values())
+        topics = list(image.topics_by_name.values())
     else:
-        named = [image.topics_by_name.get(topic.name) for topic in request.topics if topic.name is not None]
-        named += [image.topics_by_id.get(topic.topic_id) for topic in request.topics]
-        asked = [topic for topic in named if topic is not None]
-    return {partition.leader for topic in asked for partition in topic.partitions.values()}
+        known = [image.topics_by_name.get(name) for name in asked.names]
+        known += [image.topics_by_id.get(topic_id) for topic_id in asked.ids]
+        topics = [topic for topic in known if topic is not None]
+    return {partition.leader for topic in topics for partition in topic.partitions.values()}
 
 
-async def _answer_later(context: RequestContext, request: MetadataRequest, doubted: set[int]) -> MetadataResponse:
+async def _answer_later(
+    context: RequestContext, request: MetadataRequest, asked: _Asked, doubted: set[int]
+) -> MetadataResponse:
     await context.broker.departures.settled(doubted)
-    return _answer(context, request, {})
+    return _answer(context, request, asked, {})
 
 
-async def _create_first(context: RequestContext, request: MetadataRequest, names: list[str]) -> MetadataResponse:
+async def _create_first(
+    context: RequestContext, request: MetadataRequest, asked: _Asked, names: list[str]
+) -> MetadataResponse:
     errors = await _create(context, names)
-    return _answer(context, request, errors)
+    return _answer(context, request, asked, errors)
 
 
 async def _create(context: RequestContext, names: Iterable[str]) -> dict[str, ErrorCode]:
@@ -122,30 +150,34 @@ async def _create(context: RequestContext, names: Iterable[str]) -> dict[str, Er
 
 async def _answer_in_turns(context: RequestContext, request: MetadataRequest) -> MetadataResponse:
     """The same for thousands of topics: others are served in between."""
+    asked = await in_turns(_asked(request, context.api_version))
     turns = Turns(TOPICS_PER_TURN)
-    missing: dict[str, None] = {}
-    if _may_create(context, request):
-        for topic in request.topics or ():
-            missing.update(dict.fromkeys(_missing(context.broker.image, [topic])))
+    missing: list[str] = []
+    if _may_create(context, request, asked):
+        for name in asked.names:
+            if _is_missing(context.broker.image, name):
+                missing.append(name)
             await turns.spend()
     errors = await _create(context, missing)
     if not missing and context.broker.departures.in_doubt:
-        await context.broker.departures.settled(_leaders(context.broker.image, request))
-    response, topics = _begin(context, request, errors)
+        await context.broker.departures.settled(_leaders(context.broker.image, request, asked))
+    response, topics = _begin(context, request, asked, errors)
     for answer in topics:
         response.topics.append(answer)
         await turns.spend(1 + len(answer.partitions))
     return response
 
 
-def _answer(context: RequestContext, request: MetadataRequest, errors: dict[str, ErrorCode]) -> MetadataResponse:
-    response, topics = _begin(context, request, errors)
+def _answer(
+    context: RequestContext, request: MetadataRequest, asked: _Asked, errors: dict[str, ErrorCode]
+) -> MetadataResponse:
+    response, topics = _begin(context, request, asked, errors)
     response.topics.extend(topics)
     return response
 
 
 def _begin(
-    context: RequestContext, request: MetadataRequest, errors: dict[str, ErrorCode]
+    context: RequestContext, request: MetadataRequest, asked: _Asked, errors: dict[str, ErrorCode]
 ) -> tuple[MetadataResponse, Iterator[MetadataResponseTopic]]:
     """All but the topics, and the topics one by one, out of one image."""
     image = context.broker.image
@@ -159,28 +191,28 @@ def _begin(
             )
     if request.include_cluster_authorized_operations:
         response.cluster_authorized_operations = CLUSTER_OPERATIONS
-    return response, _topics(context, request, image, errors)
+    return response, _topics(context, request, asked, image, errors)
 
 
 def _topics(
-    context: RequestContext, request: MetadataRequest, image: MetadataImage, errors: dict[str, ErrorCode]
+    context: RequestContext,
+    request: MetadataRequest,
+    asked: _Asked,
+    image: MetadataImage,
+    errors: dict[str, ErrorCode],
 ) -> Iterator[MetadataResponseTopic]:
-    version = context.api_version
     operations = TOPIC_OPERATIONS if request.include_topic_authorized_operations else NO_OPERATIONS
-    if request.topics is None or (version == 0 and not request.topics):
+    if request.topics is None or (context.api_version == 0 and not request.topics):
         return (_topic(image, topic, operations, context) for topic in image.topics_by_name.values())
-    if version < _FIRST_BY_ID and any(topic.name is None or topic.topic_id != _NO_ID for topic in request.topics):
-        code = ErrorCode.INVALID_REQUEST  # the field is there since 10, and has no meaning yet
+    if asked.misplaced:
+        code = ErrorCode.INVALID_REQUEST
         return (
             MetadataResponseTopic(error_code=code, name=topic.name or "", topic_id=topic.topic_id)
             for topic in request.topics
         )
-    ids = dict.fromkeys(topic.topic_id for topic in request.topics if topic.topic_id != _NO_ID)
-    names = dict.fromkeys(topic.name for topic in request.topics if topic.name is not None and not ids)
-    return itertools.chain(
-        (_by_id(image, topic_id, operations, context) for topic_id in ids),
-        (_by_name(image, name, operations, context, errors) for name in names),
-    )
+    if asked.ids:
+        return (_by_id(image, topic_id, operations, context) for topic_id in asked.ids)
+    return (_by_name(image, name, operations, context, errors) for name in asked.names)
 
 
 def controller_to_tell(context: RequestContext, image: MetadataImage) -> int:
