@@ -1,6 +1,6 @@
 """Work that may take long, as a generator: it yields where others may have their turn, and returns what it comes to.
 
-Who decides needs no loop for that: whoever runs the steps says what happens between two of them.
+What decides needs no loop for that: its caller runs the steps, and says what happens between two of them.
 """
 
 from __future__ import annotations
