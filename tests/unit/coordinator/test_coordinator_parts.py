@@ -1,0 +1,75 @@
+"""What a coordinator forgets, what it says no more of than fits a line, and when it looks at the topics again."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from odradek.common.errors import ApiError, ErrorCode
+from odradek.coordinator.expressions import matcher
+from odradek.coordinator.group.records import TransactionEndRecord
+from tests.support.consumer_shard import Box, owned, pairs, view
+from tests.unit.coordinator.test_group_service import Node
+
+REGEX = {"subscribed_topic_names": None, "subscribed_topic_regex": "t.*"}
+
+
+def test_the_reason_of_a_bad_expression_is_cut() -> None:
+    expression = "(" + "a" * 1000
+    with pytest.raises(ApiError) as refused:
+        matcher(expression, "SubscribedTopicRegex")
+    before, _, reason = refused.value.message.rpartition("expression: ")
+    assert expression in before
+    assert 20 < len(reason) <= 200 + len(".")
+
+
+def test_a_group_forgets_when_it_matched_an_expression_that_no_member_has_any_more() -> None:
+    box = Box(view(ta=2, tb=3, xc=4))
+    epoch = box.beat("a", **REGEX).member_epoch
+    box.topics = view(2, ta=2, tb=3, xc=5)
+    box.beat("a", epoch)
+    assert dict(box.group.matched_versions.items()) == {"t.*": 2}, "the same topics match: no record says so"
+    box.beat("a", epoch, subscribed_topic_regex="x.", topic_partitions=[])
+    assert "t.*" not in box.group.matched_versions
+
+
+@pytest.mark.parametrize("replayed", [False, True])
+def test_a_group_forgets_what_a_member_that_left_had(replayed: bool) -> None:
+    box = Box()
+    held = pairs(box.beat("a"))
+    box.beat("b")
+    box.beat("a", 2, topic_partitions=owned(held))
+    box.beat("b", -1)
+    if replayed:
+        box.restart()
+    assert list(box.group.members) == list(box.group.current) == ["a"]
+    assert set(box.group.owners.values()) == {"a"}
+
+
+async def test_the_topics_that_groups_look_at_are_made_again_only_where_topics_or_brokers_change() -> None:
+    node = Node()
+    first = node.service._present_topics()
+    node.image = replace(node.image, offset=node.image.offset + 1)
+    assert node.service._present_topics() is first
+    node.image = replace(node.image, brokers=dict(node.image.brokers))
+    second = node.service._present_topics()
+    assert second is not first and second.version == first.version + 1
+    node.image = replace(node.image, topics_by_name=dict(node.image.topics_by_name))
+    assert node.service._present_topics().version == second.version + 1
+    await node.service.close()
+
+
+async def test_a_marker_waits_for_offsets_that_are_still_loaded() -> None:
+    node = Node()
+    node.log.readable.clear()
+    node.service.on_elected(0, 0)
+    end = TransactionEndRecord(7, True, 1, 0)
+    with pytest.raises(ApiError) as refused:
+        await node.service.end_transaction(0, end, 2)
+    assert refused.value.code is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+    with pytest.raises(ApiError) as elsewhere:
+        await node.service.end_transaction(1, end, 2)
+    assert elsewhere.value.code is ErrorCode.NOT_LEADER_OR_FOLLOWER
+    node.log.readable.set()
+    await node.service.close()
