@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
+import gc
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
 from odradek.common.errors import ApiError, ErrorCode
 from odradek.coordinator.expressions import matcher
+from odradek.coordinator.group.membership import Caller
 from odradek.coordinator.group.records import TransactionEndRecord
+from odradek.protocol.messages.consumer_group_heartbeat_request import ConsumerGroupHeartbeatRequest
 from tests.support.consumer_shard import Box, owned, pairs, view
 from tests.unit.coordinator.test_group_service import Node
 
@@ -72,4 +77,22 @@ async def test_a_marker_waits_for_offsets_that_are_still_loaded() -> None:
         await node.service.end_transaction(1, end, 2)
     assert elsewhere.value.code is ErrorCode.NOT_LEADER_OR_FOLLOWER
     node.log.readable.set()
+    await node.service.close()
+
+
+async def test_a_client_that_goes_away_before_it_is_refused_leaves_no_error_behind() -> None:
+    node = Node()
+    node.service.on_elected(0, 0)
+    await node.loaded()
+    problems: list[Any] = []
+    asyncio.get_running_loop().set_exception_handler(lambda loop, context: problems.append(context))
+    node.image = replace(node.image, features={"group.version": 1})
+    leave = ConsumerGroupHeartbeatRequest(group_id="g", member_id="unknown", member_epoch=-1)
+    asking = asyncio.ensure_future(node.service.consumer_group_heartbeat(leave, Caller("client", "/h", 1)))
+    await asyncio.sleep(0)
+    asking.cancel()
+    assert isinstance((await asyncio.gather(asking, return_exceptions=True))[0], asyncio.CancelledError)
+    assert await node.commit(5, "another") == ErrorCode.NONE
+    gc.collect()
+    assert problems == []
     await node.service.close()

@@ -390,3 +390,14 @@ def test_at_most_one_owner_whatever_happens(seed: int, cooperative: bool) -> Non
         (type(each).__name__, sorted(each.owned)) for each in clients
     ]
     assert kinds == {"classic", "consumer"}
+
+
+def test_a_classic_group_that_was_upgraded_is_kept_no_more() -> None:
+    shard = MixedShard(topics_view(ta=6))
+    clients = classics(shard, 2)
+    live = shard.machine.groups.find(GROUP)
+    assert live is not None and len(live.members) == 2
+    clients.append(NewClient(shard, "n", ["ta"]))
+    clients[2].settle()
+    assert shard.kind == "consumer" and shard.machine.groups.find(GROUP) is None
+    assert list(shard.machine.groups.live()) == []
