@@ -9,10 +9,11 @@ import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from odradek.protocol.apis import ApiKey
+from odradek.protocol.messages.describe_producers_request import DescribeProducersRequest, TopicRequest
 from odradek.protocol.messages.find_coordinator_request import FindCoordinatorRequest
 from odradek.protocol.messages.metadata_request import MetadataRequest, MetadataRequestTopic
 from odradek.testing import Cluster
-from tests.support.api_calls import Calls, error_codes, fresh_name
+from tests.support.api_calls import Calls, error_codes, fresh_name, name_of
 from tests.support.cluster import until
 from tests.support.exactly_once import committed_values, ended_values
 from tests.support.transactions import TransactionalProducer
@@ -37,10 +38,10 @@ def knows_leaders(calls: Calls, topic: str, partitions: int) -> bool:
     return sum(each.leader_id >= 0 for each in found) == partitions
 
 
-def create(cluster: Cluster, partitions: int) -> str:
+def create(cluster: Cluster, partitions: int, *, copies: int = 3) -> str:
     name = fresh_name("paid")
     client = AdminClient({"bootstrap.servers": cluster.bootstrap_servers})
-    client.create_topics([NewTopic(name, partitions, 3)], operation_timeout=90, request_timeout=100)[name].result(
+    client.create_topics([NewTopic(name, partitions, copies)], operation_timeout=90, request_timeout=100)[name].result(
         timeout=120
     )
     # Nodes hear of it one after the other, and one that leads refuses what comes before that.
@@ -96,6 +97,37 @@ def test_transactions_one_right_after_the_other_are_not_refused(cluster: Cluster
             assert spread.owner.end(commit=commit) == "NONE"
         assert any(leader != spread.coordinator for leader in spread.leaders)
     assert ended_values(cluster.bootstrap_servers, topic, PARTITIONS) == expected
+
+
+def test_every_replica_tells_of_its_producers(cluster: Cluster) -> None:
+    """`kafka-transactions find-hanging --broker-id` asks each broker for all partitions that it has (KIP-664)."""
+    topic = create(cluster, PARTITIONS)
+    with ExitStack() as stack:
+        spread = Spread(cluster, stack, topic)
+        spread.spread_identity()
+        assert spread.write(b"open", 0) == "NONE"
+        known = (spread.owner.producer_id, spread.owner.epoch, 0)
+        ports = [port_of(cluster, node_id) for node_id in cluster.node_ids]
+        for port in ports:
+            until(lambda port=port: producers_at(port, topic) == ("NONE", [known]))  # type: ignore[misc]
+        assert spread.owner.abort() == "NONE"
+        over = (known[0], known[1] + 1, -1)
+        for port in ports:
+            until(lambda port=port: producers_at(port, topic) == ("NONE", [over]))  # type: ignore[misc]
+    single = create(cluster, 1, copies=1)
+    elsewhere = next(each for each in cluster.node_ids if each != cluster.leader(single))
+    assert producers_at(port_of(cluster, elsewhere), single) == ("NOT_LEADER_OR_FOLLOWER", [])
+
+
+def producers_at(port: int, topic: str) -> tuple[str, list[tuple[int, int, int]]]:
+    """Of partition 0, as one broker knows them: (id, epoch, where its open transaction begins)."""
+    request = DescribeProducersRequest(topics=[TopicRequest(name=topic, partition_indexes=[0])])
+    with Calls(port) as calls:
+        answer = calls.ask(ApiKey.DESCRIBE_PRODUCERS, 0, request).topics[0].partitions[0]
+    producers = [
+        (each.producer_id, each.producer_epoch, each.current_txn_start_offset) for each in answer.active_producers
+    ]
+    return name_of(answer.error_code), producers
 
 
 def test_offsets_of_transactions_one_right_after_the_other_are_not_refused(cluster: Cluster) -> None:

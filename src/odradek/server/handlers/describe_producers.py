@@ -15,7 +15,7 @@ from odradek.server.handlers.shared import is_legal_topic_name
 
 
 def handle(context: RequestContext, request: DescribeProducersRequest) -> DescribeProducersResponse:
-    """The active producers of each partition, from its leader alone."""
+    """The active producers of each partition, as this replica knows them: leader or follower."""
     image = context.broker.image
     response = DescribeProducersResponse()
     for topic in request.topics:
@@ -27,7 +27,7 @@ def handle(context: RequestContext, request: DescribeProducersRequest) -> Descri
                 if not is_legal_topic_name(topic.name):
                     raise ApiError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"{topic.name!r} is no topic name")
                 partition = context.broker.replicas.find(topic.name, number, image)
-                partition.check_leader()
+                partition.check_epoch(-1)
                 answer.active_producers = [
                     ProducerState(
                         producer_id=producer.producer_id,
