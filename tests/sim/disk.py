@@ -21,7 +21,7 @@ from pathlib import Path
 from random import Random
 from typing import Any, TypeVar
 
-from odradek.common.ports import Buffer, DiskUsage, File, MakeAnswer, Worker
+from odradek.common.ports import Buffer, Disk, DiskUsage, File, MakeAnswer, Mutex, Worker
 from odradek.record.batch import HEADER_BYTES
 from odradek.record.reader import read_batches
 from tests.sim.inodes import SECTOR_BYTES as SECTOR_BYTES
@@ -206,6 +206,10 @@ class SimDisk:
             raise OSError(errno.EIO, "simulated fsync error of a directory", str(path))
         self._tree.sync(directory)
 
+    def hold(self, directory: Path) -> Disk:
+        held: Any = HeldSimDisk(self, directory, self._directory(directory))
+        return held  # type: ignore[no-any-return]
+
     def usage(self, path: Path) -> DiskUsage:
         return DiskUsage(self.faults.capacity_bytes, max(0, self.faults.capacity_bytes - self.used_bytes()))
 
@@ -222,6 +226,9 @@ class SimDisk:
 
     def write_back(self) -> None:
         """What is written back is not certain before it is synced."""
+
+    def mutex(self) -> Mutex:
+        return SimMutex()
 
     async def off_loop(self, work: Callable[[], T]) -> T:
         """Blocking work takes simulated time, before and after it touches the disk, so that others run meanwhile."""
@@ -266,6 +273,61 @@ class SimDisk:
     def _full(self, path: Path) -> OSError:
         self.injected["no space"] = self.injected.get("no space", 0) + 1
         return OSError(errno.ENOSPC, "simulated full disk", str(path))
+
+
+class HeldSimDisk:
+    """A disk on which the names in one directory mean those in what had its name at first, wherever that is now."""
+
+    def __init__(self, disk: SimDisk, directory: Path, node: Directory) -> None:
+        self._disk = disk
+        self._directory = directory
+        self._node = node
+
+    def _now(self, path: Path) -> Path:
+        """The path that a name in the directory has now; one that nothing has where the directory is gone."""
+        if self._directory not in (path, path.parent):
+            return path
+        there = self._directory
+        if self._disk._tree.directory(there) is not self._node:
+            named = (each for each in self._disk.directories() if self._disk._tree.directory(each) is self._node)
+            there = next(named, Path("/removed"))
+        return there / path.relative_to(self._directory)
+
+    def open(self, path: Path, *, create: bool = False, read_only: bool = False) -> File:
+        return self._disk.open(self._now(path), create=create, read_only=read_only)
+
+    def exists(self, path: Path) -> bool:
+        return self._disk.exists(self._now(path))
+
+    def size(self, path: Path) -> int:
+        return self._disk.size(self._now(path))
+
+    def list_dir(self, path: Path) -> list[str]:
+        return self._disk.list_dir(self._now(path))
+
+    def rename(self, source: Path, target: Path) -> None:
+        self._disk.rename(self._now(source), self._now(target))
+
+    def remove(self, path: Path) -> None:
+        self._disk.remove(self._now(path))
+
+    def sync_dir(self, path: Path) -> None:
+        self._disk.sync_dir(self._now(path))
+
+
+class SimMutex:
+    """Work off the loop is done in one piece, so that nothing ever waits for it."""
+
+    def __init__(self) -> None:
+        self._is_held = False
+
+    def acquire(self, blocking: bool = True) -> bool:
+        assert not (self._is_held and blocking), "one thread would wait for itself"
+        was_held, self._is_held = self._is_held, True
+        return not was_held
+
+    def release(self) -> None:
+        self._is_held = False
 
 
 class SimWorker:

@@ -117,7 +117,10 @@ class MovingHouse(ManyNodes):
 
     world_name = "moving"
     # So that who comes late finds no record from the beginning, and begins at a snapshot.
-    settings: ClassVar[dict[str, str]] = {"metadata.max.retention.bytes": "6000"}
+    settings: ClassVar[dict[str, str]] = {
+        "metadata.max.retention.bytes": "6000",
+        "log.flush.scheduler.interval.ms": "50",
+    }
 
     def __init__(self, world: World) -> None:
         super().__init__(world)

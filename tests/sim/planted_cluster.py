@@ -225,4 +225,16 @@ MOVING = (
         "pass",
         "clients are sent to a broker that does not exist",
     ),
+    Bug(
+        "a disk is blamed for a log that was deleted under a flush",
+        "log.durable:DurableLog.begin_flush",
+        "return end, self.work(job, by_name=bool(snapshots or directories or epochs is not None))",
+        "def work() -> None:\n"
+        "    try:\n"
+        "        job(self._files.disk)\n"
+        "    except OSError as error:\n"
+        '        raise StorageError(directory.parent, f"{directory}: {error}") from error\n'
+        "return end, work",
+        "deleting a topic stops the node, and all nodes of the topic",
+    ),
 )

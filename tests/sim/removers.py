@@ -41,6 +41,9 @@ SETTINGS = {
     "retention.ms": "-1",
     # So that what is deleted is gone from the disks before a run ends.
     "file.delete.delay.ms": "500",
+    # So that there is always a segment that was rolled, and that is flushed while its topic is deleted.
+    "segment.ms": "10",
+    "flush.ms": "50",
 }
 
 
@@ -102,7 +105,20 @@ class Remover(Meddler):
             # Deleted for certain, or not known: nothing is expected of it from here on.
             del self._topics[name]
             self._doomed[topic.topic_id] = None
+            if self.random.random() < 0.7:
+                await self._write_under_deletion(name, topic)
+            else:
+                await self._delete(topic.topic_id)
+
+    async def _write_under_deletion(self, name: str, topic: Passing) -> None:
+        """Delete a topic while it is written to, and make it again at once: what was rolled is being flushed then."""
+        writes = [asyncio.ensure_future(self._write(name, topic)) for _ in range(self.random.choice((1, 3)))]
+        await asyncio.sleep(self.random.uniform(0, 0.02))
+        try:
             await self._delete(topic.topic_id)
+            await self._make(name)
+        finally:
+            await asyncio.gather(*writes, return_exceptions=True)
 
     async def _make(self, name: str) -> None:
         for topic_id in tuple(self._doomed):

@@ -77,6 +77,16 @@ class DiskUsage:
     usable_bytes: int
 
 
+class Mutex(Protocol):
+    """Held by one thread at a time: by the loop, or by work off the loop."""
+
+    def acquire(self, blocking: bool = True) -> bool:
+        """Whether it is held now; with `blocking` it waits until it is."""
+        ...
+
+    def release(self) -> None: ...
+
+
 class Worker(Protocol):
     """Somebody with a disk and a processor of their own, who answers questions one after the other."""
 
@@ -149,6 +159,15 @@ class Disk(Protocol):
         """Make the names in a directory durable."""
         ...
 
+    def hold(self, directory: Path) -> Disk:
+        """The same disk, on which one directory keeps the name that it has now, whatever becomes of it meanwhile.
+
+        For work off the loop: the loop may rename the directory, remove it, and make another one of its name. Names of
+        files in it then mean those of the directory that was held, or none. It is held for as long as somebody refers
+        to what this returns. Raises FileNotFoundError, and OSError when the disk does.
+        """
+        ...
+
     def usage(self, path: Path) -> DiskUsage: ...
 
     def lock(self, path: Path) -> Callable[[], None]:
@@ -157,6 +176,10 @@ class Disk(Protocol):
 
     def write_back(self) -> None:
         """Write what is dirty, of everything at once: a hint that makes many syncs cheap. Blocks, promises nothing."""
+        ...
+
+    def mutex(self) -> Mutex:
+        """A new one, for what the loop and work off the loop both change."""
         ...
 
     async def off_loop(self, work: Callable[[], T]) -> T:

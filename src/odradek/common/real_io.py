@@ -19,11 +19,13 @@ from typing import TypeVar
 
 from odradek.common.ports import (
     Buffer,
+    Disk,
     DiskUsage,
     File,
     Listener,
     MachineLimits,
     MakeAnswer,
+    Mutex,
     ProtocolFactory,
     Worker,
     is_out_of_descriptors,
@@ -142,11 +144,12 @@ class _SpareDescriptors:
         self._spare: list[int] = []
         self._closed = False
 
-    def open(self, path: Path, flags: int) -> int:
-        """Open a file; raises OSError, EMFILE only where no spare descriptor is left either."""
+    def open(self, path: Path | str, flags: int, beside: int | None = None) -> int:
+        """Open a file; raises OSError, EMFILE only where no spare descriptor is left either. `beside` is the descriptor
+        of the directory that the path begins at."""
         while True:
             try:
-                fd = os.open(path, flags | os.O_CLOEXEC, 0o644)
+                fd = os.open(path, flags | os.O_CLOEXEC, 0o644, dir_fd=beside)
             except OSError as error:
                 if not is_out_of_descriptors(error) or not self._let_go():
                     raise
@@ -227,6 +230,9 @@ class RealDisk:
         finally:
             os.close(fd)
 
+    def hold(self, directory: Path) -> Disk:
+        return HeldDisk(self, directory)
+
     def usage(self, path: Path) -> DiskUsage:
         stat = os.statvfs(path)
         return DiskUsage(stat.f_blocks * stat.f_frsize, stat.f_bavail * stat.f_frsize)
@@ -245,6 +251,9 @@ class RealDisk:
     def write_back(self) -> None:
         os.sync()
 
+    def mutex(self) -> Mutex:
+        return threading.Lock()
+
     async def off_loop(self, work: Callable[[], T]) -> T:
         future = asyncio.get_running_loop().run_in_executor(self._executor, work)
         try:
@@ -261,6 +270,66 @@ class RealDisk:
         """Wait for work under way and end the worker threads."""
         self._executor.shutdown(wait=True)
         self._spares.close()
+
+
+class HeldDisk(RealDisk):
+    """A real disk on which the names in one directory are looked up in what had its name at first.
+
+    It knows nothing of directories in it: logs have files alone.
+    """
+
+    def __init__(self, disk: RealDisk, directory: Path) -> None:
+        self._executor, self._spares = disk._executor, disk._spares
+        self._directory = directory
+        self._fd = -1
+        self._fd = self._spares.open(directory, os.O_RDONLY | os.O_DIRECTORY)
+
+    def __del__(self) -> None:
+        if self._fd >= 0:
+            os.close(self._fd)
+
+    def _at(self, path: Path) -> tuple[str | Path, int | None]:
+        """What a system call takes for a path, and beside which descriptor."""
+        return (path.name, self._fd) if path.parent == self._directory else (path, None)
+
+    def open(self, path: Path, *, create: bool = False, read_only: bool = False) -> File:
+        flags = os.O_RDONLY if read_only else os.O_RDWR
+        if create:
+            flags |= os.O_CREAT
+        name, beside = self._at(path)
+        return RealFile(path, self._spares.open(name, flags, beside))
+
+    def exists(self, path: Path) -> bool:
+        name, beside = self._at(path)
+        try:
+            os.stat(name, dir_fd=beside)
+        except FileNotFoundError:
+            return False
+        return True
+
+    def size(self, path: Path) -> int:
+        name, beside = self._at(path)
+        return os.stat(name, dir_fd=beside).st_size
+
+    def list_dir(self, path: Path) -> list[str]:
+        if path != self._directory:
+            return super().list_dir(path)
+        return sorted(os.listdir(self._fd))  # noqa: PTH208 - a descriptor has no path
+
+    def rename(self, source: Path, target: Path) -> None:
+        (old, left), (new, entered) = self._at(source), self._at(target)
+        os.rename(old, new, src_dir_fd=left, dst_dir_fd=entered)
+
+    def remove(self, path: Path) -> None:
+        name, beside = self._at(path)
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(name, dir_fd=beside)
+
+    def sync_dir(self, path: Path) -> None:
+        if path == self._directory:
+            os.fsync(self._fd)
+        else:
+            super().sync_dir(path)
 
 
 class RealListener:

@@ -104,6 +104,8 @@ class PartitionMachineLog(Generic[RecordT]):
         offset, end_offset = log.log_start_offset, log.log_end_offset
         while offset < end_offset:
             log = self._partition.log  # another one has the same records, where it was moved to another directory
+            if log.has_left:
+                raise ApiError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"{self._partition.name} is no longer here")
             try:
                 read = log.read(offset, max_bytes=LOAD_SLICE_BYTES, upper_offset=end_offset, at_least_one=True)
                 data: bytes | None = b"".join(chunk.read() for chunk in read.chunks)

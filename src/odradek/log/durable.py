@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import TypeVar
 
 from odradek.common.errors import StorageError
-from odradek.common.ports import is_disk_full, unless_full
+from odradek.common.ports import Disk, is_disk_full, unless_full
 from odradek.log.checkpoints import (
     LEADER_EPOCHS,
     PARTITION_METADATA,
@@ -20,6 +21,8 @@ from odradek.log.producer_state import ProducerState
 from odradek.log.reading import ReadableLog
 from odradek.log.recovery import LoadedLog
 from odradek.log.segment import segment_path
+
+T = TypeVar("T")
 
 
 class DurableLog(ReadableLog):
@@ -81,6 +84,40 @@ class DurableLog(ReadableLog):
             self.epochs = EpochCache.of(entries)
             self._epochs_are_written = False
 
+    # -- working off the loop -----------------------------------------------------------------------------------
+
+    def leave(self) -> None:
+        """The directory is no partition's any more, and may be renamed or removed under work that is under way."""
+        self.has_left = True
+
+    def work(self, job: Callable[[Disk], T], *, by_name: bool = True) -> Callable[[], T | None]:
+        """Blocking work on the log for another thread; `by_name` says that it uses names in the directory.
+
+        The job gets a disk on which the directory keeps its name, so that it never touches another log's that has the
+        name by then. What cannot be done because the log has left its directory is no fault of the disk: then the work
+        returns None.
+
+        Raises:
+            StorageError: the disk failed; so does the work.
+        """
+        directory = self.directory
+        try:
+            disk = self._files.disk.hold(directory) if by_name else self._files.disk
+        except OSError as error:
+            raise StorageError(self.log_dir, f"{directory}: {error}") from error
+
+        def work() -> T | None:
+            try:
+                return job(disk)
+            except (OSError, StorageError) as error:
+                if self.has_left:
+                    return None
+                if isinstance(error, StorageError):
+                    raise
+                raise StorageError(directory.parent, f"{directory}: {error}") from error
+
+        return work
+
     # -- flushing -----------------------------------------------------------------------------------------------
 
     def begin_flush(self) -> tuple[int, Callable[[], None]]:
@@ -90,8 +127,9 @@ class DurableLog(ReadableLog):
             (end offset, blocking work to run off the loop); then call `finish_flush(end offset)`. The work raises
             StorageError, after which the directory is lost and must not be tried again.
         """
-        end = self.log_end_offset
-        disk, directory = self._files.disk, self.directory
+        end, directory = self.log_end_offset, self.directory
+        if self.has_left:
+            return end, lambda: None
         dirty = [
             segment
             for segment in self._summary.take_undurable(self.recovery_point)
@@ -121,15 +159,12 @@ class DurableLog(ReadableLog):
         self._epochs_are_written = True
         self._was_cut_before_flush, self._was_cut = self._was_cut, False
 
-        def work() -> None:
-            try:
-                make_durable(disk, held, snapshots, directories)
-                if epochs is not None:
-                    self._epochs_failed = not write_lines_if_space(disk, directory / LEADER_EPOCHS, epochs)
-            except OSError as error:
-                raise StorageError(directory.parent, f"{directory}: {error}") from error
+        def job(disk: Disk) -> None:
+            make_durable(disk, held, snapshots, directories)
+            if epochs is not None:
+                self._epochs_failed = not write_lines_if_space(disk, directory / LEADER_EPOCHS, epochs)
 
-        return end, work
+        return end, self.work(job, by_name=bool(snapshots or directories or epochs is not None))
 
     def finish_flush(self, end_offset: int) -> None:
         """The work of `begin_flush` is done: all below is durable, unless there was no space to say under which epochs,
@@ -138,6 +173,8 @@ class DurableLog(ReadableLog):
         Raises:
             StorageError: the disk failed.
         """
+        if self.has_left:
+            return
         if self._was_cut:
             self._write_epochs()  # what was written meanwhile is older than the cut
         if self._epochs_failed:

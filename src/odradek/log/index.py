@@ -35,7 +35,7 @@ class IndexFile:
     """Entries on their way to a file."""
 
     def __init__(self, disk: Disk, path: Path) -> None:
-        self._disk = disk
+        self.disk = disk
         self.path = path
         self._pending = bytearray()
         self._flushed_bytes = 0
@@ -46,8 +46,8 @@ class IndexFile:
         return self._flushed_bytes + len(self._pending)
 
     def _load_bytes(self, entry_bytes: int) -> bytes:
-        self._exists = self._disk.exists(self.path)
-        data = read_file(self._disk, self.path) if self._exists else b""
+        self._exists = self.disk.exists(self.path)
+        data = read_file(self.disk, self.path) if self._exists else b""
         if len(data) % entry_bytes:
             raise CorruptIndexError(f"{self.path}: {len(data)} bytes are no whole entries")
         self._flushed_bytes = len(data)
@@ -57,7 +57,7 @@ class IndexFile:
         """Write what is pending; `create` makes an empty file too. Raises OSError."""
         if not self._pending and not (create and not self._exists) and not (sync and self._exists):
             return
-        file = self._disk.open(self.path, create=True)
+        file = self.disk.open(self.path, create=True)
         try:
             if self._pending:
                 file.write_at(self._flushed_bytes, [self._pending])
@@ -74,7 +74,7 @@ class IndexFile:
         if size_bytes >= self._flushed_bytes:
             del self._pending[size_bytes - self._flushed_bytes :]
             return
-        file = self._disk.open(self.path)
+        file = self.disk.open(self.path)
         try:
             file.truncate(size_bytes)
         finally:
@@ -84,8 +84,8 @@ class IndexFile:
     def _rewrite(self, data: bytes) -> None:
         self._pending = bytearray()
         self._flushed_bytes = 0
-        if self._disk.exists(self.path):
-            file = self._disk.open(self.path)
+        if self.disk.exists(self.path):
+            file = self.disk.open(self.path)
             try:
                 file.truncate(0)
             finally:
@@ -104,7 +104,7 @@ class OffsetIndex(IndexFile):
 
     def unloaded(self) -> OffsetIndex:
         """The same index before `load`."""
-        return OffsetIndex(self._disk, self.path, self._base_offset)
+        return OffsetIndex(self.disk, self.path, self._base_offset)
 
     def __len__(self) -> int:
         return len(self._offsets)
@@ -174,7 +174,7 @@ class TimeIndex(IndexFile):
 
     def unloaded(self) -> TimeIndex:
         """The same index before `load`."""
-        return TimeIndex(self._disk, self.path, self._base_offset)
+        return TimeIndex(self.disk, self.path, self._base_offset)
 
     def __len__(self) -> int:
         return len(self._timestamps)
@@ -248,7 +248,7 @@ class TransactionIndex(IndexFile):
 
     def unloaded(self) -> TransactionIndex:
         """The same index before `load`."""
-        return TransactionIndex(self._disk, self.path)
+        return TransactionIndex(self.disk, self.path)
 
     def load(self) -> None:
         """Read the file. Raises CorruptIndexError for an unknown version or offsets that go back."""
@@ -288,6 +288,6 @@ class TransactionIndex(IndexFile):
             self._cut_to(len(kept) * _TXN_ENTRY.size)
 
     def clear(self) -> None:
-        if self.entries or self.size_bytes or self._disk.exists(self.path):
+        if self.entries or self.size_bytes or self.disk.exists(self.path):
             self.entries = []
             self._rewrite(b"")

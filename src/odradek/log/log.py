@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from odradek.common.errors import ApiError, ErrorCode, StorageError
-from odradek.common.ports import is_disk_full, unless_full
+from odradek.common.ports import Disk, is_disk_full, unless_full
 from odradek.log.checkpoints import (
     TopicPartition,
 )
@@ -422,7 +422,7 @@ class Log(DurableLog):
             high_watermark=self._high_watermark,
         )
 
-    def begin_delete(self, count: int, now_ms: int) -> Callable[[], list[Path]]:
+    def begin_delete(self, count: int, now_ms: int) -> Callable[[], list[Path] | None]:
         """Let go of so many segments from the front, at once; the work that follows off the loop renames their files.
 
         A crash before that leaves segments that retention finds again. Hand what the work returns to `finish_delete`.
@@ -440,25 +440,21 @@ class Log(DurableLog):
         for segment in dropped:
             segment.forget()
         self.advance_log_start(max(self.log_start_offset, self._bases[0]))
-        disk, directory, base = self._files.disk, self.directory, self._bases[0]
+        directory, base = self.directory, self._bases[0]
 
-        def work() -> list[Path]:
-            try:
-                # What tells of the producers up to here must not be lost with what else would.
-                make_durable(disk, [], [segment_path(directory, base, ".snapshot")], [directory])
-                renamed = rename_deleted(disk, paths)
-                forget_snapshots(disk, directory, base)
-            except FileNotFoundError:
-                return []  # the topic was deleted meanwhile, and its directory has another name
-            except OSError as error:
-                raise StorageError(directory.parent, f"{directory}: {error}") from error
+        def job(disk: Disk) -> list[Path]:
+            # What tells of the producers up to here must not be lost with what else would.
+            make_durable(disk, [], [segment_path(directory, base, ".snapshot")], [directory])
+            renamed = rename_deleted(disk, paths)
+            forget_snapshots(disk, directory, base)
             return renamed
 
-        return work
+        return self.work(job)
 
-    def finish_delete(self, renamed: list[Path]) -> None:
+    def finish_delete(self, renamed: list[Path] | None) -> None:
         """The files have their new names; they are removed after file.delete.delay.ms."""
-        self._remove_later(renamed, self.config.file_delete_delay_ms)
+        if renamed and not self.has_left:
+            self._remove_later(renamed, self.config.file_delete_delay_ms)
 
     def delete_old_segments(self, now_ms: int) -> int:
         """Drop what retention or the log start leaves behind; returns how many segments. Blocks."""
@@ -491,6 +487,10 @@ class Log(DurableLog):
         self.on_damage = other.on_damage
         self.config = other.config
         self.last_flush_ms = other.last_flush_ms
+
+    def leave(self) -> None:
+        super().leave()
+        self.tell_nobody()
 
     def tell_nobody(self) -> None:
         """Who would be told of cuts and damage is told no more. They refer to this log and it to them: of thousands

@@ -339,6 +339,7 @@ class LogManager:
         self.topic_ids.pop(topic_partition, None)
         if log is None:
             return False
+        log.leave()
         self._deleted[topic_partition] = log
         return True
 
@@ -367,7 +368,7 @@ class LogManager:
         mark = f".{self.draw_bits():032x}-delete"
         stem = f"{topic}-{partition_id}"[: MAX_NAME_BYTES - len(mark)]
         target = log.log_dir / (stem + mark)
-        log.tell_nobody()
+        log.leave()
         try:
             log.close(clean=False)
             self.disk.rename(log.directory, target)
@@ -427,7 +428,7 @@ class LogManager:
         found.error = reason
         lost = [key for key, log in self.logs.items() if log.log_dir == log_dir]
         for key in lost:
-            self.logs.pop(key).tell_nobody()
+            self.logs.pop(key).leave()
             self.topic_ids.pop(key, None)
         self._deleted = {key: log for key, log in self._deleted.items() if log.log_dir != log_dir}
         for key in [key for key, log in self.futures.logs.items() if log.log_dir == log_dir]:
@@ -447,19 +448,19 @@ class LogManager:
         """
         log.producers.expire(self.clock.monotonic_ms(), producer_expiration_ms)
         try:
-            while (unread := (found := log.deletable(now_ms)).unread) is not None:
+            while not log.has_left and (unread := (found := log.deletable(now_ms)).unread) is not None:
                 load = unread.begin_load(newest_only=True)
-                if load is not None:
-                    unread.adopt(await self.disk.off_loop(load))
-                if self.logs.get(log.topic_partition) is not log:
-                    return 0
+                twin = None if load is None else await self.disk.off_loop(load)
+                if twin is not None and not log.has_left:
+                    unread.adopt(twin)
         except OSError as error:
-            if self.logs.get(log.topic_partition) is not log:
+            if log.has_left:
                 return 0
             raise StorageError(log.log_dir, f"{log.directory}: {error}") from error
-        if found.segment_count:
+        if not log.has_left and found.segment_count:
             log.finish_delete(await self.disk.off_loop(log.begin_delete(found.segment_count, now_ms)))
-        return found.segment_count
+            return found.segment_count
+        return 0
 
     def logs_to_flush(self, now_ms: int) -> list[Log]:
         """Logs with closed segments that are not durable, or whose flush.ms has passed since their last flush.

@@ -2,17 +2,18 @@
 
 An offset that is too small costs work at the next start. One that is too large does harm: what lies below it is not
 looked at, though the log was cut and has grown again since. So before a log may grow behind a cut, or begin anew under
-its name, the file must not name it beyond where it is.
+its name, the file must not name it beyond where it is: also where another thread is just writing what it was.
 """
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from odradek.common.errors import StorageError
-from odradek.common.ports import Disk, is_disk_full
+from odradek.common.ports import Disk, Mutex, is_disk_full
 from odradek.log.checkpoints import CorruptCheckpointError, TopicPartition, read_offsets, write_offsets
 from odradek.log.files import no_space
 
@@ -30,7 +31,7 @@ class OffsetFiles:
         self._offset_of = offset_of
         self._written: dict[Path, dict[TopicPartition, int]] = {}
         self._wanted: dict[Path, dict[TopicPartition, int]] = {}
-        self._writing: dict[Path, object] = {}
+        self._writing: dict[Path, Mutex] = defaultdict(disk.mutex)
 
     def load(self, log_dir: Path, notes: list[str], meaning: str) -> None:
         """Read a directory's file; a damaged one says nothing, which means what `meaning` says. Raises OSError."""
@@ -57,11 +58,16 @@ class OffsetFiles:
         self._wanted[log_dir] = offsets
         if offsets == self._written.get(log_dir) and not always:
             return None
-        return lambda: self._write(log_dir)
+        writing = self._writing[log_dir]
+        return lambda: self._write(log_dir, writing, wait=False)
 
-    def _write(self, log_dir: Path) -> None:
-        token = object()
-        if self._writing.setdefault(log_dir, token) is not token:
+    def write_now(self, log_dir: Path, logs: Iterable[Log]) -> None:
+        """Let the file say what is so now, whoever else is writing it; blocks. Raises StorageError."""
+        self.work(log_dir, logs, always=True)
+        self._write(log_dir, self._writing[log_dir], wait=True)
+
+    def _write(self, log_dir: Path, writing: Mutex, *, wait: bool) -> None:
+        if not writing.acquire(blocking=wait):
             return  # another thread is at it, and looks again when it is done
         try:
             while True:
@@ -74,14 +80,16 @@ class OffsetFiles:
             if not is_disk_full(error):
                 raise StorageError(log_dir, f"{log_dir / self._name}: {error}") from error
         finally:
-            del self._writing[log_dir]
+            writing.release()
 
     def take_back(self, log: Log, logs: Iterable[Log]) -> None:
         """A log was cut: let the file not name it beyond where it is; blocks where it does. Raises StorageError."""
-        if self._written.get(log.log_dir, {}).get(log.topic_partition, 0) > self._offset_of(log):
-            write = self.work(log.log_dir, logs)
-            if write is not None:
-                write()
+        if self.may_say(log.topic_partition, log.log_dir) > self._offset_of(log):
+            self.write_now(log.log_dir, logs)
+
+    def may_say(self, key: TopicPartition, log_dir: Path) -> int:
+        """The largest offset that a directory's file may have for a partition, or may get from who is writing it."""
+        return max(said.get(log_dir, {}).get(key, 0) for said in (self._written, self._wanted))
 
     def forget(self, key: TopicPartition, log_dir: Path, logs: Iterable[Log]) -> None:
         """A log begins anew under a name: let the file not say of it what it says of the one before.
@@ -92,14 +100,12 @@ class OffsetFiles:
         Raises:
             ApiError: KAFKA_STORAGE_ERROR, no space for it. StorageError.
         """
-        if not self._written.get(log_dir, {}).get(key, 0):
+        if not self.may_say(key, log_dir):
             return
-        write = self.work(log_dir, [log for log in logs if log.topic_partition != key])
-        if write is not None:
-            write()
+        self.write_now(log_dir, [log for log in logs if log.topic_partition != key])
         if self.is_behind(log_dir):
             raise no_space(log_dir)
 
     def is_behind(self, log_dir: Path) -> bool:
         """Whether the last write found no space."""
-        return log_dir not in self._writing and self._written.get(log_dir) != self._wanted.get(log_dir)
+        return self._written.get(log_dir) != self._wanted.get(log_dir)

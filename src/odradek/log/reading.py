@@ -69,6 +69,7 @@ class ReadableLog:
         self.epochs: EpochCache = loaded.epochs
         self.log_start_offset = loaded.log_start_offset
         self.log_end_offset = loaded.log_end_offset
+        self.has_left = False  # its directory is no partition's any more, or its disk failed
         self._told_damage: set[tuple[int, int]] = set()
         # Told of each damaged batch that somebody wanted; whether it is mended from elsewhere, without which it stays.
         self.on_damage: Callable[[Segment, int], bool] = lambda segment, position: False

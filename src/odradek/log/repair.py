@@ -11,11 +11,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from odradek.common.errors import ApiError, ErrorCode, StorageError
 from odradek.common.ports import Buffer, Disk
-from odradek.log.compaction.output import CleanedSegment
+from odradek.log.compaction.output import CLEANED, MENDED, CleanedSegment, cleaned_paths
 from odradek.log.compaction.swap import swap_in
 from odradek.log.files import FileCache
 from odradek.log.replicated import Batch, read_replicated
@@ -60,7 +61,7 @@ def find_hole(log: Log, segment: Segment, position: int) -> Hole | None:
     Raises:
         StorageError.
     """
-    if segment not in log.segments or position >= segment.size_bytes:
+    if log.has_left or segment not in log.segments or position >= segment.size_bytes:
         return None
     end_offset = log.end_of(segment)
     try:
@@ -133,6 +134,7 @@ def make_anew(disk: Disk, log: Log, hole: Hole, batches: Sequence[Batch]) -> Non
             old.directory,
             old.base_offset,
             index_interval_bytes=log.config.index_interval_bytes,
+            suffix=MENDED,
         )
         for header, batch in _undamaged(twin, 0, hole.position, old.base_offset):
             fresh.add(header, batch)
@@ -148,7 +150,14 @@ def make_anew(disk: Disk, log: Log, hole: Hole, batches: Sequence[Batch]) -> Non
 
 def take_place(log: Log, files: FileCache, hole: Hole) -> bool:
     """Put what `make_anew` wrote in the segment's place; False where that is gone. Raises StorageError."""
-    return log.replace_segments([hole.segment], lambda: swap_in(files, log.directory, [hole.segment]))
+
+    def swap() -> tuple[Segment, list[Path]]:
+        names = (cleaned_paths(log.directory, hole.segment.base_offset, suffix) for suffix in (MENDED, CLEANED))
+        for mended, cleaned in zip(*names, strict=True):
+            files.disk.rename(mended, cleaned)  # and not what a cleaner that is at it has made of the damaged one
+        return swap_in(files, log.directory, [hole.segment])
+
+    return log.replace_segments([hole.segment], swap)
 
 
 def _undamaged(

@@ -26,8 +26,6 @@ SCAN_BYTES = 4096 + HEADER_BYTES
 RECOVERY_READ_BYTES = 1 << 20
 # Kafka's default of index.interval.bytes, for an index that is made anew where its topic's settings are not at hand.
 INDEX_INTERVAL_BYTES = 4096
-
-
 # What one read of bytes that nobody has looked at since the start is verified and answered with: half a millisecond.
 CHECKED_READ_BYTES = 1 << 20
 
@@ -223,15 +221,17 @@ class Segment:
         """Whether `max_timestamp_ms` is that of all batches."""
         return self._indexes_loaded or self._newest_is_known
 
-    def begin_load(self, *, newest_only: bool = False) -> Callable[[], Segment] | None:
-        """Work that reads the indexes off the loop, for `adopt` to take; None where they are loaded.
+    @property
+    def is_unread(self) -> bool:
+        """Whether the indexes are in their files alone."""
+        return not self._indexes_loaded
 
-        Args:
-            newest_only: it is enough that `max_timestamp_ms` is known.
-        """
-        if self._indexes_loaded or (newest_only and self._newest_is_known):
+    def begin_load(self, *, newest_only: bool = False) -> Callable[[], Segment] | None:
+        """Work that reads the indexes off the loop, for `adopt` to take; None where they are loaded, or where
+        `max_timestamp_ms` is known and `newest_only` says that it is enough. Raises OSError, as the work does."""
+        if not self.is_unread or (newest_only and self._newest_is_known):
             return None
-        size_bytes, disk = self.size_bytes, self._disk
+        size_bytes, disk = self.size_bytes, self._disk.hold(self.directory)
 
         def work() -> Segment:
             # A twin with files of its own: nothing that the loop uses is touched by another thread.
@@ -250,6 +250,8 @@ class Segment:
             self.load_indexes()
             return
         self.offsets, self.times, self.transactions = twin.offsets, twin.times, twin.transactions
+        for index in (self.offsets, self.times, self.transactions):
+            index.disk, index.path = self._disk, self.directory / index.path.name
         self.max_timestamp_ms, self.max_timestamp_offset = twin.max_timestamp_ms, twin.max_timestamp_offset
         self._bytes_since_index = twin._bytes_since_index
         self.transactions_damaged = twin.transactions_damaged

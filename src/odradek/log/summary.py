@@ -125,7 +125,7 @@ class Summary:
         """The segments from this base offset on that may have aborted transactions, in order; raises OSError."""
         if self._aborted is None:
             # A segment whose indexes were not read, or were let go, has what its file has; most have no file.
-            unread = [segment for segment in self._segments if segment.begin_load() is not None]
+            unread = [segment for segment in self._segments if segment.is_unread]
             names = set(disk.list_dir(directory)) if unread else set()
             self._aborted = [
                 segment.base_offset

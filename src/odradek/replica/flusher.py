@@ -75,7 +75,7 @@ class Flusher:
                 await self._disk.off_loop(work)
                 log.finish_flush(end_offset)
                 partition.flushed()
-                if log.recovery_point < min(end_offset, log.log_end_offset):
+                if not log.has_left and log.recovery_point < min(end_offset, log.log_end_offset):
                     # No space to note it. Nobody may append before it is: a follower asks for no more until then.
                     await asyncio.sleep(NO_SPACE_PAUSE_S)
         except StorageError as error:

@@ -35,6 +35,7 @@ from odradek.replica.fetch_driver import FIRST_VERSION
 if TYPE_CHECKING:
     from odradek.common.ports import Clock, Disk
     from odradek.log.files import FileCache
+    from odradek.log.log import Log
     from odradek.log.replicated import Batch
     from odradek.log.segment import Segment
     from odradek.replica.partition import Partition
@@ -145,6 +146,8 @@ class RepairService:
             try:
                 end = await self._fill(partition, hole)
             except ApiError as error:
+                if partition.closed:
+                    return False
                 _log.error(
                     "no replica has what is damaged here",
                     partition=partition.name,
@@ -188,21 +191,20 @@ class RepairService:
         log = partition.log
         batches, is_full = await self._fetch(partition, hole, source)
         size = sum(len(chunk) for chunk, _ in batches)
-        is_there = hole.segment in log.segments and hole.end_position <= hole.segment.size_bytes
-        if partition.closed or not is_there:
+        if not _is_there(partition, log, hole) or hole.end_position > hole.segment.size_bytes:
             raise ApiError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"{partition.name} has changed meanwhile")
         if size == hole.size_bytes or (hole.is_open and size < hole.size_bytes and not is_full):
             end: int | None = write_over(log, hole, batches)
-            try:
-                await self._disk.off_loop(hole.segment.hold().file.sync)
-            except OSError as error:
-                raise StorageError(log.log_dir, f"{hole.segment.path}: {error}") from error
+            held = hole.segment.hold()
+            await self._disk.off_loop(log.work(lambda disk: held.file.sync(), by_name=False))
+            if not _is_there(partition, log, hole):
+                raise ApiError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"{partition.name} has changed meanwhile")
             hole.segment.index_anew_behind(hole.position, log.config.index_interval_bytes)
         elif is_full and log.config.compacted:
             if hole.segment is log.segments[-1]:
                 log.roll(self._clock.now_ms())
-            await self._disk.off_loop(lambda: make_anew(self._disk, log, hole, batches))
-            if partition.closed or not take_place(log, self._files, hole):
+            await self._disk.off_loop(log.work(lambda disk: make_anew(disk, log, hole, batches)))
+            if not _is_there(partition, log, hole) or not take_place(log, self._files, hole):
                 raise ApiError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"{partition.name} has changed meanwhile")
             end = None
         else:
@@ -247,6 +249,11 @@ class RepairService:
         """Other replicas, the leader first, then who is in sync."""
         order = (partition.leader_id, *partition.isr, *partition.assigned_replicas)
         return [each for each in dict.fromkeys(order) if each >= 0 and each != self._broker_id]
+
+
+def _is_there(partition: Partition, log: Log, hole: Hole) -> bool:
+    """Whether the segment is still the partition's."""
+    return not partition.closed and not log.has_left and hole.segment in log.segments
 
 
 async def _ask(connection: Connection, partition: Partition, offset: int) -> bytes:

@@ -19,7 +19,7 @@ from odradek.common.ports import Clock, Disk, Worker, WorkerError, is_disk_full
 from odradek.log.checkpoints import TopicPartition
 from odradek.log.compaction.cleaning import CleanedGroup, CleaningPlan, Learned, start_cleaning
 from odradek.log.compaction.config import CleanerConfig
-from odradek.log.compaction.output import CLEANED
+from odradek.log.compaction.output import CLEANED, MENDED
 from odradek.log.compaction.plan import Dirtiness, active_is_overdue, examine, make_plan
 from odradek.log.compaction.swap import swap_in
 from odradek.log.compaction.told import CompactionState
@@ -233,7 +233,7 @@ class Cleaner:
                 progress.groups_done += 1
         log.cleaned_offset = learned.end_offset
         directory = log.directory
-        await self._disk.off_loop(lambda: self._disk.sync_dir(directory))
+        await self._disk.off_loop(log.work(lambda disk: disk.sync_dir(directory)))
         await self._disk.off_loop(self._manager.cleaned_work(log.log_dir))
 
     def _swap(self, log: Log, old: list[Segment]) -> None:
@@ -253,18 +253,24 @@ class Cleaner:
                 await self._disk.off_loop(self._removal(log))
 
     def _removal(self, log: Log) -> Callable[[], None]:
-        """Work that removes what a cleaning leaves that was given up; what stays is removed at the next start."""
-        disk, directory = self._disk, log.directory
+        """Work that removes what a cleaning leaves that was given up; what stays is removed at the next start.
 
-        def work() -> None:
+        Another log may have the name by now, and with it what the worker wrote last.
+        """
+        current = self._manager.logs.get(log.topic_partition)
+        if current is None:
+            return lambda: None
+        directory = current.directory
+
+        def job(disk: Disk) -> None:
             try:
                 for name in disk.list_dir(directory):
-                    if name.endswith(CLEANED):
+                    if name.endswith(CLEANED) and not name.endswith(MENDED):
                         disk.remove(directory / name)
             except OSError as error:
                 _log.debug("files of a cleaning that was given up stay", log=directory.name, reason=str(error))
 
-        return work
+        return current.work(job)
 
     def _count_learned(self, learned: Learned, plan: CleaningPlan) -> None:
         self.counts.read_bytes += learned.read_bytes

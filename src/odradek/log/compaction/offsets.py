@@ -49,10 +49,8 @@ class CleanedOffsets:
         Raises:
             StorageError: the disk failed, or is full: a log that is not safe must not be written.
         """
-        if key not in self._files.written(log_dir):
+        if not self._files.may_say(key, log_dir):
             return
-        write = self.work(log_dir, logs)
-        if write is not None:
-            write()
-            if self._files.is_behind(log_dir):
-                raise StorageError(log_dir, f"no space to write {log_dir / CLEANED}")
+        self._files.write_now(log_dir, [log for log in logs if log.cleaned_offset > 0])
+        if self._files.is_behind(log_dir):
+            raise StorageError(log_dir, f"no space to write {log_dir / CLEANED}")

@@ -13,6 +13,8 @@ from odradek.log.segment import Segment, segment_path
 from odradek.record.batch import BatchHeader
 
 CLEANED = ".cleaned"
+# Of who mends a segment while the cleaner may be at it, too.
+MENDED = ".mended" + CLEANED
 INDEX_SUFFIXES = (".index", ".timeindex", ".txnindex")
 # Positions in an index have 31 bits.
 MAX_SEGMENT_BYTES = 2**31 - 1
@@ -22,11 +24,19 @@ _WRITE_BYTES = 1 << 20
 class CleanedSegment:
     """A segment in the making; batches come in order."""
 
-    def __init__(self, files: FileCache, directory: Path, base_offset: int, *, index_interval_bytes: int) -> None:
+    def __init__(
+        self,
+        files: FileCache,
+        directory: Path,
+        base_offset: int,
+        *,
+        index_interval_bytes: int,
+        suffix: str = CLEANED,
+    ) -> None:
         """Raises OSError."""
         self._directory = directory
         self._index_interval_bytes = index_interval_bytes
-        self._segment = Segment(files, directory, base_offset, created_ms=0, suffix=CLEANED)
+        self._segment = Segment(files, directory, base_offset, created_ms=0, suffix=suffix)
         for path in self._segment.paths():
             files.forget(path)
             files.disk.remove(path)  # of a cleaning that was given up
@@ -67,6 +77,6 @@ class CleanedSegment:
         return self._segment.size_bytes
 
 
-def cleaned_paths(directory: Path, base_offset: int) -> list[Path]:
+def cleaned_paths(directory: Path, base_offset: int, suffix: str = CLEANED) -> list[Path]:
     """The files of a segment in the making, the log itself last."""
-    return [segment_path(directory, base_offset, suffix + CLEANED) for suffix in (*INDEX_SUFFIXES, ".log")]
+    return [segment_path(directory, base_offset, kind + suffix) for kind in (*INDEX_SUFFIXES, ".log")]

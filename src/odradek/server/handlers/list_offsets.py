@@ -108,13 +108,15 @@ async def _search_all(
     for search in searches:
         partition, answer, found = search.partition, search.answer, None
         try:
-            while (work := search.timestamps.next_step()) is not None:
+            while not search.log.has_left and (work := search.timestamps.next_step()) is not None:
                 search.timestamps.take(await disk.off_loop(work))
             found = search.timestamps.found
+            if search.log.has_left:
+                raise ApiError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"{partition.name} is no longer here")
             if partition.leader_epoch != search.leader_epoch:
                 raise ApiError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"{partition.name} has a new leader epoch")
         except OSError as error:
-            if partition.closed or partition.log is not search.log:
+            if search.log.has_left:
                 answer.error_code = ErrorCode.NOT_LEADER_OR_FOLLOWER
                 continue
             context.broker.replicas.storage_failed(StorageError(partition.log.log_dir, str(error)))

@@ -1,0 +1,125 @@
+"""Topics that are deleted and made again under load while their logs are flushed, aged, and compacted on slow disks.
+
+Nothing of that is a fault of a disk: every node stays, and a topic made anew has what was written to it.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+from confluent_kafka import KafkaError, KafkaException, Message, Producer
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from tests.support.clients import read_all
+from tests.support.cluster import Cluster, until
+from tests.support.slow_sync import launcher
+
+LAST = 100
+SETTINGS = {
+    "auto.create.topics.enable": "false",
+    "log.retention.check.interval.ms": 50,
+    "log.flush.scheduler.interval.ms": 50,
+    "log.cleaner.backoff.ms": 50,
+    "replica.high.watermark.checkpoint.interval.ms": 100,
+    "log.segment.delete.delay.ms": 100,
+    "offsets.topic.num.partitions": 1,
+}
+# A segment every few batches, so that one is always rolled and not yet flushed.
+TOPICS = {
+    "flushed": {"segment.ms": "20"},
+    "aged": {"segment.ms": "20", "retention.bytes": "20000"},
+    "compacted": {"segment.ms": "20", "cleanup.policy": "compact", "min.cleanable.dirty.ratio": "0.01"},
+}
+
+
+class Load(threading.Thread):
+    """Writes to all topics, whether they are there or not, until it is stopped."""
+
+    def __init__(self, bootstrap: str) -> None:
+        super().__init__(daemon=True)
+        self._servers = bootstrap
+        self._stopped = threading.Event()
+        self.acknowledged = dict.fromkeys(TOPICS, 0)
+
+    def run(self) -> None:
+        producer = Producer(
+            {"bootstrap.servers": self._servers, "linger.ms": 5, "batch.num.messages": 10, "retries": 0}
+        )
+        number = 0
+        while not self._stopped.is_set():
+            for topic in TOPICS:
+                with suppress(BufferError, KafkaException):
+                    producer.produce(topic, bytes(100), key=b"%d" % (number % 7), on_delivery=self._delivered)
+            number += 1
+            producer.poll(0.002)
+        producer.purge()
+
+    def _delivered(self, error: object, message: Message) -> None:
+        if error is None:
+            self.acknowledged[message.topic()] += 1
+
+    def stop(self) -> None:
+        self._stopped.set()
+        self.join()
+
+
+def make(admin: AdminClient, copies: int) -> None:
+    """Make all topics; one that is still being deleted is asked for again."""
+    for name, configs in TOPICS.items():
+        wanted = NewTopic(name, 1, copies, config=configs)
+
+        def made(wanted: NewTopic = wanted) -> bool:
+            try:
+                admin.create_topics([wanted])[wanted.topic].result(60)
+            except KafkaException as error:
+                assert error.args[0].code() == KafkaError.TOPIC_ALREADY_EXISTS, error
+                return False
+            return True
+
+        until(made)
+
+
+def delete(admin: AdminClient) -> None:
+    for future in admin.delete_topics(list(TOPICS)).values():
+        future.result(60)
+
+
+@pytest.fixture
+def cluster(nodes: int, delay_ms: int, tmp_path: Path) -> Iterator[Cluster]:
+    with_slow_disks = Cluster(tmp_path, brokers=nodes, settings=SETTINGS)
+    for node in with_slow_disks.nodes.values():
+        node.launcher = launcher(delay_ms)
+    with with_slow_disks:
+        yield with_slow_disks
+
+
+@pytest.mark.parametrize(("nodes", "delay_ms", "rounds"), [(1, 20, 4), (1, 200, 2), (3, 20, 4), (3, 200, 1)])
+def test_nodes_stay_and_topics_made_anew_keep_their_records(cluster: Cluster, rounds: int) -> None:
+    copies = len(cluster.brokers)
+    admin = AdminClient({"bootstrap.servers": cluster.bootstrap_servers})
+    load = Load(cluster.bootstrap_servers)
+    make(admin, copies)
+    load.start()
+    for _ in range(rounds):
+        before = dict(load.acknowledged)
+        until(lambda before=before: all(load.acknowledged[each] > before[each] + 200 for each in before))  # type: ignore[misc]
+        delete(admin)
+        make(admin, copies)
+        assert all(node.running for node in cluster.brokers), "\n".join(node.last_words() for node in cluster.brokers)
+    load.stop()
+    delete(admin)
+    make(admin, copies)
+
+    producer = Producer({"bootstrap.servers": cluster.bootstrap_servers, "acks": "all"})
+    for number in range(LAST):
+        producer.produce("flushed", b"%04d" % number + bytes(100))
+    assert producer.flush(120) == 0
+    found = [message.value()[:4] for message in read_all(cluster.bootstrap_servers, "flushed", 1, timeout_s=120)]
+    assert found == [b"%04d" % number for number in range(LAST)]
+    for node in cluster.brokers:
+        assert node.running, node.last_words()
+        assert "offline" not in node.log_text()
