@@ -1,6 +1,6 @@
 """Programs to read, run and start from. The page: docs/examples/README.md.
 
-Python imports this before anything else of an example, so that a package that is missing is told in one line, too; a
+Python imports this before anything else of an example, so that a missing package is reported in one line, too; a
 program that merely imports an example keeps its own way to tell errors.
 """
 

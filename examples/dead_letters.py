@@ -43,9 +43,9 @@ def put_aside(bootstrap: str, dead: str, topic: str) -> set[tuple[int, int]]:
     """Partition and offset of the records of `topic` whose dead letters are in `dead`; several of one count once."""
     found = set()
     for message in records(bootstrap, dead, settled=True):
-        told = dict(message.headers() or [])
-        if told.get(TOPIC) == topic.encode():
-            found.add((int(told[PARTITION] or -1), int(told[OFFSET] or -1)))
+        headers = dict(message.headers() or [])
+        if headers.get(TOPIC) == topic.encode():
+            found.add((int(headers[PARTITION] or -1), int(headers[OFFSET] or -1)))
     return found
 
 

@@ -38,7 +38,7 @@ def arguments(name: str, page: str | None) -> argparse.ArgumentParser:
 def place(name: str, given: argparse.Namespace) -> Iterator[Place]:
     """Start what is needed, and stop it at the end, also after Ctrl-C and a plain kill.
 
-    Topics and checkpoints belong together: with one of them gone, a second run would begin anew and write all once
+    Topics and checkpoints belong together: with one of them gone, a second run would start over and write all once
     more. So a broker of our own keeps its data in the folder, and for a cluster that stays the folder stays, too.
     """
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))

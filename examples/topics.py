@@ -41,7 +41,7 @@ def refuse_failure(error: KafkaError | None, _: object) -> None:
 
 
 def reader(bootstrap: str) -> Consumer:
-    """A consumer of committed records without a group, which tells where partitions end. Its owner assigns."""
+    """A consumer of committed records without a group, which knows where partitions end. Its owner assigns."""
     return Consumer(
         {
             "bootstrap.servers": bootstrap,

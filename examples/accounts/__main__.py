@@ -71,7 +71,7 @@ def audit(bootstrap: str, name: str, at_ms: int) -> None:
 
 
 def check(bootstrap: str, database: psycopg.Connection[Any], model: str) -> bool:
-    """Whether rows and topic of a read model are what all events make, from the first one on; told in one line."""
+    """Whether rows and topic of a read model are what all events make, from the first one on; printed in one line."""
     states = write_side.accounts_at(bootstrap).values()
     expected = {each.account: (each.owner, each.open, each.balance_cents) for each in states}
     in_rows, in_topic = read_side.rows(database, model), read_side.states(bootstrap, model)

@@ -2,7 +2,7 @@
 
 A read model is a schema of the database and a topic: another one can be filled beside the one that is asked. How far it
 got is a table of its own, changed in the transaction that changes its rows: so each event counts once whatever dies,
-and a model that is made anew begins at offset 0 by itself.
+and a model that is rebuilt begins at offset 0 by itself.
 """
 
 from __future__ import annotations

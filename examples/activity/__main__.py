@@ -1,4 +1,4 @@
-"""Access logs as they happen: lines are sent at their own pace, and what becomes of them is told.
+"""Access logs as they happen: lines are sent at their own pace, and what becomes of them is reported.
 
 python -m examples.activity                            made-up lines, a broker inside this process, 600 times as fast
 python -m examples.activity --file access.log.gz --pace 3600

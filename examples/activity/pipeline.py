@@ -88,12 +88,12 @@ def rates(rows: DataFrame, bootstrap: str, folder: Path, **trigger: Any) -> Stre
     counted = minutes.agg(fn.count(fn.lit(1)).alias("requests"), fn.count_if(fn.col("status") >= 500).alias("errors"))
     wrong = (fn.col("errors") >= ALERT_SHARE * fn.col("requests")) & (fn.col("requests") >= ALERT_REQUESTS)
     topics = fn.when(wrong, fn.array(fn.lit(RATES), fn.lit(ALERTS))).otherwise(fn.array(fn.lit(RATES)))
-    told = counted.select(
+    rates = counted.select(
         fn.explode(topics).alias("topic"),
         fn.date_format("window.start", "yyyy-MM-dd'T'HH:mm'Z'").alias("key"),
         fn.to_json(fn.struct(fn.col("window.start").alias("minute"), "requests", "errors")).alias("value"),
     )
-    writer = told.writeStream.format("odradek").queryName("rates").option("kafka.bootstrap.servers", bootstrap)
+    writer = rates.writeStream.format("odradek").queryName("rates").option("kafka.bootstrap.servers", bootstrap)
     return writer.option("checkpointLocation", str(folder / "checkpoints" / "rates")).trigger(**trigger).start()
 
 

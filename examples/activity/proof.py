@@ -23,10 +23,10 @@ class Proof:
         hours: lines in each folder of the lake.
         lost: lines that are not in the folder of their hour.
         twice: lines that are there more often than in the topic.
-        told: requests in the minutes that were told.
+        reported: requests in the minutes of the topic error-rates.
         waiting: requests in minutes that are not over yet.
-        late: requests that came when their minute had been told; they are in the lake alone.
-        wrong: minutes that were told twice, or with more requests than there are.
+        late: requests that came when their minute had been reported; they are in the lake alone.
+        wrong: minutes that were reported twice, or with more requests than there are.
         alerts: minutes for which an alert was raised.
     """
 
@@ -36,7 +36,7 @@ class Proof:
     sessions: int
     hits: int
     minutes: int
-    told: int
+    reported: int
     waiting: int
     late: int
     wrong: int
@@ -44,7 +44,7 @@ class Proof:
 
     @property
     def holds(self) -> bool:
-        """Whether each line is in the lake once, and no minute was told twice or wrong."""
+        """Whether each line is in the lake once, and no minute was reported twice or wrong."""
         return not (self.lost or self.twice or self.wrong)
 
     def __str__(self) -> str:
@@ -55,10 +55,10 @@ class Proof:
                 *folders[:12],
                 *hidden,
                 f"{self.sessions:,} sessions that are over, {self.hits:,} hits in them",
-                f"{self.minutes:,} minutes told, {self.told:,} requests in them, {self.alerts:,} alerts; "
+                f"{self.minutes:,} minutes reported, {self.reported:,} requests in them, {self.alerts:,} alerts; "
                 f"{self.waiting:,} wait for their minute's end, {self.late:,} came after it",
                 f"{self.hours.total():,} lines in the lake: {self.lost:,} lost, {self.twice:,} twice; "
-                f"{self.wrong:,} minutes told wrong",
+                f"{self.wrong:,} minutes reported wrong",
             ]
         )
 
@@ -73,9 +73,9 @@ def prove(bootstrap: str, folder: Path) -> Proof:
             requests[at.replace(second=0)] += 1
     kept = Counter(str(row["hour"]) for row in rows_of(folder / "lake", "hour"))
     sessions = rows_of(folder / "sessions", "hits")
-    told = [json.loads(message.value() or b"{}") for message in records(bootstrap, pipeline.RATES, settled=True)]
-    minutes = Counter({datetime.fromisoformat(each["minute"]): int(each["requests"]) for each in told})
-    twice, last = len(told) - len(minutes), max(minutes, default=datetime.min.replace(tzinfo=UTC))
+    rates = [json.loads(message.value() or b"{}") for message in records(bootstrap, pipeline.RATES, settled=True)]
+    minutes = Counter({datetime.fromisoformat(each["minute"]): int(each["requests"]) for each in rates})
+    twice, last = len(rates) - len(minutes), max(minutes, default=datetime.min.replace(tzinfo=UTC))
     return Proof(
         hours=kept,
         lost=(hours - kept).total(),
@@ -83,7 +83,7 @@ def prove(bootstrap: str, folder: Path) -> Proof:
         sessions=len(sessions),
         hits=sum(row["hits"] for row in sessions),
         minutes=len(minutes),
-        told=minutes.total(),
+        reported=minutes.total(),
         waiting=sum(count for minute, count in requests.items() if minute not in minutes and minute > last),
         late=sum(max(0, count - minutes[minute]) for minute, count in requests.items() if minute <= last),
         wrong=twice + sum(count > requests[minute] for minute, count in minutes.items()),

@@ -34,7 +34,7 @@ from odradek.common.real_io import RealClock, RealNetwork
 from odradek.testing import EmbeddedBroker
 
 PARTITIONS = 2
-NAMELESS = 2  # payments without an id, which are put aside
+NAMELESS = 2  # payments without an id, which become dead letters
 READY_S = 1800.0
 
 
@@ -154,7 +154,7 @@ class Run:
         cluster.close()
 
     def look_after(self) -> None:
-        """Raise where a query has ended that nobody killed."""
+        """Raise where a query has ended that was not killed."""
         for group, process in self.queries.items():
             if process.poll() is not None:
                 text = (self.folder / group / "driver.log").read_text(errors="replace")
@@ -195,16 +195,16 @@ class Run:
         while not times.exists():
             self.look_after()
             time.sleep(0.1)
-        told = json.loads(times.read_text())
-        since = {name: told[name] - first.began_ms / 1000 for name in ("began", "session", "batch")}
+        noted = json.loads(times.read_text())
+        since = {name: noted[name] - first.began_ms / 1000 for name in ("began", "session", "batch")}
         print("  " + ", ".join(f"{name} after {seconds:.2f} s" for name, seconds in since.items()), flush=True)
-        print(f"  its first batch, ms: {told['durations_ms']}", flush=True)
+        print(f"  its first batch, ms: {noted['durations_ms']}", flush=True)
         return first.seconds
 
     def take_over(self, *, by_command: bool) -> float:
         """Kill the query and turn the gate to the one that stands by; seconds as `restart`.
 
-        Whoever notices that a query is dead runs already, and so turns the gate himself. A command is a Python process
+        The process that notices the death runs already, and turns the gate itself. A command is a Python process
         that has to start first.
         """
         with self.first_after() as first:

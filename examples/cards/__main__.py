@@ -94,7 +94,7 @@ def ask(bootstrap: str, asked: list[Labelled], rate: float, look: Callable[[], N
     """Send at a steady rate; milliseconds from each send to the answer with its correlation id, in order of answers.
 
     Args:
-        look: raises where nobody answers any more.
+        look: raises where no answers come any more.
     """
     producer = Producer({"bootstrap.servers": bootstrap, "linger.ms": 0})
     replies = from_now_on(bootstrap, pipeline.REPLIES)

@@ -24,7 +24,7 @@ class Labelled(NamedTuple):
     fraud: str | None
 
     def value(self) -> bytes:
-        """As it lies in the topic: the label is not in it."""
+        """As it is in the topic: the label is not in it."""
         return json.dumps(asdict(self.transaction)).encode()
 
 

@@ -23,7 +23,7 @@ REPLAYED = "card-decisions-replayed"
 
 
 def requests(spark: SparkSession, bootstrap: str, group: str = "card-rules") -> DataFrame:
-    """The stream of transactions; what does not decode is put aside with the reason."""
+    """The stream of transactions; what does not decode becomes a dead letter with the reason."""
     source = spark.readStream.format("odradek").option("kafka.bootstrap.servers", bootstrap)
     source = source.option("subscribe", REQUESTS).option("startingOffsets", "earliest").option("groupId", group)
     source = source.option("includeHeaders", "true").option("deadLetterTopic", DEAD)
@@ -90,7 +90,7 @@ def keep_in_database(
 
 
 def answered(spark: SparkSession, bootstrap: str, group: str) -> DataFrame:
-    """The decisions that terminals have been told, those of a replay, and when."""
+    """The decisions that terminals have got, those of a replay, and when."""
     source = spark.readStream.format("odradek").option("kafka.bootstrap.servers", bootstrap)
     source = source.option("kafka.isolation.level", "read_committed").option("groupId", group)
     source = source.option("subscribe", f"{REPLIES},{REPLAYED}").option("startingOffsets", "earliest")

@@ -15,7 +15,7 @@ from examples.dead_letters import fields_of, put_aside
 from examples.topics import records
 
 # The correlation id, which transaction, whether it was approved, why not, and by which rules.
-Told = tuple[bytes | None, str | None, bool, tuple[str, ...], int]
+Answer = tuple[bytes | None, str | None, bool, tuple[str, ...], int]
 
 
 @dataclass(frozen=True)
@@ -23,8 +23,8 @@ class Proof:
     """Counts; decisions are those of the terminals and those of the replay.
 
     Attributes:
-        lost: decisions that the rules make and nobody was told.
-        twice: decisions that were told more often than they were made.
+        lost: decisions that the rules make and no answer has.
+        twice: decisions that were answered more often than they were made.
         found: frauds that were refused for what they are.
         wronged: ordinary transactions that were refused.
         changed: decisions that the corrected rules make otherwise.
@@ -42,7 +42,7 @@ class Proof:
 
     @property
     def holds(self) -> bool:
-        """Whether each decision was told and kept once, is that of the rules, and finds fraud and nothing else."""
+        """Whether each decision was answered and kept once, is that of the rules, and finds fraud and nothing else."""
         exact = not self.lost and not self.twice and all(rows == self.decisions for rows in self.stores.values())
         return exact and self.found == self.frauds and not self.wronged
 
@@ -60,18 +60,18 @@ class Proof:
 def prove(bootstrap: str, rules: Rules, corrected: Rules, asked: Iterable[Labelled], stores: dict[str, int]) -> Proof:
     """Judge all transactions of the topic here, and compare; `asked` knows which are fraud."""
     made = {each: Counter(judged(bootstrap, each)) for each in (rules, corrected)}
-    told = Counter(
+    answered = Counter(
         decision for topic in (pipeline.REPLIES, pipeline.REPLAYED) for decision in answers(bootstrap, topic)
     )
     expected = made[rules] + made[corrected]
-    reasons = {name: why for _, name, _, why, version in told if version == rules.version}
+    reasons = {name: why for _, name, _, why, version in answered if version == rules.version}
     labels = {each.transaction.id: each.fraud for each in asked}
     refused = {name for _, name, _, why, _ in made[rules] if why}
     still = {name for _, name, _, why, _ in made[corrected] if why}
     return Proof(
         decisions=expected.total(),
-        lost=(expected - told).total(),
-        twice=(told - expected).total(),
+        lost=(expected - answered).total(),
+        twice=(answered - expected).total(),
         frauds=sum(fraud is not None for fraud in labels.values()),
         found=sum(fraud is not None and reasons.get(name) == (fraud,) for name, fraud in labels.items()),
         wronged=sum(fraud is None and bool(reasons.get(name)) for name, fraud in labels.items()),
@@ -80,7 +80,7 @@ def prove(bootstrap: str, rules: Rules, corrected: Rules, asked: Iterable[Labell
     )
 
 
-def judged(bootstrap: str, rules: Rules) -> Iterable[Told]:
+def judged(bootstrap: str, rules: Rules) -> Iterable[Answer]:
     """What the rules say of every transaction; those of a card are in one partition, and so in order."""
     histories: dict[str, History] = {}
     unreadable = put_aside(bootstrap, pipeline.DEAD, pipeline.REQUESTS)
@@ -96,7 +96,7 @@ def judged(bootstrap: str, rules: Rules) -> Iterable[Told]:
         yield correlation_of(message), decision.id, decision.approved, decision.reasons, decision.rules_version
 
 
-def answers(bootstrap: str, topic: str) -> Iterable[Told]:
+def answers(bootstrap: str, topic: str) -> Iterable[Answer]:
     """The decisions of a topic; each must bear the correlation id of its transaction."""
     for message in records(bootstrap, topic, settled=True):
         row = fields_of(message.value())

@@ -52,7 +52,7 @@ def main() -> int:
             try:
                 Capture(given.bootstrap, database, given.tables).run()
             except TruncatedError as error:
-                print(f"capture ends: {error}. docs/examples/cdc.md says how to begin anew", file=sys.stderr)
+                print(f"capture ends: {error}. docs/examples/cdc.md says how to start over", file=sys.stderr)
                 return 1
         elif given.part == "upsert":
             Copy(given.bootstrap, database, given.schema, given.tables).run(until_idle=given.until_idle)
@@ -82,13 +82,13 @@ def fill_lake(given: argparse.Namespace, database: psycopg.Connection[Any]) -> N
 
 
 def check(database: psycopg.Connection[Any], found: Mapping[str, Counter[tuple[str | None, ...]]]) -> bool:
-    """Whether tables and their copies have the same rows; each is told in one line."""
+    """Whether tables and their copies have the same rows; each is printed in one line."""
     equal = [is_equal(table, rows(database, sql.Identifier(*table.split("."))), here) for table, here in found.items()]
     return all(equal)
 
 
 def is_equal(table: str, there: Counter[tuple[str | None, ...]], here: Counter[tuple[str | None, ...]]) -> bool:
-    """Whether the rows are the same; told in one line."""
+    """Whether the rows are the same; printed in one line."""
     lost, others = (there - here).total(), (here - there).total()
     print(f"{table}: {there.total():,} rows, {here.total():,} in the copy, {lost:,} missing, {others:,} others")
     return not lost and not others

@@ -1,6 +1,6 @@
 """From the database's log to a compacted topic for each table: every change once, whole transactions at a time.
 
-How far it came is a record of its own, in the same transaction of Kafka as the changes. The database is told
+How far it came is a record of its own, in the same transaction of Kafka as the changes. The database gets it
 afterwards; where a kill comes between, it repeats changes, and they are known by their place in its log.
 """
 
@@ -86,11 +86,11 @@ class Capture:
 
         Changes are sent as they are read, so that a transaction of millions of rows is never in memory as a whole.
         """
-        position, sent, told = self._position, 0, False
+        position, sent, confirmed = self._position, 0, False
         is_new = False
         with self._none_left_open(), self._database.cursor() as cursor:
             for (data,) in cursor.stream(PEEK, [SLOT, CHANGES_AT_ONCE, PUBLICATION]):
-                told = True
+                confirmed = True
                 said = self._reader.read(data)
                 if isinstance(said, Begin):
                     # One that committed before our position ends there at the latest: it is in the topics.
@@ -104,7 +104,7 @@ class Capture:
                     position = max(position, said.end_lsn)
         if sent:
             self._end_transaction(position)
-        if told:
+        if confirmed:
             self._database.execute("SELECT pg_replication_slot_advance(%s, '0/0'::pg_lsn + %s)", [SLOT, position])
         return sent
 
@@ -114,7 +114,9 @@ class Capture:
         try:
             yield
         except BaseException:  # Ctrl-C, too: the transaction would stay open for its whole timeout
-            with suppress(KafkaException):  # there is none, or another process has fenced us; the error itself is told
+            with suppress(
+                KafkaException
+            ):  # there is none, or another process has fenced us; the error itself is reported
                 self._producer.abort_transaction(TIMEOUT_S)
             raise
 

@@ -22,7 +22,7 @@ from pyspark.sql.types import StringType, StructType
 from examples.cdc.capture import PRIMARY_KEYS, topic_of
 from examples.starting import start_all
 
-DELETED = "cdc_deleted"  # tells the sink which rows go, and is not written
+DELETED = "cdc_deleted"  # says which rows the sink deletes, and is not written
 # Changes that a batch has at most: the driver holds them in memory, beside the table, which it reads for each batch.
 AT_ONCE = 20_000
 TRIGGER = "1 second"

@@ -122,7 +122,7 @@ def _change(body: _Body, relation: Relation) -> Change:
 
 
 def _row(body: _Body, columns: tuple[str, ...], before: Row | None) -> Row:
-    """One tuple. A large value that did not change is left away: the row before has it."""
+    """One tuple. A large value that did not change is omitted: the row before has it."""
     (count,) = body.take(">H")
     row: Row = {}
     for column in columns[:count]:

@@ -106,7 +106,7 @@ class Demo:
         feed.start()
         with self.live():
             self.while_feeding()
-            self.tell("all days are told; the pipeline comes to its end")
+            self.tell("all days are sent; the pipeline comes to its end")
             self.finish()
         self.pipeline.stop()
         self.heed()
@@ -134,7 +134,7 @@ class Demo:
         self.interrupted = True
 
     def heed(self) -> None:
-        """Raise KeyboardInterrupt where we were told to end."""
+        """Raise KeyboardInterrupt where a signal asked to end."""
         if self.interrupted:
             raise KeyboardInterrupt
 
@@ -256,7 +256,7 @@ class Demo:
             time.sleep(0.2)
 
     def close(self) -> None:
-        """Stop everything that was started, in the reverse order; once more Ctrl-C does not hurry it."""
+        """Stop everything that was started, in the reverse order; another Ctrl-C does not shorten it."""
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
             signal.signal(number, signal.SIG_IGN)
         steps: list[Callable[[], Any]] = []

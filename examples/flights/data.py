@@ -52,7 +52,7 @@ STATIC = {"airlines": "carrier", "planes": "tailnum", "airports": "faa"}
 
 @dataclass(frozen=True)
 class Event:
-    """One record to be: the topic's name is told by the list that it is in."""
+    """One record to be: the list that it is in gives the topic's name."""
 
     key: bytes
     value: bytes
@@ -139,7 +139,7 @@ def hour_of(row: dict[str, Any]) -> datetime:
 def closing_tick(last: Day, origin: str) -> Event:
     """An event far behind the last one: it moves the watermark past everything, so that all windows close.
 
-    `origin` tells the ticks of two topics apart, so that they do not join; a null one would be filtered away before
+    `origin` distinguishes the ticks of two topics, so that they do not join; a null one would be filtered away before
     the watermark sees it, since null joins with nothing.
     """
     when = datetime.fromisoformat(last.date).replace(tzinfo=UTC) + timedelta(days=60)

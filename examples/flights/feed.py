@@ -51,7 +51,7 @@ class Feed(threading.Thread):
         self.stopping = threading.Event()
         self._folder = folder
         self._pace_s = pace_s
-        # With idempotence the broker tells a record that is sent again after a broken connection, and order is kept.
+        # With idempotence the broker knows a record that is sent again after a broken connection, and order is kept.
         self._producer = Producer(
             {
                 "bootstrap.servers": bootstrap,
@@ -86,7 +86,7 @@ class Feed(threading.Thread):
         """Produce day after day; a day ends when all of it is acknowledged: clocks of real senders do not run apart."""
         try:
             self._run()
-        except BaseException as error:  # told by the main thread, which watches
+        except BaseException as error:  # reported by the main thread, which watches
             self.failure = error
 
     def _run(self) -> None:

@@ -52,7 +52,7 @@ class Nodes:
         return time.monotonic() - began
 
     def leaders(self, topic: str) -> dict[int, int]:
-        """Of each partition; -1 where there is none. Raises KafkaException where nobody answers."""
+        """Of each partition; -1 where there is none. Raises KafkaException where no broker answers."""
         found = self._admin().list_topics(topic, timeout=30).topics[topic]
         return {partition_id: partition.leader for partition_id, partition in found.partitions.items()}
 

@@ -92,7 +92,7 @@ def live_view(status: Status, feed: Feed, pipeline: Pipeline | None, seconds: fl
     )
     bar = Table.grid(padding=(0, 2))
     bar.add_row(
-        f"2013 as told to the brokers: {feed.date}",
+        f"2013 as sent to the brokers: {feed.date}",
         ProgressBar(total=feed.total, completed=feed.acknowledged, width=40),
         f"{feed.acknowledged:,} of {feed.total:,} flights acknowledged",
     )

@@ -76,7 +76,7 @@ def send(bootstrap: str, topic: str, seed: int, count: int) -> int:
 
 
 def consumer_of(bootstrap: str, group: str) -> Consumer:
-    """A member of the group, which commits only when it is told to."""
+    """A member of the group, which commits only on request."""
     return Consumer(
         {
             "bootstrap.servers": bootstrap,
@@ -121,7 +121,7 @@ def take(database: psycopg.Connection[Any], found: Iterable[Message]) -> None:
 
 
 def check(bootstrap: str, topic: str, database: psycopg.Connection[Any]) -> bool:
-    """Whether the rows are the payments of the topic, each once; told in one line."""
+    """Whether the rows are the payments of the topic, each once; printed in one line."""
     sent = [json.loads(message.value() or b"{}") for message in records(bootstrap, topic)]
     unique = {(each["id"], each["account"], each["amount_cents"]) for each in sent}
     rows = database.execute("SELECT id, account, amount_cents FROM payments").fetchall()

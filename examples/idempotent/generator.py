@@ -1,4 +1,4 @@
-"""Payments that nobody made, from a seed; accounts are called `generated-…`."""
+"""Made-up payments, from a seed; accounts are called `generated-…`."""
 
 from __future__ import annotations
 

@@ -108,7 +108,7 @@ def show(bootstrap: str, topic: str) -> dict[bytes, bytes]:
 
 
 def check(bootstrap: str, topic: str) -> bool:
-    """Whether a topic has the orders that the events make, one after the other, each once; told in two lines."""
+    """Whether a topic has the orders that the events make, one after the other, each once; printed in two lines."""
     expected: dict[str, list[Order]] = {}
     for message in records(bootstrap, EVENTS):
         event = Event.from_json(message.value())

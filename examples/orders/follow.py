@@ -100,7 +100,7 @@ class Follower:
             if not error.args[0].txn_requires_abort():
                 raise
             self._producer.abort_transaction(TIMEOUT_S)
-            # What we know is ahead of what is committed: know it anew, and read on from there.
+            # What we know is ahead of what is committed: rebuild it, and read on from there.
             for partition in self._begin_at_committed(list(self._known)):
                 self._consumer.seek(partition)
 
@@ -144,7 +144,7 @@ class Follower:
     def _begin_at_committed(self, partitions: list[int]) -> list[TopicPartition]:
         """Learn the orders of these partitions; returns where to read on.
 
-        With read_committed the group's offset is told only once no transaction that would change it is open (KIP-447).
+        With read_committed the group's offset is returned once no transaction that would change it is open (KIP-447).
         """
         asked = [TopicPartition(self._events, partition) for partition in partitions]
         committed = self._consumer.committed(asked, TIMEOUT_S)

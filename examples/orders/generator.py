@@ -1,4 +1,4 @@
-"""Events of orders that nobody placed, from a seed: orders and customers are named `generated-…`."""
+"""Events of made-up orders, from a seed: orders and customers are named `generated-…`."""
 
 from __future__ import annotations
 

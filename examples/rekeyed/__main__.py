@@ -59,7 +59,7 @@ def send(bootstrap: str, topic: str, made: Iterable[generator.Record]) -> None:
 
 
 def compare(bootstrap: str, topic: str, expected: Counter[str]) -> bool:
-    """Whether a topic has these values, each as often; told in one line, and shown by one of them."""
+    """Whether a topic has these values, each as often; printed in one line, and shown by one of them."""
     found = values(bootstrap, topic)
     lost, twice = (expected - found).total(), (found - expected).total()
     print(f"{topic}: {expected.total():,} in, {found.total():,} out, {lost:,} lost, {twice:,} twice or others")

@@ -15,7 +15,7 @@ class Record(NamedTuple):
 
 
 def orders(seed: int, count: int, customers: int = 30, articles: int = 12) -> list[Record]:
-    """So many orders, under their own name as key; a few are of customers whom nobody knows."""
+    """So many orders, under their own name as key; a few are of unknown customers."""
     source = random.Random(seed)
     made = []
     for number in range(count):

@@ -36,12 +36,12 @@ def table(spark: SparkSession, bootstrap: str, topic: str, schema: str) -> DataF
 
 def rekey(rows: DataFrame, bootstrap: str, folder: Path, **trigger: Any) -> StreamingQuery:
     """The same bytes under another key, and so in another partition: that in which a Java client looks for it."""
-    told = rows.select(fn.col("customer").alias("key"), "value")
-    return _to_topic("rekey", told, bootstrap, BY_CUSTOMER, folder, trigger)
+    keyed = rows.select(fn.col("customer").alias("key"), "value")
+    return _to_topic("rekey", keyed, bootstrap, BY_CUSTOMER, folder, trigger)
 
 
 def enrich(rows: DataFrame, bootstrap: str, folder: Path, **trigger: Any) -> StreamingQuery:
-    """Each order with the city of its customer and its price, as they are when it is read; null where nobody knows.
+    """Each order with the city of its customer and its price, as they are when it is read; null where it is unknown.
 
     What is no order, or has no name, goes on as it came.
     """
@@ -53,8 +53,8 @@ def enrich(rows: DataFrame, bootstrap: str, folder: Path, **trigger: Any) -> Str
     names = ("order", "customer", "article", "pieces", "city", "total_cents")
     enriched = fn.to_json(fn.struct(*names)).cast("binary")
     value = fn.when(fn.col("order").isNull(), fn.col("value")).otherwise(enriched)
-    told = whole.select(fn.col("order").alias("key"), value.alias("value"))
-    return _to_topic("enrich", told, bootstrap, ENRICHED, folder, trigger)
+    keyed = whole.select(fn.col("order").alias("key"), value.alias("value"))
+    return _to_topic("enrich", keyed, bootstrap, ENRICHED, folder, trigger)
 
 
 def _to_topic(

@@ -24,7 +24,7 @@ from examples.topics import create_topic, records, refuse_failure, settle
 PARTITIONS = 4
 MACHINES = 8
 # Which machine, when, and which of its readings; None is what the record does not say.
-Told = tuple[str | None, int | None, int | None]
+Position = tuple[str | None, int | None, int | None]
 
 
 def main() -> int:
@@ -64,32 +64,35 @@ def send(bootstrap: str, arrived: list[Arrival]) -> None:
 def compare(at: Place) -> bool:
     """Count the readings in all places beside those that came, and look at the order of each machine's."""
     dead = put_aside(at.bootstrap, pipeline.DEAD, pipeline.READINGS)
-    came, ordered = Counter(told(at.bootstrap, pipeline.READINGS, dead)), list(told(at.bootstrap, pipeline.ORDERED))
+    came, ordered = (
+        Counter(positions(at.bootstrap, pipeline.READINGS, dead)),
+        list(positions(at.bootstrap, pipeline.ORDERED)),
+    )
     table = str(at.folder / "late")  # made by the first reading that is late
     late = DeltaTable(table).to_pyarrow_table().to_pylist() if DeltaTable.is_deltatable(table) else []
     aside, waits = [of_row(row) for row in late], list(pipeline.waiting(at.spark, at.folder))
     found = Counter(ordered) + Counter(aside) + Counter(waits)
     lost, twice, wrong = (came - found).total(), (found - came).total(), out_of_order(ordered)
     print(
-        f"{came.total() + len(dead):,} readings: {len(ordered):,} in order, {len(aside):,} late and put aside, "
+        f"{came.total() + len(dead):,} readings: {len(ordered):,} in order, {len(aside):,} late and diverted, "
         f"{len(waits):,} wait, {len(dead):,} dead letters"
     )
     print(f"{lost:,} lost, {twice:,} twice, {wrong:,} out of order")
     return not (lost or twice or wrong)
 
 
-def told(bootstrap: str, topic: str, dead: Collection[tuple[int, int]] = ()) -> Iterator[Told]:
+def positions(bootstrap: str, topic: str, dead: Collection[tuple[int, int]] = ()) -> Iterator[Position]:
     """What a topic has, without the records at the partitions and offsets `dead`."""
     for message in records(bootstrap, topic, settled=True):
         if (message.partition(), message.offset()) not in dead:
             yield of_row(fields_of(message.value()))
 
 
-def of_row(row: dict[str, Any]) -> Told:
+def of_row(row: dict[str, Any]) -> Position:
     return row.get("machine"), row.get("at_ms"), row.get("number")
 
 
-def out_of_order(readings: list[Told]) -> int:
+def out_of_order(readings: list[Position]) -> int:
     """How many come behind a later one of their machine."""
     newest: dict[str | None, int] = {}
     wrong = 0

@@ -16,7 +16,7 @@ LONG_SHARE = 0.02
 
 
 class Arrival(NamedTuple):
-    """A reading as it lies in the topic, without a key: any partition may have it."""
+    """A reading as it is in the topic, without a key: any partition may have it."""
 
     machine: str
     reading: Reading

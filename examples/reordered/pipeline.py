@@ -26,7 +26,7 @@ BOUND_MS = 30_000
 
 
 def readings(spark: SparkSession, bootstrap: str, topic: str, group: str, **options: str) -> DataFrame:
-    """A topic of readings as rows, with where each was; what does not decode is put aside with the reason."""
+    """A topic of readings as rows, with where each was; what does not decode becomes a dead letter with the reason."""
     source = spark.readStream.format("odradek").option("kafka.bootstrap.servers", bootstrap).option("subscribe", topic)
     source = source.option("startingOffsets", "earliest").option("groupId", group).options(**options)
     source = source.option("valueFormat", "json").option("valueSchema", READING).option("deadLetterTopic", DEAD)
@@ -65,8 +65,8 @@ def reorder(rows: DataFrame, bootstrap: str, folder: Path, bound_ms: int = BOUND
         give_way, "topic STRING, value STRING, origin STRING, machine STRING", "buffer STRING", "append", "NoTimeout"
     )
     headers = dead_letters.headers(fn.col("origin")).alias("headers")
-    told = given.select("topic", fn.col("machine").alias("key"), "value", headers)
-    writer = told.writeStream.format("odradek").queryName("reorder").option("kafka.bootstrap.servers", bootstrap)
+    ordered = given.select("topic", fn.col("machine").alias("key"), "value", headers)
+    writer = ordered.writeStream.format("odradek").queryName("reorder").option("kafka.bootstrap.servers", bootstrap)
     return writer.option("checkpointLocation", str(folder / "checkpoints" / "reorder")).trigger(**trigger).start()
 
 

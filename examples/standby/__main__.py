@@ -118,7 +118,7 @@ def check(bootstrap: str) -> Check:
         movement = fields_of(message.value())
         number, account, cents = (movement.get(name) for name in ("number", "account", "cents"))
         if number is None or account is None or cents is None:
-            expected[-1, 0, 0] += 1  # a dead letter that nobody has written yet
+            expected[-1, 0, 0] += 1  # a dead letter that is not written yet
             continue
         entry, balance_cents = balances.get(account, (0, 0))
         balances[account] = (entry + 1, balance_cents + cents)

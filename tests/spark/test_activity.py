@@ -115,7 +115,7 @@ def test_what_becomes_of_the_lines(spark: Any, odradek: str, tmp_path: Path) -> 
     found = proof.prove(odradek, tmp_path)
     assert found.holds, str(found)
     assert (found.hours, found.sessions, found.hits) == (expected, len(over), len(hits(made)))
-    assert (found.minutes, found.told, found.alerts) == (len(requests), len(hits(made)), len(wrong))
+    assert (found.minutes, found.reported, found.alerts) == (len(requests), len(hits(made)), len(wrong))
     assert (found.waiting, found.late) == (1 + len(ODD), 0)
     # What the proof must see: a minute told twice, a line that the lake lacks, and one that it has too often.
     told_again = json.dumps(next(iter(rates.values())))
