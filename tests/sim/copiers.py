@@ -86,7 +86,7 @@ class TransactionalWriter(Client):
         transactional_id: str,
         version: int,
         fights: bool,
-        splits: bool,
+        splits: bool = False,
         values: Iterable[int],
         ledger: Ledger,
     ) -> None:

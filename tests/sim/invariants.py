@@ -33,7 +33,8 @@ class Watch:
         self._recorder = recorder
         # With the log itself: a replica that was taken away and is given back begins anew, in another one. Weakly, as
         # what a dead machine had must go with it.
-        self._seen: dict[tuple[str, int, str], tuple[weakref.ref[Log], tuple[int, int, int, int]]] = {}
+        # The log, the leader epoch where it was led here (else -1), and its marks.
+        self._seen: dict[tuple[str, int, str], tuple[weakref.ref[Log], int, tuple[int, int, int, int]]] = {}
         self._epochs: dict[tuple[str, str, int], int] = {}
         self._scans: dict[tuple[str, str], LogScan] = {}
         # Partition -> offset and value of the furthest record that was acknowledged and not looked for yet.
@@ -89,13 +90,15 @@ class Watch:
         if log.recovery_point > log.log_end_offset:
             self._wrong(machine, f"{partition.name}: recovery point {log.recovery_point} above end {marks[2]}")
         key = (machine.name, machine.starts, name)
-        known, before = self._seen.get(key, (weakref.ref(log), (0, 0, 0, 0)))
+        led_in = partition.leader_epoch if partition.is_leader else -1
+        known, was_led_in, before = self._seen.get(key, (weakref.ref(log), -1, (0, 0, 0, 0)))
         before = before if known() is log else (0, 0, 0, 0)
-        # A follower cuts off what no later leader has; what was committed is not among it.
-        kept = (marks[0], marks[1], marks[2] if partition.is_leader else max(marks[2], before[2]), stable)
+        # A follower truncates what no later leader has, and may lead at the next look; never a committed record.
+        still_led = led_in >= 0 and led_in == was_led_in
+        kept = (marks[0], marks[1], marks[2] if still_led else max(marks[2], before[2]), stable)
         if kept[0] < before[0] or kept[1] < before[1] or kept[2] < before[2] or kept[3] < before[3]:
             self._wrong(machine, f"{partition.name}: marks went back from {before} to {(*marks, stable)}")
-        self._seen[key] = (weakref.ref(log), (*marks, stable))
+        self._seen[key] = (weakref.ref(log), led_in, (*marks, stable))
         epoch_key = (machine.name, *identity(partition))
         if partition.leader_epoch < self._epochs.get(epoch_key, -1):
             self._wrong(machine, f"{partition.name}: leader epoch went back to {partition.leader_epoch}")
