@@ -13,6 +13,7 @@ from odradek.common.errors import ApiError, ErrorCode
 from odradek.coordinator.expressions import matcher
 from odradek.coordinator.group.membership import Caller
 from odradek.coordinator.group.records import TransactionEndRecord
+from odradek.coordinator.transaction.state import TransactionState
 from odradek.protocol.messages.consumer_group_heartbeat_request import ConsumerGroupHeartbeatRequest
 from tests.support.consumer_shard import Box, owned, pairs, view
 from tests.unit.coordinator.test_group_service import Node
@@ -96,3 +97,17 @@ async def test_a_client_that_goes_away_before_it_is_refused_leaves_no_error_behi
     gc.collect()
     assert problems == []
     await node.service.close()
+
+
+def test_states_of_a_transaction_have_the_numbers_of_kafkas_log_and_the_names_of_its_protocol() -> None:
+    names = [
+        "Empty",
+        "Ongoing",
+        "PrepareCommit",
+        "PrepareAbort",
+        "CompleteCommit",
+        "CompleteAbort",
+        "Dead",
+        "PrepareEpochFence",
+    ]
+    assert {state.label: state.value for state in TransactionState} == {name: at for at, name in enumerate(names)}
