@@ -1,0 +1,72 @@
+"""When a snapshot is due, when an old one goes, and where a replica that has one goes on."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from odradek.raft.snapshot import SnapshotId
+from odradek.raft.storage import QuorumStorage
+from tests.support.quorum_node import QuorumNode
+
+INTERVAL_MS = 3_600_000
+GROUP = 32
+
+
+async def started(root: Path, **raft: int) -> tuple[QuorumNode, QuorumStorage]:
+    node = await QuorumNode(root, **{"snapshot_interval_ms": INTERVAL_MS, **raft}).start()
+    return node, node.driver.storage
+
+
+async def test_a_snapshot_is_due_by_time_or_bytes_where_there_is_anything_new(tmp_path: Path) -> None:
+    node, storage = await started(tmp_path, snapshot_bytes=1 << 20)
+    assert await node.set_config(GROUP, "g", "x", "1") == 0
+    assert not storage.snapshot_due(INTERVAL_MS - 1)
+    assert storage.snapshot_due(INTERVAL_MS)
+    storage.bytes_since_snapshot = 1 << 20
+    assert storage.snapshot_due(0)
+    await node.driver.write_snapshot()
+    assert storage.bytes_since_snapshot < 1 << 20
+    assert not storage.snapshot_due(INTERVAL_MS), "it would hold the same"
+    assert await node.set_config(GROUP, "g", "x", "2") == 0
+    assert storage.snapshot_due(INTERVAL_MS)
+    await node.stop()
+
+
+async def test_without_an_interval_only_bytes_count(tmp_path: Path) -> None:
+    node, storage = await started(tmp_path, snapshot_interval_ms=0)
+    assert await node.set_config(GROUP, "g", "x", "1") == 0
+    assert not storage.snapshot_due(1 << 40)
+    await node.stop()
+
+
+async def test_a_snapshot_stays_for_as_long_as_is_asked_for_and_the_newest_for_ever(tmp_path: Path) -> None:
+    node, storage = await started(tmp_path, retention_ms=INTERVAL_MS)
+    made: list[SnapshotId] = []
+    for value in ("1", "2"):
+        assert await node.set_config(GROUP, "g", "x", value) == 0
+        made.append(await node.driver.write_snapshot())
+        await node.driver.durable()
+    written_ms = node.disk.modified_ms(node.directory / made[0].file_name)
+    storage.clean(written_ms + INTERVAL_MS)
+    assert storage.snapshots[-2:] == made
+    storage.clean(written_ms + INTERVAL_MS + 1)
+    assert storage.snapshots == made[1:]
+    assert not (node.directory / made[0].file_name).exists()
+    storage.clean(written_ms + 1000 * INTERVAL_MS)
+    assert storage.snapshots == made[1:]
+    await node.stop()
+
+
+async def test_who_fetches_from_the_end_of_a_snapshot_goes_on_if_it_has_that_snapshots_past(tmp_path: Path) -> None:
+    node, storage = await started(tmp_path, retention_bytes=1)
+    for value in ("1", "2"):
+        assert await node.set_config(GROUP, "g", "x", value) == 0
+        newest = await node.driver.write_snapshot()
+        await node.driver.durable()
+    start_offset = storage.log.log_start_offset
+    assert start_offset == newest.end_offset > 0
+    assert storage.check_fetch(start_offset, newest.leader_epoch) is None
+    assert storage.check_fetch(start_offset, newest.leader_epoch + 1) == newest
+    assert storage.check_fetch(start_offset, newest.leader_epoch - 1) == newest
+    assert storage.check_fetch(start_offset - 1, newest.leader_epoch) == newest
+    await node.stop()
