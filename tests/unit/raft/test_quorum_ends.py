@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from pathlib import Path
 
+from odradek.common.real_io import RealClock
 from odradek.protocol.messages.fetch_response import FetchResponse
 from odradek.record.reader import read_batches
 from tests.support.quorum_replicas import PATIENCE_S, Quorum, until
@@ -56,3 +57,25 @@ async def test_a_fetch_without_a_bound_gets_all_batches_that_fit_an_answer(tmp_p
         answer = await ask(leader, request, FetchResponse)
         records = answer.responses[0].partitions[0].records
         assert bytes(records) == leader.driver.log.read(0, request.max_bytes) and len(list(read_batches(records))) > 2
+
+
+async def test_a_description_tells_a_replica_that_was_killed_from_those_that_go_on(tmp_path: Path) -> None:
+    async with Quorum(tmp_path) as quorum:
+        leader = await quorum.leader()
+        await leader.set("1")
+        await quorum.converged("1")
+        killed, other = (replica for replica in quorum.running if replica is not leader)
+        await killed.kill()
+        before = leader.driver.end_offset
+        assert await leader.set("2") == 0
+        await quorum.converged("2")
+        now_ms, wall_ms, later_ms = RealClock().monotonic_ms(), 10_000_000, 5_000
+        answer = leader.driver._serving.describe(wall_ms, now_ms + later_ms)
+        partition = answer.topics[0].partitions[0]
+        voters = {voter.replica_id: voter for voter in partition.current_voters}
+        assert set(voters) == {1, 2, 3} and not partition.observers
+        mine = voters[leader.key.node_id]
+        assert (mine.last_fetch_timestamp, mine.last_caught_up_timestamp) == (wall_ms, wall_ms)
+        assert mine.log_end_offset == leader.driver.end_offset == partition.high_watermark > before
+        assert voters[killed.key.node_id].log_end_offset <= before
+        assert voters[other.key.node_id].last_fetch_timestamp <= wall_ms - later_ms
