@@ -116,8 +116,10 @@ def test_producers_are_told_readers_go_on_and_so_does_all_when_space_is_back(
     with Calls(node.port) as calls:
         calls.wait_for_leaders(topic, 1)
         assert read_all(calls, topic) == kept, "no torn log"
-    assert node.log_text().count("Traceback") == 0
-    assert "offline" not in node.log_text()
+    text = node.log_text()
+    assert 1 <= text.count("log directory is full") <= 2, "once each time, or once where it was full again at once"
+    assert "Traceback" not in text
+    assert "offline" not in text
 
 
 @pytest.mark.parametrize("known", [True, False], ids=["known producer", "new producer"])

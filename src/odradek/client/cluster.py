@@ -7,6 +7,7 @@ or the coordinator moved are sent again, after metadata was read again, until th
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import ssl
 from collections.abc import Awaitable, Callable, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar, cast
@@ -155,9 +156,26 @@ class Cluster:
         if topics is not None:
             asked = [metadata_request.MetadataRequestTopic(name=name) for name in topics]
         message = MetadataRequest(topics=asked, allow_auto_topic_creation=False)
-        response = await self.request(message, MetadataResponse)
+        response = await self._metadata(message)
         self.brokers = {broker.node_id: (broker.host, broker.port) for broker in response.brokers}
         self.cluster_id = response.cluster_id
+        return response
+
+    async def _metadata(self, message: MetadataRequest) -> MetadataResponse:
+        """The answer of the first broker that knows; one that is cut off says that it does not (KIP-1102).
+
+        Raises:
+            ApiError: none of those that are reached does.
+        """
+        response = await self.request(message, MetadataResponse)
+        for address in [*self._bootstrap, *self.brokers.values()] if response.error_code else ():
+            with contextlib.suppress(UnreachableError, RequestTimeoutError):
+                connection = await self._connection(address)
+                response = await connection.request(message, MetadataResponse, timeout_s=self._timeout_ms / 1000)
+                if not response.error_code:
+                    break
+                connection.close()
+        check(response.error_code, "metadata")
         return response
 
     async def topic(self, name: str) -> metadata_response.MetadataResponseTopic:

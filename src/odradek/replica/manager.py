@@ -24,6 +24,7 @@ from odradek.metadata.image import MetadataImage
 from odradek.metadata.model import LOST_DIRECTORY, NO_LEADER, UNASSIGNED_DIRECTORY, ResourceType
 from odradek.replica.flusher import Flusher
 from odradek.replica.in_sync import IsrCounts
+from odradek.replica.isolation import Isolation
 from odradek.replica.log_dir_driver import LogDirMoves
 from odradek.replica.partition import Partition
 from odradek.replica.preparation import PreparationLines
@@ -78,6 +79,7 @@ class ReplicaManager:
         self.monotonic_ms = monotonic_ms
         self.selector = selector
         self.isr_counts = IsrCounts()
+        self.isolation = Isolation(self, monotonic_ms)
         self.leader_quota = TokenBucket()
         self._image = MetadataImage()
         self._fetchers: ReplicaFetchers | None = None

@@ -70,6 +70,7 @@ class Partition:
         "broker_id",
         "closed",
         "codec",
+        "cut_off",
         "data_waits",
         "durable",
         "in_sync",
@@ -131,6 +132,7 @@ class Partition:
         self.data_waits: dict[DataWait, None] = {}
         self.append_count = 0
         self.closed = False
+        self.cut_off = False  # others may lead by now, see `isolation`
         self.repair: asyncio.Future[None] | None = None  # of what is damaged: its readers wait for it
         self._flush_messages: int = log.config.flush_messages
         self._request_flush = request_flush
@@ -185,7 +187,7 @@ class Partition:
         elif self.is_leader and image.partition_epoch != old_partition_epoch:
             self.in_sync.commit(image.replicas, image.isr, now_ms)
         if led and (not self.is_leader or began):
-            self._end_waits(ApiError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"{self.name} has a new leader"))
+            self.end_waits(ApiError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"{self.name} has a new leader"))
         elif image.leader_epoch != old_epoch:
             self.wake_readers()
         if self.is_leader:
@@ -200,7 +202,7 @@ class Partition:
     def close(self) -> None:
         """The partition is gone from this broker: deleted, moved, or its disk failed. Everyone waiting looks again."""
         self.closed = True
-        self._end_waits(ApiError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"{self.name} is no longer here"))
+        self.end_waits(ApiError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"{self.name} is no longer here"))
 
     def check_leader(self, current_leader_epoch: int = -1) -> None:
         """
@@ -261,7 +263,7 @@ class Partition:
         return info
 
     def _check_writable(self, required_acks: int) -> None:
-        if not self.is_leader:
+        if not self.is_leader or self.cut_off:
             raise ApiError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"broker {self.broker_id} does not lead {self.name}")
         if required_acks == -1 and len(self.isr) < self.min_in_sync_replicas and self.too_few_in_sync():
             self.tell_too_few(ErrorCode.NOT_ENOUGH_REPLICAS)
@@ -386,7 +388,8 @@ class Partition:
                 elif stable or not wait.committed_only:
                     wait.gained(gained_bytes)
 
-    def _end_waits(self, error: ApiError) -> None:
+    def end_waits(self, error: ApiError) -> None:
+        """Who waits for an acknowledgement gets this error; readers look again."""
         self.replicated.fail(error)
         self.durable.fail(error)
         self.wake_readers()

@@ -348,7 +348,9 @@ class Broker:
             metadata_offset=lambda: self.publisher.image.offset,
             directories=lambda: self.log_manager.directories,
             on_failed=self._failed,
+            on_answered=self.replicas.isolation.answered,
         )
+        self.replicas.isolation.session_ms = settings.build(ControllerConfig).broker_session_timeout_ms
         self.log_manager.space.on_change = self.membership.beat_soon
         self.handover = HandOver(self.dispatcher, settings.node_id, lambda: self.membership.broker_epoch)
         self.replication = Replication(

@@ -91,6 +91,7 @@ class Membership:
         metadata_offset: Callable[[], int],
         directories: Callable[[], Sequence[LogDir]],
         on_failed: Callable[[BaseException], None],
+        on_answered: Callable[[], None] = lambda: None,
     ) -> None:
         """
         Args:
@@ -98,6 +99,7 @@ class Membership:
             metadata_offset: of the image that this broker goes by.
             directories: every log directory of this broker.
             on_failed: told when the cluster refuses this broker for good.
+            on_answered: called whenever the controller counts this broker as serving.
         """
         self._config = config
         self._controller = controller
@@ -107,6 +109,8 @@ class Membership:
         self._told_cordoned = False
         self._early = asyncio.Event()
         self._on_failed = on_failed
+        self._on_answered = on_answered
+        self._duplicate = ""
         self._beating: asyncio.Task[None] | None = None
         self._in_a_hurry = asyncio.Event()
         self.broker_epoch = -1
@@ -123,6 +127,8 @@ class Membership:
                 while not await wait_until_seen(publisher, lambda image: image.offset >= self.broker_epoch):
                     _log.info("waiting for the cluster's metadata", at=publisher.image.offset, to=self.broker_epoch)
         except TimeoutError:
+            if self._duplicate:
+                raise ApiError(ErrorCode.DUPLICATE_BROKER_REGISTRATION, self._duplicate) from None
             raise ApiError(ErrorCode.REQUEST_TIMED_OUT, self._late("no active controller was found")) from None
 
     async def join(self, publisher: MetadataPublisher) -> None:
@@ -217,9 +223,22 @@ class Membership:
             except ApiError as error:
                 if error.code not in _RETRIED:
                     raise
+                self._note_duplicate(error)
                 await asyncio.sleep(RETRY_MS / 1000)
             else:
                 return answer.broker_epoch
+
+    def _note_duplicate(self, error: ApiError) -> None:
+        """Say at once that another process has this id; it may be one that has died, whose session ends soon."""
+        duplicate = error.code is ErrorCode.DUPLICATE_BROKER_REGISTRATION
+        if duplicate and not self._duplicate:
+            self._duplicate = (
+                f"another broker with node.id={self._broker_id} serves in this cluster: give this one another id and "
+                "directories of its own, or stop the other"
+            )
+            _log.warning("the registration is refused, and tried again", reason=error.code.name, hint=self._duplicate)
+        elif not duplicate:
+            self._duplicate = ""
 
     async def _keep_beating(self) -> None:
         while True:
@@ -254,4 +273,7 @@ class Membership:
         )
         if full:
             request.unknown_tagged_fields = (full_log_dirs_field(full),)
-        return await self._controller.broker_heartbeat(request)
+        answer = await self._controller.broker_heartbeat(request)
+        if not answer.is_fenced:
+            self._on_answered()
+        return answer

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 FIRST_LOOK_MS = 30_000
 REMOVAL_INTERVAL_MS = 1_000
 SPACE_CHECK_MS = 500
+ISOLATION_CHECK_MS = 500
 # Deciding about a log that keeps all takes some microseconds; then others have their turn.
 LOGS_PER_TURN = 100
 # Kafka looks for idle connections with every poll; once a second is fine enough for limits of minutes.
@@ -121,6 +122,7 @@ class Upkeep:
             self._every(REMOVAL_INTERVAL_MS, self._remove),
             self._every(idle_check_ms, self._close_idle),
             self._every(SPACE_CHECK_MS, self._look_for_space),
+            self._every(ISOLATION_CHECK_MS, self._look_for_isolation),
         ]
 
     async def stop(self) -> None:
@@ -179,6 +181,9 @@ class Upkeep:
     async def _remove(self) -> None:
         await self._disk.off_loop(self._log_manager.take_removals())
         self._replicas.place_again()
+
+    async def _look_for_isolation(self) -> None:
+        self._replicas.isolation.look()
 
     async def _look_for_space(self) -> None:
         space = self._log_manager.space

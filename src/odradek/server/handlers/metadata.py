@@ -6,6 +6,8 @@ where auto.create.topics.enable and the request allow it, and the answer waits u
 that is told "try again" waits longer. Only brokers that are not fenced are named, and those that were until a moment
 ago; and where it is not known whether a leader is still there, the answer waits a moment (see `server.departures`).
 
+A broker that is cut off from the quorum and from its followers does not name leaders that are others' by now.
+
 Versions: 1 controller, rack; 2 cluster id; 4 allow_auto_topic_creation; 5 offline replicas; 7 leader epochs; 8-10
 authorized operations of the cluster; 9 flexible; 10 topic ids; 12 topics may be asked for by id, and where one is, all
 are; 13 a top-level error.
@@ -71,6 +73,7 @@ def handle(
 ) -> MetadataResponse | Coroutine[Any, Any, MetadataResponse]:
     """Answer from the image; only where topics must be created, or are many, is there something to wait for."""
     image = context.broker.image
+    _check_knows(context, request)
     if len(image.topics_by_name if request.topics is None else request.topics) > TOPICS_PER_TURN:
         return _answer_in_turns(context, request)
     asked = all_steps(_asked(request, context.api_version))
@@ -82,6 +85,18 @@ def handle(
         if doubted:
             return _answer_later(context, request, asked, doubted)
     return _answer(context, request, asked, {})
+
+
+def _check_knows(context: RequestContext, request: MetadataRequest) -> None:
+    """A leader that is cut off knows leaders of another time: who goes by them comes back here for as long as the cut
+    lasts. Before version 13 the connection ends, which makes a client ask another broker."""
+    names = context.broker.replicas.isolation.topics
+    if not names:
+        return
+    by_id = context.broker.image.topics_by_id
+    asked = [by_id[topic.topic_id].name if topic.topic_id in by_id else topic.name for topic in request.topics or ()]
+    if request.topics is None or not names.isdisjoint(asked):
+        raise ApiError(ErrorCode.REBOOTSTRAP_REQUIRED, "this broker is cut off: another one knows who leads")
 
 
 def _asked(request: MetadataRequest, version: int) -> Generator[None, None, _Asked]:

@@ -1,0 +1,65 @@
+"""A leader that reaches neither the quorum nor its followers may have been replaced: it takes no records then.
+
+What such a leader took with acks=1 would be lost, and acks=all would wait for the end of the cut. A broker alone cannot
+tell a cut from a quorum that is down, so both must be silent for a session's time: the controller, and every other
+member of the in-sync set. A partition with no other member stays as it is, since no other broker may lead it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING
+
+from odradek.common.errors import ApiError, ErrorCode
+from odradek.common.log_lines import get_logger
+
+if TYPE_CHECKING:
+    from odradek.replica.partition import Partition
+
+_log = get_logger("replica.isolation")
+
+
+class Isolation:
+    """Whether this broker is cut off, and which of its partitions others may lead by now."""
+
+    def __init__(self, partitions: Iterable[Partition], monotonic_ms: Callable[[], int]) -> None:
+        self._partitions = partitions
+        self._monotonic_ms = monotonic_ms
+        # broker.session.timeout.ms: after so long the controller gives leadership to others.
+        self.session_ms = 9_000
+        self._answered_ms: int | None = None
+        # The topics of which a partition is cut off: who leads them is not known here.
+        self.topics: frozenset[str] = frozenset()
+
+    def answered(self) -> None:
+        """The controller counts this broker as serving."""
+        self._answered_ms = self._monotonic_ms()
+
+    def look(self) -> None:
+        """Look at each partition again; call it a few times in a session."""
+        now_ms = self._monotonic_ms()
+        silent = self._answered_ms is not None and now_ms - self._answered_ms > self.session_ms
+        if not silent and not self.topics:
+            return
+        topics = set()
+        for partition in self._partitions:
+            cut_off = silent and partition.is_leader and self._followers_are_silent(partition, now_ms)
+            if cut_off:
+                topics.add(partition.topic)
+            if cut_off and not partition.cut_off:
+                partition.end_waits(
+                    ApiError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"{partition.name} may have a new leader")
+                )
+            partition.cut_off = cut_off
+        if bool(topics) != bool(self.topics):
+            if topics:
+                _log.warning("cut off from the quorum and from followers: no records are taken", topics=len(topics))
+            else:
+                _log.info("no longer cut off from the quorum or from followers")
+        self.topics = frozenset(topics)
+
+    def _followers_are_silent(self, partition: Partition, now_ms: int) -> bool:
+        """Whether others are in sync, and none of them fetches."""
+        states = [partition.in_sync.followers.get(each) for each in partition.isr if each != partition.broker_id]
+        heard = [max(state.last_fetch_ms, state.caught_up_ms) for state in states if state is not None]
+        return bool(heard) and now_ms - max(heard) > self.session_ms

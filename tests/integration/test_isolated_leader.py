@@ -1,0 +1,66 @@
+"""A leader that is cut off from its peers and the quorum, but not from its clients: they find the new leader."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from odradek.common.errors import ErrorCode
+from odradek.testing.cluster import Cluster
+from tests.support.api_calls import Calls, batch
+from tests.support.clients import create_topic, read_all
+from tests.support.cluster import until
+from tests.support.steady import Steady
+
+SETTINGS = {
+    "min.insync.replicas": 2,
+    "broker.heartbeat.interval.ms": 200,
+    "broker.session.timeout.ms": 2000,
+    "replica.lag.time.max.ms": 2000,
+}
+
+
+def test_producers_leave_a_leader_that_is_cut_off(tmp_path: Path) -> None:
+    with Cluster(3, settings=SETTINGS, directory=tmp_path) as cluster:
+        create_topic(cluster.bootstrap_servers, "orders", copies=3)
+        create_topic(cluster.bootstrap_servers, "alone")
+        leader, alone = cluster.leader("orders"), cluster.leader("alone")
+        others = [node_id for node_id in cluster.node_ids if node_id != leader]
+        with Steady(cluster.bootstrap_servers, "orders", 0) as writer, Calls(port_of(cluster, leader)) as calls:
+            until(lambda: len(writer.acknowledged) > 20)
+            cluster.partition([leader], others)
+            # Without waiting for followers, too: what it took now would be lost.
+            until(lambda: refused(calls, "orders"))
+            before = len(writer.acknowledged)
+            until(lambda: len(writer.acknowledged) > before + 50)
+            if alone == leader:
+                assert not calls.produce("alone", batch(b"x"), acks=1).error_code, "nobody else can lead it"
+            cluster.heal()
+        assert not writer.errors
+        values = {value for value, _ in writer.acknowledged}
+        assert values <= {message.value() for message in read_all(cluster.bootstrap_servers, "orders")}
+
+
+def test_a_quorum_that_is_down_stops_no_leader_whose_followers_fetch(tmp_path: Path) -> None:
+    with Cluster(3, controllers=1, settings=SETTINGS, directory=tmp_path) as cluster:
+        create_topic(cluster.bootstrap_servers, "orders", copies=3)
+        leader = cluster.leader("orders")
+        (controller,) = set(cluster.node_ids) - {1, 2, 3}
+        with Steady(cluster.bootstrap_servers, "orders", 0) as writer, Calls(port_of(cluster, leader)) as calls:
+            until(lambda: len(writer.acknowledged) > 20)
+            cluster.kill(controller)
+            before = len(writer.acknowledged)
+            # More than two sessions.
+            until(lambda: len(writer.acknowledged) > before + 250)
+            assert not refused(calls, "orders")
+            cluster.restart(controller)
+        assert not writer.errors
+
+
+def port_of(cluster: Cluster, node_id: int) -> int:
+    return int(cluster.address(node_id).rpartition(":")[2])
+
+
+def refused(calls: Calls, topic: str) -> bool:
+    code = calls.produce(topic, batch(b"x"), acks=1).error_code
+    assert code in (0, ErrorCode.NOT_LEADER_OR_FOLLOWER)
+    return bool(code)
