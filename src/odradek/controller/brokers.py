@@ -244,10 +244,10 @@ class Brokers:
         return self._partitions.full_leave(broker.broker_id) if full and not skip else []
 
     def _all_have_seen(self, offset: int) -> bool:
-        """Whether every broker that serves has told that it has applied the metadata log up to here, inclusive."""
+        """Whether every unfenced broker has reported that it has applied the metadata log up to here, inclusive."""
         serving = (broker for broker in self._state.brokers.values() if broker.active)
-        told = (self.heard.get(broker.broker_id) for broker in serving)
-        return all(heard is not None and heard.metadata_offset >= offset for heard in told)
+        heartbeats = (self.heard.get(broker.broker_id) for broker in serving)
+        return all(heard is not None and heard.metadata_offset >= offset for heard in heartbeats)
 
     def _directory_changes(self, broker: BrokerImage, request: BrokerHeartbeatRequest) -> list[Any]:
         level = self._state.metadata_version
@@ -270,7 +270,7 @@ class Brokers:
         """The registration of a broker that says it is of this epoch.
 
         Raises:
-            ApiError: STALE_BROKER_EPOCH; it is not registered, or in another epoch (as Kafka tells either).
+            ApiError: STALE_BROKER_EPOCH; it is not registered, or in another epoch (as Kafka answers for either).
         """
         broker = self._state.brokers.get(broker_id)
         if broker is None:
@@ -285,7 +285,7 @@ class Brokers:
     def fence(self, broker: BrokerImage) -> list[Any]:
         """Records that take a broker out of service: clients forget it, it leads nothing and is in no in-sync set.
 
-        Where nobody else is known to have all, it may stay in the set, or eligible; it leads nothing in any case.
+        Where no other is known to have all, it may stay in the set, or eligible; it leads nothing in any case.
         """
         records: list[Any] = [_registration_change(broker, fenced=1)]
         records.extend(self._partitions.broker_leaves(broker.broker_id))
@@ -338,7 +338,7 @@ class Brokers:
         return Result(records, UnregisterBrokerResponse(error_message=None))
 
     def allocate_producer_ids(self, request: AllocateProducerIdsRequest) -> Result[Any, AllocateProducerIdsResponse]:
-        """Give a broker a block of producer ids that nobody else gets (KIP-730).
+        """Give a broker a block of producer ids of its own (KIP-730).
 
         Raises:
             ApiError: STALE_BROKER_EPOCH; UNKNOWN_SERVER_ERROR when ids run out.

@@ -1,4 +1,4 @@
-"""Which log directory holds a replica, as its broker tells: AssignReplicasToDirs (KIP-858)."""
+"""Which log directory holds a replica, as its broker reports: AssignReplicasToDirs (KIP-858)."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Directories:
     def assign(
         self, request: AssignReplicasToDirsRequest
     ) -> Result[Any, response_messages.AssignReplicasToDirsResponse]:
-        """A broker tells where its replicas lie. Each partition succeeds or fails on its own.
+        """A broker reports where its replicas are. Each partition succeeds or fails on its own.
 
         Raises:
             ApiError: UNSUPPORTED_VERSION below metadata.version 3.7-IV2, STALE_BROKER_EPOCH.
@@ -73,9 +73,9 @@ class Directories:
         if not broker.has_online(directory):
             return self._partitions.without(broker.broker_id, key, partition, directories=where)
         # With its place known to be there it may be fit to lead; but what was in a directory that is gone is lost.
-        anew = not broker.has_online(partition.directory(broker.broker_id))
+        is_new = not broker.has_online(partition.directory(broker.broker_id))
         others = tuple(replica for replica in partition.isr if replica != broker.broker_id)
-        lost = (broker.broker_id,) if anew and (others or self._state.elr_enabled) else ()
+        lost = (broker.broker_id,) if is_new and (others or self._state.elr_enabled) else ()
         return change_partition(
             *key,
             partition,

@@ -24,7 +24,7 @@ NO_EPOCH_BUMP_ON_SHRINK = 12
 
 
 class Election(Enum):
-    """What is asked for: the first replica; whoever is fit; or whoever lives."""
+    """What is asked for: the first replica; any eligible one; or any live one."""
 
     PREFERRED = "preferred"
     ONLINE = "online"
@@ -107,7 +107,7 @@ def change_partition(
     if plan.leader != NO_LEADER and (plan.unclean or plan.leader not in plan.isr):
         plan.isr = (plan.leader,)
     if not plan.isr and not rules.elr_enabled:
-        # Nobody else is known to have all: the last of the set stays in it, leading or not.
+        # No other is known to have all: the last of the set stays in it, leading or not.
         plan.isr = tuple(replica for replica in partition.isr if replica in plan.replicas)
     _settle_eligible(plan, partition, rules)
     recovery = partition.leader_recovery_state if target.recovery_state is None else target.recovery_state
@@ -136,7 +136,7 @@ def _complete_reassignment(plan: _Plan) -> None:
 def _find_eligible(
     plan: _Plan, partition: PartitionImage, rules: ElectionRules, unclean_shutdown: Collection[int]
 ) -> None:
-    """Who may lead beside the in-sync set: whoever left it while it was below min.insync.replicas."""
+    """Who may lead beside the in-sync set: those that left it while it was below min.insync.replicas."""
     if not rules.elr_enabled or _enough(plan, rules):
         return
     # The old in-sync set is as good as the eligible ones, so it may lead in what follows.
@@ -153,7 +153,7 @@ def _settle_eligible(plan: _Plan, partition: PartitionImage, rules: ElectionRule
     """What remains eligible after the election.
 
     While the in-sync set is below min.insync.replicas, those that leave it still hold all that is committed, because
-    the watermark stands still; with enough in sync it moves on without them.
+    the watermark does not advance; with enough in sync it moves on without them.
     """
     if not rules.elr_enabled or plan.unclean or _enough(plan, rules):
         plan.elr, plan.last_known = (), ()

@@ -104,7 +104,7 @@ class Features:
         if name == ELR_VERSION and current == 0:
             records.extend(self._configs.safety_records())
         elif name == ELR_VERSION and level == 0:
-            # Nobody keeps them up to date from here on, and what is out of date must never be elected.
+            # They are not kept up to date from here on, and what is out of date must never be elected.
             records[:0] = clear_eligible(self._state, tracked=False)
         return records
 

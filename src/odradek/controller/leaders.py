@@ -54,7 +54,7 @@ class Leaders:
         return Result(records, None, atomic=False)
 
     def elect_leaders(self, request: ElectLeadersRequest) -> Result[Any, elect_response.ElectLeadersResponse]:
-        """Elect preferred leaders, or any that live (unclean). Null partitions mean all, where only changes are told.
+        """Elect preferred leaders, or any live (unclean). Null partitions mean all; only changes are returned then.
 
         Raises:
             ApiError: INVALID_REQUEST for an unknown election type.

@@ -1,7 +1,7 @@
 """The controller's state machine: its state, its operations by concern, and how it begins to lead.
 
 Replay goes to `state`; everything else reads it. The first records of a new cluster are those of `bootstrap.checkpoint`
-(what `storage format` was told), or the default feature levels where there is none.
+(the arguments of `storage format`), or the default feature levels where there is none.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ class ControllerMachine:
         self.brokers.heard.clear()
 
     def activate(self, now_ms: int) -> Result[Any, None]:
-        """The first operation of a reign: the records of a new cluster, or what an interrupted reign left undone."""
+        """The first operation of a leadership: the records of a new cluster, or what an interrupted one left undone."""
         self.brokers.begin_sessions(now_ms)
         if self.state.record_count.value == 0:
             return Result(self._first_records(), None)
@@ -79,7 +79,7 @@ class ControllerMachine:
             records.append(AbortTransactionRecord(reason="the controller that began it is gone"))
         if METADATA_VERSION not in self.state.features:
             records.append(FeatureLevelRecord(name=METADATA_VERSION, feature_level=DEFAULT_METADATA_VERSION))
-        # An interrupted reign may have changed what is allowed, and not have elected by it.
+        # An interrupted leadership may have changed what is allowed, and not have elected by it.
         records.extend(self.partitions.elect_leaderless().records)
         return Result(records, None, atomic=False)
 

@@ -233,7 +233,7 @@ class Partitions:
         partition = self._state.partitions.get((topic_id, data.partition_index))
         if partition is None:
             raise ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"{topic.name}-{data.partition_index} does not exist")
-        # A leader that speaks for nobody in particular: the v2 request has no broker epochs.
+        # A leader that names no broker epochs: the v2 request has no broker epochs.
         wanted = [(state.broker_id, state.broker_epoch) for state in data.new_isr_with_epochs] or [
             (replica, -1) for replica in data.new_isr
         ]
@@ -251,7 +251,7 @@ class Partitions:
             records.append(record)
             partition = changed_partition(partition, record)
             if partition.leader != broker_id:
-                # Its report ended a reassignment that takes it away: what it leads by now is told by the metadata.
+                # Its report ended a reassignment that takes it away: the metadata has what it leads by now.
                 raise ApiError(ErrorCode.NEW_LEADER_ELECTED, f"broker {partition.leader} leads from here on")
         return alter_response.PartitionData(
             partition_index=data.partition_index,
@@ -279,7 +279,7 @@ class Partitions:
         if data.leader_recovery_state not in (RECOVERED, RECOVERING):
             raise ApiError(ErrorCode.INVALID_REQUEST, f"no leader recovery state {data.leader_recovery_state}")
         if data.leader_recovery_state == RECOVERING and len(isr) > 1:
-            raise ApiError(ErrorCode.INVALID_REQUEST, "a leader that recovers is in sync with nobody else")
+            raise ApiError(ErrorCode.INVALID_REQUEST, "a leader that recovers has no other in-sync replica")
         if partition.leader_recovery_state == RECOVERED and data.leader_recovery_state == RECOVERING:
             raise ApiError(ErrorCode.INVALID_REQUEST, "only an unclean election begins a recovery")
 

@@ -1,8 +1,8 @@
 """The controller in service: one method per API, each an operation of the machine through the runtime.
 
-The only place of the controller that waits and knows a clock. It builds a machine and a runtime for each reign: when
-the raft driver says that this node leads, the log is replayed, the reign's first operation is run, and callers are
-served; before that they get NOT_CONTROLLER.
+The only place of the controller that waits and knows a clock. It builds a machine and a runtime for each leadership:
+when the raft driver says that this node leads, the log is replayed, the first operation of the leadership is run, and
+callers are served; before that they get NOT_CONTROLLER.
 """
 
 from __future__ import annotations
@@ -104,8 +104,8 @@ class ControllerService:
         """
         Args:
             bootstrap: records of `bootstrap.checkpoint`, see `raft.snapshot.read_bootstrap`.
-            on_active: told when this node has begun to serve as the active controller.
-            on_failed: told when the metadata log is lost or contradicts itself: the node must stop.
+            on_active: called when this node has begun to serve as the active controller.
+            on_failed: called when the metadata log is lost or contradicts itself: the node must stop.
         """
         self._clock = clock
         self._random = random
@@ -126,7 +126,7 @@ class ControllerService:
         self._driver = driver
 
     def elected(self, leader_epoch: int) -> None:
-        """This node leads: begin a reign."""
+        """This node leads: begin as the active controller."""
         self._reign = asyncio.get_running_loop().create_task(self._rule(self._reign, self._runtime))
 
     def resigned(self) -> None:
@@ -142,7 +142,7 @@ class ControllerService:
         await self._ready.wait()
 
     async def stop(self) -> None:
-        """End the reign; callers get NOT_CONTROLLER."""
+        """End as the active controller; callers get NOT_CONTROLLER."""
         if self._reign is not None:
             self._reign.cancel()
             await asyncio.gather(self._reign, return_exceptions=True)
@@ -216,12 +216,12 @@ class ControllerService:
                 while more:
                     more = await runtime.run(machine.leaders.balance)
             except ApiError:
-                return  # the reign is over: the next one looks itself
+                return  # the leadership is over: the next controller looks itself
 
     async def _follow_settings(self, keys: set[str]) -> None:
         """Elect by settings that have changed (KAFKA-12670), before the change is answered."""
         if not keys.isdisjoint(_SETTINGS_OF_ELECTIONS):
-            # Where this fails the reign is over, and the next one begins with it; the settings are committed.
+            # Where this fails the leadership is over, and the next one begins with it; the settings are committed.
             with contextlib.suppress(ApiError):
                 await self._run(lambda machine: machine.partitions.elect_leaderless())
                 await self._run(lambda machine: machine.leaders.leave_draining())
@@ -240,7 +240,7 @@ class ControllerService:
         return await runtime.run(lambda: operation(machine), timeout_ms=timeout_ms)
 
     # One method per API. All raise ApiError NOT_CONTROLLER where this node is not the active controller, and
-    # REQUEST_TIMED_OUT where a request names a timeout; further codes are told in the operation's docstring.
+    # REQUEST_TIMED_OUT where a request names a timeout; further codes are in the operation's docstring.
 
     async def create_topics(
         self, request: CreateTopicsRequest, context: RequestSource | None = None, *, describable: Allowed = _all_allowed
@@ -290,7 +290,7 @@ class ControllerService:
         """See `Features.update`; without a context the newest version's answer. kraft.version is the quorum's to
         change, before all else: nothing of the request has happened where that fails."""
         version = 2 if context is None else context.api_version
-        self._serving()  # before the node's first reign its quorum has nothing that could be changed
+        self._serving()  # before the node's first leadership its quorum has nothing that could be changed
         quorum = self._quorum()
 
         async def update(asked: UpdateFeaturesRequest) -> UpdateFeaturesResponse:
@@ -339,7 +339,7 @@ class ControllerService:
         await self._run(lambda machine: machine.brokers.fence_dead(broker_id, broker_epoch))
 
     def unheard_brokers(self) -> list[tuple[int, int]]:
-        """Brokers that serve and have sent no heartbeat to this reign: (id, epoch)."""
+        """Brokers that serve and have sent no heartbeat to this controller: (id, epoch)."""
         return [] if self._machine is None else self._machine.brokers.unheard()
 
     async def add_raft_voter(

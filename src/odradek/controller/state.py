@@ -213,7 +213,7 @@ class ControllerState:
 
 
 def collision_key(topic_name: str) -> str:
-    """Topics whose names give the same key cannot be told apart in metric names."""
+    """Topics whose names give the same key cannot be distinguished in metric names."""
     return topic_name.replace(".", "_")
 
 

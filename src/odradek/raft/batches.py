@@ -45,7 +45,7 @@ class DecodedBatch:
 
     Attributes:
         base_offset, last_offset: inclusive.
-        position, size_bytes: where it lies in the bytes that were read.
+        position, size_bytes: where it is in the bytes that were read.
         records: (offset, record); of a control batch its control messages of known types.
     """
 

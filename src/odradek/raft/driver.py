@@ -99,10 +99,10 @@ class RaftDriver:
             listener_name: the first of controller.listener.names: which of a voter's endpoints to dial.
             endpoints: this node's own controller listeners by name, as others dial them; none on a node that is only a
                 broker. A node with endpoints can be a voter; one without always stays an observer.
-            on_elected: told the epoch when this node begins to lead.
+            on_elected: called with the epoch when this node begins to lead.
             on_resigned: this node leads no more; what waits for a commit gets NOT_CONTROLLER before.
-            on_leader_change: told `leader()` whenever it changed, on every node, leader included.
-            on_failed: told once when the log is lost: the node must stop.
+            on_leader_change: called with `leader()` whenever it changed, on every node, leader included.
+            on_failed: called once when the log is lost: the node must stop.
         """
         self._disk = disk
         self._clock = clock
@@ -196,7 +196,7 @@ class RaftDriver:
             endpoints=self._endpoints,
             hear=self._follower.hear,
             learn=self._follower.learn,
-            obey=self.obey,
+            apply_ready=self.apply_ready,
             on_failed=self._fail,
         )
         self.changes = VoterChanges(
@@ -215,7 +215,7 @@ class RaftDriver:
         if self._peers is not None:
             steps += [self._follow(), self._wish(), self._space.watch(self._fail)]
         self._tasks = [asyncio.get_running_loop().create_task(step) for step in steps]
-        self.obey(self.node.start(now_ms))
+        self.apply_ready(self.node.start(now_ms))
 
     async def stop(self) -> None:
         """Tell the voters, make everything durable and close; who waits gets NOT_CONTROLLER."""
@@ -240,7 +240,7 @@ class RaftDriver:
         if self.leads and len(self.node.voters) > 1:
             ready = Ready()
             self.node.resign(self._clock.monotonic_ms(), ready)
-            self.obey(ready)
+            self.apply_ready(ready)
         await self._courier.resigned(RESIGN_TIMEOUT_MS / 1000)
 
     @property
@@ -321,7 +321,7 @@ class RaftDriver:
     def vote(self, request: VoteRequest) -> VoteResponse:
         """Answer Vote; a vote that is given is durable before. Raises StorageError."""
         ready, answer = self._serving.vote(request, self._clock.monotonic_ms())
-        self.obey(ready)
+        self.apply_ready(ready)
         self._space.withhold(answer)
         return answer
 
@@ -329,13 +329,13 @@ class RaftDriver:
         """Answer BeginQuorumEpoch. Raises StorageError."""
         ready, answer = self._serving.begin_quorum_epoch(request, self._clock.monotonic_ms())
         self._follower.take_claim(request, answer)
-        self.obey(ready)
+        self.apply_ready(ready)
         return answer
 
     def end_quorum_epoch(self, request: EndQuorumEpochRequest) -> EndQuorumEpochResponse:
         """Answer EndQuorumEpoch. Raises StorageError."""
         ready, answer = self._serving.end_quorum_epoch(request, self._clock.monotonic_ms())
-        self.obey(ready)
+        self.apply_ready(ready)
         return answer
 
     async def fetch(self, request: FetchRequest) -> FetchResponse:
@@ -369,7 +369,7 @@ class RaftDriver:
 
     # -- doing what the node says -----------------------------------------------------------------------------------
 
-    def obey(self, ready: Ready) -> None:
+    def apply_ready(self, ready: Ready) -> None:
         """Do what the node says, in its order. Blocks for the state's fsync: elections are rare, and nothing may be
         served before it.
 
@@ -442,10 +442,10 @@ class RaftDriver:
             self._told_high_watermark = high_watermark
             self._signal_news()
         removed = self.leads and not self.node.is_voter and self.storage.history.voters_offset < high_watermark
-        if removed:  # what removed this leader is committed: its reign ends (KIP-853)
+        if removed:  # what removed this leader is committed: its leadership ends (KIP-853)
             ready = Ready()
             self.node.resign(self._clock.monotonic_ms(), ready)
-            self.obey(ready)
+            self.apply_ready(ready)
 
     def _signal_news(self) -> None:
         """Wake the replicas whose Fetch waits."""
@@ -515,7 +515,7 @@ class RaftDriver:
         await asyncio.sleep(pause_ms / 1000)
 
     async def send(self, endpoint: Endpoint, request: WireMessage, response: Any, min_version: int) -> Any:
-        """Send a request whoever leads; as `QuorumPeers.send`."""
+        """Send a request, whichever replica leads; as `QuorumPeers.send`."""
         return await self._courier.send(endpoint, request, response, min_version)
 
     async def _sync(self) -> None:
@@ -553,7 +553,7 @@ class RaftDriver:
             try:
                 self.node.excuse(late_ms)
                 if not self._stopping:
-                    self.obey(self.node.tick(self._clock.monotonic_ms()))
+                    self.apply_ready(self.node.tick(self._clock.monotonic_ms()))
             except Exception as error:
                 self._fail(error)
                 return
@@ -573,7 +573,7 @@ class RaftDriver:
             if not is_disk_full(error):
                 self._fail(error)
                 return
-            # The log holds what would have been in it; after as many bytes again it is tried anew.
+            # The log holds what would have been in it; after as many bytes again it is retried.
             _log.warning("no space for a snapshot of the metadata", error=error)
         except Exception as error:
             self._fail(error)

@@ -1,7 +1,7 @@
 """A replica that does not lead: it asks the leader for what follows its log, or others for who leads.
 
 One `round` is one request and what its answer asks for: records are written and made durable before the next request,
-which tells the leader so; a log that went another way is cut; a log that begins too late is replaced by a snapshot,
+which tell the leader so; a diverging log is truncated; a log that begins too late is replaced by a snapshot,
 fetched piece by piece. Source: KIP-595, KIP-630, KIP-853.
 """
 
@@ -48,7 +48,7 @@ class Host(Protocol):
 
     def leader(self) -> Leader | None: ...
 
-    def obey(self, ready: Ready) -> None:
+    def apply_ready(self, ready: Ready) -> None:
         """Carry out what the node decided."""
         ...
 
@@ -109,7 +109,7 @@ class Follower:
     # -- whom to ask ------------------------------------------------------------------------------------------------
 
     def target(self) -> Endpoint | None:
-        """Whom to ask next; None while this node leads or stands for election, or knows nobody."""
+        """Whom to ask next; None while this node leads or stands for election, or knows no other."""
         if self._node.role not in (Role.FOLLOWER, Role.UNATTACHED):
             return None
         leader = self._host.leader()
@@ -134,7 +134,9 @@ class Follower:
         """Take what an answer says of the leader."""
         self.learn(known)
         if known.leader_epoch >= 0:
-            self._host.obey(self._node.leader_named(known.leader_id, known.leader_epoch, self._clock.monotonic_ms()))
+            self._host.apply_ready(
+                self._node.leader_named(known.leader_id, known.leader_epoch, self._clock.monotonic_ms())
+            )
 
     def take_claim(self, request: BeginQuorumEpochRequest, answer: BeginQuorumEpochResponse) -> None:
         """Take where a leader says it is, where it is believed to lead."""
@@ -193,25 +195,25 @@ class Follower:
         return True
 
     def _check_denial(self, endpoint: Endpoint, known: wire.Known) -> None:
-        """Who is taken for the leader may say itself that it leads this epoch no more: then nobody does."""
+        """Where the presumed leader itself denies leading this epoch, the epoch has no leader."""
         leader = self._host.leader()
         asked_leader = leader is not None and leader.endpoint == endpoint
         if asked_leader and known.leader_id == NO_NODE and known.leader_epoch == self._node.leader_epoch:
             self._node.leader_gone(self._clock.monotonic_ms())
-            self._host.obey(Ready())
+            self._host.apply_ready(Ready())
 
     def _follows(self, leader_epoch: int) -> bool:
         """Whether this node still follows the leader that it asked; an await may have changed that."""
         return self._node.role is Role.FOLLOWER and self._node.leader_epoch == leader_epoch
 
     def _not_answered(self, endpoint: Endpoint, error: OdradekError) -> bool:
-        """A lost connection is tried once more at once: where nobody listens any more, the process is dead."""
+        """A lost connection is tried once more at once: where it is refused, the process is dead."""
         leader = self._host.leader()
         is_leader = leader is not None and leader.endpoint == endpoint
         if is_leader and isinstance(error, RefusedError):
             self.learned = None
             self._node.leader_gone(self._clock.monotonic_ms())
-            self._host.obey(Ready())
+            self._host.apply_ready(Ready())
         elif is_leader and isinstance(error, UnreachableError) and self._lost != endpoint:
             self._lost = endpoint
             return True
@@ -252,7 +254,7 @@ class Follower:
     # -- snapshots --------------------------------------------------------------------------------------------------
 
     async def _fetch_snapshot(self, endpoint: Endpoint, snapshot_id: SnapshotId, leader_epoch: int) -> None:
-        """Fetch a snapshot of the leader's and begin anew behind it; given up where the leader changes."""
+        """Fetch a snapshot of the leader's and restart behind it; given up where the leader changes."""
         try:
             snapshot = await self._fetch_file(endpoint, snapshot_id, leader_epoch)
         except OSError as error:

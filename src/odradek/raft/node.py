@@ -3,7 +3,7 @@
 Kafka's Raft (KIP-595, 853, 996): followers pull with Fetch, so the leader learns their positions from what they ask.
 
     UNATTACHED  knows no leader of its epoch; a voter becomes PROSPECTIVE when nothing is heard for an election timeout
-    PROSPECTIVE asks for pre-votes, which bind nobody; a majority makes it CANDIDATE        (KIP-996)
+    PROSPECTIVE asks for pre-votes, which do not bind; a majority makes it CANDIDATE        (KIP-996)
     CANDIDATE   has raised the epoch and voted for itself; a majority makes it LEADER
     LEADER      until it hears of a higher epoch, or of no majority for a fetch timeout (then RESIGNED)
     FOLLOWER    of a known leader; falls back to PROSPECTIVE when that one is silent
@@ -33,7 +33,7 @@ IDLE_TICK_MS = 1000
 LATE_MS = 50
 # Kafka's: an observer that has not fetched for so long is described no more.
 OBSERVER_TIMEOUT_MS = 300_000
-# Whoever may connect may call itself any observer; beyond this many, new ones are served and not described.
+# Any client may call itself an observer; beyond this many, new ones are served and not described.
 MAX_REPLICAS = 10_000
 
 
@@ -165,7 +165,7 @@ class RaftNode:
         self.replicas: dict[ReplicaKey, ReplicaState] = {}
         self.directories: dict[int, UUID] = {}  # of the voters of a static quorum, as they name them to this leader
         self.granting: frozenset[int] = frozenset()  # by whose votes this node leads
-        self.may_stand = True  # not while it could not write what a leader must, unless nobody else can lead
+        self.may_stand = True  # not while it could not write what a leader must, unless no other voter can lead
         self._log_end = log_end
         self._random = random
         self._election_timeout_ms = election_timeout_ms
@@ -173,7 +173,7 @@ class RaftNode:
         self._election_backoff_max_ms = election_backoff_max_ms
         self._deadline_ms = 0
         self._heard_leader = False
-        self._over: tuple[int, int] | None = None  # (leader, epoch) of a reign that is certainly over
+        self._over: tuple[int, int] | None = None  # (leader, epoch) of a leadership that is certainly over
         self._lost_count = 0
         self._granted: set[int] = set()
         self._rejected: set[int] = set()
@@ -209,7 +209,7 @@ class RaftNode:
         if self.state.leader_id == self.me.node_id:
             self.state = ElectionState(self.state.leader_epoch, NO_NODE, self.state.voted)
         self._become(Role.UNATTACHED, now_ms)
-        # Asking soon harms nobody: while others hear a leader they deny, and name it.
+        # Asking soon does no harm: while others hear a leader they deny, and name it.
         tenth_ms = max(1, self._election_timeout_ms // 10)
         self._deadline_ms = now_ms + tenth_ms + self._random.randrange(2 * tenth_ms)
         if self.is_voter and len(self.voters) == 1:
@@ -282,7 +282,7 @@ class RaftNode:
         return ready
 
     def _believe(self, leader_id: int, leader_epoch: int, now_ms: int, ready: Ready) -> bool:
-        """Follow whom another replica names, unless that reign is known to be over; whether that is so."""
+        """Follow whom another replica names, unless that leadership is known to be over; whether that is so."""
         over = (leader_id, leader_epoch) == self._over
         if not over:
             self._follow(leader_id, leader_epoch, now_ms, ready)
@@ -290,9 +290,9 @@ class RaftNode:
 
     def leader_gone(self, now_ms: int) -> None:
         """The leader's process is certainly dead: its host answers and its port does not. No need to wait."""
-        reign = (self.leader_id, self.leader_epoch)
-        if self.role is Role.FOLLOWER and self._over != reign:
-            self._over, self._heard_leader = reign, False
+        leadership = (self.leader_id, self.leader_epoch)
+        if self.role is Role.FOLLOWER and self._over != leadership:
+            self._over, self._heard_leader = leadership, False
             soon_ms = now_ms + self._random.randrange(max(1, self._election_timeout_ms // 5))
             self._deadline_ms = min(self._deadline_ms, soon_ms)
 
@@ -302,7 +302,7 @@ class RaftNode:
             self._reject(voter_id, now_ms)
 
     def leader_committed(self, high_watermark: int) -> int:
-        """The leader told its high watermark; returns what that is here: never beyond the local log, never less."""
+        """The leader sent its high watermark; returns what that is here: never beyond the local log, never less."""
         if self.role is Role.FOLLOWER:
             self.high_watermark = max(self.high_watermark, min(high_watermark, self._log_end().end_offset))
         return self.high_watermark
@@ -392,7 +392,7 @@ class RaftNode:
             del self.replicas[key]
 
     def _persist(self, state: ElectionState, ready: Ready) -> None:
-        """Go by another state. Only an epoch or a vote must outlive this process: who leads is told by others, and two
+        """Go by another state. Only an epoch or a vote must outlive this process: others know who leads, and two
         cannot lead in one epoch where votes are kept. So an election costs each voter one fsync, while nothing else
         is served, and not three."""
         if state != self.state:
@@ -442,9 +442,9 @@ class RaftNode:
 
     def _follow(self, leader_id: int, leader_epoch: int, now_ms: int, ready: Ready) -> None:
         if leader_id == self.me.node_id:
-            return  # others remember the reign that this node gave up or died in
+            return  # others remember the leadership that this node gave up or died in
         if leader_epoch == self.leader_epoch and self.leader_id not in (NO_NODE, leader_id):
-            return  # an epoch has one leader: whoever says otherwise lies or has lost its votes
+            return  # an epoch has one leader: a replica that says otherwise lies or has lost its votes
         if self.role is Role.FOLLOWER and (leader_id, leader_epoch) == (self.leader_id, self.leader_epoch):
             self._deadline_ms = now_ms + self._fetch_timeout_ms
             return
@@ -474,7 +474,7 @@ class RaftNode:
         )
         if asked.pre_vote:
             # A follower that hears its leader denies: a node that cannot hear it must not disturb those who do. One
-            # that has only been told of a leader does not deny, or all would go on telling each other of a dead one.
+            # that only knows of a leader by others does not deny, or all would go on naming a dead one to each other.
             hears_leader = self.role is Role.FOLLOWER and self._heard_leader and now_ms < self._deadline_ms
             granted = granted and not hears_leader
         else:
@@ -508,7 +508,7 @@ class RaftNode:
             self._maybe_lead(now_ms, ready)
 
     def _reject(self, voter_id: int, now_ms: int) -> None:
-        """An election that cannot be won any more is tried anew after a pause that grows, drawn so that no two meet."""
+        """An election that cannot be won any more is retried after a pause that grows, drawn so that no two meet."""
         self._rejected.add(voter_id)
         if len(self._rejected) == len(self.voters) - self.voters.majority + 1:
             tenth_ms = max(1, self._election_timeout_ms // 10)

@@ -35,7 +35,7 @@ class QuorumPeers:
         Args:
             min_version: the lowest version of the API that can say what is meant (inclusive).
         Raises:
-            RefusedError: nobody listens there; UnreachableError, RequestTimeoutError, UnsupportedRequestError.
+            RefusedError: the connection is refused; UnreachableError, RequestTimeoutError, UnsupportedRequestError.
         """
         timeout_s = timeout_ms / 1000
         lane = (endpoint, int(request.KEY or 0))
@@ -61,7 +61,7 @@ class QuorumPeers:
         return made
 
     def drop(self, endpoint: Endpoint, key: ApiKey) -> None:
-        """Close the connection for one API, on which an answer is outstanding that nobody waits for any more."""
+        """Close the connection for one API, on which a response is outstanding that is of no use any more."""
         connection = self._open.pop((endpoint, int(key)), None)
         if connection is not None:
             connection.close()

@@ -85,15 +85,15 @@ class Courier:
         endpoints: Mapping[str, Endpoint],
         hear: Callable[[wire.Known], None],
         learn: Callable[[wire.Known], None],
-        obey: Callable[[Ready], None],
+        apply_ready: Callable[[Ready], None],
         on_failed: Callable[[BaseException], None],
     ) -> None:
         """
         Args:
             peers: None where this node is alone; then nothing is sent.
-            endpoints: this node's own, which a leader tells the voters.
-            hear, learn: told what answers say of the leader, or only of where it is.
-            obey: carries out what an answer makes the node decide.
+            endpoints: this node's own, which a leader sends to the voters.
+            hear, learn: called with what responses say of the leader, or only of where it is.
+            apply_ready: carries out what an answer makes the node decide.
         """
         self._peers = peers
         self._node = node
@@ -105,7 +105,7 @@ class Courier:
         self._endpoints = endpoints
         self._hear = hear
         self._learn = learn
-        self._obey = obey
+        self._obey = apply_ready
         self._on_failed = on_failed
         self._asking: asyncio.Task[Any] | None = None
         self._posts: dict[tuple[int, type[Message]], asyncio.Task[None]] = {}
@@ -121,15 +121,15 @@ class Courier:
             self._peers.close()
 
     def give_up_asking(self) -> None:
-        """Whoever was asked leads no more."""
+        """The replica that was asked leads no more."""
         if self._asking is not None:
             self._asking.cancel()
 
     async def resigned(self, timeout_s: float) -> None:
         """Wait until the voters have heard that this node leads no more, or `timeout_s` is over."""
-        told = [task for (_, kind), task in self._posts.items() if kind is EpochEnded]
-        if told:
-            await asyncio.wait(told, timeout=timeout_s)
+        posted = [task for (_, kind), task in self._posts.items() if kind is EpochEnded]
+        if posted:
+            await asyncio.wait(posted, timeout=timeout_s)
 
     async def ask(self, endpoint: Endpoint, request: WireMessage, response: Any, min_version: int) -> Any:
         """Send a request; LeaderChangedError where the leader changes first, else as `QuorumPeers.send`."""

@@ -201,7 +201,7 @@ class QuorumServing:
             return ErrorCode.INVALID_REQUEST
         code = self._check_leads(asked.current_leader_epoch)
         if code is ErrorCode.NONE and self._is_own_key(_replica_id(request), asked.replica_directory_id):
-            return ErrorCode.INVALID_REQUEST  # nobody else may say how far this node's own log is durable
+            return ErrorCode.INVALID_REQUEST  # this node alone may say how far its own log is durable
         return None if code is ErrorCode.NONE else code
 
     def _fetch_answer(

@@ -1,9 +1,9 @@
 """What a replica of the metadata log does while its disk is full: it leaves leading to others until it can write.
 
 A leader that cannot append resigns, and does not stand again before a trial write succeeds: elsewhere the quorum goes
-on at once. A vote that cannot be made durable is not given; an epoch alone need not be durable, because whoever helped
-to elect its leader has kept the vote, and whoever has its records has the epoch in the log. A voter alone has nobody to
-leave it to: it refuses what it cannot write, and goes on when it can.
+on at once. A vote that cannot be made durable is not given; an epoch alone need not be durable, because each voter that
+helped to elect its leader has kept the vote, and each replica with its records has the epoch in the log. A single voter
+has no other to leave it to: it refuses what it cannot write, and goes on when it can.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _log = get_logger("raft.space")
 class Host(Protocol):
     """What is needed of the driver."""
 
-    def obey(self, ready: Ready) -> None:
+    def apply_ready(self, ready: Ready) -> None:
         """Carry out what the node decided."""
         ...
 
@@ -58,7 +58,7 @@ class Space:
         """Make durable what was decided in an election. Without space nothing that needs it is said.
 
         Raises:
-            StorageError: this node must say nothing any more: the disk failed, or is full and nobody else can lead.
+            StorageError: this node must answer nothing any more: the disk failed, or is full and no other can lead.
         """
         if ready.persist is None and not self._owing:
             return
@@ -79,7 +79,7 @@ class Space:
                 partition.vote_granted = False
 
     def refused(self, error: ApiError) -> ApiError:
-        """A leader could not append: whoever wanted that asks again, where there are others to lead."""
+        """A leader could not append: its caller retries, where there are others to lead."""
         if len(self._node.voters) < 2:
             return error
         # Not at once: the caller has an operation under way, which must hear of this first.
@@ -95,7 +95,7 @@ class Space:
         ready = Ready()
         self._node.out_of_space(self._clock.monotonic_ms(), ready)
         if ready.lost_leadership:
-            self._host.obey(ready)
+            self._host.apply_ready(ready)
 
     async def watch(self, on_failed: Callable[[BaseException], None]) -> None:
         """See to it that this replica may lead again once it can write."""
@@ -106,7 +106,7 @@ class Space:
             try:
                 await self._disk.off_loop(self._storage.probe)
                 self._full, self._node.may_stand = False, True
-                self._host.obey(Ready())
+                self._host.apply_ready(Ready())
                 if self._node.may_stand:
                     _log.info("there is space for the metadata log again", directory=self._storage.directory)
             except OSError as error:

@@ -1,4 +1,4 @@
-"""What a replica of the metadata log keeps: log, snapshots, voters by offset, and the records that nobody has read yet.
+"""What a replica of the metadata log keeps: log, snapshots, voters by offset, and the records that are not read yet.
 
 Decides and writes, and knows no clock and no loop; the driver says when, and makes durable what was written. Records
 are `held` from the moment they are written until the high watermark passes them; then the publisher gets them. What is
@@ -101,7 +101,7 @@ class QuorumStorage:
         return state if state.leader_epoch >= last_epoch else ElectionState(last_epoch)
 
     def _take_snapshot(self, snapshot_id: SnapshotId, snapshot: Snapshot) -> None:
-        """Go on from a snapshot; a log that ends before it, or went another way, is begun anew behind it."""
+        """Go on from a snapshot; a log that ends before it, or diverges, is restarted behind it."""
         self.history.load(snapshot.kraft_version, snapshot.voters)
         self._publisher.kraft_version = self.history.kraft_version
         if snapshot_id.end_offset > self.published_offset:
@@ -357,7 +357,7 @@ class QuorumStorage:
         self.snapshots = snapshot_ids(self._disk, self.directory)
 
     def install(self, snapshot_id: SnapshotId, snapshot: Snapshot) -> None:
-        """Replace everything by a snapshot of the leader's, which lies in the directory, durable.
+        """Replace everything by a snapshot of the leader's, which is in the directory, durable.
 
         Raises:
             StorageError: it is older than what was published here.

@@ -178,7 +178,7 @@ class VoterChanges:
 
         Raises:
             ApiError: NOT_LEADER_OR_FOLLOWER; INVALID_UPDATE_VERSION for a lower level, and where a voter's directory is
-                not known, as it has not fetched since this reign began; REQUEST_TIMED_OUT.
+                not known, as it has not fetched since this leadership began; REQUEST_TIMED_OUT.
         """
         if not self._host.leads:
             raise ApiError(ErrorCode.NOT_LEADER_OR_FOLLOWER, "this node does not lead the quorum")

@@ -64,7 +64,7 @@ class VoterHistory:
 
     @property
     def voters_offset(self) -> int:
-        """Where the newest voter set lies in the log, BEFORE_THE_LOG where it is in no record behind a snapshot."""
+        """Where the newest voter set is in the log, BEFORE_THE_LOG where it is in no record behind a snapshot."""
         return self._voters[-1][0]
 
     @property
@@ -88,7 +88,7 @@ class VoterHistory:
         return False
 
     def load(self, kraft_version: KRaftVersionRecord | None, voters: VotersRecord | None) -> None:
-        """Begin anew with what a snapshot says; what it does not say stays as it was configured."""
+        """Restart with what a snapshot says; what it does not say stays as it was configured."""
         self._versions = [(BEFORE_THE_LOG, kraft_version.k_raft_version if kraft_version is not None else 0)]
         self._voters = [(BEFORE_THE_LOG, voters_of(voters) if voters is not None else self._configured)]
 
@@ -99,7 +99,7 @@ class VoterHistory:
         return undone
 
     def forget_before(self, offset: int) -> None:
-        """A snapshot covers all below `offset`: of what lies there only the newest counts."""
+        """A snapshot covers all below `offset`: of what is there only the newest counts."""
         self._voters = self._voters[_last_below(self._voters, offset) :]
         self._versions = self._versions[_last_below(self._versions, offset) :]
 

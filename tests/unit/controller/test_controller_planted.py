@@ -241,7 +241,7 @@ BUGS: tuple[tuple[str, Bug], ...] = (
         Bug(
             "a new disk is taken for the old one",
             "controller.directories:Directories._assign_one",
-            "lost = (broker.broker_id,) if anew and (others or self._state.elr_enabled) else ()",
+            "lost = (broker.broker_id,) if is_new and (others or self._state.elr_enabled) else ()",
             "lost = ()",
             "an empty replica leads and says that nothing is missing",
         ),

@@ -46,9 +46,9 @@ class Cluster:
     def restart(self, number: int) -> None:
         node = RaftNode(key(number), self.voters, self.stored[number], lambda: self.ends[number], self.random)
         self.nodes[number] = node
-        self.obey(number, node.start(self.now_ms))
+        self.apply_ready(number, node.start(self.now_ms))
 
-    def obey(self, number: int, ready: Ready) -> None:
+    def apply_ready(self, number: int, ready: Ready) -> None:
         if ready.persist is not None:
             self.stored[number] = ready.persist
         if ready.elected:
@@ -59,17 +59,17 @@ class Cluster:
         while self.now_ms < until_ms:
             self.now_ms += 50
             for number, node in self.nodes.items():
-                self.obey(number, node.tick(self.now_ms))
+                self.apply_ready(number, node.tick(self.now_ms))
             while self.under_way:
                 to, message = self.under_way.pop(self.random.randrange(len(self.under_way)))
                 if to not in self.cut:
-                    self.obey(to, self.nodes[to].step(message, self.now_ms))
+                    self.apply_ready(to, self.nodes[to].step(message, self.now_ms))
             for number, node in self.nodes.items():
                 leader = self.nodes.get(node.leader_id)
                 alive = {number, node.leader_id}.isdisjoint(self.cut)
                 if node.role is Role.FOLLOWER and leader is not None and alive:
                     fetched = Fetched(node.me, node.leader_epoch, self.ends[number].end_offset)
-                    self.obey(node.leader_id, leader.step(fetched, self.now_ms))
+                    self.apply_ready(node.leader_id, leader.step(fetched, self.now_ms))
                     if leader.role is Role.LEADER and leader.leader_epoch == node.leader_epoch:
                         node.leader_heard(self.now_ms)
 
