@@ -15,7 +15,7 @@ from odradek.common.errors import ApiError, ProtocolError
 from odradek.log import recovery, segment
 from odradek.protocol import codec, record_types
 from odradek.raft import metadata_log, quorum_state
-from odradek.record import compression, validation
+from odradek.record import compression, validation, walk
 from odradek.record.reader import read_records
 from odradek.server.inbound import UsedBuffers
 from pyspark_odradek import decode
@@ -79,6 +79,7 @@ BUGS: tuple[tuple[str, Any, str, Callable[..., Any]], ...] = (
     ("responses", targets_protocol, "decode", decode_and_leak),
     ("stored_records", record_types, "decode", decode_and_leak),
     ("compression", compression, "_snappy_block", take_first_byte),
+    ("walk", walk, "_deltas_follow", believe),
     ("batches", validation, "crc_is_valid", believe),
     ("damaged_log", segment, "crc_is_valid", believe),
     ("small_files", quorum_state, "_number", lambda fields, name: int(fields[name])),
