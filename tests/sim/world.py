@@ -42,6 +42,7 @@ REASONS_TO_GIVE_UP = ("no space", *(name for kind in DISK_ERRORS for name in cou
 BOTH_WAYS = 0.3
 # Small, so that a run of seconds rolls segments, has index entries and takes snapshots.
 SETTINGS = {
+    "odradek.log.scrub.enable": "false",
     "offsets.topic.num.partitions": "2",
     "group.initial.rebalance.delay.ms": "0",
     "group.min.session.timeout.ms": "500",

@@ -59,7 +59,8 @@ class Doors:
         nothing: Any = None
         services = BrokerServices(
             node_id=1, cluster_id="c", settings=nothing, setting_rules=nothing, clock=clock or RealClock(),
-            metrics=Metrics(), publisher=nothing, log_manager=nothing, cleaner=nothing, replicas=nothing,
+            metrics=Metrics(), publisher=nothing, log_manager=nothing, cleaner=nothing, scrub_counts=nothing,
+            replicas=nothing,
             fetch_sessions=nothing, producer_ids=nothing, controller=nothing, quorum=nothing,
             coordinator=nothing, transactions=nothing,
             verifier=nothing, markers=nothing, liveness=None, departures=nothing,

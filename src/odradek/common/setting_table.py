@@ -186,6 +186,13 @@ OWN = {
             "[1,...,2147483639]",
         ),
         Setting(Scope.BROKER, "odradek.trust.producers", "boolean", UpdateMode.READ_ONLY, "false", False, ""),
+        Setting(Scope.BROKER, "odradek.log.scrub.enable", "boolean", UpdateMode.READ_ONLY, "true", False, ""),
+        Setting(
+            Scope.BROKER, "odradek.log.scrub.interval.ms", "long", UpdateMode.READ_ONLY, "86400000", False, "[1,...]"
+        ),
+        Setting(
+            Scope.BROKER, "odradek.log.scrub.bytes.per.second", "int", UpdateMode.READ_ONLY, "4194304", False, "[1,...]"
+        ),
     )
 }
 

@@ -178,6 +178,10 @@ class ReadableLog:
             )
         return ApiError(ErrorCode.CORRUPT_MESSAGE, text)
 
+    def report_damage(self, segment: Segment, position: int, offset: int) -> None:
+        """Damage was found where no reader was; as where one finds it."""
+        self._damaged(segment, position, offset)
+
     def mended(self, segment: Segment, position: int) -> None:
         """What lay there is as it was written: damage at the same place would be news."""
         self._told_damage.discard((segment.base_offset, position))

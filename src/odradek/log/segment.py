@@ -514,6 +514,10 @@ class Segment:
             self._checked_tail = self._checked_from
         return length
 
+    def distrust(self) -> None:
+        """Verify for readers also what this process wrote or has verified: some of it has changed."""
+        self._checked_tail, self._checked_from, self._checked_to = self.size_bytes, 0, 0
+
     def all_checked(self) -> None:
         """Recovery has verified every batch."""
         self._checked_tail = 0

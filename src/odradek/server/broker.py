@@ -80,6 +80,7 @@ from odradek.server.metrics_page import MetricsConnection, node_families
 from odradek.server.options import CONFIG_CLASSES
 from odradek.server.quorum_settings import controller_endpoints, quorum_bootstrap, quorum_voters
 from odradek.server.replication import Replication
+from odradek.server.scrubbing import Scrubbing
 from odradek.server.transactions import Transactions
 from odradek.server.upkeep import Upkeep, UpkeepConfig
 
@@ -164,6 +165,7 @@ class Broker:
             await self._join(storage)
         self.upkeep.start()
         self.cleaning.start()
+        self.scrubbing.start()
         self._started.append("upkeep")
         self.dispatcher.open_doors("broker")
 
@@ -274,6 +276,7 @@ class Broker:
             on_storage_failed=self._storage_failed,
             monotonic_ms=clock.monotonic_ms,
         )
+        self.scrubbing = Scrubbing(settings, clock, self._disk, self.log_manager, self.replicas)
         self.topic_creator = TopicCreator(settings.build(AutoCreateConfig), self.gateway, self.publisher)
         self.coordinator = GroupCoordinator(
             settings.build(GroupConfig),
@@ -325,6 +328,7 @@ class Broker:
             publisher=self.publisher,
             log_manager=self.log_manager,
             cleaner=self.cleaner,
+            scrub_counts=self.scrubbing.counts,
             replicas=self.replicas,
             fetch_sessions=FetchSessionCache(settings.build(FetchSessionConfig), self._random, clock.monotonic_ms),
             producer_ids=self.transactions.producer_ids,
@@ -557,7 +561,7 @@ class Broker:
         steps: list[Callable[[], Awaitable[None]]] = [self.raft.resign] if "raft" in started else []
         steps += [self.membership.stop, self.replication.stop]
         if "upkeep" in started:
-            steps += [self.cleaning.stop, self.upkeep.stop]
+            steps += [self.scrubbing.stop, self.cleaning.stop, self.upkeep.stop]
         steps.append(self.dispatcher.close)
         if "logs" in started:
             steps.append(self.directory_assignments.stop)

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from odradek.coordinator.transaction.service import TransactionCoordinator
     from odradek.log.compaction.cleaner import Cleaner
     from odradek.log.manager import LogManager
+    from odradek.log.scrub import ScrubCounts
     from odradek.protocol.messages.request_header import RequestHeader
     from odradek.raft.driver import RaftDriver
     from odradek.replica.manager import ReplicaManager
@@ -66,6 +67,7 @@ class BrokerServices:
     publisher: MetadataPublisher
     log_manager: LogManager
     cleaner: Cleaner
+    scrub_counts: ScrubCounts
     replicas: ReplicaManager
     fetch_sessions: FetchSessionCache
     producer_ids: ProducerIdBlocks

@@ -58,6 +58,7 @@ def node_families(dispatcher: Dispatcher) -> Iterator[Family]:
     yield Family("odradek_log_end_offset", "gauge", "A log's next offset.", _samples(per_log, "log_end_offset"))
     yield Family("odradek_log_high_watermark", "gauge", "A log's high watermark.", _samples(per_log, "high_watermark"))
     yield from exactly_once_families(services)
+    yield from services.scrub_counts.families()
     yield from cleaner_families(services.cleaner, [log for log, _ in per_log])
 
 

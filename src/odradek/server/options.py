@@ -13,6 +13,7 @@ from odradek.coordinator.transaction.config import TransactionConfig
 from odradek.log.compaction.config import CleanerConfig
 from odradek.log.config import LogConfig
 from odradek.log.loading import RecoveryConfig
+from odradek.log.scrub import ScrubConfig
 from odradek.raft.config import RaftConfig
 from odradek.replica.config import FetcherConfig, ReplicaConfig
 from odradek.replica.throttle import ThrottleConfig
@@ -42,6 +43,7 @@ CONFIG_CLASSES: tuple[type, ...] = (
     RaftConfig,
     RecoveryConfig,
     ReplicaConfig,
+    ScrubConfig,
     ThrottleConfig,
     TransactionConfig,
     UpkeepConfig,

@@ -1,0 +1,128 @@
+"""Closed segments are read again and verified, a piece at a time: a bit may flip in what was written well.
+
+What is damaged is repaired as where a reader finds it (`ReadableLog.on_damage`), before a reader does. How fast, and
+when the next piece comes, is the caller's to decide (`server.scrubbing`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, NamedTuple
+
+from odradek.common.config import config, option
+from odradek.common.metrics import Family
+from odradek.common.ports import Disk
+from odradek.log.files import FileCache
+from odradek.log.segment import Damage, Segment
+
+if TYPE_CHECKING:
+    from odradek.log.log import Log
+
+# What one piece of work verifies; about a millisecond of a thread.
+PIECE_BYTES = 256 << 10
+READ_BYTES = 128 << 10
+# A small batch takes as long to verify as one of so many bytes, and counts as one.
+SMALL_BATCH_BYTES = 1 << 10
+
+
+@config
+class ScrubConfig:
+    """How closed segments are verified in the background."""
+
+    enable: bool = option(
+        "odradek.log.scrub.enable", default=True, doc="Whether closed segments are verified in the background."
+    )
+    interval_ms: int = option(
+        "odradek.log.scrub.interval.ms",
+        default=86_400_000,
+        unit="ms",
+        doc="Pause between two passes over all closed segments.",
+    )
+    bytes_per_second: int = option(
+        "odradek.log.scrub.bytes.per.second",
+        default=4 << 20,
+        unit="bytes",
+        doc="Maximum bytes verified per second; a batch below 1 KiB counts as 1 KiB.",
+    )
+
+
+@dataclass(slots=True)
+class ScrubCounts:
+    """What was verified since the start; `pass_bytes` and `pass_done_bytes` are of the pass under way."""
+
+    passes: int = 0
+    segments: int = 0
+    read_bytes: int = 0
+    damaged: int = 0
+    pass_bytes: int = 0
+    pass_done_bytes: int = 0
+
+    def families(self) -> Iterator[Family]:
+        """The metrics."""
+        counter, gauge = Family.counter, Family.gauge
+        done = self.pass_done_bytes / self.pass_bytes if self.pass_bytes else 1.0
+        yield counter("odradek_scrub_passes", "Passes over all closed segments that have ended.", self.passes)
+        yield counter("odradek_scrub_segments", "Closed segments that scrubs have verified.", self.segments)
+        yield counter("odradek_scrub_read_bytes", "Bytes that scrubs have verified.", self.read_bytes)
+        yield counter("odradek_scrub_damage", "Places where a scrub has found damage.", self.damaged)
+        yield gauge(
+            "odradek_scrub_progress", "How far the pass under way, or the last one, is: 0 to 1.", min(1.0, done)
+        )
+
+
+class Piece(NamedTuple):
+    """What one piece of work has verified.
+
+    Attributes:
+        cost_bytes: what the pace counts.
+        damage: where it ended, if it was there.
+    """
+
+    read_bytes: int
+    cost_bytes: int
+    damage: Damage | None
+    is_last: bool
+
+
+class SegmentCheck:
+    """One closed segment under way; pieces are worked one after the other, by any thread."""
+
+    def __init__(self, disk: Disk, log: Log, segment: Segment, *, position: int = 0, offset: int | None = None) -> None:
+        """
+        Args:
+            position, offset: of the first batch to verify, where it is not the segment's first.
+        Raises:
+            OSError.
+        """
+        self._log = log
+        self.segment = segment
+        self.next_offset = segment.base_offset if offset is None else offset
+        # Files of its own: nothing that the loop uses is touched by another thread.
+        twin = Segment(
+            FileCache(disk.hold(log.directory), capacity=1), log.directory, segment.base_offset, created_ms=0
+        )
+        twin.size_bytes = segment.size_bytes
+        self._batches = twin.check_batches(position=position, expected_offset=self.next_offset, read_bytes=READ_BYTES)
+
+    @property
+    def is_there(self) -> bool:
+        """Whether the segment is the log's still: retention, compaction or a cut may have taken it."""
+        return not self._log.has_left and self.segment in self._log.segments[:-1]
+
+    def next_piece(self) -> Callable[[], Piece | None]:
+        """Work that verifies some more; None comes of it where the log is gone. It raises StorageError."""
+        return self._log.work(lambda disk: self._verify(), by_name=False)
+
+    def _verify(self) -> Piece:
+        read = cost = 0
+        for found in self._batches:
+            if isinstance(found, Damage):
+                return Piece(read, cost, found, is_last=True)
+            _, header, batch = found
+            self.next_offset = header.last_offset + 1
+            read += len(batch)
+            cost += max(len(batch), SMALL_BATCH_BYTES)
+            if cost >= PIECE_BYTES:
+                return Piece(read, cost, None, is_last=False)
+        return Piece(read, cost, None, is_last=True)
