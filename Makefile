@@ -79,7 +79,7 @@ bench-validation: $(STAMP) ## What it costs to look at every record that is prod
 bench-cluster: $(STAMP) ## Three nodes beside three of Apache Kafka: throughput, failover, catching up (needs Maven; ARGS=--quick)
 	@$(JAVA) && $(PYTHON) -m bench.cluster_bench $(ARGS)
 
-interop: $(STAMP) ## The suites of librdkafka and kafka-python, and foreign clients, in full
+interop: $(STAMP) ## The suites of librdkafka, kafka-python and aiokafka, and foreign clients, in full
 	@$(JAVA) && $(PYTHON) -m pytest -m interop tests/interop $(ARGS)
 
 measures: $(STAMP) ## What a reviewer counts: size, complexity, comments, the way of a Produce (ARGS="--tree OTHER --tree .")

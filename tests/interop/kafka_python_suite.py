@@ -81,10 +81,11 @@ def run_suite(bootstrap: str, folder: Path, arguments: tuple[str, ...] = ()) -> 
     ]
     with (folder / "output.txt").open("wb") as output:
         subprocess.run(command, cwd=sources(), env=environment, stdout=output, stderr=subprocess.STDOUT, timeout=1200)
-    return _read_report(report)
+    return read_report(report)
 
 
-def _read_report(report: Path) -> dict[str, str | None]:
+def read_report(report: Path) -> dict[str, str | None]:
+    """Test → what failed, None where it passed, from a report of pytest; skipped ones are left out."""
     outcomes: dict[str, str | None] = {}
     for case in ElementTree.parse(report).iter("testcase"):
         if case.find("skipped") is not None:
