@@ -209,7 +209,7 @@ class TransactionalWriter(Client):
             return
         self.problem(f"a batch behind the end of its transaction was stored in {self._topic}-{partition}")
 
-    async def _end(self, commit: bool, *, begun: bool) -> Outcome:
+    async def _end(self, commit: bool, *, begun: bool = False) -> Outcome:
         """EndTxn, again until it is answered; OK and FAIL are certain."""
         asked = False
         while True:
