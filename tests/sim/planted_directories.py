@@ -86,6 +86,6 @@ CAUGHT_BY_SEED: dict[str, int] = {
     "the log that was replaced keeps its name": 1,
     "a partition goes on with the log that was replaced": 1,
     "a move that is given up leaves its copy": 2,
-    "the controller is not told of a move": 2,
+    "the controller is not told of a move": 4,
     "what a lost directory had is made anew": 3,
 }
