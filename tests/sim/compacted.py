@@ -159,7 +159,7 @@ class CompactedNode(OneNode):
         self.recorder.history += writer.recorder.history
         for machine in world.machines.values():
             if machine.broker is not None:
-                uncleanable = [reason for _, reason in machine.broker.cleaner.uncleanable.values()]
+                uncleanable = [reason for _, reason, _ in machine.broker.cleaner.uncleanable.values()]
                 self.recorder.problems += [f"{machine.name} left a log alone: {reason}" for reason in uncleanable]
 
     async def _read_surely(self, writer: KeyWriter) -> list[Record]:

@@ -70,6 +70,7 @@ class ReadableLog:
         self.log_start_offset = loaded.log_start_offset
         self.log_end_offset = loaded.log_end_offset
         self.has_left = False  # its directory is no partition's any more, or its disk failed
+        self.repair_count = 0
         self._told_damage: set[tuple[int, int]] = set()
         # Told of each damaged batch that somebody wanted; whether it is mended from elsewhere, without which it stays.
         self.on_damage: Callable[[Segment, int], bool] = lambda segment, position: False
@@ -184,6 +185,7 @@ class ReadableLog:
 
     def mended(self, segment: Segment, position: int) -> None:
         """What lay there is as it was written: damage at the same place would be news."""
+        self.repair_count += 1
         self._told_damage.discard((segment.base_offset, position))
         self._summary.mended()
 

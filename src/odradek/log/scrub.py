@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 PIECE_BYTES = 256 << 10
 READ_BYTES = 128 << 10
 # A small batch takes as long to verify as one of so many bytes, and counts as one.
-SMALL_BATCH_BYTES = 1 << 10
+SMALL_BATCH_BYTES = 2 << 10
 
 
 @config
@@ -43,7 +43,7 @@ class ScrubConfig:
         "odradek.log.scrub.bytes.per.second",
         default=4 << 20,
         unit="bytes",
-        doc="Maximum bytes verified per second; a batch below 1 KiB counts as 1 KiB.",
+        doc="Maximum bytes verified per second; a batch below 2 KiB counts as 2 KiB.",
     )
 
 

@@ -210,6 +210,11 @@ async def test_a_damaged_log_is_told_once_and_the_others_go_on(shop: Shop, caplo
     assert len(kept_records(other)) == 5
     reports = [record for record in caplog.records if "cannot be compacted" in record.getMessage()]
     assert len(reports) == 1
+    data[100] ^= 1  # as a repair from a replica does it
+    path.write_bytes(data)
+    log.mended(log.segments[0], 0)
+    assert await shop.cleaner.clean_dirtiest()
+    assert len(kept_records(log)) == 5
 
 
 async def test_a_stop_ends_the_worker(shop: Shop) -> None:

@@ -70,8 +70,8 @@ class Cleaner:
         self.config = config
         self.counts = CleanerCounts()
         self.running: dict[TopicPartition, Progress] = {}
-        # Why a log is left alone: until the next start, or until another log takes its name.
-        self.uncleanable: dict[TopicPartition, tuple[Log, str]] = {}
+        # Why a log is left alone: until damage in it is repaired, or another log takes its name.
+        self.uncleanable: dict[TopicPartition, tuple[Log, str, int]] = {}
         self._has_no_space = False
 
     # -- choosing -----------------------------------------------------------------------------------------------
@@ -86,7 +86,7 @@ class Cleaner:
     def reason_uncleanable(self, log: Log) -> str:
         """Why a log is left alone, "" where it is not."""
         found = self.uncleanable.get(log.topic_partition)
-        return found[1] if found is not None and found[0] is log else ""
+        return found[1] if found is not None and found[0] is log and found[2] == log.repair_count else ""
 
     def state(self, log: Log) -> CompactionState:
         """What is told of a log that is compacted. Raises StorageError."""
@@ -180,9 +180,9 @@ class Cleaner:
             return True
         if isinstance(error, ApiError) and error.code is ErrorCode.KAFKA_STORAGE_ERROR:
             return self._full(log)
-        self.uncleanable[log.topic_partition] = log, str(error)
+        self.uncleanable[log.topic_partition] = log, str(error), log.repair_count
         _log.error(
-            "a log cannot be compacted: it is left as it is until the next start",
+            "a log cannot be compacted: it is left as it is until a repair or the next start",
             log=log.directory.name,
             reason=str(error),
         )
