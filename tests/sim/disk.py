@@ -40,6 +40,7 @@ class DiskFaults:
         names_are_dropped: what a failed sync of a directory should have kept never is, though readers see it and the
             next one says that all is well; without, the next one keeps it. A file system with a journal has one or the
             other way: it writes its journal later, or takes nothing more at all.
+        too_many_files: a file cannot be opened, as sockets hold all descriptors.
         flips_records: bits flip in the records of logs alone, under their checksums. A header that is read by itself,
             or a checkpoint, has none in Kafka's formats, and every broker believes what it reads there.
     """
@@ -54,6 +55,7 @@ class DiskFaults:
     names_are_dropped: bool = False
     flipped_bit: float = 0.0
     flips_records: bool = False
+    too_many_files: float = 0.0
     slow_sync: float = 0.0
     sync_ms: tuple[float, float] = (0.1, 5.0)
     slow_sync_ms: tuple[float, float] = (100.0, 2000.0)
@@ -143,8 +145,11 @@ class SimDisk:
             parent = self._directory(path.parent)
             if self.faults.capacity_bytes < UNLIMITED_BYTES and self.used_bytes() >= self.faults.capacity_bytes:
                 raise self._full(path)
+            self._need_descriptor(path)
             node = Inode(modified_ms=self._now_ms())
             self._tree.change((parent, path.name, node))
+        else:
+            self._need_descriptor(path)
         return SimFile(self, path, node, read_only=read_only)
 
     def exists(self, path: Path) -> bool:
@@ -200,6 +205,7 @@ class SimDisk:
 
     def sync_dir(self, path: Path) -> None:
         directory = self._directory(path)
+        self._need_descriptor(path)
         if self.hit("directory sync error", self.faults.sync_dir_error):
             if self.faults.names_are_dropped:
                 self._tree.forget(directory)
@@ -251,6 +257,10 @@ class SimDisk:
         return SimWorker(self, make(self, lambda size_bytes: None, argument))
 
     # -- inside -------------------------------------------------------------------------------------------------
+
+    def _need_descriptor(self, path: Path) -> None:
+        if self.faults.too_many_files and self.hit("too many files", self.faults.too_many_files):
+            raise OSError(errno.EMFILE, "simulated want of descriptors", str(path))
 
     def _node(self, path: Path) -> Node:
         node = self._tree.find(path)

@@ -36,6 +36,10 @@ T = TypeVar("T")
 
 # Linux refuses more buffers than this in one writev (IOV_MAX).
 MAX_IO_VECTORS = 1024
+# How long a worker thread waits for a descriptor that another lets go; the event loop does not.
+_DESCRIPTOR_WAIT_S = 60.0
+_WORKERS = "odradek-disk"
+_DESCRIPTOR_PAUSE_S = 0.01
 # Free for what opens files while sockets hold all other descriptors; twice the threads of a disk are never short.
 SPARE_DESCRIPTORS = 16
 _RANDOM_POOL_BYTES = 4096
@@ -147,16 +151,27 @@ class _SpareDescriptors:
     def open(self, path: Path | str, flags: int, beside: int | None = None) -> int:
         """Open a file; raises OSError, EMFILE only where no spare descriptor is left either. `beside` is the descriptor
         of the directory that the path begins at."""
+        return self.lend(lambda: os.open(path, flags | os.O_CLOEXEC, 0o644, dir_fd=beside))
+
+    def lend(self, call: Callable[[], T]) -> T:
+        """Make a call of the system's that needs a descriptor; raises OSError as it does."""
+        is_worker = threading.current_thread().name.startswith(_WORKERS)
+        patience_s = _DESCRIPTOR_WAIT_S if is_worker else 0.0
         while True:
             try:
-                fd = os.open(path, flags | os.O_CLOEXEC, 0o644, dir_fd=beside)
+                result = call()
             except OSError as error:
-                if not is_out_of_descriptors(error) or not self._let_go():
+                if not is_out_of_descriptors(error):
                     raise
+                if not self._let_go():
+                    if patience_s <= 0:
+                        raise
+                    patience_s -= _DESCRIPTOR_PAUSE_S
+                    time.sleep(_DESCRIPTOR_PAUSE_S)
             else:
                 if len(self._spare) < SPARE_DESCRIPTORS:
                     self._fill()
-                return fd
+                return result
 
     def close(self) -> None:
         self._closed = True
@@ -182,7 +197,7 @@ class RealDisk:
     """This machine's file systems."""
 
     def __init__(self, *, workers: int = 8) -> None:
-        self._executor = ThreadPoolExecutor(max_workers=workers, thread_name_prefix="odradek-disk")
+        self._executor = ThreadPoolExecutor(max_workers=workers, thread_name_prefix=_WORKERS)
         self._spares = _SpareDescriptors()
 
     def open(self, path: Path, *, create: bool = False, read_only: bool = False) -> File:
@@ -208,7 +223,7 @@ class RealDisk:
 
     def list_dir(self, path: Path) -> list[str]:
         # iterdir makes a Path of each name, which at a start with thousands of logs is half of the time.
-        return sorted(os.listdir(path))  # noqa: PTH208 - the names alone are wanted
+        return sorted(self._spares.lend(lambda: os.listdir(path)))  # noqa: PTH208 - the names alone are wanted
 
     def make_dirs(self, path: Path) -> None:
         path.mkdir(parents=True, exist_ok=True)

@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from typing import Generic, TypeVar
 
 from odradek.common.errors import ApiError, ErrorCode, StorageError
-from odradek.common.ports import Clock
+from odradek.common.ports import Clock, is_out_of_descriptors
 from odradek.coordinator.batches import RecordCodec, decode_batches, encode_batches
 from odradek.log.producer_state import BY_COORDINATOR
 from odradek.record.batch import BatchHeader, crc_is_valid
@@ -94,8 +94,9 @@ class PartitionMachineLog(Generic[RecordT]):
     async def read_all(self) -> AsyncIterator[Sequence[tuple[int, RecordT]]]:
         """Everything that the log holds now, in slices; an empty one where it cannot be read at the moment.
 
-        That is where a batch is damaged. It is put right from another replica, and waited for; or it was damaged on the
-        way alone, and is read again. Who gave up would leave groups without a coordinator while this broker leads.
+        That is where no file can be opened just now, and where a batch is damaged. It is put right from another
+        replica, and waited for; or it was damaged on the way alone, and is read again. Who gave up would leave groups
+        without a coordinator while this broker leads.
 
         Raises:
             ApiError: NOT_LEADER_OR_FOLLOWER, the reign has ended while a batch was damaged. StorageError.
@@ -116,6 +117,9 @@ class PartitionMachineLog(Generic[RecordT]):
                     await repair
                 data = None
             except (StorageError, OSError) as error:
+                if is_out_of_descriptors(error) or is_out_of_descriptors(error.__cause__):
+                    yield []
+                    continue
                 failed = error if isinstance(error, StorageError) else StorageError(log.log_dir, str(error))
                 self._on_storage_error(failed)
                 raise failed from error

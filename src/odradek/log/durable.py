@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable
 from pathlib import Path
 from typing import TypeVar
@@ -19,7 +20,7 @@ from odradek.log.epoch_cache import EpochCache
 from odradek.log.files import FileCache, make_durable
 from odradek.log.producer_state import ProducerState
 from odradek.log.reading import ReadableLog
-from odradek.log.recovery import LoadedLog
+from odradek.log.recovery import LoadedLog, snapshot_offsets
 from odradek.log.segment import segment_path
 
 T = TypeVar("T")
@@ -184,6 +185,20 @@ class DurableLog(ReadableLog):
         if self._aborted_left_out:
             return
         self.recovery_point = max(self.recovery_point, min(end_offset, self.log_end_offset))
+
+    def flush_undone(self) -> None:
+        """A flush was begun and did not come to its end, as no file could be opened: all that it could have made
+        durable is made so by the next one."""
+        self._epochs_are_written = False
+        self._was_cut |= self._was_cut_before_flush
+        self._summary.distrust()
+        for segment in self._segments:
+            segment.has_unsynced_cut = True
+        # Without descriptors they may not be found: one that a loss of power takes is made again.
+        with contextlib.suppress(OSError):
+            offsets = snapshot_offsets(self._files.disk, self.directory)
+            self._unsynced_snapshots = [segment_path(self.directory, offset, ".snapshot") for offset in offsets]
+        self.is_new = True
 
     def flush(self) -> None:
         """Make all durable; blocks. For starts, stops and tools."""

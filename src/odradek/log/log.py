@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from odradek.common.errors import ApiError, ErrorCode, StorageError
-from odradek.common.ports import Disk, is_disk_full, unless_full
+from odradek.common.ports import Disk, is_disk_full, is_out_of_descriptors, unless_full
 from odradek.log.checkpoints import (
     TopicPartition,
 )
@@ -246,12 +246,14 @@ class Log(DurableLog):
                     self.roll(now_ms)
             segment = self._segments[-1]
             position = segment.write(chunks)
-        except ApiError:
+        except (ApiError, OSError) as error:
+            if isinstance(error, OSError) and not is_out_of_descriptors(error):
+                raise StorageError(self.log_dir, f"{self.directory}: {error}") from error
             if self.epochs.truncate_from_end(self.log_end_offset + 1):
                 self._epochs_are_written = False  # they speak of batches that did not come
+            if isinstance(error, OSError):
+                raise self._files.no_space(self.log_dir, error) from None
             raise
-        except OSError as error:
-            raise StorageError(self.log_dir, f"{self.directory}: {error}") from error
         # Before anything else may fail: an offset that is on disk is never given again (KAFKA-7866).
         self.log_end_offset = headers[-1].last_offset + 1
         for chunk, header in zip(chunks, headers, strict=True):

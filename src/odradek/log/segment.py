@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import NoReturn
 
 from odradek.common.errors import StorageError
-from odradek.common.ports import Buffer, Disk, File, is_disk_full
+from odradek.common.ports import Buffer, Disk, File, is_disk_full, is_out_of_descriptors
 from odradek.log.files import FileCache, FileSlice, SharedFile, rename_deleted
 from odradek.log.index import CorruptIndexError, OffsetIndex, TimeIndex, TransactionIndex
 from odradek.record.batch import HEADER_BYTES, LOG_OVERHEAD_BYTES, MAGIC, BatchHeader, crc_is_valid, read_size
@@ -302,6 +302,8 @@ class Segment:
 
     def _undo_write(self, position: int, error: OSError) -> NoReturn:
         log_dir = self.directory.parent
+        if is_out_of_descriptors(error):
+            raise self._files.no_space(log_dir, error) from None  # the file was not opened: nothing is written
         if is_disk_full(error):
             try:
                 self._files.get(self.path).file.truncate(position)

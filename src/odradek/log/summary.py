@@ -138,6 +138,10 @@ class Summary:
         for number in range(bisect_left(aborted, base_offset), len(aborted)):
             yield self._segments[bisect_left(self._bases, aborted[number])]
 
+    def distrust(self) -> None:
+        """Any segment may not be durable."""
+        self._flagged_from = 0
+
     def take_undurable(self, recovery_point: int) -> list[Segment]:
         """Among these are all segments that reach beyond the recovery point, and all that flags say are not durable;
         whoever takes them lowers the flags."""

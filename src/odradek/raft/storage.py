@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from odradek.common.errors import ApiError, ProtocolError, StorageError
-from odradek.common.ports import Disk
+from odradek.common.ports import Disk, is_out_of_descriptors
 from odradek.metadata.publisher import MetadataPublisher
 from odradek.protocol.declare import Message
 from odradek.protocol.messages.k_raft_version_record import KRaftVersionRecord
@@ -298,14 +298,27 @@ class QuorumStorage:
             return start_epoch, self.log.log_start_offset
         return 0, 0
 
+    def _read_newest(self) -> tuple[int, Sequence[Any]] | None:
+        """Where the newest snapshot ends, and its records; None while no descriptor is free."""
+        newest = self.snapshots[-1]
+        try:
+            return newest.end_offset, read_snapshot(self._disk, self.directory / newest.file_name).records
+        except OSError as error:
+            if is_out_of_descriptors(error):
+                return None
+            raise
+
     def slices(self) -> Iterator[Sequence[tuple[int, Any]]]:
-        """The newest snapshot's records, then those of the log behind it up to its present end."""
+        """The newest snapshot's records, then those of the log behind it up to its present end.
+
+        An empty slice means that it cannot be read just now, as no file can be opened.
+        """
         end_offset = self.log.log_end_offset
         from_offset = 0
         if self.snapshots:
-            newest = self.snapshots[-1]
-            from_offset = newest.end_offset
-            records = read_snapshot(self._disk, self.directory / newest.file_name).records
+            while (snapshot := self._read_newest()) is None:
+                yield []
+            from_offset, records = snapshot
             for start in range(0, len(records), RECORDS_PER_SLICE):
                 yield [(from_offset - 1, record) for record in records[start : start + RECORDS_PER_SLICE]]
         collected: list[tuple[int, Any]] = []

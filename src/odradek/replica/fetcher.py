@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING
 
 from odradek.common.errors import ApiError, ErrorCode, StorageError
 from odradek.common.log_lines import get_logger
+from odradek.common.ports import is_out_of_descriptors
 from odradek.protocol.messages.fetch_request import FetchPartition, FetchRequest, ReplicaState
 from odradek.protocol.messages.fetch_response import FetchResponse, PartitionData
 from odradek.protocol.messages.list_offsets_request import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
@@ -252,8 +253,7 @@ class Fetcher:
                     consumed.appended_bytes += size_bytes
                     consumed.throttled_bytes += size_bytes if followed.partition.throttled.as_follower else 0
                 except StorageError as error:
-                    self.leave(key)
-                    consumed.failures.append(error)
+                    consumed.failures += self._storage_failed(key, followed, now_ms, error)
                 except ApiError as error:
                     self._back_off(key, followed, now_ms, f"{error.code.name}: {error.message}")
         return consumed
@@ -320,6 +320,16 @@ class Fetcher:
         else:
             self._paused[key] = followed
 
+    def _storage_failed(
+        self, key: PartitionKey, followed: Followed, now_ms: int, error: StorageError
+    ) -> list[StorageError]:
+        """Leave a partition whose disk failed; one for which no file could be opened is fetched again later."""
+        if is_out_of_descriptors(error.__cause__):
+            self._back_off(key, followed, now_ms, "no descriptor is left")
+            return []
+        self.leave(key)
+        return [error]
+
     def _back_off(self, key: PartitionKey, followed: Followed, now_ms: int, reason: str) -> None:
         if reason != followed.reason:
             _log.info("fetching of a partition is put off", partition=followed.partition.name, reason=reason)
@@ -378,8 +388,7 @@ class Fetcher:
                 move_into_range(followed.partition, start, end)
                 self._to(key, followed, State.FETCHING)
             except StorageError as error:
-                self.leave(key)
-                failures.append(error)
+                failures += self._storage_failed(key, followed, now_ms, error)
         return failures
 
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from odradek.common.buggify import buggify
 from odradek.common.errors import StorageError
+from odradek.common.ports import is_out_of_descriptors
 
 if TYPE_CHECKING:
     from odradek.common.ports import Disk
@@ -60,12 +61,17 @@ class Flusher:
             await asyncio.wait([self._start(partition, once=True)])
 
     def _start(self, partition: Partition, *, once: bool) -> asyncio.Task[None]:
-        task = asyncio.get_running_loop().create_task(self._flush(partition, once=once))
+        task = asyncio.get_running_loop().create_task(self._run(partition, once=once))
         self._running[partition] = task
         task.add_done_callback(lambda _: self._running.pop(partition, None))
         return task
 
-    async def _flush(self, partition: Partition, *, once: bool) -> None:
+    async def _run(self, partition: Partition, *, once: bool) -> None:
+        while await self._flush(partition, once=once):
+            once = True
+
+    async def _flush(self, partition: Partition, *, once: bool) -> bool:
+        """Flush while it is due; true where no file could be opened, and all of it is to be done again."""
         await buggify("replica: before a flush")
         log = partition.log
         try:
@@ -80,6 +86,12 @@ class Flusher:
                     await asyncio.sleep(NO_SPACE_PAUSE_S)
         except StorageError as error:
             self._on_failed(error)
+            if not is_out_of_descriptors(error.__cause__) or partition.closed or log.has_left:
+                return False
+            log.flush_undone()
+            await asyncio.sleep(NO_SPACE_PAUSE_S)
+            return True
+        return False
 
     async def close(self) -> None:
         """Wait for what is under way."""
