@@ -11,14 +11,23 @@ import pytest
 from odradek.common.errors import ApiError, ErrorCode
 from odradek.protocol.messages import alter_partition_reassignments_request as moves
 from odradek.protocol.messages.allocate_producer_ids_request import AllocateProducerIdsRequest
+from odradek.protocol.messages.alter_partition_request import AlterPartitionRequest
+from odradek.protocol.messages.assign_replicas_to_dirs_request import AssignReplicasToDirsRequest
 from odradek.protocol.messages.broker_registration_request import Feature
 from odradek.protocol.messages.config_record import ConfigRecord
+from odradek.protocol.messages.create_partitions_request import CreatePartitionsRequest, CreatePartitionsTopic
+from odradek.protocol.messages.create_topics_request import CreateTopicsRequest
+from odradek.protocol.messages.elect_leaders_request import ElectLeadersRequest, TopicPartitions
 from odradek.protocol.messages.feature_level_record import FeatureLevelRecord
+from odradek.protocol.messages.list_partition_reassignments_request import ListPartitionReassignmentsRequest
+from odradek.protocol.messages.partition_change_record import PartitionChangeRecord
 from odradek.protocol.messages.register_controller_record import ControllerFeature, RegisterControllerRecord
 from odradek.protocol.messages.remove_user_scram_credential_record import RemoveUserScramCredentialRecord
+from odradek.protocol.messages.unregister_broker_request import UnregisterBrokerRequest
 from odradek.protocol.messages.user_scram_credential_record import UserScramCredentialRecord
 from odradek.statemachine.machine import Result
 from tests.support.controller_harness import Harness
+from tests.support.controller_harness import wanted as wanted_topic
 from tests.support.quorum_node import QuorumNode
 from tests.unit.controller.test_controller_partitions import update
 
@@ -151,3 +160,63 @@ def test_a_move_under_way_counts_as_many_replicas_as_it_leads_to() -> None:
     assert set(harness.partition("t").replicas) == {1, 2, 3, 4}
     assert move(1, 2, 3, 4) == ErrorCode.INVALID_REPLICATION_FACTOR
     assert move(1, 3) == 0
+
+
+def test_a_new_controller_elects_where_the_one_before_left_no_leader() -> None:
+    harness = Harness()
+    harness.brokers(1, 2)
+    harness.topic("t", [1, 2])
+    topic_id = harness.state.topic_ids["t"]
+    replay(harness, PartitionChangeRecord(topic_id=topic_id, partition_id=0, leader=-1))
+    assert harness.partition("t").leader == -1
+    harness.do(harness.machine.activate(harness.now_ms))
+    assert harness.partition("t").leader == 1
+
+
+def test_topics_of_one_request_share_the_most_partitions_that_it_may_add() -> None:
+    harness = Harness()
+    harness.brokers(1)
+    for name in ("a", "b", "c"):
+        harness.topic(name, [1])
+    wanted = {"a": 6_001, "b": 4_002, "c": 4_001}
+    request = CreatePartitionsRequest(
+        topics=[CreatePartitionsTopic(name=n, count=count, assignments=None) for n, count in wanted.items()],
+        validate_only=True,
+    )
+    answer = harness.do(harness.machine.topics.grow(request))
+    codes = {result.name: result.error_code for result in answer.results}
+    assert codes["a"] == codes["c"] == ErrorCode.NONE and codes["b"] != ErrorCode.NONE
+
+
+async def test_what_the_machine_answers_reaches_who_asked(tmp_path: Path) -> None:
+    node = await QuorumNode(tmp_path).start()
+    service = node.service
+    epoch = await node.add_broker(1)
+    assert (await service.create_topics(CreateTopicsRequest(topics=[wanted_topic("t")]))).topics[0].name == "t"
+    grown = await service.create_partitions(
+        CreatePartitionsRequest(topics=[CreatePartitionsTopic(name="t", count=2, assignments=None)], timeout_ms=10_000)
+    )
+    assert grown.results[0].name == "t" and grown.results[0].error_code == 0
+    elected = await service.elect_leaders(
+        ElectLeadersRequest(topic_partitions=[TopicPartitions(topic="t", partitions=[0])], timeout_ms=10_000)
+    )
+    assert elected.replica_election_results[0].partition_result[0].error_code == ErrorCode.ELECTION_NOT_NEEDED
+    listed = await service.list_partition_reassignments(ListPartitionReassignmentsRequest(timeout_ms=10_000))
+    assert listed.topics == []
+    moved = await service.alter_partition_reassignments(
+        moves.AlterPartitionReassignmentsRequest(
+            timeout_ms=10_000,
+            topics=[
+                moves.ReassignableTopic(
+                    name="t", partitions=[moves.ReassignablePartition(partition_index=1, replicas=[1])]
+                )
+            ],
+        )
+    )
+    assert moved.responses[0].partitions[0].error_code == 0
+    altered = await service.alter_partition(AlterPartitionRequest(broker_id=1, broker_epoch=epoch))
+    assert altered.error_code == 0 and altered.topics == []
+    assigned = await service.assign_replicas_to_dirs(AssignReplicasToDirsRequest(broker_id=1, broker_epoch=epoch))
+    assert assigned.error_code == 0 and assigned.directories == []
+    assert (await service.unregister_broker(UnregisterBrokerRequest(broker_id=1))).error_code == 0
+    await node.stop()
