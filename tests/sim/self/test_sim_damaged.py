@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 import pytest
 
+from odradek.log.log import Log
+from odradek.log.scrub import SegmentCheck
+from odradek.log.segment import Segment
+from odradek.server.scrubbing import Scrubbing
 from tests.sim.bugs import problem_of
 from tests.sim.damaged import DamagedCluster
 from tests.sim.failures import failure
@@ -46,3 +52,28 @@ def test_every_bug_has_its_line() -> None:
 def test_a_planted_bug_is_caught_by_the_first_seed(name: str) -> None:
     with BY_NAME[name].planted():
         assert problem_of(1, DamagedCluster), BY_NAME[name].meaning
+
+
+class Scrubbed(DamagedCluster):
+    """The same with a scrub that is always at work."""
+
+    settings: ClassVar[dict[str, str]] = {
+        "odradek.log.scrub.enable": "true",
+        "odradek.log.scrub.interval.ms": "300",
+        "odradek.log.scrub.bytes.per.second": "1000000",
+    }
+
+
+def test_a_scrub_finds_what_disks_change_and_harms_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    found: list[bool] = []
+    original = Scrubbing._repaired
+
+    async def watched(self: Scrubbing, log: Log, segment: Segment, position: int, offset: int) -> SegmentCheck | None:
+        check = await original(self, log, segment, position, offset)
+        found.append(check is not None)
+        return check
+
+    monkeypatch.setattr(Scrubbing, "_repaired", watched)
+    report = run_seed(1, kind=Scrubbed)
+    assert not report.failed, failure(report)
+    assert any(found), "some of it is repaired before anybody reads it"
