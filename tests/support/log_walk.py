@@ -302,7 +302,7 @@ class LogWalk:
         first, kept = found.segment_starts[0], self.model.gone + self.model.batches
         assert how == "dark" or not [each for each in self.model.gone if each.base_offset >= first]
         self.model.gone = [each for each in kept if each.base_offset < first]
-        if any("it begins anew" in note for note in self.manager.notes):
+        if any("it is recreated" in note for note in self.manager.notes):
             # Records before the log's start were lost as well: who their producers were, nobody can say.
             self.is_over = True
             return

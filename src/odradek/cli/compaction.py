@@ -16,7 +16,7 @@ async def ask_states(
     cluster: Cluster, topics: Sequence[MetadataResponseTopic]
 ) -> dict[tuple[str, int], dict[str, Any]]:
     """By partition, what its leader reports; nothing of leaders that cannot be asked or are not ours."""
-    from odradek.log.compaction.told import read_tagged
+    from odradek.log.compaction.status import read_tagged
     from odradek.protocol.messages.describe_log_dirs_request import DescribableLogDirTopic, DescribeLogDirsRequest
     from odradek.protocol.messages.describe_log_dirs_response import DescribeLogDirsResponse
 

@@ -96,7 +96,7 @@ def read_topic_id(disk: Disk, directory: Path) -> UUID | None:
 def write_topic_id(disk: Disk, directory: Path, topic_id: UUID) -> None:
     """Write partition.metadata in one write, not synced: the log's first flush does that. Raises OSError.
 
-    What a loss of power leaves of it is nothing, all, or a file that is read as damaged and written anew.
+    What a loss of power leaves of it is nothing, all, or a file that is read as damaged and rewritten.
     """
     text = f"version: {_VERSION}\ntopic_id: {base64.urlsafe_b64encode(topic_id.bytes).decode().rstrip('=')}"
     path = directory / PARTITION_METADATA

@@ -40,7 +40,7 @@ class DurableLog(ReadableLog):
         self._was_cut = loaded.was_cut  # since the last flush
         self._was_cut_before_flush = False
         self.last_flush_ms = 0
-        self.is_new = False  # whoever made the directory says so: its name is not durable before the first flush
+        self.is_new = False  # set by the maker of the directory: its name is not durable before the first flush
 
     @property
     def unflushed_count(self) -> int:
@@ -153,7 +153,7 @@ class DurableLog(ReadableLog):
         names_changed = bool(snapshots) or any(segment.base_offset >= self.recovery_point for segment in dirty)
         directories = [directory, directory.parent] if self.is_new else [directory] if names_changed else []
         snapshots += [directory / PARTITION_METADATA] if self.is_new else []
-        # Nobody looks at a closed segment's batches again to make its indexes anew.
+        # A closed segment's batches are not read again to rebuild its indexes.
         snapshots += [path for segment in dirty if segment.is_sealed for path in segment.paths()[1:]]
         self.is_new = False
         epochs = None if self._epochs_are_written else self.epochs.lines()

@@ -1,7 +1,7 @@
 """Open files, shared and counted: few are open at a time, and none is closed under a reader.
 
 A log of a thousand partitions has thousands of files, of which few are in use. Segments ask the cache for their file
-each time; the least recently used ones are let go. Whoever still holds a `FileSlice` keeps its file open, even when the
+each time; the least recently used ones are let go. A holder of a `FileSlice` keeps its file open, even when the
 segment was deleted meanwhile: the descriptor is closed when the last reference goes.
 """
 
@@ -36,7 +36,7 @@ def no_space(log_dir: Path) -> ApiError:
 
 
 class SharedFile:
-    """An open file that closes itself when nobody holds it any more."""
+    """An open file that closes itself when its last holder releases it."""
 
     __slots__ = ("file",)
 
@@ -110,7 +110,7 @@ class FileCache:
         return no_space(log_dir)
 
     def forget(self, path: Path) -> None:
-        """The file gets another name or goes: holders keep it, others open it anew."""
+        """The file gets another name or goes: holders keep it, others open it again."""
         self._open.pop(path, None)
         self._indexes.pop(path, None)
 

@@ -1,8 +1,8 @@
 """Future logs: copies of logs in another log directory of this broker, on their way to take the logs' places (KIP-113).
 
-A future log lies in `topic-partition.<32 hex digits>-future`. When it has all that the log has, it gets the log's name,
+A future log is in `topic-partition.<32 hex digits>-future`. When it has all that the log has, it gets the log's name,
 and the log a name that no log has. A crash may come between any two steps; then the directory that the controller was
-told of decides, which is told before anything is renamed:
+knows of decides, which is notified before anything is renamed:
 
 - a future log is there, and so is the log: the copy goes on, unless nothing is left to copy and the controller knows
   that directory as the replica's: then the renames had been done, and a loss of power took them back

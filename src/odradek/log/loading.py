@@ -76,7 +76,7 @@ class FoundLog:
         try:
             self.topic_id = read_topic_id(disk, self.directory)
         except CorruptCheckpointError as error:
-            self.notes.append(f"{error}; the metadata log tells it")
+            self.notes.append(f"{error}; the metadata log has it")
         except OSError as error:
             raise StorageError(log_dir.path, f"{self.directory}: {error}") from error
         self.log = Log.open(

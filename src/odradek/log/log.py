@@ -3,7 +3,7 @@
 - log_start_offset (inclusive): the first record that may be read
 - log_end_offset (exclusive): the next record gets it
 - recovery_point (exclusive): all below is durable
-- high_watermark (exclusive): all below is committed; moved by whoever replicates
+- high_watermark (exclusive): all below is committed; moved by the replica layer
 - last_stable_offset (exclusive): all below is committed and belongs to no open transaction
 
 Every method is plain and runs on the broker's loop, but for the work that `begin_flush` returns. A write moves the
@@ -87,7 +87,7 @@ class Log(DurableLog):
         self._high_watermark = loaded.log_start_offset
         self.cleaned_offset = 0  # exclusive: of what lies before, compaction kept each key's last record alone
         self.cut_count = 0
-        self.tell_nobody()
+        self.clear_listeners()
 
     @classmethod
     def open(
@@ -107,7 +107,7 @@ class Log(DurableLog):
     ) -> Log:
         """Load a directory, which must exist; blocks.
 
-        `notes` takes one line for each thing that recovery put right. Raises StorageError.
+        `notes` takes one line for each repair of the recovery. Raises StorageError.
         """
         try:
             loaded = load_directory(
@@ -163,7 +163,7 @@ class Log(DurableLog):
         """Give batches their offsets and write them to the active segment, by one write.
 
         Only base_offset and partition_leader_epoch are patched, in place; both lie before the bytes that the CRC
-        covers. With LogAppendTime the timestamp is written too, and the CRC computed anew.
+        covers. With LogAppendTime the timestamp is written too, and the CRC recomputed.
 
         Args:
             batches: one whole batch of format v2 each, already validated.
@@ -313,7 +313,7 @@ class Log(DurableLog):
     def truncate_to(self, offset: int) -> bool:
         """Drop all records at or above `offset`; returns whether there were any. Raises StorageError."""
         if offset >= self.log_end_offset:
-            # A leader that wrote nothing left its epoch at the end, and would be told again and again to cut there.
+            # A leader that wrote nothing left its epoch at the end, and would be asked to truncate there for ever.
             if self.epochs.truncate_from_end(self.log_end_offset):
                 self._write_epochs()
             return False
@@ -409,7 +409,7 @@ class Log(DurableLog):
         if offset <= self.log_start_offset:
             return False
         self.log_start_offset = offset
-        # In memory alone: entries below the start harm nobody, are cut at the next start, and cost an fsync here.
+        # In memory alone: entries below the start do no harm, are cut at the next start, and cost an fsync here.
         self.epochs.truncate_from_start(offset)
         return True
 
@@ -445,7 +445,7 @@ class Log(DurableLog):
         directory, base = self.directory, self._bases[0]
 
         def job(disk: Disk) -> list[Path]:
-            # What tells of the producers up to here must not be lost with what else would.
+            # The producers' state up to here must not be lost with what else would.
             make_durable(disk, [], [segment_path(directory, base, ".snapshot")], [directory])
             renamed = rename_deleted(disk, paths)
             forget_snapshots(disk, directory, base)
@@ -492,10 +492,10 @@ class Log(DurableLog):
 
     def leave(self) -> None:
         super().leave()
-        self.tell_nobody()
+        self.clear_listeners()
 
-    def tell_nobody(self) -> None:
-        """Who would be told of cuts and damage is told no more. They refer to this log and it to them: of thousands
+    def clear_listeners(self) -> None:
+        """Drop the listeners of truncations and damage. They and the log form reference cycles: of thousands
         that are deleted, all would be garbage that Python's collector must find, in one turn of the loop."""
         self.on_cleaned_cut: Callable[[], None] = _nothing
         self.on_cut: Callable[[], None] = _nothing
@@ -522,9 +522,9 @@ class Log(DurableLog):
 
 
 def _nothing() -> None:
-    """Nobody is told."""
+    """No listener."""
 
 
 def _not_mended(segment: Segment, position: int) -> bool:
-    """Nobody mends it."""
+    """No repair."""
     return False

@@ -23,7 +23,7 @@ class LogDir:
     Attributes:
         clean_broker_epoch: the epoch under which the node stopped in good order; -1 where it did not, or did not say.
         checkpointed_*: what the checkpoints said when the node started.
-        directory_id: of its meta.properties; zero until the node told.
+        directory_id: of its meta.properties; zero until the node sets it.
         error: why it is offline, "" while it is not.
         cordoned: whether it takes no new logs (KIP-1066).
         full: whether a write did not fit, and none that was tried since did.

@@ -121,7 +121,7 @@ class LogManager:
         overrides: Callable[[str], Mapping[str, str]] = lambda topic: {},
         assigned: AssignedDirectory = lambda topic, partition_id: None,
     ) -> LogLoader:
-        """Find what lies in the directories; blocks, so run it off the loop before serving.
+        """Find what is in the directories; blocks, so run it off the loop before serving.
 
         Open all with the loader's `open_some`, then hand it to `finish_load`.
 
@@ -153,7 +153,7 @@ class LogManager:
         """Take over the logs that were opened, on the loop.
 
         Returns:
-            How many. `notes` has a line for each thing that was put right.
+            How many. `notes` has a line for each repair.
         Raises:
             StorageError: no directory is left that works.
         """
@@ -394,7 +394,7 @@ class LogManager:
             del self.logs[log.topic_partition], self.topic_ids[log.topic_partition]
 
     def forget_cleaned(self, key: TopicPartition, log_dir: Path) -> None:
-        """A log begins anew under a name in a directory. Raises StorageError."""
+        """A log is recreated under a name in a directory. Raises StorageError."""
         self._cleaned.forget(key, log_dir, self.logs.values())
 
     def forget_offsets(self, key: TopicPartition, log_dir: Path) -> None:

@@ -1,7 +1,7 @@
 """The checkpoints of offsets in each log directory: what was last written to them, and who writes.
 
-An offset that is too small costs work at the next start. One that is too large does harm: what lies below it is not
-looked at, though the log was cut and has grown again since. So before a log may grow behind a cut, or begin anew under
+An offset that is too small costs work at the next start. One that is too large does harm: records below it are not
+verified, though the log was truncated and has grown since. So before a log may grow behind a cut, or be recreated under
 its name, the file must not name it beyond where it is: also where another thread is just writing what it was.
 """
 
@@ -62,7 +62,7 @@ class OffsetFiles:
         return lambda: self._write(log_dir, writing, wait=False)
 
     def write_now(self, log_dir: Path, logs: Iterable[Log]) -> None:
-        """Let the file say what is so now, whoever else is writing it; blocks. Raises StorageError."""
+        """Let the file say what is so now, whichever other thread writes it; blocks. Raises StorageError."""
         self.work(log_dir, logs, always=True)
         self._write(log_dir, self._writing[log_dir], wait=True)
 
@@ -92,7 +92,7 @@ class OffsetFiles:
         return max(said.get(log_dir, {}).get(key, 0) for said in (self._written, self._wanted))
 
     def forget(self, key: TopicPartition, log_dir: Path, logs: Iterable[Log]) -> None:
-        """A log begins anew under a name: let the file not say of it what it says of the one before.
+        """A log is recreated under a name: let the file not say of it what it says of the one before.
 
         Blocks where it does. A start taken from there would hide the new log's records, after a crash that comes before
         the file is written again.

@@ -38,7 +38,7 @@ def split_off(
         expected_offset: what would follow the batch before.
         following: base offset of the next segment, up to which batches are moved; None behind the last.
     Returns:
-        The new segments, whose batches nobody has verified: none where the next segment begins with them already. None
+        The new segments, whose batches are not verified: none where the next segment begins with them already. None
         for damage.
     Raises:
         OSError: the disk failed, or is full; the next start tries again.

@@ -1,7 +1,7 @@
-"""Which log directory a new log lies in: the one that has the fewest.
+"""Which log directory a new log gets: the one that has the fewest.
 
-Counting the logs anew for each new one would be quadratic where a request makes thousands. So the maps that hold all
-logs of a broker keep count of them: whoever puts a log into one of them or takes it out changes the count by that.
+Counting the logs again for each new one would be quadratic where a request makes thousands. So the maps that hold all
+logs of a broker keep count of them: putting a log into one of them, or taking it out, changes the count.
 """
 
 from __future__ import annotations

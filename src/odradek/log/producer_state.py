@@ -329,7 +329,7 @@ class ProducerState:
         entry.coordinator_epoch = max(entry.coordinator_epoch, coordinator_epoch)
         entry.last_timestamp_ms = header.max_timestamp
         entry.silent_since_ms = -1
-        # Whoever wrote the marker knows its version, and has forgotten what was of older ones.
+        # The writer of the marker knows its version, and has forgotten what was of older ones.
         self.forget_verification(header.producer_id, header.producer_epoch, 2)
         first = entry.transaction_start
         if first == NO_OFFSET:
@@ -382,7 +382,7 @@ class ProducerState:
             del self.producers[producer_id]
         for producer_id, verification in list(self._verifications.items()):
             if verification.seen_by_expiry:
-                del self._verifications[producer_id]  # asked for so long ago that nobody waits for the answer
+                del self._verifications[producer_id]  # asked for so long ago that no request waits for it
             verification.seen_by_expiry = True
         self.refusals.expire()
         return len(silent)
@@ -409,7 +409,7 @@ class ProducerState:
 
     @classmethod
     def from_snapshot(cls, data: bytes, end_offset: int) -> ProducerState:
-        """The state as a snapshot up to `end_offset` (exclusive) tells it. Raises CorruptSnapshotError."""
+        """The state as a snapshot up to `end_offset` (exclusive) has it. Raises CorruptSnapshotError."""
         state = cls()
         state.map_end_offset = end_offset
         if len(data) < _HEAD.size:

@@ -40,7 +40,7 @@ NOTHING = ReadResult([], 0)
 FETCHED_AGAIN = "nothing: it is fetched from another replica"
 BY_HAND = (
     "stop this node and restore the file from a copy; or, with other replicas, remove the partition's directory, so "
-    "that it is fetched anew; or delete the records up to beyond it"
+    "that it is fetched again; or delete the records up to beyond it"
 )
 
 
@@ -72,7 +72,7 @@ class ReadableLog:
         self.has_left = False  # its directory is no partition's any more, or its disk failed
         self.repair_count = 0
         self._told_damage: set[tuple[int, int]] = set()
-        # Told of each damaged batch that somebody wanted; whether it is mended from elsewhere, without which it stays.
+        # Called with each damaged batch that a reader wanted; says whether it will be repaired from elsewhere.
         self.on_damage: Callable[[Segment, int], bool] = lambda segment, position: False
 
     def share_files(self, files: FileCache) -> None:

@@ -1,4 +1,4 @@
-"""From what lies in a partition's directory to a log that can be written.
+"""From what is in a partition's directory to a log that can be written.
 
 After a clean stop sizes and indexes are believed. After any other, every batch past the recovery point is verified,
 and the log is cut at the first one that is not whole: nothing behind it was acknowledged as durable. Recovery leaves no
@@ -44,7 +44,7 @@ class LoadedLog:
         epochs_are_written: whether the epochs' checkpoint says what was found; else the next flush must write it.
         was_cut: whether the log ends before what was durable once, so that a checkpoint may speak of more.
         unsynced_snapshots: of producers, which a process that was killed may have left in the page cache.
-        notes: one line for each thing that was put right, for the node's log.
+        notes: one line for each repair, for the node's log.
     """
 
     segments: list[Segment]
@@ -98,7 +98,7 @@ def load_directory(
         end = _recover(files, segments, recovery_point, index_interval_bytes, notes, compacted=compacted)
     log_start_offset = max(log_start_offset, segments[0].base_offset)
     if end < log_start_offset:
-        notes.append(f"{directory.name}: the log ends at {end}, before its start {log_start_offset}: it begins anew")
+        notes.append(f"{directory.name}: the log ends at {end}, before its start {log_start_offset}: it is recreated")
         for segment in segments:
             segment.mark_deleted()
         segments = [Segment(files, directory, log_start_offset, created_ms=now_ms)]
@@ -258,9 +258,9 @@ def _make_durable(
 
 
 def _verify(segment: Segment, index_interval_bytes: int, following: int | None) -> tuple[int, Damage | None]:
-    """(End offset, where the segment stops making sense); no checksum covers where a batch lies in the log.
+    """(End offset, where the segment stops making sense); no checksum covers where a batch is in the log.
 
-    The indexes are made anew on the way: a second reading would take as long as the first.
+    The indexes are rebuilt on the way: a second reading would take as long as the first.
     """
     end = segment.base_offset
     is_indexed = False
@@ -333,7 +333,7 @@ def load_producers(
             that is added, from a snapshot that is no newer. None for all.
     """
     first_base = segments[0].base_offset
-    # Of what retention dropped there is no index to mend, and nothing but the snapshot tells of its producers.
+    # Of what retention dropped there is no index to mend, and only the snapshot has its producers.
     newest = end if indexed_to is None else min(end, max(indexed_to, first_base))
     state = ProducerState()
     offsets = snapshot_offsets(disk, directory)
@@ -358,7 +358,7 @@ def load_producers(
         if number + 1 < len(segments) and segments[number + 1].base_offset <= start:
             continue  # all before the snapshot, without a look at its index
         if segment.base_offset > start and segment.base_offset not in offsets:
-            # Once retention has dropped what lies before, nothing else tells of the producers up to here.
+            # Once retention has dropped the segments before, nothing else has the producers up to here.
             state.map_end_offset = segment.base_offset
             _write_snapshot(disk, segment_path(directory, segment.base_offset, ".snapshot"), state)
         found = segment.locate(start) if segment.size_bytes else None
@@ -374,7 +374,7 @@ def load_producers(
 
 
 def _forget_aborted(segments: list[Segment], offset: int) -> None:
-    """What the index says of markers from `offset` on is read from the log anew: a loss of power may have kept entries
+    """What the index says of markers from `offset` on is read from the log again: a loss of power may have kept entries
     of markers that it took, or later ones without earlier ones."""
     for segment, following in zip(segments, [*segments[1:], None], strict=True):
         if following is None or following.base_offset > offset:

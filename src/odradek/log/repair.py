@@ -4,7 +4,7 @@ Damage is found when a batch is read. Where undamaged batches go on behind it, o
 where none is found, all up to the segment's end. Replicas that are not compacted are equal byte by byte below the high
 watermark, so the new batches fit into the gap and are written over it: a crash in the middle leaves damage, as before,
 which is found again. Compaction goes its own way on every replica; where the batches are of another size, the segment
-is made anew beside the old one and takes its place as a cleaned one does. Everything here is plain and blocks.
+is rebuilt beside the old one and takes its place as a cleaned one does. Everything here is plain and blocks.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class Hole:
 
 
 def find_hole(log: Log, segment: Segment, position: int) -> Hole | None:
-    """The hole that begins at a position; None where an undamaged batch lies there, or the segment is gone.
+    """The hole that begins at a position; None where an undamaged batch is there, or the segment is gone.
 
     Args:
         position: in bytes, where a batch should begin.
@@ -118,7 +118,7 @@ def write_over(log: Log, hole: Hole, batches: Sequence[Batch]) -> int:
 
 
 def make_anew(disk: Disk, log: Log, hole: Hole, batches: Sequence[Batch]) -> None:
-    """Write the segment anew with these batches in the hole, under names that do not count yet; durable. May run off
+    """Rewrite the segment with these batches in the hole, under names that do not count yet; durable. May run off
     the loop, over a closed segment.
 
     Raises:

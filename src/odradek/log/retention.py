@@ -40,7 +40,7 @@ def must_roll(
 
 
 class Deletable(NamedTuple):
-    """How many segments from the front may go; `unread` must be loaded before it can be told of more."""
+    """How many segments from the front may go; `unread` must be loaded before more is known."""
 
     segment_count: int
     unread: Segment | None = None

@@ -24,9 +24,9 @@ MAX_RELATIVE_OFFSET = 2**31 - 1
 # One read covers an index interval, so that finding a batch is one or two reads.
 SCAN_BYTES = 4096 + HEADER_BYTES
 RECOVERY_READ_BYTES = 1 << 20
-# Kafka's default of index.interval.bytes, for an index that is made anew where its topic's settings are not at hand.
+# Kafka's default of index.interval.bytes, for an index that is rebuilt where its topic's settings are not at hand.
 INDEX_INTERVAL_BYTES = 4096
-# What one read of bytes that nobody has looked at since the start is verified and answered with: half a millisecond.
+# What one read of bytes that are unverified since the start is verified and answered with: half a millisecond.
 CHECKED_READ_BYTES = 1 << 20
 
 
@@ -52,8 +52,8 @@ def read_headers(
 ) -> Iterator[tuple[int, BatchHeader]]:
     """(position, header) of each whole batch of a segment's file; reads no more than it is asked for.
 
-    Ends before what cannot be a batch of this segment, which only damage below the recovery point brings about: nobody
-    verified it.
+    Ends before what cannot be a batch of this segment, which only damage below the recovery point brings about: a start
+    does not verify there.
 
     Args:
         position, end_position: a batch boundary, and an exclusive end, in bytes.
@@ -114,7 +114,7 @@ class Segment:
         self.replaced_by: Segment | None = None  # compaction put that one into its place
         self.is_dropped = False  # retention let it go: its name may soon be another file's
         self.has_unsynced_cut = False  # bytes of a write that did not fit: on disk until the next sync
-        self.has_unsynced_indexes = False  # what sealing it wrote: nobody would look for it after a loss of power
+        self.has_unsynced_indexes = False  # what sealing it wrote: no start would look for it after a loss of power
         self.is_sealed = False  # no more batches come: the indexes may be let go, and read again
 
     # -- opening ------------------------------------------------------------------------------------------------
@@ -180,7 +180,7 @@ class Segment:
         try:
             self.transactions.load()
         except (CorruptIndexError, struct.error):
-            self.transactions_damaged = True  # it needs the segments before this one to be made anew
+            self.transactions_damaged = True  # it needs the segments before this one to be rebuilt
 
     def _loaded(self) -> None:
         self._newest_is_known = True
@@ -259,13 +259,13 @@ class Segment:
         self._loaded()
 
     def rebuild_indexes(self, index_interval_bytes: int) -> None:
-        """Make offset and time index anew from the batches' headers. The transaction index stays as its file has it."""
+        """Rebuild offset and time index from the batches' headers. The transaction index stays as its file has it."""
         self.clear_indexes()
         for position, header in self.headers(0):
             self.index_batch(header, position, index_interval_bytes)
 
     def clear_indexes(self) -> None:
-        """Offset and time index begin anew, for `index_batch` of each batch. Raises OSError."""
+        """Empty offset and time index, for `index_batch` of each batch. Raises OSError."""
         if not self._indexes_loaded:
             self._load_transactions()
         self.offsets.clear()
@@ -274,7 +274,7 @@ class Segment:
         self._bytes_since_index = 0
 
     def index_anew_behind(self, position: int, index_interval_bytes: int) -> None:
-        """Make the indexes anew where they ended before damage that has been put right."""
+        """Rebuild the indexes where they ended before damage that has been repaired."""
         self.load_indexes()
         last = self.offsets.last_position()
         if last <= position and self.size_bytes - last > 2 * index_interval_bytes:
@@ -420,7 +420,7 @@ class Segment:
     def locate(self, offset: int) -> tuple[int, BatchHeader] | None:
         """(position, header) of the first batch that holds `offset` or a later one; None where there is none.
 
-        An index that was damaged below the recovery point is found out here, and made anew.
+        An index that was damaged below the recovery point is found out here, and rebuilt.
         """
         if self._last_batch is not None and offset >= self._last_batch[0]:
             start = self._last_batch[1]
@@ -460,7 +460,7 @@ class Segment:
         """The bytes from a batch on, up to `max_bytes` and `end_position`; ends at a known boundary where it can.
 
         Args:
-            offset: what is looked for, which lies in the first batch or before it.
+            offset: what is looked for, which is in the first batch or before it.
             end_offset: where the segment ends (exclusive).
         Raises:
             DamagedBatchError: the first batch is not what was written. A later one ends the answer before it.
@@ -587,7 +587,7 @@ class Segment:
         return [self.path, self.offsets.path, self.times.path, self.transactions.path]
 
     def forget(self) -> None:
-        """The log has let go of this segment: nobody opens its files by name any more."""
+        """The log has let go of this segment: its files are not opened by name any more."""
         self.is_dropped = True
         for path in self.paths():
             self._files.forget(path)

@@ -45,7 +45,7 @@ class DirectorySpace:
         return [each for each in self._directories.values() if each.full and not each.offline]
 
     def probe(self, directory: LogDir) -> Callable[[], bool]:
-        """Blocking work that tells whether there is space; it raises StorageError where the disk fails."""
+        """Blocking work that finds out whether there is space; it raises StorageError where the disk fails."""
         path = directory.path / PROBE_FILE
 
         def work() -> bool:

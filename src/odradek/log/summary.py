@@ -69,7 +69,7 @@ class Summary:
             insort(self._aborted, self._bases[-1])
 
     def forget_aborted(self) -> None:
-        """The indexes of aborted transactions were made anew."""
+        """The indexes of aborted transactions were rebuilt."""
         self._aborted = None
 
     # -- questions ----------------------------------------------------------------------------------------------
@@ -99,7 +99,7 @@ class Summary:
             number = max(number, found)
         elif found >= number:
             return found
-        # Earlier ones are so new, and nothing of it may be read: that goes for what the log start lies in.
+        # Earlier ones are so new, and nothing of it may be read: that goes for the segment of the log start.
         for each in range(number, len(self._segments)):
             segment = self._segments[each]
             if not segment.newest_is_known:
@@ -144,7 +144,7 @@ class Summary:
 
     def take_undurable(self, recovery_point: int) -> list[Segment]:
         """Among these are all segments that reach beyond the recovery point, and all that flags say are not durable;
-        whoever takes them lowers the flags."""
+        the caller that takes them lowers the flags."""
         first = min(bisect_right(self._bases, self._flagged_from), bisect_right(self._bases, recovery_point)) - 1
         self._flagged_from = self._bases[-1]
         return self._segments[max(0, first) :]

@@ -16,7 +16,7 @@ from odradek.record.reader import read_records
 def note_batch(
     producers: ProducerState, segment: Segment, batch: Buffer, header: BatchHeader, last_stable_offset: int
 ) -> None:
-    """Bring producer state and index past one batch of a producer that lies in `segment`.
+    """Bring producer state and index past one batch of a producer in `segment`.
 
     A marker must be read, since its header lacks its type. One without records is what compaction leaves of a
     transaction that is gone.

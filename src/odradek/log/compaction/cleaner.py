@@ -2,7 +2,7 @@
 
 Nothing is locked. A worker reads closed segments, which do not change; before each swap the log is asked whether it
 still has them as they were. A truncation, a deletion, a log that moved or went offline: then what the worker made is
-thrown away, and the next look begins anew.
+thrown away, and the next look starts over.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from odradek.log.compaction.cleaning import CleanedGroup, CleaningPlan, Learned,
 from odradek.log.compaction.config import CleanerConfig
 from odradek.log.compaction.output import CLEANED, MENDED
 from odradek.log.compaction.plan import Dirtiness, active_is_overdue, examine, make_plan
+from odradek.log.compaction.status import CompactionState
 from odradek.log.compaction.swap import swap_in
-from odradek.log.compaction.told import CompactionState
 from odradek.log.segment import Segment
 
 if TYPE_CHECKING:
@@ -89,7 +89,7 @@ class Cleaner:
         return found[1] if found is not None and found[0] is log and found[2] == log.repair_count else ""
 
     def state(self, log: Log) -> CompactionState:
-        """What is told of a log that is compacted. Raises StorageError."""
+        """What is reported of a log that is compacted. Raises StorageError."""
         progress = self.running.get(log.topic_partition)
         state = CompactionState.of(log.cleaned_offset, self.examine(log) if progress is None else progress.dirtiness)
         if progress is not None:

@@ -1,7 +1,7 @@
-"""One cleaning over the files of one log: read the keys of its dirty part, then write its segments anew, in groups.
+"""One cleaning over the files of one log: read the keys of its dirty part, then rewrite its segments, in groups.
 
 This runs in a worker, off the event loop, on files that no longer change: closed segments, all durable. It makes files
-with `.cleaned` names and nothing else; whoever owns the log puts them in place, or removes them. Groups are cleaned
+with `.cleaned` names and nothing else; the log's owner puts them in place, or removes them. Groups are cleaned
 from the log's front on, so that at any moment what was dropped is older than what replaces it.
 """
 

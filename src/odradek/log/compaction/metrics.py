@@ -1,4 +1,4 @@
-"""What the cleaner tells of itself and of the logs that it looks after."""
+"""Metrics of the cleaner and of the logs that it cleans."""
 
 from __future__ import annotations
 
@@ -67,4 +67,4 @@ def _examined(cleaner: Cleaner, logs: list[Log]) -> Iterator[tuple[Log, Dirtines
             try:
                 yield log, cleaner.examine(log)
             except StorageError:
-                continue  # its directory is on its way offline: whoever writes to it says so
+                continue  # its directory is going offline: the next write to it reports that

@@ -1,7 +1,7 @@
 """How far each log was cleaned, in Kafka's `cleaner-offset-checkpoint` of each log directory.
 
 An offset that is too large does harm: keys behind it would not be read, and a tombstone among them would go before the
-values that it covers. So the file forgets a log before it may grow again behind a cut, or begin anew under its name.
+values that it covers. So the file forgets a log before it may grow again behind a cut, or be recreated under its name.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """How dirty a log is, and what a cleaning of it covers. Pure.
 
 A log's clean part ends at its cleaned offset. Behind it lies what may be cleaned: closed segments, wholly below the
-last stable offset, so that nobody's transaction is open in them, wholly durable, as old as min.compaction.lag.ms asks.
+last stable offset, so that no transaction is open in them, wholly durable, as old as min.compaction.lag.ms asks.
 
 That they are durable is our rule, not Kafka's: what is dropped is replaced by something newer, which a loss of power
 must not take after the older is gone.

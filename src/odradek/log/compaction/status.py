@@ -1,4 +1,4 @@
-"""How dirty a log is, as a node tells its tools: a tagged field of a partition in DescribeLogDirs.
+"""How dirty a log is, as a node reports it to tools: a tagged field of a partition in DescribeLogDirs.
 
 Kafka's protocol has no place for it. A tagged field that a client does not know is passed over (KIP-482), so this one
 has a number that is far from those that Kafka gives out, and only a log that is compacted has it.
@@ -21,7 +21,7 @@ _RUNNING, _UNCLEANABLE = 1, 2
 
 @dataclass(frozen=True, slots=True)
 class CompactionState:
-    """What is told of one log.
+    """What is reported of one log.
 
     Attributes:
         cleaned_offset: exclusive.
@@ -58,7 +58,7 @@ class CompactionState:
 
 
 def read_tagged(fields: Sequence[tuple[int, bytes]]) -> CompactionState | None:
-    """What a node told among tagged fields; None where it told nothing, as other brokers do."""
+    """What a node reported in tagged fields; None where it reported nothing, as other brokers do."""
     for tag, data in fields:
         if tag == DIRTINESS_TAG and len(data) == _FIELDS.size:
             cleaned, clean, dirty, flags, done, groups = _FIELDS.unpack(data)
