@@ -189,12 +189,12 @@ class TestFailingDisks:
         return one, two
 
     @pytest.mark.parametrize("told", [True, False], ids=["the controller knows", "it does not"])
-    def test_what_lies_in_a_directory_that_is_offline_at_the_start_is_not_made_anew(
+    def test_a_log_in_a_directory_that_is_offline_at_the_start_is_not_recreated(
         self, tmp_path: Path, told: bool
     ) -> None:
         logs = LogManager(FailingDisk(), RealClock(), [tmp_path / "d1", tmp_path / "d2"], LogConfig(), Random(1))
         for number, each in enumerate(logs.directories, 1):
-            each.directory_id = UUID(int=number)
+            each.directory_id = UUID(int=100 + number)  # the first hundred are reserved (KIP-858)
         logs.take_offline(tmp_path / "d2")
         publisher = MetadataPublisher()
         replicas = ReplicaManager(ME, logs, fetch_max_bytes=2**20)
@@ -206,7 +206,7 @@ class TestFailingDisks:
                 replicas=[ME],
                 isr=[ME],
                 leader=ME,
-                directories=[UUID(int=number + 1 if told else 0)],
+                directories=[UUID(int=101 + number if told else 0)],
             )
             for number in range(2)
         ]
