@@ -27,6 +27,8 @@ class Isolation:
         self._monotonic_ms = monotonic_ms
         # broker.session.timeout.ms: after so long the controller gives leadership to others.
         self.session_ms = 9_000
+        # Topics of coordinators, which end where an append is refused, and would not begin again when the cut is over.
+        self.exempt: frozenset[str] = frozenset()
         self._answered_ms: int | None = None
         # The topics of which a partition is cut off: who leads them is not known here.
         self.topics: frozenset[str] = frozenset()
@@ -43,7 +45,8 @@ class Isolation:
             return
         topics = set()
         for partition in self._partitions:
-            cut_off = silent and partition.is_leader and self._followers_are_silent(partition, now_ms)
+            leads = partition.is_leader and partition.topic not in self.exempt
+            cut_off = silent and leads and self._followers_are_silent(partition, now_ms)
             if cut_off:
                 topics.add(partition.topic)
             if cut_off and not partition.cut_off:

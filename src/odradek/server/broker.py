@@ -70,6 +70,7 @@ from odradek.server.format import Storage, check_storage, format_missing, random
 from odradek.server.forwarding import AutoCreateConfig, TopicCreator
 from odradek.server.handlers import HANDLERS
 from odradek.server.handlers.describe_configs import dynamic_layers
+from odradek.server.handlers.shared import INTERNAL_TOPICS
 from odradek.server.handover import HandOver
 from odradek.server.ignored_settings import IgnoredSettings
 from odradek.server.listeners import ConnectionConfig, bind, check_served, listener_specs
@@ -354,6 +355,7 @@ class Broker:
             on_failed=self._failed,
             on_answered=self.replicas.isolation.answered,
         )
+        self.replicas.isolation.exempt = INTERNAL_TOPICS
         self.replicas.isolation.session_ms = settings.build(ControllerConfig).broker_session_timeout_ms
         self.log_manager.space.on_change = self.membership.beat_soon
         self.handover = HandOver(self.dispatcher, settings.node_id, lambda: self.membership.broker_epoch)
