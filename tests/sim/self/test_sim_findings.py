@@ -14,7 +14,7 @@ from random import Random
 import pytest
 
 from odradek.common import ports
-from odradek.common.errors import ApiError, ErrorCode, StorageError
+from odradek.common.errors import ApiError, StorageError
 from odradek.log.config import LogConfig
 from odradek.log.files import FileCache
 from odradek.log.log import Log
@@ -320,19 +320,6 @@ def bytes_that_a_full_disk_took_back_stay_gone() -> None:
         assert disk.size(LOG / f"{0:020d}.log") == clean
 
 
-def batches_behind_one_that_a_full_disk_refused_are_refused_too() -> None:
-    disk = new_disk()
-    log = opened(disk)
-    disk.faults = DiskFaults(capacity_bytes=disk.used_bytes() + 150)
-    with pytest.raises(ApiError):
-        append(log, size=500, producer_id=7, sequence=0)
-    with pytest.raises(ApiError) as refusal:
-        append(log, producer_id=7, sequence=1)
-    assert refusal.value.code == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
-    disk.faults = DiskFaults()
-    assert [append(log, producer_id=7, sequence=sequence) for sequence in range(2)] == [0, 1]
-
-
 def damage_before_the_last_index_entry_is_found() -> None:
     disk = new_disk()
     log = opened(disk, LOOSE)
@@ -469,7 +456,6 @@ SCENARIOS: dict[Callable[[], None], tuple[str, ...]] = {
     a_bit_that_flips_while_a_log_is_recovered_costs_no_record: (),
     a_bit_that_flips_while_metadata_is_read_costs_no_record: (),
     bytes_that_a_full_disk_took_back_stay_gone: (),
-    batches_behind_one_that_a_full_disk_refused_are_refused_too: (),
     damage_before_the_last_index_entry_is_found: (
         "recovery trusts the index",
         "no CRC check in recovery",
