@@ -333,6 +333,7 @@ class Brokers:
         broker = self._state.brokers.get(broker_id)
         if broker is None:
             raise ApiError(ErrorCode.BROKER_ID_NOT_REGISTERED, f"Broker ID {broker_id} is not currently registered.")
+        self._state.full_directories.pop(broker_id, None)
         records: list[Any] = list(self._partitions.broker_leaves(broker_id))
         records.append(UnregisterBrokerRecord(broker_id=broker_id, broker_epoch=broker.broker_epoch))
         return Result(records, UnregisterBrokerResponse(error_message=None))
