@@ -57,7 +57,7 @@ ROOMS = {
     "record": _of("record"),
     "log": _of("log"),
     "replica": _of("replica", "isr_"),
-    "raft": _of("raft", "raft_"),
+    "raft": Room(("odradek/raft",), ("unit/raft", "scenarios/test_controller_restart.py"), ("raft_",)),
     "controller": Room(
         ("odradek/controller",),
         ("unit/controller", "scenarios/test_controller_restart.py", "scenarios/test_metadata_dump.py"),
