@@ -37,7 +37,9 @@ from tests.sim.planted_cluster import MANY_NODES, MOVING
 from tests.sim.planted_copying import COPYING
 from tests.sim.planted_damaged import DAMAGED
 from tests.sim.planted_directories import DIRECTORY_BUGS
+from tests.sim.planted_producers import PRODUCER_BUGS
 from tests.sim.planted_transactions import TRANSACTIONS
+from tests.sim.producers import ProducersCluster
 from tests.sim.quorum_box import QuorumRun
 from tests.sim.quorum_bugs import BY_SEED, BY_TEST
 from tests.sim.runs import Scenario, run_seed
@@ -62,6 +64,7 @@ WORLD_OF: tuple[tuple[type[Scenario], tuple[Bug, ...]], ...] = (
     (DamagedCluster, DAMAGED),
     (TwoDirectories, DIRECTORY_BUGS),
     (TransactionalNode, TRANSACTIONS),
+    (ProducersCluster, PRODUCER_BUGS),
     (QuorumRun, (*(bug for bug, _ in BY_SEED), *BY_TEST)),
     (CompactedNode, (*IN_PEACE, *AT_DEATH)),
 )

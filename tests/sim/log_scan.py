@@ -17,6 +17,7 @@ from odradek.log.segment import Segment
 from odradek.record.batch import HEADER_BYTES, BatchHeader, crc_is_valid, read_size
 from odradek.record.reader import read_records
 from tests.sim.disk import SimDisk
+from tests.sim.producer_scan import ProducerScan
 
 
 @dataclass
@@ -39,7 +40,9 @@ class LogScan:
         self._contiguous = contiguous
         self._cut_count = log.cut_count
         self._segments: weakref.WeakKeyDictionary[Segment, Scanned] = weakref.WeakKeyDictionary()
-        self._known: tuple[int, int, int] | None = None
+        self._known: tuple[int, int, int, int] | None = None
+        self._producers = ProducerScan()
+        self._damaged = False
 
     def is_of(self, log: Log) -> bool:
         return self._log() is log
@@ -49,13 +52,14 @@ class LogScan:
         log = self._log()
         if log is None:
             return
-        known = (log.segments[0].base_offset, log.log_end_offset, log.cut_count)
+        known = (log.segments[0].base_offset, log.log_end_offset, log.cut_count, log.high_watermark)
         if known == self._known and self._contiguous:
             return
         self._known = known
         if log.cut_count != self._cut_count:
             self._cut_count = log.cut_count
             self._segments.clear()
+            self._producers = ProducerScan()
         end, epoch = log.segments[0].base_offset, -1
         for segment in log.segments:
             if segment.base_offset < end or (self._contiguous and segment.base_offset != end):
@@ -68,6 +72,8 @@ class LogScan:
             end, epoch = max(end, scanned.next_offset), scanned.leader_epoch
         if end > log.log_end_offset or (self._contiguous and end != log.log_end_offset):
             yield f"the last batch ends at {end}, the log at {log.log_end_offset}"
+        elif self._contiguous and not self._damaged:
+            yield from self._producers.compare(log, disk)
 
     def _read(self, log: Log, data: bytearray, segment: Segment, scanned: Scanned) -> Iterator[str]:
         while scanned.position + HEADER_BYTES <= segment.size_bytes:
@@ -76,7 +82,11 @@ class LogScan:
             if size < HEADER_BYTES or at + size > segment.size_bytes:
                 break
             header = BatchHeader.read(data, at)
-            if not crc_is_valid(bytes(data[at : at + size]), header):
+            batch = bytes(data[at : at + size])
+            if crc_is_valid(batch, header):
+                self._producers.see(header, batch)
+            else:
+                self._damaged = True
                 yield f"segment {segment.base_offset} is damaged at position {at}"
             gap = header.base_offset != scanned.next_offset if self._contiguous else False
             if header.base_offset < scanned.next_offset or gap:

@@ -9,6 +9,7 @@ from tests.sim.damaged import DamagedCluster
 from tests.sim.directories import TwoDirectories
 from tests.sim.movers import MovingHouse
 from tests.sim.one_node import OneNode
+from tests.sim.producers import ProducersCluster
 from tests.sim.quorum_box import QuorumRun
 from tests.sim.runs import Scenario
 from tests.sim.transactional import TransactionalNode
@@ -21,6 +22,7 @@ KINDS: tuple[type[Scenario], ...] = (
     TwoDirectories,
     CompactedNode,
     TransactionalNode,
+    ProducersCluster,
     QuorumRun,
 )
 # Those with faults of their own in place of the common ones come last.

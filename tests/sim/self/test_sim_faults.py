@@ -14,6 +14,7 @@ from tests.sim.copying import CopyingCluster
 from tests.sim.directories import TwoDirectories
 from tests.sim.movers import MovingHouse
 from tests.sim.one_node import OneNode
+from tests.sim.producers import ProducersCluster
 from tests.sim.quorum_box import QuorumRun
 from tests.sim.runs import Scenario, run_seed
 from tests.sim.world import World
@@ -24,7 +25,7 @@ PAGE = Path(__file__).resolve().parents[3] / "docs" / "simulation.md"
 DRAWN_SEEDS = 200
 # A kind must have happened by the time when so many seeds were run that have drawn it.
 RUNS_OF_A_KIND = 24
-WITH_COPIES = (ManyNodes, MovingHouse, CopyingCluster, TwoDirectories)
+WITH_COPIES = (ManyNodes, MovingHouse, CopyingCluster, TwoDirectories, ProducersCluster)
 ONLY_WITH_COPIES = ("wipe", "older")
 
 

@@ -1,0 +1,83 @@
+"""The world in which producers outlive the brokers: what logs know of them comes from snapshots, cuts and copies.
+
+Three brokers hold a topic of transactional writers and one of idempotent producers. Segments roll several times a
+second, so that each start begins at another snapshot; of the second topic retention drops all but the last of them, so
+that a snapshot alone knows of a producer that has gone. Brokers die, stop, lose power and disks, and cut off what no
+leader has. At every moment, on every replica, the log's own batches are held against what the broker knows of them
+(`producer_scan`): the producers, the last stable offset, the index of aborted transactions.
+"""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any, ClassVar
+
+from odradek.protocol.messages.fetch_response import FetchResponse, PartitionData
+from tests.sim.clients import Producer, Recorder
+from tests.sim.cluster import ManyNodes
+from tests.sim.copiers import CommittedReader
+from tests.sim.one_node import Admin
+from tests.sim.transactional import SETTINGS, TransactionalNode
+
+DROPPED = "dropped"
+ROLLS = {"segment.ms": "300", "file.delete.delay.ms": "100"}
+# A few segments' worth: producers that were silent since are known by a snapshot alone.
+KEPT_BYTES = "6000"
+
+
+class FollowingReader(CommittedReader):
+    """What is stable never goes back on one broker; another one that leads from now on may know less at first."""
+
+    def __init__(self, *arguments: Any, **settings: Any) -> None:
+        super().__init__(*arguments, **settings)
+        self._stable_at: dict[tuple[tuple[str, int], str], int] = {}
+        self._source = ""
+
+    def _take(self, response: FetchResponse, invoked: int, source: str) -> int:
+        self._source = source
+        return super()._take(response, invoked, source)
+
+    def _committed(self, topic: str, answer: PartitionData) -> list[tuple[int, int]]:
+        key = (topic, answer.partition_index)
+        self._stable[key] = self._stable_at.get((key, self._source), 0)
+        found = super()._committed(topic, answer)
+        self._stable_at[key, self._source] = self._stable[key]
+        return found
+
+
+class ProducersCluster(TransactionalNode, ManyNodes):
+    """One run."""
+
+    world_name = "producers"
+    salt = 0x9D0C
+    copies = ManyNodes.copies
+    settings: ClassVar[dict[str, str]] = {
+        **SETTINGS,
+        "log.retention.check.interval.ms": "700",
+        "log.flush.offset.checkpoint.interval.ms": "500",
+    }
+    topic_configs: ClassVar[dict[str, str]] = ROLLS
+    reader_kind = FollowingReader
+
+    add_machines = ManyNodes.add_machines
+    converge = ManyNodes.converge
+    unfinished = ManyNodes.unfinished
+    check_logs = ManyNodes.check_logs
+
+    async def more_writers(self, admin: Admin, configs: dict[str, str]) -> list[Any]:
+        """Two idempotent producers, of whose topic little is kept; what is lost of it is not looked at."""
+        await admin.create_surely(DROPPED, 1, {**configs, "retention.bytes": KEPT_BYTES})
+        values = itertools.count(1_000_000)
+        return [
+            Producer(
+                self.world,
+                f"silent-{number}",
+                number,
+                Recorder(),
+                partitions=[(DROPPED, 0)],
+                idempotent=True,
+                values=values,
+                acks=(-1,),
+            )
+            for number in (11, 12)
+        ]
