@@ -379,6 +379,21 @@ class TestIdempotence:
         assert self.send(calls, topic, producer, first) == ("NONE", first)
         assert self.send(calls, topic, producer, first + 1) == ("NONE", first + 1)
 
+    @only_ours
+    @pytest.mark.parametrize("by_id", [False, True])
+    def test_what_follows_a_batch_that_came_before_its_topic_waits_for_it(
+        self, calls: Calls, producer: int, *, by_id: bool
+    ) -> None:
+        """A broker that has not heard of a partition yet; where the topic has an id, it is known before that."""
+        topic = fresh_name()
+        assert self.send(calls, topic, producer, 0)[0] == "UNKNOWN_TOPIC_OR_PARTITION"
+        calls.create_topic(name=topic)
+        more = {"version": 13, "topic_id": calls.topic_id(topic)} if by_id else {}
+        early = calls.produce(topic, self.numbered(producer, 1), **more)
+        assert name_of(early.error_code) == "UNKNOWN_TOPIC_OR_PARTITION", "it is not the producer's first"
+        assert self.send(calls, topic, producer, 0) == ("NONE", 0)
+        assert self.send(calls, topic, producer, 1) == ("NONE", 1)
+
     def test_a_batch_that_overlaps_is_no_repetition(self, calls: Calls, producer: int) -> None:
         topic = calls.create_topic()
         self.send(calls, topic, producer, 0, count=3)

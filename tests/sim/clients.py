@@ -262,10 +262,6 @@ class Producer(Client):
         while self._producer[0] < 0:
             await self._get_producer_id()
         key = (topic, partition)
-        if key not in self._sequences:
-            # Alone: a leader that has not heard of its partition cannot remember that it refused the first batch, and
-            # takes the second, which arrives when it has, for the producer's first.
-            batches = batches[:1]
         window: list[tuple[Operation, bytes]] = []
         for values in batches:
             sequence = self._sequences.get(key, 0)

@@ -29,14 +29,15 @@ class _Refusal:
 
 
 class Refusals:
-    """No more than one for each producer, and MAX_REFUSALS in all.
+    """No more than one for each producer, and `limit` in all.
 
     `expected` is the sequence that must come next under the batch's epoch; None where the log takes any.
     """
 
-    __slots__ = ("_by_producer",)
+    __slots__ = ("_by_producer", "_limit")
 
-    def __init__(self) -> None:
+    def __init__(self, limit: int = MAX_REFUSALS) -> None:
+        self._limit = limit
         self._by_producer: dict[int, _Refusal] = {}
 
     def __len__(self) -> int:
@@ -49,7 +50,7 @@ class Refusals:
             return
         present = self._by_producer.get(producer_id)
         if present is None:
-            is_first = len(self._by_producer) < MAX_REFUSALS
+            is_first = len(self._by_producer) < self._limit
         elif present.epoch == epoch:
             is_past = expected is not None and _is_behind(expected, present.sequence)
             is_first = is_past or not _is_behind(first, present.sequence)
@@ -88,6 +89,10 @@ class Refusals:
             return
         if refusal.epoch < epoch or _is_behind(expected, refusal.sequence):
             del self._by_producer[producer_id]
+
+    def take(self, earlier: Refusals) -> None:
+        """Those of before the log was here."""
+        self._by_producer = {**earlier._by_producer, **self._by_producer}
 
     def expire(self) -> None:
         """Forget what was refused before the last call: no client waits for so long."""

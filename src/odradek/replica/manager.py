@@ -22,6 +22,7 @@ from odradek.common.token_bucket import TokenBucket
 from odradek.log.config import LogConfig
 from odradek.metadata.image import MetadataImage
 from odradek.metadata.model import LOST_DIRECTORY, NO_LEADER, UNASSIGNED_DIRECTORY, ResourceType
+from odradek.replica.early import EarlyRefusals
 from odradek.replica.flusher import Flusher
 from odradek.replica.in_sync import IsrCounts
 from odradek.replica.isolation import Isolation
@@ -79,6 +80,7 @@ class ReplicaManager:
         self.monotonic_ms = monotonic_ms
         self.selector = selector
         self.isr_counts = IsrCounts()
+        self.early = EarlyRefusals()
         self.isolation = Isolation(self, monotonic_ms)
         self.leader_quota = TokenBucket()
         self._image = MetadataImage()
@@ -209,6 +211,7 @@ class ReplicaManager:
                 )
                 partition.throttled = throttled(image.topic_config(topic.name), partition_id, self.broker_id)
                 log.on_damage = partial(self._repair, partition)
+                self.early.give(topic.name, topic.topic_id, partition_id, log.producers.refusals)
                 self._partitions[key] = partition
                 if key in self._unplaced:
                     del self._unplaced[key]

@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any
 from odradek.common.errors import ApiError, ErrorCode, OdradekError, StorageError
 from odradek.common.log_lines import get_logger
 from odradek.log.producer_state import NOT_REQUIRED, ProducerState, Verification
-from odradek.protocol.messages.produce_request import ProduceRequest
+from odradek.protocol.messages.produce_request import PartitionProduceData, ProduceRequest, TopicProduceData
 from odradek.protocol.messages.produce_response import (
     BatchIndexAndErrorMessage,
     LeaderIdAndEpoch,
@@ -91,7 +91,6 @@ class _Appends:
     def run(self) -> ProduceResponse | asyncio.Future[Any] | None:
         """Append what can be appended; a partition that is refused does not keep the others from it."""
         response, image = self._response, self._image
-        replicas = self._context.broker.replicas
         by_id = self._context.api_version >= _FIRST_WITH_TOPIC_IDS
         for topic in self._request.topic_data:
             name: str | None = topic.name
@@ -103,10 +102,8 @@ class _Appends:
                 answer = PartitionProduceResponse(index=wanted.index)
                 answers.append(answer)
                 try:
-                    if name is None:
-                        raise ApiError(ErrorCode.UNKNOWN_TOPIC_ID)
                     self._check_request(name)
-                    self._append(replicas.find(name, wanted.index, image), wanted.records, answer)
+                    self._append(self._find(topic, name, wanted), wanted.records, answer)
                 except (ApiError, StorageError) as error:
                     self._refuse(answer, name or "", error)
             response.responses.append(
@@ -116,7 +113,19 @@ class _Appends:
             return None
         return _when_replicated(response, self._waiting, self._request) if self._waiting else response
 
-    def _check_request(self, name: str) -> None:
+    def _find(self, topic: TopicProduceData, name: str | None, wanted: PartitionProduceData) -> Partition:
+        replicas, records = self._context.broker.replicas, wanted.records
+        try:
+            if name is None:
+                raise ApiError(ErrorCode.UNKNOWN_TOPIC_ID)
+            return replicas.find(name, wanted.index, self._image)
+        except ApiError as error:
+            if isinstance(records, bytes | bytearray | memoryview) and len(records) >= HEADER_BYTES:
+                key = topic.topic_id if name is None else name
+                replicas.early.note(key, wanted.index, BatchHeader.read(records), error.code)
+            raise
+
+    def _check_request(self, name: str | None) -> None:
         if self._acks not in (-1, 0, 1):
             raise ApiError(ErrorCode.INVALID_REQUIRED_ACKS, f"acks={self._acks} must be -1, 0 or 1")
         if name in INTERNAL_TOPICS and self._context.client_id != ADMIN_CLIENT_ID:

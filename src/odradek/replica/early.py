@@ -1,0 +1,42 @@
+"""What producers were refused before a partition's log was here: see `log.refusals`.
+
+A broker may be asked before it has heard of a partition, or while there is no space for its log. What the producer sent
+behind that batch may come when the log is there, and must not be taken for the producer's first.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+from uuid import UUID
+
+from odradek.common.errors import ErrorCode
+from odradek.log.refusals import Refusals
+from odradek.record.batch import BatchHeader
+
+MAX_PARTITIONS: Final = 100
+MAX_PRODUCERS: Final = 100
+
+
+class EarlyRefusals:
+    """By partition; the oldest goes where there are too many. A topic has the name or the id that the request has."""
+
+    def __init__(self) -> None:
+        self._by_partition: dict[tuple[str | UUID, int], Refusals] = {}
+
+    def note(self, topic: str | UUID, partition_id: int, header: BatchHeader, code: ErrorCode) -> None:
+        """A batch is refused whose partition is not here."""
+        if not code.retriable or not header.has_producer_id or header.base_sequence < 0:
+            return
+        key = topic, partition_id
+        if key not in self._by_partition:
+            if len(self._by_partition) >= MAX_PARTITIONS:
+                del self._by_partition[next(iter(self._by_partition))]
+            self._by_partition[key] = Refusals(MAX_PRODUCERS)
+        self._by_partition[key].note(header, None, code)
+
+    def give(self, topic: str, topic_id: UUID, partition_id: int, to: Refusals) -> None:
+        """The partition's log is here from now on."""
+        for key in ((topic, partition_id), (topic_id, partition_id)):
+            earlier = self._by_partition.pop(key, None)
+            if earlier is not None:
+                to.take(earlier)
