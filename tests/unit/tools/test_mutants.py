@@ -160,8 +160,8 @@ def test_a_change_that_no_test_enters_is_not_run(small: tuple[Path, Clean]) -> N
 def test_a_module_of_the_product_is_changed() -> None:
     room = ROOMS["record"]
     clean = clean_run(list(room.sources()), room.arguments())
-    (place, made), *_ = of_line("record", "record/recompression.py")
-    assert judge(clean, place.module, place.path, made).outcome == "killed"
+    drawn = of_line("record", "record/recompression.py")
+    assert any(judge(clean, place.module, place.path, made).outcome == "killed" for place, made in drawn)
 
 
 def test_tests_that_fail_by_themselves_judge_nothing(tmp_path: Path) -> None:
