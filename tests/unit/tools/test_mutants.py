@@ -159,7 +159,7 @@ def test_a_change_that_no_test_enters_is_not_run(small: tuple[Path, Clean]) -> N
 
 def test_a_module_of_the_product_is_changed() -> None:
     room = ROOMS["record"]
-    clean = clean_run(list(room.sources()), room.arguments())
+    clean = clean_run(list(room.sources()), ["tests/unit/record/test_recompression.py"])
     drawn = of_line("record", "record/compression.py")
     unpacks = [each for each in drawn if each[1].function == "unpack" and each[1].after == "return None"]
     place, made = unpacks[-1]
