@@ -105,7 +105,7 @@ class Broker:
     ) -> None:
         """
         Args:
-            hostname: what other nodes are told of a listener that is bound to all interfaces.
+            hostname: what other nodes get for a listener that is bound to all interfaces.
         Raises:
             ConfigError: roles or listeners that this release cannot serve.
         """
@@ -119,8 +119,8 @@ class Broker:
         self._listeners: list[Listener] = []
         self._unlock_metadata: Callable[[], None] = lambda: None
         self._started: list[str] = []
-        # Set where a drain asks this node to stop; whoever runs it watches this, as it watches signals.
-        self.told_to_stop = asyncio.Event()
+        # Set where a drain asks this node to stop; its runner watches this, as it watches signals.
+        self.stop_requested = asyncio.Event()
         self.failure: asyncio.Future[BaseException] = asyncio.get_running_loop().create_future()
         self.specs = listener_specs(settings)
         check_served(self.specs)
@@ -138,7 +138,7 @@ class Broker:
         try:
             await self._start()
         except GeneratorExit:
-            raise  # whoever ran this is gone, and nothing can be awaited any more
+            raise  # the caller is gone, and nothing can be awaited any more
         except BaseException:
             await self.stop(clean=False)
             raise
@@ -376,8 +376,8 @@ class Broker:
         self.replicas.made_later = self.directory_assignments.look_at
         self.replicas.placed_again = self._log_placed
         moves = self.replicas.moves
-        moves.tell_controller = lambda partition, log_dir, told: self.directory_assignments.promise(
-            partition.topic_id, partition.partition_id, self.log_manager.dirs[log_dir].directory_id, told
+        moves.tell_controller = lambda partition, log_dir, confirmed: self.directory_assignments.promise(
+            partition.topic_id, partition.partition_id, self.log_manager.dirs[log_dir].directory_id, confirmed
         )
         moves.settled = lambda partition: self.directory_assignments.settle(partition.topic_id, partition.partition_id)
         self.upkeep = Upkeep(
@@ -409,7 +409,7 @@ class Broker:
     def _remove_strays(self) -> None:
         """What lies here of deleted topics and of partitions that others hold since this broker was away.
 
-        Nothing goes that cannot be told.
+        No move without a report.
         """
         image = self.publisher.image
         for key, topic_id in list(self.log_manager.topic_ids.items()):
@@ -515,7 +515,7 @@ class Broker:
         cordon(self.log_manager.directories, current.build(MembershipConfig))
         self.membership.beat_soon()
         if asked_to_stop(image, self.settings.node_id, self.membership.broker_epoch):
-            self.told_to_stop.set()
+            self.stop_requested.set()
         self.upkeep.change_config(current.build(UpkeepConfig))
         self.replication.change_settings(current)
         self.cleaner.config = current.build(CleanerConfig)
@@ -547,7 +547,7 @@ class Broker:
     # -- stopping -----------------------------------------------------------------------------------------------
 
     async def stop(self, *, clean: bool = True) -> None:
-        """Stop in reverse order; with `clean`, everything is durable and marked so, and the cluster is told.
+        """Stop in reverse order; with `clean`, everything is durable and marked so, and the cluster knows.
 
         Raises:
             StorageError: a directory could not be closed in good order; everything else was.
@@ -559,7 +559,7 @@ class Broker:
         if not started:
             return
         self.handover.let_go()
-        # Early, while the other voters can still be told over the connections that there are.
+        # Early, while the other voters can still be notified over the connections that there are.
         steps: list[Callable[[], Awaitable[None]]] = [self.raft.resign] if "raft" in started else []
         steps += [self.membership.stop, self.replication.stop]
         if "upkeep" in started:

@@ -17,7 +17,7 @@ class CleaningJobs:
     """As many at a time as log.cleaner.threads says."""
 
     def __init__(self, cleaner: Cleaner, on_failed: Callable[[StorageError], None]) -> None:
-        """`on_failed` is told that a directory is lost."""
+        """`on_failed` is called when a directory is lost."""
         self._cleaner = cleaner
         self._on_failed = on_failed
         self._job: asyncio.Task[None] | None = None
@@ -30,7 +30,7 @@ class CleaningJobs:
         self._job = asyncio.get_running_loop().create_task(self._look_again_and_again())
 
     async def stop(self) -> None:
-        """Give up what is under way: nothing of it counts before it is done, and a start begins anew."""
+        """Give up what is under way: nothing of it counts before it is done, and the next cleaning starts over."""
         if self._job is not None:
             self._job.cancel()
             await asyncio.gather(self._job, return_exceptions=True)

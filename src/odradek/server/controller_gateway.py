@@ -5,7 +5,7 @@ client's request goes on in an Envelope with the client's name and address (KIP-
 as it is. NOT_CONTROLLER, a lost connection and a leader that is not elected yet are waited out, and the request is sent
 again, until the time is up: an administrator does not notice that the controller moved.
 
-A request that came in on the controller's own listener is never passed on: whoever sent it looks for the active
+A request that came in on the controller's own listener is never passed on: its sender looks for the active
 controller itself.
 """
 
@@ -127,7 +127,7 @@ class ControllerGateway:
         self._forwarding.leader_changed()
 
     async def close(self) -> None:
-        """Send nothing any more; whoever waits is told that there is no controller."""
+        """Send nothing any more; waiting requests get that there is no controller."""
         await self._own.close()
         await self._forwarding.close()
 

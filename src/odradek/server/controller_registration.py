@@ -1,7 +1,7 @@
 """A controller makes itself known: where it listens, and which features it supports (KIP-919).
 
 Every controller of the quorum registers once in its life, as soon as the metadata allows it; the record is what
-DescribeCluster tells of controllers, and what a change of feature levels is checked against.
+DescribeCluster lists of controllers, and what a change of feature levels is checked against.
 """
 
 from __future__ import annotations

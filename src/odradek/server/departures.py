@@ -1,8 +1,8 @@
-"""What clients are told of leaders while a broker goes: nothing stale, and no sudden gap.
+"""What clients learn of leaders while a broker goes: nothing stale, and no sudden gap.
 
-librdkafka asks for metadata in the instant in which its connection to a leader ends. Told that the dead broker leads,
-it asks again a second later. And where the answer that names the new leader no longer names the dead broker, it drops
-the partition together with the broker, and finds its leader again a second later. Failover itself takes some
+librdkafka asks for metadata in the instant in which its connection to a leader ends. With the dead broker as leader in
+the response, it asks again a second later. And where the response with the new leader no longer has the dead broker, it
+drops the partition together with the broker, and finds its leader again a second later. Failover itself takes some
 milliseconds; each of the two made it a second for the client. So:
 
 - a broker whose connection to a leader has ended doubts for a moment that it leads: Metadata that would name it waits
@@ -70,7 +70,7 @@ class Departures:
         return bool(self._doubted_ms)
 
     def doubted(self) -> set[int]:
-        """Brokers of which nobody knows at present whether they live."""
+        """Brokers that may be alive or dead."""
         now_ms = self._clock.monotonic_ms()
         self._doubted_ms = {each: since for each, since in self._doubted_ms.items() if now_ms - since < DOUBT_MS}
         return set(self._doubted_ms)

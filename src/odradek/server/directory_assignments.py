@@ -1,4 +1,4 @@
-"""Tells the controller in which log directory each replica of this broker lies, where its metadata says otherwise.
+"""Reports to the controller in which log directory each replica of this broker is, where its metadata says otherwise.
 
 A broker with several directories chooses one itself, and a new disk takes the place of one that broke: the controller
 elects only where it knows that the directory is there. Source: KIP-858.
@@ -106,7 +106,7 @@ class DirectoryAssignments:
         if self._broker_id in partition.replicas:
             here = self._promised.get(key) or self._directory_of(topic.name, number)
             if here == LOST_DIRECTORY and partition.directory(self._broker_id) != UNASSIGNED_DIRECTORY:
-                # The controller knows the directory, and is told that it failed; else it would let this broker lead.
+                # The controller knows the directory, and learns of its failure; else it would let this broker lead.
                 here = UNASSIGNED_DIRECTORY
         if here in (UNASSIGNED_DIRECTORY, partition.directory(self._broker_id)):
             self._untold.pop(key, None)
@@ -114,16 +114,16 @@ class DirectoryAssignments:
         else:
             self._untold[key] = here
 
-    def promise(self, topic_id: UUID, number: int, directory: UUID, told: Callable[[], None]) -> None:
-        """A replica is about to lie in another directory: tell the controller, and call `told` when it knows.
+    def promise(self, topic_id: UUID, number: int, directory: UUID, confirmed: Callable[[], None]) -> None:
+        """A replica is about to be in another directory: notify the controller, and call `confirmed` when it knows.
 
         Until `settle`, that directory counts as the one where it lies.
         """
         if self._image is None or not _are_assigned(self._image):
-            told()
+            confirmed()
             return
         key = (topic_id, number)
-        self._promised[key], self._waiting[key] = directory, told
+        self._promised[key], self._waiting[key] = directory, confirmed
         self._untold[key] = directory
         self._changed.set()
 
@@ -136,7 +136,7 @@ class DirectoryAssignments:
         topic = self._image.topics_by_id.get(topic_id)
         if topic is not None and number in topic.partitions:
             self._compare(topic, number)
-            # The controller may have been told of the other directory, and the metadata that says so is on its way.
+            # The controller may have been notified of the other directory, and the metadata that says so is on its way.
             here = self._directory_of(topic.name, number)
             if here not in (UNASSIGNED_DIRECTORY, LOST_DIRECTORY):
                 self._untold[key] = here
@@ -180,10 +180,10 @@ class DirectoryAssignments:
         try:
             answer = await self._controller.assign_replicas_to_dirs(request)
         except OdradekError as error:
-            _log.warning("the controller was not told where replicas lie", error=error)
+            _log.warning("AssignReplicasToDirs failed", error=error)
             return False
         if answer.error_code:
-            _log.warning("the controller was not told where replicas lie", error=ErrorCode(answer.error_code).name)
+            _log.warning("AssignReplicasToDirs failed", error=ErrorCode(answer.error_code).name)
         return not answer.error_code
 
 

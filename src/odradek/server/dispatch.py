@@ -175,7 +175,7 @@ class Dispatcher:
         return task
 
     def unsupported_version_answer(self, context: RequestContext) -> Message | None:
-        """What a request of an unknown version is told in version 0: only ApiVersions has such an answer (KIP-511)."""
+        """The response in version 0 to a request of an unknown version; ApiVersions alone has one (KIP-511)."""
         if context.api_key != ApiKey.API_VERSIONS:
             return None
         from odradek.protocol.messages.api_versions_response import ApiVersion, ApiVersionsResponse

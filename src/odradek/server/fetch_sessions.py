@@ -45,7 +45,7 @@ class FetchSessionConfig:
 
 
 class Asked:
-    """One partition as a reader asks for it, and what it was told last.
+    """One partition as a reader asks for it, and what it was sent last.
 
     `settled` is the partition in which a follower was found to have all there is, since it asked (`replica.quiet`).
     """
@@ -72,7 +72,7 @@ class Asked:
         self.update(wanted)
 
     def update(self, wanted: Any) -> None:
-        """The reader asks anew."""
+        """The reader asks again."""
         self.settled: Partition | None = None
         self.fetch_offset: int = wanted.fetch_offset
         self.max_bytes: int = wanted.partition_max_bytes
@@ -81,7 +81,7 @@ class Asked:
         self.log_start_offset: int = wanted.log_start_offset
 
     def is_news(self, answer: Any) -> bool:
-        """Whether an incremental answer must name this partition; remembers what is told."""
+        """Whether an incremental answer must name this partition; remembers what is sent."""
         news = bool(answer.error_code) or _has_records(answer) or answer.diverging_epoch.epoch >= 0
         if answer.high_watermark != self.told_high_watermark:
             self.told_high_watermark, news = answer.high_watermark, True
@@ -90,7 +90,7 @@ class Asked:
         if answer.preferred_read_replica != -1:
             news = True
         if answer.error_code:
-            # An error is told once it is over: the marks of the next good answer must count as changed.
+            # An error is sent until it is over: the marks of the next good answer must count as changed.
             self.told_high_watermark = -1
         return news
 
@@ -174,7 +174,7 @@ class FetchSessionCache:
             raise ApiError(ErrorCode.INVALID_FETCH_SESSION_EPOCH, f"expected {session.epoch}, got {epoch}")
         if session.by_topic_id != by_topic_id:
             raise ApiError(ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR)
-        # Whoever asks again before the answer has something new to ask: what waits is answered with what there is.
+        # A client that asks again before the response has a new request: what waits is answered with what there is.
         session.hurry()
         session.epoch = 1 if epoch == MAX_EPOCH else epoch + 1
         session.last_used_ms = self._now_ms()

@@ -1,6 +1,6 @@
 """What makes a directory this node's: `meta.properties` and, for a new cluster, `bootstrap.checkpoint`, as in Kafka.
 
-`format_storage` prepares the directories of a node, `check_storage` tells at every start whether they are its own. A
+`format_storage` prepares the directories of a node, `check_storage` checks at every start whether they are its own. A
 directory is formatted when it has `meta.properties`, which is therefore written last.
 """
 
@@ -61,7 +61,7 @@ class MetaProperties:
 
 @dataclass(frozen=True, slots=True)
 class FormatOptions:
-    """What `storage format` may be told.
+    """The arguments of `storage format`.
 
     Attributes:
         features: levels that differ from those of the release.
@@ -212,7 +212,7 @@ def format_storage(
             directory_id = _own_directory_id(settings, options, voters, directory_id)
         try:
             make_dirs_durably(disk, directory)
-            # Once more where it was there: whoever made it may have died before its name was durable.
+            # Once more where it was there: its maker may have died before its name was durable.
             disk.sync_dir(directory.parent)
             if is_metadata:
                 _write_first_metadata(disk, directory, levels, voters, now_ms)
@@ -331,9 +331,9 @@ def _own_endpoints(settings: BrokerSettings) -> list[voters_record.Endpoint]:
     endpoints = []
     for listener in settings.listeners:
         if listener.name in settings.controller_listener_names:
-            told = advertised.get(listener.name, listener)
-            host = told.host if told.host not in WILDCARDS else "localhost"
-            endpoints.append(voters_record.Endpoint(name=listener.name, host=host, port=told.port))
+            named = advertised.get(listener.name, listener)
+            host = named.host if named.host not in WILDCARDS else "localhost"
+            endpoints.append(voters_record.Endpoint(name=listener.name, host=host, port=named.port))
     return endpoints
 
 

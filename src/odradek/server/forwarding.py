@@ -77,7 +77,7 @@ class TopicCreator:
         await asyncio.shield(task)
 
     async def create_with(self, name: str, partitions: int, replication: int, configs: Any) -> None:
-        """Create a topic as told; raises ApiError as CreateTopics refuses it."""
+        """Create a topic as given; raises ApiError as CreateTopics refuses it."""
         topic = CreatableTopic(
             name=name,
             num_partitions=partitions,

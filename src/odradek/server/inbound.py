@@ -40,7 +40,7 @@ def new_scratch() -> memoryview:
 class UsedBuffers:
     """Buffers of frames that were handed out, for frames to come; shared by all connections of a loop.
 
-    Nobody gives a buffer back: it is free when nothing refers to it any more, which CPython's reference count tells.
+    No caller gives a buffer back: it is free when nothing refers to it any more, by CPython's reference count.
     """
 
     __slots__ = ("_buffers", "_held_bytes")
@@ -63,7 +63,7 @@ class UsedBuffers:
             self._held_bytes += len(buffer)
 
     def take(self, size_bytes: int) -> bytearray | None:
-        """A buffer of at least that size that nobody uses, or None; it is no longer remembered."""
+        """An unused buffer of at least that size, or None; it is no longer remembered."""
         buffers = self._buffers
         for index in range(len(buffers)):
             # Two references: of the list, and of the call itself. A view of it would be a third.

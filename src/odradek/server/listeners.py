@@ -31,7 +31,7 @@ class ListenerSpec:
 
     Attributes:
         host, port: what it binds; port becomes the real one when it is bound.
-        advertised: (host, port) that clients are told; None tells each client the address that it dialled.
+        advertised: (host, port) that clients get; None gives each client the address that it dialled.
         security_protocol: Kafka's number: 0 PLAINTEXT, 1 SSL, 2 SASL_PLAINTEXT, 3 SASL_SSL.
         scope: "broker" or "controller": which APIs are served here.
         is_internal: only nodes of the cluster talk here. `max.connections` does not keep them out: a crowd of clients

@@ -1,8 +1,8 @@
 """What lives as long as its partition does is not looked through for garbage again and again.
 
 Python's collector looks now and then through every object that lives long, all at once: with 4,000 partitions on a
-broker, 150 ms in which nobody is served. What is there after the start, and after many partitions were made, is set
-aside instead (`gc.freeze`). Partitions that are deleted go when nobody refers to them any more, as almost all that a
+broker, 150 ms in which no request is served. What is there after the start, and after many partitions were made, is set
+aside instead (`gc.freeze`). Partitions that are deleted go when nothing refers to them any more, as almost all that a
 broker makes, and need no collector; it is let at what is set aside when few partitions are left, so that what refers to
 itself is found in the end.
 """
@@ -24,7 +24,7 @@ class LongLived:
     """Looks after the collector of this process; the partitions are what there is most of."""
 
     def __init__(self, partition_count: Callable[[], int]) -> None:
-        """`partition_count` tells how many there are now, deleted ones that are not gone yet included."""
+        """`partition_count` returns how many there are now, deleted ones that are not gone yet included."""
         self._partition_count = partition_count
         self._set_aside = 0
 

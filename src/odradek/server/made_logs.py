@@ -1,4 +1,4 @@
-"""Requests that name many partitions whose logs are still to be made wait for them, and keep nobody else waiting.
+"""Defers requests for partitions whose logs are still being created, without delaying other requests.
 
 One request may make thousands of partitions, whose logs are made a few in each turn of the loop, or when they are asked
 for. A request that asks for thousands would make all of them in one turn.

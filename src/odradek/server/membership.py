@@ -98,7 +98,7 @@ class Membership:
             controller: the way to the active controller.
             metadata_offset: of the image that this broker goes by.
             directories: every log directory of this broker.
-            on_failed: told when the cluster refuses this broker for good.
+            on_failed: called when the cluster refuses this broker for good.
             on_answered: called whenever the controller counts this broker as serving.
         """
         self._config = config
@@ -134,7 +134,7 @@ class Membership:
     async def join(self, publisher: MetadataPublisher) -> None:
         """Wait until the controller counts this broker as caught up and our own view says so, and keep beating.
 
-        Who asks for metadata as soon as we serve must hear of a broker: librdkafka, told of none, asks no more.
+        A client that asks for metadata as soon as we serve must get a broker: with none, librdkafka asks no more.
 
         Raises:
             ApiError: no controller answers in time, or the cluster no longer knows this broker.
@@ -168,7 +168,7 @@ class Membership:
         return f"{why} within initial.broker.registration.timeout.ms ({limit_ms}): is the quorum up?"
 
     def hurry(self) -> None:
-        """Leave without a word from now on: whoever stops a whole cluster has nobody to wait for."""
+        """Leave without waiting from now on: where a whole cluster stops, there is no other broker to wait for."""
         self._in_a_hurry.set()
 
     async def leave(self) -> None:
@@ -208,7 +208,7 @@ class Membership:
         self._early.set()
 
     def on_metadata(self, delta: MetadataDelta, image: MetadataImage) -> None:
-        """Another broker stops: it waits until all who serve have told that they know (see `Brokers.heartbeat`)."""
+        """Another broker stops: it waits until all unfenced brokers know (see `Brokers.heartbeat`)."""
         changed = (
             image.brokers.get(broker_id) for broker_id in sorted(delta.changed_brokers) if broker_id != self._broker_id
         )

@@ -37,7 +37,7 @@ _HAS_SENDFILE = hasattr(os, "sendfile")
 
 
 def is_file_slice(chunk: Any) -> bool:
-    """Whether a piece of a response still lies in a file."""
+    """Whether a piece of a response is still in a file."""
     return not isinstance(chunk, bytes | bytearray | memoryview)
 
 

@@ -23,7 +23,7 @@ _log = get_logger("server.broker")
 
 
 def run(settings: BrokerSettings) -> int:
-    """Run one node on the real machine until it is told to stop; returns the exit code of the process."""
+    """Run one node on the real machine until it is stopped; returns the exit code of the process."""
     write_log_lines()
     for line in settings.warnings:
         _log.warning("configuration", note=line)
@@ -47,17 +47,17 @@ def new_event_loop() -> asyncio.AbstractEventLoop:
 
 async def _serve(settings: BrokerSettings) -> int:
     loop = asyncio.get_running_loop()
-    told_to_stop = asyncio.Event()
+    stop_requested = asyncio.Event()
     started: list[Broker] = []
 
-    def told() -> None:
+    def on_signal() -> None:
         """Once: stop in good order. Twice: and do not wait for the rest of the cluster."""
-        if told_to_stop.is_set() and started:
+        if stop_requested.is_set() and started:
             started[0].membership.hurry()
-        told_to_stop.set()
+        stop_requested.set()
 
     for number in (signal.SIGINT, signal.SIGTERM):
-        loop.add_signal_handler(number, told)
+        loop.add_signal_handler(number, on_signal)
     _raise_descriptor_limit()
     clock = RealClock()
     began_ms = clock.monotonic_ms()
@@ -80,10 +80,10 @@ async def _serve(settings: BrokerSettings) -> int:
         warn_of_internal_topics(broker)
         _say_who_may_connect(broker)
         _announce(broker, clock.monotonic_ms() - began_ms)
-        told_to_drain = asyncio.Event()
-        loop.add_signal_handler(signal.SIGUSR1, told_to_drain.set)
-        tasks = [loop.create_task(step) for step in (told_to_stop.wait(), broker.told_to_stop.wait())]
-        helpers = [loop.create_task(_drain_when_told(broker, told_to_drain)), loop.create_task(long_lived.run())]
+        drain_signalled = asyncio.Event()
+        loop.add_signal_handler(signal.SIGUSR1, drain_signalled.set)
+        tasks = [loop.create_task(step) for step in (stop_requested.wait(), broker.stop_requested.wait())]
+        helpers = [loop.create_task(_drain_on_signal(broker, drain_signalled)), loop.create_task(long_lived.run())]
         waits: set[asyncio.Future[Any]] = {*tasks, broker.failure}
         await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
         for task in (*tasks, *helpers):
@@ -102,16 +102,16 @@ async def _serve(settings: BrokerSettings) -> int:
         disk.close()
 
 
-async def _drain_when_told(broker: Broker, told: asyncio.Event) -> None:
+async def _drain_on_signal(broker: Broker, signalled: asyncio.Event) -> None:
     """SIGUSR1 says that this machine goes soon, as a spot machine's notice does: others take over before SIGTERM."""
     while True:
-        await told.wait()
-        told.clear()
+        await signalled.wait()
+        signalled.clear()
         try:
             await drain(broker.gateway, broker.settings.node_id)
             _log.info("draining", node_id=broker.settings.node_id)
         except OdradekError as error:
-            _log.error("the cluster was not told that this broker drains", error=error)
+            _log.error("the drain of this broker was not registered", error=error)
 
 
 def _raise_descriptor_limit() -> None:

@@ -100,7 +100,7 @@ class Scrubbing:
             raise StorageError(log.log_dir, f"{segment.path}: {error}") from error
 
     async def _repaired(self, log: Log, segment: Segment, position: int, offset: int) -> SegmentCheck | None:
-        """Let damage be repaired; a check of what lies there then and behind it, None where it stays damaged."""
+        """Let damage be repaired; a check of what is there then and behind it, None where it stays damaged."""
         self.counts.damaged += 1
         segment.distrust()
         log.report_damage(segment, position, offset)

@@ -87,7 +87,7 @@ class Transactions:
         return await self._marker_peers.ask(broker_id, request, WriteTxnMarkersResponse)
 
     async def close(self) -> None:
-        """End the coordinator's reigns, and the connections to other brokers."""
+        """End the coordinator's leaderships, and the connections to other brokers."""
         await self.coordinator.close()
         await self.peers.close()
         await self._marker_peers.close()

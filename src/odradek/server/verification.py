@@ -1,6 +1,6 @@
 """Partition leaders ask transaction coordinators: is this partition part of that producer's transaction? (KIP-890)
 
-A Produce or TxnOffsetCommit that came late must not open a transaction again that has ended: nobody would end it, and
+A Produce or TxnOffsetCommit that came late must not open a transaction again that has ended: nothing would end it, and
 readers would wait for it for ever. So the first batch of a transaction in a partition is written only after the
 coordinator has said that the transaction is open and includes the partition. Newer clients leave it to this question to
 add the partition.

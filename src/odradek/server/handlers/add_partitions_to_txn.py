@@ -98,9 +98,9 @@ async def _results(
         result = AddPartitionsToTxnTopicResult(name=topic.name)
         results.append(result)
         for number in topic.partitions:
-            told = AddPartitionsToTxnPartitionResult(
+            answer = AddPartitionsToTxnPartitionResult(
                 partition_index=number, partition_error_code=codes[topic.name, number]
             )
-            result.results_by_partition.append(told)
+            result.results_by_partition.append(answer)
             await turns.spend()
     return results

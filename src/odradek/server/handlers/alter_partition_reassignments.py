@@ -1,6 +1,6 @@
 """AlterPartitionReassignments: key 45, versions 0-1. Moves replicas between brokers, or ends a move (KIP-455).
 
-The controller decides; the answer waits until this broker knows what has begun. That a move has ended is told by
+The controller decides; the answer waits until this broker knows what has begun. The end of a move is visible in
 ListPartitionReassignments.
 
 Versions: 1 may forbid that the replication factor changes (KIP-860).

@@ -1,6 +1,6 @@
 """AlterReplicaLogDirs: key 34, versions 1-2. Replicas are moved between log directories of this broker (KIP-113).
 
-Behaviour: a move is begun and answered at once; DescribeLogDirs tells how far it came. A replica that is asked for
+Behaviour: a move is begun and answered at once; DescribeLogDirs shows how far it came. A replica that is asked for
 where it lies already stays, and a move of it elsewhere ends. One that is not here is put there when it comes, and the
 answer is REPLICA_NOT_AVAILABLE.
 

@@ -5,7 +5,7 @@ unknown version is answered in version 0 with UNSUPPORTED_VERSION (by the connec
 
 Versions: 3 flexible, but the response's header stays at 0, so that a client that knows nothing can read it (KIP-511);
 names of client software; features (KIP-584). Before 4 a feature whose lowest level is 0 is shown from 1 on, which older
-clients insist on (KIP-1022). 5 the client says which cluster and node it expects; where it reached another it is told
+clients insist on (KIP-1022). 5 the client says which cluster and node it expects; where it reached another it gets
 to start over from its bootstrap servers (KIP-1242).
 
 Produce is advertised from version 0, see its handler.

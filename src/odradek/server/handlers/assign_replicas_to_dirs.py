@@ -1,4 +1,4 @@
-"""AssignReplicasToDirs: key 73, version 0. A broker tells which of its log directories hold its replicas (KIP-858).
+"""AssignReplicasToDirs: key 73, version 0. A broker reports which of its log directories hold its replicas (KIP-858).
 
 Only between brokers and the controller.
 """

@@ -1,7 +1,7 @@
 """BrokerRegistration: key 62, versions 0-4, on the controller's listener. A broker joins the cluster (KIP-631).
 
 Versions: 1 migration from ZooKeeper, which is refused elsewhere; 2 ids of log directories (KIP-858); 3 the epoch
-before, which tells a clean stop (KIP-966); 4 features may begin at level 0 (KIP-1022).
+before, which shows a clean stop (KIP-966); 4 features may begin at level 0 (KIP-1022).
 """
 
 from __future__ import annotations

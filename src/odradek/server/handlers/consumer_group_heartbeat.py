@@ -7,7 +7,7 @@ for a static member that will be back); the coordinator assigns, and moves one p
 Version notes: 1: the client makes the member id (KIP-1082), and may subscribe by a regular expression, in RE2's syntax.
 
 A classic group whose members speak the embedded consumer protocol becomes a consumer group as the first consumer joins
-it, where group.consumer.migration.policy allows it; where not, the consumer is told GROUP_ID_NOT_FOUND.
+it, where group.consumer.migration.policy allows it; where not, the consumer gets GROUP_ID_NOT_FOUND.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""ControllerRegistration: key 70, version 0, on the controller's listener. A controller tells where it is (KIP-919).
+"""ControllerRegistration: key 70, version 0, on the controller's listener. A controller's endpoints (KIP-919).
 
 Every controller, active or not, registers when it starts.
 """

@@ -1,6 +1,6 @@
 """CreateTopics: key 19, versions 2-7. The controller decides; the answer waits until this broker knows the topics.
 
-Versions: 5 flexible, tells partitions, replication factor and configs (KIP-525); -1 for defaults from 4 on (KIP-464);
+Versions: 5 flexible, returns partitions, replication factor and configs (KIP-525); -1 for defaults from 4 on (KIP-464);
 7 topic ids.
 """
 

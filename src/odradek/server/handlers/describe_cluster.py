@@ -3,7 +3,7 @@
 Versions: 1 endpoint type, brokers (1) or controllers (2), which must be that of the listener (KIP-919); 2 fenced
 brokers on request (KIP-1073).
 
-Controllers are told as they registered themselves; a request that any of them answers.
+Controllers are listed as they registered themselves; a request that any of them answers.
 
 Not done: an authorizer (all operations are allowed).
 """

@@ -1,7 +1,7 @@
 """DescribeConfigs: key 32, versions 1-4.
 
 Behaviour: settings of topics, of this broker ("" as name: of all brokers together), groups, client metrics and this
-broker's loggers, each with its value's source and on request the layers behind it. Secrets are never told. Another
+broker's loggers, each with its value's source and on request the layers behind it. Secrets are never returned. Another
 broker's settings are its own to tell: INVALID_REQUEST, as Kafka. A resource that is named twice is answered once, with
 all that was asked of it: a description of a broker is long.
 
@@ -123,7 +123,7 @@ def _loggers() -> list[ConfigEntry]:
 
 
 def _told(entry: ConfigEntry, request: DescribeConfigsRequest, version: int) -> DescribeConfigsResourceResult:
-    told = DescribeConfigsResourceResult(
+    described = DescribeConfigsResourceResult(
         name=entry.name,
         value=None if entry.sensitive else entry.value,
         read_only=entry.read_only,
@@ -133,7 +133,7 @@ def _told(entry: ConfigEntry, request: DescribeConfigsRequest, version: int) -> 
         documentation=entry.documentation if request.include_documentation and version >= 3 else None,
     )
     if request.include_synonyms:
-        told.synonyms = [
+        described.synonyms = [
             DescribeConfigsSynonym(name=each.name, value=each.value, source=each.source) for each in entry.synonyms
         ]
-    return told
+    return described

@@ -1,13 +1,13 @@
 """DescribeLogDirs: key 35, versions 1-5.
 
-Behaviour: each log directory with its size and what lies in it; null topics means all. A directory that went offline is
-told with KAFKA_STORAGE_ERROR.
+Behaviour: each log directory with its size and its logs; null topics means all. A directory that went offline is
+listed with KAFKA_STORAGE_ERROR.
 
 Versions: 2 flexible; 3 a top-level error; 4 bytes of the volume (KIP-827); 5 cordoned directories (KIP-1066).
 
-Beyond Kafka: a partition that is compacted tells how dirty it is, in a tagged field that other clients pass over.
+Beyond Kafka: a partition that is compacted has how dirty it is, in a tagged field that other clients pass over.
 
-Replicas that are moved to a directory are told there with `is_future_key`, and how many offsets they lack.
+Replicas that are moved to a directory are listed there with `is_future_key`, and how many offsets they lack.
 """
 
 from __future__ import annotations
@@ -47,12 +47,12 @@ def handle(context: RequestContext, request: DescribeLogDirsRequest) -> Describe
             if wanted is None or (topic, partition_id) in wanted:
                 entry = topics.setdefault(topic, DescribeLogDirsTopic(name=topic))
                 lag = max(0, log.high_watermark - log.log_end_offset)
-                told = DescribeLogDirsPartition(
+                described = DescribeLogDirsPartition(
                     partition_index=partition_id, partition_size=log.size_bytes, offset_lag=lag
                 )
                 if log.config.compacted and context.api_version >= FIRST_FLEXIBLE:
-                    told.unknown_tagged_fields = (broker.cleaner.state(log).tagged(),)
-                entry.partitions.append(told)
+                    described.unknown_tagged_fields = (broker.cleaner.state(log).tagged(),)
+                entry.partitions.append(described)
         for (topic, partition_id), future in broker.log_manager.futures.logs.items():
             if future.log_dir == directory.path and (wanted is None or (topic, partition_id) in wanted):
                 current = broker.log_manager.get((topic, partition_id))

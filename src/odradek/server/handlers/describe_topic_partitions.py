@@ -32,7 +32,7 @@ TOPICS_PER_TURN = 500
 
 @config
 class PageConfig:
-    """How much one answer tells."""
+    """How much one response holds."""
 
     partition_limit: int = option(
         "max.request.partition.size.limit",

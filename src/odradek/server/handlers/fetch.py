@@ -150,7 +150,7 @@ class _Fetch:
         self._asked = self._resolve_session(by_id)
         # A follower says once where it is. What waits may be read again long after it died.
         self._counts = self._replica_id >= 0
-        # Where followers serve consumers, they are told of a watermark that moved without waiting for data.
+        # Where followers serve consumers, they get a watermark that moved without waiting for data.
         self._tells_marks = self._counts and context.broker.replicas.selector is not None and self._session is not None
         self.answers: list[tuple[Asked, PartitionData]] = []
         self.partitions: list[Partition] = []
@@ -323,7 +323,7 @@ class _Fetch:
         return broker.replicas.leader_quota.is_exhausted(broker.clock.monotonic_ms())
 
     def _sent_elsewhere(self, partition: Partition, asked: Asked, answer: PartitionData) -> bool:
-        """Whether a consumer is told to read from a replica in its own rack (KIP-392)."""
+        """Whether a consumer is sent to a replica in its own rack (KIP-392)."""
         context, rack = self._context, self._request.rack_id
         select = context.broker.replicas.selector
         if select is None or not rack or self._replica_id >= 0 or not partition.is_leader:

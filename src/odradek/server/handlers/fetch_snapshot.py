@@ -1,7 +1,7 @@
 """FetchSnapshot: key 59, versions 0-1, on controller listeners. A piece of a metadata snapshot (KIP-630).
 
 Behaviour: see `RaftDriver.fetch_snapshot`. SNAPSHOT_NOT_FOUND where it was removed meanwhile: the replica fetches again
-and is told of another; POSITION_OUT_OF_RANGE beyond its end.
+and the leader where that is another; POSITION_OUT_OF_RANGE beyond its end.
 
 Versions: 1 directory ids and the leader's endpoint (KIP-853).
 """

@@ -23,7 +23,7 @@ FIRST_FENCED_VERSION = 4
 
 
 async def handle(context: RequestContext, request: InitProducerIdRequest) -> InitProducerIdResponse:
-    """A producer id and an epoch that nobody else has."""
+    """A producer id and an epoch of its own."""
     try:
         producer_id, epoch = await _identity(context, request)
     except ApiError as error:

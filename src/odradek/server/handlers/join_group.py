@@ -2,7 +2,7 @@
 
 Behaviour: makes a client a member of a group; parked until the rebalance is through.
 
-In a consumer group (KIP-848) a classic member joins as one of its members: the coordinator assigns, nobody leads, and
+In a consumer group (KIP-848) a classic member joins as one of its members: the coordinator assigns, none leads, and
 the answer comes at once.
 
 Version notes:

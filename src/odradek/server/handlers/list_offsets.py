@@ -91,7 +91,7 @@ def handle(
 @dataclass(frozen=True, slots=True)
 class _Search:
     """One partition in which a time is looked for. `end_offset` (exclusive) is what the client may know of, read once:
-    what is appended while the search runs is not told (KAFKA-9835)."""
+    what is appended while the search runs is not found (KAFKA-9835)."""
 
     partition: Partition
     leader_epoch: int

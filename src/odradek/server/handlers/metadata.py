@@ -3,7 +3,7 @@
 Behaviour: brokers, topics and leaders as of one image. Null topics means all, an empty list none (version 0: empty
 means all). An unknown topic that is asked for by name is created with num.partitions and default.replication.factor
 where auto.create.topics.enable and the request allow it, and the answer waits until this broker knows it: a client
-that is told "try again" waits longer. Only brokers that are not fenced are named, and those that were until a moment
+that gets a retriable error waits longer. Only brokers that are not fenced are named, and those that were until a moment
 ago; and where it is not known whether a leader is still there, the answer waits a moment (see `server.departures`).
 
 A broker that is cut off from the quorum and from its followers does not name leaders that are others' by now.

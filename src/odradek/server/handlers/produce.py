@@ -205,7 +205,7 @@ class _Appends:
                 ended.set_result(None)
                 return
             ended.set_exception(error)
-            ended.exception()  # seen: whoever waited for it may be gone, with its connection
+            ended.exception()  # seen: its request may be gone, with its connection
 
         wait.add_done_callback(pass_on)
 

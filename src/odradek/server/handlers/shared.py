@@ -23,7 +23,7 @@ PARTITIONS_PER_TURN = 2000
 INTERNAL_TOPICS = frozenset({"__consumer_offsets", "__transaction_state", "__share_group_state"})
 # What Kafka lets write to internal topics.
 ADMIN_CLIENT_ID = "__admin_client"
-# Authorized operations where nobody asked for them.
+# Authorized operations where the request does not ask for them.
 NO_OPERATIONS = -(2**31)
 # All that a client may do while there is no authorizer, as bits of AclOperation: of a cluster, a topic, a group.
 CLUSTER_OPERATIONS = sum(1 << operation for operation in (5, 7, 8, 9, 10, 11, 12))
@@ -65,7 +65,7 @@ def code_of(error: BaseException) -> tuple[ErrorCode, str | None]:
     """Error code and text of a refused operation.
 
     Raises:
-        BaseException: `error` itself, where nobody refused anything: it is a bug, and told as one.
+        BaseException: `error` itself, where nothing was refused: it is a bug, and logged as one.
     """
     if isinstance(error, ApiError):
         return error.code, error.message or None
@@ -85,7 +85,7 @@ def transaction_request(
     """Who asks for what transactional id.
 
     Args:
-        bumps: the client's transactions are those whose every end bumps the epoch (KIP-890), which tells its late
+        bumps: the client's transactions are those whose every end bumps the epoch (KIP-890), which separates its late
             requests from its new ones; their connections do for others.
     Raises:
         ApiError: INVALID_REQUEST without an id.

@@ -2,7 +2,7 @@
 
 Behaviour: the leader hands in the assignment of a generation, every member gets its own; parked until it is stored.
 
-A classic member of a consumer group (KIP-848) is told what it has at once.
+A classic member of a consumer group (KIP-848) gets its assignment at once.
 
 Version notes: 3: group.instance.id (KIP-345). 4: flexible. 5: protocol type and name must be there and are checked
 (KIP-559).

@@ -54,8 +54,8 @@ async def handle(context: RequestContext, request: TxnOffsetCommitRequest) -> Tx
         response.topics.append(merged)
         for wanted in topic.partitions:
             index = wanted.partition_index
-            told = TxnOffsetCommitResponsePartition(partition_index=index, error_code=codes[topic.name, index])
-            merged.partitions.append(told)
+            result = TxnOffsetCommitResponsePartition(partition_index=index, error_code=codes[topic.name, index])
+            merged.partitions.append(result)
             await turns.spend()
     return response
 

@@ -1,4 +1,4 @@
-"""UpdateRaftVoter: key 82, version 0, on controller listeners. A voter tells where it can be reached now (KIP-853).
+"""UpdateRaftVoter: key 82, version 0, on controller listeners. A voter updates its endpoints (KIP-853).
 
 Behaviour: see `VoterChanges.update`. Voters ask it of the leader by themselves when the voter set has other endpoints
 of them than their own.

@@ -1,8 +1,8 @@
 """Vote: key 52, versions 0-2, on controller listeners. A voter, or one that would be, asks for this node's vote.
 
-Behaviour: see `RaftDriver.vote`: a vote that is given is durable before the answer. A stranger to a static quorum gets
-INCONSISTENT_VOTER_SET, another cluster INCONSISTENT_CLUSTER_ID, a request for another voter INVALID_VOTER_KEY, an old
-epoch FENCED_LEADER_EPOCH; none of these changes anything (KIP-595).
+Behaviour: see `RaftDriver.vote`: a vote that is given is durable before the answer. A candidate that is no voter of a
+static quorum gets INCONSISTENT_VOTER_SET, another cluster INCONSISTENT_CLUSTER_ID, a request for another voter
+INVALID_VOTER_KEY, an old epoch FENCED_LEADER_EPOCH; none of these changes anything (KIP-595).
 
 Versions: 1 directory ids, the leader's endpoint in the answer (KIP-853); 2 pre-vote (KIP-996).
 """
