@@ -12,7 +12,7 @@ from tests.interop.aiokafka_suite import run_suite, sources
 from tests.interop.brokers import start_broker
 from tests.interop.packages import MissingError
 
-pytestmark = [pytest.mark.interop, pytest.mark.timeout(2500)]
+pytestmark = [pytest.mark.interop, pytest.mark.slow, pytest.mark.timeout(2500)]
 
 SUITE = "aiokafka"
 # Fewer would mean that the suite did not run.
@@ -26,7 +26,7 @@ def test_aiokafka(tmp_path: Path, record_property: Callable[[str, object], None]
     try:
         sources()
     except MissingError as error:
-        pytest.skip(f"aiokafka's tests cannot be had: {error}")
+        pytest.skip(f"aiokafka's tests are not available: {error}")
     with start_broker(tmp_path / "broker", SETTINGS) as broker:
         outcomes = run_suite(broker.bootstrap, tmp_path)
         failed = {test: reason for test, reason in outcomes.items() if reason is not None}
