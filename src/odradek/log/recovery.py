@@ -13,10 +13,11 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
 
-from odradek.common.ports import Disk, is_disk_full, read_file, write_file_durably
+from odradek.common.ports import Disk, is_disk_full, read_file, unless_full, write_file_durably
 from odradek.log.checkpoints import LEADER_EPOCHS, CorruptCheckpointError, read_lines, write_lines_if_space
 from odradek.log.compaction.swap import SWAP, settle_swap
 from odradek.log.config import NEVER
@@ -104,12 +105,12 @@ def load_directory(
         segments = [Segment(files, directory, log_start_offset, created_ms=now_ms)]
         segments[0].open(create=True)
         end = log_start_offset
-    # A stop in good order that had no space for epochs or aborted transactions has not moved the recovery point.
-    written_to = min(written_to, end)
+    written_to = min(written_to, end)  # a stop that had no space for epochs, or aborted transactions, did not move it
     epochs, epochs_are_written = _load_epochs(
         disk, directory, segments, log_start_offset, end, notes, known_to=written_to
     )
     producers = load_producers(disk, directory, segments, end, notes, indexed_to=written_to)
+    _mend_transactions(segments)
     is_whole = epochs_are_written and all(segment.transactions.is_written for segment in segments)
     recovered = end if clean_shutdown and is_whole else written_to
     if not clean_shutdown and flush_messages < NEVER:
@@ -129,6 +130,15 @@ def load_directory(
         unsynced_snapshots=_snapshots_behind(disk, directory, recovered),
         notes=notes,
     )
+
+
+def _mend_transactions(segments: list[Segment]) -> None:
+    """Make damaged indexes of aborted transactions again, before entries are written behind what is damaged there: the
+    file would look whole, without those before. Raises OSError."""
+    if any(segment.transactions_damaged for segment in segments):
+        rebuild_transactions(segments)
+        for segment in segments:
+            unless_full(partial(segment.flush_indexes, sync=True))
 
 
 def begin_directory(files: FileCache, directory: Path, *, now_ms: int) -> LoadedLog:

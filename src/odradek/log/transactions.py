@@ -53,6 +53,9 @@ def replay_batch(state: ProducerState, segment: Segment, position: int, header: 
         return
     try:
         marker = segment.batch_bytes(position, header)
+        if not crc_is_valid(marker, header):
+            # Once more from the disk: what is damaged there stays so, a bit that flipped on the way does not.
+            marker = segment.batch_bytes(position, header)
         # Below the recovery point nothing else has verified it: one bit makes a commit of an abort.
         if not crc_is_valid(marker, header):
             raise ApiError(ErrorCode.CORRUPT_MESSAGE, "its CRC does not match")

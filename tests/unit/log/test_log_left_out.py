@@ -9,10 +9,14 @@ from random import Random
 from typing import Any
 from uuid import UUID
 
+import pytest
+
 from odradek.common.ports import Buffer, File
 from odradek.log.config import LogConfig
 from odradek.log.log import Log
 from odradek.log.manager import LogManager
+from odradek.log.segment import Segment
+from odradek.record.batch import BatchHeader
 from odradek.record.control import transaction_marker
 from tests.sim.disk import DiskFaults, SimDisk
 from tests.support.batches import NOW_MS, batch, header_of
@@ -136,3 +140,42 @@ def test_a_kill_right_after_a_cut_loses_no_abort_below_it() -> None:
     disk.process_died()
     _, log = start(disk)
     assert aborted(log) == [7]
+
+
+def test_a_bit_that_flips_while_a_start_reads_a_marker_costs_no_abort() -> None:
+    disk, _, log = make()
+    abort(log, 7)
+    disk.process_died()
+    again = LogManager(disk, FixedClock(), [DIRECTORY], LogConfig(), Random(1))
+    flips = [1]
+    read = Segment.batch_bytes
+
+    def flipped(segment: Segment, position: int, header: BatchHeader) -> bytes:
+        data = bytearray(read(segment, position, header))
+        data[-1] ^= flips.pop() if flips and header.is_control else 0
+        return bytes(data)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Segment, "batch_bytes", flipped)
+        again.load()
+    found = again.get(KEY)
+    assert not flips and found is not None
+    assert aborted(found) == [7]
+
+
+def test_entries_behind_a_damaged_index_are_not_all_of_it() -> None:
+    disk, manager, log = make()
+    abort(log, 7)
+    manager.close()
+    manager, log = start(disk)
+    abort(log, 8)
+    abort(log, 9)
+    disk.process_died()
+    index = disk.open(log.segments[0].transactions.path)
+    index.write_at(34, [bytes(10)])  # as a full disk leaves of an entry
+    index.close()
+    manager, log = start(disk)
+    log.flush()
+    disk.process_died()
+    manager, log = start(disk)
+    assert aborted(log) == [7, 8, 9]
