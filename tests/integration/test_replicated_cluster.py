@@ -302,5 +302,5 @@ def test_what_disks_damaged_is_fetched_again(cluster: ProcessCluster) -> None:
     assert everything(cluster, load.count, **{"check.crcs": "true"}) == load.acknowledged
     now_leads = cluster[leader_of(cluster)]
     assert "a damaged batch is not served" in now_leads.log_text()
-    assert "damage was put right" in now_leads.log_text()
+    assert "corrupt batches repaired from a replica" in now_leads.log_text()
     assert log_bytes(now_leads) == log_bytes(cluster[leader])

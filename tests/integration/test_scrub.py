@@ -53,7 +53,7 @@ def log_directory(node: NodeProcess) -> Path:
 
 
 def is_repaired(node: NodeProcess, path: Path, before: bytes) -> bool:
-    return path.read_bytes() == before and "damage was put right" in node.log_text()
+    return path.read_bytes() == before and "corrupt batches repaired from a replica" in node.log_text()
 
 
 def all_values(servers: str) -> list[bytes | None]:

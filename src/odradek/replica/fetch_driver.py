@@ -63,9 +63,9 @@ class ReplicaFetchers:
         Args:
             broker_epoch: of this broker's registration, -1 before there is one.
             address_of: where other brokers take requests of brokers.
-            on_storage_failed: told when a disk failed under a follower.
+            on_storage_failed: called when a disk failed under a follower.
             full_dirs: the log directories without space.
-            on_reached, on_lost: told when a leader has answered on a new connection, and when one was ended by
+            on_reached, on_lost: called when a leader has answered on a new connection, and when one was ended by
                 the leader or the network.
         """
         self._config = config
@@ -105,7 +105,7 @@ class ReplicaFetchers:
         task.assigned(partition)
 
     def leave(self, partition: Partition) -> None:
-        """Fetch a partition no more: it is led here, or gone, or nobody leads it."""
+        """Fetch a partition no more: it is led here, or gone, or it has no leader."""
         self._leave((partition.topic_id, partition.partition_id), unless=None)
 
     def _leave(self, key: PartitionKey, *, unless: tuple[int, int] | None) -> None:
@@ -122,7 +122,7 @@ class ReplicaFetchers:
             self._end(task)
 
     def change_config(self, config: FetcherConfig) -> None:
-        """Go by other settings; num.replica.fetchers spreads the partitions anew."""
+        """Go by other settings; num.replica.fetchers spreads the partitions again."""
         followed = [each.partition for task in self._tasks.values() for each in task.fetcher]
         spread = config.fetcher_count != self._config.fetcher_count
         self._config = config
@@ -259,7 +259,7 @@ class _FetchTask:
         return [answer]
 
     def _ended(self, future: asyncio.Future[Any]) -> None:
-        """An answer came or never will, a log is durable or gone: look on. Errors are told to whoever awaits it."""
+        """An answer came or never will, a log is durable or gone: look on. Errors are raised in its awaiter."""
         if not future.cancelled():
             future.exception()
         self._wake.set()

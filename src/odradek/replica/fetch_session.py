@@ -45,7 +45,7 @@ class SentSession:
         """Put into a request what it has to say.
 
         Args:
-            named: all partitions where `is_full_next`, else those that are new or asked for anew.
+            named: all partitions where `is_full_next`, else those that are new or asked for again.
             gone: partitions that are not to be fetched; those that the session does not hold are passed over.
         """
         request.session_id, request.session_epoch = self.session_id, self.epoch
@@ -80,7 +80,7 @@ class SentSession:
         return True
 
     def lost(self, *, forgotten: bool = False) -> None:
-        """Begin anew with the next request; `forgotten`: the leader has no session to end."""
+        """Start a new session with the next request; `forgotten`: the leader has no session to end."""
         self.epoch = INITIAL_EPOCH
         if forgotten:
             self.session_id = NO_SESSION

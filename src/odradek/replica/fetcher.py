@@ -6,7 +6,7 @@ Pure: time is an argument, bytes come and go by `fetch_driver`. A partition that
   they part, answers with the epoch and offset at which they do: we cut there and ask again, until they agree (KIP-595,
   KIP-279). Nothing is ever cut back to the high watermark (KIP-101).
 - LOST: our log end is not in the leader's log. Its first and last offset are asked for; then we are cut to its end, or,
-  where our end lies before its start, begin anew at its start.
+  where our end is before its start, restart at its start.
 - FLUSHING: the topic's flush.messages wants what was appended to be durable first, be it from this leader or before:
   asking on would acknowledge it.
 - BACKING_OFF: something failed; back to FETCHING after a pause, which doubles up to replica.fetch.backoff.ms.
@@ -99,7 +99,7 @@ class Fetcher:
         self._broker_id = broker_id
         self._session = SentSession()
         self._followed: dict[PartitionKey, Followed] = {}
-        # Not FETCHING, and to be asked for anew: of thousands, few are looked at for one request.
+        # Not FETCHING, and to be asked for again: of thousands, few are looked at for one request.
         self._paused: dict[PartitionKey, Followed] = {}
         self._dirty: dict[PartitionKey, None] = {}
         self._held_back: set[PartitionKey] = set()
@@ -304,7 +304,7 @@ class Fetcher:
     def _refused(self, key: PartitionKey, followed: Followed, error_code: int, now_ms: int) -> None:
         name = followed.partition.name
         if error_code in (ErrorCode.OFFSET_OUT_OF_RANGE, ErrorCode.OFFSET_MOVED_TO_TIERED_STORAGE):
-            _log.info("follower is out of its leader's range", partition=name, offset=followed.asked_offset)
+            _log.info("follower fetch offset out of range", partition=name, offset=followed.asked_offset)
             self._to(key, followed, State.LOST)
         elif error_code == ErrorCode.FENCED_LEADER_EPOCH:
             _log.info("follower waits to hear of its leader's epoch", partition=name, known=followed.leader_epoch)

@@ -25,7 +25,7 @@ class Flusher:
     """The flushes of one broker, one at a time for each partition."""
 
     def __init__(self, disk: Disk, on_failed: Callable[[StorageError], None]) -> None:
-        """`on_failed` is told that a directory is lost."""
+        """`on_failed` is called when a directory is lost."""
         self._disk = disk
         self._on_failed = on_failed
         self._running: dict[Partition, asyncio.Task[None]] = {}
@@ -82,7 +82,7 @@ class Flusher:
                 log.finish_flush(end_offset)
                 partition.flushed()
                 if not log.has_left and log.recovery_point < min(end_offset, log.log_end_offset):
-                    # No space to note it. Nobody may append before it is: a follower asks for no more until then.
+                    # No space to note it. No append before it is: a follower asks for no more until then.
                     await asyncio.sleep(NO_SPACE_PAUSE_S)
         except StorageError as error:
             self._on_failed(error)

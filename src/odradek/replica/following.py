@@ -2,7 +2,7 @@
 
 Pure. Where they part, the leader names the largest epoch of its own that is not above our last one, and where that
 ended. What we wrote under later epochs it never had; of that epoch we keep as much as both have. Where we do not know
-that epoch either, all of our next older one is kept, and the next answer tells whether that was enough (KIP-279):
+that epoch either, all of our next older one is kept, and the next response shows whether that was enough (KIP-279):
 several changes of leaders in a row take several rounds.
 """
 
@@ -60,7 +60,7 @@ def cut_to_divergence(partition: Partition, leader_epoch: int, end_offset: int) 
 
 
 def move_into_range(partition: Partition, leader_start: int, leader_end: int) -> None:
-    """Our log's end is not in the leader's log, [start, end): drop what lies beyond, or begin anew at its start.
+    """Our log's end is not in the leader's log, [start, end): drop what is beyond, or restart at its start.
 
     Raises:
         StorageError.

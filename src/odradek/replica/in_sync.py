@@ -1,6 +1,6 @@
 """A leader's followers: where each one is, who is in sync, and the change of that which is asked of the controller.
 
-Pure. What the controller has said is `isr`. A change in flight is `pending`: until the answer, or newer metadata, tells
+Pure. What the controller has said is `isr`. A change in flight is `pending`: until the answer, or newer metadata, shows
 how it ended, everyone of both sets counts for the watermark (`maximal_isr`), and the size of what is committed counts
 for min.insync.replicas. One change is in flight at a time. Source: KIP-497, KIP-841, KIP-903, KIP-966.
 """
@@ -50,7 +50,7 @@ class Outcome(Enum):
     """What the answer to a change means."""
 
     DONE = "done"
-    RETRY = "nobody decided: ask again"
+    RETRY = "no decision: ask again"
     REFUSED = "what is committed stays"
     OVERTAKEN = "the controller is ahead: metadata will tell"
 
@@ -84,7 +84,7 @@ class IsrCounts:
 
 
 class InSync:
-    """The followers of one reign."""
+    """The followers of one leadership."""
 
     __slots__ = (
         "_refused_until_ms",
@@ -113,7 +113,7 @@ class InSync:
         return (*self.isr, *(each for each in self.pending.isr if each not in self.isr))
 
     def begin(self, replicas: Collection[int], isr: tuple[int, ...], now_ms: int) -> None:
-        """A reign begins: nothing is known of anyone. Who is in sync is given replica.lag.time.max.ms to show up."""
+        """A leadership begins: nothing is known of any. In-sync replicas have replica.lag.time.max.ms to fetch."""
         self.followers = {}
         self.fallen = {}
         self.isr = ()
@@ -153,12 +153,12 @@ class InSync:
         return {each: self.fallen[each] for each in self.followers if each not in self.isr and each in self.fallen}
 
     def describe_out(self, now_ms: int) -> str:
-        """Who is not in sync, why and for how long, for a log line; "nobody" where all are."""
+        """Who is not in sync, why and for how long, for a log line; "none" where all are."""
         out = (
             f"{each}: {fallen.reason} for {max(0, now_ms - fallen.since_ms)} ms, fell {fallen.fall_count} times"
             for each, fallen in sorted(self.out().items())
         )
-        return "; ".join(out) or "nobody"
+        return "; ".join(out) or "none"
 
     def maybe_expand(
         self,

@@ -1,7 +1,7 @@
 """Who is in sync, and how far the high watermark may go: decided from numbers alone.
 
 The leader's own log end counts like a follower's. The watermark is the smallest log end of the *maximal* in-sync set,
-which holds also whoever is about to join, so that a shrink or growth in flight can never take back what was
+which holds also those that are about to join, so that a shrink or growth in flight can never take back what was
 acknowledged; it moves only while the committed set is as large as min.insync.replicas asks (KIP-966). Source: Kafka
 Partition.maybeIncrementLeaderHW, KIP-497, KIP-841.
 """

@@ -2,7 +2,7 @@
 
 What is asked is read from the partitions at the moment of sending, for a first request and for one sent again alike: a
 change that metadata has overtaken meanwhile is not in it (KAFKA-15353). A request that got no answer is sent again; had
-the first one arrived, the second is refused as outdated, and metadata tells what became of it.
+the first one arrived, the second is refused as outdated, and metadata shows what became of it.
 """
 
 from __future__ import annotations
@@ -168,7 +168,7 @@ class IsrService:
         return AlterPartitionRequest(broker_id=self._broker_id, broker_epoch=own_epoch, topics=list(topics.values()))
 
     def _answered(self, asked: dict[Partition, IsrChange], response: AlterPartitionResponse) -> set[Partition]:
-        """Tell the partitions; returns those for which nobody has decided."""
+        """Notify the partitions; returns those without a decision."""
         answers = {
             (topic.topic_id, each.partition_index): each for topic in response.topics for each in topic.partitions
         }
@@ -184,7 +184,7 @@ class IsrService:
                 outcome = Outcome.OVERTAKEN
             if answer.error_code:
                 _log.info(
-                    "change of an in-sync set did not come about",
+                    "ISR change rejected",
                     partition=partition.name,
                     isr=list(change.isr),
                     error=_name_of(answer.error_code),

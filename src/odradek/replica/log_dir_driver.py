@@ -44,12 +44,12 @@ class LogDirMoves:
         flusher: Flusher,
         on_storage_failed: Callable[[StorageError], None],
     ) -> None:
-        """`on_storage_failed` is told that a directory is lost."""
+        """`on_storage_failed` is called when a directory is lost."""
         self._manager = manager
         self._clock = manager.clock
         self._flusher = flusher
         self._on_storage_failed = on_storage_failed
-        self.tell_controller: TellController = lambda partition, log_dir, told: told()
+        self.tell_controller: TellController = lambda partition, log_dir, confirmed: confirmed()
         self.settled: Callable[[Partition], None] = lambda partition: None
         self.quota = TokenBucket()
         self.piece_bytes = 1 << 20  # replica.fetch.max.bytes, as for what is copied from other brokers
@@ -64,7 +64,7 @@ class LogDirMoves:
 
     def begin(self, partition: Partition, log_dir: Path) -> None:
         """Move a partition to another directory; one move of it that goes elsewhere ends, and so does every move of it
-        where it lies there already.
+        where it is there already.
 
         Raises:
             ApiError: KAFKA_STORAGE_ERROR, no space, or a directory is offline: a copy in it may come back;
@@ -106,7 +106,7 @@ class LogDirMoves:
         self.settled(partition)
 
     def partition_closed(self, partition: Partition) -> None:
-        """The partition is gone, or its directory failed; whoever deletes its log deletes the copy."""
+        """The partition is gone, or its directory failed; the deletion of its log deletes the copy."""
         self._forget(partition)
 
     def _forget(self, partition: Partition) -> None:
@@ -209,11 +209,11 @@ class LogDirMoves:
         if move.stage is Stage.COPYING:
             move.stage = Stage.TELLING
 
-            def told() -> None:
-                move.stage = Stage.TOLD
+            def confirmed() -> None:
+                move.stage = Stage.REPORTED
 
-            self.tell_controller(move.partition, move.future.log_dir, told)
-        if move.stage is not Stage.TOLD or move.partition.is_being_repaired:
+            self.tell_controller(move.partition, move.future.log_dir, confirmed)
+        if move.stage is not Stage.REPORTED or move.partition.is_being_repaired:
             return False
         # This flush may take long; the next, for which acknowledgements of durability wait, does not.
         await self._flush(move)

@@ -1,8 +1,8 @@
-"""The way of one replica from a log directory to another of the same broker: copied, told, swapped (KIP-113, KIP-858).
+"""A replica moves to another log directory of its broker: copied, reported, swapped (KIP-113, KIP-858).
 
 The copy, a future log, takes what the log has as a follower takes it from its leader: whole batches from its own end
-on, cut where the histories part. When it has all, the controller is told of the directory; when the controller knows,
-the copy is made durable, gets the last batches, and takes the log's place. Pure: the driver moves the bytes.
+on, truncated where the logs diverge. When it has all, the controller is notified of the directory; when the controller
+knows, the copy is made durable, gets the last batches, and takes the log's place. Pure: the driver moves the bytes.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class Stage(Enum):
 
     COPYING = auto()
     TELLING = auto()
-    TOLD = auto()
+    REPORTED = auto()
 
 
 class LogDirMove:
@@ -133,7 +133,7 @@ def _lies_within(future: Log, source: Log) -> bool:
 
 
 def _align(future: Log, source: Log) -> None:
-    """Cut the copy where its history and the log's part; begin anew where it has nothing that the log has."""
+    """Truncate the copy where it and the log diverge; restart where they have nothing in common."""
     while future.log_end_offset > future.log_start_offset:
         latest = future.epochs.latest_epoch
         epoch, end = source.end_offset_for_epoch(latest)

@@ -1,7 +1,7 @@
 """All partitions of this broker, kept as the metadata log says: made, deleted, led, followed.
 
 A subscriber of the metadata publisher. Work that follows from a change of metadata is done at once and on the loop, so
-that whoever saw the new image finds the partitions that it speaks of. A partition whose directory fails is closed and
+that a reader of the new image finds the partitions that it speaks of. A partition whose directory fails is closed and
 answers KAFKA_STORAGE_ERROR; the others are served.
 """
 
@@ -63,7 +63,7 @@ class ReplicaManager:
         """
         Args:
             fetch_max_bytes: the most that one Fetch of a consumer is answered with (fetch.max.bytes).
-            on_storage_failed: told once for each directory that failed.
+            on_storage_failed: called once for each directory that failed.
             monotonic_ms: the time by which followers lag.
             selector: sends consumers to other replicas; None leaves them with leaders.
         """
@@ -72,9 +72,9 @@ class ReplicaManager:
         self.parked_fetch_count = 0
         self._log_manager = log_manager
         self._on_storage_failed = on_storage_failed
-        # Told of each partition whose log was not made with the change of the metadata that it came with.
+        # Called for each partition whose log was not made with the change of the metadata that it came with.
         self.made_later: Callable[[str, int], None] = lambda topic, partition_id: None
-        # Told of each for whose log there was no space at first.
+        # Called for each for whose log there was no space at first.
         self.placed_again: Callable[[str, int], None] = lambda topic, partition_id: None
         self.preparations = PreparationLines(log_manager.disk)
         self.monotonic_ms = monotonic_ms
@@ -133,7 +133,7 @@ class ReplicaManager:
         """A partition that lies here.
 
         Raises:
-            ApiError: UNKNOWN_TOPIC_OR_PARTITION, KAFKA_STORAGE_ERROR, or NOT_LEADER_OR_FOLLOWER where it lies on
+            ApiError: UNKNOWN_TOPIC_OR_PARTITION, KAFKA_STORAGE_ERROR, or NOT_LEADER_OR_FOLLOWER where it is on
             others.
         """
         found = self._partitions.get((topic, partition_id))
@@ -215,7 +215,7 @@ class ReplicaManager:
                 self._partitions[key] = partition
                 if key in self._unplaced:
                     del self._unplaced[key]
-                    # Later, as who is told may be the one who asked for it.
+                    # Later, as the listener may be the one who asked for it.
                     asyncio.get_running_loop().call_soon(self.placed_again, *key)
             if partition.log.topic_partition in self._log_manager.futures.logs:
                 self.moves.resume(partition)
@@ -244,7 +244,7 @@ class ReplicaManager:
 
     @property
     def repair_counts(self) -> RepairCounts | None:
-        """What damage was put right here; None before this broker is registered."""
+        """What was repaired here; None before this broker is registered."""
         return None if self._repairs is None else self._repairs.counts
 
     def _repair(self, partition: Partition, segment: Segment, position: int) -> bool:
@@ -260,7 +260,7 @@ class ReplicaManager:
 
     def _may_lie_offline(self, key: tuple[str, int], wanted: PartitionImage) -> bool:
         """Whether a log that was not found may be in a directory that failed: an empty one in its place would give
-        acknowledged offsets once more. At the start that goes for one of which the controller was not told, too."""
+        acknowledged offsets once more. At the start that goes for one of which the controller was not notified, too."""
         offline = {each.directory_id for each in self._log_manager.directories if each.offline}
         if not offline or self._log_manager.get(key) is not None:
             return False
@@ -270,7 +270,7 @@ class ReplicaManager:
         return directory in offline
 
     def _may_wait(self, key: tuple[str, int]) -> bool:
-        """Whether a log that must be made is left for later: a request that makes thousands keeps nobody waiting."""
+        """Whether a log that must be made is left for later: a request that makes thousands keeps no other waiting."""
         if self._log_manager.get(key) is not None:
             return False
         self._made_count += 1

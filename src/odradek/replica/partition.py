@@ -2,7 +2,7 @@
 
 The way of a record passes here between the handler of Produce and the log: am I the leader, are enough in sync, append,
 move the high watermark, wake who waits. All methods run to completion on the broker's loop. Log marks are read once per
-call: a consumer must never see bytes beyond the watermark it was told (KAFKA-9835).
+call: a consumer must never see bytes beyond the watermark that it got (KAFKA-9835).
 """
 
 from __future__ import annotations
@@ -164,7 +164,7 @@ class Partition:
     # Leadership
 
     def update(self, image: PartitionImage, *, now_ms: int = 0) -> bool:
-        """Take what the metadata log says of this partition; returns whether a new reign of ours began.
+        """Take what the metadata log says of this partition; returns whether a new leadership of ours began.
 
         Args:
             now_ms: monotonic: from when on in-sync followers must be heard of.
@@ -181,7 +181,7 @@ class Partition:
             self._unreplicated.clear()
             self.leader_epoch_start_offset = self.log.log_end_offset
             if len(image.replicas) > 1:
-                # Followers are told by it where histories part. Alone, the first append of the reign is early enough,
+                # It shows followers where logs diverge. Alone, the first append of the leadership is early enough,
                 # and saves an fsync for each of ten thousand partitions at start.
                 self.log.assign_epoch(image.leader_epoch, self.log.log_end_offset)
         elif self.is_leader and image.partition_epoch != old_partition_epoch:
@@ -195,7 +195,7 @@ class Partition:
         return began
 
     def switch_log(self, log: Log) -> None:
-        """The log lies in another directory from now on: another object, with the same records and marks."""
+        """The log is in another directory from now on: another object, with the same records and marks."""
         self.log = log
         self.durable.advance_to(log.recovery_point)
 
@@ -275,7 +275,7 @@ class Partition:
     def wait_replicated(self, end_offset: int) -> asyncio.Future[None] | None:
         """None where everything below `end_offset` (exclusive) is on all in-sync replicas, else a future of that.
 
-        The future fails with ApiError(NOT_LEADER_OR_FOLLOWER) where the reign ends first.
+        The future fails with ApiError(NOT_LEADER_OR_FOLLOWER) where the leadership ends first.
         """
         if self.log.high_watermark >= end_offset:
             return None
@@ -412,7 +412,7 @@ class Partition:
             max_bytes: of this partition, in this answer.
             at_least_one: the first batch is given even where it is larger than `max_bytes` (KIP-74).
             replica_id: a follower reads to the log's end, CONSUMER to the high watermark.
-            isolation_level: READ_COMMITTED reads to the last stable offset, and is told of aborted transactions.
+            isolation_level: READ_COMMITTED reads to the last stable offset, and gets the aborted transactions.
             last_fetched_epoch: leader epoch of the reader's last record; -1 skips the check of histories (KIP-595).
         Raises:
             ApiError: OFFSET_OUT_OF_RANGE; OFFSET_NOT_AVAILABLE on a follower that has not come so far (KIP-392).
@@ -471,7 +471,7 @@ class Partition:
     ) -> None:
         """A follower asks for `fetch_offset`: it has all below, and the watermark and the in-sync set may move.
 
-        That is said only by one whose history is ours up to there, and whose offset lies in our log.
+        That is said only by one whose history is ours up to there, and whose offset is in our log.
 
         Args:
             now_ms: monotonic.
@@ -552,7 +552,7 @@ class Partition:
         return self.repair is not None
 
     def wait_repaired(self) -> asyncio.Future[None] | None:
-        """None where no damage is being put right, else a future of the end of that, well or not."""
+        """None where no damage is being repaired, else a future of the end of that, well or not."""
         return None if self.repair is None else asyncio.shield(self.repair)
 
     # Following

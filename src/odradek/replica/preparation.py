@@ -69,7 +69,7 @@ class PreparationLines:
                     # Without the frames that raised it, which hold all that was decompressed.
                     failure = error.with_traceback(None)
                     failure.__context__ = None
-                # Before the entry leaves the line: whoever comes meanwhile must not overtake it.
+                # Before the entry leaves the line: a later one must not overtake it.
                 then(prepared, failure)
                 line.popleft()
                 del work, then, prepared, failure  # the batch, which is large: the next one may wait for long

@@ -1,8 +1,8 @@
 """Followers that have all there is: what a leader need not look at again for each of their fetches.
 
 Pure. A follower's session may hold a thousand partitions of which one has news; reading each of them in full costs ten
-milliseconds and more, for every fetch of every follower. `is_quiet` tells from the marks alone that a read would give
-no records, no error, and no mark that the follower was not told, and `stays` that its fetch offset says nothing new.
+milliseconds and more, for every fetch of every follower. `is_quiet` decides from the marks alone that a read would give
+no records, no error, and no mark that the follower did not get, and `stays` that its fetch offset says nothing new.
 Whatever is not plainly so goes the whole way.
 """
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 def is_quiet(
     partition: Partition, leader_epoch: int, fetch_offset: int, told_high_watermark: int, told_log_start_offset: int
 ) -> bool:
-    """Whether a follower whose history was found to be ours, up to our end, is there still, and was told all marks.
+    """Whether a follower whose history was found to be ours, up to our end, is there still, and got all marks.
 
     Within one leader epoch a leader's log only grows, so that a history that was ours up to its end stays ours.
 
@@ -40,7 +40,7 @@ def stays(
     """`Partition.follower_fetched` of a quiet partition, where it comes to a note of the time and nothing else.
 
     That is so of a follower that is in sync and asks for the offset that it has asked for: the watermark is at the end
-    already, nobody is to join, and its history was compared when it was first found quiet. What is left of the full
+    already, none is to join, and its history was compared when it was first found quiet. What is left of the full
     way is the note: 0.4 us in place of 1.5, for each of a thousand partitions of a session in each fetch.
 
     Returns:

@@ -1,10 +1,10 @@
-"""Damaged batches are fetched again from a replica that has them, and put right in place.
+"""Damaged batches are fetched again from a replica that has them, and repaired in place.
 
 A read that finds damage below the high watermark asks for this (`ReadableLog.on_damage`), on leaders and on followers.
 Replicas are asked one after the other, who is in sync first, by a Fetch as a consumer sends it: followers answer those
 too, and give nothing above the watermark. What comes is verified as all that is replicated, and must agree with our
-offsets and leader epochs. Until then, readers wait as if nothing had been written yet; where nobody has the batches
-they get CORRUPT_MESSAGE, and a read that comes PAUSE_MS later begins anew. What is decided is in `log.repair`.
+offsets and leader epochs. Until then, readers wait as if nothing had been written yet; where no replica has the batches
+they get CORRUPT_MESSAGE, and a read that comes PAUSE_MS later starts over. What is decided is in `log.repair`.
 """
 
 from __future__ import annotations
@@ -42,9 +42,9 @@ if TYPE_CHECKING:
 
 FETCH_BYTES = 4 << 20
 REQUEST_TIMEOUT_S = 10.0
-# After an attempt that found nobody who has the batches.
+# After an attempt that found no replica with the batches.
 PAUSE_MS = 30_000
-# Partitions whose damage is put right at the same time.
+# Partitions whose damage is repaired at the same time.
 MAX_AT_ONCE = 4
 _log = get_logger("replica.repair")
 
@@ -61,7 +61,7 @@ class NotYetError(OdradekError):
 
 @dataclass(slots=True)
 class RepairCounts:
-    """Of one broker: what was put right, and attempts that failed."""
+    """Of one broker: what was repaired, and attempts that failed."""
 
     repaired_batches: int = 0
     repaired_bytes: int = 0
@@ -85,7 +85,7 @@ class RepairService:
         Args:
             files: those of the broker's logs.
             connect_to: a connection to another broker; raises OdradekError.
-            on_storage_failed: told where our disk fails.
+            on_storage_failed: called where our disk fails.
         """
         self._disk = disk
         self._clock = clock
@@ -100,7 +100,7 @@ class RepairService:
         self.counts = RepairCounts()
 
     def request(self, partition: Partition, segment: Segment, position: int) -> bool:
-        """Put right what begins at a position of a segment; whether that is under way."""
+        """Repair what begins at a position of a segment; whether that is under way."""
         if partition in self._tasks:
             return True
         if self._closing or partition.closed or not self._sources(partition):
@@ -127,7 +127,7 @@ class RepairService:
                 done = await self._repair(partition, segment, position)
         except StorageError as error:
             self._on_storage_failed(error)
-        except Exception as error:  # whoever waits for it must be let go all the same
+        except Exception as error:  # its waiters must be released all the same
             _log.bug("a repair failed", error, partition=partition.name)
         finally:
             del self._tasks[partition]
@@ -140,7 +140,7 @@ class RepairService:
             partition.wake_readers()
 
     async def _repair(self, partition: Partition, segment: Segment, position: int) -> bool:
-        """Whether all is put right. Raises StorageError."""
+        """Whether all is repaired. Raises StorageError."""
         begin = position
         while (hole := find_hole(partition.log, segment, position)) is not None:
             try:
@@ -212,7 +212,7 @@ class RepairService:
         self.counts.repaired_batches += len(batches)
         self.counts.repaired_bytes += size
         _log.warning(
-            "damage was put right",
+            "corrupt batches repaired from a replica",
             partition=partition.name,
             source=source,
             first_offset=hole.first_offset,

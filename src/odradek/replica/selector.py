@@ -31,7 +31,7 @@ def leader(rack: str, candidates: Sequence[Candidate]) -> int:
 
 
 def rack_aware(rack: str, candidates: Sequence[Candidate]) -> int:
-    """One in the consumer's rack: the leader where it is there, else who is furthest; the leader where nobody is."""
+    """One in the consumer's rack: the leader where it is there, else the furthest; the leader where there is none."""
     near = [each for each in candidates if each.rack == rack]
     if not near or any(each.is_leader for each in near):
         return leader(rack, candidates)

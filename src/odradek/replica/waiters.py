@@ -1,8 +1,8 @@
 """Waiting for an offset or for data: a future that is woken by progress, and one timer of the loop. No scan, no list of
 all who wait.
 
-`OffsetWaiters` releases whoever waits for a mark to reach an offset (an acknowledgement). `DataWait` is a long poll
-over any number of partitions: each tells it how many bytes became readable, and it ends at `min_bytes` or by time.
+`OffsetWaiters` releases those that wait for a mark to reach an offset (an acknowledgement). `DataWait` is a long poll
+over any number of partitions: each reports how many bytes became readable, and it ends at `min_bytes` or by time.
 """
 
 from __future__ import annotations

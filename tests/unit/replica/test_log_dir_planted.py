@@ -65,7 +65,7 @@ async def what_is_written_while_a_copy_is_finished_comes_along() -> None:
     def write() -> None:
         nonlocal written
         move = broker.moves.get(("t", 0))
-        if written == 0 or (move is not None and move.stage is Stage.TOLD):
+        if written == 0 or (move is not None and move.stage is Stage.REPORTED):
             append(partition.log, b"%05d" % written)
             written += 1
 
