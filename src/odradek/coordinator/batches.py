@@ -1,4 +1,4 @@
-"""Coordinator records to record batches and back: what lies in a partition of a coordinator's topic.
+"""Coordinator records to record batches and back: the content of a partition of a coordinator's topic.
 
 What a record's key and value mean is its `RecordCodec`'s business. Here records are put into batches: plain ones
 together, those of one producer's transaction together, and each marker that ends a transaction in a batch of its own.

@@ -42,7 +42,7 @@ class PartitionMachineLog(Generic[RecordT]):
         """
         Args:
             codec: how the records are written.
-            leader_epoch: of the reign; an append after the partition has moved on is refused.
+            leader_epoch: of the leadership; an append after the partition has moved on is refused.
             max_batch_bytes: max.message.bytes of the topic.
             on_storage_error: takes the log's directory offline: a leader that cannot write must not stay one, or its
                 groups would have a coordinator that refuses them for ever.
@@ -86,7 +86,7 @@ class PartitionMachineLog(Generic[RecordT]):
         return self.end_offset
 
     async def wait_committed(self, end_offset: int) -> None:
-        """Raises ApiError(NOT_LEADER_OR_FOLLOWER) where the reign ends first."""
+        """Raises ApiError(NOT_LEADER_OR_FOLLOWER) where the leadership ends first."""
         future = self._partition.wait_replicated(end_offset)
         if future is not None:
             await future
@@ -94,12 +94,12 @@ class PartitionMachineLog(Generic[RecordT]):
     async def read_all(self) -> AsyncIterator[Sequence[tuple[int, RecordT]]]:
         """Everything that the log holds now, in slices; an empty one where it cannot be read at the moment.
 
-        That is where no file can be opened just now, and where a batch is damaged. It is put right from another
+        That is where no file can be opened just now, and where a batch is damaged. It is repaired from another
         replica, and waited for; or it was damaged on the way alone, and is read again. Who gave up would leave groups
         without a coordinator while this broker leads.
 
         Raises:
-            ApiError: NOT_LEADER_OR_FOLLOWER, the reign has ended while a batch was damaged. StorageError.
+            ApiError: NOT_LEADER_OR_FOLLOWER, the leadership has ended while a batch was damaged. StorageError.
         """
         log = self._partition.log
         offset, end_offset = log.log_start_offset, log.log_end_offset

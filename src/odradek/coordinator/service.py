@@ -44,7 +44,7 @@ WRITE_ERRORS: Mapping[ErrorCode, ErrorCode] = {
 
 
 def answer_code(error: BaseException) -> ErrorCode:
-    """What a client is told of a failed operation."""
+    """What a client gets of a failed operation."""
     if isinstance(error, ApiError):
         return WRITE_ERRORS.get(error.code, error.code)
     return ErrorCode.NOT_COORDINATOR if isinstance(error, OdradekError) else ErrorCode.UNKNOWN_SERVER_ERROR
@@ -66,7 +66,7 @@ class StateTopic:
 
 
 class HostedShard(Protocol):
-    """One partition's machine during one reign."""
+    """One partition's machine during one leadership."""
 
     @property
     def leader_epoch(self) -> int: ...
@@ -103,7 +103,7 @@ class ShardHost(Generic[ShardT]):
         Args:
             image: the cluster as this broker knows it at the time of the call.
             create_topic: how the topic is made when the first client asks for its coordinator.
-            make_shard: of (partition id, leader epoch); raises ApiError: KAFKA_STORAGE_ERROR, its log cannot be had.
+            make_shard: of (partition id, leader epoch); raises ApiError: KAFKA_STORAGE_ERROR, its log cannot be opened.
         """
         self.topic = topic
         self.shards: dict[int, ShardT] = {}
@@ -123,7 +123,7 @@ class ShardHost(Generic[ShardT]):
     def on_elected(self, partition_id: int, leader_epoch: int) -> None:
         """This broker leads a partition of the topic from `leader_epoch` on: load it.
 
-        Where its log cannot be had, as its directory is offline or there is no space for it, nobody coordinates until
+        Where its log cannot be opened, as its directory is offline or there is no space for it, none coordinates until
         the controller has heard of that and elects another, or there is space (`log_placed`).
         """
         present = self.shards.get(partition_id)

@@ -29,7 +29,7 @@ def check_commit(
     partitions: Iterable[tuple[UUID, int]],
 ) -> None:
     """A member commits in its present epoch, or in an earlier one in which it had the partitions already (KIP-1251):
-    the answer that told it the new one may be on its way. Anybody commits where there are no members.
+    the response with the new one may be on its way. Any client commits where there are no members.
 
     Args:
         partitions: that are committed, by topic id.
@@ -51,7 +51,7 @@ def check_commit(
 
 
 def check_fetch(group: ConsumerGroup, member_id: str | None, member_epoch: int) -> None:
-    """Whoever says to be a member must be one, in its present epoch; others may always look.
+    """A client that says to be a member must be one, in its present epoch; others may always look.
 
     Raises:
         ApiError: UNKNOWN_MEMBER_ID, STALE_MEMBER_EPOCH, ILLEGAL_GENERATION of a member of the classic protocol.

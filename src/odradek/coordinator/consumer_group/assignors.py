@@ -80,7 +80,7 @@ class _Uniform:
         return {member_id: frozenset(given) for member_id, given in self._given.items()}
 
     def _keep(self) -> None:
-        """What a member had, still subscribes to, and nobody before it claimed."""
+        """What a member had, still subscribes to, and no member before it claimed."""
         for member_id, member in self._members.items():
             for partition in in_order(member.previous):
                 topic = self._topics.get(partition[0])
@@ -113,7 +113,7 @@ class _Uniform:
                 self._taken.discard(partition)
 
     def _fill(self) -> None:
-        """Give each partition that nobody has to a member with the fewest: first, up to an even share, in its rack."""
+        """Give each partition without an owner to a member with the fewest: first, up to an even share, in its rack."""
         subscribers: dict[UUID, list[str]] = {}
         for member_id, member in self._members.items():
             for topic_id in sorted(member.topic_ids, key=lambda each: each.int):
@@ -174,7 +174,7 @@ class _Uniform:
                         del self._given[donor][partition]
                         self._given[taker][partition] = None
                         moved = fell = True
-                # While it gives it takes from nobody, so that only those after it need to know what it has left.
+                # While it gives it takes none, so that only those after it need to know what it has left.
                 for lightest in readers[donor] if fell else ():
                     lightest.fell(donor)
 

@@ -1,7 +1,7 @@
 """JoinGroup, SyncGroup, Heartbeat and LeaveGroup of members that speak the classic protocol inside a consumer group.
 
-Such a member's generation is its member epoch. It leads nobody: the coordinator assigns. JoinGroup says what the member
-subscribes to and still owns, and takes one step towards its target; SyncGroup tells it what it has; Heartbeat tells it
+Such a member's generation is its member epoch. It never leads: the coordinator assigns. JoinGroup says what the member
+subscribes to and still owns, and takes one step towards its target; SyncGroup returns what it has; Heartbeat tells it
 REBALANCE_IN_PROGRESS as long as joining again would get it further. No request waits for another member's.
 
 Source: KIP-848 (online migration); Kafka GroupMetadataManager (classicGroup...ToConsumerGroup).
@@ -92,7 +92,7 @@ class ClassicMembers:
         _check_protocols(group, member_id, request.protocol_type, protocols)
         instance_id = request.group_instance_id
         if is_unknown and instance_id is None and caller.api_version >= MEMBER_ID_REQUIRED_VERSION:
-            # Nothing is remembered of it: whoever comes back with an id is a new member under it.
+            # Nothing is remembered of it: a client that comes back with an id is a new member under it.
             raise ApiError(ErrorCode.MEMBER_ID_REQUIRED, member_id)
         subscription = can_be_read(protocols)
         if subscription is None:
@@ -150,7 +150,7 @@ class ClassicMembers:
                 raise ApiError(ErrorCode.FENCED_INSTANCE_ID, f"{instance_id} is now the member {holder}")
         if holder is None or holder == member_id:
             return None, group.members.get(member_id), group.current_of(member_id)
-        # It is back without its id: it takes its place at once, and whoever still uses the old id is fenced (KIP-345).
+        # It is back without its id: it takes its place at once, and a user of the old id is fenced (KIP-345).
         before, current = group.members[holder], group.current_of(holder)
         draft.replace_static(holder, member_id)
         epoch = current.member_epoch if current.member_epoch > JOINING_EPOCH else draft.assignment_epoch
@@ -180,7 +180,7 @@ class ClassicMembers:
             raise ApiError(ErrorCode.INCONSISTENT_GROUP_PROTOCOL, f"the member's protocol is {name}")
         is_behind = group.assignment_epoch.value > current.member_epoch
         if is_behind and current.state is not MemberState.UNREVOKED_PARTITIONS:
-            # One that has partitions to give up is told what to keep first, and joins again without being asked to.
+            # One that has partitions to give up gets what to keep first, and joins again without being asked to.
             self._deadlines.expect(JOIN, group.group_id, request.member_id, metadata, now)
             raise ApiError(ErrorCode.REBALANCE_IN_PROGRESS, "join again")
         self._deadlines.met(SYNC, group.group_id, request.member_id)
@@ -192,7 +192,7 @@ class ClassicMembers:
         )
 
     def heartbeat(self, group: ConsumerGroup, request: HeartbeatRequest, now: Moment) -> HeartbeatResponse:
-        """The member lives; it is told to join again where that gets it further.
+        """The member lives; it gets that it has to join again where that gets it further.
 
         Raises:
             ApiError: UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID, ILLEGAL_GENERATION, REBALANCE_IN_PROGRESS.

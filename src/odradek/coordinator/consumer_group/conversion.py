@@ -1,11 +1,11 @@
-"""One group under the other protocol: a classic group as records of a consumer group, and back, with nobody let go.
+"""One group under the other protocol: a classic group as records of a consumer group, and back, and no member is lost.
 
 Upgrade, when a member of the consumer protocol joins a classic group. Every member keeps its id, its generation as its
 member epoch, and the partitions that it may have; it goes on with JoinGroup and SyncGroup (see `classic_members`).
 Downgrade, when the last member of the consumer protocol leaves: the group epoch is the generation that goes on.
 
 What a member may still have is taken from the last assignment that was stored, and from what it said to own when it
-joined: a partition that is promised anew too early would have two readers. Kafka takes the last assignment alone.
+joined: a partition that is promised again too early would have two readers. Kafka takes the last assignment alone.
 
 Source: KIP-848 (online migration); Kafka ConsumerGroup.fromClassicGroup, ClassicGroup.fromConsumerGroup.
 """
@@ -82,7 +82,7 @@ def upgraded(classic: ClassicGroup, stored: GroupMetadataValue | None, view: Top
         records.append(member_record(group_id, member_id, _metadata(member, subscriptions[member_id])))
     records.append(epoch_record(group_id, epoch, view.metadata_hash(names)))
     records += [target_record(group_id, member_id, partitions) for member_id, partitions in held.items()]
-    # It was made by another: whoever joins now does not wait for its age.
+    # It was made by another: a member that joins now does not wait for its age.
     records.append(target_epoch_record(group_id, epoch, 0))
     for member_id, partitions in held.items():
         epochs = dict.fromkeys(in_order(partitions), epoch)
@@ -95,7 +95,7 @@ def upgraded(classic: ClassicGroup, stored: GroupMetadataValue | None, view: Top
 
 
 def needs_its_leader(classic: ClassicGroup) -> bool:
-    """Whether members are told more by their leader than partitions, as by Kafka Streams': a coordinator cannot.
+    """Whether members get more from their leader than partitions, as by Kafka Streams': a coordinator cannot.
 
     Kafka refuses every group with such data. librdkafka's sticky assignors send along what only their next leader
     reads, so that names of Kafka's own assignors pass here.
@@ -160,7 +160,7 @@ def by_name(partitions: Partitions, view: TopicsView) -> dict[str, list[int]]:
 
 
 def assignment_bytes(classic: ClassicMetadata, partitions: Partitions, view: TopicsView) -> bytes:
-    """What a classic member is told to have, in the version that it speaks."""
+    """The assignment that a classic member gets, in the version that it speaks."""
     return write_assignment(by_name(partitions, view), like=classic.protocols[0][1])
 
 

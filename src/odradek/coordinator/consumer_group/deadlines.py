@@ -1,8 +1,8 @@
-"""The deadlines of a consumer group's members, which are soft: after a failover everybody has them anew.
+"""The deadlines of a consumer group's members, which are soft: after a failover they start over.
 
 session     a member was not heard of
-revocation  it was told to give partitions up, and has not confirmed it (consumer protocol)
-join        it was told that a rebalance runs, and has not joined again (classic protocol)
+revocation  it has to give partitions up, and has not confirmed it (consumer protocol)
+join        it knows that a rebalance runs, and has not joined again (classic protocol)
 sync        it joined again, and has not asked what it has (classic protocol)
 """
 

@@ -3,7 +3,7 @@
     put the member -> match its regular expression -> new group epoch where something changed -> new target assignment
     where the epoch is ahead, and the last one is old enough -> one step of this member towards its target
 
-The same for both protocols: what differs is how a member says what it wants, and how it is told what it has.
+The same for both protocols: what differs is how a member says what it wants, and how it gets its assignment.
 Source: KIP-848, KIP-1263; Kafka GroupMetadataManager.
 """
 
@@ -137,7 +137,7 @@ class Draft:
         """Tell those who ask why: the new epoch, what the member gave up, and what it got."""
         group_id = self.group.group_id
         if self.cause:
-            journal.rebalance(group_id, now, self.cause, self.group_epoch, anew=True)
+            journal.rebalance(group_id, now, self.cause, self.group_epoch, restart=True)
         journal.released(group_id, self.names(before.held - after.held), now)
         journal.taken(group_id, self.names(after.assigned - before.assigned), now, self.assignment_epoch)
 
@@ -153,7 +153,7 @@ class Draft:
         return [*member.topic_names, *(resolved.topic_names if resolved is not None else ())]
 
     def _resolve_regexes(self, before: MemberMetadata | None, metadata: MemberMetadata) -> None:
-        """Match the member's regular expression against the present topics; forget one that nobody uses any more."""
+        """Match the member's regular expression against the present topics; forget one that is not used any more."""
         group, regex = self.group, metadata.regex
         if regex is not None:
             known = self.regexes.get(regex)

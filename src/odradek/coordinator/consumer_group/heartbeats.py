@@ -306,7 +306,7 @@ class Heartbeats:
 
 
 def check_request(request: ConsumerGroupHeartbeatRequest, api_version: int) -> None:
-    """What holds of every request, whoever keeps the group. Raises ApiError: INVALID_REQUEST."""
+    """What holds of every request, whichever machine keeps the group. Raises ApiError: INVALID_REQUEST."""
     problem = _problem(request, api_version)
     if problem is not None:
         raise ApiError(ErrorCode.INVALID_REQUEST, problem)
@@ -345,13 +345,13 @@ def _owned(request: ConsumerGroupHeartbeatRequest) -> Partitions | None:
 
 
 def _is_full(request: ConsumerGroupHeartbeatRequest) -> bool:
-    """Whether a member says everything of itself: it asks to be told everything too."""
+    """Whether a member says everything of itself: it asks for everything too."""
     subscribes = request.subscribed_topic_names is not None or request.subscribed_topic_regex is not None
     return subscribes and request.rebalance_timeout_ms != -1 and request.topic_partitions is not None
 
 
 def _check_epoch(current: CurrentAssignment, epoch: int, owned: Partitions | None) -> None:
-    """A member may be one step behind where the answer that told it the new epoch was lost.
+    """A member may be one step behind where the response with the new epoch was lost.
 
     Raises:
         ApiError: FENCED_MEMBER_EPOCH.

@@ -33,7 +33,7 @@ from odradek.coordinator.consumer_group.state import (
 )
 from odradek.coordinator.consumer_group.topics import TopicsView
 from odradek.coordinator.group.group import ClassicGroup, Moment
-from odradek.coordinator.group.journal import NOBODY, Journal, Who
+from odradek.coordinator.group.journal import NO_CLIENT, Journal, Who
 from odradek.coordinator.group.outcome import StoreMembers
 from odradek.coordinator.group.rebalance import Rebalance, Records
 from odradek.coordinator.group.records import group_record, group_tombstone
@@ -105,7 +105,7 @@ class Migration:
         """The classic group is one no more: its members learn it as soon as they ask, and have their sessions."""
         self._rebalance.retire(classic)
         if group.members:
-            self._journal.note(group.group_id, "converted", now, NOBODY, "to a consumer group: a consumer joined")
+            self._journal.note(group.group_id, "converted", now, NO_CLIENT, "to a consumer group: a consumer joined")
         for member_id, metadata in group.members.items():
             self._deadlines.heard(group.group_id, member_id, metadata, now)
 
@@ -150,7 +150,7 @@ class Migration:
         group_epoch = group.group_epoch.value + 1
         records.append(epoch_record(group.group_id, group_epoch, view.metadata_hash(names)))
         why = f"{kind}: {', '.join(member_ids)}"
-        self._journal.rebalance(group.group_id, now, why, group_epoch, anew=True)
+        self._journal.rebalance(group.group_id, now, why, group_epoch, restart=True)
         return Change([*records], StoreMembers(group.group_id))
 
     def replaced(self, draft: Draft, member_id: str, former_id: str, step: CurrentAssignment, now: Moment) -> Change:
@@ -192,14 +192,14 @@ class Migration:
             self._deadlines.cancel(group.group_id, member_id)
         self._classics.adopt(classic)
         reason = "to a classic group: the last consumer of the consumer protocol is gone"
-        self._journal.note(group.group_id, "converted", now, NOBODY, reason)
+        self._journal.note(group.group_id, "converted", now, NO_CLIENT, reason)
         for member in classic.members.values():
             self._rebalance.renew_session(classic, member, now)
         stored = group_record(classic, dict(classic.assignments()))
         if rebalance:
             assert stored.value is not None
-            # A crash forgets the rebalance that is due. The log says that a generation has begun which nobody is in,
-            # so that whoever loads it sends everybody to join again.
+            # A crash forgets the rebalance that is due. The log says that a generation has begun which has no member,
+            # so that the coordinator that loads it makes all members join again.
             stored.value.generation += 1
             classic.reserved_generation = stored.value.generation
         records: Records = [*group_tombstones(group), stored]

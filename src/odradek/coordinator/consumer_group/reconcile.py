@@ -28,7 +28,7 @@ def next_assignment(
     Args:
         target: what the member shall have in `target_epoch`; nothing of topics that it does not subscribe to.
         owned: the partitions that the member says to own; None where it does not say.
-        is_free: whether nobody else has the partition.
+        is_free: whether no other member has the partition.
         unsubscribed: what it has of topics that it has just stopped subscribing to. It gives that up without waiting
             for the next target (KAFKA-19431).
     """

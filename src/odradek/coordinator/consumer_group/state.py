@@ -6,7 +6,7 @@ assignment epoch once the member has given up what the target takes from it; a p
 only when the one before has confirmed that it stopped.
 
     STABLE                nothing to do in this epoch
-    UNREVOKED_PARTITIONS  the member was told to give partitions up, and has not confirmed it
+    UNREVOKED_PARTITIONS  the member has to give partitions up, and has not confirmed it
     UNRELEASED_PARTITIONS it waits for partitions that others have not given up
 
 All of it is durable and changes in `replay` alone. Source: KIP-848.
@@ -94,7 +94,7 @@ class CurrentAssignment:
 
     @property
     def held(self) -> Partitions:
-        """All that nobody else may have yet."""
+        """All that no other member may have yet."""
         return self.assigned | self.pending_revocation
 
 
@@ -152,7 +152,7 @@ class ConsumerGroup:
         return self.owners.get(partition)
 
     def is_free(self, partition: tuple[UUID, int], *member_ids: str | None) -> bool:
-        """Whether nobody but these members has the partition."""
+        """Whether no member but these has the partition."""
         holder = self.owners.get(partition)
         return holder is None or holder in member_ids
 
@@ -174,7 +174,7 @@ class ConsumerGroup:
     def assignment_delay_ms(self, interval_ms: int, now_ms: int) -> int:
         """How long the next assignment must wait: changes that come together cost one, not one each (KIP-1263).
 
-        A group that nobody was in has nothing to wait for. Nor has one whose last assignment is of the future: the
+        A group that had no member has nothing to wait for. Nor has one whose last assignment is of the future: the
         clock was set back.
         """
         age_ms = now_ms - self.assignment_timestamp_ms.value

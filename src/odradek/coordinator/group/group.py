@@ -1,8 +1,8 @@
 """A classic group in memory: its members, votes and parked requests, between what the log knows and what clients do.
 
-Only the generation that was stored is durable (see `registry`); everything else here is soft and dies with the reign,
-as in Kafka: after a failover members find their generation again, or rejoin. Nothing here reads a clock or answers a
-client: parked requests are known by their ticket, a number of the service.
+Only the generation that was stored is durable (see `registry`); everything else here is soft and ends with the
+leadership, as in Kafka: after a failover members find their generation again, or rejoin. Nothing here reads a clock or
+answers a client: parked requests are known by their ticket, a number of the service.
 
 Source: Kafka ClassicGroup, ClassicGroupMember; KIP-62, KIP-345 (static members), KIP-394 (pending members).
 """
@@ -40,7 +40,7 @@ class Member:
 
     Attributes:
         awaiting_join, awaiting_sync: the ticket of its parked request, or None.
-        is_new: it has not been told its id yet, so it cannot send heartbeats.
+        is_new: it has not got its id yet, so it cannot send heartbeats.
     """
 
     member_id: str
@@ -104,7 +104,7 @@ class ClassicGroup:
         # somebody joined during it. None once members are there.
         self.initial_delay: tuple[int, int] | None = None
         self.new_member_added = False
-        # A number that the log may hold already, though no member was ever told it.
+        # A number that the log may hold already, though no member ever got it.
         self.reserved_generation = 0
 
     def transition_to(self, state: GroupState, now: Moment) -> None:
@@ -188,7 +188,7 @@ class ClassicGroup:
         return member
 
     def elect_joined_leader(self) -> bool:
-        """Make sure that the leader is a member that joined this round; False where nobody joined."""
+        """Make sure that the leader is a member that joined this round; False where none joined."""
         leader = self.members.get(self.leader_id or "")
         if leader is not None and leader.awaiting_join is not None:
             return True

@@ -1,11 +1,11 @@
 """What happened to each group of one shard lately, and why: what `odradek groups explain` shows.
 
 Soft and bounded: the last events of a group, the last of the shard, and how long partitions have had no owner. It
-begins when the shard is loaded and ends with the reign. Nothing is decided by it. An event that repeats (a fenced
+begins when the shard is loaded and ends with the leadership. Nothing is decided by it. An event that repeats (a fenced
 member that goes on asking) is counted, not written again. What a client names is cut to `MAX_TEXT`.
 
 Operations write while they are decided; their records may yet be refused. So what they write is held back until the
-records are through, and tells what could not be stored otherwise.
+records are through, and shows what could not be stored otherwise.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from odradek.coordinator.group.group import Moment
 MAX_EVENTS_PER_GROUP = 256
 MAX_EVENTS = 1000
 MAX_GROUPS = 500
-# Partitions of one group whose missing owners are watched; a group of more is told about these.
+# Partitions of one group whose missing owners are watched; a group of more has these alone.
 MAX_WATCHED = 10_000
 MAX_TEXT = 256
 # How far back an event is looked for that would only be repeated.
@@ -64,7 +64,7 @@ class Who(NamedTuple):
     client_host: str = ""
 
 
-NOBODY = Who()
+NO_CLIENT = Who()
 
 
 @dataclass(slots=True)
@@ -82,7 +82,7 @@ class Event:
 
     kind: str
     at_ms: int
-    who: Who = NOBODY
+    who: Who = NO_CLIENT
     reason: str = ""
     generation: int = -1
     count: int = 1
@@ -100,7 +100,7 @@ class _Timeline:
 
 
 class Tried(NamedTuple):
-    """What an operation was about to do, as it is told of where it came to nothing."""
+    """What an operation was about to do, as it is shown where it came to nothing."""
 
     group_id: str
     now: Moment
@@ -111,10 +111,10 @@ class Tried(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Held:
-    """Something written, not yet told of.
+    """Something written, not yet visible.
 
     Attributes:
-        tried: None where nothing is told of what came to nothing.
+        tried: None where nothing is shown of what came to nothing.
     """
 
     apply: Callable[[], None]
@@ -135,7 +135,7 @@ class Journal:
         return self._event_count
 
     def clear(self) -> None:
-        """The reign has ended."""
+        """The leadership has ended."""
         self._timelines.clear()
         self._event_count = 0
 
@@ -156,7 +156,7 @@ class Journal:
             write.apply()
 
     def write_unstored(self, held: Iterable[Held], code: ErrorCode) -> None:
-        """The records of an operation were refused: it is told what was tried, and that it came to nothing."""
+        """The records of an operation were refused: the journal shows what was tried, and that it came to nothing."""
         for write in held:
             if (tried := write.tried) is not None:
                 reason = f"{code.name}: {tried.what}"
@@ -171,7 +171,7 @@ class Journal:
     # ---- the events
 
     def note(
-        self, group_id: str, kind: str, now: Moment, who: Who = NOBODY, reason: str = "", generation: int = -1
+        self, group_id: str, kind: str, now: Moment, who: Who = NO_CLIENT, reason: str = "", generation: int = -1
     ) -> None:
         """Something happened. What only repeats one of the last events counts there."""
         tried = Tried(group_id, now, who, f"{kind}: {reason}" if reason else kind, generation)
@@ -198,15 +198,15 @@ class Journal:
             reason = f"{reason}: {message}" if message else reason
             self.note(group_id, "fenced" if code in FENCED else "refused", now, who, reason)
 
-    def rebalance(self, group_id: str, now: Moment, reason: str, generation: int, *, anew: bool = False) -> None:
-        """A rebalance begins that leads to this generation; `anew` where the last one is over in any case."""
-        tried = Tried(group_id, now, NOBODY, f"rebalance: {reason}", generation)
-        if self._is_held(lambda: self.rebalance(group_id, now, reason, generation, anew=anew), tried):
+    def rebalance(self, group_id: str, now: Moment, reason: str, generation: int, *, restart: bool = False) -> None:
+        """A rebalance begins that leads to this generation; `restart` where the last one is over in any case."""
+        tried = Tried(group_id, now, NO_CLIENT, f"rebalance: {reason}", generation)
+        if self._is_held(lambda: self.rebalance(group_id, now, reason, generation, restart=restart), tried):
             return
         timeline = self._touch(group_id)
-        if anew or timeline.rebalancing_since_ms is None:
+        if restart or timeline.rebalancing_since_ms is None:
             timeline.rebalancing_since_ms = now.monotonic_ms
-        self.note(group_id, "rebalance", now, NOBODY, reason, generation)
+        self.note(group_id, "rebalance", now, NO_CLIENT, reason, generation)
 
     def released(self, group_id: str, partitions: Iterable[Partition], now: Moment) -> None:
         """Partitions have no owner from now on."""
@@ -219,7 +219,7 @@ class Journal:
                 unowned.setdefault(partition, now.monotonic_ms)
 
     def taken(self, group_id: str, partitions: Iterable[Partition], now: Moment, generation: int) -> None:
-        """Partitions have an owner; one event tells it of a whole generation."""
+        """Partitions have an owner; one event has it for a whole generation."""
         partitions = list(partitions)
         if self._is_held(lambda: self.taken(group_id, partitions, now, generation)):
             return

@@ -27,7 +27,7 @@ from odradek.coordinator.consumer_group.topics import TopicsView
 from odradek.coordinator.group.commits import Commits
 from odradek.coordinator.group.config import GroupConfig
 from odradek.coordinator.group.group import Moment
-from odradek.coordinator.group.journal import NOBODY, Journal
+from odradek.coordinator.group.journal import NO_CLIENT, Journal
 from odradek.coordinator.group.membership import Caller, Membership, join_error
 from odradek.coordinator.group.offsets import OffsetStore
 from odradek.coordinator.group.outcome import Outcome, PendingWrite, StoreMembers
@@ -58,7 +58,7 @@ _log = get_logger("coordinator.group")
 # the log takes nothing (NOT_ENOUGH_REPLICAS) the same scan would be run again and again without a pause.
 MAX_EXPIRED_PER_RUN = 1000
 EXPIRY_PAUSE_MS = 100
-# What message.max.bytes is where nobody sets it.
+# The default of message.max.bytes.
 MAX_RECORD_BYTES = 1_048_588
 EXPIRY_TIMER = TimerKey("expiry", "")
 
@@ -165,7 +165,7 @@ class GroupMachine:
     def _note_loaded(self, group_id: str, members: int, generation: int, why: str, now: Moment) -> None:
         if why and members:
             reason = f"{why}; {members} member{'' if members == 1 else 's'}, each with a fresh session"
-            self.journal.note(group_id, "loaded", now, NOBODY, reason, generation)
+            self.journal.note(group_id, "loaded", now, NO_CLIENT, reason, generation)
 
     # ---- consumer groups
 
@@ -271,7 +271,7 @@ class GroupMachine:
         return Result([], Outcome(listed + list_consumer_groups(self.consumers, wanted_states, wanted_types)))
 
     def next_deadline_ms(self) -> int | None:
-        """When `on_deadline` has something to do, on the monotonic clock; None while nobody waits for anything."""
+        """When `on_deadline` has something to do, on the monotonic clock; None while no request waits."""
         return self.timers.next_deadline_ms()
 
     def on_deadline(self, now: Moment) -> Result[CoordinatorRecord, Outcome[None]]:

@@ -251,7 +251,7 @@ class Membership:
         self._update(member, request, protocols, caller.ticket)
         self._rebalance.renew_session(group, member, now)
         if group.is_in(GroupState.STABLE) and group.select_protocol() == group.protocol_name:
-            # The assignment still holds, so nobody else need stop: only the new id is stored (KIP-345).
+            # The assignment still holds, so no other need stop: only the new id is stored (KIP-345).
             return self._result([group_record(group, dict(group.assignments()))], None, pending)
         why = f"static member {instance_id} came back with other protocols, or during a rebalance"
         return self._result(self._rebalance.rebalance_or_complete(group, now, why))
@@ -298,7 +298,7 @@ class Membership:
     def heartbeat(
         self, request: HeartbeatRequest, now: Moment
     ) -> Result[CoordinatorRecord, Outcome[HeartbeatResponse]]:
-        """The member lives; in a rebalance it is told to join again.
+        """The member lives; in a rebalance it gets that it has to join again.
 
         Raises:
             ApiError: UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID, ILLEGAL_GENERATION, REBALANCE_IN_PROGRESS.
@@ -367,7 +367,7 @@ class Membership:
             self._settle_static(group, pending, error, now)
             return self._result([])
         if not group.is_in(GroupState.COMPLETING_REBALANCE) or group.generation_id != pending.generation_id:
-            return self._result([])  # a rebalance began meanwhile, and told them
+            return self._result([])  # a rebalance began meanwhile, and answered them
         if error is not ErrorCode.NONE:
             self._rebalance.reset_assignments(group, error, now)
             why = f"the assignment could not be stored ({error.name})"
@@ -399,7 +399,7 @@ class Membership:
         if skip:
             response.skip_assignment = group.is_leader(member.member_id)
         else:
-            # Told that its old id leads, it does not assign: before version 9 it could not be told to skip that.
+            # With its old id as the leader, it does not assign: before version 9 no response could say to skip that.
             response.leader = pending.old_leader_id or ""
         self._rebalance.complete_member_join(member, response)
 

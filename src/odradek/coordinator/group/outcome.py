@@ -1,4 +1,4 @@
-"""What an operation of the group machine tells its service, beside the records to write."""
+"""What an operation of the group machine returns to its service, beside the records to write."""
 
 from __future__ import annotations
 

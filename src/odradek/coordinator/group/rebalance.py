@@ -119,7 +119,7 @@ class Rebalance:
                 group.remove(member.member_id)
                 self.end_session(group, member.member_id)
         if group.members and not group.elect_joined_leader():
-            # Only silent static members are left: until their sessions end nobody could lead.
+            # Only silent static members are left: until their sessions end none could lead.
             group.initial_delay = None
             self._set_group_timer("join", group, group.rebalance_timeout_ms, now)
             return []
@@ -157,7 +157,7 @@ class Rebalance:
         )
 
     def reset_assignments(self, group: ClassicGroup, error: ErrorCode, now: Moment) -> None:
-        """Nobody owns anything in this generation; those who wait for their assignment get the error."""
+        """No member owns anything in this generation; those who wait for their assignment get the error."""
         for member in group.members.values():
             member.assignment = b""
         self.propagate(group, error, now)
@@ -177,14 +177,14 @@ class Rebalance:
                 self.renew_session(group, member, now)
 
     def remove_member(self, group: ClassicGroup, member: Member) -> None:
-        """Take a member out; a JoinGroup of it that is parked learns that its id is gone, and may join anew."""
+        """Take a member out; a JoinGroup of it that is parked learns that its id is gone, and may join again."""
         self.end_session(group, member.member_id)
         self.complete_member_join(member, JoinGroupResponse(error_code=ErrorCode.UNKNOWN_MEMBER_ID))
         self.complete_member_sync(member, SyncGroupResponse(error_code=ErrorCode.UNKNOWN_MEMBER_ID))
         group.remove(member.member_id)
 
     def retire(self, group: ClassicGroup) -> None:
-        """The group is none of this protocol any more: whoever waits asks again, and no deadline counts."""
+        """The group is none of this protocol any more: waiting members ask again, and no deadline counts."""
         self.retire_id(group.group_id)
         for member in group.members.values():
             busy = JoinGroupResponse(error_code=ErrorCode.REBALANCE_IN_PROGRESS, member_id=member.member_id)
@@ -206,14 +206,14 @@ class Rebalance:
         self.journal.note(group.group_id, kind, now, who(member), reason, group.generation_id)
 
     def note_gone(self, group: ClassicGroup, member: Member, kind: str, reason: str, now: Moment) -> None:
-        """A member is out, and nobody has what it had."""
+        """A member is out, and its partitions have no owner."""
         self.note(group, member, kind, reason, now)
         if group.uses_consumer_protocol:
             assigned, _ = held_after_join(member.assignment, member.metadata(group.protocol_name or ""))
             self.journal.released(group.group_id, sorted(assigned), now)
 
     def note_joins_again(self, group: ClassicGroup, member: Member, subscription: bytes, now: Moment) -> None:
-        """What it does not say to own any more nobody has until the rebalance is over."""
+        """What it does not say to own any more has no owner until the rebalance is over."""
         if group.uses_consumer_protocol:
             assigned, owned = held_after_join(member.assignment, subscription)
             self.journal.released(group.group_id, sorted(assigned - owned), now)
@@ -243,7 +243,7 @@ class Rebalance:
         return self.complete_join(group, now)
 
     def on_sync_timer(self, group: ClassicGroup, now: Moment) -> Records:
-        """Members that were told the generation and never asked for their assignment are out (KAFKA-12890)."""
+        """Members that got the generation and never asked for their assignment are out (KAFKA-12890)."""
         late = list(group.pending_syncs)
         if not late or not group.is_in(GroupState.COMPLETING_REBALANCE, GroupState.STABLE):
             return []

@@ -83,7 +83,7 @@ class GroupRegistry:
         return self._live.pop(group_id, None)
 
     def drop_if_unused(self, group: ClassicGroup) -> None:
-        """Forget a live group that would be made again just the same: it is empty, with nobody about to join."""
+        """Forget a live group that would be made again just the same: it is empty, with no member about to join."""
         if not group.is_in(GroupState.EMPTY) or group.pending_joins:
             return
         value = self.stored.get(group.group_id)
@@ -111,7 +111,7 @@ class GroupRegistry:
         return iter(list(self._live.values()))
 
     def clear(self) -> None:
-        """Forget the live groups: the reign has ended."""
+        """Forget the live groups: the leadership has ended."""
         self._live.clear()
 
 

@@ -56,7 +56,7 @@ def _sender(caller: Caller | None) -> tuple[str, str]:
 
 
 class Shard:
-    """One partition's machine during one reign, with the requests that are parked in it and the tasks that it owns."""
+    """One partition's machine during one leadership, with the requests that are parked in it and its tasks."""
 
     def __init__(
         self,
@@ -111,11 +111,11 @@ class Shard:
         self.spawn(self.load())
 
     async def load(self) -> None:
-        """Replay the partition, then give every member a fresh session. A log that cannot be read ends the reign."""
+        """Replay the partition, then give every member a fresh session. An unreadable log ends the leadership."""
         try:
             count = await self.runtime.load()
         except OdradekError:
-            return  # `_on_failed` has told why
+            return  # `_on_failed` has logged why
         if self.runtime.active:
             level = _log.info if count else _log.debug
             level("groups loaded", partition=self.partition_id, records=count)
@@ -149,7 +149,7 @@ class Shard:
             raise ApiError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS if loading else ErrorCode.NOT_COORDINATOR)
 
     async def _noted(self, operation: Operation[T]) -> Outcome[T]:
-        """Run an operation; what it says for those who ask why is told once its records are through."""
+        """Run an operation; its journal entries become visible once its records are committed."""
         journal = self.machine.journal
         held: list[Held] = []
 
@@ -165,7 +165,7 @@ class Shard:
         try:
             outcome = await self.runtime.run(decide, timeout_ms=self._timeout_ms)
         except OdradekError as error:
-            # The log's own code: what a client is told of it says less.
+            # The log's own code: what a client gets of it says less.
             code = error.code if isinstance(error, ApiError) else answer_code(error)
             if code is ErrorCode.REQUEST_TIMED_OUT:
                 journal.write(held)  # it counts here already, and is only not known to be safe
@@ -176,7 +176,7 @@ class Shard:
         return outcome
 
     async def run(self, operation: Operation[T]) -> T:
-        """Run an operation that answers at once and completes nobody else. Raises ApiError."""
+        """Run an operation that answers at once and completes no other request. Raises ApiError."""
         outcome = await self._noted(operation)
         assert outcome.response is not None and not outcome.completions
         self._arm()
@@ -273,7 +273,7 @@ class Shard:
     # ---- the end
 
     def _on_failed(self, error: BaseException) -> None:
-        _log.error("a coordinator's reign ended", partition=self.partition_id, error=error)
+        _log.error("coordinator unloaded", partition=self.partition_id, error=error)
         self._drop()
 
     def _drop(self) -> None:

@@ -254,7 +254,7 @@ class GroupCoordinator(ShardHost[Shard]):
             named = HeartbeatCaller(caller.client_id, caller.client_host, caller.api_version, self._new_id())
             if request.member_epoch > JOINING_EPOCH:
                 return await self._run(shard, lambda: shard.machine.consumer_heartbeat(request, named, shard.now()))
-            # Whoever comes or goes may change the group's protocol: members of the other one that wait are answered.
+            # Members that come or go may change the group's protocol: waiting members of the other one are answered.
             return await shard.run_parked(lambda _: shard.machine.consumer_heartbeat(request, named, shard.now()))
         except ApiError as error:
             self._note_refused(request, caller, error)
@@ -386,8 +386,8 @@ class GroupCoordinator(ShardHost[Shard]):
             topics = [OffsetDeleteRequestTopic(name=topic.name, partitions=[each]) for (topic, _), each in entries]
             some = OffsetDeleteRequest(group_id=request.group_id, topics=topics)
             deleted = await self._run(shard, partial(shard.machine.commits.delete_offsets, some))
-            for ((_, told), _), done in zip(entries, deleted.topics, strict=True):
-                told.partitions += done.partitions
+            for ((_, topic), _), done in zip(entries, deleted.topics, strict=True):
+                topic.partitions += done.partitions
         return answer
 
     # ---- groups from outside

@@ -4,7 +4,7 @@
     PreparingRebalance   members are (re)joining; JoinGroup is parked until all joined or the rebalance timeout.
     CompletingRebalance  the generation is fixed; SyncGroup is parked until the leader's assignment is in the log.
     Stable               every member has, or may fetch, its assignment.
-    Dead                 removed; whoever still holds the group looks for its coordinator again.
+    Dead                 removed; a holder of the group looks for its coordinator again.
 
 | from                | to                  | when                                                              |
 |---------------------|---------------------|-------------------------------------------------------------------|

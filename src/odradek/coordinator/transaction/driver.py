@@ -29,7 +29,7 @@ _log = get_logger("coordinator.transaction.markers")
 # Between two attempts: the first comes soon, since the usual cause is a leader that has just changed.
 FIRST_PAUSE_S = 0.02
 LAST_PAUSE_S = 1.0
-# A refusal that keeps coming is told once in so long for each code, whichever transaction and partition it concerns.
+# A refusal that keeps coming is logged once in so long for each code, whichever transaction and partition it concerns.
 TELL_AGAIN_S = 60.0
 _KNOWN_CODES = frozenset(map(int, ErrorCode))
 
@@ -124,7 +124,7 @@ class MarkerDriver:
         if code == ErrorCode.TRANSACTION_COORDINATOR_FENCED:
             raise CoordinatorFencedError(f"{where} has seen a later coordinator of {ended.transactional_id}")
         if code == ErrorCode.INVALID_PRODUCER_EPOCH:
-            # The partition is at a later epoch, which nobody is given before this transaction has ended there.
+            # The partition is at a later epoch, which no producer gets before this transaction has ended there.
             _log.warning("a marker came too late", partition=where, transactional_id=ended.transactional_id)
             return True
         return False

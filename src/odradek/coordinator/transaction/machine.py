@@ -1,7 +1,7 @@
 """One shard of the transaction coordinator: the transactional ids that one partition of __transaction_state keeps.
 
 Operations are plain functions: they read what was replayed, are given time and fresh producer ids, and return records.
-A record and its answer are one: what a client is told was committed before. Where a result says that a transaction
+A record and its answer are one: what a client gets was committed before. Where a result says that a transaction
 ends, its owner writes the markers once the records are committed, and then calls `complete`.
 
 Errors are named as in the newest version of each API; the handlers turn them into what older versions know.
@@ -78,7 +78,7 @@ class Request:
 
     Attributes:
         version: of the transaction, 2 where every end bumps the epoch.
-        arrival: over which of the client's connections; None where the epoch tells early from late.
+        arrival: over which of the client's connections; None where the epoch distinguishes early from late.
     """
 
     transactional_id: str
@@ -148,7 +148,7 @@ class TransactionMachine:
 
         Args:
             expected: (producer id, epoch) where the producer goes on after an error of its own (KIP-360).
-            fresh_producer_id: an id that nobody has, where the caller has one at hand.
+            fresh_producer_id: an unused id, where the caller has one at hand.
         Raises:
             ApiError: CONCURRENT_TRANSACTIONS (come again), PRODUCER_FENCED.
             ProducerIdNeededError: run it again with one.
@@ -207,7 +207,7 @@ class TransactionMachine:
         last_epoch: int = NO_PRODUCER_EPOCH,
         error: ErrorCode = ErrorCode.NONE,
     ) -> Result[TransactionRecord, Outcome[Identity]]:
-        """Abort the open transaction under a bumped epoch, which nobody is given: its producer is fenced by it.
+        """Abort the open transaction under a bumped epoch, which no producer gets: its producer is fenced by it.
 
         The epoch is bumped once, also where every end bumps it (KAFKA-19367).
         """
@@ -287,7 +287,7 @@ class TransactionMachine:
         if request.producer_epoch != present.producer_epoch and not again:
             raise _fenced(request, present)
         if present.producer_epoch > LAST_CLIENT_EPOCH and not present.is_ending:
-            raise _fenced(request, present)  # what is left to markers is given to nobody
+            raise _fenced(request, present)  # what is left to markers is given to no producer
         self._check_arrival(Kind.END, request)
         if present.state is TransactionState.ONGOING:
             return self._end_ongoing(request, present, commit, fresh_producer_id, now_ms)

@@ -13,7 +13,7 @@ from odradek.coordinator.transaction.state import ENDING, TransactionState
 
 NO_PRODUCER_ID = -1
 NO_PRODUCER_EPOCH = -1
-# As `last_producer_epoch`: the producer before was shut out, and nothing that it sends again is answered.
+# As `last_producer_epoch`: the producer before was fenced, and nothing that it sends again is answered.
 FENCED_EPOCH = -2
 MAX_EPOCH = 2**15 - 1
 # The last epoch that a client is given.

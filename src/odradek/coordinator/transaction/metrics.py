@@ -1,4 +1,4 @@
-"""What the transaction coordinator tells of itself, computed when it is asked for."""
+"""Metrics of the transaction coordinator, computed at each scrape."""
 
 from __future__ import annotations
 

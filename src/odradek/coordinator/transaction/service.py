@@ -55,7 +55,7 @@ class Client(NamedTuple):
     host: str = ""
 
     def fields(self) -> dict[str, str]:
-        """What a log line says of it; nothing where nobody asked."""
+        """What a log line says of it; nothing where it is not known."""
         return {"client": self.client_id, "host": self.host} if self.host else {}
 
 
@@ -63,7 +63,7 @@ NO_CLIENT = Client()
 
 
 class TransactionShard:
-    """One partition's machine during one reign, and the markers that it owes."""
+    """One partition's machine during one leadership, and the markers that it owes."""
 
     def __init__(
         self,
@@ -101,7 +101,7 @@ class TransactionShard:
         try:
             count = await self.runtime.load()
         except OdradekError:
-            return  # `_on_failed` has told why
+            return  # `_on_failed` has logged why
         if not self.runtime.active:
             return
         took_ms = self._clock.monotonic_ms() - began_ms
@@ -193,7 +193,7 @@ class TransactionShard:
         return outcome
 
     async def _apply(self, operation: Operation[T]) -> Outcome[T] | None:
-        """Run an operation for which nobody waits; None where it could not be done."""
+        """Run an operation for which no request waits; None where it could not be done."""
         try:
             return await self._decide(operation)
         except OdradekError as error:
@@ -208,7 +208,7 @@ class TransactionShard:
         except CoordinatorFencedError as error:
             _log.warning("another coordinator is in charge", partition=self.partition_id, error=error)
         except OdradekError as error:
-            # Whoever leads next finds the end decided, and delivers what is missing.
+            # The next leader finds the end decided, and delivers what is missing.
             if self.runtime.active:
                 _log.warning("a transaction is not complete yet", transactional_id=ended.transactional_id, error=error)
                 await asyncio.sleep(1)
@@ -226,14 +226,14 @@ class TransactionShard:
         self._tasks.pop(task, None)
         if task.cancelled():
             return
-        error = task.exception()  # its caller may have gone away; it is told nowhere else
+        error = task.exception()  # its caller may have gone away; it is logged nowhere else
         if error is not None and not isinstance(error, (OdradekError, ProducerIdNeededError)):
             _log.bug("a task of the transaction coordinator failed", error, partition=self.partition_id)
 
     # ---- the end
 
     def _on_failed(self, error: BaseException) -> None:
-        _log.error("a coordinator's reign ended", partition=self.partition_id, error=error)
+        _log.error("coordinator unloaded", partition=self.partition_id, error=error)
         self._cancel()
 
     def _cancel(self) -> None:
@@ -273,7 +273,7 @@ class TransactionCoordinator(ShardHost[TransactionShard]):
         Args:
             make_log: gives the machine log of (partition id, leader epoch) of __transaction_state.
             off_loop: runs what takes long while the loop serves others.
-            new_producer_id: an id that nobody had before; raises ApiError.
+            new_producer_id: an id of its own; raises ApiError.
         """
         self.config = config
         self.counts = TransactionCounts()
@@ -314,8 +314,8 @@ class TransactionCoordinator(ShardHost[TransactionShard]):
     ) -> Identity:
         """Make the caller the only producer of its transactional id; `expected` as the machine has it.
 
-        The log tells of each that takes the id of another, also where nothing was open: who is fenced does not know by
-        whom.
+        The log has a line for each that takes the id of another, also where nothing was open: the fenced
+        producer does not know by whom.
 
         Raises:
             ApiError: INVALID_TRANSACTION_TIMEOUT, CONCURRENT_TRANSACTIONS, PRODUCER_FENCED; coordinator errors.
