@@ -232,7 +232,7 @@ class TestRolesOfTheirOwn:
         lines = [line for line in meta.read_text().splitlines() if not line.startswith("cluster.id")]
         meta.write_text("\n".join([*lines, f"cluster.id={separate.cluster_id}", ""]))
         twin = NodeProcess(plan)
-        with pytest.raises(NodeFailedError, match=r"broker id|registration.timeout"):
+        with pytest.raises(NodeFailedError, match=r"another broker with node\.id|registration.timeout"):
             twin.start()
         assert "Traceback" not in twin.log_text()
         brokers = {each.node_id: each.port for each in metadata(separate[1], fresh_name()).brokers}

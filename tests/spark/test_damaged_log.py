@@ -47,7 +47,7 @@ def of_a_broken_producer(data: bytearray) -> None:
 SAID: list[tuple[Callable[[bytearray], None], str]] = [
     (
         of_an_old_format,
-        r"has record format v1; only v2 .* is read\. Let a client that reads the old format write",
+        r"has record format v1; only v2 .* is read\. Let a client that reads the old format rewrite",
     ),
     (with_a_flipped_bit, r"is damaged: its checksum does not fit its bytes" + MEND),
     (of_a_broken_producer, r"is damaged: records? .*" + MEND),

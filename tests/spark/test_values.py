@@ -142,7 +142,7 @@ def test_a_schema_is_inferred_from_what_there_is() -> None:
     assert infer(samples).simpleString() == text
     for bad, says in (
         ([], "no record yet"),
-        ([b"x"], "no JSON object"),
+        ([b"x"], "not a JSON object"),
         ([b"[]"], "not an object"),
         ([b'{"a":1}', b'{"a":"t"}'], "value.a is bigint and string"),
     ):
