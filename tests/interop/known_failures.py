@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import tomllib
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -64,3 +65,15 @@ def judge(suite: str, test: str, failure: str | None) -> None:
         pytest.xfail(f"{known.area}: {known.reason}")
     if failure is not None:
         pytest.fail(f"{suite} {test}: {failure}", pytrace=False)
+
+
+def judge_all(suite: str, outcomes: Mapping[str, str | None]) -> None:
+    """Compare a whole suite with the list; `outcomes` has test → what failed, None where it passed."""
+    wrong = []
+    for test, failure in outcomes.items():
+        known = find(suite, test)
+        if failure is not None and known is None:
+            wrong.append(f"{test}: {failure}")
+        if failure is None and known is not None:
+            wrong.append(f"{test} passes now: strike it out of {LIST.name}")
+    assert not wrong, "\n".join(wrong)

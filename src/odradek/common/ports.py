@@ -237,6 +237,19 @@ def make_dirs_durably(disk: Disk, path: Path) -> None:
         disk.sync_dir(each.parent)
 
 
+def probe_space(disk: Disk, path: Path, size_bytes: int) -> None:
+    """Write and sync a file of that size, and remove it: whether so much fits. Blocks. Raises OSError."""
+    try:
+        file = disk.open(path, create=True)
+        try:
+            file.write_at(0, [bytes(size_bytes)])
+            file.sync()
+        finally:
+            file.close()
+    finally:
+        disk.remove(path)
+
+
 def write_file_durably(disk: Disk, path: Path, data: Buffer, *, through: str = ".tmp") -> None:
     """Replace a small file so that after a crash it holds all of the old bytes or all of the new ones.
 

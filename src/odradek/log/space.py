@@ -11,7 +11,7 @@ from pathlib import Path
 
 from odradek.common.errors import StorageError
 from odradek.common.log_lines import get_logger
-from odradek.common.ports import Disk, is_disk_full
+from odradek.common.ports import Disk, is_disk_full, probe_space
 from odradek.log.log_dir import PROBE_FILE, LogDir
 
 # So much must fit before a directory that was full takes part again.
@@ -50,7 +50,7 @@ class DirectorySpace:
 
         def work() -> bool:
             try:
-                self._write(path)
+                probe_space(self._disk, path, PROBE_BYTES)
             except OSError as error:
                 if is_disk_full(error):
                     return False
@@ -58,17 +58,6 @@ class DirectorySpace:
             return True
 
         return work
-
-    def _write(self, path: Path) -> None:
-        try:
-            file = self._disk.open(path, create=True)
-            try:
-                file.write_at(0, [bytes(PROBE_BYTES)])
-                file.sync()
-            finally:
-                file.close()
-        finally:
-            self._disk.remove(path)
 
     def came_back(self, directory: LogDir) -> None:
         """A trial write succeeded."""

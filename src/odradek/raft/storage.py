@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from odradek.common.errors import ApiError, ProtocolError, StorageError
-from odradek.common.ports import Disk, is_out_of_descriptors
+from odradek.common.ports import Disk, is_out_of_descriptors, probe_space
 from odradek.metadata.publisher import MetadataPublisher
 from odradek.protocol.declare import Message
 from odradek.protocol.messages.k_raft_version_record import KRaftVersionRecord
@@ -140,16 +140,7 @@ class QuorumStorage:
 
     def probe(self) -> None:
         """Write something, and take it away again. Blocks. Raises OSError."""
-        path = self.directory / PROBE_FILE
-        try:
-            file = self._disk.open(path, create=True)
-            try:
-                file.write_at(0, [bytes(PROBE_BYTES)])
-                file.sync()
-            finally:
-                file.close()
-        finally:
-            self._disk.remove(path)
+        probe_space(self._disk, self.directory / PROBE_FILE, PROBE_BYTES)
 
     # -- writing ----------------------------------------------------------------------------------------------------
 

@@ -15,7 +15,7 @@ from tests.sim.cluster import ManyNodes
 from tests.sim.disk import DiskFaults
 from tests.sim.failures import failures
 from tests.sim.one_node import OneNode
-from tests.sim.runs import run_seed
+from tests.sim.runs import Scenario, run_seed
 from tests.sim.self.test_sim_findings import DRAWS, LOOSE, append, new_disk, opened
 from tests.sim.world import Machine
 
@@ -44,30 +44,25 @@ def while_it_runs(machine: Machine) -> None:
     machine.disk.happens = lambda fault: machine.broker is not None
 
 
-class CrowdedNode(OneNode):
+class Crowded(Scenario):
+    """Machines whose processes run out of descriptors while they serve."""
+
+    @classmethod
+    def draw(cls, random: Random, without: frozenset[str]) -> faults.Swarm:
+        return too_many_files(super().draw(random, without), random)
+
+    def add_machines(self) -> None:
+        super().add_machines()
+        for machine in self.world.machines.values():
+            while_it_runs(machine)
+
+
+class CrowdedNode(Crowded, OneNode):
     world_name = "crowded node"
 
-    @classmethod
-    def draw(cls, random: Random, without: frozenset[str]) -> faults.Swarm:
-        return too_many_files(super().draw(random, without), random)
 
-    def add_machines(self) -> None:
-        super().add_machines()
-        for machine in self.world.machines.values():
-            while_it_runs(machine)
-
-
-class CrowdedCluster(ManyNodes):
+class CrowdedCluster(Crowded, ManyNodes):
     world_name = "crowded cluster"
-
-    @classmethod
-    def draw(cls, random: Random, without: frozenset[str]) -> faults.Swarm:
-        return too_many_files(super().draw(random, without), random)
-
-    def add_machines(self) -> None:
-        super().add_machines()
-        for machine in self.world.machines.values():
-            while_it_runs(machine)
 
 
 def test_a_flush_that_was_held_up_is_done_whole_by_the_next() -> None:
