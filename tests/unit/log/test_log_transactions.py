@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,7 @@ from odradek.log.producer_state import ProducerState, Verification
 from odradek.record.control import ControlType, control_key, transaction_marker
 from tests.sim.planted_transactions import transaction_bug
 from tests.support.batches import NOW_MS, batch, header_of
+from tests.support.log_bugs import IN_POWER_LOSSES
 from tests.unit.log.test_log import Home, append
 
 
@@ -214,6 +216,27 @@ def test_a_start_does_not_believe_a_damaged_marker(home: Home, commit: bool) -> 
     assert any("the marker at offset 1 cannot be read: its CRC" in note for note in home.notes)
     # The entry of an abort was flushed before the damage.
     assert len(log.aborted_transactions(0, 99)) == (not commit)
+
+
+def test_a_marker_that_a_power_loss_took_leaves_no_entry(home: Home) -> None:
+    """The index was written back before the log; the transaction is committed afterwards, at the same offset."""
+    log = home.open()
+    append(log, sent(), marker())
+    log.close()
+    for snapshot in home.directory.glob("*.snapshot"):
+        snapshot.unlink()
+    (path,) = home.directory.glob("*.log")
+    os.truncate(path, path.stat().st_size - len(marker()))
+    log = home.open(recovery_point=0)
+    assert log.log_end_offset == 1
+    append(log, marker(commit=True))
+    assert log.aborted_transactions(0, 99) == []
+
+
+def test_an_entry_of_a_lost_marker_is_noticed(home: Home) -> None:
+    (bug,) = IN_POWER_LOSSES
+    with bug.planted(), pytest.raises(AssertionError):
+        test_a_marker_that_a_power_loss_took_leaves_no_entry(home)
 
 
 def test_old_verifications_are_forgotten(home: Home) -> None:
