@@ -164,6 +164,14 @@ def test_generated_pages_are_fresh(module: str) -> None:
     assert done.returncode == 0, done.stdout + done.stderr + "\nrun `make docs`"
 
 
+def test_files_that_pages_name_exist() -> None:
+    named = re.compile(r"\b(?:src|tests|tools|bench)/[\w/.-]+\.(?:py|txt|toml|tsv)\b")
+    pages = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+    gone = [f"{name_of(page)}: {file}" for page in pages for file in named.findall(page.read_text())]
+    gone = [each for each in gone if not (ROOT / each.rpartition(": ")[2]).exists()]
+    assert not gone, "\n".join(gone)
+
+
 def test_every_changelog_entry_is_under_a_version() -> None:
     text = (ROOT / "CHANGELOG.md").read_text()
     assert text.startswith("# Changelog\n")

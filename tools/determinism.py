@@ -249,7 +249,7 @@ def _unpacks(node: ast.AST) -> bool:
     return isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Tuple | ast.List)
 
 
-def _names(scope: ast.AST, outer: Mapping[str, Kind], known: Known) -> Mapping[str, Kind]:  # noqa: C901
+def _names(scope: ast.AST, outer: Mapping[str, Kind], known: Known) -> Mapping[str, Kind]:  # noqa: C901 - a case for each statement
     names = dict(outer)
     elsewhere = {
         name for node in _own_nodes(scope) if isinstance(node, ast.Global | ast.Nonlocal) for name in node.names

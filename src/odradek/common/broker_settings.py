@@ -255,7 +255,7 @@ def _check_listeners(
     return listeners, advertised, problems
 
 
-def _check_together(given: Mapping[str, str], values: Mapping[str, Value]) -> list[str]:  # noqa: C901
+def _check_together(given: Mapping[str, str], values: Mapping[str, Value]) -> list[str]:  # noqa: C901 - a flat list of rules
     """Kafka's rules for a cluster without ZooKeeper, as far as one value cannot tell."""
     problems = []
     roles = cast("list[str]", values["process.roles"] or [])

@@ -175,7 +175,7 @@ class ReplicaManager:
         for partition in self:
             self._reconfigure(partition, image)
 
-    def _follow(self, topic: TopicImage, partition_id: int, wanted: PartitionImage, image: MetadataImage) -> None:  # noqa: C901
+    def _follow(self, topic: TopicImage, partition_id: int, wanted: PartitionImage, image: MetadataImage) -> None:  # noqa: C901 - a case for each change
         key = (topic.name, partition_id)
         partition = self._partitions.get(key)
         if self.broker_id not in wanted.replicas:

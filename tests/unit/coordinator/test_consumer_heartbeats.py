@@ -362,7 +362,7 @@ class Client:
 
 
 @pytest.mark.parametrize("seed", range(40))
-def test_at_most_one_owner_whatever_is_lost(seed: int) -> None:  # noqa: C901
+def test_at_most_one_owner_whatever_is_lost(seed: int) -> None:  # noqa: C901 - a case for each loss
     """Members that come, fall silent, return and lose answers, topics that grow, restarts from the log."""
     rng = random.Random(seed)
     box = Box(view(ta=5, tb=3), assignment_interval_ms=rng.choice((0, 0, 300, 2000)))
