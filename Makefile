@@ -91,7 +91,7 @@ sim: $(STAMP) ## Simulated worlds: SEEDS=200 of each, or WORLD=cluster SEED=17 w
 sim-nightly: $(STAMP) ## 10,000 seeds of each simulated world, FIRST=1 (about a day; WORLD=node about two hours)
 	@PYTHONHASHSEED=0 $(PYTHON) -m tests.sim $(if $(WORLD),--world $(WORLD)) --seeds $(or $(SEEDS),10000) --first $(or $(FIRST),1)
 
-sim-bugs: $(STAMP) ## Seeds that each planted bug survives, into docs/simulation.md (some hours)
+sim-bugs: $(STAMP) ## Seeds that each planted bug survives, into docs/simulation-bugs.md (some hours)
 	@PYTHONHASHSEED=0 $(PYTHON) -m tests.sim.bugs
 
 sim-coverage: $(STAMP) ## Branches of the product that no simulated run takes, SEEDS=100, SHOW=log/log.py lists them

@@ -1,4 +1,4 @@
-"""Count the seeds that each planted bug survives, and keep the table of docs/simulation.md.
+"""Count the seeds that each planted bug survives, and keep the table of docs/simulation-bugs.md.
 
 The table has the bugs of `IN_TABLE`; those of other worlds are measured and kept beside this file alone.
 
@@ -51,7 +51,7 @@ SEEDS = 1000
 HANG_S = 120
 # A bug that lives longer is too dear to be caught by seeds in every test run: it has a scenario.
 EASY_SEEDS = 40
-DOCUMENT = Path(__file__).resolve().parents[2] / "docs" / "simulation.md"
+DOCUMENT = Path(__file__).resolve().parents[2] / "docs" / "simulation-bugs.md"
 KNOWN = Path(__file__).with_name("planted_seeds.json")
 # What the interpreter says where a planted text is itself broken: that such a bug is seen proves nothing.
 BROKEN = ("NameError", "TypeError", "AttributeError", "UnboundLocalError", "SyntaxError")
@@ -164,7 +164,7 @@ def silence() -> None:
 
 
 def table(measures: list[Measure]) -> str:
-    """The table of docs/simulation.md: the bugs of those worlds that are in it."""
+    """The table of docs/simulation-bugs.md: the bugs of those worlds that are in it."""
     lines = ["| Planted bug | World | What it does | Seeds until caught |", "| --- | --- | --- | ---: |"]
     for each in measures:
         if world_of(each.bug) not in IN_TABLE:

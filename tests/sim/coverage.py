@@ -25,7 +25,7 @@ from typing import Any
 
 ROOT = Path(__file__).resolve().parents[2]
 PRODUCT = ROOT / "src" / "odradek"
-DOCUMENT = ROOT / "docs" / "simulation.md"
+DOCUMENT = ROOT / "docs" / "simulation-faults.md"
 BEGIN, END = "<!-- coverage: begin -->", "<!-- coverage: end -->"
 MARKS = "__branch_marks__"
 SEEDS = 100

@@ -3,7 +3,7 @@
 A bug names a function of the product and a piece of its source; the function is compiled again with other text in that
 place and takes the place of the right one. The product has no switch for this, and a bug whose text is no longer there
 fails to be planted instead of passing for one that was caught. `python -m tests.sim.bugs` counts the seeds that each
-survives; the table is in docs/simulation.md.
+survives; the table is in docs/simulation-bugs.md.
 """
 
 from __future__ import annotations

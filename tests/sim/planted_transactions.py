@@ -203,7 +203,7 @@ CAUGHT_BY_TEST = {
 
 
 def table() -> str:
-    """The table of docs/simulation.md."""
+    """The table of docs/simulation-bugs.md."""
     lines = ["| Planted bug | What it does | Seeds until caught |", "| --- | --- | ---: |"]
     for bug in TRANSACTIONS:
         if bug.name in CAUGHT_BY_SEED:

@@ -132,5 +132,5 @@ def test_the_path_of_a_fetch_has_no_point_and_that_of_a_produce_one_where_it_flu
     assert not [path for path in with_points if path.startswith(("protocol/", "record/", "server/handlers/"))]
     assert not with_points & on_the_path
     assert "replica/flusher.py" in with_points
-    text = " ".join((ROOT / "docs" / "simulation.md").read_text().split())
+    text = " ".join((ROOT / "docs" / "simulation-faults.md").read_text().split())
     assert "one point, in `replica/flusher.py`, where a topic has `flush.messages`" in text

@@ -20,7 +20,7 @@ from tests.sim.runs import Scenario, run_seed
 from tests.sim.world import World
 from tests.sim.worlds import KINDS
 
-PAGE = Path(__file__).resolve().parents[3] / "docs" / "simulation.md"
+PAGE = Path(__file__).resolve().parents[3] / "docs" / "simulation-faults.md"
 # Of so many seeds each kind of fault is in some.
 DRAWN_SEEDS = 200
 # A kind must have happened by the time when so many seeds were run that have drawn it.

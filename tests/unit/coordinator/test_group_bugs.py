@@ -1,6 +1,6 @@
 """Bugs planted in what copies, each of which a test catches; one of them is caught by seeds too.
 
-Seeds take seconds, and find some of these late or never (tests/sim/self/test_sim_copying.py, docs/simulation.md).
+Seeds take seconds, and find some of these late or never (tests/sim/self/test_sim_copying.py, docs/simulation-bugs.md).
 """
 
 from __future__ import annotations

@@ -41,7 +41,7 @@ BY_TEST: dict[str, Callable[[Path], None]] = {
 }
 # Planted by the tests of the service themselves.
 BY_THE_SERVICE = {"failed marker not sent again", "marker before its decision is durable"}
-PAGE = Path(__file__).resolve().parents[3] / "docs" / "simulation.md"
+PAGE = Path(__file__).resolve().parents[3] / "docs" / "simulation-bugs.md"
 
 
 @pytest.mark.parametrize("name", BY_SCENARIO, ids=lambda name: name.replace(" ", "-"))
