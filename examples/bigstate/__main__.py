@@ -27,9 +27,9 @@ from confluent_kafka import Producer
 
 from examples.bigstate.pipeline import DEAD, GATE, ONCE, PAYMENTS, TIMES
 from examples.topics import create_topic, from_now_on, records, refuse_failure
-from odradek.client import gates
 from odradek.client.cluster import Cluster, parse_bootstrap
-from odradek.common.gates import gate_group, progress_group
+from odradek.client.output_lease import transfer as leases
+from odradek.client.output_lease.lease import lease_group, progress_group
 from odradek.common.real_io import RealClock, RealNetwork
 from odradek.testing import EmbeddedBroker
 
@@ -140,7 +140,7 @@ class Run:
 
         cluster = BlockingCluster(ClientSettings.parse({"bootstrap.servers": self.bootstrap}))
         ends = cluster.list_offsets({TopicPartition(PAYMENTS, number): -1 for number in range(PARTITIONS)})
-        name = gate_group(GATE) if group == "a" else progress_group(GATE, group)
+        name = lease_group(GATE) if group == "a" else progress_group(GATE, group)
         deadline = time.monotonic() + READY_S
         while True:
             offsets = cluster.asking("progress", lambda: cluster.fetch_offsets(name, stable=False))
@@ -257,7 +257,7 @@ class Run:
 async def turn_gate(bootstrap: str) -> None:
     """What `odradek groups switch a b` does, without its waiting: the standby reads no further than the output goes."""
     async with Cluster(RealNetwork(), RealClock(), parse_bootstrap(bootstrap), client_id="bigstate") as cluster:
-        await gates.turn(cluster, GATE, "a", "b")
+        await leases.transfer(cluster, GATE, "a", "b")
 
 
 class First:

@@ -59,8 +59,8 @@ class FencedError(ClusterError):
     """Another run of the same query writes to the sink; this one must end."""
 
 
-class GateError(ClusterError):
-    """A gate does not let this query go on: it would leave something out, or write it twice."""
+class LeaseError(ClusterError):
+    """An output lease does not let this query go on: it would leave something out, or write it twice."""
 
 
 class StagingError(Exception):

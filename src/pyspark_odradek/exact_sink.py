@@ -200,11 +200,11 @@ class _ExactWriter:
                 marker_topic=markers,
                 checkpoint=options.checkpoint,
             )
-        from pyspark_odradek.gate import batch_span
-        from pyspark_odradek.gated_commit import GatedCommit
+        from pyspark_odradek.output_lease.batches import batch_span
+        from pyspark_odradek.output_lease.commit import LeasedCommit
 
         span = batch_span(options.checkpoint, batch_id)
-        return GatedCommit(self.cluster, options.gate, options.group_id, span, transaction_timeout_ms=timeout_ms)
+        return LeasedCommit(self.cluster, options.gate, options.group_id, span, transaction_timeout_ms=timeout_ms)
 
     @property
     def cluster(self) -> Cluster:

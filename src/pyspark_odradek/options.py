@@ -251,7 +251,7 @@ def parse_read_options(given: Mapping[str, str], *, streaming: bool) -> ReadOpti
         max_trigger_delay_ms=_duration_ms(options, "maxTriggerDelay", 15 * 60_000),
         max_bytes_per_trigger=_size_bytes(options, "maxBytesPerTrigger"),
         group_id=options.get("groupid") or None,
-        gate=gate_name(options),
+        gate=lease_name(options),
         standby=boolean(options, "standby", False),
         poll_timeout_ms=_duration_ms(options, "pollTimeoutMs", 50),
         read_timeout_ms=count(options, "kafkaConsumer.pollTimeoutMs"),
@@ -355,13 +355,13 @@ def boolean(options: Mapping[str, str], name: str, default: bool) -> bool:
     return text.strip().lower() == "true"
 
 
-def gate_name(options: Mapping[str, str]) -> str | None:
+def lease_name(options: Mapping[str, str]) -> str | None:
     """The option gate, which needs the option groupId beside it. Raises OptionError."""
     name = options.get("gate") or None
     if name is not None:
-        from odradek.common.gates import is_gate_name
+        from odradek.client.output_lease.lease import is_lease_name
 
-        if not is_gate_name(name):
+        if not is_lease_name(name):
             raise OptionError(f"gate is a name of letters, digits, '.', '_' and '-', not {name!r}")
         if not options.get("groupid"):
             raise OptionError("gate needs the option groupId: which of the groups that share the gate this query is")

@@ -22,7 +22,7 @@ from pyspark.sql.streaming.datasource import (
 from pyspark.sql.types import StructType
 
 from pyspark_odradek.cluster import ClientSettings, Cluster, shared_cluster
-from pyspark_odradek.errors import ClusterError, GateError, OptionError, report
+from pyspark_odradek.errors import ClusterError, LeaseError, OptionError, report
 from pyspark_odradek.fetch import read_range
 from pyspark_odradek.offsets import (
     OffsetRange,
@@ -54,8 +54,8 @@ from pyspark_odradek.source import source_schema
 if TYPE_CHECKING:
     from uuid import UUID
 
-    from pyspark_odradek.gated_source import SourceGate
     from pyspark_odradek.group_member import GroupMember
+    from pyspark_odradek.output_lease.source import LeasedSource
 
 log = logging.getLogger("pyspark_odradek")
 
@@ -142,11 +142,11 @@ class StreamReader(_Reader, DataSourceStreamReader, SupportsTriggerAvailableNow)
         self._committed: Positions = {}
         self._member: GroupMember | None = None
         self._delayed_until = 0.0  # on the monotonic clock; no batch below the least goes before
-        self._gate: SourceGate | None = None
+        self._lease: LeasedSource | None = None
         if options.gate is not None:
-            from pyspark_odradek.gated_source import SourceGate
+            from pyspark_odradek.output_lease.source import LeasedSource
 
-            self._gate = SourceGate(options)
+            self._lease = LeasedSource(options)
 
     def __getstate__(self) -> dict[str, Any]:
         """Copies on executors read, and are no member."""
@@ -183,7 +183,7 @@ class StreamReader(_Reader, DataSourceStreamReader, SupportsTriggerAvailableNow)
         self._first_end = None
         waiting = backlog(known, end)
         if end == began and self._target is None and self.options.poll_timeout_ms:
-            if self._gate is not None and self._gate.stands_by:  # for the output of another group, not for records
+            if self._lease is not None and self._lease.is_standby:  # for the output of another group, not for records
                 time.sleep(self.options.poll_timeout_ms / 1000)
             else:
                 self.cluster.wait_for_records(end, self.options.poll_timeout_ms)
@@ -255,7 +255,7 @@ class StreamReader(_Reader, DataSourceStreamReader, SupportsTriggerAvailableNow)
         end = dict(marks.latest)
         if self._target is not None:
             end = capped(began, end, self._target)
-        if (limit := self._gate.limit(self.cluster, began) if self._gate is not None else None) is not None:
+        if (limit := self._lease.limit(self.cluster, began) if self._lease is not None else None) is not None:
             end = capped(began, {p: offset for p, offset in end.items() if p in limit or p in began}, limit)
         end |= {partition: marks.earliest[partition] for partition in end if partition.topic in others}
         lost = find_lost(same, end, marks.earliest, marks.latest)
@@ -270,12 +270,12 @@ class StreamReader(_Reader, DataSourceStreamReader, SupportsTriggerAvailableNow)
 
         Raises:
             DataLossError: and `failOnDataLoss` is true.
-            GateError: the query has a gate, which knows of the old one how far its output goes.
+            LeaseError: the query has a gate, whose lease says how far the output of the old topic goes.
         """
         report(lost_ranges(began, others, marks, self._latest), fail=self.options.fail_on_data_loss)
-        if others and self._gate is not None:
-            raise GateError(
-                f"the gate {self._gate.name} says how far the output of {', '.join(sorted(others))} goes, and other "
+        if others and self._lease is not None:
+            raise LeaseError(
+                f"the gate {self._lease.name} says how far the output of {', '.join(sorted(others))} goes, and other "
                 "topics have these names now. Begin with another gate and another checkpointLocation"
             )
 

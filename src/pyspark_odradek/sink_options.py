@@ -18,8 +18,8 @@ from pyspark_odradek.options import (
     boolean,
     check_names,
     count,
-    gate_name,
     kafka_settings,
+    lease_name,
     lowered,
     warn_of_unread_settings,
 )
@@ -177,7 +177,7 @@ def parse_sink_options(given: Mapping[str, str], *, streaming: bool, overwrite: 
 
 def _gate(options: Mapping[str, str], delivery: str, streaming: bool) -> str | None:
     """The name of the gate, where the output is gated. Raises OptionError for what cannot be with it."""
-    gate = gate_name(options)
+    gate = lease_name(options)
     if gate is None:
         if "groupid" in options:
             raise OptionError("groupId has an effect on a sink only with the option gate")
@@ -200,7 +200,7 @@ def _marker_topic(options: Mapping[str, str], delivery: str, streaming: bool) ->
         raise OptionError("markerTopic needs a streaming query and delivery=exactly_once: nothing else has a marker")
     if not topic:
         raise OptionError("markerTopic names no topic")
-    if gate_name(options) is not None:
+    if lease_name(options) is not None:
         raise OptionError("a gate itself marks batches; remove markerTopic")
     if topic == options.get("topic"):
         raise OptionError("markerTopic and topic are the same: give the markers a topic of their own")

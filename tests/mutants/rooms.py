@@ -52,7 +52,15 @@ def _of(name: str, *scenarios: str) -> Room:
     return Room((f"odradek/{name}",), (f"unit/{name}",), scenarios)
 
 
-COMMIT = ("transaction", "gated_commit", "gate", "checkpoint", "staging", "marker_topic", "offsets")
+COMMIT = (
+    "transaction",
+    "output_lease/commit",
+    "output_lease/batches",
+    "checkpoint",
+    "staging",
+    "marker_topic",
+    "offsets",
+)
 ROOMS = {
     "record": _of("record"),
     "log": _of("log"),
@@ -67,7 +75,7 @@ ROOMS = {
     "commit": Room(
         tuple(f"pyspark_odradek/{name}.py" for name in COMMIT),
         tuple(
-            f"spark/test_{name}.py" for name in ("transaction", "gated_commit", "checkpoint", "offsets", "marker_topic")
+            f"spark/test_{name}.py" for name in ("transaction", "output_lease", "checkpoint", "offsets", "marker_topic")
         ),
     ),
 }

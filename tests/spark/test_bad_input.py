@@ -23,13 +23,13 @@ from pyspark.sql.types import IntegerType, StringType, StructField, StructType
 from odradek.protocol.apis import ApiKey
 from pyspark_odradek import connection, exact_sink, fetch, planning
 from pyspark_odradek.cluster import ClientSettings, Cluster
-from pyspark_odradek.errors import ClusterError, DataLossError, GateError, OptionError, StagingError
+from pyspark_odradek.errors import ClusterError, DataLossError, LeaseError, OptionError, StagingError
 from pyspark_odradek.fetch import read_range
-from pyspark_odradek.gated_commit import claim, look_at
 from pyspark_odradek.last_words import reason
 from pyspark_odradek.offsets import OffsetRange, from_json, to_json, topic_ids_in
 from pyspark_odradek.offsets import TopicPartition as OfTopic
 from pyspark_odradek.options import parse_read_options
+from pyspark_odradek.output_lease.commit import create_lease, current_lease
 from pyspark_odradek.sink import stream_writer
 from pyspark_odradek.source import OdradekDataSource, source_schema
 from pyspark_odradek.task import Task
@@ -249,7 +249,7 @@ def test_a_gate_knows_the_topic_that_was(odradek: str, topic: str) -> None:
     options |= {"startingOffsets": "earliest", "gate": topic, "groupId": f"{topic}-a", "pollTimeoutMs": "0"}
     reader: Any = OdradekDataSource(options).streamReader(source_schema(False))
     other = to_json({OfTopic(topic, 0): 10}, {topic: uuid4()})
-    with pytest.raises(GateError, match=f"how far the output of {topic} goes, and other topics have these names now"):
+    with pytest.raises(LeaseError, match=f"how far the output of {topic} goes, and other topics have these names now"):
         reader.latestOffset(other, ReadAllAvailable())
     reader.stop()
 
@@ -261,15 +261,15 @@ def test_a_gate_is_asked_before_a_first_batch_at_the_end_of_a_log(odradek: str, 
     cluster = Cluster(ClientSettings.parse({"bootstrap.servers": odradek}))
     for gate in (f"{topic}-new", f"{topic}-behind"):
         if gate.endswith("behind"):
-            claim(cluster, gate, f"{topic}-a", {OfTopic(topic, 0): 5})
+            create_lease(cluster, gate, f"{topic}-a", {OfTopic(topic, 0): 5})
         reader: Any = OdradekDataSource(options | {"gate": gate}).streamReader(source_schema(False))
         begin = reader.initialOffset()
         if gate.endswith("behind"):
-            with pytest.raises(GateError, match="what lies between would be left out"):
+            with pytest.raises(LeaseError, match="what lies between would be left out"):
                 reader.latestOffset(begin, ReadAllAvailable())
         else:
             assert reader.latestOffset(begin, ReadAllAvailable()) == begin
-            while (found := look_at(cluster, gate)) is None:  # what was made is seen a moment later
+            while (found := current_lease(cluster, gate)) is None:  # what was made is seen a moment later
                 time.sleep(0.01)
             assert found.covered == {(topic, 0): 10}
         reader.stop()

@@ -18,8 +18,8 @@ from odradek.client import sasl
 from pyspark_odradek.cluster import ClientSettings, Cluster
 from pyspark_odradek.connection import security_from
 from pyspark_odradek.errors import ClusterError, OptionError
-from pyspark_odradek.gated_commit import claim, look_at
 from pyspark_odradek.offsets import TopicPartition
+from pyspark_odradek.output_lease.commit import create_lease, current_lease
 from tests.spark.queries import values
 from tests.support.apache_kafka import ApacheKafka, require_kafka
 from tests.support.cli import Ran, odradek
@@ -158,8 +158,8 @@ def test_a_gate_is_turned_by_a_command_that_logs_in(told: Callable[..., Ran], se
     topic, cluster = "gated", Cluster(ClientSettings.parse({"bootstrap.servers": secured[0].bootstrap}))
     create_topic(secured[0].bootstrap, topic)
     produce_all(secured[0].bootstrap, topic, [(None, b"%d" % number) for number in range(3)])
-    claim(cluster, "balances", "a", {TopicPartition(topic, 0): 1})
-    while look_at(cluster, "balances") is None:  # its transaction is answered before it is seen
+    create_lease(cluster, "balances", "a", {TopicPartition(topic, 0): 1})
+    while current_lease(cluster, "balances") is None:  # its transaction is answered before it is seen
         time.sleep(0.01)
     cluster.close()
     shown = told("groups", "describe", "--group", "odradek-gate.balances", "--rate-over", 0, "--json").json

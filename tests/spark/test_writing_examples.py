@@ -12,7 +12,7 @@ import pytest
 from deltalake import DeltaTable
 
 from pyspark_odradek.cluster import ClientSettings, Cluster
-from pyspark_odradek.gated_commit import look_at
+from pyspark_odradek.output_lease.commit import current_lease
 from tests.spark.queries import load_stream, numbered
 from tests.spark.stores import PostgresStore
 from tests.spark.test_exact_sink import copied, forget_commit
@@ -108,7 +108,7 @@ def test_standing_by(spark: Any, odradek: str, topic: str, tmp_path: Path) -> No
     assert copied(odradek, topic) == list(range(100))
     cluster = Cluster(ClientSettings.parse({"bootstrap.servers": odradek}))
     # The last transaction is answered before the gate is seen to move.
-    while (gate := look_at(cluster, f"{topic}-copy")) is None or sum(gate.covered.values()) != 100:
+    while (gate := current_lease(cluster, f"{topic}-copy")) is None or sum(gate.covered.values()) != 100:
         time.sleep(0.01)
     cluster.close()
     assert gate.group == "a"

@@ -1,7 +1,7 @@
 """`odradek groups switch`: another query, which stood by, writes an output on.
 
-The queries get their roles by the options `gate` and `groupId` of the Spark connector; `odradek.common.gates`
-says what a gate is, `odradek.client.gates` how it is turned.
+The queries get their roles by the options `gate` and `groupId` of the Spark connector; a gate is the name of an
+output lease (`odradek.client.output_lease`).
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from odradek.cli.output import JsonOption, note, print_json
 
 if TYPE_CHECKING:
     from odradek.client.cluster import Cluster
-    from odradek.common.gates import Gate
+    from odradek.client.output_lease.lease import OutputLease
 
 LOOK_EVERY_S = 0.05
 REPORT_EVERY_S = 5.0
@@ -50,27 +50,27 @@ def switch(
         raise CliError("the two groups are the same; name the one that writes, and the one that stands by", code=USAGE)
 
     async def work(cluster: Cluster) -> dict[str, Any]:
-        from odradek.client import gates
+        from odradek.client.output_lease import transfer as leases
 
         began = time.monotonic()
         name, found = await _find(cluster, gate, from_group, to_group)
         said = {"gate": name, "from": from_group, "to": to_group}
         if found.group == to_group:
-            return {**said, "turn": found.turn, "switched": False}
+            return {**said, "turn": found.epoch, "switched": False}
         await _caught_up(cluster, name, to_group, within, timeout, force=force)
         waited_s = time.monotonic() - began
         try:
-            turned = await gates.turn(cluster, name, from_group, to_group)
-        except gates.OtherTurnError as error:
+            transferred = await leases.transfer(cluster, name, from_group, to_group)
+        except leases.LeaseHolderError as error:
             raise CliError(f"{error}; nothing was changed") from None
-        turned_s = time.monotonic() - began - waited_s
-        writes = await _writes(cluster, name, to_group, began + waited_s + turned_s)
+        transfer_s = time.monotonic() - began - waited_s
+        writes = await _writes(cluster, name, to_group, began + waited_s + transfer_s)
         return {
             **said,
-            "turn": turned.turn,
+            "turn": transferred.epoch,
             "switched": True,
             "waited_s": round(waited_s, 3),
-            "turned_s": round(turned_s, 3),
+            "turned_s": round(transfer_s, 3),
             "took_over_s": writes,
         }
 
@@ -88,26 +88,26 @@ def switch(
         typer.echo(f"Group {to_group} writes since {done['took_over_s']:.3f} s after that.")
 
 
-async def _find(cluster: Cluster, name: str | None, from_group: str, to_group: str) -> tuple[str, Gate]:
+async def _find(cluster: Cluster, name: str | None, from_group: str, to_group: str) -> tuple[str, OutputLease]:
     """The gate that is meant: the one that is named, else the only one through which one of the two writes."""
-    from odradek.client import gates
+    from odradek.client.output_lease import transfer as leases
 
     if name is not None:
-        found = await gates.gate(cluster, name)
+        found = await leases.read_lease(cluster, name)
         if found is None:
             raise CliError(f"there is no gate {name}; the query that writes makes it at its start", code=NOT_FOUND)
         if found.group not in (from_group, to_group):
             raise CliError(f"group {found.group} writes through gate {name}, and not {from_group}")
         return name, found
-    all_gates = await gates.gates(cluster)
+    all_leases = await leases.list_leases(cluster)
     for group in (from_group, to_group):
-        held = [(each, gate) for each, gate in sorted(all_gates.items()) if gate.group == group]
+        held = [(each, lease) for each, lease in sorted(all_leases.items()) if lease.group == group]
         if len(held) > 1:
             names = ", ".join(each for each, _ in held)
             raise CliError(f"group {group} writes through several gates: {names}; choose one with --gate", code=USAGE)
         if held:
             return held[0]
-    there = ", ".join(f"{each} (group {gate.group})" for each, gate in sorted(all_gates.items())) or "none"
+    there = ", ".join(f"{each} (group {lease.group})" for each, lease in sorted(all_leases.items())) or "none"
     raise CliError(f"group {from_group} writes through no gate; there is: {there}", code=NOT_FOUND)
 
 
@@ -117,27 +117,27 @@ async def _caught_up(
     """Wait until the group stands by, is alive and not behind. Raises CliError, with nothing changed."""
     import asyncio
 
-    from odradek.client import gates
-    from odradek.common.gates import ahead, lag
+    from odradek.client.output_lease import transfer as leases
+    from odradek.client.output_lease.lease import first_ahead, lag
 
-    chase = gates.Chase(within_s)
+    catch_up = leases.CatchUp(within_s)
     deadline = time.monotonic() + timeout_s
     reported = time.monotonic()
     while True:
-        progress = await gates.progress(cluster, name, group)
-        found = await gates.gate(cluster, name)
+        progress = await leases.read_progress(cluster, name, group)
+        found = await leases.read_lease(cluster, name)
         covered = found.covered if found is not None else {}
-        if progress is not None and ahead(progress.position, covered):
+        if progress is not None and first_ahead(progress.position, covered):
             why = f"group {group} has read further than the output goes, and cannot go on from there yet"
         elif force:
             return
-        elif chase.has_caught_up(time.monotonic(), covered, progress):
+        elif catch_up.has_caught_up(time.monotonic(), covered, progress):
             if await _is_alive(cluster, group):
                 return
             why = f"group {group} has no member: its query does not run"
         elif progress is None:
             why = f"group {group} has never stood by at gate {name}: its query needs the options gate and groupId"
-        elif not progress.stands_by:
+        elif not progress.is_standby:
             why = f"group {group} wrote before, and has not stood by since: start its query"
         else:
             why = f"group {group} is {lag(progress.position, covered):,} records behind"
@@ -165,11 +165,11 @@ async def _writes(cluster: Cluster, name: str, group: str, since_s: float) -> fl
     """Seconds until the group said that it writes; None where it did not in time."""
     import asyncio
 
-    from odradek.client import gates
+    from odradek.client.output_lease import transfer as leases
 
     while time.monotonic() < since_s + TAKES_OVER_WITHIN_S:
-        progress = await gates.progress(cluster, name, group)
-        if progress is not None and not progress.stands_by:
+        progress = await leases.read_progress(cluster, name, group)
+        if progress is not None and not progress.is_standby:
             return round(time.monotonic() - since_s, 3)
         await asyncio.sleep(LOOK_EVERY_S)
     return None

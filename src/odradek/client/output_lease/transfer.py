@@ -1,8 +1,9 @@
-"""Gates as an administrator sees them: which there are, how far a standby is, and turning one to another group.
+"""Output leases as an administrator sees them: which there are, how far a standby is, and the transfer of one.
 
-To turn a gate is one transaction under the transactional id of the group that writes. To begin it shuts that group out
-and takes back what it has open, so that what is read then is true for good; to end it makes the other group's turn. Who
-dies between leaves all as it was: the writer finds itself fenced, initializes again, and aborts what the dead one left.
+A transfer is one transaction under the transactional id of the group that holds the lease. InitProducerId fences that
+group and aborts what it has open, so that the lease that is read then does not change any more; EndTxn makes the other
+group the holder. An administrator that dies in between changes nothing: the holder finds itself fenced, initializes
+again, and aborts what the dead one left.
 """
 
 from __future__ import annotations
@@ -12,20 +13,20 @@ from typing import Final
 
 from odradek.client.cluster import Cluster, check
 from odradek.client.groups import committed_offsets, list_groups
-from odradek.common.errors import ApiError, ErrorCode
-from odradek.common.gates import (
-    GATE_PREFIX,
+from odradek.client.output_lease.lease import (
+    LEASE_GROUP_PREFIX,
     STANDBY,
     Covered,
-    Gate,
-    ahead,
-    gate_group,
+    OutputLease,
+    first_ahead,
     lag,
+    lease_group,
+    parse_lease,
     progress_group,
-    read_gate,
     writer_id,
 )
-from odradek.protocol.gate_offsets import gate_offsets
+from odradek.client.output_lease.offsets import lease_offsets
+from odradek.common.errors import ApiError, ErrorCode
 from odradek.protocol.messages.add_offsets_to_txn_request import AddOffsetsToTxnRequest
 from odradek.protocol.messages.add_offsets_to_txn_response import AddOffsetsToTxnResponse
 from odradek.protocol.messages.end_txn_request import EndTxnRequest
@@ -38,61 +39,63 @@ from odradek.protocol.messages.txn_offset_commit_request import TxnOffsetCommitR
 from odradek.protocol.messages.txn_offset_commit_response import TxnOffsetCommitResponse
 
 TRANSACTION_KEY_TYPE: Final = 1
-# The coordinator aborts what a dead turn leaves open after this, should no client initialize again.
-TURN_TIMEOUT_MS: Final = 10_000
+# After this the coordinator aborts what a transfer that died left open, if no client initializes again.
+TRANSFER_TIMEOUT_MS: Final = 10_000
 # The first generation of transactions (KIP-98), as the connector speaks it: in the second EndTxn changes the epoch.
 _NEWEST: Final = {"find": 3, "init": 4, "add": 3, "commit": 4, "end": 4}
-_SHUT_OUT: Final = frozenset({ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.PRODUCER_FENCED, ErrorCode.INVALID_TXN_STATE})
+_FENCED: Final = frozenset({ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.PRODUCER_FENCED, ErrorCode.INVALID_TXN_STATE})
 
 
-class OtherTurnError(Exception):
-    """The gate was another group's when it was to be turned; the text says whose."""
+class LeaseHolderError(Exception):
+    """Another group holds the lease; the text says which."""
 
 
 @dataclass(frozen=True, slots=True)
 class Progress:
     """What a query reported: the position from which it plans its next batch, and whether it stands by."""
 
-    stands_by: bool
+    is_standby: bool
     position: Covered
 
 
 @dataclass(slots=True)
-class Chase:
+class CatchUp:
     """Whether a standby is at most `within_s` seconds behind an output that goes on meanwhile.
 
-    Decided by looks at both, one after another: a standby that is now where the output was `within_s` ago is.
+    Both are sampled, one after another: a standby that is now where the output was `within_s` ago has caught up.
     """
 
     within_s: float
-    _looks: list[tuple[float, Covered]] = field(default_factory=list)
+    _samples: list[tuple[float, Covered]] = field(default_factory=list)
 
     def has_caught_up(self, now_s: float, covered: Covered, progress: Progress | None) -> bool:
-        """Take one more look; `progress` was read before `covered`."""
-        self._looks = [look for look in self._looks if now_s - look[0] <= self.within_s]
-        self._looks.append((now_s, covered))
-        if progress is None or not progress.stands_by or ahead(progress.position, covered):
+        """Take one more sample; `progress` was read before `covered`."""
+        self._samples = [sample for sample in self._samples if now_s - sample[0] <= self.within_s]
+        self._samples.append((now_s, covered))
+        if progress is None or not progress.is_standby or first_ahead(progress.position, covered):
             return False
-        return any(not lag(progress.position, before) for _, before in self._looks)
+        return any(not lag(progress.position, before) for _, before in self._samples)
 
 
-async def gates(cluster: Cluster) -> dict[str, Gate]:
-    """All gates of the cluster by name. Raises ApiError."""
-    names = [each.group_id for each in await list_groups(cluster) if each.group_id.startswith(GATE_PREFIX)]
-    found = {name.removeprefix(GATE_PREFIX): await gate(cluster, name.removeprefix(GATE_PREFIX)) for name in names}
+async def list_leases(cluster: Cluster) -> dict[str, OutputLease]:
+    """All leases of the cluster by name. Raises ApiError."""
+    names = [each.group_id for each in await list_groups(cluster) if each.group_id.startswith(LEASE_GROUP_PREFIX)]
+    found = {
+        name: await read_lease(cluster, name) for name in (each.removeprefix(LEASE_GROUP_PREFIX) for each in names)
+    }
     return {name: each for name, each in found.items() if each is not None}
 
 
-async def gate(cluster: Cluster, name: str, *, stable: bool = False) -> Gate | None:
-    """How a gate is; None where it was never made. With `stable` open transactions are waited for. Raises ApiError."""
-    offsets = await committed_offsets(cluster, gate_group(name), stable=stable)
+async def read_lease(cluster: Cluster, name: str, *, stable: bool = False) -> OutputLease | None:
+    """One lease; None where it was never created. With `stable` open transactions are waited for. Raises ApiError."""
+    offsets = await committed_offsets(cluster, lease_group(name), stable=stable)
     try:
-        return read_gate((topic, index, each.offset, each.metadata) for (topic, index), each in offsets.items())
+        return parse_lease((topic, index, each.offset, each.metadata) for (topic, index), each in offsets.items())
     except ValueError as error:
-        raise ApiError(ErrorCode.INVALID_REQUEST, f"group {gate_group(name)} is no gate: {error}") from None
+        raise ApiError(ErrorCode.INVALID_REQUEST, f"group {lease_group(name)} is no gate: {error}") from None
 
 
-async def progress(cluster: Cluster, name: str, group: str) -> Progress | None:
+async def read_progress(cluster: Cluster, name: str, group: str) -> Progress | None:
     """What a query reported; None where it never did. Raises ApiError."""
     offsets = await committed_offsets(cluster, progress_group(name, group))
     if not offsets:
@@ -101,51 +104,51 @@ async def progress(cluster: Cluster, name: str, group: str) -> Progress | None:
     return Progress(states == {STANDBY}, {key: each.offset for key, each in offsets.items()})
 
 
-async def turn(cluster: Cluster, name: str, from_group: str, to_group: str) -> Gate:
-    """Turn a gate: `from_group` is fenced, and `to_group` goes on where its output ends.
+async def transfer(cluster: Cluster, name: str, from_group: str, to_group: str) -> OutputLease:
+    """Transfer a lease: `from_group` is fenced, and `to_group` goes on where its output ends.
 
     To run it again is harmless, whatever became of an earlier run.
 
     Returns:
-        The gate as it is then.
+        The lease as it is then.
     Raises:
-        OtherTurnError: neither of the two groups writes.
-        ApiError: GROUP_ID_NOT_FOUND where there is no such gate, and what else coordinators say.
+        LeaseHolderError: neither of the two groups holds it.
+        ApiError: GROUP_ID_NOT_FOUND where there is no such lease, and other errors of coordinators.
     """
 
-    async def attempt() -> Gate:
-        return await _turn_once(cluster, name, from_group, to_group)
+    async def attempt() -> OutputLease:
+        return await _transfer_once(cluster, name, from_group, to_group)
 
-    turned = await cluster.retried(attempt)
+    transferred = await cluster.retried(attempt)
 
-    async def see() -> None:
-        """EndTxn is answered before its offsets are there for all to see."""
-        found = await gate(cluster, name)
-        if found is None or found.turn < turned.turn:
-            raise ApiError(ErrorCode.UNSTABLE_OFFSET_COMMIT, f"gate {name} is not seen to be turned yet")
+    async def await_visible() -> None:
+        """EndTxn is answered before its offsets are visible."""
+        found = await read_lease(cluster, name)
+        if found is None or found.epoch < transferred.epoch:
+            raise ApiError(ErrorCode.UNSTABLE_OFFSET_COMMIT, f"the transfer of gate {name} is not visible yet")
 
-    await cluster.retried(see)
-    return turned
+    await cluster.retried(await_visible)
+    return transferred
 
 
-async def _turn_once(cluster: Cluster, name: str, from_group: str, to_group: str) -> Gate:
-    shutting_out = _Writer(cluster, writer_id(name, from_group))
-    await shutting_out.begin()
-    found = await gate(cluster, name, stable=True)
+async def _transfer_once(cluster: Cluster, name: str, from_group: str, to_group: str) -> OutputLease:
+    holder = _Holder(cluster, writer_id(name, from_group))
+    await holder.fence()
+    found = await read_lease(cluster, name, stable=True)
     if found is None:
         raise ApiError(ErrorCode.GROUP_ID_NOT_FOUND, f"there is no gate {name}")
     if found.group == to_group:
         return found
     if found.group != from_group:
-        raise OtherTurnError(f"gate {name} is written through by group {found.group}")
-    turned = found.turned_to(to_group)
-    await shutting_out.commit(gate_group(name), turned)
-    await shutting_out.end()
-    return turned
+        raise LeaseHolderError(f"gate {name} is written through by group {found.group}")
+    transferred = found.transferred_to(to_group)
+    await holder.commit(lease_group(name), transferred)
+    await holder.end()
+    return transferred
 
 
-class _Writer:
-    """The producer of one transactional id."""
+class _Holder:
+    """The transactional producer of the group that holds the lease, in the administrator's hands."""
 
     def __init__(self, cluster: Cluster, transactional_id: str) -> None:
         self._cluster = cluster
@@ -154,22 +157,22 @@ class _Writer:
         self._producer_id = -1
         self._producer_epoch = -1
 
-    async def begin(self) -> None:
-        """Become the producer; returns when what another one left open is taken back."""
+    async def fence(self) -> None:
+        """Initialize the producer; returns when the transaction that another one left open is aborted."""
         asked = FindCoordinatorRequest(key=self._id, key_type=TRANSACTION_KEY_TYPE)
         found = await self._cluster.request(asked, FindCoordinatorResponse, at_most=_NEWEST["find"])
         check(found.error_code, f"coordinator of {self._id}", found.error_message)
         self._cluster.brokers.setdefault(found.node_id, (found.host, found.port))
         self._coordinator = found.node_id
-        request = InitProducerIdRequest(transactional_id=self._id, transaction_timeout_ms=TURN_TIMEOUT_MS)
+        request = InitProducerIdRequest(transactional_id=self._id, transaction_timeout_ms=TRANSFER_TIMEOUT_MS)
         answer = await self._cluster.request(
             request, InitProducerIdResponse, node_id=self._coordinator, at_most=_NEWEST["init"]
         )
         check(answer.error_code, f"transactional id {self._id}")
         self._producer_id, self._producer_epoch = answer.producer_id, answer.producer_epoch
 
-    async def commit(self, group: str, gate: Gate) -> None:
-        """Put a gate into the transaction."""
+    async def commit(self, group: str, lease: OutputLease) -> None:
+        """Put the lease into the transaction."""
         adding = AddOffsetsToTxnRequest(
             transactional_id=self._id,
             producer_id=self._producer_id,
@@ -185,7 +188,7 @@ class _Writer:
             group_id=group,
             producer_id=self._producer_id,
             producer_epoch=self._producer_epoch,
-            topics=gate_offsets(gate),
+            topics=lease_offsets(lease),
         )
         node_id = await self._cluster.coordinator(group)
         answer = await self._cluster.request(
@@ -196,7 +199,7 @@ class _Writer:
                 self._check(part.error_code)
 
     async def end(self) -> None:
-        """Make it so."""
+        """Commit the transaction."""
         request = EndTxnRequest(
             transactional_id=self._id,
             producer_id=self._producer_id,
@@ -207,7 +210,7 @@ class _Writer:
         self._check(answer.error_code)
 
     def _check(self, code: int) -> None:
-        """Raise ApiError; where the writer, still alive, has initialized again meanwhile, a retriable one."""
-        if code in _SHUT_OUT:
+        """Raise ApiError; where the holder is alive and has initialized again meanwhile, a retriable one."""
+        if code in _FENCED:
             raise ApiError(ErrorCode.CONCURRENT_TRANSACTIONS, f"{self._id} has initialized again meanwhile")
         check(code, f"transactional id {self._id}")

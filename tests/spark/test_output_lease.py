@@ -1,4 +1,4 @@
-"""Writing through a gate without Spark: two groups, the command that turns the gate, and each of them dying.
+"""Writing under an output lease without Spark: two groups, the command that transfers it, and each of them dying.
 
 A `Query` is one group's driver: what it would plan, by the source's own rule, and what it commits. A step that raises
 stands for a process that dies there.
@@ -14,16 +14,16 @@ from typing import Any
 
 import pytest
 
-from odradek.client import gates as client_gates
-from odradek.common.gates import Gate, ahead, lag, read_gate
+from odradek.client.output_lease import transfer as transfers
+from odradek.client.output_lease.lease import OutputLease, first_ahead, lag, parse_lease
 from pyspark_odradek import transaction
 from pyspark_odradek.cluster import ClientSettings, Cluster
-from pyspark_odradek.errors import ClusterError, FencedError, GateError, OptionError
-from pyspark_odradek.gate import Span, Verdict, judge, parse_offsets_file
-from pyspark_odradek.gated_commit import GatedCommit, claim, look_at
-from pyspark_odradek.gated_source import SourceGate
+from pyspark_odradek.errors import ClusterError, FencedError, LeaseError, OptionError
 from pyspark_odradek.offsets import Positions, TopicPartition, capped
 from pyspark_odradek.options import parse_read_options
+from pyspark_odradek.output_lease.batches import Action, Span, action_for, parse_offsets_file
+from pyspark_odradek.output_lease.commit import LeasedCommit, create_lease, current_lease
+from pyspark_odradek.output_lease.source import LeasedSource
 from pyspark_odradek.transaction import Work
 from tests.spark.test_transaction import DiesError, committed, work
 from tests.support.cli import odradek as command
@@ -34,8 +34,8 @@ OTHER = TopicPartition("in", 1)
 _numbers = itertools.count()
 
 
-def gate(group: str = "a", **covered: int) -> Gate:
-    return Gate(group, 0, "", {("in", int(name[1:])): offset for name, offset in covered.items()})
+def gate(group: str = "a", **covered: int) -> OutputLease:
+    return OutputLease(group, 0, "", {("in", int(name[1:])): offset for name, offset in covered.items()})
 
 
 def span(start: tuple[int, ...] | None, end: tuple[int, ...]) -> Span:
@@ -47,19 +47,19 @@ def span(start: tuple[int, ...] | None, end: tuple[int, ...]) -> Span:
 
 def test_who_writes_a_batch() -> None:
     now = gate("a", p0=10, p1=20)
-    assert judge(now, "a", span((10, 20), (15, 20))) is Verdict.WRITE
-    assert judge(now, "b", span((10, 20), (15, 20))) is Verdict.WAIT
+    assert action_for(now, "a", span((10, 20), (15, 20))) is Action.WRITE
+    assert action_for(now, "b", span((10, 20), (15, 20))) is Action.WAIT
     for group in "ab":
-        assert judge(now, group, span((5, 5), (10, 20))) is Verdict.SKIP
-        assert judge(now, group, span((10, 20), (10, 20))) is Verdict.SKIP
-        assert judge(now, group, span(None, (3, 4))) is Verdict.SKIP
-    assert judge(now, "b", span((5, 20), (11, 20))) is Verdict.WAIT, "what lies across is never left out"
-    assert judge(
+        assert action_for(now, group, span((5, 5), (10, 20))) is Action.SKIP
+        assert action_for(now, group, span((10, 20), (10, 20))) is Action.SKIP
+        assert action_for(now, group, span(None, (3, 4))) is Action.SKIP
+    assert action_for(now, "b", span((5, 20), (11, 20))) is Action.WAIT, "what lies across is never left out"
+    assert action_for(
         now, "a", span((10, 20), (10, 20))._replace(end={PART: 10, OTHER: 20, TopicPartition("in", 2): 3})
-    ) is (Verdict.WRITE), "a partition that is new begins where it begins"
+    ) is (Action.WRITE), "a partition that is new begins where it begins"
     for stray in (span((5, 20), (15, 20)), span((11, 20), (15, 20)), span((10, 19), (11, 21)), span(None, (11, 19))):
-        with pytest.raises(GateError, match="would leave a gap or write something twice"):
-            judge(now, "a", stray)
+        with pytest.raises(LeaseError, match="would leave a gap or write something twice"):
+            action_for(now, "a", stray)
 
 
 def test_behind_and_ahead() -> None:
@@ -69,33 +69,33 @@ def test_behind_and_ahead() -> None:
         20,
         0,
     )
-    assert ahead({PART: 10, OTHER: 21}, covered) == OTHER
-    assert ahead({PART: 10, TopicPartition("in", 7): 3}, covered) is None
+    assert first_ahead({PART: 10, OTHER: 21}, covered) == OTHER
+    assert first_ahead({PART: 10, TopicPartition("in", 7): 3}, covered) is None
 
 
 def test_the_highest_turn_is_how_a_gate_is() -> None:
-    assert read_gate([]) is None
-    new, old = gate("b", p0=1).turned_to("c").metadata(), gate("a", p0=1).metadata()
-    assert read_gate([("in", 0, 7, old), ("in", 1, 9, new), ("in", 2, -1, "")]) == Gate(
+    assert parse_lease([]) is None
+    new, old = gate("b", p0=1).transferred_to("c").metadata(), gate("a", p0=1).metadata()
+    assert parse_lease([("in", 0, 7, old), ("in", 1, 9, new), ("in", 2, -1, "")]) == OutputLease(
         "c", 1, "", {("in", 0): 7, ("in", 1): 9}
     )
     for text in ("odradek-spark", "{}", "[]", '{"turn": "x"}'):
         with pytest.raises(ValueError, match="no gate has"):
-            read_gate([("in", 0, 7, text)])
+            parse_lease([("in", 0, 7, text)])
 
 
 def test_caught_up_is_who_is_where_the_output_was_a_moment_ago() -> None:
-    def at(offset: int, stands_by: bool = True) -> client_gates.Progress:
-        return client_gates.Progress(stands_by, {("in", 0): offset})
+    def at(offset: int, is_standby: bool = True) -> transfers.Progress:
+        return transfers.Progress(is_standby, {("in", 0): offset})
 
-    chase = client_gates.Chase(within_s=1.0)
-    assert not chase.has_caught_up(0.0, {("in", 0): 100}, None)
-    assert not chase.has_caught_up(0.1, {("in", 0): 200}, at(99))
-    assert chase.has_caught_up(0.9, {("in", 0): 900}, at(150))
-    assert not chase.has_caught_up(1.2, {("in", 0): 1200}, at(150)), "where it was 1.1 s ago does not count"
-    assert not chase.has_caught_up(1.3, {("in", 0): 1200}, at(1200, stands_by=False))
-    assert not chase.has_caught_up(1.4, {("in", 0): 1200}, at(1201)), "nobody has written what it read"
-    assert chase.has_caught_up(1.5, {("in", 0): 1200}, at(1200))
+    catch_up = transfers.CatchUp(within_s=1.0)
+    assert not catch_up.has_caught_up(0.0, {("in", 0): 100}, None)
+    assert not catch_up.has_caught_up(0.1, {("in", 0): 200}, at(99))
+    assert catch_up.has_caught_up(0.9, {("in", 0): 900}, at(150))
+    assert not catch_up.has_caught_up(1.2, {("in", 0): 1200}, at(150)), "where it was 1.1 s ago does not count"
+    assert not catch_up.has_caught_up(1.3, {("in", 0): 1200}, at(1200, is_standby=False))
+    assert not catch_up.has_caught_up(1.4, {("in", 0): 1200}, at(1201)), "nobody has written what it read"
+    assert catch_up.has_caught_up(1.5, {("in", 0): 1200}, at(1200))
 
 
 def test_what_spark_wrote_down_of_a_batch() -> None:
@@ -132,7 +132,7 @@ class Query:
         """Start, or start again after a death: a new run on the same checkpoint."""
         options = {"kafka.bootstrap.servers": self.bootstrap, "subscribe": self.topic, "groupId": self.group}
         options |= {"gate": self.topic, "standby": str(self.standby).lower()}
-        self.source = SourceGate(parse_read_options(options, streaming=True))
+        self.source = LeasedSource(parse_read_options(options, streaming=True))
         self.run_id = f"run-{next(_numbers)}"
         transaction._SESSIONS.clear()
 
@@ -154,7 +154,7 @@ class Query:
         self.batches.append(end)
         return True
 
-    def commit(self, committing: type[GatedCommit] = GatedCommit, **named: Any) -> bool:
+    def commit(self, committing: type[LeasedCommit] = LeasedCommit, **named: Any) -> bool:
         """Do the batch that is planned; whether it was written."""
         start = self.batches[self.done - 1] if self.done else None
         end = self.batches[self.done]
@@ -174,10 +174,10 @@ class Query:
             if self.plan(most):
                 self.commit()
 
-    def await_gate(self) -> Gate:
+    def await_gate(self) -> OutputLease:
         """The gate, once all can see that it is where this query stands, which is so a moment after its commit."""
         covered = {tuple(partition): offset for partition, offset in self.position.items()}
-        while (found := look_at(self.cluster, self.topic)) is None or found.covered != covered:
+        while (found := current_lease(self.cluster, self.topic)) is None or found.covered != covered:
             time.sleep(0.01)
         return found
 
@@ -237,10 +237,10 @@ def test_a_standby_goes_on_where_the_output_ends_and_so_back(bootstrap: str, fil
         continue
     assert out(bootstrap, filled) == list(range(1000))
     found = a.await_gate()
-    assert (found.group, found.turn, found.covered) == ("a", 2, {(filled, 0): 1000})
+    assert (found.group, found.epoch, found.covered) == ("a", 2, {(filled, 0): 1000})
 
 
-def test_who_is_shut_out_in_a_batch_waits_until_it_is_covered_and_stands_by(bootstrap: str, filled: str) -> None:
+def test_who_is_shut_out_in_a_batch_waits_until_it_is_covered_and_is_standby(bootstrap: str, filled: str) -> None:
     """No restart: the batch that was planned before the turn is the other group's to write."""
     a, b = Query(bootstrap, filled, "a"), Query(bootstrap, filled, "b", standby=True)
     a.step()
@@ -252,7 +252,7 @@ def test_who_is_shut_out_in_a_batch_waits_until_it_is_covered_and_stands_by(boot
     b.go_on_to(1000)
     waiting.join(120)
     assert not waiting.is_alive() and a.done == 2
-    assert a.source.limit(a.cluster, a.position) is not None and a.source.stands_by
+    assert a.source.limit(a.cluster, a.position) is not None and a.source.is_standby
     assert out(bootstrap, filled) == list(range(1000))
 
 
@@ -268,7 +268,7 @@ def test_two_processes_take_turns_with_the_batches_of_a_run(bootstrap: str, fill
     assert out(bootstrap, filled) == list(range(600))
 
 
-class DyingGated(GatedCommit):
+class DyingCommit(LeasedCommit):
     """A writer that dies before or after one of its steps."""
 
     def __init__(self, *args: Any, step: str, after: bool) -> None:
@@ -304,7 +304,7 @@ def test_the_writer_dies_in_a_step_and_either_goes_on_or_is_switched(
         a.start()
         assert a.plan()
         with pytest.raises(DiesError):
-            a.commit(DyingGated, step=step, after=after)
+            a.commit(DyingCommit, step=step, after=after)
         if switched:
             turn(odradek, name, "a", "b")
             b.go_on_to(400)
@@ -313,7 +313,7 @@ def test_the_writer_dies_in_a_step_and_either_goes_on_or_is_switched(
         assert out(odradek, name) == list(range(400))
 
 
-@pytest.mark.parametrize("step", ["begin", "commit", "end"])
+@pytest.mark.parametrize("step", ["fence", "commit", "end"])
 @pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
 @pytest.mark.parametrize("alive", [True, False], ids=["alive", "dead"])
 def test_the_command_dies_in_a_step(
@@ -326,7 +326,7 @@ def test_the_command_dies_in_a_step(
     a, b = Query(odradek, topic, "a"), Query(odradek, topic, "b", standby=True)
     a.step()
     b.follow(a, most=100)
-    found = getattr(client_gates._Writer, step)
+    found = getattr(transfers._Holder, step)
 
     async def dies(*args: Any) -> None:
         if after:
@@ -334,7 +334,7 @@ def test_the_command_dies_in_a_step(
         raise DiesError
 
     with monkeypatch.context() as patch:
-        patch.setattr(client_gates._Writer, step, dies)
+        patch.setattr(transfers._Holder, step, dies)
         with pytest.raises(DiesError):
             turn(odradek, topic, "a", "b")
     is_turned = step == "end" and after
@@ -373,10 +373,10 @@ def test_two_that_make_a_gate_at_once_agree(odradek: str, topic: str) -> None:
     create_topic(odradek, topic, 1)
     clusters = [Cluster(ClientSettings.parse({"bootstrap.servers": odradek})) for _ in range(4)]
     _clusters.extend(clusters)
-    made: list[Gate] = []
+    made: list[OutputLease] = []
 
     def make(number: int) -> None:
-        made.append(claim(clusters[number], topic, f"group-{number}", {TopicPartition(topic, 0): number}))
+        made.append(create_lease(clusters[number], topic, f"group-{number}", {TopicPartition(topic, 0): number}))
 
     threads = [threading.Thread(target=make, args=(number,)) for number in range(4)]
     for thread in threads:
@@ -384,7 +384,7 @@ def test_two_that_make_a_gate_at_once_agree(odradek: str, topic: str) -> None:
     for thread in threads:
         thread.join(60)
     assert len(made) == 4 and all(each == made[0] for each in made)
-    assert look_at(clusters[0], topic) == made[0]
+    assert current_lease(clusters[0], topic) == made[0]
 
 
 def test_what_is_refused(odradek: str, topic: str) -> None:
@@ -393,7 +393,7 @@ def test_what_is_refused(odradek: str, topic: str) -> None:
     produce_all(odradek, topic, [(b"%d" % n, b"%d" % n) for n in range(300)])
     a = Query(odradek, topic, "a")
     a.batches.append({TopicPartition(topic, 0): 50})
-    with pytest.raises(GateError, match="never made: the source makes it"):
+    with pytest.raises(LeaseError, match="never made: the source makes it"):
         a.commit()
     a.batches.clear()
     assert a.step()
@@ -401,11 +401,11 @@ def test_what_is_refused(odradek: str, topic: str) -> None:
     late = Query(odradek, topic, "a")
     late.batches.append({TopicPartition(topic, 0): 200})
     late.done = 1
-    with pytest.raises(GateError, match=r"would be left out.* where its writer has no option gate"):
+    with pytest.raises(LeaseError, match=r"would be left out.* where its writer has no option gate"):
         late.plan()
     idle = Query(odradek, topic, "a")
     idle.batches += [{TopicPartition(topic, 0): 100}, {TopicPartition(topic, 0): 100}]
-    committing = GatedCommit(idle.cluster, topic, "a", Span(idle.batches[0], idle.batches[1]))
+    committing = LeasedCommit(idle.cluster, topic, "a", Span(idle.batches[0], idle.batches[1]))
     with pytest.raises(OptionError, match="as timers make them"):
         committing.commit(work(f"{topic}-out", 1, "run", range(3)))
     assert not committing.commit(Work(1, "run", frozenset(), tuple))

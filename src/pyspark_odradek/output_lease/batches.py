@@ -1,14 +1,14 @@
-"""Standing by: a query whose output is gated reads no further than the output goes, and writes when it is its turn.
+"""Which batches a query writes that shares its output with others.
 
-The gate (`odradek.common.gates`) says who writes and up to where the output covers the input. What follows for a batch
-is decided here, by its bounds:
+The output lease says which group writes and up to where the output covers the input. What becomes of a batch is
+decided here, by its bounds:
 
-    all of it covered                            SKIP   computed for its state alone, nothing is written
-    begins where the output ends, our turn       WRITE  and the gate moves to the batch's end, in the same transaction
-    reaches further, another group's turn        WAIT   until that group has covered it, or the turn is ours
+    all of it covered                              SKIP   computed for its state alone, nothing is written
+    begins where the output ends, lease is ours    WRITE  the lease moves to the batch's end, in the same transaction
+    reaches further, another group has the lease   WAIT   until that group has covered it, or the lease is ours
 
-A query that stands by plans its batches up to what is covered, never beyond, so that no batch of it lies across the
-position where it is to go on. The one that was fenced may have planned a batch beyond it: that one waits.
+A standby plans its batches up to what is covered, never beyond, so that no batch of it crosses the position where it is
+to go on. A writer that was fenced may have planned a batch beyond it: that one waits.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ import json
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from odradek.common.gates import Covered, Gate
+from odradek.client.output_lease.lease import Covered, OutputLease
 from pyspark_odradek.checkpoint import offsets_file
-from pyspark_odradek.errors import GateError, OptionError
+from pyspark_odradek.errors import LeaseError, OptionError
 from pyspark_odradek.offsets import Positions, from_json
 
 
-class Verdict(enum.Enum):
+class Action(enum.Enum):
     """What is to be done with the output of a batch."""
 
     WRITE = "write"
@@ -43,38 +43,39 @@ class Span(NamedTuple):
         start = self.start or {}
         return {partition: offset for partition, offset in self.end.items() if start.get(partition) != offset}
 
-    def is_covered(self, gate: Gate) -> bool:
+    def is_covered(self, lease: OutputLease) -> bool:
         """Whether the output for all that the batch reads is written."""
-        return all(offset <= gate.covered.get(partition, -1) for partition, offset in self.moved().items())
+        return all(offset <= lease.covered.get(partition, -1) for partition, offset in self.moved().items())
 
 
-def judge(gate: Gate, group: str, span: Span) -> Verdict:
+def action_for(lease: OutputLease, group: str, span: Span) -> Action:
     """What becomes of a batch's output.
 
     Raises:
-        GateError: it is this group's turn, and the batch does not begin where the output ends.
+        LeaseError: this group has the lease, and the batch does not begin where the output ends.
     """
-    if span.is_covered(gate):
-        return Verdict.SKIP
-    if gate.group != group:
-        return Verdict.WAIT
+    if span.is_covered(lease):
+        return Action.SKIP
+    if lease.group != group:
+        return Action.WAIT
     start = span.start or {}
     for partition, offset in sorted(span.moved().items()):
-        covered = gate.covered.get(partition)
+        covered = lease.covered.get(partition)
         first = start.get(partition)
+        # A new partition begins where it begins; the first batch of a query says no start.
         if covered is None or first == covered or (first is None and offset >= covered):
             continue
         where = f"{partition.topic}-{partition.partition_id}"
-        raise GateError(
+        raise LeaseError(
             f"this batch reads {where} from offset {first if first is not None else '?'} to {offset}, and the output "
-            f"goes up to {covered}: to write it would leave a gap or write something twice. Nothing was written; turn "
-            "the gate to another group, or start this query with a new checkpoint and startingOffsets=earliest."
+            f"goes up to {covered}: to write it would leave a gap or write something twice. Nothing was written; "
+            "switch the gate to another group, or start this query with a new checkpoint and startingOffsets=earliest."
         )
-    return Verdict.WRITE
+    return Action.WRITE
 
 
 def as_covered(positions: Positions) -> Covered:
-    """Positions as a gate has them."""
+    """Positions as a lease has them."""
     return {(topic, partition_id): offset for (topic, partition_id), offset in positions.items()}
 
 
@@ -82,7 +83,7 @@ def batch_span(checkpoint: str, batch_id: int) -> Span:
     """What a batch reads, as Spark wrote it down in the query's checkpoint before it ran the batch.
 
     Raises:
-        OptionError: the query is none whose output can be gated, or the checkpoint cannot be read.
+        OptionError: the query cannot share its output, or the checkpoint cannot be read.
     """
     end = _written_down(checkpoint, batch_id)
     return Span(_written_down(checkpoint, batch_id - 1) if batch_id > 0 else None, end)
@@ -105,8 +106,8 @@ def parse_offsets_file(text: str, path: str) -> Positions:
     if metadata.get("batchWatermarkMs", 0):
         raise OptionError(
             "gate: a query with a watermark cannot stand by: when it emits depends on how its input is cut into "
-            "batches, and two queries cut theirs differently. Write its output without a gate, or leave the "
-            "watermark away"
+            "batches, and two queries cut theirs differently. Write its output without a gate, or remove "
+            "the watermark"
         )
     if len(lines) != 2:
         raise OptionError(f"gate: the query has {len(lines) - 1} sources; one that is gated reads from one")
