@@ -17,8 +17,8 @@ from bench.generator import LoadResult, build, own_cost, run_load
 from bench.page import write_page
 from bench.report import Row, Run, table
 from tests.interop.packages import MissingError
-from tests.support.apache_kafka import KafkaUnavailableError, kafka_libraries
-from tests.support.clients import admin, create_topic
+from tests.support.clients.confluent import admin, create_topic
+from tests.support.nodes.apache_kafka import KafkaUnavailableError, kafka_libraries
 
 
 def fill(program: Path, contestant: Contestant) -> None:

@@ -9,9 +9,9 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from bench.generator import run_load
-from tests.support.apache_kafka import ApacheKafka
-from tests.support.clients import admin, create_topic
-from tests.support.node import Node
+from tests.support.clients.confluent import admin, create_topic
+from tests.support.nodes.apache_kafka import ApacheKafka
+from tests.support.nodes.node import Node
 
 KAFKA_HEAP = "1g"
 # Deleted topics leave the disk at once; everything else is as each broker has it by default.

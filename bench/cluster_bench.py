@@ -41,8 +41,8 @@ from bench.report import number
 from bench.trios import FIVE, KAFKA_HEAP, Trio, kafka_trio, our_trio
 from tests.interop.librdkafka_suite import VERSION as LIBRDKAFKA_VERSION
 from tests.interop.packages import MissingError
-from tests.support.apache_kafka import VERSION as KAFKA_VERSION
-from tests.support.apache_kafka import KafkaUnavailableError, kafka_libraries
+from tests.support.nodes.apache_kafka import VERSION as KAFKA_VERSION
+from tests.support.nodes.apache_kafka import KafkaUnavailableError, kafka_libraries
 
 PAGE = Path(__file__).parents[1] / "docs" / "benchmarks-cluster.md"
 NOTES = Path(__file__).with_name("notes-cluster.md")

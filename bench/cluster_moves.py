@@ -16,7 +16,7 @@ from odradek.protocol.messages.alter_partition_reassignments_request import (
     ReassignableTopic,
 )
 from odradek.protocol.messages.list_partition_reassignments_request import ListPartitionReassignmentsRequest
-from tests.support.api_calls import Calls
+from tests.support.clients.api_calls import Calls
 
 COPIES = 3
 RECORD_BYTES = 1024

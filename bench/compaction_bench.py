@@ -28,8 +28,8 @@ from odradek.log.log import Log
 from odradek.record.batch import BatchHeader
 from odradek.record.builder import build_batch
 from odradek.record.record import Record
-from tests.support.apache_kafka import ApacheKafka
-from tests.support.clients import create_topic
+from tests.support.clients.confluent import create_topic
+from tests.support.nodes.apache_kafka import ApacheKafka
 
 TOPIC = "compacted"
 KEY_COUNT = 100_000

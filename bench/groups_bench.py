@@ -32,9 +32,9 @@ from bench.group_clients import (
 )
 from bench.group_members import HEARTBEAT_S, rebalance_s
 from bench.report import number
-from tests.support.apache_kafka import VERSION as KAFKA_VERSION
-from tests.support.apache_kafka import KafkaUnavailableError, kafka_libraries
-from tests.support.clients import create_topic
+from tests.support.clients.confluent import create_topic
+from tests.support.nodes.apache_kafka import VERSION as KAFKA_VERSION
+from tests.support.nodes.apache_kafka import KafkaUnavailableError, kafka_libraries
 
 PAGE = Path(__file__).parents[1] / "docs" / "benchmarks-groups.md"
 NOTES = Path(__file__).with_name("notes-groups.md")

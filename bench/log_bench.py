@@ -36,9 +36,9 @@ from odradek.record.batch import BatchHeader
 from odradek.record.builder import build_batch
 from odradek.record.record import Record
 from tests.interop.packages import MissingError
-from tests.support.apache_kafka import VERSION as KAFKA_VERSION
-from tests.support.apache_kafka import KafkaUnavailableError, kafka_libraries
-from tests.support.clients import create_topic
+from tests.support.clients.confluent import create_topic
+from tests.support.nodes.apache_kafka import VERSION as KAFKA_VERSION
+from tests.support.nodes.apache_kafka import KafkaUnavailableError, kafka_libraries
 
 PAGE = Path(__file__).parents[1] / "docs" / "benchmarks-log.md"
 NOTES = Path(__file__).with_name("notes-log.md")

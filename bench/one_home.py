@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from bench.generator import run_load
-from tests.support.apache_kafka import ApacheKafka
+from tests.support.nodes.apache_kafka import ApacheKafka
 
 KAFKA, OURS = "Apache Kafka", "Odradek"
 START_TIMEOUT_S = 120.0

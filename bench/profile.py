@@ -23,8 +23,8 @@ from bench.__main__ import fill
 from bench.brokers import SETTINGS, TICKS_PER_S, Contestant
 from bench.cells import CELLS, LIMIT_BYTES, PARTITIONS, Cell
 from bench.generator import LoadResult, build, run_load
-from tests.support.clients import create_topic
-from tests.support.node import Node
+from tests.support.clients.confluent import create_topic
+from tests.support.nodes.node import Node
 
 SHOWN = 25
 

@@ -16,8 +16,8 @@ from pathlib import Path
 
 from confluent_kafka import Producer
 
-from tests.support.clients import create_topic
-from tests.support.node import Node
+from tests.support.clients.confluent import create_topic
+from tests.support.nodes.node import Node
 
 MIB = 1 << 20
 # A batch for each record, and many records in one batch.

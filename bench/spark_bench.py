@@ -39,7 +39,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder, contextlib.ExitStack() as stack:
         bootstrap = options.bootstrap
         if bootstrap is None:
-            from tests.support.node import Node
+            from tests.support.nodes.node import Node
 
             bootstrap = stack.enter_context(Node(Path(folder) / "node")).bootstrap
         table = Table(title=f"{options.records:,} records of {KEY_BYTES} + {VALUE_BYTES} bytes, 4 partitions")

@@ -37,7 +37,7 @@ from rich.console import Console
 from bench import spark_page
 from bench.spark_bench import create
 from odradek.record.varint import zigzag
-from tests.support.postgres import Postgres, find_postgres
+from tests.support.nodes.postgres import Postgres, find_postgres
 
 CACHE = Path(__file__).resolve().parents[1] / ".cache"
 ALONE = "<exclusions><exclusion><groupId>*</groupId><artifactId>*</artifactId></exclusion></exclusions>"
@@ -138,10 +138,10 @@ def start_spark(folder: Path, jars: list[Path]) -> Any:
 def node(kind: str, folder: Path) -> Any:
     """A broker in a process of its own."""
     if kind == "kafka":
-        from tests.support.apache_kafka import ApacheKafka
+        from tests.support.nodes.apache_kafka import ApacheKafka
 
         return ApacheKafka(folder / "kafka", heap="1g")
-    from tests.support.node import Node
+    from tests.support.nodes.node import Node
 
     return Node(folder / "node")
 

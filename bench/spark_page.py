@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from bench.brokers import machine
-from tests.support.apache_kafka import VERSION as KAFKA_VERSION
+from tests.support.nodes.apache_kafka import VERSION as KAFKA_VERSION
 
 PAGE = Path(__file__).parents[1] / "docs" / "benchmarks-spark.md"
 NOTES = Path(__file__).with_name("notes-spark.md")

@@ -23,8 +23,8 @@ from pathlib import Path
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from tests.support.api_calls import Calls, batch
-from tests.support.node import Node
+from tests.support.clients.api_calls import Calls, batch
+from tests.support.nodes.node import Node
 
 MANY = "many"
 OTHER = "other"

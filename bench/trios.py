@@ -14,9 +14,9 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from odradek.protocol.apis import ApiKey
 from odradek.protocol.messages.describe_quorum_request import DescribeQuorumRequest, PartitionData, TopicData
 from odradek.testing.processes import NodeProcess, ProcessCluster
-from tests.support.apache_kafka import ApacheKafka, run_tool
-from tests.support.api_calls import Calls
-from tests.support.node import free_port
+from tests.support.clients.api_calls import Calls
+from tests.support.nodes.apache_kafka import ApacheKafka, run_tool
+from tests.support.nodes.node import free_port
 
 T = TypeVar("T")
 NODES = (1, 2, 3)

@@ -27,8 +27,8 @@ from odradek.protocol.apis import ApiKey
 from odradek.record.builder import build_batch
 from odradek.record.record import Record
 from odradek.record.validation import BatchRules, validate_produced
-from tests.support.api_calls import Calls, produce_request
-from tests.support.node import Node
+from tests.support.clients.api_calls import Calls, produce_request
+from tests.support.nodes.node import Node
 
 VERSION = 11
 ON_THEIR_WAY = 5

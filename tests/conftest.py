@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, settings
 
-from tests.support.node import Node
+from tests.support.nodes.node import Node
 from tests.support.order import longest_first
 
 # An example that the scheduler has stopped for a fifth of a second is no failure; a hang meets pytest's timeout.

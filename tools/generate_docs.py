@@ -16,13 +16,13 @@ import sys
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
-from odradek.common.config import OptionSpec
 from odradek.common.metrics import Family
-from odradek.common.setting_rules import GUARDS, NOT_LOADED, READ_BY_THE_NODE, WITHOUT_MEANING
-from odradek.common.setting_table import GROUP_SYNONYM_PREFIX, OWN, Scope, Setting, UpdateMode, broker_synonyms, table
 from odradek.protocol.apis import API
-from odradek.server.dispatch import api_name
 from odradek.server.handlers import HANDLERS
+from odradek.server.network.dispatch import api_name
+from odradek.settings.options import OptionSpec
+from odradek.settings.rules import GUARDS, NOT_LOADED, READ_BY_THE_NODE, WITHOUT_MEANING
+from odradek.settings.table import GROUP_SYNONYM_PREFIX, OWN, Scope, Setting, UpdateMode, broker_synonyms, table
 from odradek.testing import EmbeddedBroker
 
 ROOT = Path(__file__).resolve().parent.parent

@@ -15,7 +15,7 @@ from itertools import count
 
 import pytest
 
-from tests.support.file_system import run, skip_unless_root
+from tests.support.disks.file_system import run, skip_unless_root
 
 # A network that exists only in these namespaces and between them and this process.
 NETWORK = "10.231.{}.{}"

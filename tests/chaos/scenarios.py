@@ -17,14 +17,14 @@ from confluent_kafka import KafkaException
 from confluent_kafka.admin import AlterConfigOpType, ConfigEntry, ConfigResource, NewTopic
 
 from odradek.common.real_io import RealDisk
-from odradek.server.format import FormatOptions, format_storage
+from odradek.server.startup.format import FormatOptions, format_storage
 from odradek.testing.layout import write_properties
 from odradek.testing.processes import NodeProcess
 from tests.chaos.hosts import Hosts, hosts
 from tests.chaos.load import Reader, Writer
 from tests.chaos.verdict import Verdict, admin, all_in_sync, judge, leaders, until
-from tests.support.cluster import Cluster
-from tests.support.file_system import Ballast, LoopDisk, small_tmpfs
+from tests.support.disks.file_system import Ballast, LoopDisk, small_tmpfs
+from tests.support.nodes.cluster import Cluster
 
 NODES = 3
 TOPIC = "kept"

@@ -46,12 +46,12 @@ from odradek.raft.snapshot import (
 )
 from odradek.record.batch import BatchHeader
 from odradek.record.reader import read_batches
-from odradek.server.format import META_FILE, read_meta_properties
+from odradek.server.startup.format import META_FILE, read_meta_properties
 from tests.fuzz.damage import Files, damaged, first_difference, generate_script, has_lies
 from tests.fuzz.engine import Target
 from tests.fuzz.targets_logs import DIRECTORY, ROOT, a_disk, a_manager, scene
 from tests.fuzz.targets_logs import METADATA_DIRECTORY as METADATA
-from tests.support.batches import NOW_MS
+from tests.support.models.batches import NOW_MS
 
 PATH = ROOT / "file"
 

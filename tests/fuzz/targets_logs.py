@@ -20,7 +20,7 @@ from odradek.record.reader import read_batches
 from tests.fuzz.damage import Files, damaged, first_difference, generate_script
 from tests.fuzz.engine import Target
 from tests.sim.disk import DiskFaults, SimDisk
-from tests.support.batches import NOW_MS, batch
+from tests.support.models.batches import NOW_MS, batch
 
 ROOT = Path("/data")
 PARTITION = ("topic", 0)

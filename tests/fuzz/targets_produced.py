@@ -13,7 +13,7 @@ from odradek.record.validation import BatchRules, admit
 from tests.fuzz.engine import Target
 from tests.fuzz.targets_logs import PARTITION, a_disk, a_manager, read_all
 from tests.fuzz.targets_records import CAP_BYTES, INT64, RESEAL, generate_batches, resealed
-from tests.support.batches import NOW_MS, batch
+from tests.support.models.batches import NOW_MS, batch
 
 RULES = BatchRules(max_decompressed_bytes=CAP_BYTES)
 

@@ -7,7 +7,7 @@ from random import Random
 from typing import Any
 
 from odradek.common.errors import ApiError, ProtocolError
-from odradek.coordinator.group.subscription import subscribed_topics
+from odradek.coordinator.group.classic.subscription import subscribed_topics
 from odradek.protocol.apis import API, ApiKey, message_class
 from odradek.protocol.codec import decode, encode
 from odradek.protocol.declare import Message
@@ -30,7 +30,13 @@ from odradek.protocol.record_types import (
     encode_coordinator_value,
     encode_metadata_record,
 )
-from odradek.server.inbound import FIRST_BUFFER_BYTES, MAX_USED_BYTES, InboundFrames, UsedBuffers, new_scratch
+from odradek.server.network.request_reader import (
+    FIRST_BUFFER_BYTES,
+    MAX_USED_BYTES,
+    RequestReader,
+    UsedBuffers,
+    new_scratch,
+)
 from tests.fuzz.engine import Target
 from tests.protocol.values import make
 
@@ -76,7 +82,7 @@ class _Peer:
 
     def __init__(self, stream: bytes, used: UsedBuffers) -> None:
         self.stream = stream
-        self.inbound = InboundFrames(_SCRATCH, MAX_FRAME_BYTES, used)
+        self.inbound = RequestReader(_SCRATCH, MAX_FRAME_BYTES, used)
         self.sent = 0
         self.got: list[Any] = []
         self.refused = False

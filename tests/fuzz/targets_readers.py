@@ -16,7 +16,7 @@ from odradek.record.batch import crc_is_valid
 from odradek.record.builder import build_batch
 from odradek.record.reader import read_batches, read_records
 from odradek.record.record import Record
-from odradek.server.format import META_FILE
+from odradek.server.startup.format import META_FILE
 from tests.fuzz.engine import Target
 from tests.fuzz.targets_files import generate_small_file, metadata_files
 from tests.fuzz.targets_logs import scene

@@ -7,16 +7,16 @@ from pathlib import Path
 from random import Random
 
 from odradek.client.cluster import parse_bootstrap
-from odradek.common.broker_settings import BrokerSettings, resolve
-from odradek.common.config_providers import Sources
 from odradek.common.errors import ConfigError
-from odradek.common.listeners import parse_address
-from odradek.common.node_settings import ZERO_CONFIG, load_properties, parse_overrides, zero_config
-from odradek.common.properties import format_properties, parse_properties
-from odradek.common.resource_settings import SettingRules, option_docs
-from odradek.common.setting_table import Scope, table
 from odradek.raft.voters import parse_static_voters
-from odradek.server.options import CONFIG_CLASSES, honoured_settings
+from odradek.server.startup.honoured_settings import CONFIG_CLASSES, honoured_settings
+from odradek.settings.broker import BrokerSettings, resolve
+from odradek.settings.config_providers import Sources
+from odradek.settings.listeners import parse_address
+from odradek.settings.node import ZERO_CONFIG, load_properties, parse_overrides, zero_config
+from odradek.settings.properties import format_properties, parse_properties
+from odradek.settings.resources import SettingRules, option_docs
+from odradek.settings.table import Scope, table
 from tests.fuzz.engine import Target
 from tests.fuzz.targets_logs import ROOT, a_disk
 

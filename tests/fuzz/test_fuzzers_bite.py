@@ -10,14 +10,14 @@ import pytest
 
 from odradek.cli import log_files
 from odradek.client import cluster
-from odradek.common import listeners
 from odradek.common.errors import ApiError, ProtocolError
 from odradek.log import recovery, segment
 from odradek.protocol import codec, record_types
 from odradek.raft import metadata_log, quorum_state
 from odradek.record import compression, validation, walk
 from odradek.record.reader import read_records
-from odradek.server.inbound import UsedBuffers
+from odradek.server.network.request_reader import UsedBuffers
+from odradek.settings import listeners
 from pyspark_odradek import decode
 from tests.fuzz import engine, targets_protocol
 from tests.fuzz.engine import Finding, executions

@@ -6,9 +6,9 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from tests.support.apache_kafka import ApacheKafka, require_kafka
-from tests.support.node import Node
-from tests.support.random_walks import Facts, walk_fetch_sessions, walk_producers, walk_times
+from tests.support.models.random_walks import Facts, walk_fetch_sessions, walk_producers, walk_times
+from tests.support.nodes.apache_kafka import ApacheKafka, require_kafka
+from tests.support.nodes.node import Node
 
 Walk = Callable[[int, int, int], Facts]
 WALKS: dict[str, tuple[Walk, int]] = {

@@ -17,9 +17,9 @@ from odradek.protocol.messages.create_topics_request import CreatableTopic, Crea
 from odradek.protocol.messages.describe_configs_request import DescribeConfigsRequest, DescribeConfigsResource
 from odradek.protocol.messages.describe_configs_response import DescribeConfigsResourceResult, DescribeConfigsResult
 from odradek.protocol.messages.list_config_resources_request import ListConfigResourcesRequest
-from tests.support.api_calls import PATIENCE_S, Calls, batch, fresh_name, name_of, one
-from tests.support.cluster import until
-from tests.support.node import Node
+from tests.support.clients.api_calls import PATIENCE_S, Calls, batch, fresh_name, name_of, one
+from tests.support.nodes.cluster import until
+from tests.support.nodes.node import Node
 
 TOPIC, BROKER, BROKER_LOGGER, CLIENT_METRICS, GROUP = 2, 4, 8, 16, 32
 TOPIC_SOURCE, BROKER_SOURCE, CLUSTER_SOURCE, FILE_SOURCE, DEFAULT_SOURCE = 1, 2, 3, 4, 5
@@ -235,10 +235,10 @@ class TestDescribe:
 
     @only_ours
     def test_a_level_counts_at_once_and_until_it_is_deleted(self, calls: Calls) -> None:
-        def level(name: str = "odradek.server.connection") -> str | None:
+        def level(name: str = "odradek.server.network.connection") -> str | None:
             return setting(calls, BROKER_LOGGER, "1", name).value
 
-        name = "odradek.server.connection"
+        name = "odradek.server.network.connection"
         assert level() == "INFO"
         assert change(calls, BROKER_LOGGER, "1", (name, SET, "DEBUG"), validate_only=True)[0] == "NONE"
         assert level() == "INFO"

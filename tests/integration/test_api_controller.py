@@ -29,8 +29,8 @@ from odradek.protocol.messages.default_principal_data import DefaultPrincipalDat
 from odradek.protocol.messages.describe_cluster_request import DescribeClusterRequest
 from odradek.protocol.messages.envelope_request import EnvelopeRequest
 from odradek.protocol.messages.metadata_request import MetadataRequest
-from tests.support.api_calls import Calls, fresh_name, name_of, one
-from tests.support.node import Node
+from tests.support.clients.api_calls import Calls, fresh_name, name_of, one
+from tests.support.nodes.node import Node
 
 pytestmark = pytest.mark.only_ours
 CONTROLLERS = 2

@@ -17,10 +17,10 @@ from odradek.protocol.messages.api_versions_request import ApiVersionsRequest
 from odradek.protocol.messages.describe_producers_request import DescribeProducersRequest, TopicRequest
 from odradek.protocol.messages.describe_transactions_request import DescribeTransactionsRequest
 from odradek.protocol.messages.init_producer_id_request import InitProducerIdRequest
-from tests.support.api_calls import PATIENCE_S, Calls, batch, fresh_name, name_of
-from tests.support.cli import odradek
-from tests.support.node import Node, free_port
-from tests.support.transactions import TransactionalProducer
+from tests.support.clients.api_calls import PATIENCE_S, Calls, batch, fresh_name, name_of
+from tests.support.clients.cli import odradek
+from tests.support.clients.transactions import TransactionalProducer
+from tests.support.nodes.node import Node, free_port
 
 EXPIRATION_MS = 1_500
 # Long enough for a batch to be written in it on a machine that is busy with others.

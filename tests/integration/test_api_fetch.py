@@ -14,7 +14,7 @@ from odradek.protocol.messages.fetch_request import ForgottenTopic
 from odradek.protocol.messages.fetch_response import FetchResponse
 from odradek.protocol.messages.metadata_request import MetadataRequest
 from odradek.record.reader import read_batches
-from tests.support.api_calls import (
+from tests.support.clients.api_calls import (
     Calls,
     batch,
     batch_count,
@@ -25,7 +25,7 @@ from tests.support.api_calls import (
     name_of,
     values_in,
 )
-from tests.support.node import Node
+from tests.support.nodes.node import Node
 
 FIRST_WITH_IDS = 13
 # Far more than `Calls` waits for an answer: one that comes at all did not wait for it.

@@ -36,8 +36,8 @@ from odradek.protocol.messages.offset_fetch_request import (
     OffsetFetchRequestTopics,
 )
 from odradek.protocol.messages.sync_group_request import SyncGroupRequest, SyncGroupRequestAssignment
-from tests.support.api_calls import Calls, error_codes, fresh_name, name_of, one
-from tests.support.node import Node
+from tests.support.clients.api_calls import Calls, error_codes, fresh_name, name_of, one
+from tests.support.nodes.node import Node
 
 only_ours = pytest.mark.only_ours
 

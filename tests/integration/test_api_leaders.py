@@ -9,8 +9,8 @@ import pytest
 from odradek.protocol.apis import ApiKey
 from odradek.protocol.messages.create_topics_request import CreatableTopic, CreateTopicsRequest
 from odradek.protocol.messages.elect_leaders_request import ElectLeadersRequest, TopicPartitions
-from tests.support.api_calls import Calls, fresh_name, name_of
-from tests.support.node import Node
+from tests.support.clients.api_calls import Calls, fresh_name, name_of
+from tests.support.nodes.node import Node
 
 PREFERRED, UNCLEAN = 0, 1
 

@@ -29,8 +29,8 @@ from odradek.protocol.messages.offset_for_leader_epoch_request import (
     OffsetForLeaderTopic,
 )
 from odradek.protocol.messages.offset_for_leader_epoch_response import EpochEndOffset
-from tests.support.api_calls import Calls, batch, batch_count, fetch_topic, fresh_name, name_of, one, values_in
-from tests.support.node import Node
+from tests.support.clients.api_calls import Calls, batch, batch_count, fetch_topic, fresh_name, name_of, one, values_in
+from tests.support.nodes.node import Node
 
 LATEST, EARLIEST, MAX_TIMESTAMP, EARLIEST_LOCAL, LATEST_TIERED, PENDING_UPLOAD = -1, -2, -3, -4, -5, -6
 START_MS = 1_700_000_000_000

@@ -17,7 +17,7 @@ from odradek.protocol.apis import ApiKey
 from odradek.protocol.messages.produce_request import PartitionProduceData, ProduceRequest, TopicProduceData
 from odradek.record.batch import HEADER_BYTES, seal
 from odradek.record.reader import read_batches, read_records
-from tests.support.api_calls import (
+from tests.support.clients.api_calls import (
     Calls,
     batch,
     bytes_of,
@@ -28,7 +28,7 @@ from tests.support.api_calls import (
     values_in,
     with_field,
 )
-from tests.support.node import Node
+from tests.support.nodes.node import Node
 
 # Positions of fields in a batch.
 BASE_OFFSET, LENGTH, EPOCH, MAGIC_BYTE, CRC, ATTRIBUTES, LAST_DELTA = 0, 8, 12, 16, 17, 21, 23

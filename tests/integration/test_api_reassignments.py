@@ -20,8 +20,8 @@ from odradek.protocol.messages.list_partition_reassignments_request import (
     ListPartitionReassignmentsTopics,
 )
 from odradek.protocol.messages.unregister_broker_request import UnregisterBrokerRequest
-from tests.support.api_calls import Calls, fresh_name, name_of
-from tests.support.node import Node
+from tests.support.clients.api_calls import Calls, fresh_name, name_of
+from tests.support.nodes.node import Node
 
 
 @pytest.fixture

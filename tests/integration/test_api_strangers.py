@@ -7,10 +7,10 @@ import pytest
 from odradek.common.errors import ErrorCode
 from odradek.protocol.apis import ApiKey
 from odradek.server.handlers import HANDLERS
-from tests.support.api_calls import error_codes
-from tests.support.node import Node
-from tests.support.strange_requests import ON_THE_BROKERS_LISTENER, ON_THE_CONTROLLERS_LISTENER, Asked
-from tests.support.wire import Wire
+from tests.support.clients.api_calls import error_codes
+from tests.support.clients.unauthorized_requests import ON_THE_BROKERS_LISTENER, ON_THE_CONTROLLERS_LISTENER, Asked
+from tests.support.clients.wire import Wire
+from tests.support.nodes.node import Node
 
 
 def check(port: int, api_key: ApiKey, asked: Asked, scope: str) -> None:

@@ -26,8 +26,8 @@ from odradek.protocol.messages.delete_topics_request import DeleteTopicsRequest,
 from odradek.protocol.messages.describe_topic_partitions_response import DescribeTopicPartitionsResponse
 from odradek.protocol.messages.metadata_request import MetadataRequest, MetadataRequestTopic
 from odradek.protocol.messages.metadata_response import MetadataResponse
-from tests.support.api_calls import Calls, batch, fresh_name, name_of, one
-from tests.support.node import Node
+from tests.support.clients.api_calls import Calls, batch, fresh_name, name_of, one
+from tests.support.nodes.node import Node
 
 only_ours = pytest.mark.only_ours
 

@@ -33,9 +33,9 @@ from odradek.protocol.messages.write_txn_markers_request import (
 )
 from odradek.record.control import control_type
 from odradek.record.reader import read_batches, read_records
-from tests.support.api_calls import PATIENCE_S, Calls, batch, bytes_of, fresh_name, name_of, one, values_in
-from tests.support.node import Node
-from tests.support.transactions import TransactionalProducer
+from tests.support.clients.api_calls import PATIENCE_S, Calls, batch, bytes_of, fresh_name, name_of, one, values_in
+from tests.support.clients.transactions import TransactionalProducer
+from tests.support.nodes.node import Node
 
 VERSIONS = pytest.mark.parametrize("version", [0, 2], ids=["before KIP-890", "KIP-890"])
 

@@ -81,10 +81,10 @@ from odradek.protocol.messages.produce_request import PartitionProduceData, Prod
 from odradek.protocol.messages.sync_group_request import SyncGroupRequest, SyncGroupRequestAssignment
 from odradek.protocol.messages.update_features_request import UpdateFeaturesRequest
 from odradek.server.handlers import HANDLERS
-from tests.support.api_calls import Calls, batch, error_codes, fetch_topic, fresh_name, name_of
-from tests.support.node import Node
-from tests.support.strange_requests import ON_THE_BROKERS_LISTENER, ON_THE_CONTROLLERS_LISTENER
-from tests.support.wire import Wire
+from tests.support.clients.api_calls import Calls, batch, error_codes, fetch_topic, fresh_name, name_of
+from tests.support.clients.unauthorized_requests import ON_THE_BROKERS_LISTENER, ON_THE_CONTROLLERS_LISTENER
+from tests.support.clients.wire import Wire
+from tests.support.nodes.node import Node
 
 TOPIC = 2  # ConfigResource.Type
 

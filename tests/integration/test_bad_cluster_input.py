@@ -21,9 +21,9 @@ from odradek.protocol.messages.fetch_request import FetchPartition, FetchRequest
 from odradek.protocol.messages.fetch_response import PartitionData
 from odradek.protocol.messages.list_transactions_request import ListTransactionsRequest
 from odradek.server.handlers import HANDLERS
-from tests.support.api_calls import Calls, batch, fresh_name
-from tests.support.node import Node, free_port
-from tests.support.wire import Wire
+from tests.support.clients.api_calls import Calls, batch, fresh_name
+from tests.support.clients.wire import Wire
+from tests.support.nodes.node import Node, free_port
 
 FOR_CONTROLLERS_ALONE = sorted(
     {each.api_key for each in HANDLERS if "controller" in each.listeners}

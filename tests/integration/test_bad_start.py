@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.clients import create_topic, produce_all, read_all
-from tests.support.node import Node
+from tests.support.clients.confluent import create_topic, produce_all, read_all
+from tests.support.nodes.node import Node
 
 
 def start_and_fail(*arguments: str, cwd: Path, code: int | None = None) -> str:

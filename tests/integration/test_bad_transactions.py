@@ -22,9 +22,9 @@ from odradek.protocol.messages.txn_offset_commit_request import (
     TxnOffsetCommitRequestPartition,
     TxnOffsetCommitRequestTopic,
 )
-from tests.support.api_calls import Calls, batch, fresh_name, name_of
-from tests.support.node import Node
-from tests.support.transactions import TransactionalProducer
+from tests.support.clients.api_calls import Calls, batch, fresh_name, name_of
+from tests.support.clients.transactions import TransactionalProducer
+from tests.support.nodes.node import Node
 
 INT64_MAX = 2**63 - 1
 
@@ -108,7 +108,7 @@ def test_any_offset_is_taken(calls: Calls, producer: TransactionalProducer, offs
 def test_a_topic_that_is_deleted_inside_a_transaction_keeps_nobody_waiting(
     calls: Calls, node: Node, producer: TransactionalProducer
 ) -> None:
-    from tests.support.clients import admin
+    from tests.support.clients.confluent import admin
 
     kept, gone = calls.create_topic(), calls.create_topic()
     if producer.version == 0:

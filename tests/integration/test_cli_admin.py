@@ -12,10 +12,10 @@ import pytest
 from confluent_kafka.admin import ConfigResource, ResourceType
 
 from odradek.cli import errors
-from tests.support.cli import odradek, on_terminal
-from tests.support.clients import admin, create_topic
-from tests.support.cluster import until
-from tests.support.node import Node, silent_port
+from tests.support.clients.cli import odradek, on_terminal
+from tests.support.clients.confluent import admin, create_topic
+from tests.support.nodes.cluster import until
+from tests.support.nodes.node import Node, silent_port
 
 
 def test_a_topic_from_its_creation_to_its_end(node: Node) -> None:

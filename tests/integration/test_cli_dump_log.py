@@ -16,9 +16,9 @@ from confluent_kafka import Producer
 from odradek.cli import errors
 from odradek.cli.app import run
 from odradek.cli.log_files import Damage, DumpOptions, kind_of, read_entries
-from tests.support.apache_kafka import ApacheKafka, require_kafka, run_tool
-from tests.support.clients import commit_alone, create_topic, produce_all
-from tests.support.node import Node
+from tests.support.clients.confluent import commit_alone, create_topic, produce_all
+from tests.support.nodes.apache_kafka import ApacheKafka, require_kafka, run_tool
+from tests.support.nodes.node import Node
 
 DUMPER = "org.apache.kafka.tools.DumpLogSegments"
 

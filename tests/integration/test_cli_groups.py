@@ -12,10 +12,10 @@ import pytest
 from confluent_kafka import Consumer, TopicPartition
 
 from odradek.cli import errors
-from tests.support.cli import odradek
-from tests.support.clients import commit_alone, create_topic, produce_all
-from tests.support.cluster import until
-from tests.support.node import Node
+from tests.support.clients.cli import odradek
+from tests.support.clients.confluent import commit_alone, create_topic, produce_all
+from tests.support.nodes.cluster import until
+from tests.support.nodes.node import Node
 
 
 @contextmanager

@@ -17,10 +17,10 @@ from odradek.cli import errors
 from odradek.protocol.apis import ApiKey
 from odradek.protocol.extras import read_timelines, timelines_field
 from odradek.protocol.messages.describe_groups_request import DescribeGroupsRequest
-from tests.support.cli import odradek
-from tests.support.clients import create_topic
-from tests.support.node import Node
-from tests.support.wire import Wire
+from tests.support.clients.cli import odradek
+from tests.support.clients.confluent import create_topic
+from tests.support.clients.wire import Wire
+from tests.support.nodes.node import Node
 
 PATIENCE_S = 60.0
 SETTINGS = {

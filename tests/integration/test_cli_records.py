@@ -15,10 +15,10 @@ from pathlib import Path
 import pytest
 
 from odradek.cli import errors
-from tests.support.cli import all_shown, odradek, odradek_process
-from tests.support.clients import create_topic, produce_all, read_all
-from tests.support.cluster import until
-from tests.support.node import Node
+from tests.support.clients.cli import all_shown, odradek, odradek_process
+from tests.support.clients.confluent import create_topic, produce_all, read_all
+from tests.support.nodes.cluster import until
+from tests.support.nodes.node import Node
 
 
 def test_lines_in_lines_out(node: Node) -> None:

@@ -15,8 +15,8 @@ from pathlib import Path
 import pytest
 
 from odradek.cli import errors
-from tests.support.cli import odradek, odradek_process
-from tests.support.node import Node, free_port
+from tests.support.clients.cli import odradek, odradek_process
+from tests.support.nodes.node import Node, free_port
 
 # Handshakes that fail are the subject: asyncio leaves some of their sockets to the collector.
 pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")

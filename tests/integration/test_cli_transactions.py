@@ -5,12 +5,12 @@ from __future__ import annotations
 import pytest
 
 from odradek.cli import errors
-from tests.support.api_calls import Calls
-from tests.support.cli import odradek
-from tests.support.cluster import until
-from tests.support.exactly_once import committed_values
-from tests.support.node import Node
-from tests.support.transactions import TransactionalProducer
+from tests.support.clients.api_calls import Calls
+from tests.support.clients.cli import odradek
+from tests.support.clients.transactions import TransactionalProducer
+from tests.support.models.exactly_once import committed_values
+from tests.support.nodes.cluster import until
+from tests.support.nodes.node import Node
 
 
 @pytest.fixture

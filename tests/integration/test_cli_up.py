@@ -18,9 +18,9 @@ import pytest
 from odradek.cli.app import run
 from odradek.testing.door import STATE_FILE, RefusedActionError, ask
 from odradek.testing.processes import NodeFailedError, ProcessCluster, await_all_ready
-from tests.support.cli import Ran
-from tests.support.clients import produce_all, read_all
-from tests.support.cluster import until
+from tests.support.clients.cli import Ran
+from tests.support.clients.confluent import produce_all, read_all
+from tests.support.nodes.cluster import until
 
 
 class Up:

@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from tests.support.node import Node
+from tests.support.nodes.node import Node
 from tests.support.snippets import HELLO, snippets
 
 

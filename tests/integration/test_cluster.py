@@ -23,16 +23,16 @@ from odradek.protocol.messages.api_versions_request import ApiVersionsRequest
 from odradek.protocol.messages.describe_cluster_request import DescribeClusterRequest
 from odradek.protocol.messages.describe_configs_request import DescribeConfigsRequest, DescribeConfigsResource
 from odradek.protocol.messages.metadata_request import MetadataRequest, MetadataRequestTopic
-from odradek.server.departures import DOUBT_MS
-from odradek.server.format import META_FILE
 from odradek.server.handlers import HANDLERS
 from odradek.server.handlers.envelope import FORWARDED
+from odradek.server.lifecycle.suspected_brokers import DOUBT_MS
+from odradek.server.startup.format import META_FILE
 from odradek.testing.layout import format_cluster, plan_cluster
 from odradek.testing.processes import NodeFailedError, NodeProcess
-from tests.support.api_calls import Calls, error_codes, fresh_name, name_of
-from tests.support.clients import admin, produce_all, read_all
-from tests.support.cluster import CONTROLLERS, PATIENCE_S, Cluster, metadata, topic_at, until
-from tests.support.node import free_port
+from tests.support.clients.api_calls import Calls, error_codes, fresh_name, name_of
+from tests.support.clients.confluent import admin, produce_all, read_all
+from tests.support.nodes.cluster import CONTROLLERS, PATIENCE_S, Cluster, metadata, topic_at, until
+from tests.support.nodes.node import free_port
 
 CONTROLLER = 1001
 # The session of a silent broker; far above what a dead one may take to be noticed.

@@ -14,8 +14,8 @@ import pytest
 
 from odradek.cli import errors
 from odradek.testing.processes import ProcessCluster
-from tests.support.cli import Ran, odradek
-from tests.support.clients import produce_all, read_all
+from tests.support.clients.cli import Ran, odradek
+from tests.support.clients.confluent import produce_all, read_all
 
 
 @pytest.fixture(scope="module")

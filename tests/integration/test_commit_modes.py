@@ -12,10 +12,10 @@ from functools import partial
 
 import pytest
 
-from tests.support.api_calls import fresh_name
-from tests.support.clients import create_topic, produce_all
-from tests.support.consumers import COMMIT_INTERVAL_MS, KINDS, PATIENCE_S, StockConsumer
-from tests.support.node import Node
+from tests.support.clients.api_calls import fresh_name
+from tests.support.clients.confluent import create_topic, produce_all
+from tests.support.clients.stock_consumers import COMMIT_INTERVAL_MS, KINDS, PATIENCE_S, StockConsumer
+from tests.support.nodes.node import Node
 
 COUNT = 60
 PORTION = 20

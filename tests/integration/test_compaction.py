@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 from confluent_kafka import Consumer, TopicPartition
 
-from tests.support.cli import odradek
-from tests.support.clients import create_topic, produce_all, read_all
-from tests.support.node import Node, free_port
+from tests.support.clients.cli import odradek
+from tests.support.clients.confluent import create_topic, produce_all, read_all
+from tests.support.nodes.node import Node, free_port
 
 GROUP = "committers"
 

@@ -24,10 +24,10 @@ from odradek.protocol.messages.incremental_alter_configs_request import (
     AlterConfigsResource,
     IncrementalAlterConfigsRequest,
 )
-from tests.support.api_calls import fresh_name
-from tests.support.clients import admin, create_topic, produce_all
-from tests.support.node import Node
-from tests.support.wire import Wire
+from tests.support.clients.api_calls import fresh_name
+from tests.support.clients.confluent import admin, create_topic, produce_all
+from tests.support.clients.wire import Wire
+from tests.support.nodes.node import Node
 
 PATIENCE_S = 60.0
 

@@ -14,9 +14,9 @@ import pytest
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from tests.support.clients import read_all
-from tests.support.cluster import Cluster, until
-from tests.support.slow_sync import launcher
+from tests.support.clients.confluent import read_all
+from tests.support.disks.slow_sync import launcher
+from tests.support.nodes.cluster import Cluster, until
 
 LAST = 100
 SETTINGS = {

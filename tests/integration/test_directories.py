@@ -18,8 +18,8 @@ from odradek.protocol.messages.incremental_alter_configs_request import (
     IncrementalAlterConfigsRequest,
 )
 from odradek.testing import EmbeddedBroker
-from tests.support.api_calls import Calls, name_of
-from tests.support.clients import produce_all, read_all
+from tests.support.clients.api_calls import Calls, name_of
+from tests.support.clients.confluent import produce_all, read_all
 
 BROKER = 4
 SET, DELETE = 0, 1

@@ -9,8 +9,8 @@ from pathlib import Path
 from odradek.common.real_io import RealDisk
 from odradek.testing.layout import format_cluster
 from odradek.testing.processes import NodeProcess
-from tests.support.cluster import Cluster, until
-from tests.support.node import free_port
+from tests.support.nodes.cluster import Cluster, until
+from tests.support.nodes.node import free_port
 
 REASON = "DUPLICATE_BROKER_REGISTRATION"
 

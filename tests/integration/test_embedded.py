@@ -9,7 +9,7 @@ import pytest
 
 from odradek.common.errors import ConfigError
 from odradek.testing import EmbeddedBroker
-from tests.support.clients import produce_all, read_all
+from tests.support.clients.confluent import produce_all, read_all
 
 
 def test_a_test_of_a_users_own(odradek_broker: EmbeddedBroker) -> None:

@@ -11,9 +11,9 @@ from random import Random
 
 import pytest
 
-from tests.support.clients import create_topic
-from tests.support.exactly_once import COPIER, committed_values, copy_cluster, fill_source
-from tests.support.node import Node
+from tests.support.clients.confluent import create_topic
+from tests.support.models.exactly_once import COPIER, committed_values, copy_cluster, fill_source
+from tests.support.nodes.node import Node
 
 PARTITIONS = 3
 COPIERS = 2
@@ -28,7 +28,7 @@ PROTOCOLS = pytest.mark.parametrize("protocol", ["consumer", pytest.param("class
 def start_copier(folder: Path, bootstrap: str, number: int, protocol: str) -> subprocess.Popen[bytes]:
     with (folder / f"copier-{number}.log").open("ab") as out:
         arguments = [bootstrap, "source", "copy", COPIER % number, protocol]
-        command = [sys.executable, "-m", "tests.support.copier", *arguments]
+        command = [sys.executable, "-m", "tests.support.clients.copier", *arguments]
         return subprocess.Popen(command, stdout=out, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL)
 
 

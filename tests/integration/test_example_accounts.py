@@ -18,9 +18,9 @@ import pytest
 
 from examples.accounts.generator import commands
 from examples.accounts.model import Account, Event, apply, decide
-from tests.support.clients import read_all
-from tests.support.node import Node
-from tests.support.postgres import Postgres
+from tests.support.clients.confluent import read_all
+from tests.support.nodes.node import Node
+from tests.support.nodes.postgres import Postgres
 
 psycopg: Any = pytest.importorskip("psycopg", reason='needs psycopg: pip install "odradek[postgres]"')
 

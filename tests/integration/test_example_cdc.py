@@ -15,9 +15,9 @@ from typing import Any
 import pytest
 from confluent_kafka import KafkaException
 
-from tests.support.clients import admin, await_ends, read_all
-from tests.support.node import Node
-from tests.support.postgres import Postgres
+from tests.support.clients.confluent import admin, await_ends, read_all
+from tests.support.nodes.node import Node
+from tests.support.nodes.postgres import Postgres
 
 psycopg: Any = pytest.importorskip("psycopg", reason='needs psycopg: pip install "odradek[postgres]"')
 capture: Any = pytest.importorskip("examples.cdc.capture")

@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 
 from examples.idempotent.generator import payments
-from tests.support.node import Node
-from tests.support.postgres import Postgres
+from tests.support.nodes.node import Node
+from tests.support.nodes.postgres import Postgres
 
 psycopg: Any = pytest.importorskip("psycopg", reason='needs psycopg: pip install "odradek[postgres]"')
 

@@ -21,8 +21,8 @@ from examples.orders.generator import events
 from examples.orders.model import Order, OutOfOrderError, apply
 from examples.topics import create_topic
 from odradek.testing.processes import ProcessCluster
-from tests.support.clients import admin, produce_all, read_all
-from tests.support.node import Node
+from tests.support.clients.confluent import admin, produce_all, read_all
+from tests.support.nodes.node import Node
 
 ROOT = Path(__file__).resolve().parents[2]
 SETTINGS = {

@@ -12,11 +12,11 @@ from odradek.protocol.apis import ApiKey
 from odradek.protocol.messages.api_versions_request import ApiVersionsRequest
 from odradek.protocol.messages.fetch_request import FetchPartition, FetchRequest, FetchTopic
 from tests.conftest import assert_no_traceback
-from tests.support.api_calls import bytes_of
-from tests.support.clients import create_topic, produce_all, read_all
-from tests.support.cluster import until
-from tests.support.node import Node
-from tests.support.wire import Wire
+from tests.support.clients.api_calls import bytes_of
+from tests.support.clients.confluent import create_topic, produce_all, read_all
+from tests.support.clients.wire import Wire
+from tests.support.nodes.cluster import until
+from tests.support.nodes.node import Node
 
 LIMIT = 256
 IDLE = 250

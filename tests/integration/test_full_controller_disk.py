@@ -5,9 +5,9 @@ from __future__ import annotations
 import time
 from pathlib import Path
 
-from tests.support.clients import create_topic, read_all
-from tests.support.cluster import await_in_sync, small_disks, topic_at, until
-from tests.support.steady import Steady
+from tests.support.clients.confluent import create_topic, read_all
+from tests.support.clients.steady_producer import Steady
+from tests.support.nodes.cluster import await_in_sync, small_disks, topic_at, until
 
 MIB = 1 << 20
 SETTINGS = {"min.insync.replicas": 2}

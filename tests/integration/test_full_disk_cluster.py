@@ -9,10 +9,10 @@ from confluent_kafka import ElectionType, KafkaError, TopicPartition
 
 from odradek.common.errors import ErrorCode
 from odradek.testing.processes import NodeProcess
-from tests.support.api_calls import Calls, batch, values_in
-from tests.support.clients import admin, create_topic, read_all
-from tests.support.cluster import Cluster, await_in_sync, small_disks, topic_at, until
-from tests.support.steady import Steady
+from tests.support.clients.api_calls import Calls, batch, values_in
+from tests.support.clients.confluent import admin, create_topic, read_all
+from tests.support.clients.steady_producer import Steady
+from tests.support.nodes.cluster import Cluster, await_in_sync, small_disks, topic_at, until
 
 MIB = 1 << 20
 SETTINGS = {"min.insync.replicas": 2, "num.partitions": 6}

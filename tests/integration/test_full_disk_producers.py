@@ -13,9 +13,9 @@ from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from odradek.record.reader import read_batches, read_records
-from tests.support.api_calls import Calls, bytes_of, fetch_topic
-from tests.support.cluster import PATIENCE_S, Cluster, await_in_sync, topic_at, until
-from tests.support.file_system import Ballast, small_tmpfs
+from tests.support.clients.api_calls import Calls, bytes_of, fetch_topic
+from tests.support.disks.file_system import Ballast, small_tmpfs
+from tests.support.nodes.cluster import PATIENCE_S, Cluster, await_in_sync, topic_at, until
 
 MIB = 1 << 20
 TOPIC = "kept"

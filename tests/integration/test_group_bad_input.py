@@ -23,12 +23,12 @@ from odradek.protocol.messages.offset_commit_request import (
     OffsetCommitRequestPartition,
     OffsetCommitRequestTopic,
 )
-from tests.support.cli import odradek
-from tests.support.clients import admin, create_topic
-from tests.support.group_story import Story
-from tests.support.mixed_groups import subscription_bytes
-from tests.support.node import Node
-from tests.support.wire import Wire
+from tests.support.clients.cli import odradek
+from tests.support.clients.confluent import admin, create_topic
+from tests.support.clients.wire import Wire
+from tests.support.models.group_story import Story
+from tests.support.models.mixed_groups import subscription_bytes
+from tests.support.nodes.node import Node
 
 SETTINGS = {
     "group.initial.rebalance.delay.ms": 0,

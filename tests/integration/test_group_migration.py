@@ -9,8 +9,17 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.group_fleet import PARTITIONS, PATIENCE_S, SESSION_S, SETTINGS, Fleet, commit_all, committed, drained
-from tests.support.node import Node
+from tests.support.clients.group_fleet import (
+    PARTITIONS,
+    PATIENCE_S,
+    SESSION_S,
+    SETTINGS,
+    Fleet,
+    commit_all,
+    committed,
+    drained,
+)
+from tests.support.nodes.node import Node
 
 
 @pytest.fixture(scope="module")

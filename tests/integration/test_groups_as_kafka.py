@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.apache_kafka import ApacheKafka, require_kafka
-from tests.support.group_story import Lines, tell_all
-from tests.support.node import Node
+from tests.support.models.group_story import Lines, tell_all
+from tests.support.nodes.apache_kafka import ApacheKafka, require_kafka
+from tests.support.nodes.node import Node
 
 TOLD = Path(__file__).parent / "data" / "groups_as_kafka.txt"
 

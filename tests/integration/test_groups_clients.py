@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, KafkaError, TopicPartition
 
-from tests.support.clients import admin, create_topic, produce_all
-from tests.support.node import Node
+from tests.support.clients.confluent import admin, create_topic, produce_all
+from tests.support.nodes.node import Node
 
 RECORDS = 600
 # Longer than a busy machine lets a process stand still: no member is given up on.

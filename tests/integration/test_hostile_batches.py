@@ -22,10 +22,10 @@ from odradek.record.compression import compress
 from odradek.record.reader import read_batches
 from odradek.record.record import Record
 from odradek.record.varint import zigzag
-from tests.support.api_calls import Calls, bytes_of, one, produce_request
-from tests.support.canary import Canary
-from tests.support.clients import read_all
-from tests.support.node import Node
+from tests.support.clients.api_calls import Calls, bytes_of, one, produce_request
+from tests.support.clients.canary import Canary
+from tests.support.clients.confluent import read_all
+from tests.support.nodes.node import Node
 
 LONGEST_WAIT_S = 5.0
 CODECS = range(len(COMPRESSION_NAMES))

@@ -22,8 +22,8 @@ from odradek.record.builder import build_batch
 from odradek.record.record import Record
 from odradek.server.handlers import HANDLERS
 from tests.protocol.values import make
-from tests.support.clients import commit_alone, create_topic, read_all
-from tests.support.node import Node
+from tests.support.clients.confluent import commit_alone, create_topic, read_all
+from tests.support.nodes.node import Node
 
 SEED = 20_240_229
 WARM_UP_FRAMES = 600

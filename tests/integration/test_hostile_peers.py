@@ -30,11 +30,11 @@ from odradek.protocol.messages.metadata_request import MetadataRequest
 from odradek.protocol.messages.produce_request import PartitionProduceData, ProduceRequest, TopicProduceData
 from odradek.protocol.messages.produce_response import ProduceResponse
 from tests.conftest import assert_no_traceback
-from tests.support.api_calls import batch, fresh_name
-from tests.support.clients import create_topic, produce_all, read_all
-from tests.support.cluster import until
-from tests.support.node import Node
-from tests.support.wire import Wire
+from tests.support.clients.api_calls import batch, fresh_name
+from tests.support.clients.confluent import create_topic, produce_all, read_all
+from tests.support.clients.wire import Wire
+from tests.support.nodes.cluster import until
+from tests.support.nodes.node import Node
 
 MEBIBYTE = 2**20
 INT32_MAX, INT32_MIN = 2**31 - 1, -(2**31)

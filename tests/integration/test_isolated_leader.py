@@ -6,10 +6,10 @@ from pathlib import Path
 
 from odradek.common.errors import ErrorCode
 from odradek.testing.cluster import Cluster
-from tests.support.api_calls import Calls, batch
-from tests.support.clients import create_topic, read_all
-from tests.support.cluster import until
-from tests.support.steady import Steady
+from tests.support.clients.api_calls import Calls, batch
+from tests.support.clients.confluent import create_topic, read_all
+from tests.support.clients.steady_producer import Steady
+from tests.support.nodes.cluster import until
 
 SETTINGS = {
     "min.insync.replicas": 2,

@@ -7,8 +7,8 @@ import time
 
 from confluent_kafka import Producer
 
-from tests.support.clients import Acknowledged, create_topic, read_all
-from tests.support.node import Node
+from tests.support.clients.confluent import Acknowledged, create_topic, read_all
+from tests.support.nodes.node import Node
 
 PARTITIONS = 3
 KILLS = 3

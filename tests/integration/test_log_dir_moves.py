@@ -26,9 +26,9 @@ from odradek.protocol.messages.incremental_alter_configs_request import (
     AlterConfigsResource,
     IncrementalAlterConfigsRequest,
 )
-from tests.support.api_calls import Calls, batch, name_of
-from tests.support.clients import Acknowledged, read_all
-from tests.support.node import Node
+from tests.support.clients.api_calls import Calls, batch, name_of
+from tests.support.clients.confluent import Acknowledged, read_all
+from tests.support.nodes.node import Node
 
 RATE = "replica.alter.log.dirs.io.max.bytes.per.second"
 BROKER = 4

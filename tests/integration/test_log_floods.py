@@ -10,9 +10,9 @@ import struct
 from pathlib import Path
 
 from tests.conftest import assert_no_traceback
-from tests.support.clients import create_topic, produce_all, read_all
-from tests.support.cluster import until
-from tests.support.node import Node
+from tests.support.clients.confluent import create_topic, produce_all, read_all
+from tests.support.nodes.cluster import until
+from tests.support.nodes.node import Node
 
 BAD = {
     b"GET / HTTP/1.1\r\n\r\n": "speaks HTTP",

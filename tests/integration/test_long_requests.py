@@ -46,7 +46,7 @@ from odradek.server.broker import Broker
 from odradek.server.context import RequestContext
 from odradek.testing.faults import Wires
 from odradek.testing.node_thread import NodeThread
-from tests.support.node import free_port
+from tests.support.nodes.node import free_port
 
 NAMES = [f"name-{number}" for number in range(20_000)]
 PARTITIONS = range(1, 20_001)

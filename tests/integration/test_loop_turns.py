@@ -22,10 +22,10 @@ from odradek.protocol.messages.create_topics_request import CreatableTopic, Crea
 from odradek.protocol.messages.find_coordinator_request import FindCoordinatorRequest
 from odradek.protocol.messages.list_transactions_request import ListTransactionsRequest
 from odradek.protocol.messages.metadata_request import MetadataRequest, MetadataRequestTopic
-from tests.support.api_calls import LOADING, fresh_name
-from tests.support.canary import Canary
-from tests.support.node import Node
-from tests.support.wire import Wire
+from tests.support.clients.api_calls import LOADING, fresh_name
+from tests.support.clients.canary import Canary
+from tests.support.clients.wire import Wire
+from tests.support.nodes.node import Node
 
 PATIENCE_S = 90.0
 LONGEST_WAIT_S = 8.0

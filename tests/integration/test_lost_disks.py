@@ -14,9 +14,9 @@ from odradek.protocol.apis import ApiKey
 from odradek.protocol.messages.describe_log_dirs_request import DescribeLogDirsRequest
 from odradek.record.batch import crc_is_valid
 from odradek.record.reader import read_batches
-from tests.support.api_calls import Calls, batch, bytes_of, name_of, values_in
-from tests.support.file_system import LoopDisk, run, skip_unless_root, small_tmpfs
-from tests.support.node import Node
+from tests.support.clients.api_calls import Calls, batch, bytes_of, name_of, values_in
+from tests.support.disks.file_system import LoopDisk, run, skip_unless_root, small_tmpfs
+from tests.support.nodes.node import Node
 
 MIB = 1 << 20
 ROUNDS = 3

@@ -14,9 +14,9 @@ from confluent_kafka import Producer
 from odradek.protocol.apis import ApiKey
 from odradek.protocol.messages.api_versions_request import ApiVersionsRequest
 from odradek.protocol.messages.fetch_request import FetchPartition, FetchRequest, FetchTopic
-from tests.support.clients import create_topic, produce_all, read_all
-from tests.support.node import Node, free_port
-from tests.support.wire import Wire
+from tests.support.clients.confluent import create_topic, produce_all, read_all
+from tests.support.clients.wire import Wire
+from tests.support.nodes.node import Node, free_port
 
 IDLE = 5000
 STALLED = 200

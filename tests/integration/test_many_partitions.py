@@ -16,8 +16,8 @@ from odradek.protocol.messages.list_offsets_request import (
     ListOffsetsTopic,
 )
 from odradek.protocol.messages.produce_request import PartitionProduceData, ProduceRequest, TopicProduceData
-from tests.support.api_calls import Calls, batch, fetch_topic, values_in
-from tests.support.node import Node
+from tests.support.clients.api_calls import Calls, batch, fetch_topic, values_in
+from tests.support.nodes.node import Node
 
 COUNT = 4000
 AT_ONCE = 500

@@ -11,8 +11,8 @@ from odradek.protocol.messages.incremental_alter_configs_request import (
     AlterConfigsResource,
     IncrementalAlterConfigsRequest,
 )
-from tests.support.node import Node
-from tests.support.wire import Wire
+from tests.support.clients.wire import Wire
+from tests.support.nodes.node import Node
 
 CHANGES = 20_000
 A_REQUEST = 200

@@ -7,8 +7,8 @@ import os
 from confluent_kafka import Producer
 from confluent_kafka.admin import NewTopic
 
-from tests.support.clients import admin, read_all
-from tests.support.node import Node
+from tests.support.clients.confluent import admin, read_all
+from tests.support.nodes.node import Node
 
 TOPICS = 1000
 

@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from tests.support.clients import produce_all, read_all
-from tests.support.node import Node, free_port
+from tests.support.clients.confluent import produce_all, read_all
+from tests.support.nodes.node import Node, free_port
 
 ROOT = Path(__file__).resolve().parents[2]
 

@@ -10,10 +10,10 @@ import pytest
 from odradek.cli import errors
 from odradek.protocol.apis import ApiKey
 from odradek.protocol.messages.find_coordinator_request import FindCoordinatorRequest
-from tests.support.cli import odradek, odradek_process
-from tests.support.clients import create_topic, produce_all
-from tests.support.node import Node
-from tests.support.wire import Wire
+from tests.support.clients.cli import odradek, odradek_process
+from tests.support.clients.confluent import create_topic, produce_all
+from tests.support.clients.wire import Wire
+from tests.support.nodes.node import Node
 
 GROUPS = "__consumer_offsets needs 3 brokers, 1 is registered; start more, or set offsets.topic.replication.factor=1"
 TRANSACTIONS = (

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.apache_kafka import ApacheKafka, require_kafka
-from tests.support.mixed_story import tell_mixed
-from tests.support.node import Node
+from tests.support.models.mixed_story import tell_mixed
+from tests.support.nodes.apache_kafka import ApacheKafka, require_kafka
+from tests.support.nodes.node import Node
 
 TOLD = Path(__file__).parent / "data" / "mixed_as_kafka.txt"
 # (how a line begins, what Kafka says there, what we say instead), and why.

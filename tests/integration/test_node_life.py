@@ -14,11 +14,11 @@ from confluent_kafka.admin import AdminClient, ConfigResource
 from odradek.protocol.apis import ApiKey
 from odradek.protocol.messages.find_coordinator_request import FindCoordinatorRequest
 from odradek.protocol.messages.metadata_request import MetadataRequest, MetadataRequestTopic
-from tests.support.clients import produce_all
-from tests.support.cluster import Cluster, metadata
-from tests.support.file_system import read_only
-from tests.support.node import Node
-from tests.support.wire import Wire
+from tests.support.clients.confluent import produce_all
+from tests.support.clients.wire import Wire
+from tests.support.disks.file_system import read_only
+from tests.support.nodes.cluster import Cluster, metadata
+from tests.support.nodes.node import Node
 
 WAIT_S = 90
 LESS_THAN_IT_ASKED_ON_S = 45

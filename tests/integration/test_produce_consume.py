@@ -8,9 +8,9 @@ import random
 import pytest
 from confluent_kafka import KafkaError, KafkaException, Producer
 
-from tests.support.clients import create_topic, produce_all, read_all
-from tests.support.cluster import until
-from tests.support.node import Node
+from tests.support.clients.confluent import create_topic, produce_all, read_all
+from tests.support.nodes.cluster import until
+from tests.support.nodes.node import Node
 
 CODECS = ["none", "gzip", "snappy", "lz4", "zstd"]
 

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.node import START_TIMEOUT_S
-from tests.support.quorum_processes import QuorumProcess, described, leader_of, static_controllers, write
+from tests.support.nodes.node import START_TIMEOUT_S
+from tests.support.nodes.quorum_processes import QuorumProcess, described, leader_of, static_controllers, write
 
 # Followers hear of their leader twice a second at least.
 FETCH_TIMEOUT_S = 5.0

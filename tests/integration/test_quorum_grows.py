@@ -15,9 +15,9 @@ from odradek.protocol.messages.remove_raft_voter_request import RemoveRaftVoterR
 from odradek.protocol.messages.remove_raft_voter_response import RemoveRaftVoterResponse
 from odradek.raft.quorum_state import uuid_of
 from tests.chaos.load import Writer
-from tests.support.clients import create_topic
-from tests.support.node import free_port
-from tests.support.quorum_processes import CLUSTER_ID, QuorumProcess, described, leader_of, write
+from tests.support.clients.confluent import create_topic
+from tests.support.nodes.node import free_port
+from tests.support.nodes.quorum_processes import CLUSTER_ID, QuorumProcess, described, leader_of, write
 
 TOPIC = "kept"
 PARTITIONS = 2

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from odradek.testing.processes import ProcessCluster
-from tests.support.cli import odradek
-from tests.support.clients import produce_all, read_all
-from tests.support.cluster import until
+from tests.support.clients.cli import odradek
+from tests.support.clients.confluent import produce_all, read_all
+from tests.support.nodes.cluster import until
 
 pytestmark = pytest.mark.timeout(600)
 

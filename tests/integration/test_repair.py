@@ -26,8 +26,8 @@ from odradek.record.builder import build_batch
 from odradek.record.reader import read_batches, read_records
 from odradek.record.record import Record
 from odradek.replica.metrics import replication_families
-from tests.support.batches import NOW_MS
-from tests.support.replica_nodes import PATIENCE_S, ReplicaCluster, ReplicaNode, eventually
+from tests.support.models.batches import NOW_MS
+from tests.support.nodes.replica_nodes import PATIENCE_S, ReplicaCluster, ReplicaNode, eventually
 
 COUNT = 60
 SEGMENT_BYTES = 4_000

@@ -15,7 +15,7 @@ from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, C
 
 from odradek.record.reader import read_batches
 from odradek.testing.processes import NodeProcess, ProcessCluster
-from tests.support.cluster import topic_at
+from tests.support.nodes.cluster import topic_at
 
 TOPIC = "kept"
 PATIENCE_S = 120.0

@@ -18,8 +18,8 @@ from odradek.record.record import Record
 from odradek.replica import following
 from odradek.replica.metrics import replication_families
 from odradek.replica.throttle import Throttled
-from tests.support.batches import batch, header_of
-from tests.support.replica_nodes import PATIENCE_S, ReplicaCluster, ReplicaNode, eventually
+from tests.support.models.batches import batch, header_of
+from tests.support.nodes.replica_nodes import PATIENCE_S, ReplicaCluster, ReplicaNode, eventually
 
 # Of 29 s; all the rest is a matter of milliseconds.
 SOONER_THAN_A_LONG_POLL_S = 25

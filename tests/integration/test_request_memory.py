@@ -15,10 +15,10 @@ from confluent_kafka import Producer
 from odradek.protocol.apis import ApiKey
 from odradek.protocol.messages.metadata_request import MetadataRequest
 from tests.conftest import assert_no_traceback
-from tests.support.clients import create_topic, read_all
-from tests.support.cluster import until
-from tests.support.node import Node
-from tests.support.wire import Wire
+from tests.support.clients.confluent import create_topic, read_all
+from tests.support.clients.wire import Wire
+from tests.support.nodes.cluster import until
+from tests.support.nodes.node import Node
 
 MIB = 2**20
 CROWD = 100

@@ -13,9 +13,9 @@ from confluent_kafka import Consumer, KafkaException, Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from tests.chaos.load import Writer
-from tests.support.api_calls import Calls, batch
-from tests.support.clients import admin, read_all
-from tests.support.cluster import Cluster, await_in_sync, topic_at, until
+from tests.support.clients.api_calls import Calls, batch
+from tests.support.clients.confluent import admin, read_all
+from tests.support.nodes.cluster import Cluster, await_in_sync, topic_at, until
 
 PARTITIONS = 3
 COPIES = 3

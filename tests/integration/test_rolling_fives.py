@@ -13,8 +13,8 @@ from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, C
 
 from tests.chaos.load import Reader, Writer
 from tests.chaos.verdict import judge
-from tests.support.clients import admin
-from tests.support.cluster import Cluster, await_in_sync
+from tests.support.clients.confluent import admin
+from tests.support.nodes.cluster import Cluster, await_in_sync
 
 TOPIC = "kept"
 PARTITIONS = 5

@@ -10,10 +10,10 @@ from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from odradek.testing.processes import NodeProcess
-from tests.support.api_calls import Calls, name_of
-from tests.support.clients import create_topic, read_all
-from tests.support.cluster import Cluster, await_in_sync, until
-from tests.support.node import Node, free_port
+from tests.support.clients.api_calls import Calls, name_of
+from tests.support.clients.confluent import create_topic, read_all
+from tests.support.nodes.cluster import Cluster, await_in_sync, until
+from tests.support.nodes.node import Node, free_port
 
 TOPIC = "kept"
 COUNT = 60

@@ -7,8 +7,8 @@ import subprocess
 import sys
 from pathlib import Path
 
-from tests.support.clients import produce_all, read_all
-from tests.support.node import Node
+from tests.support.clients.confluent import produce_all, read_all
+from tests.support.nodes.node import Node
 
 
 def shipped_settings(node: Node) -> str:

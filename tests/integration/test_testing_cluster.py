@@ -14,9 +14,9 @@ from confluent_kafka.admin import AdminClient, NewTopic, TopicMetadata
 
 from odradek.common.errors import ConfigError
 from odradek.testing import AsyncCluster, Cluster
-from tests.support.api_calls import fresh_name
-from tests.support.clients import produce_all, read_all
-from tests.support.cluster import until
+from tests.support.clients.api_calls import fresh_name
+from tests.support.clients.confluent import produce_all, read_all
+from tests.support.nodes.cluster import until
 
 PATIENT: dict[str, Any] = {"operation_timeout": 90, "request_timeout": 100}
 

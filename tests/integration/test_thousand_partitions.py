@@ -11,8 +11,8 @@ from confluent_kafka import ElectionType
 from confluent_kafka.admin import NewTopic
 
 from odradek.testing.processes import NodeProcess
-from tests.support.clients import admin
-from tests.support.cluster import Cluster, await_in_sync, topic_at, until
+from tests.support.clients.confluent import admin
+from tests.support.nodes.cluster import Cluster, await_in_sync, topic_at, until
 
 TOPIC = "thousand"
 PARTITIONS = 1000

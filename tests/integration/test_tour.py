@@ -14,11 +14,11 @@ import pytest
 
 import odradek
 from odradek.testing import EmbeddedBroker
-from tests.support.api_calls import Calls, batch
+from tests.support.clients.api_calls import Calls, batch
 
 PACKAGE = Path(odradek.__file__).parent
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "ARCHITECTURE.md"
-# A row: | `server/connection.py` | `Connection.buffer_updated`, `Connection._begin` |
+# A row: | `server/network/connection.py` | `Connection.buffer_updated`, `Connection._begin` |
 ROW = re.compile(r"^\| `([a-z_/]+\.py)` \| (`.*`) \|", re.MULTILINE)
 
 

@@ -10,11 +10,11 @@ from typing import Any, Protocol
 
 import pytest
 
-from tests.support.api_calls import fresh_name
-from tests.support.clients import create_topic
-from tests.support.cluster import Cluster
-from tests.support.exactly_once import ended_values
-from tests.support.node import Node
+from tests.support.clients.api_calls import fresh_name
+from tests.support.clients.confluent import create_topic
+from tests.support.models.exactly_once import ended_values
+from tests.support.nodes.cluster import Cluster
+from tests.support.nodes.node import Node
 
 TIMEOUT_S = 90.0
 

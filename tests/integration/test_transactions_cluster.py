@@ -13,10 +13,10 @@ from odradek.protocol.messages.describe_producers_request import DescribeProduce
 from odradek.protocol.messages.find_coordinator_request import FindCoordinatorRequest
 from odradek.protocol.messages.metadata_request import MetadataRequest, MetadataRequestTopic
 from odradek.testing import Cluster
-from tests.support.api_calls import Calls, error_codes, fresh_name, name_of
-from tests.support.cluster import until
-from tests.support.exactly_once import committed_values, ended_values
-from tests.support.transactions import TransactionalProducer
+from tests.support.clients.api_calls import Calls, error_codes, fresh_name, name_of
+from tests.support.clients.transactions import TransactionalProducer
+from tests.support.models.exactly_once import committed_values, ended_values
+from tests.support.nodes.cluster import until
 
 ROUNDS = 60
 PARTITIONS = 6

@@ -10,7 +10,7 @@ import pytest
 from odradek.cli import errors
 from odradek.cli.app import run
 from tests.integration.test_bad_start import overrides, start_and_fail
-from tests.support.node import Node
+from tests.support.nodes.node import Node
 
 AUTHORIZER = "org.apache.kafka.metadata.authorizer.StandardAuthorizer"
 REMOVE = "; take it out only where a firewall keeps others away"

@@ -11,9 +11,9 @@ import pytest
 
 from odradek.testing.layout import free_ports
 from tests.integration.test_bad_start import start_and_fail
-from tests.support.cli import odradek, odradek_process
-from tests.support.clients import produce_all, read_all
-from tests.support.node import Node
+from tests.support.clients.cli import odradek, odradek_process
+from tests.support.clients.confluent import produce_all, read_all
+from tests.support.nodes.node import Node
 
 
 def free_pair() -> int:

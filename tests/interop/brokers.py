@@ -6,8 +6,8 @@ import os
 from collections.abc import Mapping
 from pathlib import Path
 
-from tests.support.apache_kafka import ApacheKafka, require_kafka
-from tests.support.node import Node
+from tests.support.nodes.apache_kafka import ApacheKafka, require_kafka
+from tests.support.nodes.node import Node
 
 AGAINST_KAFKA = os.environ.get("INTEROP_AGAINST") == "kafka"
 

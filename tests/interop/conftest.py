@@ -7,8 +7,8 @@ from collections.abc import Iterator
 import pytest
 
 from tests.interop.brokers import start_broker
-from tests.support.apache_kafka import ApacheKafka
-from tests.support.node import Node
+from tests.support.nodes.apache_kafka import ApacheKafka
+from tests.support.nodes.node import Node
 
 
 @pytest.fixture(scope="module")

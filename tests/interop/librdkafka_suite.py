@@ -19,7 +19,7 @@ from tests.interop.packages import (
     require_packages,
     run_step,
 )
-from tests.support.apache_kafka import LOGGING_JVM_OPTIONS, TOOL_JVM_OPTIONS, find_java, kafka_libraries
+from tests.support.nodes.apache_kafka import LOGGING_JVM_OPTIONS, TOOL_JVM_OPTIONS, find_java, kafka_libraries
 
 PACKAGE = "@confluentinc/kafka-javascript@1.10.1"
 VERSION = "2.15.1"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from tests.interop.packages import cache_folder, require_command, run_step
-from tests.support.apache_kafka import VERSION
+from tests.support.nodes.apache_kafka import VERSION
 
 POM = """<project>
   <modelVersion>4.0.0</modelVersion>

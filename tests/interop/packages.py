@@ -10,7 +10,7 @@ import subprocess
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from tests.support.apache_kafka import CACHE
+from tests.support.nodes.apache_kafka import CACHE
 
 BUILD_PACKAGES = (
     "gcc",

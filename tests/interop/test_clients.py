@@ -11,9 +11,9 @@ import pytest
 from odradek.record.reader import read_batches
 from tests.interop.client_adapters import READERS, WRITERS, Entry
 from tests.interop.packages import MissingError, require_command
-from tests.support.apache_kafka import ApacheKafka
-from tests.support.clients import create_topic
-from tests.support.node import Node
+from tests.support.clients.confluent import create_topic
+from tests.support.nodes.apache_kafka import ApacheKafka
+from tests.support.nodes.node import Node
 
 pytestmark = [pytest.mark.interop, pytest.mark.timeout(600)]
 

@@ -9,8 +9,8 @@ import pytest
 
 from tests.interop.packages import MissingError, cache_folder, require_command, run_step
 from tests.interop.test_other_languages import HERE, install_node_program, run_program
-from tests.support.apache_kafka import ApacheKafka, require_kafka, run_tool
-from tests.support.node import Node
+from tests.support.nodes.apache_kafka import ApacheKafka, require_kafka, run_tool
+from tests.support.nodes.node import Node
 from tests.support.snippets import HELLO, snippets
 
 pytestmark = [pytest.mark.interop, pytest.mark.timeout(600)]

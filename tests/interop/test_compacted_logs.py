@@ -13,9 +13,9 @@ from confluent_kafka import Consumer, TopicPartition
 
 from odradek.common.real_io import RealDisk
 from tests.interop.test_one_directory import Ours, committed
-from tests.support.apache_kafka import ApacheKafka, require_kafka, run_tool
-from tests.support.clients import commit_alone, create_topic, produce_all, read_all
-from tests.support.compaction_story import CODECS, RETENTION_MS, Story, kept_batches, kept_records
+from tests.support.clients.confluent import commit_alone, create_topic, produce_all, read_all
+from tests.support.models.compaction_story import CODECS, RETENTION_MS, Story, kept_batches, kept_records
+from tests.support.nodes.apache_kafka import ApacheKafka, require_kafka, run_tool
 
 pytestmark = pytest.mark.timeout(600)
 TOPIC, GROUP = "kept-last", "many-commits"

@@ -12,9 +12,9 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from odradek.testing.processes import NodeProcess, ProcessCluster
 from tests.interop.client_adapters import Entry
 from tests.interop.test_clients import finish, start
-from tests.support.apache_kafka import require_kafka, run_tool
-from tests.support.clients import admin, read_all
-from tests.support.cluster import await_in_sync, until
+from tests.support.clients.confluent import admin, read_all
+from tests.support.nodes.apache_kafka import require_kafka, run_tool
+from tests.support.nodes.cluster import await_in_sync, until
 
 pytestmark = [pytest.mark.interop, pytest.mark.timeout(600)]
 

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from tests.interop.brokers import start_broker
-from tests.support.apache_kafka import java_command, require_kafka
-from tests.support.clients import create_topic
+from tests.support.clients.confluent import create_topic
+from tests.support.nodes.apache_kafka import java_command, require_kafka
 
 pytestmark = [pytest.mark.interop, pytest.mark.java, pytest.mark.timeout(300)]
 

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from odradek.testing.processes import ProcessCluster
-from tests.support.apache_kafka import require_kafka, run_tool
+from tests.support.nodes.apache_kafka import require_kafka, run_tool
 
 pytestmark = [pytest.mark.interop, pytest.mark.java, pytest.mark.timeout(300)]
 

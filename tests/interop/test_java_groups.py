@@ -14,10 +14,10 @@ import pytest
 from confluent_kafka import Consumer, Producer
 
 from tests.interop.test_one_directory import Ours
-from tests.support.apache_kafka import ApacheKafka, java_command, require_kafka, run_tool
-from tests.support.clients import admin, commit_alone, create_topic
-from tests.support.group_fleet import SETTINGS, Fleet, drained
-from tests.support.node import Node
+from tests.support.clients.confluent import admin, commit_alone, create_topic
+from tests.support.clients.group_fleet import SETTINGS, Fleet, drained
+from tests.support.nodes.apache_kafka import ApacheKafka, java_command, require_kafka, run_tool
+from tests.support.nodes.node import Node
 
 pytestmark = [pytest.mark.interop, pytest.mark.java, pytest.mark.timeout(600)]
 

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from odradek.testing.processes import ProcessCluster
-from tests.support.apache_kafka import CACHE, TOOL_JVM_OPTIONS, VERSION, find_java, require_kafka
-from tests.support.cli import odradek
+from tests.support.clients.cli import odradek
+from tests.support.nodes.apache_kafka import CACHE, TOOL_JVM_OPTIONS, VERSION, find_java, require_kafka
 
 pytestmark = [pytest.mark.interop, pytest.mark.java, pytest.mark.slow, pytest.mark.timeout(300)]
 

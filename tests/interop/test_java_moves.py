@@ -11,11 +11,11 @@ from typing import Any
 import pytest
 
 from odradek.testing.processes import ProcessCluster
-from tests.support.apache_kafka import require_kafka, run_tool
-from tests.support.cli import odradek
-from tests.support.clients import produce_all, read_all
-from tests.support.cluster import await_in_sync
-from tests.support.node import Node
+from tests.support.clients.cli import odradek
+from tests.support.clients.confluent import produce_all, read_all
+from tests.support.nodes.apache_kafka import require_kafka, run_tool
+from tests.support.nodes.cluster import await_in_sync
+from tests.support.nodes.node import Node
 
 pytestmark = [pytest.mark.interop, pytest.mark.java, pytest.mark.timeout(300)]
 

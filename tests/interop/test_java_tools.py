@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.apache_kafka import ApacheKafka, require_kafka, run_tool
-from tests.support.clients import create_topic, produce_all
-from tests.support.node import Node
+from tests.support.clients.confluent import create_topic, produce_all
+from tests.support.nodes.apache_kafka import ApacheKafka, require_kafka, run_tool
+from tests.support.nodes.node import Node
 
 pytestmark = [pytest.mark.interop, pytest.mark.java, pytest.mark.timeout(600)]
 

@@ -12,10 +12,10 @@ import pytest
 from confluent_kafka import KafkaException, Producer
 
 from tests.interop.brokers import start_broker
-from tests.support.apache_kafka import ApacheKafka, java_command, require_kafka, run_tool
-from tests.support.clients import create_topic, produce_all
-from tests.support.exactly_once import COPIER, committed_values, copy_cluster, fill_source
-from tests.support.node import Node
+from tests.support.clients.confluent import create_topic, produce_all
+from tests.support.models.exactly_once import COPIER, committed_values, copy_cluster, fill_source
+from tests.support.nodes.apache_kafka import ApacheKafka, java_command, require_kafka, run_tool
+from tests.support.nodes.node import Node
 
 pytestmark = [pytest.mark.interop, pytest.mark.java, pytest.mark.timeout(600)]
 

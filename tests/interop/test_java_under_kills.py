@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 
 from tests.interop.brokers import start_broker
-from tests.support.apache_kafka import ApacheKafka, java_command, require_kafka
-from tests.support.clients import create_topic, read_all
-from tests.support.node import Node
+from tests.support.clients.confluent import create_topic, read_all
+from tests.support.nodes.apache_kafka import ApacheKafka, java_command, require_kafka
+from tests.support.nodes.node import Node
 
 pytestmark = [pytest.mark.interop, pytest.mark.java, pytest.mark.slow, pytest.mark.timeout(600)]
 

@@ -16,8 +16,8 @@ import pytest
 from tests.interop.brokers import start_broker
 from tests.interop.maven import kafka_artifact
 from tests.interop.packages import MissingError
-from tests.support.apache_kafka import ApacheKafka, KafkaUnavailableError, find_java, kafka_libraries
-from tests.support.node import Node, free_port
+from tests.support.nodes.apache_kafka import ApacheKafka, KafkaUnavailableError, find_java, kafka_libraries
+from tests.support.nodes.node import Node, free_port
 
 pytestmark = [pytest.mark.interop, pytest.mark.java, pytest.mark.slow, pytest.mark.timeout(600)]
 

@@ -10,9 +10,9 @@ import pytest
 
 from tests.interop.maven import kafka_artifact
 from tests.interop.packages import MissingError
-from tests.support.apache_kafka import ApacheKafka, KafkaUnavailableError, find_java
-from tests.support.clients import admin, create_topic, produce_all, read_all
-from tests.support.node import Node
+from tests.support.clients.confluent import admin, create_topic, produce_all, read_all
+from tests.support.nodes.apache_kafka import ApacheKafka, KafkaUnavailableError, find_java
+from tests.support.nodes.node import Node
 
 pytestmark = [pytest.mark.interop, pytest.mark.java, pytest.mark.slow, pytest.mark.timeout(600)]
 

@@ -18,7 +18,7 @@ from tests.interop import known_failures
 from tests.interop.brokers import LIBRDKAFKA_SETTINGS, start_broker
 from tests.interop.librdkafka_suite import Outcome, run_test, runner
 from tests.interop.packages import MissingError
-from tests.support.apache_kafka import require_kafka
+from tests.support.nodes.apache_kafka import require_kafka
 
 pytestmark = [pytest.mark.interop, pytest.mark.timeout(3600)]
 

@@ -6,10 +6,10 @@ import asyncio
 import time
 from pathlib import Path
 
-from tests.support.apache_kafka import ApacheKafka, require_kafka, run_tool
-from tests.support.cli import odradek, odradek_process
-from tests.support.node import free_port
-from tests.support.quorum_processes import CLUSTER_ID, QuorumProcess, described, leader_of, write
+from tests.support.clients.cli import odradek, odradek_process
+from tests.support.nodes.apache_kafka import ApacheKafka, require_kafka, run_tool
+from tests.support.nodes.node import free_port
+from tests.support.nodes.quorum_processes import CLUSTER_ID, QuorumProcess, described, leader_of, write
 
 TOOL = "org.apache.kafka.tools.MetadataQuorumCommand"
 

@@ -15,8 +15,8 @@ import pytest
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 from confluent_kafka.admin import ConfigResource
 
-from tests.support.apache_kafka import ApacheKafka, require_kafka
-from tests.support.clients import admin, commit_alone, create_topic, produce_all, read_all
+from tests.support.clients.confluent import admin, commit_alone, create_topic, produce_all, read_all
+from tests.support.nodes.apache_kafka import ApacheKafka, require_kafka
 
 pytestmark = pytest.mark.timeout(600)
 TOPIC, GROUP = "exchanged", "readers"

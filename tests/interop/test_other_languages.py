@@ -12,9 +12,9 @@ import pytest
 
 from tests.interop import known_failures
 from tests.interop.packages import MissingError, cache_folder, require_command, run_step
-from tests.support.apache_kafka import ApacheKafka, require_kafka, run_tool
-from tests.support.clients import create_topic
-from tests.support.node import Node
+from tests.support.clients.confluent import create_topic
+from tests.support.nodes.apache_kafka import ApacheKafka, require_kafka, run_tool
+from tests.support.nodes.node import Node
 
 pytestmark = [pytest.mark.interop, pytest.mark.timeout(600)]
 

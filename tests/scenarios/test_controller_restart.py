@@ -26,8 +26,8 @@ from odradek.raft.quorum_state import uuid_text
 from odradek.raft.snapshot import SnapshotId, encode_snapshot, read_snapshot, snapshot_ids, write_snapshot
 from odradek.raft.voters import ReplicaKey
 from odradek.record.reader import read_batches
-from tests.support.controller_harness import wanted
-from tests.support.quorum_node import QuorumNode
+from tests.support.models.controller_harness import wanted
+from tests.support.nodes.quorum_node import QuorumNode
 
 
 async def test_a_new_cluster_begins_with_the_default_features(tmp_path: Path) -> None:

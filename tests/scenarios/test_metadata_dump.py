@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from odradek.protocol.messages.create_topics_request import CreateTopicsRequest
-from tests.support.apache_kafka import ApacheKafka, require_kafka, run_tool
-from tests.support.controller_harness import wanted
-from tests.support.quorum_node import QuorumNode
+from tests.support.models.controller_harness import wanted
+from tests.support.nodes.apache_kafka import ApacheKafka, require_kafka, run_tool
+from tests.support.nodes.quorum_node import QuorumNode
 
 DUMPER = "org.apache.kafka.tools.DumpLogSegments"
 

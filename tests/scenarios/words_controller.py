@@ -34,7 +34,7 @@ from odradek.protocol.messages.list_partition_reassignments_request import (
 )
 from odradek.protocol.messages.update_features_request import FeatureUpdateKey, UpdateFeaturesRequest
 from tests.scenarios.script import Command, ScriptError
-from tests.support.controller_harness import Harness, wanted
+from tests.support.models.controller_harness import Harness, wanted
 
 RESOURCES = {"topic": 2, "broker": 4}
 ELECTIONS = {"preferred": 0, "unclean": 1}

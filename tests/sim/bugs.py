@@ -44,7 +44,7 @@ from tests.sim.quorum_box import QuorumRun
 from tests.sim.quorum_bugs import BY_SEED, BY_TEST
 from tests.sim.runs import Scenario, run_seed
 from tests.sim.transactional import TransactionalNode
-from tests.support.compaction_bugs import AT_DEATH, IN_PEACE
+from tests.support.planted.compaction_bugs import AT_DEATH, IN_PEACE
 
 SEEDS = 1000
 # Of processor time, of which a seed takes some seconds, be the machine busy or not: a run that takes this long hangs.

@@ -30,7 +30,7 @@ BEGIN, END = "<!-- coverage: begin -->", "<!-- coverage: end -->"
 MARKS = "__branch_marks__"
 SEEDS = 100
 # What no broker runs, what only a real machine has, and what is data.
-LEFT_OUT = ("cli/", "testing/", "client/", "protocol/messages/", "common/real_io.py", "server/process.py")
+LEFT_OUT = ("cli/", "testing/", "client/", "protocol/messages/", "common/real_io.py", "server/startup/process.py")
 
 
 @dataclass

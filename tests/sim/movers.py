@@ -15,8 +15,8 @@ from typing import Any, ClassVar
 
 from odradek.client.admin import ConfigOperation, ResourceType, alter_configs
 from odradek.client.reassignment import PREFERRED, elect_leaders, move_replicas, moves_under_way
-from odradek.common.broker_settings import DRAIN_KEY
 from odradek.common.errors import OdradekError
+from odradek.settings.broker import DRAIN_KEY
 from tests.sim.clients import RETRY_S, Recorder
 from tests.sim.cluster import COPIES, MIN_IN_SYNC, ManyNodes
 from tests.sim.leavers import Leaver

@@ -178,14 +178,14 @@ ONE_NODE = (
     ),
     Bug(
         "answers in the order in which they are ready",
-        "server.connection:Connection._answer",
+        "server.network.connection:Connection._answer",
         "if slot is None and self._slots:",
         "if slot is not None:\n    self._slots.remove(slot)\n    slot = None\nif False:",
         "a slow request is overtaken by those behind it",
     ),
     Bug(
         "answer to the wrong request",
-        "server.connection:Connection._answer",
+        "server.network.connection:Connection._answer",
         "chunks = encode_response(context.api_key, context.api_version, context.correlation_id, response)",
         "chunks = encode_response(context.api_key, context.api_version, context.correlation_id - bool(self._slots), "
         "response)",
@@ -383,7 +383,7 @@ ONE_NODE = (
     ),
     Bug(
         "offset commit keeps the older",
-        "coordinator.group.offsets:OffsetStore.replay",
+        "coordinator.group.offsets.store:OffsetStore.replay",
         "self._put(group_id, (topic, partition_id), committed)",
         "if self.get(group_id, topic, partition_id) is None or record_offset % 8:\n"
         "    self._put(group_id, (topic, partition_id), committed)",
@@ -392,7 +392,7 @@ ONE_NODE = (
     # Groups and their members.
     Bug(
         "generation of a commit not checked",
-        "coordinator.group.commits:Commits._check_commit",
+        "coordinator.group.offsets.commits:Commits._check_commit",
         "group.check_member(request.member_id, request.group_instance_id)\n"
         "        if generation_id != group.generation_id:",
         "if False:",
@@ -400,14 +400,14 @@ ONE_NODE = (
     ),
     Bug(
         "generation of a heartbeat not checked",
-        "coordinator.group.membership:Membership.heartbeat",
+        "coordinator.group.classic.membership:Membership.heartbeat",
         "if request.generation_id != group.generation_id:",
         "if False:",
         "a static member goes on with partitions that are another's",
     ),
     Bug(
         "assignment given to an old generation",
-        "coordinator.group.membership:Membership.sync",
+        "coordinator.group.classic.membership:Membership.sync",
         "if request.generation_id != group.generation_id:",
         "if False:",
         "a member that is late gets what the next generation gave it, for the one before",
@@ -423,7 +423,7 @@ ONE_NODE = (
     ),
     Bug(
         "sessions never end",
-        "coordinator.group.rebalance:Rebalance.on_session_timer",
+        "coordinator.group.classic.rebalance:Rebalance.on_session_timer",
         "if member is None or member.satisfies_heartbeat:",
         "if True:",
         "the partitions of a dead member are read by no other",
@@ -437,14 +437,14 @@ ONE_NODE = (
     ),
     Bug(
         "every member gets the first one's partitions",
-        "coordinator.group.rebalance:Rebalance.propagate",
+        "coordinator.group.classic.rebalance:Rebalance.propagate",
         "assignment=member.assignment,",
         "assignment=next(iter(group.members.values())).assignment,",
         "two members own a partition, and no member the others",
     ),
     Bug(
         "assignment told before it is stored",
-        "coordinator.group.membership:Membership.sync",
+        "coordinator.group.classic.membership:Membership.sync",
         "return self._result([group_record(group, assignments)], None, pending)",
         "for member_id, each in group.members.items():\n"
         '    each.assignment = assignments.get(member_id, b"")\n'

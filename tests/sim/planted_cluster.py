@@ -43,7 +43,7 @@ MANY_NODES = (
     ),
     Bug(
         "metadata appended behind another history",
-        "raft.serving:QuorumServing.fetch",
+        "raft.incoming:IncomingRequests.fetch",
         "obstacle = self._storage.check_fetch(asked.fetch_offset, asked.last_fetched_epoch)",
         "inside = log.log_start_offset <= asked.fetch_offset <= log.log_end_offset\n"
         "obstacle = None if inside else self._storage.check_fetch(asked.fetch_offset, asked.last_fetched_epoch)",

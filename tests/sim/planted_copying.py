@@ -7,28 +7,28 @@ from tests.sim.planted import Bug
 COPYING = (
     Bug(
         "partitions are given before they are free",
-        "coordinator.consumer_group.reconcile:_step",
+        "coordinator.group.consumer.reconcile:_step",
         "available = frozenset(partition for partition in missing if is_free(partition))",
         "available = missing",
         "two members copy the same partition",
     ),
     Bug(
         "member epochs of a transaction's offsets are not checked",
-        "coordinator.group.commits:Commits._check_transactional_committer",
+        "coordinator.group.offsets.commits:Commits._check_transactional_committer",
         "check_commit(consumers, request.member_id, epoch, MEMBER_EPOCH_VERSION, _partitions(request))",
         "pass",
         "a member that was given up commits what its successor copies too",
     ),
     Bug(
         "what a dead consumer had stays its own",
-        "coordinator.consumer_group.deadlines:Deadlines.is_due",
+        "coordinator.group.consumer.deadlines:Deadlines.is_due",
         "if key.member_id not in group.members:",
         "if True:",
         "its partitions are no longer copied",
     ),
     Bug(
         "a removal that could not be stored is not tried again",
-        "coordinator.consumer_group.migration:Migration.settle",
+        "coordinator.group.consumer.migration:Migration.settle",
         "self._deadlines.loaded(group, now)",
         "pass",
         "a dead member keeps its partitions for ever",
@@ -56,7 +56,7 @@ COPYING = (
     ),
     Bug(
         "an upgrade forgets what members have",
-        "coordinator.consumer_group.conversion:upgraded",
+        "coordinator.group.consumer.conversion:upgraded",
         "held = _held(classic, stored, subscriptions, view)",
         "held = {each: NO_PARTITIONS for each in classic.members}",
         "a consumer is given what members of the classic protocol still copy",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tests.sim.planted import Bug
-from tests.support.log_bugs import IN_MOVES
+from tests.support.planted.log_bugs import IN_MOVES
 
 _DRIVER = "replica.log_dir_driver:LogDirMoves."
 

@@ -63,14 +63,14 @@ TRANSACTIONS = (
     ),
     Bug(
         "offsets visible before the commit",
-        "coordinator.group.offsets:OffsetStore.replay",
+        "coordinator.group.offsets.store:OffsetStore.replay",
         "if record.producer_id == NO_PRODUCER_ID:",
         "if True:",
         "offsets of a transaction that may be aborted are committed",
     ),
     Bug(
         "aborted offsets committed",
-        "coordinator.group.offsets:OffsetStore.replay_transaction_end",
+        "coordinator.group.offsets.store:OffsetStore.replay_transaction_end",
         "if record.committed and (present",
         "if True and (present",
         "an abort commits the offsets of its transaction",

@@ -37,8 +37,8 @@ from tests.sim.patience import until
 from tests.sim.progress import progress
 from tests.sim.runs import Scenario
 from tests.sim.world import Machine, World
-from tests.support.controller_harness import CLUSTER
-from tests.support.quorum_replicas import LISTENER, Parts
+from tests.support.models.controller_harness import CLUSTER
+from tests.support.nodes.quorum_replicas import LISTENER, Parts
 
 PORT = 9093
 TROUBLE_S = (8.0, 20.0)

@@ -15,9 +15,9 @@ from random import Random
 from typing import Self
 
 from odradek.common.errors import OdradekError
-from odradek.common.node_settings import load_node_settings
 from odradek.server.broker import Broker
-from odradek.server.format import ensure_formatted
+from odradek.server.startup.format import ensure_formatted
+from odradek.settings.node import load_node_settings
 from tests.sim.clock import SimClock
 from tests.sim.disk import UNLIMITED_BYTES, DiskFaults, SimDisk
 from tests.sim.faults import DISK_ERRORS, Swarm, counted

@@ -14,10 +14,10 @@ from typing import Any
 import pytest
 
 from tests.spark.stores import Copies, DeltaStore, IcebergStore, PostgresStore, Store, TopicCopy
-from tests.support.apache_kafka import ApacheKafka, KafkaUnavailableError, find_java, require_kafka
-from tests.support.clients import create_topic
-from tests.support.node import Node
-from tests.support.postgres import Postgres
+from tests.support.clients.confluent import create_topic
+from tests.support.nodes.apache_kafka import ApacheKafka, KafkaUnavailableError, find_java, require_kafka
+from tests.support.nodes.node import Node
+from tests.support.nodes.postgres import Postgres
 
 FOLDER = Path(__file__).parent
 _numbers = itertools.count()

@@ -15,8 +15,8 @@ from types import TracebackType
 import pyspark
 
 from tests.spark.stores import Copies
-from tests.support.apache_kafka import find_java
-from tests.support.node import free_port
+from tests.support.nodes.apache_kafka import find_java
+from tests.support.nodes.node import free_port
 
 ROOT = Path(__file__).resolve().parents[2]
 

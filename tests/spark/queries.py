@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from tests.support.clients import produce_all
+from tests.support.clients.confluent import produce_all
 
 
 def load(spark: Any, bootstrap: str, **options: object) -> Any:

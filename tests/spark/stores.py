@@ -12,8 +12,8 @@ from pyspark.sql.types import LongType, StringType, StructField, StructType
 from pyspark_odradek.parquet_files import arrow_schema
 from pyspark_odradek.sink import stream_writer
 from pyspark_odradek.task import Task
-from tests.support.clients import read_committed
-from tests.support.postgres import Postgres
+from tests.support.clients.confluent import read_committed
+from tests.support.nodes.postgres import Postgres
 
 ROWS = StructType([StructField("id", LongType()), StructField("name", StringType())])
 

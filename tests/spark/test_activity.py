@@ -13,7 +13,7 @@ import pytest
 from deltalake import DeltaTable
 
 from examples.activity import lines, pipeline, proof
-from tests.support.clients import produce_all, read_committed
+from tests.support.clients.confluent import produce_all, read_committed
 
 GAP = timedelta(minutes=30)
 # A line long after all others: with it every session and minute before is over.

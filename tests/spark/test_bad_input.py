@@ -35,9 +35,9 @@ from pyspark_odradek.source import OdradekDataSource, source_schema
 from pyspark_odradek.task import Task
 from tests.spark.queries import drain, drained, load_stream, numbered
 from tests.spark.test_exact_sink import VALUE, copied, start_copy
-from tests.support.clients import admin, create_topic, produce_all, read_all
-from tests.support.file_system import small_tmpfs
-from tests.support.node import Node
+from tests.support.clients.confluent import admin, create_topic, produce_all, read_all
+from tests.support.disks.file_system import small_tmpfs
+from tests.support.nodes.node import Node
 
 ROUTED = StructType([StructField("value", StringType()), StructField("topic", StringType())])
 

@@ -12,7 +12,7 @@ import pytest
 from pyspark_odradek.errors import OptionError
 from pyspark_odradek.options import parse_read_options
 from tests.spark.queries import load, load_stream
-from tests.support.node import free_port
+from tests.support.nodes.node import free_port
 
 SERVERS = {"kafka.bootstrap.servers": "localhost:9092"}
 GOOD = SERVERS | {"subscribe": "t"}
@@ -102,7 +102,7 @@ def test_a_name_that_no_topic_can_have(spark: Any, odradek: str) -> None:
 
 
 def test_a_partition_that_does_not_exist(spark: Any, odradek: str, topic: str) -> None:
-    from tests.support.clients import create_topic
+    from tests.support.clients.confluent import create_topic
 
     create_topic(odradek, topic, 2)
     with pytest.raises(Exception) as raised:
@@ -111,7 +111,7 @@ def test_a_partition_that_does_not_exist(spark: Any, odradek: str, topic: str) -
 
 
 def test_offsets_for_other_partitions(spark: Any, odradek: str, topic: str) -> None:
-    from tests.support.clients import create_topic
+    from tests.support.clients.confluent import create_topic
 
     create_topic(odradek, topic, 2)
     with pytest.raises(Exception) as raised:

@@ -12,8 +12,8 @@ import pytest
 from confluent_kafka import Producer
 
 from tests.spark.queries import load, numbered, rows, values
-from tests.support.clients import create_topic, produce_all
-from tests.support.node import Node
+from tests.support.clients.confluent import create_topic, produce_all
+from tests.support.nodes.node import Node
 
 DAY_MS = 86_400_000
 T0_MS = 1_700_000_000_123
@@ -147,7 +147,7 @@ def test_an_empty_topic_has_no_rows(spark: Any, odradek: str, topic: str) -> Non
 def test_deleted_records_are_a_loss_only_where_they_were_asked_for(spark: Any, bootstrap: str, topic: str) -> None:
     from confluent_kafka import TopicPartition
 
-    from tests.support.clients import admin
+    from tests.support.clients.confluent import admin
 
     create_topic(bootstrap, topic)
     numbered(bootstrap, topic, range(100))

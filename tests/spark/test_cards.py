@@ -18,9 +18,9 @@ from examples.cards import pipeline, proof
 from examples.cards.generator import FRAUDS, Labelled, transactions
 from examples.cards.rules import HOUR_MS, History, Rules, Transaction, decide, distance_km, refuse
 from examples.place import Place
-from tests.support.clients import create_topic, produce_all, read_committed
-from tests.support.node import Node
-from tests.support.postgres import Postgres
+from tests.support.clients.confluent import create_topic, produce_all, read_committed
+from tests.support.nodes.node import Node
+from tests.support.nodes.postgres import Postgres
 
 RULES = Rules()
 

@@ -17,9 +17,9 @@ from deltalake import DeltaTable, write_deltalake
 
 from tests.spark.jobs import ROOT, environment
 from tests.spark.test_merging_sinks import batches
-from tests.support.apache_kafka import KafkaUnavailableError, find_java
-from tests.support.node import Node
-from tests.support.postgres import Postgres
+from tests.support.nodes.apache_kafka import KafkaUnavailableError, find_java
+from tests.support.nodes.node import Node
+from tests.support.nodes.postgres import Postgres
 
 psycopg: Any = pytest.importorskip("psycopg", reason='needs psycopg: pip install "odradek[postgres]"')
 capture: Any = pytest.importorskip("examples.cdc.capture")

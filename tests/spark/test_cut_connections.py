@@ -19,8 +19,8 @@ from pyspark_odradek.fetch import read_range
 from pyspark_odradek.offsets import OffsetRange, TopicPartition
 from pyspark_odradek.source import source_schema
 from tests.spark.queries import numbered
-from tests.support.clients import create_topic
-from tests.support.node import Node, free_port
+from tests.support.clients.confluent import create_topic
+from tests.support.nodes.node import Node, free_port
 
 SCHEMA = to_arrow_schema(source_schema(False), timezone="UTC")
 

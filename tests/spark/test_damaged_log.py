@@ -23,9 +23,9 @@ from pyspark_odradek.offsets import OffsetRange
 from pyspark_odradek.offsets import TopicPartition as OfTopic
 from pyspark_odradek.source import source_schema
 from tests.spark.queries import load
-from tests.support.api_calls import Calls, batch
-from tests.support.clients import admin, create_topic
-from tests.support.node import Node
+from tests.support.clients.api_calls import Calls, batch
+from tests.support.clients.confluent import admin, create_topic
+from tests.support.nodes.node import Node
 
 GIVE_UP = r"give it up: delete the partition's records up to it, it included \(kafka-delete-records\), and set failOn"
 MEND = r"\. Mend the broker's log, from another replica where one has it whole; or " + GIVE_UP

@@ -15,7 +15,7 @@ from pyspark_odradek.last_words import reason
 from pyspark_odradek.sink import stream_writer
 from tests.spark import dying_source
 from tests.spark.queries import load, load_stream, numbered
-from tests.support.clients import await_ends, create_topic, read_all, read_committed
+from tests.support.clients.confluent import await_ends, create_topic, read_all, read_committed
 
 STEPS = ("begin", "marker", "produce", "mark", "end")
 VALUE = StructType([StructField("value", StringType())])
@@ -207,7 +207,7 @@ def test_headers_tombstones_partitions_and_times(spark: Any, bootstrap: str, top
 def test_a_topic_is_created_as_asked(spark: Any, bootstrap: str, topic: str, delivery: str, tmp_path: Path) -> None:
     from confluent_kafka.admin import ConfigResource, ResourceType
 
-    from tests.support.clients import admin
+    from tests.support.clients.confluent import admin
 
     frame = spark.createDataFrame(
         [(b"k", b"v", topic + "-a"), (b"k", b"v", topic + "-b")], "key binary, value binary, topic string"

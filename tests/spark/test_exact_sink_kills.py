@@ -17,8 +17,8 @@ from tests.spark.jobs import Job
 from tests.spark.queries import numbered
 from tests.spark.stores import Copies, DeltaStore, TopicCopy, ids
 from tests.spark.test_exact_sink import STEPS
-from tests.support.clients import create_topic
-from tests.support.node import Node
+from tests.support.clients.confluent import create_topic
+from tests.support.nodes.node import Node
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800)]
 TABLES = ["delta", "iceberg", "postgres"]

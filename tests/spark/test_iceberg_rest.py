@@ -15,7 +15,7 @@ from pyspark_odradek import table_sink
 from pyspark_odradek.errors import ClusterError
 from pyspark_odradek.task import Task
 from tests.spark.stores import IcebergStore, commit, ids, left, writer
-from tests.support.rest_catalog import RestCatalog, require_rest_catalog
+from tests.support.nodes.rest_catalog import RestCatalog, require_rest_catalog
 
 pytest.importorskip("pyiceberg", reason='needs pyiceberg: pip install "odradek[iceberg]"')
 

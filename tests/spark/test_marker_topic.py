@@ -49,7 +49,7 @@ from tests.spark.test_transaction import (
     forget_sessions,
     work,
 )
-from tests.support.clients import admin, await_ends, create_topic, produce_all, read_all
+from tests.support.clients.confluent import admin, await_ends, create_topic, produce_all, read_all
 
 STEPS = [("begin", True), ("produce", False), ("produce", True), ("mark", True), ("end", False), ("end", True)]
 _ids = itertools.count()

@@ -20,8 +20,8 @@ from tests.spark import dying_source
 from tests.spark.queries import load_stream
 from tests.spark.stores import ROWS, DeltaStore, IcebergStore, PostgresStore, Store, commits_between, left, writer
 from tests.spark.test_exact_sink import forget_commit
-from tests.support.clients import create_topic, produce_all
-from tests.support.file_system import small_tmpfs
+from tests.support.clients.confluent import create_topic, produce_all
+from tests.support.disks.file_system import small_tmpfs
 
 GOES = StructType([ROWS["id"], StructField("goes", BooleanType()), ROWS["name"]])
 BY_KEY = {"keyColumns": "id", "deleteColumn": "goes"}

@@ -26,8 +26,8 @@ from pyspark_odradek.output_lease.commit import LeasedCommit, create_lease, curr
 from pyspark_odradek.output_lease.source import LeasedSource
 from pyspark_odradek.transaction import Work
 from tests.spark.test_transaction import DiesError, committed, work
-from tests.support.cli import odradek as command
-from tests.support.clients import create_topic, produce_all
+from tests.support.clients.cli import odradek as command
+from tests.support.clients.confluent import create_topic, produce_all
 
 PART = TopicPartition("in", 0)
 OTHER = TopicPartition("in", 1)

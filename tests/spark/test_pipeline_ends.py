@@ -9,8 +9,8 @@ from uuid import UUID, uuid4
 from pyspark_odradek.cluster import ClientSettings, Cluster
 from pyspark_odradek.offsets import TopicPartition, to_json
 from pyspark_odradek.pipelines.ends import End, Standing, look
-from tests.support.clients import create_topic, produce_all
-from tests.support.node import Node
+from tests.support.clients.confluent import create_topic, produce_all
+from tests.support.nodes.node import Node
 
 VALUE: dict[str, Any] = {
     "type": "struct",

@@ -17,8 +17,8 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from tests.support.apache_kafka import KafkaUnavailableError, find_java
-from tests.support.clients import create_topic, produce_all, read_committed
+from tests.support.clients.confluent import create_topic, produce_all, read_committed
+from tests.support.nodes.apache_kafka import KafkaUnavailableError, find_java
 
 pytestmark = [
     pytest.mark.timeout(600),

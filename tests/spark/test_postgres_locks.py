@@ -16,7 +16,7 @@ from pyspark_odradek import table_sink
 from pyspark_odradek.errors import ClusterError, one_line
 from pyspark_odradek.task import Task
 from tests.spark.stores import PostgresStore, left, writer
-from tests.support.postgres import Postgres
+from tests.support.nodes.postgres import Postgres
 
 psycopg: Any = pytest.importorskip("psycopg", reason='needs psycopg: pip install "odradek[postgres]"')
 

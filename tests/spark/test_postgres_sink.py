@@ -23,7 +23,7 @@ from pyspark.sql.types import (
 from pyspark_odradek.errors import ClusterError, OptionError, StagingError
 from pyspark_odradek.task import Task
 from tests.spark.stores import PostgresStore, left, writer
-from tests.support.postgres import Postgres
+from tests.support.nodes.postgres import Postgres
 
 psycopg: Any = pytest.importorskip("psycopg", reason='needs psycopg: pip install "odradek[postgres]"')
 

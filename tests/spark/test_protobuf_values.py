@@ -17,7 +17,7 @@ from pyspark.sql.types import StructType
 from pyspark_odradek.errors import OptionError
 from pyspark_odradek.options import parse_read_options
 from tests.spark.queries import drain, load, load_stream
-from tests.support.clients import create_topic, produce_all, read_committed
+from tests.support.clients.confluent import create_topic, produce_all, read_committed
 
 pytest.importorskip("google.protobuf", reason='needs protobuf: pip install "odradek[spark]"')
 

@@ -17,7 +17,7 @@ from pyspark_odradek.offsets import TopicPartition
 from pyspark_odradek.progress import StateSize, read_progress
 from pyspark_odradek.query_metrics import METRICS, MetricsPage, QueryMetrics, publish
 from tests.spark.queries import load_stream, numbered
-from tests.support.clients import create_topic
+from tests.support.clients.confluent import create_topic
 
 REPORT: dict[str, Any] = {
     "id": "5a5a",

@@ -15,7 +15,7 @@ import pytest
 from confluent_kafka import Producer
 
 from tests.spark.queries import numbered
-from tests.support.clients import await_ends, create_topic, read_committed
+from tests.support.clients.confluent import await_ends, create_topic, read_committed
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = {

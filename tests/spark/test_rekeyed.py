@@ -12,8 +12,8 @@ import pytest
 from examples.place import Place
 from examples.rekeyed import __main__ as example
 from examples.rekeyed import generator, pipeline
-from tests.support.apache_kafka import require_kafka, run_tool
-from tests.support.clients import read_committed
+from tests.support.clients.confluent import read_committed
+from tests.support.nodes.apache_kafka import require_kafka, run_tool
 
 ROOT = Path(__file__).resolve().parents[2]
 ORDERS = generator.orders(1, 600)

@@ -18,8 +18,8 @@ from examples.reordered.__main__ import PARTITIONS, send
 from examples.reordered.buffer import Buffer, Reading
 from examples.reordered.generator import Arrival, arrivals
 from examples.topics import create_topic
-from tests.support.clients import produce_all, read_committed
-from tests.support.node import Node
+from tests.support.clients.confluent import produce_all, read_committed
+from tests.support.nodes.node import Node
 
 # What has no place in any order.
 NO_READINGS = [

@@ -21,9 +21,9 @@ from pyspark_odradek.errors import ClusterError, OptionError
 from pyspark_odradek.offsets import TopicPartition
 from pyspark_odradek.output_lease.commit import create_lease, current_lease
 from tests.spark.queries import values
-from tests.support.apache_kafka import ApacheKafka, require_kafka
-from tests.support.cli import Ran, odradek
-from tests.support.clients import admin, await_ends, create_topic, produce_all
+from tests.support.clients.cli import Ran, odradek
+from tests.support.clients.confluent import admin, await_ends, create_topic, produce_all
+from tests.support.nodes.apache_kafka import ApacheKafka, require_kafka
 
 PLAIN = "org.apache.kafka.common.security.plain.PlainLoginModule required"
 
@@ -54,7 +54,7 @@ def certificate(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def secured(tmp_path_factory: pytest.TempPathFactory, certificate: Path) -> Iterator[tuple[ApacheKafka, str]]:
     """A node with a listener in the clear, for the tests themselves, and one with SASL_SSL; its address is told too."""
-    from tests.support.node import free_port
+    from tests.support.nodes.node import free_port
 
     require_kafka()
     kafka = ApacheKafka(tmp_path_factory.mktemp("secured"), heap="300m")

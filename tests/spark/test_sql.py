@@ -13,7 +13,7 @@ from pyspark_odradek import sql_table
 from pyspark_odradek.errors import OptionError
 from pyspark_odradek.source import source_schema
 from tests.spark.queries import numbered
-from tests.support.clients import await_ends, create_topic
+from tests.support.clients.confluent import await_ends, create_topic
 
 OF_A_TABLE = {
     "option.kafka.bootstrap.servers": "b:1",

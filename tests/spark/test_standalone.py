@@ -19,7 +19,7 @@ import pytest
 
 from tests.spark.jobs import Job, Standalone, environment
 from tests.spark.stores import Copies, DeltaStore, ids
-from tests.support.clients import create_topic, produce_all, read_committed
+from tests.support.clients.confluent import create_topic, produce_all, read_committed
 
 PADDING = b" " * 2000  # so that the records of a task are staged in a file, and not sent in its message
 OF_FILES = ("delta", "iceberg")  # what tasks stage in vain is not removed by their sinks

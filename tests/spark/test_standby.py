@@ -21,9 +21,9 @@ from examples.standby import __main__ as example
 from examples.standby import pipeline
 from examples.standby.generator import MOVEMENTS, movements
 from tests.spark.jobs import ROOT, environment
-from tests.support.cli import odradek as command
-from tests.support.clients import produce_all
-from tests.support.node import Node
+from tests.support.clients.cli import odradek as command
+from tests.support.clients.confluent import produce_all
+from tests.support.nodes.node import Node
 
 GROUPS = ("a", "b")
 NO_MOVEMENTS = [

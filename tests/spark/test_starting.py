@@ -6,7 +6,7 @@ from typing import Any
 
 from examples.starting import start_all
 from tests.spark.queries import load_stream
-from tests.support.clients import create_topic
+from tests.support.clients.confluent import create_topic
 
 
 def test_the_second_query_starts_when_the_first_has_made_its_source(spark: Any, odradek: str, topic: str) -> None:

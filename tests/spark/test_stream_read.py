@@ -14,10 +14,10 @@ from confluent_kafka.admin import NewPartitions
 from pyspark.errors import StreamingQueryException
 
 from tests.spark.queries import drain, drained, load_stream, numbered
-from tests.support.apache_kafka import require_kafka, run_tool
-from tests.support.cli import odradek as command
-from tests.support.clients import admin, create_topic
-from tests.support.node import Node
+from tests.support.clients.cli import odradek as command
+from tests.support.clients.confluent import admin, create_topic
+from tests.support.nodes.apache_kafka import require_kafka, run_tool
+from tests.support.nodes.node import Node
 
 
 def committed(bootstrap: str, group: str, topic: str, partitions: int) -> list[int]:
@@ -73,7 +73,7 @@ def test_available_now_ends_at_what_was_there_and_keeps_the_limit(
 def test_bytes_per_trigger(spark: Any, odradek: str, topic: str, tmp_path: Path) -> None:
     create_topic(odradek, topic)
     producer_values = [(None, b"%4d" % n + b" " * 996) for n in range(1000)]
-    from tests.support.clients import produce_all
+    from tests.support.clients.confluent import produce_all
 
     produce_all(odradek, topic, producer_values, linger_ms=20)
     stream = load_stream(spark, odradek, subscribe=topic, maxBytesPerTrigger="200k")

@@ -35,8 +35,8 @@ from tests.spark.stores import (
     writer,
 )
 from tests.spark.test_exact_sink import forget_commit
-from tests.support.clients import create_topic
-from tests.support.file_system import small_tmpfs
+from tests.support.clients.confluent import create_topic
+from tests.support.disks.file_system import small_tmpfs
 
 ALL = pytest.mark.parametrize("store", ["delta", "iceberg", "postgres"], indirect=True)
 OF_FILES = pytest.mark.parametrize("store", ["delta", "iceberg"], indirect=True)

@@ -11,7 +11,7 @@ from confluent_kafka import Producer
 
 from pyspark_odradek.sink import AT_LEAST_ONCE, StreamTopicWriter, stream_writer
 from tests.spark.queries import load, load_stream, numbered, values
-from tests.support.clients import await_ends, create_topic, read_committed
+from tests.support.clients.confluent import await_ends, create_topic, read_committed
 
 
 def save(frame: Any, bootstrap: str, **options: str) -> None:

@@ -22,8 +22,8 @@ from pyspark_odradek.errors import ClusterError, FencedError, StagingError
 from pyspark_odradek.marker_topic import Marker
 from pyspark_odradek.offsets import TopicPartition
 from pyspark_odradek.transaction import TransactionalCommit, Work
-from tests.support.clients import create_topic, read_committed
-from tests.support.node import Node
+from tests.support.clients.confluent import create_topic, read_committed
+from tests.support.nodes.node import Node
 
 PARTITIONS = 3
 STEPS = ("begin", "marker", "produce", "mark", "end")

@@ -22,8 +22,8 @@ from pyspark_odradek.json_values import JsonValues, infer
 from pyspark_odradek.options import parse_read_options
 from pyspark_odradek.source import OdradekDataSource
 from tests.spark.queries import drain, load, load_stream
-from tests.support.clients import create_topic, produce_all, read_all, read_committed
-from tests.support.node import Node
+from tests.support.clients.confluent import create_topic, produce_all, read_all, read_committed
+from tests.support.nodes.node import Node
 
 WANTED = pa.struct(
     [

@@ -16,8 +16,8 @@ from pyspark_odradek.output_lease.commit import current_lease
 from tests.spark.queries import load_stream, numbered
 from tests.spark.stores import PostgresStore
 from tests.spark.test_exact_sink import copied, forget_commit
-from tests.support.clients import create_topic, produce_all
-from tests.support.postgres import Postgres
+from tests.support.clients.confluent import create_topic, produce_all
+from tests.support.nodes.postgres import Postgres
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "spark.md"
 

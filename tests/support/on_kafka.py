@@ -17,8 +17,8 @@ from typing import Any
 
 import pytest
 
-from tests.support.apache_kafka import ApacheKafka, require_kafka
-from tests.support.node import Node
+from tests.support.nodes.apache_kafka import ApacheKafka, require_kafka
+from tests.support.nodes.node import Node
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -95,7 +95,7 @@ def target(bootstrap: str, command_config: Path | None) -> Target:
 
 def read_properties(path: Path) -> dict[str, str]:
     """A properties file. Raises CliError."""
-    from odradek.common.properties import parse_properties
+    from odradek.settings.properties import parse_properties
 
     try:
         return parse_properties(path.read_text(encoding="utf-8"))

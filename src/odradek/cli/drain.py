@@ -152,7 +152,7 @@ def _them(numbers: list[int]) -> str:
 
 async def _set(cluster: Cluster, broker: int, until_ms: int | None, *, stop: bool) -> None:
     from odradek.client.admin import ConfigOperation, ResourceType, alter_configs
-    from odradek.common.broker_settings import DRAIN_KEY, DRAIN_STOP_KEY
+    from odradek.settings.broker import DRAIN_KEY, DRAIN_STOP_KEY
 
     if until_ms is None:
         changes: list[tuple[str, ConfigOperation, str | None]] = [

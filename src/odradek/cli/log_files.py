@@ -388,7 +388,7 @@ def _checkpoint(path: Path) -> Iterator[dict[str, Any] | Damage]:
 
 
 def _properties(path: Path) -> Iterator[dict[str, Any] | Damage]:
-    from odradek.common.properties import parse_properties
+    from odradek.settings.properties import parse_properties
 
     try:
         values = parse_properties(path.read_text(encoding="utf-8"))

@@ -20,7 +20,7 @@ from odradek.common.errors import OdradekError
 from odradek.common.numbers import MAX_PORT, parse_natural
 
 if TYPE_CHECKING:
-    from odradek.common.broker_settings import BrokerSettings
+    from odradek.settings.broker import BrokerSettings
 
 _NAMES = {"--config": "config", "-c": "config", "--override": "override", "--port": "port"}
 
@@ -69,11 +69,11 @@ def run(arguments: NodeArguments) -> int:
 
 def run_node(arguments: NodeArguments) -> int:
     """As `run`, but raises what is wrong: OdradekError, OSError."""
-    from odradek.common.node_settings import BROKER_PORT, LOCALHOST, load_node_settings, parse_overrides
     from odradek.common.real_io import RealDisk
-    from odradek.server.format import ensure_formatted
-    from odradek.server.options import honoured_settings
-    from odradek.server.process import run as run_process
+    from odradek.server.startup.format import ensure_formatted
+    from odradek.server.startup.honoured_settings import honoured_settings
+    from odradek.server.startup.process import run as run_process
+    from odradek.settings.node import BROKER_PORT, LOCALHOST, load_node_settings, parse_overrides
 
     config, override, port = arguments
     if port is not None:

@@ -12,10 +12,10 @@ from odradek.cli.partition_plan import Assignment, Replicas, TopicPartition
 from odradek.client.admin import ConfigOperation, ResourceType, alter_configs, describe_cluster, describe_configs
 from odradek.client.cluster import Cluster
 from odradek.client.reassignment import GONE, moves_under_way, replica_sizes
-from odradek.common.broker_settings import DRAIN_KEY
 from odradek.common.errors import ApiError
 from odradek.protocol.messages.metadata_response import MetadataResponsePartition
 from odradek.replica.throttle import FOLLOWER_RATE, FOLLOWER_REPLICAS, LEADER_RATE, LEADER_REPLICAS
+from odradek.settings.broker import DRAIN_KEY
 
 # Source of a value in DescribeConfigs: set for this broker while it runs.
 DYNAMIC_BROKER_CONFIG = 2

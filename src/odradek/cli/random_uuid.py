@@ -15,7 +15,7 @@ app = typer.Typer(add_completion=False)
 def random_uuid(as_json: JsonOption = False) -> None:
     """Print an id for a new cluster."""
     from odradek.raft.quorum_state import uuid_text
-    from odradek.server.format import random_id
+    from odradek.server.startup.format import random_id
 
     drawn = uuid_text(random_id(SystemRandom()))
     if as_json:

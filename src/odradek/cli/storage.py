@@ -47,9 +47,9 @@ def format_command(
     as_json: JsonOption = False,
 ) -> None:
     """Format the directories that a configuration names, for one cluster."""
-    from odradek.common.node_settings import load_node_settings
     from odradek.common.real_io import RealDisk
-    from odradek.server.format import FormatOptions, format_storage
+    from odradek.server.startup.format import FormatOptions, format_storage
+    from odradek.settings.node import load_node_settings
 
     if add_scram:
         raise CliError(
@@ -79,10 +79,10 @@ def format_command(
 @app.command("info")
 def info(config: ConfigOption, as_json: JsonOption = False) -> None:
     """Say whose the directories of a configuration are; ends with 1 where something is wrong with them."""
-    from odradek.common.node_settings import load_node_settings
     from odradek.common.real_io import RealDisk
     from odradek.raft.quorum_state import uuid_text
-    from odradek.server.format import read_meta_properties, storage_directories
+    from odradek.server.startup.format import read_meta_properties, storage_directories
+    from odradek.settings.node import load_node_settings
 
     disk = RealDisk()
     settings = load_node_settings(disk, config, environment=os.environ)

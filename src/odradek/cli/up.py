@@ -48,7 +48,7 @@ def up(
     """Start a cluster and look after it until Ctrl-C, which stops all nodes; the data stays in --data."""
     if context.invoked_subcommand is not None:
         return
-    from odradek.common.node_settings import parse_overrides
+    from odradek.settings.node import parse_overrides
     from odradek.testing.processes import ProcessCluster
     from odradek.testing.supervisor import Supervisor
 

@@ -1,8 +1,8 @@
 """Log lines: one per event, `time level event key=value …`, readable by people and by machines.
 
-`get_logger("server.connection").info("connection closed", peer=peer, reason=why)`. Values with spaces are quoted. No
-traceback is ever printed for what a user or a client can cause; `error(..., error=exception)` prints its kind and text,
-and `bug(...)` alone adds the traceback, because there it is ours.
+`get_logger("server.network.connection").info("connection closed", peer=peer, reason=why)`. Values with spaces
+are quoted. No traceback is ever printed for what a user or a client can cause; `error(..., error=exception)` prints
+its kind and text, and `bug(...)` alone adds the traceback, because there it is ours.
 
 Warnings and errors that repeat are written a few times in full; what follows is counted, and `sum_up` writes one line
 for it every some seconds: a peer that fails fifty times a second must not fill the disk. Alike are events of the same

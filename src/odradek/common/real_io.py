@@ -1,4 +1,7 @@
-"""The real clock, disk, network and randomness of this machine. Built in `server/process.py` and in tools alone."""
+"""The real clock, disk, network and randomness of this machine.
+
+Built in `server/startup/process.py` and in tools alone.
+"""
 
 from __future__ import annotations
 

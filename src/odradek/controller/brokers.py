@@ -12,7 +12,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from odradek.common.broker_settings import DRAIN_KEY, DRAIN_STOP_KEY
 from odradek.common.errors import ApiError, ErrorCode
 from odradek.controller.config import ControllerConfig
 from odradek.controller.partitions import Partitions
@@ -32,6 +31,7 @@ from odradek.protocol.messages.producer_ids_record import ProducerIdsRecord
 from odradek.protocol.messages.register_broker_record import BrokerEndpoint, BrokerFeature, RegisterBrokerRecord
 from odradek.protocol.messages.unregister_broker_record import UnregisterBrokerRecord
 from odradek.protocol.messages.unregister_broker_response import UnregisterBrokerResponse
+from odradek.settings.broker import DRAIN_KEY, DRAIN_STOP_KEY
 from odradek.statemachine.machine import Result
 
 PRODUCER_ID_BLOCK = 1000

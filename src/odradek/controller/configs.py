@@ -10,7 +10,6 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
 from odradek.common.errors import ApiError, ConfigError, ErrorCode
-from odradek.common.resource_settings import BrokerLayers, EffectiveSetting
 from odradek.controller.eligible import clear_eligible
 from odradek.controller.state import ControllerState
 from odradek.controller.topic_names import check_topic_name
@@ -20,6 +19,7 @@ from odradek.protocol.messages.alter_configs_request import AlterConfigsRequest
 from odradek.protocol.messages.config_record import ConfigRecord
 from odradek.protocol.messages.create_topics_response import CreatableTopicConfigs
 from odradek.protocol.messages.incremental_alter_configs_request import IncrementalAlterConfigsRequest
+from odradek.settings.resources import BrokerLayers, EffectiveSetting
 from odradek.statemachine.machine import Result
 
 SET, DELETE, APPEND, SUBTRACT = 0, 1, 2, 3

@@ -13,7 +13,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
-from odradek.common.broker_settings import DRAIN_KEY
 from odradek.common.errors import ApiError, ErrorCode, OdradekError
 from odradek.common.log_lines import get_logger
 from odradek.common.ports import Clock
@@ -61,6 +60,7 @@ from odradek.protocol.messages.unregister_broker_response import UnregisterBroke
 from odradek.protocol.messages.update_features_request import UpdateFeaturesRequest
 from odradek.protocol.messages.update_features_response import UpdateFeaturesResponse
 from odradek.raft.driver import RaftDriver
+from odradek.settings.broker import DRAIN_KEY
 from odradek.statemachine.machine import Result, Steps
 from odradek.statemachine.runtime import Runtime
 from odradek.statemachine.timeline import Timeline

@@ -11,7 +11,6 @@ from dataclasses import dataclass, replace
 from typing import Any
 from uuid import UUID
 
-from odradek.common.broker_settings import DRAIN_KEY
 from odradek.metadata.features import DEFAULT_METADATA_VERSION, ELR_VERSION, METADATA_VERSION
 from odradek.metadata.model import (
     UNASSIGNED_DIRECTORY,
@@ -27,6 +26,7 @@ from odradek.metadata.model import (
     partition_of,
 )
 from odradek.metadata.publisher import TransactionBuffer
+from odradek.settings.broker import DRAIN_KEY
 from odradek.statemachine.timeline import Timeline, TimelineDict, TimelineValue
 
 

@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from uuid import UUID
 
-from odradek.common.config import config, option
 from odradek.common.errors import StorageError
 from odradek.common.ports import Disk
 from odradek.log.checkpoints import CorruptCheckpointError, TopicPartition, read_topic_id
@@ -23,6 +22,7 @@ from odradek.log.config import LogConfig
 from odradek.log.files import FileCache
 from odradek.log.log import Log, RemoveLater
 from odradek.log.recovery import begin_directory
+from odradek.settings.options import config, option
 
 if TYPE_CHECKING:
     from odradek.log.log_dir import LogDir

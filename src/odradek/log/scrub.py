@@ -1,7 +1,7 @@
 """Closed segments are read again and verified, a piece at a time: a bit may flip in what was written well.
 
 What is damaged is repaired as where a reader finds it (`ReadableLog.on_damage`), before a reader does. How fast, and
-when the next piece comes, is the caller's to decide (`server.scrubbing`).
+when the next piece comes, is the caller's to decide (`server.background.scrubbing`).
 """
 
 from __future__ import annotations
@@ -10,11 +10,11 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
-from odradek.common.config import config, option
 from odradek.common.metrics import Family
 from odradek.common.ports import Disk
 from odradek.log.files import FileCache
 from odradek.log.segment import Damage, Segment
+from odradek.settings.options import config, option
 
 if TYPE_CHECKING:
     from odradek.log.log import Log

@@ -37,12 +37,12 @@ from odradek.protocol.messages.vote_response import VoteResponse
 from odradek.raft.batches import Prepared, control_batch, pack, prepare
 from odradek.raft.config import RaftConfig
 from odradek.raft.follower import Follower
+from odradek.raft.incoming import IncomingRequests
 from odradek.raft.metadata_log import MetadataLog
 from odradek.raft.node import IDLE_TICK_MS, RaftNode, Ready, Role, VoteAnswered
+from odradek.raft.outgoing import MAX_BACKOFF_MS, Commits, OutgoingRequests
 from odradek.raft.peers import QuorumPeers
 from odradek.raft.quorum_state import NO_NODE
-from odradek.raft.service import MAX_BACKOFF_MS, Commits, Courier
-from odradek.raft.serving import QuorumServing
 from odradek.raft.snapshot import SnapshotId
 from odradek.raft.space import Space
 from odradek.raft.storage import QuorumStorage
@@ -122,9 +122,9 @@ class RaftDriver:
         self.storage = QuorumStorage(disk, directory, config, publisher, voters)
         self.node: RaftNode
         self._space: Space
-        self._serving: QuorumServing
+        self._serving: IncomingRequests
         self._follower: Follower
-        self._courier: Courier
+        self._courier: OutgoingRequests
         self.changes: VoterChanges
         self._commits = Commits()
         self._tasks: list[asyncio.Task[None]] = []
@@ -172,7 +172,7 @@ class RaftDriver:
         self._space = Space(
             self, self.node, self.storage, disk=self._disk, clock=self._clock, cluster_id=self._cluster_id
         )
-        self._serving = QuorumServing(self.storage, self.node, self._cluster_id, self.leader)
+        self._serving = IncomingRequests(self.storage, self.node, self._cluster_id, self.leader)
         self._follower = Follower(
             self,
             self.node,
@@ -185,7 +185,7 @@ class RaftDriver:
             bootstrap=self._bootstrap,
             own_endpoints=tuple(self._endpoints.values()),
         )
-        self._courier = Courier(
+        self._courier = OutgoingRequests(
             self._peers,
             self.node,
             clock=self._clock,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from odradek.common.config import config, option
+from odradek.settings.options import config, option
 
 
 @config

@@ -1,6 +1,6 @@
 """What a follower asks its leader for, and what it does with the answers: one object for each connection to a leader.
 
-Pure: time is an argument, bytes come and go by `fetch_driver`. A partition that is followed is in one of these states:
+Pure: time is an argument, `fetcher_manager` does the I/O. A partition that is followed is in one of these states:
 
 - FETCHING: asked for from its log end. The leader compares the epoch of our last record with its own history and, where
   they part, answers with the epoch and offset at which they do: we cut there and ask again, until they agree (KIP-595,
@@ -29,7 +29,7 @@ from odradek.protocol.messages.fetch_request import FetchPartition, FetchRequest
 from odradek.protocol.messages.fetch_response import FetchResponse, PartitionData
 from odradek.protocol.messages.list_offsets_request import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from odradek.protocol.messages.list_offsets_response import ListOffsetsResponse
-from odradek.replica.fetch_session import PartitionKey, SentSession
+from odradek.replica.fetch_session_handler import PartitionKey, SentSession
 from odradek.replica.following import append_from_leader, cut_to_divergence, move_into_range
 
 if TYPE_CHECKING:

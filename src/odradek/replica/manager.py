@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from odradek.log.segment import Segment
     from odradek.metadata.delta import MetadataDelta
     from odradek.metadata.model import PartitionImage, TopicImage
-    from odradek.replica.fetch_driver import ReplicaFetchers
+    from odradek.replica.fetcher_manager import ReplicaFetcherManager
     from odradek.replica.isr_service import IsrService
     from odradek.replica.repair_service import RepairCounts, RepairService
 
@@ -84,7 +84,7 @@ class ReplicaManager:
         self.isolation = Isolation(self, monotonic_ms)
         self.leader_quota = TokenBucket()
         self._image = MetadataImage()
-        self._fetchers: ReplicaFetchers | None = None
+        self._fetchers: ReplicaFetcherManager | None = None
         self._isr: IsrService | None = None
         self._repairs: RepairService | None = None
         self._flusher = Flusher(log_manager.disk, self.storage_failed)
@@ -106,14 +106,14 @@ class ReplicaManager:
     def __len__(self) -> int:
         return len(self._partitions)
 
-    def attach(self, fetchers: ReplicaFetchers, isr: IsrService, repairs: RepairService | None = None) -> None:
+    def attach(self, fetchers: ReplicaFetcherManager, isr: IsrService, repairs: RepairService | None = None) -> None:
         """From now on, fetch what is followed, ask the controller for changes of in-sync sets, and mend damage."""
         self._fetchers, self._isr, self._repairs = fetchers, isr, repairs
         for partition in self:
             self._assign(partition)
 
     @property
-    def fetchers(self) -> ReplicaFetchers | None:
+    def fetchers(self) -> ReplicaFetcherManager | None:
         """What fetches for followers here; None before this broker is registered."""
         return self._fetchers
 

@@ -30,7 +30,7 @@ from odradek.protocol.api_key import ApiKey
 from odradek.protocol.codec import RecordsChunks
 from odradek.protocol.messages.fetch_request import FetchPartition, FetchRequest, FetchTopic
 from odradek.protocol.messages.fetch_response import FetchResponse, PartitionData
-from odradek.replica.fetch_driver import FIRST_VERSION
+from odradek.replica.fetcher_manager import FIRST_VERSION
 
 if TYPE_CHECKING:
     from odradek.common.ports import Clock, Disk

@@ -18,19 +18,16 @@ from typing import Any, TypeVar, cast
 from uuid import UUID
 
 from odradek.client.controller_channel import ControllerChannel
-from odradek.common.broker_settings import METRICS_LISTENER, BrokerSettings
 from odradek.common.errors import StorageError
-from odradek.common.listeners import WILDCARDS
 from odradek.common.log_lines import get_logger
 from odradek.common.metrics import Metrics
 from odradek.common.numbers import INT32_MAX
 from odradek.common.ports import NO_LIMITS, Clock, Disk, Listener, MachineLimits, Network
-from odradek.common.resource_settings import SettingRules, option_docs, with_dynamic
 from odradek.controller.config import ControllerConfig
 from odradek.controller.service import ControllerService
 from odradek.coordinator.batches import RecordCodec
-from odradek.coordinator.consumer_group.config import ConsumerGroupConfig
 from odradek.coordinator.group.config import GroupConfig
+from odradek.coordinator.group.consumer.config import ConsumerGroupConfig
 from odradek.coordinator.group.records import GROUP_RECORDS, OFFSETS_TOPIC
 from odradek.coordinator.group.service import GroupCoordinator
 from odradek.coordinator.log import PartitionMachineLog
@@ -46,7 +43,7 @@ from odradek.metadata.features import supported_features
 from odradek.metadata.image import MetadataImage
 from odradek.metadata.model import ResourceType
 from odradek.metadata.publisher import MetadataPublisher
-from odradek.protocol.messages import broker_registration_request as registration
+from odradek.protocol.messages.broker_registration_request import BrokerRegistrationRequest
 from odradek.raft.config import RaftConfig
 from odradek.raft.driver import RaftDriver
 from odradek.raft.metadata_log import DIRECTORY as METADATA_LOG
@@ -56,34 +53,38 @@ from odradek.raft.voters import ReplicaKey
 from odradek.replica.config import ReplicaConfig
 from odradek.replica.manager import ReplicaManager
 from odradek.replica.selector import selector_named
-from odradek.server.cleaning import CleaningJobs
-from odradek.server.connection import Connection
+from odradek.server.auto_topic_creation import AutoCreateConfig, TopicCreator
+from odradek.server.background.cleaning import CleaningJobs
+from odradek.server.background.maintenance import Maintenance, MaintenanceConfig
+from odradek.server.background.scrubbing import Scrubbing
 from odradek.server.context import BrokerServices
 from odradek.server.controller_gateway import ChannelConfig, ControllerGateway
-from odradek.server.controller_registration import ControllerRegistration, controller_registration_request
-from odradek.server.departures import Departures
-from odradek.server.directory_assignments import DirectoryAssignments
-from odradek.server.dispatch import make_dispatcher, make_routes
-from odradek.server.drain import asked_to_stop
-from odradek.server.fetch_sessions import FetchSessionCache, FetchSessionConfig
-from odradek.server.format import Storage, check_storage, format_missing, random_id
-from odradek.server.forwarding import AutoCreateConfig, TopicCreator
+from odradek.server.fetch_session_cache import FetchSessionCache, FetchSessionConfig
 from odradek.server.handlers import HANDLERS
 from odradek.server.handlers.describe_configs import dynamic_layers
 from odradek.server.handlers.shared import INTERNAL_TOPICS
-from odradek.server.handover import HandOver
-from odradek.server.ignored_settings import IgnoredSettings
-from odradek.server.listeners import ConnectionConfig, bind, check_served, listener_specs
-from odradek.server.liveness import BrokerLiveness
-from odradek.server.log_loading import close_logs, load_logs
-from odradek.server.membership import Membership, MembershipConfig, cordon
-from odradek.server.metrics_page import MetricsConnection, node_families
-from odradek.server.options import CONFIG_CLASSES
-from odradek.server.quorum_settings import controller_endpoints, quorum_bootstrap, quorum_voters
+from odradek.server.lifecycle.broker_lifecycle import BrokerLifecycle, BrokerLifecycleConfig, cordon
+from odradek.server.lifecycle.controlled_shutdown import ControlledShutdown
+from odradek.server.lifecycle.controller_registration import ControllerRegistration, controller_registration_request
+from odradek.server.lifecycle.directory_assignments import DirectoryAssignments
+from odradek.server.lifecycle.drain import asked_to_stop
+from odradek.server.lifecycle.liveness import BrokerLiveness
+from odradek.server.lifecycle.registration_request import broker_registration_request
+from odradek.server.lifecycle.suspected_brokers import SuspectedBrokers
+from odradek.server.network.connection import Connection
+from odradek.server.network.dispatch import make_dispatcher, make_routes
+from odradek.server.network.listeners import ConnectionConfig, bind, check_served, listener_specs
+from odradek.server.prometheus import MetricsConnection, node_families
 from odradek.server.replication import Replication
-from odradek.server.scrubbing import Scrubbing
-from odradek.server.transactions import Transactions
-from odradek.server.upkeep import Upkeep, UpkeepConfig
+from odradek.server.startup.format import Storage, check_storage, format_missing, random_id
+from odradek.server.startup.honoured_settings import CONFIG_CLASSES
+from odradek.server.startup.ignored_settings import IgnoredSettings
+from odradek.server.startup.log_loading import close_logs, load_logs
+from odradek.server.startup.quorum_settings import controller_endpoints, quorum_bootstrap, quorum_voters
+from odradek.server.transactions.service import Transactions
+from odradek.settings.broker import METRICS_LISTENER, BrokerSettings
+from odradek.settings.listeners import WILDCARDS
+from odradek.settings.resources import SettingRules, option_docs, with_dynamic
 
 RecordT = TypeVar("RecordT")
 _log = get_logger("server.broker")
@@ -150,7 +151,8 @@ class Broker:
             storage = format_missing(self._disk, settings, storage, random=self._random)
         self._build_quorum(storage)
         self._build_replicas(storage)
-        self._build_doors(storage)
+        self._build_services(storage)
+        self._build_lifecycle()
         self._started.append("storage")
         self._lock_storage()
         await self._listen()
@@ -158,36 +160,36 @@ class Broker:
         self._started.append("raft")
         self.dispatcher.open_doors("controller")
         self.publisher.subscribe(self._on_metadata)
-        self.publisher.subscribe(self.departures.on_metadata)
-        self.publisher.subscribe(self.handover.on_metadata)
+        self.publisher.subscribe(self.suspected_brokers.on_metadata)
+        self.publisher.subscribe(self.controlled_shutdown.on_metadata)
         if self.controller is not None:
             self.publisher.subscribe(self.controller_registration.on_metadata)
         if "broker" in settings.roles:
             await self._join(storage)
-        self.upkeep.start()
+        self.maintenance.start()
         self.cleaning.start()
         self.scrubbing.start()
-        self._started.append("upkeep")
+        self._started.append("maintenance")
         self.dispatcher.open_doors("broker")
 
     async def _join(self, storage: Storage) -> None:
         """Become a broker of the cluster. Nothing is decided about logs before we have seen our own registration: what
         was known here of topics may be as old as the last stop."""
         self.log_manager.read_clean_epochs()
-        await self._unless_failed(self.membership.register(self._registration(storage), self.publisher))
+        await self._unless_failed(self.lifecycle.register(self._registration(storage), self.publisher))
         await self._load_logs()
         self.publisher.subscribe(self.replicas.on_metadata)
         self.publisher.subscribe(self.directory_assignments.on_metadata)
-        self.publisher.subscribe(self.membership.on_metadata)
+        self.publisher.subscribe(self.lifecycle.on_metadata)
         self.publisher.subscribe(self.coordinator.on_metadata)
         self.publisher.subscribe(self.transactions.coordinator.on_metadata)
         self.publisher.subscribe(IgnoredSettings(self.settings.node_id).on_metadata)
         self._remove_strays()
         self._started.append("logs")
-        self.services.producer_ids.broker_epoch = self.membership.broker_epoch
+        self.services.producer_ids.broker_epoch = self.lifecycle.broker_epoch
         self.replication.start()
         self.directory_assignments.start()
-        await self._unless_failed(self.membership.join(self.publisher))
+        await self._unless_failed(self.lifecycle.join(self.publisher))
 
     def _build_quorum(self, storage: Storage) -> None:
         """The metadata log, who reads it, and the controller that writes it."""
@@ -195,7 +197,7 @@ class Broker:
         metadata_dir = Path(settings.metadata_log_dir)
         self.rules = SettingRules(settings, option_docs(CONFIG_CLASSES))
         self.publisher = MetadataPublisher(storage.cluster_id)
-        self.departures = Departures(clock)
+        self.suspected_brokers = SuspectedBrokers(clock)
         self.controller: ControllerService | None = None
         if "controller" in settings.roles:
             self.controller = ControllerService(
@@ -267,7 +269,7 @@ class Broker:
         self.cleaner = Cleaner(self._disk, clock, self.log_manager, settings.build(CleanerConfig))
         for directory in self.log_manager.directories:
             directory.directory_id = storage.directory_ids[directory.path]
-        cordon(self.log_manager.directories, settings.build(MembershipConfig))
+        cordon(self.log_manager.directories, settings.build(BrokerLifecycleConfig))
         replica_config = settings.build(ReplicaConfig)
         self.replicas = ReplicaManager(
             settings.node_id,
@@ -314,8 +316,8 @@ class Broker:
         partition = self.replicas.partition(OFFSETS_TOPIC, partition_id)
         return INT32_MAX if partition is None else partition.log.config.max_message_bytes
 
-    def _build_doors(self, storage: Storage) -> None:
-        """What connections and handlers share, the session with the controller, and the jobs around it all."""
+    def _build_services(self, storage: Storage) -> None:
+        """What connections and handlers share."""
         settings, clock = self.settings, self._clock
         connection_config = settings.build(ConnectionConfig)
         routes = {scope: make_routes(HANDLERS, scope) for scope in ("broker", "controller")}
@@ -340,14 +342,18 @@ class Broker:
             verifier=self.transactions.verifier,
             markers=self.transactions.markers,
             liveness=self.liveness,
-            departures=self.departures,
+            suspected_brokers=self.suspected_brokers,
             topic_creator=self.topic_creator,
             routes=routes,
         )
         self.dispatcher = make_dispatcher(self.services, connection_config, routes, self._machine)
         self.log_manager.files.capacity = self.dispatcher.connections.descriptors.open_files
-        self.membership = Membership(
-            settings.build(MembershipConfig),
+
+    def _build_lifecycle(self) -> None:
+        """The session with the controller, replication, and the jobs around it all."""
+        settings, clock = self.settings, self._clock
+        self.lifecycle = BrokerLifecycle(
+            settings.build(BrokerLifecycleConfig),
             self.gateway,
             broker_id=settings.node_id,
             metadata_offset=lambda: self.publisher.image.offset,
@@ -357,8 +363,10 @@ class Broker:
         )
         self.replicas.isolation.exempt = INTERNAL_TOPICS
         self.replicas.isolation.session_ms = settings.build(ControllerConfig).broker_session_timeout_ms
-        self.log_manager.space.on_change = self.membership.beat_soon
-        self.handover = HandOver(self.dispatcher, settings.node_id, lambda: self.membership.broker_epoch)
+        self.log_manager.space.on_change = self.lifecycle.beat_soon
+        self.controlled_shutdown = ControlledShutdown(
+            self.dispatcher, settings.node_id, lambda: self.lifecycle.broker_epoch
+        )
         self.replication = Replication(
             settings,
             clock,
@@ -366,12 +374,12 @@ class Broker:
             self.replicas,
             self.log_manager,
             self.publisher,
-            broker_epoch=lambda: self.membership.broker_epoch,
+            broker_epoch=lambda: self.lifecycle.broker_epoch,
             send_alter_partition=self.gateway.alter_partition,
-            departures=self.departures,
+            suspected_brokers=self.suspected_brokers,
         )
         self.directory_assignments = DirectoryAssignments(
-            self.gateway, settings.node_id, lambda: self.membership.broker_epoch, self.replicas.directory_of
+            self.gateway, settings.node_id, lambda: self.lifecycle.broker_epoch, self.replicas.directory_of
         )
         self.replicas.made_later = self.directory_assignments.look_at
         self.replicas.placed_again = self._log_placed
@@ -380,8 +388,8 @@ class Broker:
             partition.topic_id, partition.partition_id, self.log_manager.dirs[log_dir].directory_id, confirmed
         )
         moves.settled = lambda partition: self.directory_assignments.settle(partition.topic_id, partition.partition_id)
-        self.upkeep = Upkeep(
-            settings.build(UpkeepConfig), clock, self._disk, self.log_manager, self.replicas, self.dispatcher
+        self.maintenance = Maintenance(
+            settings.build(MaintenanceConfig), clock, self._disk, self.log_manager, self.replicas, self.dispatcher
         )
         self.cleaning = CleaningJobs(self.cleaner, self.replicas.storage_failed)
 
@@ -442,29 +450,14 @@ class Broker:
             self._listeners.append(listener)
             _log.info("metrics are served", address=f"{address[0]}:{listener.port}")
 
-    def _registration(self, storage: Storage) -> registration.BrokerRegistrationRequest:
-        endpoints = []
-        for spec in self.specs.values():
-            if spec.scope == "broker":
-                host, port = spec.advertised or (spec.host, spec.port)
-                host = self._hostname if host in WILDCARDS else host
-                endpoints.append(
-                    registration.Listener(
-                        name=spec.name, host=host, port=port, security_protocol=spec.security_protocol
-                    )
-                )
-        features = [
-            registration.Feature(
-                name=name, min_supported_version=levels.min_level, max_supported_version=levels.max_level
-            )
-            for name, levels in supported_features().items()
-        ]
-        return registration.BrokerRegistrationRequest(
-            broker_id=self.settings.node_id,
-            cluster_id=storage.cluster_id,
-            incarnation_id=random_id(self._random),
-            listeners=endpoints,
-            features=features,
+    def _registration(self, storage: Storage) -> BrokerRegistrationRequest:
+        return broker_registration_request(
+            self.settings.node_id,
+            storage.cluster_id,
+            random_id(self._random),
+            specs=self.specs.values(),
+            hostname=self._hostname,
+            features=supported_features(),
             rack=cast("str | None", self.settings["broker.rack"]),
             log_dirs=[each.directory_id for each in self.log_manager.directories if not each.offline],
             previous_broker_epoch=self.log_manager.previous_broker_epoch,
@@ -512,18 +505,18 @@ class Broker:
         if self.controller is not None:
             self.controller.update_config(current.build(ControllerConfig))
         self.dispatcher.change_limits(current.build(ConnectionConfig))
-        cordon(self.log_manager.directories, current.build(MembershipConfig))
-        self.membership.beat_soon()
-        if asked_to_stop(image, self.settings.node_id, self.membership.broker_epoch):
+        cordon(self.log_manager.directories, current.build(BrokerLifecycleConfig))
+        self.lifecycle.beat_soon()
+        if asked_to_stop(image, self.settings.node_id, self.lifecycle.broker_epoch):
             self.stop_requested.set()
-        self.upkeep.change_config(current.build(UpkeepConfig))
+        self.maintenance.change_config(current.build(MaintenanceConfig))
         self.replication.change_settings(current)
         self.cleaner.config = current.build(CleanerConfig)
         self.transactions.change_settings(current)
         self.coordinator.consumer_config = current.build(ConsumerGroupConfig)
 
     def _storage_failed(self, log_dir: Path) -> None:
-        self.membership.beat_soon()
+        self.lifecycle.beat_soon()
         holds_metadata = log_dir == Path(self.settings.metadata_log_dir)
         if holds_metadata or not self.log_manager.online_dirs():
             what = "the directory of the metadata log" if holds_metadata else "the last log directory"
@@ -553,17 +546,17 @@ class Broker:
             StorageError: a directory could not be closed in good order; everything else was.
         """
         started, self._started = self._started, []
-        if clean and "upkeep" in started:
-            await self.membership.leave()
+        if clean and "maintenance" in started:
+            await self.lifecycle.leave()
         self._close_listeners()
         if not started:
             return
-        self.handover.let_go()
+        self.controlled_shutdown.let_go()
         # Early, while the other voters can still be notified over the connections that there are.
         steps: list[Callable[[], Awaitable[None]]] = [self.raft.resign] if "raft" in started else []
-        steps += [self.membership.stop, self.replication.stop]
-        if "upkeep" in started:
-            steps += [self.scrubbing.stop, self.cleaning.stop, self.upkeep.stop]
+        steps += [self.lifecycle.stop, self.replication.stop]
+        if "maintenance" in started:
+            steps += [self.scrubbing.stop, self.cleaning.stop, self.maintenance.stop]
         steps.append(self.dispatcher.close)
         if "logs" in started:
             steps.append(self.directory_assignments.stop)
@@ -589,7 +582,7 @@ class Broker:
             raise failure
 
     async def _close_logs(self) -> None:
-        await close_logs(self._disk, self.log_manager, broker_epoch=self.membership.broker_epoch)
+        await close_logs(self._disk, self.log_manager, broker_epoch=self.lifecycle.broker_epoch)
 
     async def _unlock_logs(self) -> None:
         self.log_manager.unlock()

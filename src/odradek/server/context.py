@@ -14,9 +14,7 @@ from odradek.metadata.image import MetadataImage
 from odradek.metadata.publisher import MetadataPublisher
 
 if TYPE_CHECKING:
-    from odradek.common.broker_settings import BrokerSettings
     from odradek.common.metrics import Metrics
-    from odradek.common.resource_settings import SettingRules
     from odradek.coordinator.transaction.service import TransactionCoordinator
     from odradek.log.compaction.cleaner import Cleaner
     from odradek.log.manager import LogManager
@@ -24,16 +22,18 @@ if TYPE_CHECKING:
     from odradek.protocol.messages.request_header import RequestHeader
     from odradek.raft.driver import RaftDriver
     from odradek.replica.manager import ReplicaManager
-    from odradek.server.connection import Connection
+    from odradek.server.auto_topic_creation import TopicCreator
     from odradek.server.controller_gateway import ControllerGateway
-    from odradek.server.departures import Departures
-    from odradek.server.dispatch import Route
-    from odradek.server.fetch_sessions import FetchSessionCache
-    from odradek.server.forwarding import TopicCreator
-    from odradek.server.liveness import BrokerLiveness
-    from odradek.server.marker_writer import MarkerWriter
-    from odradek.server.producer_ids import ProducerIdBlocks
-    from odradek.server.verification import TransactionVerifier
+    from odradek.server.fetch_session_cache import FetchSessionCache
+    from odradek.server.lifecycle.liveness import BrokerLiveness
+    from odradek.server.lifecycle.suspected_brokers import SuspectedBrokers
+    from odradek.server.network.connection import Connection
+    from odradek.server.network.dispatch import Route
+    from odradek.server.transactions.marker_writer import MarkerWriter
+    from odradek.server.transactions.producer_ids import ProducerIdBlocks
+    from odradek.server.transactions.verification import TransactionVerifier
+    from odradek.settings.broker import BrokerSettings
+    from odradek.settings.resources import SettingRules
 
 ANONYMOUS = "User:ANONYMOUS"
 
@@ -50,7 +50,7 @@ class BrokerServices:
         quorum: this node's replica of the metadata log; answers the quorum's APIs.
         coordinator: what answers the group APIs (`coordinator.group.service.GroupCoordinator`).
         liveness: notices brokers that die; None where this node is no controller.
-        departures: which brokers are going, or have just gone.
+        suspected_brokers: which brokers are going, or have just gone.
         transactions: what answers the transaction APIs.
         verifier: asks, for this broker's partitions, whether transactions include them.
         markers: writes the ends of transactions into this broker's partitions.
@@ -75,7 +75,7 @@ class BrokerServices:
     quorum: RaftDriver
     coordinator: Any
     liveness: BrokerLiveness | None
-    departures: Departures
+    suspected_brokers: SuspectedBrokers
     transactions: TransactionCoordinator
     verifier: TransactionVerifier
     markers: MarkerWriter

@@ -18,7 +18,6 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from odradek.client.controller_channel import RETRY_S, ControllerChannel
 from odradek.common.buggify import buggify
-from odradek.common.config import config, option
 from odradek.common.errors import ApiError, ErrorCode
 from odradek.common.ports import Clock
 from odradek.controller.service import ControllerService
@@ -63,6 +62,7 @@ from odradek.protocol.messages.unregister_broker_response import UnregisterBroke
 from odradek.protocol.messages.update_features_request import UpdateFeaturesRequest
 from odradek.protocol.messages.update_features_response import UpdateFeaturesResponse
 from odradek.server.envelope import unwrap_answer, wrap
+from odradek.settings.options import config, option
 
 if TYPE_CHECKING:
     from odradek.server.context import RequestContext

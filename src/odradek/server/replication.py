@@ -1,6 +1,6 @@
 """What this broker follows and who follows it, put together: fetchers, in-sync sets, and how they are switched on.
 
-The parts are `replica.fetch_driver` and `replica.isr_service`; here they are given the network, the controller and the
+The parts are `replica.fetcher_manager` and `replica.isr_service`; here they get the network, the controller and the
 addresses of the other brokers. Nothing is fetched before this broker is registered: a fetch says by its broker epoch
 which life of the broker asks (KIP-903).
 """
@@ -12,20 +12,20 @@ from typing import TYPE_CHECKING
 
 from odradek.common.token_bucket import UNLIMITED
 from odradek.replica.config import FetcherConfig, ReplicaConfig
-from odradek.replica.fetch_driver import ReplicaFetchers
+from odradek.replica.fetcher_manager import ReplicaFetcherManager
 from odradek.replica.isr_service import IsrService, SendAlterPartition
 from odradek.replica.log_dir_driver import RATE as LOG_DIR_RATE
 from odradek.replica.repair_service import RepairService
 from odradek.replica.throttle import FOLLOWER_RATE, LEADER_RATE
 
 if TYPE_CHECKING:
-    from odradek.common.broker_settings import BrokerSettings
     from odradek.common.errors import StorageError
     from odradek.common.ports import Clock, Network
     from odradek.log.manager import LogManager
     from odradek.metadata.publisher import MetadataPublisher
     from odradek.replica.manager import ReplicaManager
-    from odradek.server.departures import Departures
+    from odradek.server.lifecycle.suspected_brokers import SuspectedBrokers
+    from odradek.settings.broker import BrokerSettings
 
 
 class Replication:
@@ -42,13 +42,13 @@ class Replication:
         *,
         broker_epoch: Callable[[], int],
         send_alter_partition: SendAlterPartition,
-        departures: Departures,
+        suspected_brokers: SuspectedBrokers,
     ) -> None:
         """
         Args:
             broker_epoch: of this broker's registration.
             send_alter_partition: to the active controller.
-            departures: hears which leaders end their connections.
+            suspected_brokers: hears which leaders end their connections.
         """
         self._replicas = replicas
         self._clock = clock
@@ -56,7 +56,7 @@ class Replication:
         self._listener_name = settings.inter_broker_listener_name
         fetcher_config = settings.build(FetcherConfig)
         replicas.moves.piece_bytes = fetcher_config.max_bytes
-        self.fetchers = ReplicaFetchers(
+        self.fetchers = ReplicaFetcherManager(
             fetcher_config,
             network,
             clock,
@@ -65,8 +65,8 @@ class Replication:
             address_of=self._address_of,
             on_storage_failed=self._storage_failed,
             full_dirs=log_manager.space.full_paths,
-            on_reached=departures.believe,
-            on_lost=departures.doubt,
+            on_reached=suspected_brokers.believe,
+            on_lost=suspected_brokers.doubt,
         )
         self.isr = IsrService(
             clock,

@@ -16,14 +16,14 @@ from itertools import count
 from pathlib import Path
 from random import SystemRandom
 
-from odradek.common.broker_settings import BrokerSettings
 from odradek.common.errors import ConfigError
-from odradek.common.node_settings import load_node_settings
 from odradek.common.ports import Disk, write_file_durably
-from odradek.common.properties import format_properties
 from odradek.raft.quorum_state import uuid_text
-from odradek.server.format import FormatOptions, format_storage, random_id, read_meta_properties
-from odradek.server.options import honoured_settings
+from odradek.server.startup.format import FormatOptions, format_storage, random_id, read_meta_properties
+from odradek.server.startup.honoured_settings import honoured_settings
+from odradek.settings.broker import BrokerSettings
+from odradek.settings.node import load_node_settings
+from odradek.settings.properties import format_properties
 from odradek.testing.door import HOST
 
 PROPERTIES_FILE = "server.properties"

@@ -10,12 +10,12 @@ from pathlib import Path
 from random import SystemRandom
 from typing import Any, TypeVar
 
-from odradek.common.node_settings import load_node_settings
 from odradek.common.real_io import machine_limits
 from odradek.server.broker import Broker
-from odradek.server.format import ensure_formatted
-from odradek.server.options import honoured_settings
-from odradek.server.process import new_event_loop
+from odradek.server.startup.format import ensure_formatted
+from odradek.server.startup.honoured_settings import honoured_settings
+from odradek.server.startup.process import new_event_loop
+from odradek.settings.node import load_node_settings
 from odradek.testing.faults import CutNetwork, SkewedClock, SlowDisk, Wires
 
 START_TIMEOUT_S = 60.0
@@ -64,7 +64,7 @@ class NodeThread:
         try:
             if broker is not None:
                 if hurry:
-                    self._loop.call_soon_threadsafe(broker.membership.hurry)
+                    self._loop.call_soon_threadsafe(broker.lifecycle.hurry)
                 self.call(self._stop(broker, clean=True))
         finally:
             self.end()

@@ -122,8 +122,8 @@ def test_the_path_of_a_fetch_has_no_point_and_that_of_a_produce_one_where_it_flu
     sources = {str(path.relative_to(package)): path.read_text() for path in package.rglob("*.py")}
     with_points = {path for path, text in sources.items() if "await buggify(" in text}
     on_the_path = {
-        "server/connection.py",
-        "server/dispatch.py",
+        "server/network/connection.py",
+        "server/network/dispatch.py",
         "replica/manager.py",
         "replica/partition.py",
         "log/log.py",

@@ -9,8 +9,8 @@ from tests.sim.compacted import CompactedNode
 from tests.sim.failures import failures
 from tests.sim.planted import Bug
 from tests.sim.runs import run_seed
-from tests.support.compaction_bugs import AT_DEATH, IN_PEACE
 from tests.support.order import slow_after
+from tests.support.planted.compaction_bugs import AT_DEATH, IN_PEACE
 
 SEEDS = range(1, 21)
 IN_SHORT = "last value lost"

@@ -9,7 +9,7 @@ import pytest
 from odradek.log.log import Log
 from odradek.log.scrub import SegmentCheck
 from odradek.log.segment import Segment
-from odradek.server.scrubbing import Scrubbing
+from odradek.server.background.scrubbing import Scrubbing
 from tests.sim.bugs import problem_of
 from tests.sim.damaged import DamagedCluster
 from tests.sim.failures import failure

@@ -9,7 +9,7 @@ import pytest
 
 from odradek.common.errors import StorageError
 from odradek.common.ports import is_out_of_descriptors
-from odradek.server import descriptors
+from odradek.server.network import descriptors
 from tests.sim import faults
 from tests.sim.cluster import ManyNodes
 from tests.sim.disk import DiskFaults

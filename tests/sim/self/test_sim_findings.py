@@ -40,7 +40,7 @@ from tests.sim.group_scenarios import (
 )
 from tests.sim.planted import ONE_NODE
 from tests.sim.planted_cluster import MANY_NODES
-from tests.support.doors import Doors, settle
+from tests.support.nodes.listener import ScriptedListener, settle
 
 HOME = Path("/data")
 LOG = HOME / "kept-0"
@@ -162,7 +162,7 @@ def a_slow_request_is_not_overtaken() -> None:
     """On one connection the answers come in the order of the requests, whichever is ready first."""
 
     async def run() -> None:
-        async with Doors() as doors:
+        async with ScriptedListener() as doors:
             with contextlib.closing(await doors.client()) as client:
                 await client.beat(0, "wait")
                 await client.beat(1, "now")

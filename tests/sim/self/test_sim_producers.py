@@ -25,7 +25,7 @@ from tests.sim.planted_producers import CAUGHT_BY_SEED, PRODUCER_BUGS
 from tests.sim.producer_scan import ProducerScan
 from tests.sim.producers import ProducersCluster
 from tests.sim.runs import run_seed
-from tests.support.batches import NOW_MS, batch, header_of
+from tests.support.models.batches import NOW_MS, batch, header_of
 
 # The seed that once caught a bug may be another run after a change of the product: then it must be one of these.
 OTHER_SEEDS = range(1, 30)

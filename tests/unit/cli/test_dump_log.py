@@ -27,7 +27,7 @@ from odradek.record.batch import BatchHeader
 from odradek.record.builder import build_batch
 from odradek.record.control import transaction_marker
 from odradek.record.record import Record
-from tests.support.batches import NOW_MS
+from tests.support.models.batches import NOW_MS
 
 NAME = "00000000000000000010.log"
 

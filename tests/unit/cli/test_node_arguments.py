@@ -31,7 +31,7 @@ def test_any_other_is_left_to_who_answers_it(line: str) -> None:
 
 
 def test_a_node_does_not_carry_what_reads_command_lines() -> None:
-    script = "import sys, odradek.cli.node, odradek.server.process; print(*sys.modules)"
+    script = "import sys, odradek.cli.node, odradek.server.startup.process; print(*sys.modules)"
     loaded = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True).stdout.split()
     assert not {"typer", "rich", "pydantic", "re2", "confluent_kafka"} & set(loaded)
 

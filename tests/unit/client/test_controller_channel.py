@@ -15,8 +15,8 @@ from odradek.protocol.messages.heartbeat_request import HeartbeatRequest
 from odradek.protocol.messages.heartbeat_response import HeartbeatResponse
 from odradek.protocol.messages.list_groups_request import ListGroupsRequest
 from odradek.protocol.messages.list_groups_response import ListGroupsResponse
-from tests.support.doors import Doors, settle
-from tests.support.node import free_port
+from tests.support.nodes.listener import ScriptedListener, settle
+from tests.support.nodes.node import free_port
 
 
 class Leader(NamedTuple):
@@ -70,7 +70,7 @@ async def test_a_leader_that_is_gone(quorum: Quorum) -> None:
 
 
 async def test_all_share_one_connection(quorum: Quorum) -> None:
-    async with Doors() as doors:
+    async with ScriptedListener() as doors:
         quorum.elect(1, doors.spec.port)
         assert await asyncio.gather(*(quorum.beat(number) for number in range(20))) == list(range(20))
         assert await quorum.beat(20) == 20
@@ -78,7 +78,7 @@ async def test_all_share_one_connection(quorum: Quorum) -> None:
 
 
 async def test_a_connection_that_ended_is_made_again(quorum: Quorum) -> None:
-    async with Doors() as doors:
+    async with ScriptedListener() as doors:
         quorum.elect(1, doors.spec.port)
         await quorum.beat(1)
         waiting = asyncio.ensure_future(quorum.beat(2, "wait"))
@@ -91,7 +91,7 @@ async def test_a_connection_that_ended_is_made_again(quorum: Quorum) -> None:
 
 
 async def test_a_new_leader_ends_the_wait_for_the_old_one(quorum: Quorum) -> None:
-    async with Doors() as old, Doors() as new:
+    async with ScriptedListener() as old, ScriptedListener() as new:
         quorum.elect(1, old.spec.port)
         waiting = asyncio.ensure_future(quorum.beat(1, "wait", timeout_ms=60_000))
         await settle(lambda: 1 in old.begun)
@@ -107,7 +107,7 @@ async def test_a_new_leader_ends_the_wait_for_the_old_one(quorum: Quorum) -> Non
 
 
 async def test_the_same_leader_again_changes_nothing(quorum: Quorum) -> None:
-    async with Doors() as doors:
+    async with ScriptedListener() as doors:
         quorum.elect(1, doors.spec.port)
         waiting = asyncio.ensure_future(quorum.beat(1, "wait"))
         await settle(lambda: 1 in doors.waits)
@@ -117,7 +117,7 @@ async def test_the_same_leader_again_changes_nothing(quorum: Quorum) -> None:
 
 
 async def test_a_leader_that_moves_while_it_is_dialled(quorum: Quorum) -> None:
-    async with Doors(is_open=False) as slow, Doors() as new:
+    async with ScriptedListener(is_open=False) as slow, ScriptedListener() as new:
         quorum.elect(1, slow.spec.port)
         waiting = asyncio.ensure_future(quorum.beat(1))
         await settle(lambda: bool(slow.connections))
@@ -129,7 +129,7 @@ async def test_a_leader_that_moves_while_it_is_dialled(quorum: Quorum) -> None:
 
 
 async def test_a_request_that_the_controller_does_not_know(quorum: Quorum) -> None:
-    async with Doors() as doors:
+    async with ScriptedListener() as doors:
         quorum.elect(1, doors.spec.port)
         with pytest.raises(ApiError) as caught:
             await quorum.channel.ask(ListGroupsRequest(), ListGroupsResponse, timeout_ms=60_000)
@@ -137,7 +137,7 @@ async def test_a_request_that_the_controller_does_not_know(quorum: Quorum) -> No
 
 
 async def test_a_closed_channel_asks_nobody(quorum: Quorum) -> None:
-    async with Doors() as doors:
+    async with ScriptedListener() as doors:
         quorum.elect(1, doors.spec.port)
         await quorum.beat(1)
         await quorum.channel.close()

@@ -11,7 +11,7 @@ from odradek.common.errors import ApiError, ErrorCode
 from odradek.protocol.messages.allocate_producer_ids_request import AllocateProducerIdsRequest
 from odradek.protocol.messages.broker_heartbeat_request import BrokerHeartbeatRequest
 from odradek.protocol.messages.broker_registration_request import Feature, Listener
-from tests.support.controller_harness import Harness
+from tests.support.models.controller_harness import Harness
 
 
 def refused(harness: Harness, broker_id: int, incarnation: int = 0, **fields: Any) -> ErrorCode:

@@ -19,7 +19,7 @@ from odradek.protocol.messages.feature_level_record import FeatureLevelRecord
 from odradek.protocol.messages.update_features_request import FeatureUpdateKey, UpdateFeaturesRequest
 from odradek.statemachine.machine import Result
 from odradek.statemachine.timeline import Timeline
-from tests.support.controller_harness import Harness, wanted
+from tests.support.models.controller_harness import Harness, wanted
 
 
 @pytest.fixture

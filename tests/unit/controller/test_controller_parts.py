@@ -26,9 +26,9 @@ from odradek.protocol.messages.remove_user_scram_credential_record import Remove
 from odradek.protocol.messages.unregister_broker_request import UnregisterBrokerRequest
 from odradek.protocol.messages.user_scram_credential_record import UserScramCredentialRecord
 from odradek.statemachine.machine import Result
-from tests.support.controller_harness import Harness
-from tests.support.controller_harness import wanted as wanted_topic
-from tests.support.quorum_node import QuorumNode
+from tests.support.models.controller_harness import Harness
+from tests.support.models.controller_harness import wanted as wanted_topic
+from tests.support.nodes.quorum_node import QuorumNode
 from tests.unit.controller.test_controller_partitions import update
 
 BROKER = 4

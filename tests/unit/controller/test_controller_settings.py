@@ -5,14 +5,14 @@ from __future__ import annotations
 import random
 
 from odradek.common.errors import ErrorCode
-from odradek.common.node_settings import load_node_settings
 from odradek.common.real_io import RealDisk
-from odradek.common.resource_settings import SettingRules
 from odradek.controller.configs import ConfigSchema
 from odradek.controller.machine import ControllerMachine
 from odradek.protocol.messages.create_topics_request import CreatableTopicConfig
+from odradek.settings.node import load_node_settings
+from odradek.settings.resources import SettingRules
 from odradek.statemachine.timeline import Timeline
-from tests.support.controller_harness import CLUSTER, Harness, wanted
+from tests.support.models.controller_harness import CLUSTER, Harness, wanted
 
 
 def harness() -> Harness:

@@ -19,7 +19,7 @@ from odradek.protocol.messages.create_topics_request import (
     CreateTopicsRequest,
 )
 from odradek.protocol.messages.delete_topics_request import DeleteTopicsRequest, DeleteTopicState
-from tests.support.controller_harness import Harness, wanted
+from tests.support.models.controller_harness import Harness, wanted
 
 BAD_NAMES = ["", ".", "..", "a" * 250, "a/b", "a b", "nul\0", "ü", "a\n"]
 

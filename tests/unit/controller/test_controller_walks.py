@@ -12,7 +12,6 @@ from uuid import UUID
 
 import pytest
 
-from odradek.common.broker_settings import DRAIN_KEY
 from odradek.common.errors import ApiError, ErrorCode
 from odradek.metadata.model import PartitionImage
 from odradek.protocol.messages import alter_partition_reassignments_request as moves
@@ -24,7 +23,8 @@ from odradek.protocol.messages.incremental_alter_configs_request import (
     IncrementalAlterConfigsRequest,
 )
 from odradek.protocol.messages.partition_change_record import PartitionChangeRecord
-from tests.support.controller_harness import Harness, wanted
+from odradek.settings.broker import DRAIN_KEY
+from tests.support.models.controller_harness import Harness, wanted
 
 BROKERS = (1, 2, 3, 4, 5)
 Key = tuple[UUID, int]

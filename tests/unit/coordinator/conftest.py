@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 from odradek.common.errors import ApiError, ErrorCode
+from odradek.coordinator.group.classic.group import ClassicGroup, Moment
+from odradek.coordinator.group.classic.membership import Caller
 from odradek.coordinator.group.config import GroupConfig
-from odradek.coordinator.group.group import ClassicGroup, Moment
 from odradek.coordinator.group.machine import GroupMachine
-from odradek.coordinator.group.membership import Caller
 from odradek.coordinator.group.outcome import Outcome, PendingWrite
 from odradek.coordinator.group.records import CoordinatorRecord
 from odradek.protocol.codec import encode

@@ -10,14 +10,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from odradek.coordinator.consumer_group.assignors import (
+from odradek.coordinator.group.consumer.assignors import (
     Assignor,
     Subscriber,
     range_assignment,
     uniform_assignment,
 )
-from odradek.coordinator.consumer_group.state import Partitions
-from odradek.coordinator.consumer_group.topics import TopicFacts
+from odradek.coordinator.group.consumer.state import Partitions
+from odradek.coordinator.group.consumer.topics import TopicFacts
 
 
 def topic(number: int, count: int, racks: tuple[frozenset[str], ...] = ()) -> TopicFacts:

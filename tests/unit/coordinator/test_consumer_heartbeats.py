@@ -9,8 +9,8 @@ from uuid import UUID
 import pytest
 
 from odradek.common.errors import ApiError, ErrorCode
-from odradek.coordinator.consumer_group.heartbeats import HeartbeatCaller
-from odradek.coordinator.consumer_group.state import ConsumerGroupState, Partitions
+from odradek.coordinator.group.consumer.heartbeats import HeartbeatCaller
+from odradek.coordinator.group.consumer.state import ConsumerGroupState, Partitions
 from odradek.protocol.messages.consumer_group_heartbeat_request import (
     ConsumerGroupHeartbeatRequest,
     TopicPartitions,
@@ -21,7 +21,7 @@ from odradek.protocol.messages.offset_commit_request import (
     OffsetCommitRequestTopic,
 )
 from odradek.protocol.messages.offset_fetch_request import OffsetFetchRequestGroup
-from tests.support.consumer_shard import Box, owned, pairs, refused, view
+from tests.support.models.consumer_shard import Box, owned, pairs, refused, view
 
 
 class TestRequests:

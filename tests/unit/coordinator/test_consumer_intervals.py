@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from odradek.common.errors import ApiError, ErrorCode
-from odradek.coordinator.consumer_group.state import ConsumerGroupState, Partitions
+from odradek.coordinator.group.consumer.state import ConsumerGroupState, Partitions
 from odradek.log.producer_state import ProducerState
 from odradek.protocol.messages.offset_commit_request import (
     OffsetCommitRequest,
@@ -17,7 +17,7 @@ from odradek.protocol.messages.txn_offset_commit_request import (
     TxnOffsetCommitRequestPartition,
     TxnOffsetCommitRequestTopic,
 )
-from tests.support.consumer_shard import Box, owned, pairs, view
+from tests.support.models.consumer_shard import Box, owned, pairs, view
 
 
 class TestInterval:

@@ -8,7 +8,7 @@ import pytest
 
 from odradek.common.errors import ApiError, ErrorCode
 from odradek.coordinator.batches import decode_batches, encode_batches
-from odradek.coordinator.group.group import Moment
+from odradek.coordinator.group.classic.group import Moment
 from odradek.coordinator.group.records import (
     GROUP_RECORDS,
     GroupRecord,

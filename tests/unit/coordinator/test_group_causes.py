@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from odradek.common.errors import ErrorCode
-from tests.support.consumer_shard import Box
-from tests.support.mixed_groups import GROUP, MixedShard, topics_view
-from tests.support.mixed_groups import ClassicClient as MixedClient
-from tests.support.mixed_groups import NewClient as MixedConsumer
+from tests.support.models.consumer_shard import Box
+from tests.support.models.mixed_groups import GROUP, MixedShard, topics_view
+from tests.support.models.mixed_groups import ClassicClient as MixedClient
+from tests.support.models.mixed_groups import NewClient as MixedConsumer
 
 
 def causes(shard: Any, kind: str = "rebalance", group: str = "g") -> list[str]:

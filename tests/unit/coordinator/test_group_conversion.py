@@ -10,16 +10,16 @@ from typing import Any
 import pytest
 
 from odradek.common.errors import ApiError, ErrorCode
-from odradek.coordinator.consumer_group.state import ConsumerGroupState
-from odradek.coordinator.group.group import ClassicGroup, Member
+from odradek.coordinator.group.classic.group import ClassicGroup, Member
+from odradek.coordinator.group.classic.state import GroupState
+from odradek.coordinator.group.consumer.state import ConsumerGroupState
 from odradek.coordinator.group.records import GroupRecord
-from odradek.coordinator.group.state import GroupState
 from odradek.protocol.messages.offset_commit_request import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
     OffsetCommitRequestTopic,
 )
-from tests.support.mixed_groups import (
+from tests.support.models.mixed_groups import (
     GROUP,
     ClassicClient,
     MixedShard,

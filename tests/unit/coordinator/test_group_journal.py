@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 
 from odradek.common.errors import ErrorCode
-from odradek.coordinator.consumer_group.heartbeats import HeartbeatCaller
-from odradek.coordinator.group.group import Moment
+from odradek.coordinator.group.classic.group import Moment
+from odradek.coordinator.group.classic.membership import Caller
+from odradek.coordinator.group.consumer.heartbeats import HeartbeatCaller
 from odradek.coordinator.group.journal import (
     MAX_EVENTS,
     MAX_EVENTS_PER_GROUP,
@@ -20,10 +21,9 @@ from odradek.coordinator.group.journal import (
     Journal,
     Who,
 )
-from odradek.coordinator.group.membership import Caller
 from odradek.protocol.messages.consumer_group_heartbeat_request import ConsumerGroupHeartbeatRequest
 from odradek.protocol.messages.join_group_request import JoinGroupRequest, JoinGroupRequestProtocol
-from tests.support.mixed_groups import GROUP, START_MS, ClassicClient, MixedShard, NewClient, topics_view
+from tests.support.models.mixed_groups import GROUP, START_MS, ClassicClient, MixedShard, NewClient, topics_view
 
 
 def at(ms: int) -> Moment:

@@ -9,9 +9,9 @@ import pytest
 
 from odradek.common.errors import ApiError, ErrorCode
 from odradek.coordinator.batches import encode_batches
+from odradek.coordinator.group.classic.state import GroupState
 from odradek.coordinator.group.machine import MAX_EXPIRED_PER_RUN, MAX_RECORD_BYTES
 from odradek.coordinator.group.records import GROUP_RECORDS, OffsetRecord, TransactionEndRecord
-from odradek.coordinator.group.state import GroupState
 from odradek.log.producer_state import NOT_REQUIRED, ProducerState
 from odradek.protocol.messages.offset_commit_key import OffsetCommitKey
 from odradek.protocol.messages.offset_commit_request import (

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from odradek.common.errors import ApiError, ErrorCode
-from odradek.coordinator.group.state import TRANSITIONS, GroupState
+from odradek.coordinator.group.classic.state import TRANSITIONS, GroupState
 
 
 def refused(shard: Any, *arguments: Any, **settings: Any) -> ErrorCode:
@@ -383,7 +383,7 @@ def test_a_lowered_limit_drops_the_members_that_rejoin_last(make_shard: Any) -> 
 
 def test_ids_that_nobody_uses_are_bounded(shard: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """KAFKA-7610: ids that were given out and not used were not counted."""
-    monkeypatch.setattr("odradek.coordinator.group.membership.MAX_PENDING_JOINS", 3)
+    monkeypatch.setattr("odradek.coordinator.group.classic.membership.MAX_PENDING_JOINS", 3)
     codes = [shard.join("").error_code for _ in range(4)]
     assert codes == [ErrorCode.MEMBER_ID_REQUIRED] * 3 + [ErrorCode.GROUP_MAX_SIZE_REACHED]
 

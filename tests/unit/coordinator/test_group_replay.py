@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from odradek.common.errors import ApiError, ErrorCode
-from odradek.coordinator.group.state import GroupState
+from odradek.coordinator.group.classic.state import GroupState
 from odradek.coordinator.group.timers import TimerKey, Timers
 from odradek.coordinator.hashing import java_string_hash, partition_for
 from tests.unit.coordinator.conftest import VirtualShard, subscription

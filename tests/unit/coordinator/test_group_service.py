@@ -16,8 +16,8 @@ import pytest
 from odradek.common.errors import ApiError, ErrorCode
 from odradek.common.real_io import RealClock, RealDisk
 from odradek.coordinator.batches import decode_batches, encode_batches
+from odradek.coordinator.group.classic.membership import Caller
 from odradek.coordinator.group.config import GroupConfig
-from odradek.coordinator.group.membership import Caller
 from odradek.coordinator.group.records import GROUP_RECORDS, OFFSETS_TOPIC, CoordinatorRecord
 from odradek.coordinator.group.service import GroupCoordinator
 from odradek.log.producer_state import ProducerState

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from odradek.common.errors import ApiError, ErrorCode
-from odradek.coordinator.group.state import GroupState
+from odradek.coordinator.group.classic.state import GroupState
 from odradek.coordinator.group.timers import TimerKey
 
 

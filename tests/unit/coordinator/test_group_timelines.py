@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from odradek.common.errors import ApiError, ErrorCode
-from odradek.coordinator.group.membership import Caller
+from odradek.coordinator.group.classic.membership import Caller
 from odradek.coordinator.group.records import OFFSETS_TOPIC
 from odradek.metadata.delta import MetadataDelta
 from odradek.protocol.messages.consumer_group_heartbeat_request import ConsumerGroupHeartbeatRequest

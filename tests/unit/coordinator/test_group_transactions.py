@@ -7,7 +7,7 @@ from uuid import UUID
 import pytest
 
 from odradek.common.errors import ApiError
-from odradek.coordinator.consumer_group.heartbeats import HeartbeatCaller
+from odradek.coordinator.group.consumer.heartbeats import HeartbeatCaller
 from odradek.coordinator.group.outcome import Outcome
 from odradek.coordinator.group.records import GROUP_RECORDS, OffsetRecord, TransactionEndRecord
 from odradek.log.producer_state import NOT_REQUIRED, ProducerState, Verification

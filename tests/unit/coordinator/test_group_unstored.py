@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator
 import pytest
 
 from odradek.common.errors import ApiError, ErrorCode
-from odradek.coordinator.group.membership import Caller
+from odradek.coordinator.group.classic.membership import Caller
 from odradek.metadata.features import GROUP_VERSION
 from odradek.protocol.codec import encode
 from odradek.protocol.messages.consumer_group_heartbeat_request import ConsumerGroupHeartbeatRequest

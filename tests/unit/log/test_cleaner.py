@@ -21,7 +21,7 @@ from odradek.log.manager import LogManager
 from odradek.record.batch import BatchHeader
 from odradek.record.builder import build_batch
 from odradek.record.record import Record
-from tests.support.compaction_story import kept_records
+from tests.support.models.compaction_story import kept_records
 
 NOW_MS = 1_767_225_600_000
 

@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from odradek.log.compaction.cleaning import MAX_GROUP_SEGMENTS, SegmentPlan, group_segments
-from tests.support.compaction_story import CODECS, RETENTION_MS, Story, kept_batches, kept_records
+from tests.support.models.compaction_story import CODECS, RETENTION_MS, Story, kept_batches, kept_records
 
 KEYS = st.sampled_from([b"a", b"b", b"c", b"", b"d" * 130])
 PAIRS = st.lists(st.tuples(KEYS, st.none() | st.binary(max_size=3)), min_size=1, max_size=4)

@@ -8,8 +8,8 @@ import pytest
 
 from odradek.common.errors import OdradekError
 from tests.sim.planted import Bug
-from tests.support.compaction_bugs import AT_DEATH, IN_PEACE
-from tests.support.compaction_story import CODECS, RETENTION_MS, Story
+from tests.support.models.compaction_story import CODECS, RETENTION_MS, Story
+from tests.support.planted.compaction_bugs import AT_DEATH, IN_PEACE
 from tests.unit.log.test_compaction import play
 from tests.unit.log.test_compaction_crashes import ABORTING, crash_at
 

@@ -10,8 +10,8 @@ from random import Random
 import pytest
 
 from tests.sim.disk import DiskFaults
-from tests.support.compaction_story import CODECS, DIRECTORY, RETENTION_MS, START_MS, Story
-from tests.support.crashing_disk import Crash, CrashingDisk
+from tests.support.disks.crashing import Crash, CrashingDisk
+from tests.support.models.compaction_story import CODECS, DIRECTORY, RETENTION_MS, START_MS, Story
 
 # From this seed on, transactions are aborted, and segments hold more keys than a cleaning has memory for.
 ABORTING = 100

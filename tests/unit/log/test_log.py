@@ -14,7 +14,7 @@ from odradek.log.log import AppendInfo, Log
 from odradek.log.reading import ReadResult
 from odradek.record.control import transaction_marker
 from odradek.record.reader import read_batches, read_records
-from tests.support.batches import NOW_MS, batch, header_of
+from tests.support.models.batches import NOW_MS, batch, header_of
 
 
 class Home:

@@ -18,7 +18,7 @@ from odradek.log.log import Log
 from odradek.log.manager import LogManager
 from odradek.record.batch import HEADER_BYTES, crc_is_valid
 from odradek.record.reader import read_batches, read_records
-from tests.support.batches import NOW_MS, batch, header_of
+from tests.support.models.batches import NOW_MS, batch, header_of
 
 COUNT = 30
 

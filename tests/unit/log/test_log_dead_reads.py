@@ -14,8 +14,8 @@ from odradek.common.ports import File
 from odradek.common.real_io import RealClock
 from odradek.log.config import LogConfig
 from odradek.log.manager import LogManager
-from tests.support.batches import NOW_MS, batch, header_of
-from tests.support.failing_disk import FailingDisk, FailingFile
+from tests.support.disks.failing import FailingDisk, FailingFile
+from tests.support.models.batches import NOW_MS, batch, header_of
 
 
 class Unreadable(FailingFile):

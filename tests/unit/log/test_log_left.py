@@ -27,7 +27,7 @@ from odradek.log.log import Log
 from odradek.log.manager import LogManager
 from odradek.log.repair import Hole, make_anew
 from odradek.log.replicated import read_replicated
-from tests.support.batches import NOW_MS, batch, header_of
+from tests.support.models.batches import NOW_MS, batch, header_of
 
 T = TypeVar("T")
 KEY = ("t", 0)

@@ -19,7 +19,7 @@ from odradek.log.segment import Segment
 from odradek.record.batch import BatchHeader
 from odradek.record.control import transaction_marker
 from tests.sim.disk import DiskFaults, SimDisk
-from tests.support.batches import NOW_MS, batch, header_of
+from tests.support.models.batches import NOW_MS, batch, header_of
 
 DIRECTORY = Path("/logs")
 KEY = ("t", 0)

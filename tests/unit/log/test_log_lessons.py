@@ -19,7 +19,7 @@ from odradek.protocol.messages.partition_record import PartitionRecord
 from odradek.protocol.messages.topic_record import TopicRecord
 from odradek.record.batch import patch_base_offset, patch_leader_epoch
 from odradek.replica.manager import ReplicaManager
-from tests.support.batches import NOW_MS, batch
+from tests.support.models.batches import NOW_MS, batch
 from tests.unit.log.test_log import Home, append, everything, values
 
 LAST_SEQUENCE = 2**31 - 1

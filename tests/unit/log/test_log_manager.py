@@ -13,7 +13,7 @@ from odradek.common.errors import ApiError, ErrorCode, StorageError
 from odradek.common.real_io import RealClock, RealDisk
 from odradek.log.config import LogConfig
 from odradek.log.manager import LogManager
-from tests.support.batches import NOW_MS, batch, header_of
+from tests.support.models.batches import NOW_MS, batch, header_of
 
 
 class FailingDisk(RealDisk):

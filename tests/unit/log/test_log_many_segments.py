@@ -23,7 +23,7 @@ from odradek.log.files import FileCache
 from odradek.log.log import Log
 from odradek.record.control import transaction_marker
 from tests.sim.disk import DiskFaults, SimDisk
-from tests.support.batches import NOW_MS, batch, header_of
+from tests.support.models.batches import NOW_MS, batch, header_of
 
 FEW, MANY = 10, 10_000
 DIRECTORY = Path("/data/topic-0")

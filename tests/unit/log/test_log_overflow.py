@@ -13,8 +13,8 @@ from odradek.log.log import Log
 from odradek.log.segment import segment_path
 from odradek.record.batch import patch_base_offset, patch_leader_epoch
 from tests.sim.disk import DiskFaults
-from tests.support.batches import NOW_MS, batch
-from tests.support.crashing_disk import Crash, CrashingDisk
+from tests.support.disks.crashing import Crash, CrashingDisk
+from tests.support.models.batches import NOW_MS, batch
 from tests.unit.log.test_log import everything
 from tests.unit.log.test_log_transactions import marker
 

@@ -8,8 +8,8 @@ import pytest
 
 from odradek.common.errors import OdradekError
 from tests.sim.planted import Bug
-from tests.support.log_bugs import IN_MOVES, IN_WALKS
-from tests.support.log_walk import walk
+from tests.support.models.log_walk import walk
+from tests.support.planted.log_bugs import IN_MOVES, IN_WALKS
 from tests.unit.replica.test_log_dir_moves import compare_cut_log_and_copy, crash_at
 
 # Seeds that found one of these when nobody had planted it come first.

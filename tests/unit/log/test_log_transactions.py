@@ -12,8 +12,8 @@ from odradek.log.log import Log
 from odradek.log.producer_state import ProducerState, Verification
 from odradek.record.control import ControlType, control_key, transaction_marker
 from tests.sim.planted_transactions import transaction_bug
-from tests.support.batches import NOW_MS, batch, header_of
-from tests.support.log_bugs import IN_POWER_LOSSES
+from tests.support.models.batches import NOW_MS, batch, header_of
+from tests.support.planted.log_bugs import IN_POWER_LOSSES
 from tests.unit.log.test_log import Home, append
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.support.log_walk import walk
+from tests.support.models.log_walk import walk
 
 
 @pytest.mark.parametrize("seeds", [range(10), range(10, 20), range(20, 30)], ids=str)

@@ -11,7 +11,7 @@ from odradek.common.errors import ApiError
 from odradek.log.producer_state import WINDOW_BATCHES, ProducerState, Verification
 from odradek.record.batch import MAX_SEQUENCE, BatchHeader
 from odradek.record.control import ControlType
-from tests.support.batches import NOW_MS, batch, header_of
+from tests.support.models.batches import NOW_MS, batch, header_of
 from tests.unit.log.test_log import Home, append
 from tests.unit.log.test_log_transactions import due, marker, refusal
 

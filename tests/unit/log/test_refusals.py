@@ -8,7 +8,7 @@ from odradek.common.errors import ApiError, ErrorCode
 from odradek.log.producer_state import ProducerState
 from odradek.log.refusals import MAX_REFUSALS
 from odradek.record.batch import MAX_SEQUENCE
-from tests.support.batches import batch, header_of
+from tests.support.models.batches import batch, header_of
 from tests.unit.log.test_producers import with_producer
 
 FULL, TOO_FEW = ErrorCode.KAFKA_STORAGE_ERROR, ErrorCode.NOT_ENOUGH_REPLICAS

@@ -18,7 +18,7 @@ from odradek.record.batch import BatchHeader, patch_leader_epoch, seal
 from odradek.record.builder import build_batch
 from odradek.record.control import ControlType, control_key, transaction_marker
 from odradek.record.record import Record
-from tests.support.batches import NOW_MS
+from tests.support.models.batches import NOW_MS
 
 OpenLog = Callable[..., Log]
 

@@ -16,8 +16,8 @@ from odradek.protocol.messages.remove_raft_voter_response import RemoveRaftVoter
 from odradek.protocol.messages.update_raft_voter_request import KRaftVersionFeature, UpdateRaftVoterRequest
 from odradek.protocol.messages.update_raft_voter_response import UpdateRaftVoterResponse
 from odradek.raft.node import Role
-from tests.support.controller_harness import CLUSTER
-from tests.support.quorum_replicas import LISTENER, DynamicQuorum, Quorum, Replica, until
+from tests.support.models.controller_harness import CLUSTER
+from tests.support.nodes.quorum_replicas import LISTENER, DynamicQuorum, Quorum, Replica, until
 
 
 def adding(replica: Replica, timeout_ms: int = 10_000, **changes: object) -> AddRaftVoterRequest:

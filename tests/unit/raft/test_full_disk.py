@@ -9,7 +9,7 @@ import pytest
 from odradek.common.errors import ApiError, ErrorCode
 from odradek.protocol.messages.vote_response import VoteResponse
 from odradek.raft.node import Role
-from tests.support.quorum_replicas import Quorum, Replica, until
+from tests.support.nodes.quorum_replicas import Quorum, Replica, until
 from tests.unit.raft.test_quorum_hostile import ask, vote
 
 

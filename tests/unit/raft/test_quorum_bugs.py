@@ -11,7 +11,7 @@ import pytest
 
 from odradek.common.errors import OdradekError
 from tests.sim.quorum_bugs import BY_TEST
-from tests.support import quorum_replicas
+from tests.support.nodes import quorum_replicas
 from tests.unit.raft import test_dynamic_voters as dynamic
 from tests.unit.raft import test_full_disk as full
 from tests.unit.raft import test_quorum_hostile as hostile

@@ -8,7 +8,7 @@ from pathlib import Path
 from odradek.common.real_io import RealClock
 from odradek.protocol.messages.fetch_response import FetchResponse
 from odradek.record.reader import read_batches
-from tests.support.quorum_replicas import PATIENCE_S, Quorum, until
+from tests.support.nodes.quorum_replicas import PATIENCE_S, Quorum, until
 from tests.unit.raft.test_quorum_hostile import ask, fetched
 
 

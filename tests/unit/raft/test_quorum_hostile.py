@@ -20,8 +20,8 @@ from odradek.protocol.messages.end_quorum_epoch_response import EndQuorumEpochRe
 from odradek.protocol.messages.fetch_response import FetchResponse
 from odradek.protocol.messages.fetch_snapshot_response import FetchSnapshotResponse
 from odradek.protocol.messages.vote_response import VoteResponse
-from tests.support.controller_harness import CLUSTER
-from tests.support.quorum_replicas import Quorum, Replica
+from tests.support.models.controller_harness import CLUSTER
+from tests.support.nodes.quorum_replicas import Quorum, Replica
 
 METADATA = "__cluster_metadata"
 METADATA_ID = UUID(int=1)
@@ -231,6 +231,6 @@ async def test_a_node_of_another_cluster_gets_nothing(tmp_path: Path) -> None:
 
 
 async def quorum_waits(replica: Replica) -> None:
-    from tests.support.quorum_replicas import until
+    from tests.support.nodes.quorum_replicas import until
 
     await until(lambda: replica.driver.end_offset > 0, timeout_s=0.5)

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from odradek.common.errors import ApiError, ErrorCode
-from tests.support.file_system import Ballast, small_tmpfs
-from tests.support.quorum_replicas import Quorum, until
+from tests.support.disks.file_system import Ballast, small_tmpfs
+from tests.support.nodes.quorum_replicas import Quorum, until
 
 
 async def test_three_voters_elect_a_leader_and_all_read_what_it_writes(tmp_path: Path) -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from odradek.raft.snapshot import SnapshotId
 from odradek.raft.storage import QuorumStorage
-from tests.support.quorum_node import QuorumNode
+from tests.support.nodes.quorum_node import QuorumNode
 
 INTERVAL_MS = 3_600_000
 GROUP = 32

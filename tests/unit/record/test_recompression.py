@@ -10,7 +10,7 @@ from odradek.common.errors import ApiError, ErrorCode
 from odradek.record.batch import COMPRESSION_NAMES, crc_is_valid
 from odradek.record.reader import read_records
 from odradek.record.recompression import recompress
-from tests.support.batches import batch, header_of
+from tests.support.models.batches import batch, header_of
 
 
 @pytest.mark.parametrize(("source", "target"), list(permutations(range(5), 2)))

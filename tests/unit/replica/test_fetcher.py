@@ -34,7 +34,7 @@ from odradek.record.record import Record
 from odradek.replica.config import FetcherConfig
 from odradek.replica.fetcher import EARLIEST_LOCAL, LATEST, Consumed, Fetcher, Followed, State
 from odradek.replica.partition import Partition
-from tests.support.batches import NOW_MS
+from tests.support.models.batches import NOW_MS
 
 ME, LEADER = 2, 1
 TOPIC_ID = UUID(int=5)

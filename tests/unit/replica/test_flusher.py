@@ -18,7 +18,7 @@ from odradek.log.log import Log
 from odradek.metadata.model import PartitionImage
 from odradek.replica.flusher import Flusher
 from odradek.replica.partition import Partition
-from tests.support.batches import NOW_MS, batch, header_of
+from tests.support.models.batches import NOW_MS, batch, header_of
 
 T = TypeVar("T")
 

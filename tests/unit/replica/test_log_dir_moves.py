@@ -27,8 +27,8 @@ from odradek.replica.log_dir_move import LogDirMove
 from odradek.replica.manager import ReplicaManager
 from odradek.replica.partition import Partition
 from tests.sim.disk import DiskFaults
-from tests.support.batches import NOW_MS, batch, header_of
-from tests.support.crashing_disk import Crash, CrashingDisk
+from tests.support.disks.crashing import Crash, CrashingDisk
+from tests.support.models.batches import NOW_MS, batch, header_of
 
 ME = 1
 ONE, TWO = Path("/one"), Path("/two")

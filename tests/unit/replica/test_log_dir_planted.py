@@ -18,9 +18,9 @@ from odradek.log.manager import LogManager
 from odradek.replica.log_dir_move import LogDirMove, Stage
 from tests.sim.disk import DiskFaults
 from tests.sim.planted_directories import CAUGHT_BY_SEED, DIRECTORY_BUGS
-from tests.support.batches import NOW_MS, batch, header_of
-from tests.support.crashing_disk import CrashingDisk
-from tests.support.log_bugs import IN_MOVES
+from tests.support.disks.crashing import CrashingDisk
+from tests.support.models.batches import NOW_MS, batch, header_of
+from tests.support.planted.log_bugs import IN_MOVES
 from tests.unit.replica.test_log_dir_moves import (
     CONFIG,
     IDS,

@@ -20,7 +20,7 @@ from odradek.metadata.model import PartitionImage
 from odradek.record.reader import read_batches
 from odradek.replica.partition import MAX_UNREPLICATED_ENTRIES, READ_COMMITTED, Partition, PartitionRead
 from odradek.replica.waiters import DataWait
-from tests.support.batches import NOW_MS, batch, header_of
+from tests.support.models.batches import NOW_MS, batch, header_of
 
 ME = 1
 LATE_MS = 60_000

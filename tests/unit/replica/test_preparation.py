@@ -9,7 +9,7 @@ from typing import Any, TypeVar, cast
 from odradek.common.errors import ApiError, ErrorCode, OdradekError
 from odradek.common.real_io import RealDisk
 from odradek.replica.preparation import PreparationLines
-from tests.support.doors import settle
+from tests.support.nodes.listener import settle
 
 T = TypeVar("T")
 

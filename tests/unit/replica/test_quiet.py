@@ -16,7 +16,7 @@ from odradek.log.log import Log
 from odradek.metadata.model import PartitionImage
 from odradek.replica.partition import Partition
 from odradek.replica.quiet import is_quiet, stays
-from tests.support.batches import NOW_MS, batch, header_of
+from tests.support.models.batches import NOW_MS, batch, header_of
 
 ME, FOLLOWER, OTHER, STRANGER = 1, 2, 3, 9
 ALL = (ME, FOLLOWER, OTHER)

@@ -31,14 +31,14 @@ from odradek.protocol.messages.partition_record import PartitionRecord
 from odradek.protocol.messages.remove_topic_record import RemoveTopicRecord
 from odradek.protocol.messages.topic_record import TopicRecord
 from odradek.replica.config import FetcherConfig
-from odradek.replica.fetch_driver import ReplicaFetchers
+from odradek.replica.fetcher_manager import ReplicaFetcherManager
 from odradek.replica.isr_service import IsrService
 from odradek.replica.manager import MADE_AT_ONCE, ReplicaManager
 from odradek.replica.partition import Partition
 from odradek.replica.waiters import DataWait
-from tests.support.batches import NOW_MS, batch, header_of
-from tests.support.doors import settle
-from tests.support.failing_disk import FailingDisk
+from tests.support.disks.failing import FailingDisk
+from tests.support.models.batches import NOW_MS, batch, header_of
+from tests.support.nodes.listener import settle
 
 ME = 1
 
@@ -264,7 +264,7 @@ class TestFailingDisks:
         append(broker.find("u"))
 
     async def test_followers_go_offline_with_the_one_whose_append_failed(self, broker: Broker, tmp_path: Path) -> None:
-        fetchers = ReplicaFetchers(
+        fetchers = ReplicaFetcherManager(
             FetcherConfig(),
             RealNetwork(),
             RealClock(),

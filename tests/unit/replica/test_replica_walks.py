@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.replica_walk import ReplicaWalk
+from tests.support.models.replica_walk import ReplicaWalk
 
 STEPS = 400
 

@@ -20,9 +20,9 @@ from odradek.log.manager import LogManager
 from odradek.record.batch import BatchHeader
 from odradek.record.builder import build_batch
 from odradek.record.record import Record
-from odradek.server.cleaning import CleaningJobs
-from tests.support.compaction_story import kept_records
-from tests.support.doors import PATIENCE_S, settle
+from odradek.server.background.cleaning import CleaningJobs
+from tests.support.models.compaction_story import kept_records
+from tests.support.nodes.listener import PATIENCE_S, settle
 
 NOW_MS = 1_767_225_600_000
 

@@ -21,9 +21,9 @@ from odradek.protocol.messages.describe_configs_request import DescribeConfigsRe
 from odradek.protocol.messages.heartbeat_request import HeartbeatRequest
 from odradek.protocol.messages.heartbeat_response import HeartbeatResponse
 from odradek.protocol.messages.sync_group_request import SyncGroupRequest
-from odradek.server.connection import MAX_OVERLAPPING, MAX_UNSENT_BYTES
-from odradek.server.listeners import ConnectionConfig
-from tests.support.doors import HEARTBEAT_VERSION, PATIENCE_S, SYNC_VERSION, Client, Doors, settle
+from odradek.server.network.connection import MAX_OVERLAPPING, MAX_UNSENT_BYTES
+from odradek.server.network.listeners import ConnectionConfig
+from tests.support.nodes.listener import HEARTBEAT_VERSION, PATIENCE_S, SYNC_VERSION, Client, ScriptedListener, settle
 
 Run = Callable[[Coroutine[Any, Any, None]], None]
 
@@ -55,7 +55,7 @@ def error_of(frame: bytes) -> ErrorCode:
 class TestOrder:
     def test_answers_come_in_the_order_of_requests_whatever_ends_first(self, run: Run) -> None:
         async def test() -> None:
-            async with Doors() as doors:
+            async with ScriptedListener() as doors:
                 client = await doors.client()
                 for number, what in enumerate(["now", "wait", "now", "wait", "wait", "now"]):
                     await client.beat(number, what)
@@ -72,7 +72,7 @@ class TestOrder:
 
     def test_a_request_without_answer_leaves_no_gap(self, run: Run) -> None:
         async def test() -> None:
-            async with Doors() as doors:
+            async with ScriptedListener() as doors:
                 client = await doors.client()
                 for number, what in enumerate(["silent", "now", "wait", "silent", "now"]):
                     await client.beat(number, what)
@@ -88,7 +88,7 @@ class TestOrder:
 
     def test_a_coroutine_has_the_connection_to_itself(self, run: Run) -> None:
         async def test() -> None:
-            async with Doors() as doors:
+            async with ScriptedListener() as doors:
                 client = await doors.client()
                 for number, what in enumerate(["wait", "alone", "now", "alone", "now"]):
                     await client.beat(number, what)
@@ -108,7 +108,7 @@ class TestOrder:
 
     def test_other_connections_do_not_wait_for_it(self, run: Run) -> None:
         async def test() -> None:
-            async with Doors() as doors:
+            async with ScriptedListener() as doors:
                 one, two = await doors.client(), await doors.client()
                 await one.beat(1, "alone")
                 await two.beat(2)
@@ -122,7 +122,7 @@ class TestOrder:
 
     def test_requests_before_the_doors_open_are_served_then(self, run: Run) -> None:
         async def test() -> None:
-            async with Doors(is_open=False) as doors:
+            async with ScriptedListener(is_open=False) as doors:
                 client = await doors.client()
                 await client.beat_all(range(3))
                 assert await client.is_silent()
@@ -137,7 +137,7 @@ class TestOrder:
 class TestBounds:
     def test_no_more_waits_than_allowed_the_rest_stays_in_the_socket(self, run: Run) -> None:
         async def test() -> None:
-            async with Doors() as doors:
+            async with ScriptedListener() as doors:
                 client = await doors.client()
                 total = MAX_OVERLAPPING + 50
                 await client.beat_all(range(total), "wait")
@@ -158,7 +158,7 @@ class TestBounds:
 
     def test_a_peer_that_does_not_read_costs_a_bounded_amount(self, run: Run) -> None:
         async def test() -> None:
-            async with Doors(ConnectionConfig(send_buffer_bytes=64 * 1024)) as doors:
+            async with ScriptedListener(ConnectionConfig(send_buffer_bytes=64 * 1024)) as doors:
                 client = Client(doors.spec.port, receive_buffer_bytes=64 * 1024)
                 size, total = 100_000, 200
                 request = SyncGroupRequest(group_id="g", generation_id=size)
@@ -183,7 +183,7 @@ class TestBounds:
 
     def test_a_flood_leaves_others_their_turn(self, run: Run) -> None:
         async def test() -> None:
-            async with Doors() as doors:
+            async with ScriptedListener() as doors:
                 flood, other = await doors.client(), await doors.client()
                 total = 3200
                 frames = flood.frame(ApiKey.HEARTBEAT, HEARTBEAT_VERSION, _beat(1)) * total
@@ -203,7 +203,7 @@ class TestBounds:
 
     def test_a_request_that_takes_long_ends_the_turn(self, run: Run) -> None:
         async def test() -> None:
-            async with Doors() as doors:
+            async with ScriptedListener() as doors:
                 busy, other = await doors.client(), await doors.client()
                 await busy.beat_all(range(1, 31), "slow")
                 await other.beat(99)
@@ -223,7 +223,7 @@ def _beat(number: int) -> HeartbeatRequest:
 class TestFailures:
     def test_a_refusal_and_a_bug_are_answered_and_the_connection_goes_on(self, run: Run) -> None:
         async def test() -> None:
-            async with Doors() as doors:
+            async with ScriptedListener() as doors:
                 client = await doors.client()
                 await client.beat(1, "refused")
                 await client.beat(2, "broken")
@@ -239,7 +239,7 @@ class TestFailures:
 
     def test_a_wait_that_fails_is_answered_in_its_place(self, run: Run) -> None:
         async def test() -> None:
-            async with Doors() as doors:
+            async with ScriptedListener() as doors:
                 client = await doors.client()
                 for number, what in enumerate(["wait", "alone", "now"]):
                     await client.beat(number, what)
@@ -254,7 +254,7 @@ class TestFailures:
 
     def test_where_an_answer_has_no_place_for_an_error_the_connection_ends(self, run: Run) -> None:
         async def test() -> None:
-            async with Doors() as doors:
+            async with ScriptedListener() as doors:
                 client = await doors.client()
                 await client.send(ApiKey.DESCRIBE_CONFIGS, 4, DescribeConfigsRequest())
                 assert await client.is_closed()
@@ -264,7 +264,7 @@ class TestFailures:
 
     def test_a_handler_that_finds_a_lie_ends_the_connection(self, run: Run) -> None:
         async def test() -> None:
-            async with Doors() as doors:
+            async with ScriptedListener() as doors:
                 client = await doors.client()
                 await client.beat(1, "lied")
                 assert await client.is_closed()
@@ -291,7 +291,7 @@ class TestFailures:
     )
     def test_bytes_that_are_no_request_end_the_connection(self, run: Run, frame: bytes) -> None:
         async def test() -> None:
-            async with Doors() as doors:
+            async with ScriptedListener() as doors:
                 client, other = await doors.client(), await doors.client()
                 await client.send_bytes(struct.pack(">i", len(frame)) + frame)
                 assert await client.is_closed()
@@ -304,7 +304,7 @@ class TestFailures:
 
     def test_good_requests_in_front_of_a_bad_one_are_answered(self, run: Run) -> None:
         async def test() -> None:
-            async with Doors() as doors:
+            async with ScriptedListener() as doors:
                 client = await doors.client()
                 good = client.frame(ApiKey.HEARTBEAT, HEARTBEAT_VERSION, _beat(1))
                 await client.send_bytes(good)
@@ -318,7 +318,7 @@ class TestFailures:
     @pytest.mark.parametrize("version", [6, 32767])
     def test_only_api_versions_answers_an_unknown_version(self, run: Run, version: int) -> None:
         async def test() -> None:
-            async with Doors() as doors:
+            async with ScriptedListener() as doors:
                 client = await doors.client()
                 frame = struct.pack(">hhih", ApiKey.API_VERSIONS, version, 9, -1) + b"\x00garbage"
                 await client.send_bytes(struct.pack(">i", len(frame)) + frame)
@@ -333,7 +333,7 @@ class TestFailures:
 class TestEnds:
     def test_a_client_that_leaves_takes_its_waits_along(self, run: Run) -> None:
         async def test() -> None:
-            async with Doors() as doors:
+            async with ScriptedListener() as doors:
                 client = await doors.client()
                 await client.beat(1, "wait")
                 await client.beat(2, "alone")
@@ -348,7 +348,7 @@ class TestEnds:
 
     def test_a_negative_limit_closes_no_idle_connection(self, run: Run) -> None:
         async def test() -> None:
-            async with Doors(ConnectionConfig(idle_ms=-1)) as doors:
+            async with ScriptedListener(ConnectionConfig(idle_ms=-1)) as doors:
                 idle = await doors.client()
                 await idle.beat(1)
                 assert await idle.numbers(1) == [1]
@@ -362,7 +362,7 @@ class TestEnds:
 
     def test_closing_ends_handlers_that_still_wait(self, run: Run) -> None:
         async def test() -> None:
-            async with Doors() as doors:
+            async with ScriptedListener() as doors:
                 client = await doors.client()
                 await client.beat(1, "alone")
                 await settle(lambda: 1 in doors.waits)
@@ -375,7 +375,7 @@ class TestEnds:
 
     def test_idle_connections_are_closed_and_busy_ones_are_not(self, run: Run) -> None:
         async def test() -> None:
-            async with Doors(ConnectionConfig(idle_ms=1000)) as doors:
+            async with ScriptedListener(ConnectionConfig(idle_ms=1000)) as doors:
                 idle, busy = await doors.client(), await doors.client()
                 await idle.beat(1)
                 assert await idle.numbers(1) == [1]
@@ -394,7 +394,7 @@ class TestEnds:
 
     def test_connections_over_the_limit_are_refused_until_one_leaves(self, run: Run) -> None:
         async def test() -> None:
-            async with Doors(ConnectionConfig(max_connections=2)) as doors:
+            async with ScriptedListener(ConnectionConfig(max_connections=2)) as doors:
                 clients = [await doors.client() for _ in range(2)]
                 await settle(lambda: len(doors.connections) == 2)
                 refused = await doors.client()
@@ -421,7 +421,7 @@ class TestEnds:
     )
     def test_an_address_has_its_own_limit(self, run: Run, config: ConnectionConfig, admitted: int) -> None:
         async def test() -> None:
-            async with Doors(config) as doors:
+            async with ScriptedListener(config) as doors:
                 clients = [Client(doors.spec.port) for _ in range(5)]
                 counts = doors.dispatcher.connections
                 await settle(lambda: counts.accepted_count + counts.refused_count == 5)

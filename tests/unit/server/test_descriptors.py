@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from odradek.log.files import MAX_OPEN_FILES
-from odradek.server.descriptors import Descriptors
+from odradek.server.network.descriptors import Descriptors
 
 
 @pytest.mark.parametrize("limit", [64, 128, 256, 1024, 20_000, 1 << 20])

@@ -7,12 +7,12 @@ from typing import Any
 import pytest
 
 from odradek.common.errors import ErrorCode
-from odradek.common.setting_formats import per_ip_overrides
 from odradek.protocol import codec
 from odradek.protocol.apis import API, ApiKey
-from odradek.server.dispatch import Handler, make_routes
 from odradek.server.handlers import HANDLERS
-from odradek.server.listeners import ConnectionConfig, Connections
+from odradek.server.network.dispatch import Handler, make_routes
+from odradek.server.network.listeners import ConnectionConfig, Connections
+from odradek.settings.formats import per_ip_overrides
 
 
 class TestRoutes:

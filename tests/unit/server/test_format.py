@@ -10,15 +10,12 @@ from random import Random
 import pytest
 
 import odradek
-from odradek.common.broker_settings import BrokerSettings, resolve
-from odradek.common.config_providers import Sources
 from odradek.common.errors import ConfigError
-from odradek.common.node_settings import zero_config
 from odradek.common.ports import read_file
 from odradek.common.real_io import RealDisk
 from odradek.raft.quorum_state import uuid_text
 from odradek.raft.snapshot import decode_snapshot
-from odradek.server.format import (
+from odradek.server.startup.format import (
     FormatOptions,
     check_storage,
     ensure_formatted,
@@ -27,7 +24,10 @@ from odradek.server.format import (
     random_id,
     read_meta_properties,
 )
-from odradek.server.options import CONFIG_CLASSES
+from odradek.server.startup.honoured_settings import CONFIG_CLASSES
+from odradek.settings.broker import BrokerSettings, resolve
+from odradek.settings.config_providers import Sources
+from odradek.settings.node import zero_config
 from tests.sim.disk import DiskFaults, SimDisk
 from tools.generate_docs import config_classes
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from odradek.common.setting_table import Scope
-from odradek.server.ignored_settings import IgnoredSettings
+from odradek.server.startup.ignored_settings import IgnoredSettings
+from odradek.settings.table import Scope
 
 TOPIC, BROKER, CLIENT_METRICS, GROUP = 2, 4, 16, 32
 OURS = IgnoredSettings(1)

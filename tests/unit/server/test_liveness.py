@@ -12,7 +12,7 @@ import pytest_asyncio
 
 from odradek.common.real_io import RealNetwork
 from odradek.metadata.model import BrokerImage, Endpoint
-from odradek.server.liveness import BrokerLiveness
+from odradek.server.lifecycle.liveness import BrokerLiveness
 
 BROKER = (2, 7)
 

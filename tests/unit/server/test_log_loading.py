@@ -13,8 +13,8 @@ from odradek.common.real_io import RealClock, RealDisk
 from odradek.log.config import LogConfig
 from odradek.log.loading import RecoveryConfig
 from odradek.log.manager import LogManager
-from odradek.server import log_loading
-from odradek.server.log_loading import load_logs
+from odradek.server.startup import log_loading
+from odradek.server.startup.log_loading import load_logs
 
 COUNT = 50
 

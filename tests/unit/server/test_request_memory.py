@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 
 from odradek.protocol.apis import ApiKey
 from odradek.protocol.messages.heartbeat_request import HeartbeatRequest
-from odradek.server.connection import Connection
-from odradek.server.listeners import ConnectionConfig
-from odradek.server.request_memory import (
+from odradek.server.network.connection import Connection
+from odradek.server.network.listeners import ConnectionConfig
+from odradek.server.network.request_memory import (
     FREE_BYTES,
     GRACE_MS,
     LARGE_BYTES,
@@ -23,7 +23,7 @@ from odradek.server.request_memory import (
     capacity_bytes,
     stall_ms,
 )
-from tests.support.doors import HEARTBEAT_VERSION, Client, Doors, settle
+from tests.support.nodes.listener import HEARTBEAT_VERSION, Client, ScriptedListener, settle
 
 MIB = 2**20
 HOST = "10.0.0.1"
@@ -168,7 +168,9 @@ class TestTime:
         assert stall_ms(600_000, pressed=True) < GRACE_MS
 
 
-async def send_slowly(doors: Doors, clock: HandClock, client: Client, data: bytes, step: int, pause_ms: int) -> bool:
+async def send_slowly(
+    doors: ScriptedListener, clock: HandClock, client: Client, data: bytes, step: int, pause_ms: int
+) -> bool:
     """Send so many bytes at a time with pauses of the clock; whether the node has let us."""
     (connection,) = doors.connections
     for position in range(0, len(data), step):
@@ -194,7 +196,7 @@ class TestConnections:
     def test_a_byte_each_700_ms_is_too_slow(self, size: int) -> None:
         async def test() -> None:
             clock = HandClock()
-            async with Doors(clock=clock) as doors:
+            async with ScriptedListener(clock=clock) as doors:
                 client = await doors.client()
                 assert not await send_slowly(doors, clock, client, struct.pack(">i", size) + bytes(size), 1, 700)
                 assert doors.dispatcher.connections.slow_count == 1
@@ -205,7 +207,7 @@ class TestConnections:
     def test_a_length_that_is_never_whole_is_too_slow(self) -> None:
         async def test() -> None:
             clock = HandClock()
-            async with Doors(clock=clock) as doors:
+            async with ScriptedListener(clock=clock) as doors:
                 client = await doors.client()
                 await client.send_bytes(bytes(3))
                 (connection,) = doors.connections
@@ -219,7 +221,7 @@ class TestConnections:
     def test_a_slow_line_is_waited_for(self) -> None:
         async def test() -> None:
             clock = HandClock()
-            async with Doors(clock=clock) as doors:
+            async with ScriptedListener(clock=clock) as doors:
                 client = await doors.client()
                 began_ms = clock.ms
                 assert await send_slowly(doors, clock, client, beat(client, 30_000), 900, 1100)
@@ -232,7 +234,7 @@ class TestConnections:
     def test_a_halt_is_noticed(self) -> None:
         async def test() -> None:
             clock = HandClock()
-            async with Doors(clock=clock) as doors:
+            async with ScriptedListener(clock=clock) as doors:
                 client = await doors.client()
                 await client.send_bytes(struct.pack(">i", 100_000) + bytes(100))
                 await settle(lambda: doors.dispatcher.memory.held_bytes == 100_000)
@@ -251,7 +253,7 @@ class TestConnections:
         async def test() -> None:
             clock = HandClock()
             config = ConnectionConfig(queued_max_request_bytes=8 * MIB)
-            async with Doors(config, clock=clock) as doors:
+            async with ScriptedListener(config, clock=clock) as doors:
                 memory = doors.dispatcher.memory
                 holder, waiter = await doors.client(), await doors.client()
                 await settle(lambda: len(doors.connections) == 2)
@@ -279,7 +281,7 @@ class TestConnections:
 
     def test_a_frame_behind_a_request_that_has_the_connection_to_itself_reserves_nothing(self) -> None:
         async def test() -> None:
-            async with Doors() as doors:
+            async with ScriptedListener() as doors:
                 memory = doors.dispatcher.memory
                 client = await doors.client()
                 await client.beat(1, "alone")
@@ -298,7 +300,7 @@ class TestConnections:
 
     def test_a_handler_that_goes_on_keeps_the_memory_of_its_request(self) -> None:
         async def test() -> None:
-            async with Doors() as doors:
+            async with ScriptedListener() as doors:
                 memory = doors.dispatcher.memory
                 client = await doors.client()
                 request = HeartbeatRequest(group_id="alone", generation_id=3, member_id="m" * 30_000)
@@ -317,7 +319,7 @@ class TestConnections:
 
     def test_reads_are_short_while_memory_is(self) -> None:
         async def test() -> None:
-            async with Doors() as doors:
+            async with ScriptedListener() as doors:
                 client = await doors.client()
                 (connection,) = doors.connections
                 memory = doors.dispatcher.memory

@@ -4,15 +4,21 @@ from __future__ import annotations
 
 import struct
 
-from odradek.server.inbound import MAX_USED_BUFFERS, MAX_USED_BYTES, InboundFrames, UsedBuffers, new_scratch
+from odradek.server.network.request_reader import (
+    MAX_USED_BUFFERS,
+    MAX_USED_BYTES,
+    RequestReader,
+    UsedBuffers,
+    new_scratch,
+)
 
 
-def receive(inbound: InboundFrames, data: bytes) -> list[bytes]:
+def receive(inbound: RequestReader, data: bytes) -> list[bytes]:
     """Feed one frame in reads of 100,000 bytes; returns what came out, copied, and lets the frames go."""
     return [bytes(frame) for frame in receive_views(inbound, data)]
 
 
-def receive_views(inbound: InboundFrames, data: bytes) -> list[memoryview]:
+def receive_views(inbound: RequestReader, data: bytes) -> list[memoryview]:
     framed = struct.pack(">i", len(data)) + data
     frames: list[memoryview] = []
     position = 0
@@ -28,7 +34,7 @@ def receive_views(inbound: InboundFrames, data: bytes) -> list[memoryview]:
 
 def test_a_second_frame_lies_in_the_buffer_of_the_first() -> None:
     used = UsedBuffers()
-    inbound = InboundFrames(new_scratch(), 1 << 30, used)
+    inbound = RequestReader(new_scratch(), 1 << 30, used)
     first = bytes(range(256)) * 4000
     assert receive(inbound, first) == [first]
     held = used.held_bytes
@@ -41,7 +47,7 @@ def test_a_second_frame_lies_in_the_buffer_of_the_first() -> None:
 
 def test_a_frame_that_is_still_read_is_left_alone() -> None:
     used = UsedBuffers()
-    inbound = InboundFrames(new_scratch(), 1 << 30, used)
+    inbound = RequestReader(new_scratch(), 1 << 30, used)
     (kept,) = receive_views(inbound, b"a" * 500_000)
     part = kept[1000:2000]
     del kept
@@ -51,7 +57,7 @@ def test_a_frame_that_is_still_read_is_left_alone() -> None:
 
 def test_what_is_kept_is_bounded() -> None:
     used = UsedBuffers()
-    inbound = InboundFrames(new_scratch(), 1 << 30, used)
+    inbound = RequestReader(new_scratch(), 1 << 30, used)
     views = [receive_views(inbound, bytes(1_000_000)) for _ in range(40)]
     assert used.held_bytes <= MAX_USED_BYTES
     del views
@@ -66,7 +72,7 @@ def test_small_frames_that_come_in_pieces_do_not_fill_the_memory() -> None:
     kept = used.held_bytes
     assert kept <= MAX_USED_BUFFERS * 106
     first = bytes(range(256)) * 4000
-    inbound = InboundFrames(new_scratch(), 1 << 30, used)
+    inbound = RequestReader(new_scratch(), 1 << 30, used)
     assert receive(inbound, first) == [first]
     assert used.held_bytes > len(first), "a large one takes the place of a small one"
     assert used.held_bytes < kept + 2 * len(first)

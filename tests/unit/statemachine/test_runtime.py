@@ -12,7 +12,7 @@ from odradek.common.errors import ApiError, ErrorCode
 from odradek.statemachine.machine import Result, Steps
 from odradek.statemachine.runtime import MAX_RECORDS_PER_TURN, Runtime, State
 from odradek.statemachine.timeline import Timeline, TimelineDict
-from tests.support.quorum_replicas import until
+from tests.support.nodes.quorum_replicas import until
 
 
 class Counter:

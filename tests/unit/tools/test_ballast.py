@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.file_system import Ballast, small_tmpfs
+from tests.support.disks.file_system import Ballast, small_tmpfs
 
 MIB = 1 << 20
 PAGE_BYTES = 4096

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from odradek.common.config import config, option
 from odradek.common.numbers import INT32_MAX
+from odradek.settings.options import config, option
 
 
 @config

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from odradek.common.errors import ErrorCode
-from odradek.coordinator.group.group import Moment
+from odradek.coordinator.group.classic.group import Moment
 
 MAX_EVENTS_PER_GROUP = 256
 MAX_EVENTS = 1000

@@ -12,27 +12,27 @@ from typing import Any
 
 from odradek.common.errors import ApiError, ErrorCode
 from odradek.common.log_lines import get_logger
-from odradek.coordinator.consumer_group.classic_members import ClassicMembers
-from odradek.coordinator.consumer_group.config import ConsumerGroupConfig
-from odradek.coordinator.consumer_group.deadlines import KINDS as CONSUMER_KINDS
-from odradek.coordinator.consumer_group.deadlines import REASONS, Deadlines
-from odradek.coordinator.consumer_group.heartbeats import HeartbeatCaller, Heartbeats
-from odradek.coordinator.consumer_group.migration import Change, Migration
-from odradek.coordinator.consumer_group.queries import describe_consumer_groups, list_consumer_groups
-from odradek.coordinator.consumer_group.records import ConsumerGroupRecord, group_tombstones
-from odradek.coordinator.consumer_group.regex import TopicMatches
-from odradek.coordinator.consumer_group.registry import ConsumerGroups
-from odradek.coordinator.consumer_group.state import ConsumerGroup
-from odradek.coordinator.consumer_group.topics import TopicsView
-from odradek.coordinator.group.commits import Commits
+from odradek.coordinator.group.classic.group import Moment
+from odradek.coordinator.group.classic.membership import Caller, Membership, join_error
+from odradek.coordinator.group.classic.rebalance import Rebalance, Records
 from odradek.coordinator.group.config import GroupConfig
-from odradek.coordinator.group.group import Moment
+from odradek.coordinator.group.consumer.classic_members import ClassicMembers
+from odradek.coordinator.group.consumer.config import ConsumerGroupConfig
+from odradek.coordinator.group.consumer.deadlines import KINDS as CONSUMER_KINDS
+from odradek.coordinator.group.consumer.deadlines import REASONS, Deadlines
+from odradek.coordinator.group.consumer.heartbeats import HeartbeatCaller, Heartbeats
+from odradek.coordinator.group.consumer.migration import Change, Migration
+from odradek.coordinator.group.consumer.queries import describe_consumer_groups, list_consumer_groups
+from odradek.coordinator.group.consumer.records import ConsumerGroupRecord, group_tombstones
+from odradek.coordinator.group.consumer.regex import TopicMatches
+from odradek.coordinator.group.consumer.registry import ConsumerGroups
+from odradek.coordinator.group.consumer.state import ConsumerGroup
+from odradek.coordinator.group.consumer.topics import TopicsView
 from odradek.coordinator.group.journal import NO_CLIENT, Journal
-from odradek.coordinator.group.membership import Caller, Membership, join_error
-from odradek.coordinator.group.offsets import OffsetStore
+from odradek.coordinator.group.offsets.commits import Commits
+from odradek.coordinator.group.offsets.store import OffsetStore
 from odradek.coordinator.group.outcome import Outcome, PendingWrite, StoreMembers
 from odradek.coordinator.group.queries import describe_groups, list_classic_groups
-from odradek.coordinator.group.rebalance import Rebalance, Records
 from odradek.coordinator.group.records import CoordinatorRecord, GroupRecord, OffsetRecord
 from odradek.coordinator.group.registry import GroupRegistry
 from odradek.coordinator.group.timers import TimerKey, Timers

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
-from odradek.coordinator.group.group import Completion, Protocols
+from odradek.coordinator.group.classic.group import Completion, Protocols
 
 ResponseT = TypeVar("ResponseT")
 

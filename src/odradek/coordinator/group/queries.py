@@ -8,11 +8,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 
 from odradek.common.errors import ErrorCode
-from odradek.coordinator.group.group import ClassicGroup, Member
+from odradek.coordinator.group.classic.group import ClassicGroup, Member
+from odradek.coordinator.group.classic.state import GroupState
 from odradek.coordinator.group.outcome import Outcome
 from odradek.coordinator.group.records import CoordinatorRecord
 from odradek.coordinator.group.registry import GroupRegistry
-from odradek.coordinator.group.state import GroupState
 from odradek.protocol.messages.describe_groups_response import DescribedGroup, DescribedGroupMember
 from odradek.protocol.messages.list_groups_response import ListedGroup
 from odradek.statemachine.machine import Result

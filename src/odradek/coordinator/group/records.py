@@ -10,13 +10,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from odradek.coordinator.batches import EncodedRecord
-from odradek.coordinator.consumer_group.records import (
+from odradek.coordinator.group.classic.group import ClassicGroup
+from odradek.coordinator.group.consumer.records import (
     TYPE_IDS,
     VALUE_VERSION,
     ConsumerGroupRecord,
     decode_consumer_group_record,
 )
-from odradek.coordinator.group.group import ClassicGroup
 from odradek.protocol.messages.group_metadata_key import GroupMetadataKey
 from odradek.protocol.messages.group_metadata_value import GroupMetadataValue, MemberMetadata
 from odradek.protocol.messages.legacy_offset_commit_key import LegacyOffsetCommitKey

@@ -10,11 +10,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from odradek.common.errors import ApiError, ErrorCode
-from odradek.coordinator.consumer_group.registry import ConsumerGroups
-from odradek.coordinator.group.group import ClassicGroup, Member
-from odradek.coordinator.group.offsets import OffsetStore
+from odradek.coordinator.group.classic.group import ClassicGroup, Member
+from odradek.coordinator.group.classic.state import GroupState
+from odradek.coordinator.group.consumer.registry import ConsumerGroups
+from odradek.coordinator.group.offsets.store import OffsetStore
 from odradek.coordinator.group.records import GroupRecord
-from odradek.coordinator.group.state import GroupState
 from odradek.protocol.messages.group_metadata_value import GroupMetadataValue
 from odradek.statemachine.timeline import Timeline, TimelineDict
 

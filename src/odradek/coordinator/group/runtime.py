@@ -14,14 +14,14 @@ from uuid import UUID
 from odradek.common.errors import ApiError, ErrorCode, OdradekError
 from odradek.common.log_lines import get_logger
 from odradek.common.ports import Clock
-from odradek.coordinator.consumer_group.config import ConsumerGroupConfig
-from odradek.coordinator.consumer_group.regex import TopicMatches
-from odradek.coordinator.consumer_group.topics import TopicsView
+from odradek.coordinator.group.classic.group import Completion, Moment
+from odradek.coordinator.group.classic.membership import Caller
 from odradek.coordinator.group.config import GroupConfig
-from odradek.coordinator.group.group import Completion, Moment
+from odradek.coordinator.group.consumer.config import ConsumerGroupConfig
+from odradek.coordinator.group.consumer.regex import TopicMatches
+from odradek.coordinator.group.consumer.topics import TopicsView
 from odradek.coordinator.group.journal import Held, Who
 from odradek.coordinator.group.machine import GroupMachine
-from odradek.coordinator.group.membership import Caller
 from odradek.coordinator.group.outcome import Outcome, PendingWrite
 from odradek.coordinator.group.records import CoordinatorRecord
 from odradek.coordinator.service import answer_code

@@ -15,15 +15,15 @@ from odradek.common.errors import ApiError, ErrorCode, OdradekError
 from odradek.common.log_lines import get_logger
 from odradek.common.ports import Clock
 from odradek.common.turns import Turns
-from odradek.coordinator.consumer_group.config import ConsumerGroupConfig
-from odradek.coordinator.consumer_group.heartbeats import HeartbeatCaller, check_request
-from odradek.coordinator.consumer_group.regex import TopicMatches
-from odradek.coordinator.consumer_group.state import JOINING_EPOCH
-from odradek.coordinator.consumer_group.topics import TopicsView, topics_view
 from odradek.coordinator.expressions import OffLoop
+from odradek.coordinator.group.classic.membership import Caller
 from odradek.coordinator.group.config import GroupConfig
+from odradek.coordinator.group.consumer.config import ConsumerGroupConfig
+from odradek.coordinator.group.consumer.heartbeats import HeartbeatCaller, check_request
+from odradek.coordinator.group.consumer.regex import TopicMatches
+from odradek.coordinator.group.consumer.state import JOINING_EPOCH
+from odradek.coordinator.group.consumer.topics import TopicsView, topics_view
 from odradek.coordinator.group.machine import MAX_RECORD_BYTES
-from odradek.coordinator.group.membership import Caller
 from odradek.coordinator.group.outcome import Outcome
 from odradek.coordinator.group.records import OFFSETS_TOPIC, CoordinatorRecord, TransactionEndRecord
 from odradek.coordinator.group.runtime import FromMember, MakeLog, Operation, Shard

@@ -7,7 +7,6 @@ test.
 from __future__ import annotations
 
 from odradek.protocol.apis import ApiKey
-from odradek.server.dispatch import Handler
 from odradek.server.handlers import (
     add_offsets_to_txn,
     add_partitions_to_txn,
@@ -71,6 +70,7 @@ from odradek.server.handlers import (
     vote,
     write_txn_markers,
 )
+from odradek.server.network.dispatch import Handler
 
 _BROKER = frozenset({"broker"})
 _CONTROLLER = frozenset({"controller"})

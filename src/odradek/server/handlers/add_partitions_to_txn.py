@@ -26,7 +26,7 @@ from odradek.protocol.messages.add_partitions_to_txn_response import (
 )
 from odradek.server.context import RequestContext
 from odradek.server.handlers.shared import METADATA_TOPIC, PARTITIONS_PER_TURN, fenced_code, transaction_request
-from odradek.server.verification import Codes, add_or_verify
+from odradek.server.transactions.verification import Codes, add_or_verify
 
 FIRST_FENCED_VERSION = 2
 BATCH_VERSION = 4

@@ -11,8 +11,8 @@ from __future__ import annotations
 from odradek.metadata.image import MetadataImage
 from odradek.protocol.messages.alter_partition_reassignments_request import AlterPartitionReassignmentsRequest
 from odradek.protocol.messages.alter_partition_reassignments_response import AlterPartitionReassignmentsResponse
+from odradek.server.auto_topic_creation import wait_until_seen
 from odradek.server.context import RequestContext
-from odradek.server.forwarding import wait_until_seen
 from odradek.server.handlers.shared import code_of
 
 

@@ -12,7 +12,7 @@ it, where group.consumer.migration.policy allows it; where not, the consumer get
 
 from __future__ import annotations
 
-from odradek.coordinator.group.membership import Caller
+from odradek.coordinator.group.classic.membership import Caller
 from odradek.protocol.messages.consumer_group_heartbeat_request import ConsumerGroupHeartbeatRequest
 from odradek.protocol.messages.consumer_group_heartbeat_response import ConsumerGroupHeartbeatResponse
 from odradek.server.context import RequestContext

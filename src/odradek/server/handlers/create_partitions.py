@@ -8,8 +8,8 @@ from __future__ import annotations
 from odradek.metadata.image import MetadataImage
 from odradek.protocol.messages.create_partitions_request import CreatePartitionsRequest
 from odradek.protocol.messages.create_partitions_response import CreatePartitionsResponse, CreatePartitionsTopicResult
+from odradek.server.auto_topic_creation import wait_until_seen
 from odradek.server.context import RequestContext
-from odradek.server.forwarding import wait_until_seen
 from odradek.server.handlers.shared import code_of
 
 

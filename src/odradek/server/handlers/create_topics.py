@@ -9,8 +9,8 @@ from __future__ import annotations
 from odradek.metadata.image import MetadataImage
 from odradek.protocol.messages.create_topics_request import CreateTopicsRequest
 from odradek.protocol.messages.create_topics_response import CreatableTopicResult, CreateTopicsResponse
+from odradek.server.auto_topic_creation import wait_until_seen
 from odradek.server.context import RequestContext
-from odradek.server.forwarding import wait_until_seen
 from odradek.server.handlers.shared import code_of
 
 

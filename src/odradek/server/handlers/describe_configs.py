@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING
 
 from odradek.common.errors import ApiError, ErrorCode
 from odradek.common.log_lines import LEVEL_NAMES, logger_levels
-from odradek.common.resource_settings import BrokerLayers, ConfigEntry, ConfigSource, ConfigSynonym, ConfigType
 from odradek.common.turns import Turns
 from odradek.metadata.model import ResourceType
 from odradek.protocol.messages.describe_configs_request import DescribeConfigsRequest
@@ -25,6 +24,7 @@ from odradek.protocol.messages.describe_configs_response import (
     DescribeConfigsSynonym,
 )
 from odradek.server.handlers.shared import is_legal_topic_name
+from odradek.settings.resources import BrokerLayers, ConfigEntry, ConfigSource, ConfigSynonym, ConfigType
 
 if TYPE_CHECKING:
     from odradek.metadata.image import MetadataImage

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from odradek.common.config import config, option
 from odradek.common.errors import ErrorCode
 from odradek.common.turns import Turns
 from odradek.metadata.model import NO_LEADER, PartitionImage, TopicImage
@@ -22,6 +21,7 @@ from odradek.protocol.messages.describe_topic_partitions_response import (
 )
 from odradek.server.handlers.metadata import holds_online, is_online
 from odradek.server.handlers.shared import INTERNAL_TOPICS, TOPIC_OPERATIONS, is_legal_topic_name
+from odradek.settings.options import config, option
 
 if TYPE_CHECKING:
     from odradek.metadata.image import MetadataImage

@@ -13,8 +13,8 @@ from odradek.protocol.messages.elect_leaders_response import (
     PartitionResult,
     ReplicaElectionResult,
 )
+from odradek.server.auto_topic_creation import wait_until_seen
 from odradek.server.context import RequestContext
-from odradek.server.forwarding import wait_until_seen
 from odradek.server.handlers.shared import code_of
 
 _PREFERRED = 0

@@ -42,7 +42,7 @@ from odradek.protocol.messages.fetch_response import (
 from odradek.replica.partition import PartitionRead
 from odradek.replica.quiet import is_quiet, stays
 from odradek.replica.waiters import DataWait
-from odradek.server.fetch_sessions import (
+from odradek.server.fetch_session_cache import (
     FINAL_EPOCH,
     INITIAL_EPOCH,
     NO_SESSION,
@@ -52,7 +52,7 @@ from odradek.server.fetch_sessions import (
     TopicKey,
 )
 from odradek.server.handlers.shared import leader_hint
-from odradek.server.made_logs import must_wait, when_made
+from odradek.server.log_creation import must_wait, when_made
 
 if TYPE_CHECKING:
     from odradek.replica.partition import Partition

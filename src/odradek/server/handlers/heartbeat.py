@@ -10,7 +10,7 @@ Version notes: 3: group.instance.id (KIP-345). 4: flexible.
 
 from __future__ import annotations
 
-from odradek.coordinator.group.membership import Caller
+from odradek.coordinator.group.classic.membership import Caller
 from odradek.protocol.messages.heartbeat_request import HeartbeatRequest
 from odradek.protocol.messages.heartbeat_response import HeartbeatResponse
 from odradek.server.context import RequestContext

@@ -12,7 +12,7 @@ Version notes:
 
 from __future__ import annotations
 
-from odradek.coordinator.group.membership import Caller
+from odradek.coordinator.group.classic.membership import Caller
 from odradek.protocol.messages.join_group_request import JoinGroupRequest
 from odradek.protocol.messages.join_group_response import JoinGroupResponse
 from odradek.server.context import RequestContext

@@ -12,7 +12,7 @@ client's reason (KIP-800).
 from __future__ import annotations
 
 from odradek.common.errors import ErrorCode
-from odradek.coordinator.group.membership import Caller
+from odradek.coordinator.group.classic.membership import Caller
 from odradek.protocol.messages.leave_group_request import LeaveGroupRequest, MemberIdentity
 from odradek.protocol.messages.leave_group_response import LeaveGroupResponse
 from odradek.server.context import RequestContext

@@ -23,7 +23,7 @@ from odradek.protocol.messages.list_offsets_response import (
     ListOffsetsResponse,
     ListOffsetsTopicResponse,
 )
-from odradek.server.made_logs import must_wait, when_made
+from odradek.server.log_creation import must_wait, when_made
 
 if TYPE_CHECKING:
     from odradek.log.log import Log

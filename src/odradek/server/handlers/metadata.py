@@ -4,7 +4,8 @@ Behaviour: brokers, topics and leaders as of one image. Null topics means all, a
 means all). An unknown topic that is asked for by name is created with num.partitions and default.replication.factor
 where auto.create.topics.enable and the request allow it, and the answer waits until this broker knows it: a client
 that gets a retriable error waits longer. Only brokers that are not fenced are named, and those that were until a moment
-ago; and where it is not known whether a leader is still there, the answer waits a moment (see `server.departures`).
+ago; and where it is not known whether a leader is still there, the answer waits a moment (see
+`server.lifecycle.suspected_brokers`).
 
 A broker that is cut off from the quorum and from its followers does not name leaders that are others' by now.
 
@@ -80,8 +81,8 @@ def handle(
     missing = [name for name in asked.names if _is_missing(image, name)] if _may_create(context, request, asked) else []
     if missing:
         return _create_first(context, request, asked, missing)
-    if context.broker.departures.in_doubt:
-        doubted = context.broker.departures.doubted() & _leaders(image, request, asked)
+    if context.broker.suspected_brokers.in_doubt:
+        doubted = context.broker.suspected_brokers.doubted() & _leaders(image, request, asked)
         if doubted:
             return _answer_later(context, request, asked, doubted)
     return _answer(context, request, asked, {})
@@ -139,7 +140,7 @@ def _leaders(image: MetadataImage, request: MetadataRequest, asked: _Asked) -> s
 async def _answer_later(
     context: RequestContext, request: MetadataRequest, asked: _Asked, doubted: set[int]
 ) -> MetadataResponse:
-    await context.broker.departures.settled(doubted)
+    await context.broker.suspected_brokers.settled(doubted)
     return _answer(context, request, asked, {})
 
 
@@ -174,8 +175,8 @@ async def _answer_in_turns(context: RequestContext, request: MetadataRequest) ->
                 missing.append(name)
             await turns.spend()
     errors = await _create(context, missing)
-    if not missing and context.broker.departures.in_doubt:
-        await context.broker.departures.settled(_leaders(context.broker.image, request, asked))
+    if not missing and context.broker.suspected_brokers.in_doubt:
+        await context.broker.suspected_brokers.settled(_leaders(context.broker.image, request, asked))
     response, topics = _begin(context, request, asked, errors)
     for answer in topics:
         response.topics.append(answer)
@@ -198,7 +199,7 @@ def _begin(
     image = context.broker.image
     response = MetadataResponse(cluster_id=context.broker.cluster_id, controller_id=controller_to_tell(context, image))
     for _, broker in sorted(image.brokers.items()):
-        is_told = not broker.fenced or context.broker.departures.is_named(broker.broker_id)
+        is_told = not broker.fenced or context.broker.suspected_brokers.is_named(broker.broker_id)
         address = address_of(context, broker) if is_told else None
         if address is not None:
             response.brokers.append(

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from odradek.common.errors import ApiError, ErrorCode
 from odradek.common.turns import Turns
-from odradek.coordinator.group.membership import Caller
+from odradek.coordinator.group.classic.membership import Caller
 from odradek.metadata.image import MetadataImage
 from odradek.protocol.messages.offset_commit_request import OffsetCommitRequest, OffsetCommitRequestTopic
 from odradek.protocol.messages.offset_commit_response import (

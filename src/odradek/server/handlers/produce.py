@@ -37,8 +37,8 @@ from odradek.record.batch import HEADER_BYTES, BatchHeader
 from odradek.record.recompression import recompress
 from odradek.record.validation import InvalidRecordsError, TooLongForLoopError, admit, is_long_walk
 from odradek.server.handlers.shared import ADMIN_CLIENT_ID, INTERNAL_TOPICS, leader_hint
-from odradek.server.made_logs import must_wait, when_made
-from odradek.server.verification import RETRIABLE
+from odradek.server.log_creation import must_wait, when_made
+from odradek.server.transactions.verification import RETRIABLE
 
 if TYPE_CHECKING:
     from odradek.replica.partition import Partition

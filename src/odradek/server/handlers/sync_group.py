@@ -11,7 +11,7 @@ Version notes: 3: group.instance.id (KIP-345). 4: flexible. 5: protocol type and
 from __future__ import annotations
 
 from odradek.common.errors import ErrorCode
-from odradek.coordinator.group.membership import Caller
+from odradek.coordinator.group.classic.membership import Caller
 from odradek.protocol.messages.sync_group_request import SyncGroupRequest
 from odradek.protocol.messages.sync_group_response import SyncGroupResponse
 from odradek.server.context import RequestContext

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from odradek.common.errors import ApiError, ErrorCode
 from odradek.common.turns import Turns
-from odradek.coordinator.group.membership import Caller
+from odradek.coordinator.group.classic.membership import Caller
 from odradek.coordinator.group.records import OFFSETS_TOPIC
 from odradek.metadata.image import MetadataImage
 from odradek.protocol.messages.txn_offset_commit_request import TxnOffsetCommitRequest, TxnOffsetCommitRequestTopic
@@ -22,7 +22,7 @@ from odradek.protocol.messages.txn_offset_commit_response import (
 )
 from odradek.server.context import RequestContext
 from odradek.server.handlers.shared import PARTITIONS_PER_TURN
-from odradek.server.verification import RETRIABLE
+from odradek.server.transactions.verification import RETRIABLE
 
 ABORTABLE_VERSION = 4
 ADDING_VERSION = 5

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from odradek.protocol.messages.unregister_broker_request import UnregisterBrokerRequest
 from odradek.protocol.messages.unregister_broker_response import UnregisterBrokerResponse
+from odradek.server.auto_topic_creation import wait_until_seen
 from odradek.server.context import RequestContext
-from odradek.server.forwarding import wait_until_seen
 from odradek.server.handlers.shared import code_of
 
 

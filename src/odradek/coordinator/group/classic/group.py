@@ -1,0 +1,275 @@
+"""A classic group in memory: its members, votes and parked requests, between what the log knows and what clients do.
+
+Only the generation that was stored is durable (see `registry`); everything else here is soft and ends with the
+leadership, as in Kafka: after a failover members find their generation again, or rejoin. Nothing here reads a clock or
+answers a client: parked requests are known by their ticket, a number of the service.
+
+Source: Kafka ClassicGroup, ClassicGroupMember; KIP-62, KIP-345 (static members), KIP-394 (pending members).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from odradek.common.errors import ApiError, ErrorCode
+from odradek.coordinator.group.classic.state import TRANSITIONS, GroupState
+from odradek.coordinator.group.classic.subscription import CONSUMER_PROTOCOL_TYPE, subscribed_topics
+
+Protocols = tuple[tuple[str, bytes], ...]
+
+
+class Moment(NamedTuple):
+    """Both clocks at once: `wall_ms` goes into records, `monotonic_ms` moves deadlines."""
+
+    wall_ms: int
+    monotonic_ms: int
+
+
+class Completion(NamedTuple):
+    """A parked request, by its ticket, and the answer it gets."""
+
+    ticket: int
+    response: Any
+
+
+@dataclass(slots=True)
+class Member:
+    """One member. `protocols` are its choices in falling preference, with its metadata for each.
+
+    Attributes:
+        awaiting_join, awaiting_sync: the ticket of its parked request, or None.
+        is_new: it has not got its id yet, so it cannot send heartbeats.
+    """
+
+    member_id: str
+    group_instance_id: str | None
+    client_id: str
+    client_host: str
+    rebalance_timeout_ms: int
+    session_timeout_ms: int
+    protocol_type: str
+    protocols: Protocols
+    assignment: bytes = b""
+    awaiting_join: int | None = None
+    awaiting_sync: int | None = None
+    is_new: bool = False
+
+    @property
+    def is_static(self) -> bool:
+        return self.group_instance_id is not None
+
+    @property
+    def satisfies_heartbeat(self) -> bool:
+        """A member that waits for us cannot send heartbeats; a new one may be gone without our seeing it."""
+        return not self.is_new and (self.awaiting_join is not None or self.awaiting_sync is not None)
+
+    @property
+    def least_metadata_bytes(self) -> int:
+        """How much of a group's record its metadata takes at least, whichever protocol is chosen."""
+        return min((len(metadata) for _, metadata in self.protocols), default=0)
+
+    def metadata(self, protocol_name: str) -> bytes:
+        """What the member sent for one protocol; empty where it does not support it."""
+        for name, metadata in self.protocols:
+            if name == protocol_name:
+                return metadata
+        return b""
+
+    def vote(self, candidates: Iterable[str]) -> str:
+        """Its first choice among the candidates, which it supports all."""
+        wanted = set(candidates)
+        return next(name for name, _ in self.protocols if name in wanted)
+
+
+class ClassicGroup:
+    """See the module's head; states and transitions are in `state`."""
+
+    def __init__(self, group_id: str) -> None:
+        self.group_id = group_id
+        self.state = GroupState.EMPTY
+        self.previous_state = GroupState.DEAD
+        self.state_timestamp_ms: int | None = None
+        self.generation_id = 0
+        self.protocol_type: str | None = None
+        self.protocol_name: str | None = None
+        self.leader_id: str | None = None
+        self.members: dict[str, Member] = {}
+        self.static_members: dict[str, str] = {}  # group.instance.id -> member id
+        self.pending_joins: dict[str, None] = {}  # member ids given out by MEMBER_ID_REQUIRED, in order
+        self.pending_syncs: dict[str, None] = {}
+        self.subscribed_topics: frozenset[str] | None = None
+        # While the first rebalance of an empty group is delayed: this delay, what may still be added, and whether
+        # somebody joined during it. None once members are there.
+        self.initial_delay: tuple[int, int] | None = None
+        self.new_member_added = False
+        # A number that the log may hold already, though no member ever got it.
+        self.reserved_generation = 0
+
+    def transition_to(self, state: GroupState, now: Moment) -> None:
+        assert state in TRANSITIONS[self.state], f"group {self.group_id}: {self.state} -> {state}"
+        self.previous_state, self.state = self.state, state
+        self.state_timestamp_ms = now.wall_ms
+
+    def is_in(self, *states: GroupState) -> bool:
+        return self.state in states
+
+    @property
+    def is_simple(self) -> bool:
+        """Whether it only stores offsets of consumers that assign partitions themselves."""
+        return self.protocol_type is None and self.state is GroupState.EMPTY and not self.pending_joins
+
+    @property
+    def uses_consumer_protocol(self) -> bool:
+        return self.protocol_type == CONSUMER_PROTOCOL_TYPE
+
+    @property
+    def rebalance_timeout_ms(self) -> int:
+        """The longest that any member asked for."""
+        return max((member.rebalance_timeout_ms for member in self.members.values()), default=0)
+
+    @property
+    def awaiting_join_count(self) -> int:
+        return sum(member.awaiting_join is not None for member in self.members.values())
+
+    @property
+    def all_members_joined(self) -> bool:
+        return not self.pending_joins and all(member.awaiting_join is not None for member in self.members.values())
+
+    @property
+    def can_rebalance(self) -> bool:
+        return GroupState.PREPARING_REBALANCE in TRANSITIONS[self.state]
+
+    @property
+    def next_generation(self) -> int:
+        """The generation that the next rebalance leads to."""
+        return max(self.generation_id, self.reserved_generation) + 1
+
+    def is_leader(self, member_id: str) -> bool:
+        return self.leader_id == member_id
+
+    def add(self, member: Member) -> None:
+        """Add a member; the first one sets the protocol type and leads."""
+        assert member.member_id not in self.members
+        if member.group_instance_id is not None:
+            assert member.group_instance_id not in self.static_members
+            self.static_members[member.group_instance_id] = member.member_id
+        if not self.members:
+            self.protocol_type = member.protocol_type
+        if self.leader_id is None:
+            self.leader_id = member.member_id
+        self.members[member.member_id] = member
+        self.pending_joins.pop(member.member_id, None)
+
+    def remove(self, member_id: str) -> None:
+        """Forget a member, pending or not; another one leads where the leader went."""
+        member = self.members.pop(member_id, None)
+        if member is not None and member.group_instance_id is not None:
+            self.static_members.pop(member.group_instance_id, None)
+        if self.leader_id == member_id:
+            self.leader_id = next(iter(self.members), None)
+        self.pending_joins.pop(member_id, None)
+        self.pending_syncs.pop(member_id, None)
+
+    def rename_static(self, group_instance_id: str, new_member_id: str) -> Member:
+        """Give a static member a new id; its place, assignment and leadership stay."""
+        old_member_id = self.static_members[group_instance_id]
+        member = self.members[old_member_id]
+        member.member_id = new_member_id
+        renamed = {new_member_id if key == old_member_id else key: value for key, value in self.members.items()}
+        self.members = renamed
+        self.static_members[group_instance_id] = new_member_id
+        if self.leader_id == old_member_id:
+            self.leader_id = new_member_id
+        if old_member_id in self.pending_syncs:
+            del self.pending_syncs[old_member_id]
+            self.pending_syncs[new_member_id] = None
+        return member
+
+    def elect_joined_leader(self) -> bool:
+        """Make sure that the leader is a member that joined this round; False where none joined."""
+        leader = self.members.get(self.leader_id or "")
+        if leader is not None and leader.awaiting_join is not None:
+            return True
+        joined = next((member for member in self.members.values() if member.awaiting_join is not None), None)
+        if leader is None or joined is None:
+            return False
+        self.leader_id = joined.member_id
+        return True
+
+    def candidate_protocols(self) -> list[str]:
+        """The protocols that every member supports."""
+        counts: dict[str, int] = {}
+        for member in self.members.values():
+            for name, _ in member.protocols:
+                counts[name] = counts.get(name, 0) + 1
+        return [name for name, count in counts.items() if count == len(self.members)]
+
+    def select_protocol(self) -> str:
+        """The common protocol with the most first votes; at a tie the one voted for first."""
+        candidates = self.candidate_protocols()
+        votes: dict[str, int] = {}
+        for member in self.members.values():
+            choice = member.vote(candidates)
+            votes[choice] = votes.get(choice, 0) + 1
+        return max(votes, key=lambda name: votes[name])
+
+    def supports_protocols(self, protocol_type: str, names: Iterable[str]) -> bool:
+        """Whether a member with these protocols can join without leaving the group without a common one."""
+        names = list(names)
+        if self.state is GroupState.EMPTY:
+            return bool(protocol_type) and bool(names)
+        if self.protocol_type != protocol_type:
+            return False
+        candidates = set(self.candidate_protocols()) if self.members else set(names)
+        return any(name in candidates for name in names)
+
+    def start_generation(self, now: Moment) -> None:
+        """Fix the members that joined as the next generation; Empty where there are none."""
+        self.generation_id = self.next_generation
+        self.initial_delay = None
+        self.pending_syncs.clear()
+        self.protocol_name = self.select_protocol() if self.members else None
+        self.refresh_subscription()
+        self.transition_to(GroupState.COMPLETING_REBALANCE if self.members else GroupState.EMPTY, now)
+
+    def refresh_subscription(self) -> None:
+        """Work out the topics that the members consume: expiry and OffsetDelete spare their offsets.
+
+        None where that is unknown, because the group does not speak the consumer protocol or its bytes do not parse.
+        """
+        self.subscribed_topics = None
+        if not self.uses_consumer_protocol:
+            return
+        if not self.members:
+            self.subscribed_topics = frozenset()
+        elif self.protocol_name is not None:
+            name = self.protocol_name
+            self.subscribed_topics = subscribed_topics(member.metadata(name) for member in self.members.values())
+
+    def is_subscribed_to(self, topic: str) -> bool:
+        """Whether a member may consume `topic`; where the topics are unknown, every one."""
+        if self.subscribed_topics is not None:
+            return topic in self.subscribed_topics
+        return self.uses_consumer_protocol
+
+    def assignments(self) -> Mapping[str, bytes]:
+        return {member_id: member.assignment for member_id, member in self.members.items()}
+
+    def check_member(self, member_id: str, group_instance_id: str | None) -> Member:
+        """The member, where the request may speak for it.
+
+        Raises:
+            ApiError: FENCED_INSTANCE_ID where another member has taken the instance id; UNKNOWN_MEMBER_ID.
+        """
+        if group_instance_id is not None:
+            holder = self.static_members.get(group_instance_id)
+            if holder is None:
+                raise ApiError(ErrorCode.UNKNOWN_MEMBER_ID, f"no static member {group_instance_id}")
+            if holder != member_id:
+                raise ApiError(ErrorCode.FENCED_INSTANCE_ID, f"{group_instance_id} is now another member")
+        member = self.members.get(member_id)
+        if member is None:
+            raise ApiError(ErrorCode.UNKNOWN_MEMBER_ID, f"{member_id} is not in the group")
+        return member

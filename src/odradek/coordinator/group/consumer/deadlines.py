@@ -1,0 +1,100 @@
+"""The deadlines of a consumer group's members, which are soft: after a failover they start over.
+
+session     a member was not heard of
+revocation  it has to give partitions up, and has not confirmed it (consumer protocol)
+join        it knows that a rebalance runs, and has not joined again (classic protocol)
+sync        it joined again, and has not asked what it has (classic protocol)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from odradek.coordinator.group.classic.group import Moment
+from odradek.coordinator.group.consumer.config import ConsumerGroupConfig
+from odradek.coordinator.group.consumer.state import ConsumerGroup, CurrentAssignment, MemberMetadata, MemberState
+from odradek.coordinator.group.timers import TimerKey, Timers
+
+SESSION = "consumer-session"
+REVOCATION = "consumer-revocation"
+JOIN = "consumer-join"
+SYNC = "consumer-sync"
+KINDS = (SESSION, REVOCATION, JOIN, SYNC)
+
+REASONS: Mapping[str, str] = {
+    SESSION: "its session timed out",
+    REVOCATION: "it did not give up its partitions within its rebalance timeout",
+    JOIN: "it did not join the rebalance within its rebalance timeout",
+    SYNC: "it did not ask for its assignment within its rebalance timeout",
+}
+
+
+class Deadlines:
+    """Sets and clears them, over the timers of one shard."""
+
+    def __init__(
+        self, config: ConsumerGroupConfig, timers: Timers, overrides_of: Callable[[str], Mapping[str, str]]
+    ) -> None:
+        """
+        Args:
+            overrides_of: group id → the settings of its own.
+        """
+        self._config = config
+        self._timers = timers
+        self._overrides_of = overrides_of
+
+    def heard(self, group_id: str, member_id: str, metadata: MemberMetadata, now: Moment) -> None:
+        """The member lives: it has its session timeout until it must be heard of again."""
+        if metadata.classic is not None:
+            session_ms = metadata.classic.session_timeout_ms
+        else:
+            session_ms = self._config.session_timeout_of(self._overrides_of(group_id))
+        self._timers.set(TimerKey(SESSION, group_id, member_id), now.monotonic_ms + session_ms)
+
+    def stepped(
+        self,
+        group_id: str,
+        member_id: str,
+        metadata: MemberMetadata,
+        before: CurrentAssignment | None,
+        after: CurrentAssignment,
+        now: Moment,
+    ) -> None:
+        """A member of the consumer protocol has this assignment now."""
+        self.heard(group_id, member_id, metadata, now)
+        key = TimerKey(REVOCATION, group_id, member_id)
+        if metadata.classic is not None or after.state is not MemberState.UNREVOKED_PARTITIONS:
+            self._timers.cancel(key)
+        elif before != after:
+            self._timers.set(key, now.monotonic_ms + metadata.rebalance_timeout_ms)
+
+    def expect(self, kind: str, group_id: str, member_id: str, metadata: MemberMetadata, now: Moment) -> None:
+        """A classic member has its rebalance timeout to do something, counted from when it was first asked."""
+        key = TimerKey(kind, group_id, member_id)
+        if self._timers.get(key) is None:
+            self._timers.set(key, now.monotonic_ms + metadata.rebalance_timeout_ms)
+
+    def met(self, kind: str, group_id: str, member_id: str) -> None:
+        """It did."""
+        self._timers.cancel(TimerKey(kind, group_id, member_id))
+
+    def cancel_classic(self, group_id: str, member_id: str) -> None:
+        """The member speaks the consumer protocol."""
+        self.met(JOIN, group_id, member_id)
+        self.met(SYNC, group_id, member_id)
+
+    def cancel(self, group_id: str, member_id: str) -> None:
+        """The member is gone."""
+        for kind in KINDS:
+            self._timers.cancel(TimerKey(kind, group_id, member_id))
+
+    def loaded(self, group: ConsumerGroup, now: Moment) -> None:
+        """Give every member a fresh session, and those that were to give something up as long as before."""
+        for member_id, metadata in group.members.items():
+            self.stepped(group.group_id, member_id, metadata, None, group.current_of(member_id), now)
+
+    def is_due(self, group: ConsumerGroup, key: TimerKey) -> bool:
+        """Whether what ran out still matters."""
+        if key.member_id not in group.members:
+            return False
+        return key.kind != REVOCATION or group.current_of(key.member_id).state is MemberState.UNREVOKED_PARTITIONS

@@ -1,0 +1,220 @@
+"""A consumer group as it will be once the records of one operation are replayed, and those records.
+
+    put the member -> match its regular expression -> new group epoch where something changed -> new target assignment
+    where the epoch is ahead, and the last one is old enough -> one step of this member towards its target
+
+The same for both protocols: what differs is how a member says what it wants, and how it gets its assignment.
+Source: KIP-848, KIP-1263; Kafka GroupMetadataManager.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from uuid import UUID
+
+from odradek.coordinator.group.classic.group import Moment
+from odradek.coordinator.group.consumer.assignors import ASSIGNORS, Subscriber
+from odradek.coordinator.group.consumer.queries import preferred_assignor
+from odradek.coordinator.group.consumer.reconcile import next_assignment
+from odradek.coordinator.group.consumer.records import (
+    ConsumerGroupRecord,
+    current_record,
+    epoch_record,
+    member_record,
+    member_tombstones,
+    regex_record,
+    regex_tombstone,
+    target_epoch_record,
+    target_record,
+)
+from odradek.coordinator.group.consumer.regex import TopicMatches
+from odradek.coordinator.group.consumer.state import (
+    NO_PARTITIONS,
+    ConsumerGroup,
+    CurrentAssignment,
+    MemberMetadata,
+    Partitions,
+    ResolvedRegex,
+    in_order,
+)
+from odradek.coordinator.group.consumer.topics import TopicsView
+from odradek.coordinator.group.journal import Journal
+
+Records = list[ConsumerGroupRecord]
+
+
+@dataclass(slots=True)
+class Draft:
+    """See the module's head. `group` itself stays as it is.
+
+    Attributes:
+        interval_ms: how old the target assignment must be before the next one is made.
+        delay_ms: how long until then; 0 where nothing waits for it.
+    """
+
+    group: ConsumerGroup
+    view: TopicsView
+    default_assignor: str
+    now_ms: int
+    interval_ms: int = 0
+    matches: TopicMatches = field(default_factory=TopicMatches)
+    delay_ms: int = field(init=False, default=0)
+    members: dict[str, MemberMetadata] = field(init=False)
+    regexes: dict[str, ResolvedRegex] = field(init=False)
+    target: dict[str, Partitions] = field(init=False)
+    group_epoch: int = field(init=False)
+    assignment_epoch: int = field(init=False)
+    records: Records = field(default_factory=list)
+    # Why there is a new group epoch; empty where there is none.
+    cause: str = ""
+    # Whether the member subscribes to other topics than before.
+    _changed: bool = field(init=False, default=False)
+
+    def __post_init__(self) -> None:
+        group = self.group
+        self.members = dict(group.members)
+        self.regexes = dict(group.regexes)
+        self.target = dict(group.target)
+        self.group_epoch = group.group_epoch.value
+        self.assignment_epoch = group.assignment_epoch.value
+
+    def replace_static(self, old_id: str, new_id: str) -> None:
+        """The static member takes over, under its new id, all that it had under the old one."""
+        self.members[new_id] = self.members.pop(old_id)
+        self.target[new_id] = self.target.pop(old_id, NO_PARTITIONS)
+        group_id = self.group.group_id
+        self.records += member_tombstones(group_id, old_id)
+        self.records.append(target_record(group_id, new_id, self.target[new_id]))
+
+    def put(self, member_id: str, before: MemberMetadata | None, metadata: MemberMetadata) -> None:
+        """What a member says of itself, and all that follows from it for the group.
+
+        Args:
+            before: what it said until now; None where it is new.
+        Raises:
+            ApiError: INVALID_REGULAR_EXPRESSION.
+        """
+        if metadata != before or member_id not in self.group.members:
+            self.records.append(member_record(self.group.group_id, member_id, metadata))
+        self.members[member_id] = metadata
+        self._resolve_regexes(before, metadata)
+        self._maybe_bump(member_id, before, metadata)
+        if self.group_epoch > self.assignment_epoch:
+            self.delay_ms = self.group.assignment_delay_ms(self.interval_ms, self.now_ms)
+            if not self.delay_ms:
+                self._assign()
+
+    def step(
+        self, member_id: str, current: CurrentAssignment, owned: Partitions | None, former_id: str | None = None
+    ) -> CurrentAssignment:
+        """One step of a member towards its target.
+
+        Args:
+            current: what it has, as far as it is known.
+            owned: what it says to own; None where it does not say.
+            former_id: the id that a static member had until now.
+        """
+        target, unsubscribed = self.target.get(member_id, NO_PARTITIONS), NO_PARTITIONS
+        if self.delay_ms:
+            # The target is of subscriptions that were.
+            wanted = self._topic_ids(self.members[member_id])
+            target = frozenset(each for each in target if each[0] in wanted)
+            if self._changed:
+                unsubscribed = frozenset(each for each in current.assigned if each[0] not in wanted)
+        after = next_assignment(
+            current,
+            target=target,
+            target_epoch=self.assignment_epoch,
+            owned=owned,
+            is_free=lambda partition: self.group.is_free(partition, member_id, former_id),
+            unsubscribed=unsubscribed,
+        )
+        if after != current or member_id not in self.group.members:
+            self.records.append(current_record(self.group.group_id, member_id, after))
+        return after
+
+    def note(self, journal: Journal, now: Moment, before: CurrentAssignment, after: CurrentAssignment) -> None:
+        """Tell those who ask why: the new epoch, what the member gave up, and what it got."""
+        group_id = self.group.group_id
+        if self.cause:
+            journal.rebalance(group_id, now, self.cause, self.group_epoch, restart=True)
+        journal.released(group_id, self.names(before.held - after.held), now)
+        journal.taken(group_id, self.names(after.assigned - before.assigned), now, self.assignment_epoch)
+
+    def names(self, partitions: Partitions) -> list[tuple[str, int]]:
+        """Partitions by name, in order; those of topics that are gone are left out."""
+        by_id = self.view.by_id
+        return [(by_id[topic_id].name, index) for topic_id, index in in_order(partitions) if topic_id in by_id]
+
+    # ---- what follows
+
+    def _topic_names(self, member: MemberMetadata) -> list[str]:
+        resolved = self.regexes.get(member.regex) if member.regex is not None else None
+        return [*member.topic_names, *(resolved.topic_names if resolved is not None else ())]
+
+    def _resolve_regexes(self, before: MemberMetadata | None, metadata: MemberMetadata) -> None:
+        """Match the member's regular expression against the present topics; forget one that is not used any more."""
+        group, regex = self.group, metadata.regex
+        if regex is not None:
+            known = self.regexes.get(regex)
+            if known is None or group.matched_versions.get(regex) != self.view.version:
+                names = self.matches.topics(regex, self.view)
+                if known is not None and known.topic_names == names:
+                    # A record may be refused: what was matched counts only once it is what the log says.
+                    group.matched_versions[regex] = self.view.version
+                else:
+                    self.regexes[regex] = ResolvedRegex(names, self.view.version, self.now_ms)
+                    self.records.append(regex_record(group.group_id, regex, self.regexes[regex]))
+        left = before.regex if before is not None else None
+        if left is not None and left != regex and all(each.regex != left for each in self.members.values()):
+            self.regexes.pop(left, None)
+            group.matched_versions.pop(left, None)
+            self.records.append(regex_tombstone(group.group_id, left))
+
+    def _maybe_bump(self, member_id: str, before: MemberMetadata | None, metadata: MemberMetadata) -> None:
+        """A new group epoch where a subscription, or a topic that somebody subscribes to, is not what it was."""
+        group = self.group
+        changed = before is None or set(before.topic_names) != set(metadata.topic_names)
+        changed = changed or (before is not None and before.regex != metadata.regex)
+        self._changed = changed
+        if not changed and group.checked_version.value == self.view.version:
+            return
+        names = [name for member in self.members.values() for name in self._topic_names(member)]
+        metadata_hash = self.view.metadata_hash(names)
+        if not changed and metadata_hash == group.metadata_hash.value:
+            group.checked_version.value = self.view.version
+            return
+        self.group_epoch += 1
+        if before is None:
+            self.cause = f"member {member_id} joined"
+        elif changed:
+            self.cause = f"member {member_id} subscribes to other topics"
+        else:
+            self.cause = "a topic that is subscribed to was made, deleted, grew, or moved"
+        self.records.append(epoch_record(group.group_id, self.group_epoch, metadata_hash))
+
+    def _topic_ids(self, member: MemberMetadata) -> frozenset[UUID]:
+        topics = (self.view.by_name.get(name) for name in self._topic_names(member))
+        return frozenset(topic.topic_id for topic in topics if topic is not None)
+
+    def _assign(self) -> None:
+        """A target for the present group epoch; a record for each member whose part changes."""
+        view = self.view
+        subscribers: dict[str, Subscriber] = {}
+        for member_id, member in self.members.items():
+            subscribers[member_id] = Subscriber(
+                self._topic_ids(member),
+                self.target.get(member_id, NO_PARTITIONS),
+                member.instance_id,
+                member.rack_id,
+            )
+        wanted = {topic_id for each in subscribers.values() for topic_id in each.topic_ids}
+        assign = ASSIGNORS[preferred_assignor(self.members.values(), self.default_assignor)]
+        assigned = assign(subscribers, {topic_id: view.by_id[topic_id] for topic_id in sorted(wanted)})
+        group_id = self.group.group_id
+        for member_id, partitions in assigned.items():
+            if self.target.get(member_id) != partitions:
+                self.records.append(target_record(group_id, member_id, partitions))
+                self.target[member_id] = partitions
+        self.assignment_epoch = self.group_epoch
+        self.records.append(target_epoch_record(group_id, self.assignment_epoch, self.now_ms))

@@ -1,0 +1,234 @@
+"""Sends what the node wants sent: messages to voters, again and again while they matter, and a follower's questions.
+
+At most one message of a kind is on its way to a voter, and one question to a leader; every task is known here until it
+has ended, and `close` ends those that are left. Beside that, callers that wait for what they wrote to be committed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from odradek.client.connection import RefusedError, RequestTimeoutError, UnreachableError, UnsupportedRequestError
+from odradek.common.errors import ProtocolError
+from odradek.common.log_lines import get_logger
+from odradek.common.ports import Clock
+from odradek.protocol.apis import ApiKey
+from odradek.protocol.declare import Message as WireMessage
+from odradek.protocol.messages.begin_quorum_epoch_response import BeginQuorumEpochResponse
+from odradek.protocol.messages.end_quorum_epoch_response import EndQuorumEpochResponse
+from odradek.protocol.messages.vote_response import VoteResponse
+from odradek.raft import wire
+from odradek.raft.config import RaftConfig
+from odradek.raft.follower import LeaderChangedError
+from odradek.raft.node import EpochBegun, EpochEnded, Message, RaftNode, Ready, Role, VoteAnswered, VoteAsked
+from odradek.raft.peers import QuorumPeers
+from odradek.raft.quorum_state import NO_NODE
+from odradek.raft.voters import Endpoint, Voter
+
+if TYPE_CHECKING:
+    from random import Random
+
+# A failing request is tried again after the configured pause, then twice that, up to this.
+MAX_BACKOFF_MS = 200
+_RESPONSES: dict[type[Message], type[VoteResponse | BeginQuorumEpochResponse | EndQuorumEpochResponse]] = {
+    VoteAsked: VoteResponse,
+    EpochBegun: BeginQuorumEpochResponse,
+    EpochEnded: EndQuorumEpochResponse,
+}
+_log = get_logger("raft.outgoing")
+
+
+class Commits:
+    """Callers that wait for the high watermark, each for its own offset."""
+
+    def __init__(self) -> None:
+        self._waiting: list[tuple[int, asyncio.Future[None]]] = []
+
+    async def wait(self, end_offset: int) -> None:
+        """Return when all below `end_offset` is committed. Raises what made that impossible."""
+        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiting.append((end_offset, future))
+        await future
+
+    def committed(self, high_watermark: int) -> None:
+        """All below is committed: let who waits for it go on."""
+        waiting, self._waiting = self._waiting, []
+        for end_offset, future in waiting:
+            if end_offset > high_watermark:
+                self._waiting.append((end_offset, future))
+            elif not future.done():
+                future.set_result(None)
+
+    def fail(self, error: BaseException) -> None:
+        """Nothing more is committed here: all who wait get this."""
+        waiting, self._waiting = self._waiting, []
+        for _, future in waiting:
+            if not future.done():
+                future.set_exception(error)
+
+
+class OutgoingRequests:
+    """What one replica has on its way to others."""
+
+    def __init__(
+        self,
+        peers: QuorumPeers | None,
+        node: RaftNode,
+        *,
+        clock: Clock,
+        random: Random,
+        config: RaftConfig,
+        cluster_id: str,
+        listener_name: str,
+        endpoints: Mapping[str, Endpoint],
+        hear: Callable[[wire.Known], None],
+        learn: Callable[[wire.Known], None],
+        apply_ready: Callable[[Ready], None],
+        on_failed: Callable[[BaseException], None],
+    ) -> None:
+        """
+        Args:
+            peers: None where this node is alone; then nothing is sent.
+            endpoints: this node's own, which a leader sends to the voters.
+            hear, learn: called with what responses say of the leader, or only of where it is.
+            apply_ready: carries out what an answer makes the node decide.
+        """
+        self._peers = peers
+        self._node = node
+        self._clock = clock
+        self._random = random
+        self._config = config
+        self._cluster_id = cluster_id
+        self._listener_name = listener_name
+        self._endpoints = endpoints
+        self._hear = hear
+        self._learn = learn
+        self._obey = apply_ready
+        self._on_failed = on_failed
+        self._asking: asyncio.Task[Any] | None = None
+        self._posts: dict[tuple[int, type[Message]], asyncio.Task[None]] = {}
+        self._posting: dict[asyncio.Task[None], None] = {}
+
+    async def close(self) -> None:
+        """End what is on its way, and the connections."""
+        tasks = [*self._posting]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        if self._peers is not None:
+            self._peers.close()
+
+    def give_up_asking(self) -> None:
+        """The replica that was asked leads no more."""
+        if self._asking is not None:
+            self._asking.cancel()
+
+    async def resigned(self, timeout_s: float) -> None:
+        """Wait until the voters have heard that this node leads no more, or `timeout_s` is over."""
+        posted = [task for (_, kind), task in self._posts.items() if kind is EpochEnded]
+        if posted:
+            await asyncio.wait(posted, timeout=timeout_s)
+
+    async def ask(self, endpoint: Endpoint, request: WireMessage, response: Any, min_version: int) -> Any:
+        """Send a request; LeaderChangedError where the leader changes first, else as `QuorumPeers.send`."""
+        assert self._peers is not None
+        sending = self.send(endpoint, request, response, min_version)
+        self._asking = task = asyncio.get_running_loop().create_task(sending)
+        try:
+            await asyncio.wait([task])
+        finally:
+            self._asking = None
+            task.cancel()
+            if not task.done() or task.cancelled():
+                await asyncio.gather(task, return_exceptions=True)
+                self._peers.drop(endpoint, ApiKey(request.KEY or 0))
+        if task.cancelled():
+            raise LeaderChangedError("the leader changed")
+        return task.result()
+
+    async def send(self, endpoint: Endpoint, request: WireMessage, response: Any, min_version: int) -> Any:
+        """Send a request; raises as `QuorumPeers.send`."""
+        assert self._peers is not None
+        timeout_ms = self._config.request_timeout_ms
+        return await self._peers.send(endpoint, request, response, timeout_ms=timeout_ms, min_version=min_version)
+
+    def post(self, node_id: int, message: Message) -> None:
+        """Send a message of the node to a voter; a newer one of its kind takes the place of an older one."""
+        older = self._posts.get((node_id, type(message)))
+        if older is not None:
+            older.cancel()
+        task = asyncio.get_running_loop().create_task(self._deliver(node_id, message))
+        self._posts[node_id, type(message)] = task
+        self._posting[task] = None
+        task.add_done_callback(self._posted)
+
+    def _posted(self, task: asyncio.Task[None]) -> None:
+        self._posting.pop(task, None)
+        for key in [key for key, known in self._posts.items() if known is task]:
+            del self._posts[key]
+        if not task.cancelled() and (error := task.exception()) is not None:
+            self._on_failed(error)
+
+    async def _deliver(self, node_id: int, message: Message) -> None:
+        """Send until it is answered, or does not matter any more."""
+        backoff_ms = self._config.retry_backoff_ms
+        while self._matters(message):
+            voter = self._node.voters.get(node_id)
+            endpoint = voter.endpoints.get(self._listener_name) if voter is not None else None
+            if voter is None or endpoint is None or self._peers is None:
+                return
+            try:
+                answer = await self._peers.send(
+                    endpoint,
+                    self._encode(message, voter),
+                    _RESPONSES[type(message)],
+                    timeout_ms=self._config.request_timeout_ms,
+                    min_version=wire.PRE_VOTE_VERSION if isinstance(message, VoteAsked) and message.pre_vote else 0,
+                )
+                known, granted = wire.read_answer(answer)
+            except UnsupportedRequestError:
+                # It knows no pre-vote, and so has nothing against an election.
+                granted = isinstance(message, VoteAsked) and message.pre_vote
+                known = wire.Known(0, NO_NODE, self._node.leader_epoch, {})
+            except (UnreachableError, RequestTimeoutError, ProtocolError) as error:
+                if isinstance(message, EpochEnded):
+                    return
+                if isinstance(message, VoteAsked) and isinstance(error, RefusedError) and self._matters(message):
+                    self._node.voter_refused(node_id, self._clock.monotonic_ms())
+                    self._obey(Ready())
+                await asyncio.sleep(self._random.uniform(backoff_ms / 2, backoff_ms) / 1000)
+                backoff_ms = min(MAX_BACKOFF_MS, max(1, 2 * backoff_ms))
+                continue
+            self._take_answer(node_id, message, known, granted)
+            return
+
+    def _matters(self, message: Message) -> bool:
+        if isinstance(message, VoteAsked):
+            role = Role.PROSPECTIVE if message.pre_vote else Role.CANDIDATE
+            return self._node.role is role and self._node.leader_epoch == message.leader_epoch
+        if isinstance(message, EpochBegun):
+            return self._node.role is Role.LEADER and self._node.leader_epoch == message.leader_epoch
+        return True
+
+    def _encode(self, message: Message, voter: Voter) -> WireMessage:
+        if isinstance(message, VoteAsked):
+            return wire.vote_asked(message, self._cluster_id, voter)
+        if isinstance(message, EpochBegun):
+            return wire.epoch_begun(message, self._cluster_id, voter, self._endpoints)
+        assert isinstance(message, EpochEnded)
+        return wire.epoch_ended(message, self._cluster_id, self._node.voters, self._endpoints)
+
+    def _take_answer(self, node_id: int, message: Message, known: wire.Known, granted: bool) -> None:
+        if known.error:
+            _log.info("a voter refuses", voter=node_id, what=type(message).__name__, code=wire.error_name(known.error))
+        if not isinstance(message, VoteAsked):
+            self._hear(known)
+        else:
+            # Whom a voter takes for the leader counts where it denies its vote, which the node decides.
+            self._learn(known)
+            # An answer that does not know the present epoch was given in it all the same, unless it says another.
+            epoch = known.leader_epoch if known.leader_epoch >= 0 else message.leader_epoch
+            answer = VoteAnswered(node_id, epoch, known.leader_id, granted, message.pre_vote)
+            self._obey(self._node.step(answer, self._clock.monotonic_ms()))

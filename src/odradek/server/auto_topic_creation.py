@@ -1,0 +1,100 @@
+"""From a broker to the active controller: ask, and wait until this broker's own view shows what was answered.
+
+A client that created a topic asks for its metadata next, often here: it must find it. On a combined node the image is
+never behind an answer; elsewhere this waits for it, a while.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+from odradek.common.errors import ApiError, ErrorCode
+from odradek.metadata.image import MetadataImage
+from odradek.metadata.publisher import MetadataPublisher
+from odradek.protocol.messages.create_topics_request import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
+from odradek.settings.options import config, option
+
+# How long an answer may wait for our own view. The operation has succeeded by then: it is answered in any case.
+CATCH_UP_MS = 5_000
+AUTO_CREATE_TIMEOUT_MS = 30_000
+DEFAULT_COUNT = -1
+
+
+async def wait_until_seen(
+    publisher: MetadataPublisher, is_seen: Callable[[MetadataImage], bool], *, timeout_ms: int = CATCH_UP_MS
+) -> bool:
+    """Wait until the image satisfies `is_seen`; returns whether it did in time."""
+    if is_seen(publisher.image):
+        return True
+    seen: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+    def look(_: Any, image: MetadataImage) -> None:
+        if is_seen(image) and not seen.done():
+            seen.set_result(None)
+
+    publisher.subscribe(look)
+    try:
+        async with asyncio.timeout(timeout_ms / 1000):
+            await seen
+        return True
+    except TimeoutError:
+        return False
+    finally:
+        publisher.unsubscribe(look)
+
+
+@config
+class AutoCreateConfig:
+    """Topics that come to be by being asked for."""
+
+    auto_create_topics_enable: bool = option(
+        "auto.create.topics.enable", default=True, doc="Create a topic when a client asks for its metadata first."
+    )
+
+
+class TopicCreator:
+    """Creates topics for the broker's own needs: on first use, and for the coordinators."""
+
+    def __init__(self, config: AutoCreateConfig, controller: Any, publisher: MetadataPublisher) -> None:
+        self.on_first_use = config.auto_create_topics_enable
+        self._controller = controller
+        self._publisher = publisher
+        self._under_way: dict[str, asyncio.Task[None]] = {}
+
+    async def create(self, name: str) -> None:
+        """Create a topic with the broker's defaults, once for all who ask at the same time; return when it is seen.
+
+        Raises:
+            ApiError: as CreateTopics refuses it.
+        """
+        task = self._under_way.get(name)
+        if task is None:
+            task = asyncio.get_running_loop().create_task(self.create_with(name, DEFAULT_COUNT, DEFAULT_COUNT, {}))
+            self._under_way[name] = task
+            task.add_done_callback(lambda _: self._under_way.pop(name, None))
+        await asyncio.shield(task)
+
+    async def create_with(self, name: str, partitions: int, replication: int, configs: Any) -> None:
+        """Create a topic as given; raises ApiError as CreateTopics refuses it."""
+        topic = CreatableTopic(
+            name=name,
+            num_partitions=partitions,
+            replication_factor=replication,
+            configs=[CreatableTopicConfig(name=key, value=value) for key, value in configs.items()],
+        )
+        response = await self._controller.create_topics(
+            CreateTopicsRequest(topics=[topic], timeout_ms=AUTO_CREATE_TIMEOUT_MS)
+        )
+        for result in response.topics:
+            if result.error_code:
+                raise ApiError(ErrorCode(result.error_code), result.error_message or "")
+        await wait_until_seen(self._publisher, lambda image: image.topic(name) is not None)
+
+    async def close(self) -> None:
+        """Give up what is under way: where the controllers stop as well it would wait for one for a minute."""
+        tasks = tuple(self._under_way.values())
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)

@@ -1,0 +1,51 @@
+"""The cleaner's jobs: look for a dirty log, clean it, look again; rest where none is dirty enough."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+from odradek.common.errors import StorageError
+from odradek.common.log_lines import get_logger
+from odradek.common.tasks import together
+from odradek.log.compaction.cleaner import Cleaner
+
+_log = get_logger("server.background.cleaning")
+
+
+class CleaningJobs:
+    """As many at a time as log.cleaner.threads says."""
+
+    def __init__(self, cleaner: Cleaner, on_failed: Callable[[StorageError], None]) -> None:
+        """`on_failed` is called when a directory is lost."""
+        self._cleaner = cleaner
+        self._on_failed = on_failed
+        self._job: asyncio.Task[None] | None = None
+
+    def start(self) -> None:
+        """Begin, unless log.cleaner.enable says no."""
+        if not self._cleaner.config.enable:
+            _log.warning("log.cleaner.enable=false: topics that ask for compaction only grow")
+            return
+        self._job = asyncio.get_running_loop().create_task(self._look_again_and_again())
+
+    async def stop(self) -> None:
+        """Give up what is under way: nothing of it counts before it is done, and the next cleaning starts over."""
+        if self._job is not None:
+            self._job.cancel()
+            await asyncio.gather(self._job, return_exceptions=True)
+
+    async def _look_again_and_again(self) -> None:
+        while True:
+            # Settings may change between two looks.
+            await asyncio.sleep(max(1, self._cleaner.config.backoff_ms) / 1000)
+            await together(*(self._clean_while_dirty() for _ in range(self._cleaner.config.threads)))
+
+    async def _clean_while_dirty(self) -> None:
+        try:
+            while await self._cleaner.clean_dirtiest():
+                continue
+        except StorageError as error:
+            self._on_failed(error)
+        except Exception as error:
+            _log.bug("cleaning failed", error)

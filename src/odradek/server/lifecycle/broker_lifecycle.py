@@ -1,0 +1,279 @@
+"""This broker's place in the cluster: registration, heartbeats, and leaving in good order.
+
+A broker is fenced, that is unknown to clients, until it has heard of its own registration; a fenced one is leader of
+nothing. It beats every broker.heartbeat.interval.ms; before it stops it asks the controller to move its leaders away
+(controlled shutdown). Source: KIP-631, KIP-858.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from odradek.common.buggify import buggify
+from odradek.common.errors import ApiError, ErrorCode, OdradekError
+from odradek.common.log_lines import get_logger
+from odradek.metadata.publisher import MetadataPublisher
+from odradek.protocol.extras import full_log_dirs_field
+from odradek.protocol.messages.broker_heartbeat_request import BrokerHeartbeatRequest
+from odradek.protocol.messages.broker_heartbeat_response import BrokerHeartbeatResponse
+from odradek.protocol.messages.broker_registration_request import BrokerRegistrationRequest
+from odradek.server.auto_topic_creation import wait_until_seen
+from odradek.settings.options import config, option
+
+if TYPE_CHECKING:
+    from odradek.log.log_dir import LogDir
+    from odradek.metadata.delta import MetadataDelta
+    from odradek.metadata.image import MetadataImage
+    from odradek.server.controller_gateway import ControllerGateway
+
+RETRY_MS = 100
+# A broker that asked to stop asks again so often, until the controller has moved its leaders.
+LEAVE_POLL_MS = 20
+LEAVE_TIMEOUT_MS = 10_000
+_RETRIED = {
+    ErrorCode.NOT_CONTROLLER,
+    ErrorCode.DUPLICATE_BROKER_REGISTRATION,
+    ErrorCode.REQUEST_TIMED_OUT,
+    ErrorCode.KAFKA_STORAGE_ERROR,  # the controller's disk is full
+}
+_log = get_logger("server.lifecycle.broker_lifecycle")
+
+
+@config
+class BrokerLifecycleConfig:
+    """How a broker stays in touch with the controller."""
+
+    heartbeat_interval_ms: int = option(
+        "broker.heartbeat.interval.ms",
+        default=2000,
+        unit="ms",
+        doc="Interval between a broker's heartbeats to the controller.",
+    )
+    registration_timeout_ms: int = option(
+        "initial.broker.registration.timeout.ms",
+        default=60_000,
+        unit="ms",
+        doc="How long a starting broker tries to register before it exits.",
+    )
+    controlled_shutdown_enable: bool = option(
+        "controlled.shutdown.enable", default=True, doc="Move leadership to other brokers before a clean stop."
+    )
+    cordoned_log_dirs: tuple[str, ...] = option(
+        "cordoned.log.dirs", default=(), doc="Log directories, or *, that take no new replicas."
+    )
+
+
+def cordon(directories: Iterable[LogDir], config: BrokerLifecycleConfig) -> None:
+    """Mark the directories that take no new replicas (KIP-1066): those that are named, or all by `*`."""
+    named = config.cordoned_log_dirs
+    paths = {Path(name.strip()).absolute() for name in named}
+    known = {Path("*").absolute()}
+    for each in directories:
+        known.add(each.path.absolute())
+        each.cordoned = "*" in named or each.path.absolute() in paths
+    for path in sorted(paths - known):
+        _log.warning("cordoned.log.dirs names what is no log directory", path=path)
+
+
+class BrokerLifecycle:
+    """One broker's session with the controller."""
+
+    def __init__(
+        self,
+        config: BrokerLifecycleConfig,
+        controller: ControllerGateway,
+        *,
+        broker_id: int,
+        metadata_offset: Callable[[], int],
+        directories: Callable[[], Sequence[LogDir]],
+        on_failed: Callable[[BaseException], None],
+        on_answered: Callable[[], None] = lambda: None,
+    ) -> None:
+        """
+        Args:
+            controller: the way to the active controller.
+            metadata_offset: of the image that this broker goes by.
+            directories: every log directory of this broker.
+            on_failed: called when the cluster refuses this broker for good.
+            on_answered: called whenever the controller counts this broker as serving.
+        """
+        self._config = config
+        self._controller = controller
+        self._broker_id = broker_id
+        self._metadata_offset = metadata_offset
+        self._directories = directories
+        self._told_cordoned = False
+        self._early = asyncio.Event()
+        self._on_failed = on_failed
+        self._on_answered = on_answered
+        self._duplicate = ""
+        self._beating: asyncio.Task[None] | None = None
+        self._in_a_hurry = asyncio.Event()
+        self.broker_epoch = -1
+
+    async def register(self, registration: BrokerRegistrationRequest, publisher: MetadataPublisher) -> None:
+        """Register, and wait until our own view of the cluster has the registration.
+
+        Raises:
+            ApiError: the registration is refused, or no controller answers in time.
+        """
+        try:
+            async with asyncio.timeout(self._config.registration_timeout_ms / 1000):
+                self.broker_epoch = await self._register(registration)
+                while not await wait_until_seen(publisher, lambda image: image.offset >= self.broker_epoch):
+                    _log.info("waiting for the cluster's metadata", at=publisher.image.offset, to=self.broker_epoch)
+        except TimeoutError:
+            if self._duplicate:
+                raise ApiError(ErrorCode.DUPLICATE_BROKER_REGISTRATION, self._duplicate) from None
+            raise ApiError(ErrorCode.REQUEST_TIMED_OUT, self._late("no active controller was found")) from None
+
+    async def join(self, publisher: MetadataPublisher) -> None:
+        """Wait until the controller counts this broker as caught up and our own view says so, and keep beating.
+
+        A client that asks for metadata as soon as we serve must get a broker: with none, librdkafka asks no more.
+
+        Raises:
+            ApiError: no controller answers in time, or the cluster no longer knows this broker.
+        """
+        try:
+            async with asyncio.timeout(self._config.registration_timeout_ms / 1000):
+                await self._unfenced()
+                self._beating = asyncio.get_running_loop().create_task(self._keep_beating())
+                while not await wait_until_seen(publisher, self._is_in):
+                    _log.info("waiting for the cluster's metadata", at=publisher.image.offset)
+        except TimeoutError:
+            raise ApiError(ErrorCode.REQUEST_TIMED_OUT, self._late("the controller keeps this broker fenced")) from None
+
+    async def _unfenced(self) -> None:
+        """Ask until we are; what the controller cannot write down at present it may in a moment. Raises ApiError."""
+        while True:
+            try:
+                if not (await self._beat()).is_fenced:
+                    return
+            except ApiError as error:
+                if error.code not in _RETRIED:
+                    raise
+            await asyncio.sleep(RETRY_MS / 1000)
+
+    def _is_in(self, image: MetadataImage) -> bool:
+        own = image.brokers.get(self._broker_id)
+        return own is not None and own.broker_epoch == self.broker_epoch and not own.fenced
+
+    def _late(self, why: str) -> str:
+        limit_ms = self._config.registration_timeout_ms
+        return f"{why} within initial.broker.registration.timeout.ms ({limit_ms}): is the quorum up?"
+
+    def hurry(self) -> None:
+        """Leave without waiting from now on: where a whole cluster stops, there is no other broker to wait for."""
+        self._in_a_hurry.set()
+
+    async def leave(self) -> None:
+        """Ask the controller to take all leadership away, and stop beating. Never raises: we stop in any case."""
+        if self._beating is None:
+            return
+        await self.stop()
+        if not self._config.controlled_shutdown_enable:
+            return
+        loop = asyncio.get_running_loop()
+        asking, hurry = loop.create_task(self._hand_over()), loop.create_task(self._in_a_hurry.wait())
+        await asyncio.wait({asking, hurry}, return_when=asyncio.FIRST_COMPLETED)
+        for task in (asking, hurry):
+            task.cancel()
+        await asyncio.gather(asking, hurry, return_exceptions=True)
+
+    async def _hand_over(self) -> None:
+        """Return when the controller says that this broker may stop, or does not say so in time."""
+        try:
+            async with asyncio.timeout(LEAVE_TIMEOUT_MS / 1000):
+                answer = await self._beat(want_shut_down=True)
+                while not answer.should_shut_down:
+                    await asyncio.sleep(LEAVE_POLL_MS / 1000)
+                    answer = await self._beat(want_shut_down=True)
+        except (OdradekError, TimeoutError) as error:
+            _log.warning("controlled shutdown gave up", error=error)
+
+    async def stop(self) -> None:
+        """Stop beating, without a word."""
+        if self._beating is not None:
+            self._beating.cancel()
+            await asyncio.gather(self._beating, return_exceptions=True)
+            self._beating = None
+
+    def beat_soon(self) -> None:
+        """There is news for the controller that others wait for, as a directory that failed."""
+        self._early.set()
+
+    def on_metadata(self, delta: MetadataDelta, image: MetadataImage) -> None:
+        """Another broker stops: it waits until all unfenced brokers know (see `Brokers.heartbeat`)."""
+        changed = (
+            image.brokers.get(broker_id) for broker_id in sorted(delta.changed_brokers) if broker_id != self._broker_id
+        )
+        if any(broker is not None and broker.in_controlled_shutdown and not broker.fenced for broker in changed):
+            self._early.set()
+
+    async def _register(self, registration: BrokerRegistrationRequest) -> int:
+        while True:
+            await buggify("server: before a registration")
+            try:
+                answer = await self._controller.broker_registration(registration)
+            except ApiError as error:
+                if error.code not in _RETRIED:
+                    raise
+                self._note_duplicate(error)
+                await asyncio.sleep(RETRY_MS / 1000)
+            else:
+                return answer.broker_epoch
+
+    def _note_duplicate(self, error: ApiError) -> None:
+        """Say at once that another process has this id; it may be one that has died, whose session ends soon."""
+        duplicate = error.code is ErrorCode.DUPLICATE_BROKER_REGISTRATION
+        if duplicate and not self._duplicate:
+            self._duplicate = (
+                f"another broker with node.id={self._broker_id} serves in this cluster: give this one another id and "
+                "directories of its own, or stop the other"
+            )
+            _log.warning("the registration is refused, and tried again", reason=error.code.name, hint=self._duplicate)
+        elif not duplicate:
+            self._duplicate = ""
+
+    async def _keep_beating(self) -> None:
+        while True:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(self._config.heartbeat_interval_ms / 1000):
+                    await self._early.wait()
+            self._early.clear()
+            await buggify("server: before a heartbeat")
+            try:
+                await self._beat()
+            except OdradekError as error:
+                unknown = (ErrorCode.BROKER_ID_NOT_REGISTERED, ErrorCode.STALE_BROKER_EPOCH)
+                if isinstance(error, ApiError) and error.code in unknown:
+                    _log.error("the cluster no longer knows this broker", error=error)
+                    self._on_failed(error)
+                    return
+                _log.warning("heartbeat failed", error=error)
+
+    async def _beat(self, *, want_shut_down: bool = False) -> BrokerHeartbeatResponse:
+        directories = self._directories()
+        cordoned = [each.directory_id for each in directories if each.cordoned]
+        full = [each.directory_id for each in directories if each.full and not each.offline]
+        # An older controller has no place for them, and a new registration begins with none.
+        self._told_cordoned = self._told_cordoned or bool(cordoned)
+        request = BrokerHeartbeatRequest(
+            broker_id=self._broker_id,
+            broker_epoch=self.broker_epoch,
+            current_metadata_offset=self._metadata_offset(),
+            want_shut_down=want_shut_down,
+            offline_log_dirs=[each.directory_id for each in directories if each.offline],
+            cordoned_log_dirs=cordoned if self._told_cordoned else None,
+        )
+        if full:
+            request.unknown_tagged_fields = (full_log_dirs_field(full),)
+        answer = await self._controller.broker_heartbeat(request)
+        if not answer.is_fenced:
+            self._on_answered()
+        return answer

@@ -1,0 +1,86 @@
+"""A controller makes itself known: where it listens, and which features it supports (KIP-919).
+
+Every controller of the quorum registers once in its life, as soon as the metadata allows it; the record is what
+DescribeCluster lists of controllers, and what a change of feature levels is checked against.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any
+from uuid import UUID
+
+from odradek.common.errors import OdradekError
+from odradek.common.log_lines import get_logger
+from odradek.metadata.features import CONTROLLER_REGISTRATION, LevelRange
+from odradek.metadata.image import MetadataImage
+from odradek.protocol.messages import controller_registration_request as request_message
+
+if TYPE_CHECKING:
+    from odradek.server.controller_gateway import ControllerGateway
+    from odradek.server.network.listeners import ListenerSpec
+
+RETRY_S = 1.0
+_log = get_logger("server.lifecycle.controller_registration")
+
+
+def controller_registration_request(
+    node_id: int,
+    incarnation_id: UUID,
+    specs: Iterable[ListenerSpec],
+    endpoints: Mapping[str, tuple[str, int]],
+    features: Mapping[str, LevelRange],
+) -> request_message.ControllerRegistrationRequest:
+    """What a controller says of itself: the listeners in `endpoints`, as others dial them, and its feature levels."""
+    return request_message.ControllerRegistrationRequest(
+        controller_id=node_id,
+        incarnation_id=incarnation_id,
+        listeners=[
+            request_message.Listener(
+                name=spec.name,
+                host=endpoints[spec.name][0],
+                port=endpoints[spec.name][1],
+                security_protocol=spec.security_protocol,
+            )
+            for spec in specs
+            if spec.name in endpoints
+        ],
+        features=[
+            request_message.Feature(
+                name=name, min_supported_version=levels.min_level, max_supported_version=levels.max_level
+            )
+            for name, levels in features.items()
+        ],
+    )
+
+
+class ControllerRegistration:
+    """Registers when the metadata says that it must be done; a subscriber of the metadata."""
+
+    def __init__(self, gateway: ControllerGateway, request: request_message.ControllerRegistrationRequest) -> None:
+        self._gateway = gateway
+        self._request = request
+        self._registering: asyncio.Task[None] | None = None
+        self._done = False
+
+    def on_metadata(self, _: Any, image: MetadataImage) -> None:
+        """Look whether this controller is known as it is now."""
+        if self._done or self._registering is not None or image.metadata_version < CONTROLLER_REGISTRATION:
+            return
+        self._registering = asyncio.get_running_loop().create_task(self._register())
+
+    async def stop(self) -> None:
+        """End the attempts."""
+        if self._registering is not None:
+            self._registering.cancel()
+            await asyncio.gather(self._registering, return_exceptions=True)
+
+    async def _register(self) -> None:
+        while not self._done:
+            try:
+                await self._gateway.controller_registration(self._request)
+                self._done = True
+            except OdradekError as error:
+                _log.warning("this controller is not registered yet", error=error)
+                await asyncio.sleep(RETRY_S)

@@ -1,0 +1,55 @@
+"""What a broker says of itself when it registers with the active controller (KIP-631)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING
+from uuid import UUID
+
+from odradek.metadata.features import LevelRange
+from odradek.protocol.messages import broker_registration_request as message
+from odradek.settings.listeners import WILDCARDS
+
+if TYPE_CHECKING:
+    from odradek.server.network.listeners import ListenerSpec
+
+
+def broker_registration_request(
+    node_id: int,
+    cluster_id: str,
+    incarnation_id: UUID,
+    *,
+    specs: Iterable[ListenerSpec],
+    hostname: str,
+    features: Mapping[str, LevelRange],
+    rack: str | None,
+    log_dirs: list[UUID],
+    previous_broker_epoch: int,
+) -> message.BrokerRegistrationRequest:
+    """
+    Args:
+        hostname: what others dial where a listener is bound to all interfaces and advertises no address.
+        log_dirs: ids of the directories that are online.
+        previous_broker_epoch: of the last clean stop, -1 after an unclean one (KIP-966).
+    """
+    endpoints = []
+    for spec in specs:
+        if spec.scope == "broker":
+            host, port = spec.advertised or (spec.host, spec.port)
+            host = hostname if host in WILDCARDS else host
+            endpoints.append(
+                message.Listener(name=spec.name, host=host, port=port, security_protocol=spec.security_protocol)
+            )
+    return message.BrokerRegistrationRequest(
+        broker_id=node_id,
+        cluster_id=cluster_id,
+        incarnation_id=incarnation_id,
+        listeners=endpoints,
+        features=[
+            message.Feature(name=name, min_supported_version=levels.min_level, max_supported_version=levels.max_level)
+            for name, levels in features.items()
+        ],
+        rack=rack,
+        log_dirs=log_dirs,
+        previous_broker_epoch=previous_broker_epoch,
+    )

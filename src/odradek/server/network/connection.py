@@ -1,0 +1,585 @@
+"""One client connection: bytes to requests, requests to handlers, answers back in the order of the requests.
+
+Order: a request is begun when the one before it has been decided. A handler that is a plain function decides at once
+and returns its response, or a future where only waiting is left (an acknowledgement, new data); requests behind it may
+then be begun, and their answers wait for its own. A handler that is a coroutine has the connection to itself until it
+ends, as Kafka's muted channels have.
+
+Back-pressure: we stop reading while requests wait to be begun or answers wait to be sent, and while a frame waits for
+memory (`request_memory`), so that a peer that does not read or floods us costs a bounded amount of it. Fairness: after
+REQUESTS_PER_TURN requests, TURN_MS, or READ_TURN_BYTES read without a pause, the other connections of the loop have
+their turn.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import struct
+from collections import deque
+from collections.abc import Callable, Generator
+from typing import TYPE_CHECKING, Any, cast
+
+from odradek.common.errors import ApiError, ErrorCode, ProtocolError, StorageError
+from odradek.common.log_lines import get_logger
+from odradek.common.ports import Buffer
+from odradek.common.steps import next_step
+from odradek.common.turns import in_turns
+from odradek.protocol.codec import decode_in_steps, decode_prefix
+from odradek.protocol.declare import Message
+from odradek.protocol.framing import decode_request_header, encode_response, encode_response_in_steps
+from odradek.server.context import ANONYMOUS, RequestContext
+from odradek.server.network.request_memory import allowed_ms, stall_ms
+from odradek.server.network.request_reader import RequestReader
+from odradek.server.network.response_writer import ResponseWriter, SocketWriter, TransportWriter
+
+if TYPE_CHECKING:
+    from odradek.server.network.dispatch import Dispatcher, Route
+    from odradek.server.network.listeners import ListenerSpec
+
+REQUESTS_PER_TURN = 64
+# Some requests cost a thousand times what others do: a turn that has taken so long ends before the next one.
+TURN_MS = 10
+READ_TURN_BYTES = 512 * 1024
+# Answers that wait for the peer; above it, no further request is begun.
+MAX_UNSENT_BYTES = 256 * 1024
+# Requests of one connection whose answers are waited for at the same time. librdkafka sends up to a million in theory,
+# Java 5; beyond this the rest stays in the socket.
+MAX_OVERLAPPING = 256
+# Requests of at least so many bytes, and answers of so many elements, may take more than a turn's time.
+IN_STEPS_BYTES = 64 * 1024
+IN_STEPS_ELEMENTS = 1000
+
+_FIXED_HEADER = struct.Struct(">hhih")
+_log = get_logger("server.network.connection")
+
+
+def is_long(response: Message) -> bool:
+    """Whether a response has a list of very many elements."""
+    for spec in response.FIELDS:
+        if spec.wire_type == "array":
+            items = getattr(response, spec.name)
+            if items is not None and len(items) > IN_STEPS_ELEMENTS:
+                return True
+    return False
+
+
+class _Slot:
+    """The place of one answer in the order of answers."""
+
+    __slots__ = ("chunks",)
+
+    def __init__(self) -> None:
+        self.chunks: list[Any] | None = None
+
+
+class Connection(asyncio.BufferedProtocol):
+    """The server's end of one connection."""
+
+    __slots__ = (
+        "_ahead_bytes",
+        "_closing",
+        "_dispatcher",
+        "_exclusive",
+        "_frames_seen",
+        "_inbound",
+        "_memory",
+        "_outbound",
+        "_pending",
+        "_read_bytes",
+        "_reading",
+        "_reserved_bytes",
+        "_scheduled",
+        "_sent_bytes_seen",
+        "_slots",
+        "_transport",
+        "_waits",
+        "_watched_frame",
+        "_watched_since_ms",
+        "last_active_ms",
+        "listener",
+        "local_address",
+        "number",
+        "on_lost",
+        "peer_host",
+        "peer_port",
+        "principal",
+        "software",
+    )
+
+    def __init__(self, dispatcher: Dispatcher, listener: ListenerSpec) -> None:
+        self._dispatcher = dispatcher
+        self.number = dispatcher.number_connection()
+        self.listener = listener
+        self.principal = ANONYMOUS
+        self.software = ""
+        self.on_lost: Callable[[], None] | None = None
+        self.peer_host = ""
+        self.peer_port = 0
+        self.local_address: tuple[str, int] = ("", 0)
+        self.last_active_ms = 0
+        self._inbound = RequestReader(dispatcher.scratch, dispatcher.config.max_request_bytes, dispatcher.used_buffers)
+        self._memory = dispatcher.memory
+        self._reserved_bytes = 0  # for the frame that comes, until it is begun
+        self._ahead_bytes = 0  # read before their turn
+        self._frames_seen = 0
+        self._watched_frame = -1
+        self._watched_since_ms = 0
+        self._pending: deque[Buffer] = deque()
+        self._slots: deque[_Slot] = deque()
+        self._waits: dict[asyncio.Future[Any], None] = {}
+        self._exclusive = False
+        self._scheduled = False
+        self._reading = True
+        self._read_bytes = 0
+        self._sent_bytes_seen = 0
+        self._closing = False
+        self._transport: asyncio.Transport | None = None
+        self._outbound: ResponseWriter | None = None
+
+    # What the transport calls
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        # Not checked with isinstance: uvloop's transports are no subclasses of asyncio's.
+        self._transport = transport = cast("asyncio.Transport", transport)
+        peer = transport.get_extra_info("peername") or ("", 0)
+        local = transport.get_extra_info("sockname") or ("", 0)
+        self.peer_host, self.peer_port = peer[0], peer[1]
+        self.local_address = (local[0], local[1])
+        self.last_active_ms = self._dispatcher.services.clock.monotonic_ms()
+        sock = transport.get_extra_info("socket")
+        connections = self._dispatcher.connections
+        refusal = connections.admit(self, self.peer_host, -1 if sock is None else sock.fileno())
+        if refusal is not None:
+            _log.warning("connection refused", alike=refusal, peer=self.peer, reason=refusal)
+            self._closing = True
+            transport.abort()
+            return
+        if sock is None or transport.get_extra_info("sslcontext") is not None:
+            self._outbound = TransportWriter(transport, self._advance)
+        else:
+            self._dispatcher.tune_socket(sock)
+            below = connections.descriptors.clients_below
+            self._outbound = SocketWriter(transport, self._advance, sock.fileno(), own_below=below)
+
+    def get_buffer(self, sizehint: int) -> memoryview:
+        return self._inbound.buffer(short=self._memory.is_short)
+
+    def buffer_updated(self, nbytes: int) -> None:
+        full = self._inbound.filled_buffer(nbytes)
+        try:
+            frames = self._inbound.received(nbytes, self._reserve)
+        except ProtocolError as error:
+            self.close_because(str(error))
+            return
+        # Of any bytes, not of whole frames: a large request over a slow link is not idle.
+        self.last_active_ms = self._dispatcher.services.clock.monotonic_ms()
+        if frames:
+            self._frames_seen += 1
+            self._pending.extend(frames)
+        self._take_turn(nbytes, full, bool(frames))
+        if self._pending or self._inbound.wanted_bytes:
+            self._ahead_bytes += nbytes
+            self._memory.read_ahead(nbytes)
+
+    def _take_turn(self, nbytes: int, full: bool, has_frames: bool) -> None:
+        """Go on with what was received, now or, where this connection has had its share, after the others."""
+        if full:
+            # libuv reads on within one event while reads come back full: give way to the others in between.
+            self._read_bytes += nbytes
+            if self._read_bytes >= READ_TURN_BYTES:
+                self._read_bytes = 0
+                self._schedule()
+                self._set_reading(False)
+                return
+        else:
+            self._read_bytes = 0
+        if has_frames and not self._scheduled:
+            self._advance()
+        elif self._inbound.wanted_bytes:
+            self._read_on()
+
+    def eof_received(self) -> bool:
+        return False
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._closing = True
+        self._pending.clear()
+        self._inbound.drop()
+        self._let_go_of_memory()
+        for wait in tuple(self._waits):
+            wait.cancel()
+        if self._outbound is not None:
+            self._outbound.close()
+        self._dispatcher.connections.forget(self, self.peer_host)
+        if self.on_lost is not None:
+            self.on_lost()
+
+    def pause_writing(self) -> None:
+        if isinstance(self._outbound, TransportWriter):
+            self._outbound.pause()
+
+    def resume_writing(self) -> None:
+        if isinstance(self._outbound, TransportWriter):
+            self._outbound.resume()
+
+    # What others ask
+
+    @property
+    def newest_number(self) -> int:
+        """The number of the connection that was made last."""
+        return self._dispatcher.newest_connection
+
+    @property
+    def peer(self) -> str:
+        """Address and port of the client."""
+        return f"{self.peer_host}:{self.peer_port}"
+
+    @property
+    def busy(self) -> bool:
+        """Whether a request is under way or an answer not sent."""
+        return bool(self._exclusive or self._slots or self._pending or self._unsent_bytes)
+
+    def idle_since_ms(self, now_ms: int) -> int:
+        """Monotonic ms of the last byte that the peer sent or took; `now_ms` while it waits for us.
+
+        Bytes taken are noticed from one call to the next, so that sending need not look at the clock. A peer that does
+        not read its answers is idle, whatever else it has asked for: it would keep the files open that it is to read.
+        """
+        outbound = self._outbound
+        if outbound is not None and outbound.sent_bytes != self._sent_bytes_seen:
+            self._sent_bytes_seen = outbound.sent_bytes
+            self.last_active_ms = now_ms
+        return now_ms if self.busy and not self._unsent_bytes else self.last_active_ms
+
+    @property
+    def _unsent_bytes(self) -> int:
+        return self._outbound.pending_bytes if self._outbound is not None else 0
+
+    def close_because(self, reason: str) -> None:
+        """End the connection for something that the peer did; one log line."""
+        if not self._closing:
+            listener = self.listener.name
+            _log.warning("connection closed", alike=listener + reason, peer=self.peer, listener=listener, reason=reason)
+        self.close()
+
+    def close(self) -> None:
+        """End the connection at once, without a word."""
+        self._closing = True
+        if self._transport is not None:
+            self._transport.abort()
+
+    # The way of a request
+
+    def go_on(self) -> None:
+        """Begin requests that have waited."""
+        if self._pending or self._inbound.wanted_bytes:
+            self._schedule()
+
+    def memory_granted(self, size_bytes: int) -> None:
+        """The frame that waited may be received."""
+        self._reserved_bytes = size_bytes
+        if not self._closing:
+            self._inbound.go_on()
+            self._read_on()
+
+    def slowness(self, now_ms: int) -> str:
+        """What is wrong with the pace of the frame that is under way; "" where nothing is. Asked about once a second.
+
+        Time counts from the first time that the frame is seen here, and not while we do not read: unless it holds
+        memory that others may wait for.
+        """
+        inbound = self._inbound
+        size_bytes = self._reserved_bytes or (inbound.under_way_bytes if self._reading else 0)
+        if not size_bytes:
+            self._watched_frame = -1
+            return ""
+        if self._watched_frame != self._frames_seen:
+            self._watched_frame, self._watched_since_ms = self._frames_seen, now_ms
+            return ""
+        idle_ms, pressed = self._dispatcher.config.idle_ms, self._memory.is_pressed(size_bytes)
+        still_ms = now_ms - max(self.last_active_ms, self._watched_since_ms)
+        if still_ms >= stall_ms(idle_ms, pressed=pressed):
+            return f"a request of {size_bytes} bytes came to a halt {still_ms // 1000} s ago"
+        came_ms = now_ms - self._watched_since_ms
+        if came_ms >= allowed_ms(size_bytes, idle_ms, pressed=pressed):
+            return f"a request of {size_bytes} bytes is not here after {came_ms // 1000} s"
+        return ""
+
+    def _reserve(self, size_bytes: int) -> bool:
+        """Whether there is memory for a frame, and its request could be begun; otherwise it waits."""
+        outbound = self._outbound
+        if self._pending or outbound is None or not self._may_begin(outbound):
+            return False
+        if not self._memory.reserve(self, size_bytes, self.peer_host):
+            return False
+        self._reserved_bytes = size_bytes
+        return True
+
+    def _let_go_of_memory(self) -> None:
+        self._memory.leave_line(self, self.peer_host)
+        if self._ahead_bytes:
+            self._memory.read_ahead(-self._ahead_bytes)
+            self._ahead_bytes = 0
+        if self._reserved_bytes:
+            self._memory.release(self._reserved_bytes)
+            self._reserved_bytes = 0
+
+    def _read_on(self) -> None:
+        """Read on unless something waits for its turn, for memory, or to be sent."""
+        inbound, outbound = self._inbound, self._outbound
+        if inbound.wanted_bytes and self._reserve(inbound.wanted_bytes):
+            inbound.go_on()
+        waits = bool(self._pending) or inbound.wanted_bytes > 0
+        if self._ahead_bytes and not waits:
+            self._memory.read_ahead(-self._ahead_bytes)
+            self._ahead_bytes = 0
+        self._set_reading(not waits and outbound is not None and outbound.pending_bytes < MAX_UNSENT_BYTES)
+
+    def _schedule(self) -> None:
+        if not self._scheduled:
+            self._scheduled = True
+            asyncio.get_running_loop().call_soon(self._scheduled_turn)
+
+    def _scheduled_turn(self) -> None:
+        self._scheduled = False
+        self._advance()
+
+    def _advance(self) -> None:
+        """Begin what may be begun, send what is answered, and decide whether to read on."""
+        outbound = self._outbound
+        if self._closing or outbound is None:
+            return
+        left = REQUESTS_PER_TURN
+        pending = self._pending
+        clock = self._dispatcher.services.clock
+        ends_ms = clock.monotonic_ms() + TURN_MS
+        while True:
+            while pending and left and self._may_begin(outbound):
+                left = left - 1 if clock.monotonic_ms() < ends_ms else 0
+                if self._reserved_bytes:
+                    self._begin_reserved(pending.popleft())
+                else:
+                    self._begin(pending.popleft())
+            if outbound.pending_bytes:
+                outbound.flush()
+            if not pending or not self._may_begin(outbound):
+                break
+            if not left:
+                self._schedule()
+                break
+        self._read_on()
+
+    def _may_begin(self, outbound: ResponseWriter) -> bool:
+        return (
+            self.listener.scope in self._dispatcher.open_scopes
+            and not self._exclusive
+            and not self._closing
+            and outbound.pending_bytes < MAX_UNSENT_BYTES
+            and len(self._slots) < MAX_OVERLAPPING
+        )
+
+    def _set_reading(self, reading: bool) -> None:
+        if reading != self._reading and self._transport is not None and not self._transport.is_closing():
+            self._reading = reading
+            if reading:
+                self._transport.resume_reading()
+            else:
+                self._transport.pause_reading()
+
+    def _begin_reserved(self, frame: Buffer) -> None:
+        """Begin a request that had reserved memory, which is free when its handler needs the request no more."""
+        reserved_bytes, self._reserved_bytes = self._reserved_bytes, 0
+        task = self._begin(frame)
+        if task is None:
+            self._memory.release(reserved_bytes)
+        else:
+            task.add_done_callback(lambda _: self._memory.release(reserved_bytes))
+
+    def _begin(self, frame: Buffer) -> asyncio.Future[Any] | None:
+        """Decode one request and let its handler decide; returns the task of a handler that goes on."""
+        try:
+            context, route, body_offset = self._read_header(frame)
+            if context.api_version not in route.versions:
+                self._refuse_version(context, route)
+                return None
+            # Bytes behind the request are passed over, as Kafka does: librdkafka 2.16 sends some behind Metadata 13.
+            if len(frame) < IN_STEPS_BYTES:
+                request, _ = decode_prefix(route.request, frame, context.api_version, body_offset)
+            else:
+                steps = decode_in_steps(route.request, frame, context.api_version, body_offset)
+                decoded = next_step(steps)
+                if decoded is None:
+                    self._exclusive = True
+                    return self._dispatcher.start_task(self._decode_on(context, route, steps, len(frame)))
+                request = decoded[0]
+        except ProtocolError as error:
+            self.close_because(str(error))
+            return None
+        return self._handle(context, route, request, len(frame))
+
+    async def _decode_on(
+        self, context: RequestContext, route: Route, steps: Generator[None, None, tuple[Any, int]], frame_bytes: int
+    ) -> None:
+        """Decode a request of very many elements while others have their turns; nothing behind it is begun."""
+        try:
+            request, _ = await in_turns(steps)
+        except ProtocolError as error:
+            self.close_because(str(error))
+            return
+        finally:
+            self._exclusive = False
+        if self._closing:
+            return
+        task = self._handle(context, route, request, frame_bytes)
+        self._advance()
+        if task is not None:
+            await asyncio.wait([task])  # which keeps the request's memory
+
+    def _handle(
+        self, context: RequestContext, route: Route, request: Any, frame_bytes: int
+    ) -> asyncio.Future[Any] | None:
+        """Let the handler decide; returns its task where it goes on."""
+        route.request_count += 1
+        route.request_bytes += frame_bytes
+        try:
+            outcome = route.handle(context, request)
+        except Exception as error:
+            outcome = self._failed(context, route, error)
+        if outcome is None or isinstance(outcome, Message):
+            self._answer(None, context, route, outcome)
+            return None
+        return self._await(context, route, outcome)
+
+    def _read_header(self, frame: Buffer) -> tuple[RequestContext, Route, int]:
+        """
+        Raises:
+            ProtocolError: no header, or an API that is not served on this listener.
+        """
+        if len(frame) < _FIXED_HEADER.size:
+            raise ProtocolError(f"a request of {len(frame)} bytes has no header")
+        key, version, correlation_id, client_id_bytes = _FIXED_HEADER.unpack_from(frame)
+        route = self._dispatcher.routes[self.listener.scope].get(key)
+        if route is None:
+            raise ProtocolError(f"API key {key} version {version} is not served on listener {self.listener.name}")
+        end = _FIXED_HEADER.size + max(client_id_bytes, 0)
+        is_flexible = version >= route.flexible_since
+        # A flexible header ends with its tagged fields, of which there are almost never any: their count is 0.
+        if client_id_bytes >= -1 and end + is_flexible <= len(frame) and not (is_flexible and frame[end]):
+            client_id = str(frame[_FIXED_HEADER.size : end], "utf-8", "replace")
+            end += is_flexible
+        else:
+            header, end = decode_request_header(frame)
+            client_id = header.client_id or ""
+        context = RequestContext(self._dispatcher.services, self, key, version, correlation_id, client_id)
+        return context, route, end
+
+    def _refuse_version(self, context: RequestContext, route: Route) -> None:
+        answer = self._dispatcher.unsupported_version_answer(context)
+        if answer is None:
+            name = route.name
+            self.close_because(f"{name} version {context.api_version} is not supported, {route.versions} are")
+            return
+        context.api_version = 0
+        self._answer(None, context, route, answer)
+
+    def _await(self, context: RequestContext, route: Route, outcome: Any) -> asyncio.Future[Any] | None:
+        """Give an answer its place; returns the task that was begun where there is one."""
+        slot = _Slot()
+        self._slots.append(slot)
+        if asyncio.isfuture(outcome):
+            wait: asyncio.Future[Any] = outcome
+            self._waits[wait] = None
+        else:
+            self._exclusive = not route.overlapping
+            wait = self._dispatcher.start_task(outcome)
+
+        def finished(done: asyncio.Future[Any]) -> None:
+            self._waits.pop(done, None)
+            if done is not outcome and not route.overlapping:
+                self._exclusive = False
+            if done.cancelled():
+                slot.chunks = []
+                return
+            error = done.exception()
+            response = done.result() if error is None else self._failed(context, route, error)
+            if self._closing:
+                return
+            if done is not outcome and response is not None and is_long(response):
+                self._dispatcher.start_task(self._answer_in_turns(slot, context, route, response))
+                return
+            self._answer(slot, context, route, response)
+            if self._waits or self._scheduled:
+                self._schedule()  # others may end in this turn of the loop: their answers leave in one write
+            else:
+                self._advance()
+
+        wait.add_done_callback(finished)
+        return wait if wait is not outcome else None
+
+    def _answer(self, slot: _Slot | None, context: RequestContext, route: Route, response: Message | None) -> None:
+        """Queue an answer in its place; None where the client wants no answer (acks=0)."""
+        if self.listener.scope in self._dispatcher.silent_scopes:
+            return
+        chunks: list[Any] = []
+        if response is not None:
+            try:
+                chunks = encode_response(context.api_key, context.api_version, context.correlation_id, response)
+            except (ValueError, ApiError) as error:
+                self._not_encodable(error, context, route)
+                return
+        if slot is None and self._slots:
+            slot = _Slot()
+            self._slots.append(slot)
+        self._send(slot, chunks)
+
+    async def _answer_in_turns(self, slot: _Slot, context: RequestContext, route: Route, response: Message) -> None:
+        """As `_answer`, of a response of very many elements: others have their turns meanwhile."""
+        if self.listener.scope in self._dispatcher.silent_scopes:
+            return
+        steps = encode_response_in_steps(context.api_key, context.api_version, context.correlation_id, response)
+        try:
+            chunks = await in_turns(steps)
+        except (ValueError, ApiError) as error:
+            self._not_encodable(error, context, route)
+            return
+        if not self._closing:
+            self._send(slot, chunks)
+            self._advance()
+
+    def _not_encodable(self, error: Exception, context: RequestContext, route: Route) -> None:
+        api = route.name
+        _log.bug("an answer cannot be encoded", error, alike=api, api=api, version=context.api_version)
+        self.close()
+
+    def _send(self, slot: _Slot | None, chunks: list[Any]) -> None:
+        """Hand an answer to the peer once those before it are."""
+        outbound = self._outbound
+        assert outbound is not None
+        if slot is None:
+            outbound.add(chunks)
+            return
+        slot.chunks = chunks
+        slots = self._slots
+        while slots and slots[0].chunks is not None:
+            outbound.add(slots.popleft().chunks or [])
+
+    def _failed(self, context: RequestContext, route: Route, error: BaseException) -> Message | None:
+        """The answer to a request whose handler raised; the connection ends where the API has no place for an error."""
+        route.error_count += 1
+        if isinstance(error, ProtocolError):
+            self.close_because(str(error))
+            return None
+        if isinstance(error, ApiError):
+            code, text = error.code, error.message
+        elif isinstance(error, StorageError):
+            alike = f"{route.name} {error}"
+            _log.error("storage failed", alike=alike, api=route.name, log_dir=error.log_dir, error=error)
+            code, text = ErrorCode.KAFKA_STORAGE_ERROR, "the broker's disk failed"
+        else:
+            alike, version, client = f"{route.name} {type(error).__name__}", context.api_version, context.client_id
+            _log.bug("a handler failed", error, alike=alike, api=route.name, version=version, client=client)
+            code, text = ErrorCode.UNKNOWN_SERVER_ERROR, ""
+        answer = route.error_answer(context.api_version, code, text)
+        if answer is None:
+            self.close_because(f"{route.name} failed with {code.name} {text}".rstrip())
+        return answer

@@ -1,0 +1,239 @@
+"""From an API key to its handler: the table of handlers made ready for connections, with a counter for each API."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import Callable, Coroutine, Iterable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from odradek.common.errors import ErrorCode
+from odradek.protocol.apis import API, ApiKey
+from odradek.protocol.declare import Message, parse_versions
+from odradek.server.network.descriptors import Descriptors
+from odradek.server.network.listeners import Connections
+from odradek.server.network.request_memory import RequestMemory, capacity_bytes
+from odradek.server.network.request_reader import UsedBuffers, new_scratch
+
+if TYPE_CHECKING:
+    from odradek.common.ports import MachineLimits
+    from odradek.server.context import BrokerServices, RequestContext
+    from odradek.server.network.listeners import ConnectionConfig
+
+NOT_FLEXIBLE = 2**15
+
+
+@dataclass(frozen=True, slots=True)
+class VersionRange:
+    """Both inclusive."""
+
+    first: int
+    last: int
+
+    def __contains__(self, version: object) -> bool:
+        return isinstance(version, int) and self.first <= version <= self.last
+
+    def __str__(self) -> str:
+        return f"{self.first} to {self.last}"
+
+
+@dataclass(frozen=True, slots=True)
+class Handler:
+    """One row of THE table.
+
+    Attributes:
+        handle: `handle(context, request)`. A plain function decides at once and returns the response, None (no answer),
+            or a future of it; a coroutine function has its connection to itself until it returns.
+        min_version, max_version: inclusive, those that are served.
+        advertised_min: what ApiVersions says instead of min_version, for Produce alone.
+        overlapping: a coroutine that leaves its connection to the requests behind it, for what nodes of the cluster
+            send on behalf of many: one that waits for a commit must not hold up the others. Answers stay in order.
+        listeners: where it is served: "broker", "controller".
+    """
+
+    api_key: ApiKey
+    handle: Callable[[RequestContext, Any], Any]
+    min_version: int
+    max_version: int
+    listeners: frozenset[str] = frozenset({"broker"})
+    advertised_min: int | None = None
+    overlapping: bool = False
+
+
+@dataclass(slots=True, eq=False)
+class Route:
+    """A handler, what it needs to be called, and what was counted."""
+
+    name: str
+    versions: VersionRange
+    advertised_min: int
+    flexible_since: int
+    handle: Callable[[RequestContext, Any], Any]
+    request: type[Message]
+    response: type[Message]
+    overlapping: bool = False
+    request_count: int = 0
+    error_count: int = 0
+    request_bytes: int = 0
+
+    def error_answer(self, version: int, code: ErrorCode, message: str) -> Message | None:
+        """A response that says only that all failed, or None where this version has no field for that."""
+        names = {spec.name for spec in self.response.FIELDS if version in parse_versions(spec.versions)}
+        if "error_code" not in names:
+            return None
+        answer: Any = self.response()
+        answer.error_code = code
+        if "error_message" in names and message:
+            answer.error_message = message
+        return answer  # type: ignore[no-any-return]
+
+
+def api_name(key: ApiKey) -> str:
+    """Kafka's name of an API: CreateTopics."""
+    return "".join(part.capitalize() for part in key.name.split("_"))
+
+
+def make_routes(handlers: Iterable[Handler], scope: str) -> dict[int, Route]:
+    """The handlers of one kind of listener, by API key."""
+    routes: dict[int, Route] = {}
+    for handler in handlers:
+        if scope not in handler.listeners:
+            continue
+        assert handler.api_key not in routes, f"two handlers of {handler.api_key.name}"
+        spec = API[handler.api_key]
+        assert spec.min_version <= handler.min_version <= handler.max_version <= spec.max_version, handler
+        advertised_min = handler.min_version if handler.advertised_min is None else handler.advertised_min
+        routes[int(handler.api_key)] = Route(
+            api_name(handler.api_key),
+            VersionRange(handler.min_version, handler.max_version),
+            advertised_min,
+            spec.flexible_since if spec.flexible_since >= 0 else NOT_FLEXIBLE,
+            handler.handle,
+            spec.request,
+            spec.response,
+            handler.overlapping,
+        )
+    return routes
+
+
+@dataclass(slots=True)
+class Dispatcher:
+    """What all connections of a node share."""
+
+    services: BrokerServices
+    config: ConnectionConfig
+    connections: Connections
+    routes: dict[str, dict[int, Route]]
+    scratch: memoryview = field(default_factory=new_scratch)
+    used_buffers: UsedBuffers = field(default_factory=UsedBuffers)
+    memory: RequestMemory = field(default_factory=RequestMemory)
+    # Ordered, as all that is walked over: the same run must take the same way.
+    tasks: dict[asyncio.Task[Any], None] = field(default_factory=dict)
+    open_scopes: set[str] = field(default_factory=set)
+    silent_scopes: set[str] = field(default_factory=set)
+    newest_connection: int = -1
+
+    def number_connection(self) -> int:
+        """The number of a new connection; they rise with time."""
+        self.newest_connection += 1
+        return self.newest_connection
+
+    def open_doors(self, scope: str) -> None:
+        """Serve requests on one kind of listener; those that came earlier have waited."""
+        self.open_scopes.add(scope)
+        for connection in self.connections:
+            connection.go_on()
+
+    def hold(self, scope: str) -> None:
+        """Begin no request of one kind of listener and send no answer, until `let_go`."""
+        self.open_scopes.discard(scope)
+        self.silent_scopes.add(scope)
+
+    def let_go(self, scope: str) -> None:
+        """End all connections of one kind of listener; those that come later are served."""
+        for connection in self.connections:
+            if connection.listener.scope == scope:
+                connection.close()
+        self.silent_scopes.discard(scope)
+        self.open_scopes.add(scope)
+
+    def change_limits(self, config: ConnectionConfig) -> None:
+        """Go by other limits: those of connections at once, that of requests with each new connection.
+
+        Raises:
+            ValueError: max.connections.per.ip.overrides cannot be read; nothing is changed.
+        """
+        self.connections.change_limits(config)
+        self.config = config
+
+    def start_task(self, coroutine: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
+        """Run a handler that awaits; `close` ends those that are left."""
+        task = asyncio.get_running_loop().create_task(coroutine)
+        self.tasks[task] = None
+        task.add_done_callback(self.tasks.pop)
+        return task
+
+    def unsupported_version_answer(self, context: RequestContext) -> Message | None:
+        """The response in version 0 to a request of an unknown version; ApiVersions alone has one (KIP-511)."""
+        if context.api_key != ApiKey.API_VERSIONS:
+            return None
+        from odradek.protocol.messages.api_versions_response import ApiVersion, ApiVersionsResponse
+
+        route = self.routes[context.connection.listener.scope][ApiKey.API_VERSIONS]
+        own = ApiVersion(api_key=ApiKey.API_VERSIONS, min_version=route.advertised_min, max_version=route.versions.last)
+        return ApiVersionsResponse(error_code=ErrorCode.UNSUPPORTED_VERSION, api_keys=[own])
+
+    def tune_socket(self, sock: Any) -> None:
+        """Kafka's socket settings on an accepted connection."""
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        if self.config.send_buffer_bytes > 0:
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, self.config.send_buffer_bytes)
+        if self.config.receive_buffer_bytes > 0:
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, self.config.receive_buffer_bytes)
+
+    def close_idle(self, now_ms: int) -> int:
+        """Close connections that neither sent nor took a byte for connections.max.idle.ms; returns how many.
+
+        A negative connections.max.idle.ms closes none.
+        """
+        if self.config.idle_ms < 0:
+            return 0
+        limit = now_ms - self.config.idle_ms
+        idle = [c for c in self.connections if c.idle_since_ms(now_ms) <= limit]
+        for connection in idle:
+            connection.close()
+        return len(idle)
+
+    def close_slow(self, now_ms: int) -> int:
+        """Close connections whose request comes too slowly; returns how many. To be called about once a second."""
+        self.memory.note_waits(now_ms, self.config.idle_ms)
+        slow = [(connection, why) for connection in self.connections if (why := connection.slowness(now_ms))]
+        for connection, why in slow:
+            connection.close_because(why)
+        self.connections.slow_count += len(slow)
+        return len(slow)
+
+    async def close(self) -> None:
+        """End all connections and the handlers that still wait."""
+        for connection in self.connections:
+            connection.close()
+        tasks = tuple(self.tasks)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
+def make_dispatcher(
+    services: BrokerServices, config: ConnectionConfig, routes: dict[str, dict[int, Route]], machine: MachineLimits
+) -> Dispatcher:
+    """What the connections of a node share, within the limits that are set for it and those of the machine.
+
+    Raises:
+        ValueError: max.connections.per.ip.overrides cannot be read.
+    """
+    connections = Connections(config, Descriptors(machine.descriptors))
+    connections.change_limits(config)
+    memory = RequestMemory(capacity_bytes(config.queued_max_request_bytes, machine.memory_bytes))
+    return Dispatcher(services, config, connections, routes, memory=memory)

@@ -1,0 +1,230 @@
+"""Who may connect: the listeners of a node, and how many connections they take.
+
+The counters are plain ints, kept by `Connections` for all listeners together, as `max.connections` is the broker's.
+"""
+
+from __future__ import annotations
+
+import errno
+import socket
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from odradek.common.errors import ConfigError
+from odradek.common.ports import Listener, Network, ProtocolFactory
+from odradek.server.network.descriptors import Descriptors
+from odradek.settings.broker import BrokerSettings
+from odradek.settings.formats import per_ip_overrides
+from odradek.settings.options import config, option
+
+if TYPE_CHECKING:
+    from odradek.server.network.connection import Connection
+
+UNLIMITED = 2**31 - 1
+SECURITY_PROTOCOLS = {"PLAINTEXT": 0, "SSL": 1, "SASL_PLAINTEXT": 2, "SASL_SSL": 3}
+
+
+@dataclass(slots=True)
+class ListenerSpec:
+    """One listener.
+
+    Attributes:
+        host, port: what it binds; port becomes the real one when it is bound.
+        advertised: (host, port) that clients get; None gives each client the address that it dialled.
+        security_protocol: Kafka's number: 0 PLAINTEXT, 1 SSL, 2 SASL_PLAINTEXT, 3 SASL_SSL.
+        scope: "broker" or "controller": which APIs are served here.
+        is_internal: only nodes of the cluster talk here. `max.connections` does not keep them out: a crowd of clients
+            on another listener would stop replication.
+    """
+
+    name: str
+    host: str
+    port: int
+    advertised: tuple[str, int] | None = None
+    security_protocol: int = 0
+    scope: str = "broker"
+    is_internal: bool = False
+
+
+@config
+class ConnectionConfig:
+    """Limits of connections."""
+
+    max_request_bytes: int = option(
+        "socket.request.max.bytes",
+        default=104_857_600,
+        unit="bytes",
+        doc="Maximum size of a request; a larger one closes its connection.",
+    )
+    queued_max_request_bytes: int = option(
+        "queued.max.request.bytes",
+        default=-1,
+        unit="bytes",
+        doc="Bytes of requests that are under way at one time, over all connections; -1 is a quarter of the memory that"
+        " the process may have, from 32 MiB to 1 GiB.",
+    )
+    idle_ms: int = option(
+        "connections.max.idle.ms",
+        default=600_000,
+        unit="ms",
+        doc="A connection that is idle for longer is closed; -1 closes none.",
+    )
+    max_connections: int = option(
+        "max.connections",
+        default=UNLIMITED,
+        unit="count",
+        doc="Connections that the broker takes at one time; never more than its descriptors (ulimit -n) allow.",
+    )
+    max_connections_per_ip: int = option(
+        "max.connections.per.ip",
+        default=UNLIMITED,
+        unit="count",
+        doc="Connections that the broker takes from one address.",
+    )
+    max_connections_per_ip_overrides: str = option(
+        "max.connections.per.ip.overrides",
+        default="",
+        doc="Comma-separated address:count, in place of max.connections.per.ip.",
+    )
+    send_buffer_bytes: int = option(
+        "socket.send.buffer.bytes",
+        default=102_400,
+        unit="bytes",
+        doc="SO_SNDBUF of client connections; -1 leaves the system's.",
+    )
+    receive_buffer_bytes: int = option(
+        "socket.receive.buffer.bytes",
+        default=102_400,
+        unit="bytes",
+        doc="SO_RCVBUF of client connections; -1 leaves the system's.",
+    )
+    backlog: int = option(
+        "socket.listen.backlog.size", default=50, unit="count", doc="Backlog of the listening socket."
+    )
+
+
+async def bind(
+    network: Network, factory: ProtocolFactory, name: str, host: str, port: int, *, backlog: int = 50
+) -> Listener:
+    """Listen.
+
+    Args:
+        name: of the setting, and of the listener in it.
+    Raises:
+        ConfigError: the host is not one of this machine's.
+        OSError: the address cannot be bound for another reason.
+    """
+    try:
+        return await network.listen(factory, host, port, backlog=backlog)
+    except OSError as error:
+        if isinstance(error, socket.gaierror):
+            why = "there is no such host; name an address of this machine, or none for all of them"
+        elif error.errno == errno.EADDRNOTAVAIL:
+            why = "the address is not of this machine; name one that is, and in advertised.listeners what clients dial"
+        else:
+            raise
+        raise ConfigError([f"{name}://{host}:{port}: {why}"]) from None
+
+
+@dataclass(slots=True)
+class Connections:
+    """All open connections of a node."""
+
+    limits: ConnectionConfig
+    descriptors: Descriptors = field(default_factory=Descriptors)
+    overrides: Mapping[str, int] = field(default_factory=dict)
+    accepted_count: int = 0
+    refused_count: int = 0
+    slow_count: int = 0
+    _open: dict[Connection, None] = field(default_factory=dict)
+    _by_ip: dict[str, int] = field(default_factory=dict)
+
+    def __len__(self) -> int:
+        return len(self._open)
+
+    def __iter__(self) -> Iterator[Connection]:
+        return iter(tuple(self._open))
+
+    def change_limits(self, limits: ConnectionConfig) -> None:
+        """Go by other limits for connections to come; raises ValueError where the overrides cannot be read."""
+        self.overrides = per_ip_overrides(limits.max_connections_per_ip_overrides)
+        self.limits = limits
+
+    def admit(self, connection: Connection, host: str, descriptor: int) -> str | None:
+        """Count a new connection, or say why it must be closed.
+
+        Args:
+            descriptor: its number; -1 where it has none.
+        """
+        why = self._full(descriptor)
+        if why and not self._make_room(connection, why):
+            self.refused_count += 1
+            return why
+        from_host = self._by_ip.get(host, 0)
+        allowed = self.overrides.get(host, self.limits.max_connections_per_ip)
+        if from_host >= allowed:
+            self.refused_count += 1
+            return f"max.connections.per.ip={allowed} are open from {host}"
+        self._open[connection] = None
+        self._by_ip[host] = from_host + 1
+        self.accepted_count += 1
+        return None
+
+    def _full(self, descriptor: int) -> str:
+        if len(self._open) >= self.limits.max_connections:
+            return f"max.connections={self.limits.max_connections} are open"
+        if descriptor >= self.descriptors.clients_below:
+            return f"of {self.descriptors.limit} descriptors (ulimit -n) the rest is kept for logs and peers"
+        return ""
+
+    def _make_room(self, newcomer: Connection, why: str) -> bool:
+        """On an internal listener a newcomer takes the place of the client that has been idle for longest."""
+        if not newcomer.listener.is_internal:
+            return False
+        clients = [each for each in self._open if not each.listener.is_internal]
+        if clients:
+            longest_idle = min(clients, key=lambda each: each.last_active_ms)
+            longest_idle.close_because(f"a node of the cluster connects, and {why}")
+        return True
+
+    def forget(self, connection: Connection, host: str) -> None:
+        """A connection that was admitted has ended."""
+        if connection in self._open:
+            del self._open[connection]
+            left = self._by_ip[host] - 1
+            if left:
+                self._by_ip[host] = left
+            else:
+                del self._by_ip[host]
+
+
+def listener_specs(settings: BrokerSettings) -> dict[str, ListenerSpec]:
+    """The listeners that a node of these roles binds, by name."""
+    controllers = settings.controller_listener_names
+    broker_listeners = [each.name for each in settings.listeners if each.name not in controllers]
+    inter_broker = settings.inter_broker_listener_name if len(broker_listeners) > 1 else None
+    advertised = {each.name: (each.host, each.port) for each in settings.advertised}
+    specs = {}
+    for each in settings.listeners:
+        scope = "controller" if each.name in controllers else "broker"
+        if scope == "broker" or "controller" in settings.roles:
+            protocol = SECURITY_PROTOCOLS[each.security_protocol]
+            internal = scope == "controller" or each.name == inter_broker
+            specs[each.name] = ListenerSpec(
+                each.name, each.host, each.port, advertised.get(each.name), protocol, scope, internal
+            )
+    return specs
+
+
+def check_served(specs: Mapping[str, ListenerSpec]) -> None:
+    """Refuse what this release cannot serve; raises ConfigError."""
+    names = {number: name for name, number in SECURITY_PROTOCOLS.items()}
+    problems = [
+        f"listener {spec.name}: {names[spec.security_protocol]} is not served by this release; make it PLAINTEXT, "
+        "where a firewall keeps others away"
+        for spec in specs.values()
+        if spec.security_protocol
+    ]
+    if problems:
+        raise ConfigError(problems)

@@ -1,0 +1,62 @@
+"""Which classes of settings the parts of a node read; what no class reads is not honoured, and says so at start."""
+
+from __future__ import annotations
+
+import dataclasses
+
+from odradek.controller.config import ControllerConfig
+from odradek.coordinator.group.config import GroupConfig
+from odradek.coordinator.group.consumer.config import ConsumerGroupConfig
+from odradek.coordinator.transaction.config import TransactionConfig
+from odradek.log.compaction.config import CleanerConfig
+from odradek.log.config import LogConfig
+from odradek.log.loading import RecoveryConfig
+from odradek.log.scrub import ScrubConfig
+from odradek.raft.config import RaftConfig
+from odradek.replica.config import FetcherConfig, ReplicaConfig
+from odradek.replica.throttle import ThrottleConfig
+from odradek.server.auto_topic_creation import AutoCreateConfig
+from odradek.server.background.maintenance import MaintenanceConfig
+from odradek.server.controller_gateway import ChannelConfig
+from odradek.server.fetch_session_cache import FetchSessionConfig
+from odradek.server.handlers.describe_topic_partitions import PageConfig
+from odradek.server.lifecycle.broker_lifecycle import BrokerLifecycleConfig
+from odradek.server.network.listeners import ConnectionConfig
+from odradek.server.transactions.verification import VerificationConfig
+from odradek.settings.broker import honoured_keys
+from odradek.settings.table import Scope
+
+# A test holds this list complete.
+CONFIG_CLASSES: tuple[type, ...] = (
+    AutoCreateConfig,
+    ChannelConfig,
+    CleanerConfig,
+    ConnectionConfig,
+    ControllerConfig,
+    FetcherConfig,
+    FetchSessionConfig,
+    ConsumerGroupConfig,
+    GroupConfig,
+    LogConfig,
+    BrokerLifecycleConfig,
+    PageConfig,
+    RaftConfig,
+    RecoveryConfig,
+    ReplicaConfig,
+    ScrubConfig,
+    ThrottleConfig,
+    TransactionConfig,
+    MaintenanceConfig,
+    VerificationConfig,
+)
+
+
+def honoured_overrides(scope: Scope) -> frozenset[str]:
+    """The keys of topics, or of groups, that this build acts on."""
+    specs = [item.metadata["option"] for each in CONFIG_CLASSES for item in dataclasses.fields(each)]
+    return frozenset(spec.topic_key if scope is Scope.TOPIC else spec.group_key for spec in specs) - {""}
+
+
+def honoured_settings() -> frozenset[str]:
+    """The broker keys that this build acts on."""
+    return honoured_keys(CONFIG_CLASSES)

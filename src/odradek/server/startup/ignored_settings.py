@@ -1,0 +1,74 @@
+"""Dynamic settings that this build does not act on: said in the log when they are set, as at start those of the file.
+
+A topic may keep what tiered storage of Kafka would read, and a broker a key of a plugin: they are stored and described,
+and nothing follows from them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from odradek.common.log_lines import get_logger
+from odradek.metadata.delta import MetadataDelta
+from odradek.metadata.image import MetadataImage
+from odradek.metadata.model import ConfigResource, ResourceType
+from odradek.replica.throttle import FOLLOWER_RATE, LEADER_RATE
+from odradek.server.startup.honoured_settings import honoured_overrides, honoured_settings
+from odradek.settings.broker import DRAIN_KEY, DRAIN_STOP_KEY
+from odradek.settings.rules import NOT_LOADED, READ_BY_THE_NODE, WITHOUT_MEANING
+from odradek.settings.table import Scope, setting
+
+_SCOPES = {
+    int(ResourceType.TOPIC): Scope.TOPIC,
+    int(ResourceType.BROKER): Scope.BROKER,
+    int(ResourceType.GROUP): Scope.GROUP,
+}
+_OTHER_BROKER_KEYS = frozenset({LEADER_RATE, FOLLOWER_RATE, DRAIN_KEY, DRAIN_STOP_KEY})
+_log = get_logger("server.settings")
+
+
+class IgnoredSettings:
+    """Warns once for each key of each change, however many topics it was set on."""
+
+    def __init__(self, node_id: int) -> None:
+        self._node_id = node_id
+        self._honoured = {
+            Scope.BROKER: honoured_settings() | READ_BY_THE_NODE.keys() | WITHOUT_MEANING.keys() | _OTHER_BROKER_KEYS,
+            Scope.TOPIC: honoured_overrides(Scope.TOPIC),
+            Scope.GROUP: honoured_overrides(Scope.GROUP),
+        }
+
+    def on_metadata(self, delta: MetadataDelta, image: MetadataImage) -> None:
+        """Tell of what was set and is not acted on."""
+        for (scope, key), names in self.find(delta.changed_configs, image.configs).items():
+            _log.warning(
+                "a dynamic setting is not honoured: it is ignored",
+                setting=key,
+                of=scope.value,
+                name=names[0] or "(all brokers)",
+                others=len(names) - 1,
+                **({"reason": NOT_LOADED[key]} if key in NOT_LOADED else {}),
+            )
+
+    def find(
+        self, changed: Iterable[ConfigResource], configs: Mapping[ConfigResource, Mapping[str, str]]
+    ) -> dict[tuple[Scope, str], list[str]]:
+        """The names of the resources among `changed` that set a key which is not honoured, by scope and key."""
+        found: dict[tuple[Scope, str], list[str]] = {}
+        for kind, name in sorted((int(kind), name) for kind, name in changed):
+            scope = _SCOPES.get(kind)
+            if scope is None or (scope is Scope.BROKER and name not in ("", str(self._node_id))):
+                continue
+            for key, text in configs.get((kind, name), {}).items():
+                if key not in self._honoured[scope] and not _is_default(scope, key, text):
+                    found.setdefault((scope, key), []).append(name)
+        return found
+
+
+def _is_default(scope: Scope, key: str, text: str) -> bool:
+    """Whether a value changes nothing anyway."""
+    row = setting(scope, key)
+    try:
+        return row is not None and row.parse(text) == row.default_value()
+    except ValueError:
+        return False

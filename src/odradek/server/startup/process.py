@@ -1,0 +1,153 @@
+"""A node in a process of its own: the real clock, disk, network and randomness, signals, and the line that it is up."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import resource
+import signal
+import socket
+import sys
+from typing import Any, cast
+
+from odradek.common.errors import OdradekError, StorageError
+from odradek.common.log_lines import get_logger, sum_up, write_log_lines
+from odradek.common.real_io import RealClock, RealDisk, RealNetwork, RealRandom, machine_limits, open_descriptors
+from odradek.server.background.garbage_collection import GarbageCollection
+from odradek.server.broker import Broker
+from odradek.server.lifecycle.drain import drain
+from odradek.server.startup.internal_topics import warn_of_internal_topics
+from odradek.settings.broker import BrokerSettings
+
+_log = get_logger("server.broker")
+
+
+def run(settings: BrokerSettings) -> int:
+    """Run one node on the real machine until it is stopped; returns the exit code of the process."""
+    write_log_lines()
+    for line in settings.warnings:
+        _log.warning("configuration", note=line)
+    try:
+        with asyncio.Runner(loop_factory=new_event_loop) as runner:
+            return runner.run(_serve(settings))
+    except KeyboardInterrupt:
+        return 0
+    finally:
+        sum_up()
+
+
+def new_event_loop() -> asyncio.AbstractEventLoop:
+    """uvloop's where it is installed, else asyncio's own."""
+    try:
+        import uvloop
+    except ImportError:
+        return asyncio.new_event_loop()
+    return cast("asyncio.AbstractEventLoop", uvloop.new_event_loop())
+
+
+async def _serve(settings: BrokerSettings) -> int:
+    loop = asyncio.get_running_loop()
+    stop_requested = asyncio.Event()
+    started: list[Broker] = []
+
+    def on_signal() -> None:
+        """Once: stop in good order. Twice: and do not wait for the rest of the cluster."""
+        if stop_requested.is_set() and started:
+            started[0].lifecycle.hurry()
+        stop_requested.set()
+
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, on_signal)
+    _raise_descriptor_limit()
+    clock = RealClock()
+    began_ms = clock.monotonic_ms()
+    disk = RealDisk()
+    try:
+        broker = Broker(
+            settings,
+            clock=clock,
+            disk=disk,
+            network=RealNetwork(),
+            random=RealRandom(),
+            hostname=socket.gethostname(),
+            machine=machine_limits(),
+        )
+        long_lived = GarbageCollection(lambda: broker.log_manager.log_count)
+        long_lived.begin()
+        await broker.start()
+        started.append(broker)
+        long_lived.set_aside()
+        warn_of_internal_topics(broker)
+        _say_who_may_connect(broker)
+        _announce(broker, clock.monotonic_ms() - began_ms)
+        drain_signalled = asyncio.Event()
+        loop.add_signal_handler(signal.SIGUSR1, drain_signalled.set)
+        tasks = [loop.create_task(step) for step in (stop_requested.wait(), broker.stop_requested.wait())]
+        helpers = [loop.create_task(_drain_on_signal(broker, drain_signalled)), loop.create_task(long_lived.run())]
+        waits: set[asyncio.Future[Any]] = {*tasks, broker.failure}
+        await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+        for task in (*tasks, *helpers):
+            task.cancel()
+        await asyncio.gather(*tasks, *helpers, return_exceptions=True)
+        failure = broker.failure.result() if broker.failure.done() else None
+        if failure is not None:
+            _log.error("the node cannot go on", error=failure)
+        await broker.stop(clean=failure is None)
+        _log.info("stopped", node_id=settings.node_id)
+        return 0 if failure is None else 1
+    except StorageError as error:
+        _log.error("storage failed", log_dir=error.log_dir, error=error)
+        return 1
+    finally:
+        disk.close()
+
+
+async def _drain_on_signal(broker: Broker, signalled: asyncio.Event) -> None:
+    """SIGUSR1 says that this machine goes soon, as a spot machine's notice does: others take over before SIGTERM."""
+    while True:
+        await signalled.wait()
+        signalled.clear()
+        try:
+            await drain(broker.gateway, broker.settings.node_id)
+            _log.info("draining", node_id=broker.settings.node_id)
+        except OdradekError as error:
+            _log.error("the drain of this broker was not registered", error=error)
+
+
+def _raise_descriptor_limit() -> None:
+    """As many sockets and files as the system lets this user have, without asking the user to say so."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft != hard:
+        with contextlib.suppress(ValueError, OSError):
+            resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+
+
+def _say_who_may_connect(broker: Broker) -> None:
+    connections = broker.dispatcher.connections
+    descriptors, wanted = connections.descriptors, connections.limits.max_connections
+    if descriptors.limit is None:
+        return
+    allowed = max(0, descriptors.clients_below - open_descriptors())
+    _log.info(
+        "descriptors",
+        limit=descriptors.limit,
+        kept_for_logs_and_peers=descriptors.limit - descriptors.clients_below,
+        max_connections=min(wanted, allowed),
+        note="as max.connections says" if wanted <= allowed else "as the limit allows; ulimit -n raises it",
+    )
+
+
+def _announce(broker: Broker, start_ms: int) -> None:
+    """One line for people on standard output, one event for the log."""
+    address = broker.bootstrap_address()
+    node_id, roles = broker.settings.node_id, ",".join(sorted(broker.settings.roles))
+    _log.info("ready", node_id=node_id, roles=roles, bootstrap=address, start_ms=start_ms)
+    if address:
+        sys.stdout.write(
+            f"Odradek is ready at {address} after {start_ms} ms. Try, in another terminal:\n"
+            f"  odradek topics create --topic hello --bootstrap-server {address}\n"
+            f"  odradek produce --topic hello --bootstrap-server {address}\n"
+            f"  odradek consume --topic hello --from-beginning --bootstrap-server {address}\n"
+            "Ctrl-C stops it.\n"
+        )
+        sys.stdout.flush()

@@ -1,0 +1,94 @@
+"""What a broker has for transactions: a coordinator, who writes markers, and who asks other brokers' coordinators."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from odradek.common.ports import Clock, Network
+from odradek.coordinator.expressions import OffLoop
+from odradek.coordinator.group.service import GroupCoordinator
+from odradek.coordinator.service import CreateTopic
+from odradek.coordinator.transaction.config import TransactionConfig
+from odradek.coordinator.transaction.driver import MarkerDriver
+from odradek.coordinator.transaction.service import MakeLog, TransactionCoordinator
+from odradek.metadata.image import MetadataImage
+from odradek.protocol.messages.write_txn_markers_request import WriteTxnMarkersRequest
+from odradek.protocol.messages.write_txn_markers_response import WriteTxnMarkersResponse
+from odradek.replica.manager import ReplicaManager
+from odradek.server.network.peers import BrokerPeers
+from odradek.server.transactions.marker_writer import MarkerWriter
+from odradek.server.transactions.producer_ids import ProducerIdBlocks
+from odradek.server.transactions.verification import TransactionVerifier, VerificationConfig
+from odradek.settings.broker import BrokerSettings
+
+
+class Transactions:
+    """The parts, built over a broker's partitions and groups."""
+
+    def __init__(
+        self,
+        settings: BrokerSettings,
+        *,
+        clock: Clock,
+        network: Network,
+        image: Callable[[], MetadataImage],
+        image_is_current: Callable[[], bool],
+        replicas: ReplicaManager,
+        groups: GroupCoordinator,
+        controller: Any,
+        make_log: MakeLog,
+        create_topic: CreateTopic,
+        off_loop: OffLoop,
+    ) -> None:
+        """
+        Args:
+            image_is_current: whether the image is no older than this broker's registration.
+            controller: what gives producer ids.
+            off_loop: runs what takes long while the loop serves others.
+        """
+        self._node_id = settings.node_id
+
+        def new_peers() -> BrokerPeers:
+            return BrokerPeers(
+                network, node_id=settings.node_id, listener_name=settings.inter_broker_listener_name, image=image
+            )
+
+        # Markers wait for followers: over one connection they would hold back the questions of producers who wait.
+        self.peers, self._marker_peers = new_peers(), new_peers()
+        self.markers = MarkerWriter(replicas, groups, clock, image)
+        self.producer_ids = ProducerIdBlocks(controller, settings.node_id)
+        self.coordinator = TransactionCoordinator(
+            settings.build(TransactionConfig),
+            node_id=settings.node_id,
+            clock=clock,
+            make_log=make_log,
+            image=image,
+            create_topic=create_topic,
+            off_loop=off_loop,
+            new_producer_id=self.producer_ids.next_id,
+            markers=MarkerDriver(image=image, image_is_current=image_is_current, send=self._send_markers),
+        )
+        self.verifier = TransactionVerifier(
+            settings.build(VerificationConfig),
+            self.coordinator,
+            self.peers,
+            node_id=settings.node_id,
+            monotonic_ms=clock.monotonic_ms,
+        )
+
+    def change_settings(self, settings: BrokerSettings) -> None:
+        """Go by settings that were changed at run time."""
+        self.verifier.config = settings.build(VerificationConfig)
+
+    async def _send_markers(self, broker_id: int, request: WriteTxnMarkersRequest) -> WriteTxnMarkersResponse:
+        if broker_id == self._node_id:
+            return await self.markers.write(request)
+        return await self._marker_peers.ask(broker_id, request, WriteTxnMarkersResponse)
+
+    async def close(self) -> None:
+        """End the coordinator's leaderships, and the connections to other brokers."""
+        await self.coordinator.close()
+        await self.peers.close()
+        await self._marker_peers.close()
+        await self.producer_ids.close()

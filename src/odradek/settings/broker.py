@@ -1,0 +1,293 @@
+"""From a properties text to the settings of one node: everything checked, all problems reported at once.
+
+`resolve` is pure: the caller reads files and the environment. `BrokerSettings.build` fills any class of `option()`
+fields from the values, with Kafka's synonyms (`log.retention.ms` over `.minutes` over `.hours`).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, TypeVar, cast
+
+from odradek.common.errors import ConfigError
+from odradek.settings.config_providers import Sources, resolve_variables
+from odradek.settings.listeners import WILDCARDS, ListenerAddress, parse_address, parse_listeners, parse_protocol_map
+from odradek.settings.options import OptionSpec
+from odradek.settings.rules import (
+    NOT_LOADED,
+    READ_BY_THE_NODE,
+    WITHOUT_MEANING,
+    check_quorum,
+    check_relations,
+    quorum_warnings,
+    unserved_security,
+)
+from odradek.settings.table import OWN, Scope, Setting, Value, broker_synonyms, setting, table
+
+T = TypeVar("T")
+
+# The one setting that Kafka has no name for: where metrics are served, as host:port.
+METRICS_LISTENER = "odradek.metrics.listener"
+# Dynamic settings of one broker while it hands over its work: the wall-clock time (ms) at which it is expected back, or
+# -1; and "true" where it shall stop then. Both end with its next start. See docs/adr/0006-drain.md.
+DRAIN_KEY = "odradek.drain.until.ms"
+DRAIN_STOP_KEY = "odradek.drain.stop"
+# Families of keys that Kafka takes without listing each: per provider, per plugin.
+_PREFIXES = ("config.providers.", "metrics.jmx.", "rlmm.config.", "rsm.config.")
+_OF_ONE_LISTENER = "listener.name."
+# Keys of old clusters that Kafka 4 ignores quietly, because so many files still have them.
+_RETIRED = {"inter.broker.protocol.version", "log.message.format.version"}
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerSettings:
+    """The checked settings of one node.
+
+    Attributes:
+        explicit: what was given, as text, after variables were replaced.
+        values: every broker setting of Kafka, and of our own, by name, typed; defaults where nothing was given.
+        listeners: of all roles; `controller_listener_names` says which belong to the controller.
+        advertised: what clients get; empty where nothing was given.
+        warnings: one line each, to be logged once at start.
+    """
+
+    explicit: Mapping[str, str]
+    values: Mapping[str, Value]
+    listeners: tuple[ListenerAddress, ...]
+    advertised: tuple[ListenerAddress, ...]
+    warnings: tuple[str, ...] = field(default=())
+
+    @property
+    def node_id(self) -> int:
+        return cast(int, self.values["node.id"])
+
+    @property
+    def roles(self) -> frozenset[str]:
+        return frozenset(cast("list[str]", self.values["process.roles"]))
+
+    @property
+    def log_dirs(self) -> list[str]:
+        return cast("list[str]", self.values["log.dirs"] or self.values["log.dir"])
+
+    @property
+    def metadata_log_dir(self) -> str:
+        return cast("str | None", self.values["metadata.log.dir"]) or self.log_dirs[0]
+
+    @property
+    def metrics_address(self) -> tuple[str, int] | None:
+        """Where to serve metrics; None where none is set."""
+        return parse_address(self.explicit.get(METRICS_LISTENER, ""))
+
+    @property
+    def inter_broker_listener_name(self) -> str:
+        """By which listener brokers talk to each other; the first one where nothing was named."""
+        named = cast("str | None", self.values["inter.broker.listener.name"])
+        protocol = self.values["security.inter.broker.protocol"]
+        if named is not None:
+            return named.upper()
+        brokers = [listener for listener in self.listeners if listener.name not in self.controller_listener_names]
+        for listener in brokers:
+            if listener.security_protocol == protocol:
+                return listener.name
+        return brokers[0].name if brokers else ""
+
+    @property
+    def controller_listener_names(self) -> frozenset[str]:
+        return frozenset(name.upper() for name in cast("list[str]", self.values["controller.listener.names"] or []))
+
+    @property
+    def first_controller_listener(self) -> str:
+        """The listener by which nodes talk to controllers: the first of controller.listener.names; "" without any."""
+        names = cast("list[str]", self.values["controller.listener.names"] or [])
+        return names[0].upper() if names else ""
+
+    def __getitem__(self, key: str) -> Value:
+        return self.values[key]
+
+    def build(self, config_class: type[T]) -> T:
+        """Fill a class of `option()` fields; a field with only a topic or group key takes that key's default."""
+        return build_from(config_class, self.values, self.explicit)
+
+
+def build_from(config_class: type[T], values: Mapping[str, Value], explicit: Mapping[str, Any]) -> T:
+    """Fill a class of `option()` fields from typed broker values; `explicit` decides between synonyms."""
+    arguments = {}
+    for item in dataclasses.fields(config_class):  # type: ignore[arg-type]
+        spec: OptionSpec | None = item.metadata.get("option")
+        if spec is None:
+            continue
+        value = _option_value(spec, values, explicit)
+        if value is not None:
+            arguments[item.name] = tuple(value) if isinstance(value, list) else value
+    return config_class(**arguments)
+
+
+def _option_value(spec: OptionSpec, values: Mapping[str, Value], explicit: Mapping[str, Any]) -> Value:
+    if spec.topic_key:
+        return topic_default(spec.topic_key, values, explicit)
+    for key in (spec.key, *spec.synonyms):
+        if key in explicit:
+            return values.get(key)
+    return values.get(spec.key) if spec.key else None
+
+
+def topic_default(topic_key: str, values: Mapping[str, Value], explicit: Mapping[str, Any]) -> Value:
+    """What a topic setting is where the topic does not say: the first given broker synonym, else Kafka's default."""
+    for key, factor in broker_synonyms(topic_key):
+        value = values.get(key)
+        if key in explicit and value is not None:
+            return value * factor if isinstance(value, int) and not isinstance(value, bool) else value
+    row = setting(Scope.TOPIC, topic_key)
+    assert row is not None, topic_key
+    return row.default_value()
+
+
+def honoured_keys(config_classes: Iterable[type]) -> frozenset[str]:
+    """The broker keys that classes of `option()` fields read, with their synonyms."""
+    keys = set()
+    for config_class in config_classes:
+        for item in dataclasses.fields(config_class):
+            spec: OptionSpec | None = item.metadata.get("option")
+            if spec is not None:
+                keys |= {spec.key, *spec.synonyms}
+                if spec.topic_key:
+                    keys |= {key for key, _ in broker_synonyms(spec.topic_key)}
+    return frozenset(keys - {""})
+
+
+def resolve(
+    properties: Mapping[str, str], sources: Sources, *, honoured: frozenset[str] | None = None
+) -> BrokerSettings:
+    """Check a node's properties.
+
+    Args:
+        properties: keys and values as text; overrides are already merged in.
+        sources: what config providers may read.
+        honoured: keys that this build acts on; a known key beyond them warns that it is ignored, or is a problem where
+            it would guard the cluster. None: no node is started with these, and neither is said.
+    Raises:
+        ConfigError: one line for each problem, all of them.
+    """
+    given, problems = resolve_variables(properties, sources)
+    warnings = []
+    known = table(Scope.BROKER) | OWN
+    values: dict[str, Value] = {name: row.default_value() for name, row in known.items()}
+    for key, text in given.items():
+        row = known.get(key)
+        if row is None:
+            if key == METRICS_LISTENER:
+                problems += [] if parse_address(text) else [f"{key}={text}: must be host:port"]
+                continue
+            warning = _about_unknown(key, known)
+            if warning:
+                warnings.append(warning)
+            continue
+        try:
+            values[key] = row.parse(text)
+        except ValueError as error:
+            problems.append(f"{key}={_shown(row, text)}: {error}")
+        # Files list many defaults: a value that changes nothing is worth no line.
+        if not _is_honoured(key, honoured) and values[key] != row.default_value():
+            why = NOT_LOADED.get(key)
+            warnings.append(f"{key} is {f'ignored: {why}' if why else 'known but not honoured yet: it is ignored'}")
+    for key in ("node.id", "process.roles", "controller.listener.names"):
+        if key not in given and not (key == "node.id" and "broker.id" in given):
+            problems.append(f"{key} is missing: a node needs one")
+    if "node.id" not in given and "broker.id" in given:
+        values["node.id"] = values["broker.id"]
+    warnings += quorum_warnings(values)
+    listeners, advertised, more = _check_listeners(given, values)
+    problems += more + _check_together(given, values)
+    if honoured is not None:
+        problems += unserved_security(given, {each.security_protocol for each in listeners}, honoured)
+    if problems:
+        raise ConfigError(problems)
+    return BrokerSettings(given, values, tuple(listeners), tuple(advertised), tuple(warnings))
+
+
+def _is_honoured(key: str, honoured: frozenset[str] | None) -> bool:
+    return honoured is None or key in honoured or key in READ_BY_THE_NODE or key in WITHOUT_MEANING
+
+
+def _shown(row: Setting, text: str) -> str:
+    return "[hidden]" if row.sensitive else text
+
+
+def _about_unknown(key: str, known: Mapping[str, Setting]) -> str:
+    if key.startswith(_PREFIXES) or key in _RETIRED:
+        return ""
+    if key.startswith(_OF_ONE_LISTENER):
+        return f"{key} is ignored: settings of one listener are not honoured yet"
+    if key.startswith("zookeeper."):
+        return f"unknown setting {key} is ignored: controllers keep the metadata, there is no ZooKeeper"
+    nearest = difflib.get_close_matches(key, known, n=1, cutoff=0.75)
+    hint = f"; did you mean {nearest[0]}?" if nearest else ""
+    return f"unknown setting {key} is ignored{hint}"
+
+
+def _check_listeners(
+    given: Mapping[str, str], values: Mapping[str, Value]
+) -> tuple[list[ListenerAddress], list[ListenerAddress], list[str]]:
+    map_text = cast(str, values["listener.security.protocol.map"] or "")
+    protocols, problems = parse_protocol_map([entry.strip() for entry in map_text.split(",") if entry.strip()])
+    controllers = [name.upper() for name in cast("list[str]", values["controller.listener.names"] or [])]
+    if "listener.security.protocol.map" not in given:
+        # Kafka gives a controller listener PLAINTEXT where nothing else is secured.
+        for name in controllers:
+            protocols.setdefault(name, "PLAINTEXT")
+    listeners, more = parse_listeners(
+        "listeners", cast("list[str]", values["listeners"] or []), protocols, unique_ports=True
+    )
+    problems += more
+    advertised, more = parse_listeners(
+        "advertised.listeners", cast("list[str]", values["advertised.listeners"] or []), protocols, unique_ports=False
+    )
+    problems += more
+    names = {listener.name for listener in listeners}
+    for listener in advertised:
+        if listener.name not in names and listener.name not in controllers:
+            problems.append(f"advertised.listeners: {listener.name} is not among the listeners")
+        elif listener.host and listener.host in WILDCARDS:
+            problems.append(f"advertised.listeners: {listener.host} is no address that a client can dial; name a host")
+    return listeners, advertised, problems
+
+
+def _check_together(given: Mapping[str, str], values: Mapping[str, Value]) -> list[str]:  # noqa: C901 - a flat list of rules
+    """Kafka's rules for a cluster without ZooKeeper, as far as one value cannot tell."""
+    problems = []
+    roles = cast("list[str]", values["process.roles"] or [])
+    controllers = {name.upper() for name in cast("list[str]", values["controller.listener.names"] or [])}
+    names = {str(entry).partition("://")[0].upper() for entry in cast("list[str]", values["listeners"] or [])}
+    if not given.get("process.roles", "-").strip():
+        problems.append("process.roles: must name broker, controller, or both")
+    if len(set(roles)) != len(roles):
+        problems.append("process.roles: names a role twice")
+    if "controller" in roles and controllers and not controllers & names:
+        problems.append("listeners: a controller needs one of controller.listener.names among them")
+    if roles == ["broker"] and controllers & names:
+        problems.append("listeners: a node that is only a broker must not have a controller's listener")
+    if roles == ["controller"] and names - controllers:
+        problems.append("listeners: a node that is only a controller must have controller listeners alone")
+    if "broker" in roles and names and not names - controllers:
+        problems.append("listeners: a broker needs a listener that is not the controller's")
+    inter_broker = values["inter.broker.listener.name"]
+    if isinstance(inter_broker, str) and "broker" in roles:
+        if inter_broker.upper() in controllers:
+            problems.append(f"inter.broker.listener.name={inter_broker}: must not be one of controller.listener.names")
+        elif inter_broker.upper() not in names:
+            problems.append(f"inter.broker.listener.name={inter_broker}: must be the name of one of the listeners")
+    for key in ("log.dirs", "log.dir"):
+        if key in given and not all(cast("list[str]", values[key]) or [""]):
+            problems.append(f"{key}={given[key]}: must be a list of directories, and none of them empty")
+    if not values["controller.quorum.voters"] and not values["controller.quorum.bootstrap.servers"]:
+        problems.append("controller.quorum.voters or controller.quorum.bootstrap.servers is missing: name the quorum")
+    problems += check_quorum(values) + check_relations(given, values)
+    node_id = values["node.id"]
+    if isinstance(node_id, int) and node_id < 0 and "node.id" in given:
+        problems.append(f"node.id={node_id}: must be at least 0")
+    if "broker.id" in given and "node.id" in given and values["broker.id"] != node_id:
+        problems.append(f"broker.id={values['broker.id']} and node.id={node_id} differ: give one of them")
+    return problems

@@ -1,0 +1,307 @@
+"""Apache Kafka itself, from Maven Central: a broker to compare with, and its command-line tools to run against us.
+
+Everything lands in `.cache/kafka-<version>/` and is fetched once. Without Java, Maven or a way to fetch, tests that
+call `require_kafka()` skip and say which of them is missing.
+
+    python -m tests.support.nodes.apache_kafka start --port 9092 --dir DIR    run a node in the foreground
+    python -m tests.support.nodes.apache_kafka tool kafka.tools.StorageTool random-uuid
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import fcntl
+import functools
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+
+import pytest
+
+from tests.support.nodes.node import free_port
+
+VERSION = "4.3.1"
+CACHE = Path(__file__).resolve().parents[2] / ".cache"
+HOME = CACHE / f"kafka-{VERSION}"
+LIBRARIES = HOME / "lib"
+START_TIMEOUT_S = 180.0
+
+# Tools live for a second or two: the second compiler would only cost them time.
+TOOL_JVM_OPTIONS = ("-Xmx256m", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xshare:auto")
+LOGGING_JVM_OPTIONS = ("-Dorg.slf4j.simpleLogger.defaultLogLevel=warn",)
+
+# slf4j-simple: the tools speak through slf4j, and without a backend a failure would be silent.
+POM = f"""<project xmlns="http://maven.apache.org/POM/4.0.0">
+  <modelVersion>4.0.0</modelVersion>
+  <groupId>odradek.test</groupId><artifactId>kafka</artifactId><version>1</version><packaging>pom</packaging>
+  <dependencies>
+    <dependency><groupId>org.apache.kafka</groupId><artifactId>kafka_2.13</artifactId>
+      <version>{VERSION}</version></dependency>
+    <dependency><groupId>org.apache.kafka</groupId><artifactId>kafka-tools</artifactId>
+      <version>{VERSION}</version></dependency>
+    <dependency><groupId>org.slf4j</groupId><artifactId>slf4j-simple</artifactId>
+      <version>1.7.36</version></dependency>
+  </dependencies>
+</project>
+"""
+
+
+class KafkaUnavailableError(Exception):
+    """Apache Kafka cannot be had on this machine; the text says why in one line."""
+
+
+def find_java() -> Path:
+    """The `java` to use: of JAVA_HOME, else of PATH; raises KafkaUnavailableError where there is none."""
+    home = os.environ.get("JAVA_HOME")
+    if home and (Path(home) / "bin" / "java").exists():
+        return Path(home) / "bin" / "java"
+    found = shutil.which("java")
+    if found is None:
+        raise KafkaUnavailableError("java is not on PATH and JAVA_HOME is not set")
+    return Path(found)
+
+
+@functools.cache
+def kafka_libraries() -> Path:
+    """The folder of Kafka's jars, fetched first where it is missing; raises KafkaUnavailableError."""
+    find_java()
+    if (LIBRARIES / f"kafka-clients-{VERSION}.jar").exists():
+        return LIBRARIES
+    if shutil.which("mvn") is None:
+        raise KafkaUnavailableError("mvn (Maven) is not on PATH")
+    HOME.mkdir(parents=True, exist_ok=True)
+    with (HOME / ".lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not LIBRARIES.exists():
+            _fetch_libraries()
+    return LIBRARIES
+
+
+def _fetch_libraries() -> None:
+    with tempfile.TemporaryDirectory(dir=HOME) as folder:
+        (Path(folder) / "pom.xml").write_text(POM)
+        fetched = Path(folder) / "lib"
+        done = subprocess.run(
+            ["mvn", "-q", "-B", "dependency:copy-dependencies", f"-DoutputDirectory={fetched}"],
+            cwd=folder,
+            capture_output=True,
+            text=True,
+            stdin=subprocess.DEVNULL,
+        )
+        if done.returncode != 0:
+            lines = [line for line in done.stdout.splitlines() if "ERROR" in line] or ["no reason given"]
+            raise KafkaUnavailableError(f"Maven could not fetch Apache Kafka {VERSION}: {lines[0][:200]}")
+        fetched.rename(LIBRARIES)
+
+
+def require_kafka() -> None:
+    """Skip the test at hand, with the reason, where Apache Kafka cannot be had."""
+    try:
+        kafka_libraries()
+    except KafkaUnavailableError as error:
+        pytest.skip(f"needs Apache Kafka {VERSION}: {error}")
+
+
+def java_command(main: str, arguments: Sequence[object] = (), jvm_options: Sequence[str] = ()) -> list[str]:
+    """The command that runs a class, or a single `.java` file, with all of Kafka on its class path."""
+    options = [*(jvm_options or TOOL_JVM_OPTIONS), *LOGGING_JVM_OPTIONS]
+    class_path = f"{kafka_libraries()}/*"
+    return [str(find_java()), *options, "-cp", class_path, main, *(str(argument) for argument in arguments)]
+
+
+def run_tool(
+    main: str,
+    arguments: Sequence[object] = (),
+    *,
+    stdin: str | None = None,
+    check: bool = True,
+    timeout_s: float = 180.0,
+) -> subprocess.CompletedProcess[str]:
+    """Run one of Kafka's command-line tools by its class and return what it printed.
+
+    Args:
+        main: a class name such as `org.apache.kafka.tools.TopicCommand`, or the path of a `.java` file with a main.
+        arguments: as on the command line of the tool.
+        stdin: text for its standard input; nothing is given by default.
+        check: raise AssertionError with both outputs where the exit code is not 0.
+        timeout_s: end it after so many seconds; raises subprocess.TimeoutExpired.
+    """
+    command = java_command(main, arguments)
+    # Standard input and `input` exclude each other in subprocess.run.
+    done = subprocess.run(command, capture_output=True, text=True, input=stdin or "", timeout=timeout_s)
+    if check and done.returncode != 0:
+        raise AssertionError(f"{main} {arguments} ended with {done.returncode}:\n{done.stdout}\n{done.stderr}")
+    return done
+
+
+class ApacheKafka:
+    """One node of Apache Kafka, broker and controller in one, over a directory; ports stay the same over restarts.
+
+    Args:
+        directory: holds the data directory, server.properties and the log of the process.
+        overrides: settings by Kafka's keys, on top of a node for tests with small internal topics.
+        heap: maximum and initial heap, as the JVM writes it.
+        port: of the listener for clients; a free one by default.
+    """
+
+    def __init__(
+        self,
+        directory: Path,
+        overrides: Mapping[str, object] | None = None,
+        *,
+        heap: str = "512m",
+        port: int | None = None,
+    ) -> None:
+        self.directory = Path(directory)
+        self.data_dir = self.directory / "data"
+        self.output = self.directory / "kafka.log"
+        self.properties = self.directory / "server.properties"
+        self.heap = heap
+        self.port = port or free_port()
+        self.controller_port = free_port()
+        self.settings: dict[str, object] = {
+            "process.roles": "broker,controller",
+            "node.id": 1,
+            "controller.quorum.voters": f"1@127.0.0.1:{self.controller_port}",
+            "controller.listener.names": "CONTROLLER",
+            "listeners": f"PLAINTEXT://127.0.0.1:{self.port},CONTROLLER://127.0.0.1:{self.controller_port}",
+            "advertised.listeners": f"PLAINTEXT://127.0.0.1:{self.port}",
+            "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT",
+            "log.dirs": self.data_dir,
+            "offsets.topic.num.partitions": 4,
+            "offsets.topic.replication.factor": 1,
+            "transaction.state.log.num.partitions": 4,
+            "transaction.state.log.replication.factor": 1,
+            "transaction.state.log.min.isr": 1,
+            "share.coordinator.state.topic.num.partitions": 4,
+            "share.coordinator.state.topic.replication.factor": 1,
+            "share.coordinator.state.topic.min.isr": 1,
+            "group.initial.rebalance.delay.ms": 0,
+        } | dict(overrides or {})
+        self.process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def bootstrap(self) -> str:
+        return f"127.0.0.1:{self.port}"
+
+    @property
+    def pid(self) -> int:
+        assert self.process is not None, "Kafka does not run"
+        return self.process.pid
+
+    def write_properties(self) -> None:
+        """Write the properties file."""
+        self.directory.mkdir(parents=True, exist_ok=True)
+        self.properties.write_text("".join(f"{key}={value}\n" for key, value in self.settings.items()))
+
+    def format(self) -> None:
+        """Write the properties and format the data directory, once."""
+        self.write_properties()
+        if not (self.data_dir / "meta.properties").exists():
+            cluster_id = run_tool("kafka.tools.StorageTool", ["random-uuid"]).stdout.split()[-1]
+            run_tool("kafka.tools.StorageTool", ["format", "-t", cluster_id, "-c", self.properties])
+
+    def start(self) -> ApacheKafka:
+        """Format where needed, start the process and wait until it answers on its port."""
+        self.format()
+        self.launch()
+        self.await_port()
+        return self
+
+    def launch(self) -> None:
+        """Start the process over a formatted directory and do not wait for it."""
+        assert self.process is None, "Kafka runs already"
+        jvm_options = [f"-Xmx{self.heap}", f"-Xms{self.heap}", "-XX:+UseG1GC", "-XX:MaxGCPauseMillis=20"]
+        command = java_command("kafka.Kafka", [self.properties], jvm_options)
+        with self.output.open("ab") as output:
+            self.process = subprocess.Popen(command, stdout=output, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL)
+
+    def stop(self, *, timeout_s: float = 60) -> int:
+        """Ask for a clean stop and wait for it, so long at most; returns the exit code."""
+        return self._end(signal.SIGTERM, timeout_s)
+
+    def kill(self) -> int:
+        """kill -9."""
+        return self._end(signal.SIGKILL)
+
+    def log_text(self) -> str:
+        """All that the process has printed, over all its starts."""
+        return self.output.read_text(errors="replace") if self.output.exists() else ""
+
+    def __enter__(self) -> ApacheKafka:
+        return self if self.process is not None else self.start()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self.process is not None:
+            self.stop()
+
+    def _end(self, how: signal.Signals, timeout_s: float = 60) -> int:
+        assert self.process is not None, "Kafka does not run"
+        process, self.process = self.process, None
+        process.send_signal(how)
+        try:
+            return process.wait(timeout=timeout_s)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            return process.wait()
+
+    def await_port(self) -> None:
+        """Wait until the port accepts; fails with the output of the process where it ends or takes too long."""
+        assert self.process is not None
+        deadline = time.monotonic() + START_TIMEOUT_S
+        while time.monotonic() < deadline:
+            if self.process.poll() is not None:
+                code, self.process = self.process.returncode, None
+                raise AssertionError(f"Kafka ended with {code} at start:\n{self.log_text()[-4000:]}")
+            try:
+                socket.create_connection(("127.0.0.1", self.port), timeout=1).close()
+                return
+            except OSError:
+                time.sleep(0.05)
+        self.kill()
+        raise AssertionError(f"Kafka did not answer in {START_TIMEOUT_S} s:\n{self.log_text()[-4000:]}")
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(prog="python -m tests.support.nodes.apache_kafka", description=__doc__)
+    commands = parser.add_subparsers(dest="command", required=True)
+    start = commands.add_parser("start", help="run one node in the foreground until Ctrl-C")
+    start.add_argument("--port", type=int, default=9092)
+    start.add_argument("--dir", type=Path, help="a folder to keep; a temporary one by default")
+    start.add_argument("--heap", default="1g")
+    start.add_argument("--override", action="append", default=[], metavar="KEY=VALUE")
+    tool = commands.add_parser("tool", help="run a command-line tool by its class")
+    tool.add_argument("main")
+    tool.add_argument("arguments", nargs=argparse.REMAINDER)
+    commands.add_parser("fetch", help="only fetch Kafka into .cache")
+    options = parser.parse_args(arguments)
+    if options.command == "fetch":
+        print(kafka_libraries())
+        return 0
+    if options.command == "tool":
+        return subprocess.run(java_command(options.main, options.arguments)).returncode
+    overrides = dict(pair.split("=", 1) for pair in options.override)
+    with tempfile.TemporaryDirectory() as temporary:
+        kafka = ApacheKafka(options.dir or Path(temporary), overrides, heap=options.heap, port=options.port)
+        with kafka:
+            print(f"Apache Kafka {VERSION} listens on {kafka.bootstrap}, pid {kafka.pid}, in {kafka.directory}")
+            signal.signal(signal.SIGTERM, signal.default_int_handler)
+            with contextlib.suppress(KeyboardInterrupt):
+                assert kafka.process is not None
+                kafka.process.wait()
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

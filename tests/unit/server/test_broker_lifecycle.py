@@ -1,0 +1,220 @@
+"""A broker joins, beats, is told to go, and leaves: with a real controller over real files."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+from collections.abc import AsyncIterator
+from dataclasses import replace
+from pathlib import Path
+from uuid import UUID
+
+import pytest
+
+from odradek.common.errors import ApiError, ErrorCode
+from odradek.log.log_dir import LogDir
+from odradek.metadata.model import NO_LEADER, broker_record
+from odradek.metadata.publisher import MetadataPublisher
+from odradek.protocol.messages.create_topics_request import CreateTopicsRequest
+from odradek.protocol.messages.unregister_broker_request import UnregisterBrokerRequest
+from odradek.server.lifecycle.broker_lifecycle import BrokerLifecycle, BrokerLifecycleConfig
+from tests.support.disks.failing import FailingDisk
+from tests.support.models.controller_harness import CLUSTER, Harness, wanted
+from tests.support.nodes.listener import PATIENCE_S, settle
+from tests.support.nodes.quorum_node import QuorumNode
+
+QUICK = BrokerLifecycleConfig(heartbeat_interval_ms=10, registration_timeout_ms=60_000)
+
+
+class Member:
+    """One broker's membership, and what it was told."""
+
+    def __init__(self, node: QuorumNode, config: BrokerLifecycleConfig = QUICK, broker_id: int = 1) -> None:
+        self.node = node
+        self.broker_id = broker_id
+        self.failures: list[BaseException] = []
+        self.directories: list[LogDir] = []
+        self.metadata_offset: int | None = None
+        self.lifecycle = BrokerLifecycle(
+            config,
+            node.service,
+            broker_id=broker_id,
+            metadata_offset=lambda: (
+                node.publisher.image.offset if self.metadata_offset is None else self.metadata_offset
+            ),
+            directories=lambda: self.directories,
+            on_failed=self.failures.append,
+        )
+
+    async def join(self, incarnation: int = 0) -> None:
+        await self.lifecycle.register(Harness().registration(self.broker_id, incarnation), self.node.publisher)
+        await self.lifecycle.join(self.node.publisher)
+
+    @property
+    def is_fenced(self) -> bool:
+        return self.node.publisher.image.brokers[self.broker_id].fenced
+
+
+@pytest.fixture
+async def node(tmp_path: Path) -> AsyncIterator[QuorumNode]:
+    started = await QuorumNode(tmp_path).start()
+    yield started
+    await started.stop()
+
+
+async def test_a_broker_is_in_when_join_returns(node: QuorumNode) -> None:
+    member = Member(node)
+    await member.join()
+    assert not member.is_fenced
+    assert member.lifecycle.broker_epoch == node.publisher.image.brokers[1].broker_epoch
+    await member.lifecycle.leave()
+
+
+async def test_it_is_not_in_before_it_has_caught_up(node: QuorumNode) -> None:
+    member = Member(node)
+    member.metadata_offset = 0
+    joining = asyncio.ensure_future(member.join())
+    await settle(lambda: 1 in node.publisher.image.brokers)
+    done, _ = await asyncio.wait([joining], timeout=0.15)
+    assert not done and member.is_fenced
+    member.metadata_offset = None
+    await asyncio.wait_for(joining, PATIENCE_S)
+    await settle(lambda: not member.is_fenced)
+    await member.lifecycle.leave()
+
+
+async def test_it_is_not_in_before_its_own_view_says_so(node: QuorumNode) -> None:
+    member, own_view = Member(node), MetadataPublisher(CLUSTER)
+    await member.lifecycle.register(Harness().registration(1), node.publisher)
+    joining = asyncio.ensure_future(member.lifecycle.join(own_view))
+    await settle(lambda: not member.is_fenced)
+    done, _ = await asyncio.wait([joining], timeout=0.15)
+    assert not done, "whoever asked here for metadata would hear of no broker"
+    image = node.publisher.image
+    broker = image.brokers[1]
+    for offset, fenced in ((image.offset - 1, True), (image.offset, False)):
+        assert not joining.done()
+        record = broker_record(replace(broker, fenced=fenced), image.metadata_version)
+        own_view.committed([(offset, record)], image.leader_epoch)
+        await asyncio.sleep(0)
+    await asyncio.wait_for(joining, PATIENCE_S)
+    await member.lifecycle.leave()
+
+
+async def test_it_asks_again_where_the_controller_cannot_write_down_that_it_is_in(tmp_path: Path) -> None:
+    """A disk that is full has space again; the broker that gave up at its first heartbeat was stopped by it."""
+    disk = FailingDisk(errno.ENOSPC)
+    node = await QuorumNode(tmp_path, disk=disk).start()
+    member = Member(node)
+    await member.lifecycle.register(Harness().registration(1), node.publisher)
+    disk.dead.add(tmp_path)
+    joining = asyncio.ensure_future(member.lifecycle.join(node.publisher))
+    done, _ = await asyncio.wait([joining], timeout=0.2)
+    assert not done and member.is_fenced
+    disk.dead.clear()
+    await asyncio.wait_for(joining, PATIENCE_S)
+    assert not member.is_fenced and not node.failures and not member.failures
+    await member.lifecycle.leave()
+    await node.stop()
+
+
+async def test_what_the_controller_refuses_for_good_is_not_asked_again(node: QuorumNode) -> None:
+    member = Member(node)
+    await member.lifecycle.register(Harness().registration(1), node.publisher)
+    member.lifecycle.broker_epoch -= 1
+    with pytest.raises(ApiError) as refused:
+        await member.lifecycle.join(node.publisher)
+    assert refused.value.code is ErrorCode.STALE_BROKER_EPOCH
+
+
+async def test_leaving_takes_the_leaders_away_and_fences(node: QuorumNode) -> None:
+    member = Member(node)
+    await member.join()
+    created = await node.service.create_topics(CreateTopicsRequest(topics=[wanted("t", 2)]))
+    assert not created.topics[0].error_code
+    await member.lifecycle.leave()
+    topic = node.publisher.image.topic("t")
+    assert topic is not None
+    assert {partition.leader for partition in topic.partitions.values()} == {NO_LEADER}
+    assert member.is_fenced
+
+
+async def test_leaving_may_be_without_a_word(node: QuorumNode) -> None:
+    member = Member(node, replace(QUICK, controlled_shutdown_enable=False))
+    await member.join()
+    await member.lifecycle.leave()
+    assert not member.is_fenced, "the controller finds out by the missing heartbeats"
+
+
+async def test_a_broker_that_stops_waits_for_those_who_serve_and_they_answer_at_once(node: QuorumNode) -> None:
+    rare = replace(QUICK, heartbeat_interval_ms=60_000)
+    leaving, staying = Member(node, rare, 1), Member(node, rare, 2)
+    await leaving.join()
+    await staying.join()
+    request = CreateTopicsRequest(topics=[wanted("t", 2, 2)])
+    assert not (await node.service.create_topics(request)).topics[0].error_code
+    gone = asyncio.ensure_future(leaving.lifecycle.leave())
+    done, _ = await asyncio.wait([gone], timeout=0.3)
+    assert not done, "nobody knows yet who leads"
+    node.publisher.subscribe(staying.lifecycle.on_metadata)
+    await asyncio.wait_for(gone, PATIENCE_S)
+    assert leaving.is_fenced
+    await staying.lifecycle.leave()
+
+
+async def test_news_is_told_before_the_next_heartbeat_is_due(node: QuorumNode) -> None:
+    member = Member(node, replace(QUICK, heartbeat_interval_ms=60_000))
+    await member.join()
+    directory = node.publisher.image.brokers[1].directories[0]
+    member.directories.append(LogDir(Path("/data"), directory, cordoned=True))
+    member.lifecycle.beat_soon()
+    await settle(lambda: len(node.publisher.image.brokers[1].cordoned_directories) == 1)
+    await member.lifecycle.leave()
+
+
+async def test_an_incarnation_takes_over_from_the_one_before(node: QuorumNode) -> None:
+    first = Member(node, replace(QUICK, heartbeat_interval_ms=60_000))
+    await first.join()
+    await first.lifecycle.leave()
+    second = Member(node)
+    await second.join(incarnation=1)
+    assert second.lifecycle.broker_epoch > first.lifecycle.broker_epoch
+    await second.lifecycle.leave()
+
+
+async def test_a_broker_that_was_removed_stops(node: QuorumNode) -> None:
+    member = Member(node)
+    await member.join()
+    await node.service.unregister_broker(UnregisterBrokerRequest(broker_id=1))
+    await settle(lambda: bool(member.failures))
+    (failure,) = member.failures
+    assert isinstance(failure, ApiError)
+    assert failure.code in (ErrorCode.BROKER_ID_NOT_REGISTERED, ErrorCode.STALE_BROKER_EPOCH)
+    await member.lifecycle.leave()
+
+
+async def test_another_clusters_broker_is_refused_at_once(node: QuorumNode) -> None:
+    member = Member(node)
+    with pytest.raises(ApiError) as caught:
+        await member.lifecycle.register(Harness().registration(1, cluster_id="another"), node.publisher)
+    assert caught.value.code is ErrorCode.INCONSISTENT_CLUSTER_ID
+    await member.lifecycle.leave()
+
+
+async def test_a_controller_that_does_not_answer_is_waited_for_so_long(tmp_path: Path) -> None:
+    asleep = QuorumNode(tmp_path)
+    member = Member(asleep, replace(QUICK, registration_timeout_ms=300))
+    with pytest.raises(ApiError, match="no active controller") as caught:
+        await member.join()
+    assert caught.value.code is ErrorCode.REQUEST_TIMED_OUT
+    asleep.disk.close()
+
+
+async def test_a_directory_that_failed_is_told_with_the_heartbeat(node: QuorumNode) -> None:
+    good, bad = UUID(int=2001), UUID(int=2002)
+    member = Member(node)
+    await member.lifecycle.register(Harness().registration(1, log_dirs=[good, bad]), node.publisher)
+    await member.lifecycle.join(node.publisher)
+    member.directories.append(LogDir(Path("/bad"), bad, error="it failed"))
+    await settle(lambda: node.publisher.image.brokers[1].directories == (good,))
+    await member.lifecycle.leave()

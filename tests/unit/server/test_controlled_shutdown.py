@@ -1,0 +1,107 @@
+"""The last moments of a broker that stops in good order: when it falls silent, and what its clients get of it."""
+
+from __future__ import annotations
+
+import asyncio
+from uuid import UUID
+
+import pytest
+
+from odradek.metadata.delta import MetadataDelta
+from odradek.metadata.image import MetadataImage
+from odradek.protocol.messages.broker_registration_change_record import BrokerRegistrationChangeRecord
+from odradek.protocol.messages.partition_change_record import PartitionChangeRecord
+from odradek.protocol.messages.partition_record import PartitionRecord
+from odradek.protocol.messages.register_broker_record import RegisterBrokerRecord
+from odradek.protocol.messages.topic_record import TopicRecord
+from odradek.server.lifecycle import controlled_shutdown
+from odradek.server.lifecycle.controlled_shutdown import ControlledShutdown, has_handed_over
+from tests.support.nodes.listener import ScriptedListener, settle
+
+ME, OTHER, EPOCH = 1, 2, 5
+TOPIC = UUID(int=9)
+ASKED_TO_STOP = BrokerRegistrationChangeRecord(broker_id=ME, broker_epoch=EPOCH, in_controlled_shutdown=1)
+MOVED = PartitionChangeRecord(topic_id=TOPIC, partition_id=0, leader=OTHER, isr=[OTHER])
+
+
+class View:
+    """What one broker knows of the cluster; it leads a partition at first."""
+
+    def __init__(self) -> None:
+        self.image = MetadataImage()
+        self.delta = MetadataDelta(self.image)
+        self.take(
+            RegisterBrokerRecord(broker_id=ME, broker_epoch=EPOCH, fenced=False),
+            RegisterBrokerRecord(broker_id=OTHER, broker_epoch=6, fenced=False),
+            TopicRecord(name="t", topic_id=TOPIC),
+            PartitionRecord(
+                topic_id=TOPIC,
+                partition_id=0,
+                replicas=[ME, OTHER],
+                isr=[ME, OTHER],
+                leader=ME,
+                leader_epoch=0,
+                partition_epoch=0,
+            ),
+        )
+
+    def take(self, *records: object) -> None:
+        self.delta = MetadataDelta(self.image)
+        for record in records:
+            self.delta.replay(record)
+        self.image = self.delta.apply(self.image.offset + 1, 1)
+
+
+def test_it_has_handed_over_when_it_asked_to_stop_and_leads_nothing() -> None:
+    view = View()
+    assert not has_handed_over(view.image, ME, EPOCH)
+    view.take(ASKED_TO_STOP)
+    assert not has_handed_over(view.image, ME, EPOCH), "it still leads"
+    view.take(MOVED)
+    assert has_handed_over(view.image, ME, EPOCH)
+    assert not has_handed_over(view.image, ME, EPOCH + 1), "a process before this one asked"
+    assert not has_handed_over(view.image, OTHER, 6), "it never asked"
+    assert not has_handed_over(view.image, 3, EPOCH), "nobody knows it"
+
+
+async def test_what_is_decided_after_that_is_answered_to_nobody_and_the_connection_ends() -> None:
+    async with ScriptedListener() as doors:
+        client = await doors.client()
+        hand_over, view = ControlledShutdown(doors.dispatcher, ME, lambda: EPOCH), View()
+        hand_over.on_metadata(view.delta, view.image)
+        await client.beat(1)
+        assert await client.numbers(1) == [1]
+        await client.beat(2, "wait")
+        await settle(lambda: 2 in doors.waits)
+        view.take(ASKED_TO_STOP, MOVED)
+        hand_over.on_metadata(view.delta, view.image)
+        doors.finish(2)
+        await client.beat(3)
+        assert await client.is_silent()
+        hand_over.let_go()
+        assert await client.is_closed()
+        assert 3 not in doors.begun
+        client.close()
+        later = await doors.client()
+        await later.beat(4)
+        assert await later.numbers(1) == [4]
+        later.close()
+
+
+async def test_nobody_is_held_for_long(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another broker may be dead and tell the controller nothing, which is asked to wait for it."""
+    monkeypatch.setattr(controlled_shutdown, "HOLD_MS", 1)
+    async with ScriptedListener() as doors:
+        client = await doors.client()
+        hand_over, view = ControlledShutdown(doors.dispatcher, ME, lambda: EPOCH), View()
+        view.take(ASKED_TO_STOP, MOVED)
+        hand_over.on_metadata(view.delta, view.image)
+        assert await client.is_closed()
+        client.close()
+        # What it hears afterwards holds nobody again.
+        hand_over.on_metadata(view.delta, view.image)
+        await asyncio.sleep(0)
+        later = await doors.client()
+        await later.beat(4)
+        assert await later.numbers(1) == [4]
+        later.close()

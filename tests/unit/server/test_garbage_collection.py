@@ -1,0 +1,77 @@
+"""What lives long is set aside from the collector, and comes back when much of it has gone."""
+
+from __future__ import annotations
+
+import gc
+import weakref
+from collections.abc import Iterator
+
+import pytest
+
+from odradek.server.background.garbage_collection import MANY, GarbageCollection
+
+
+class Kept:
+    """Refers to itself, so that the collector alone can find that it is garbage."""
+
+    def __init__(self) -> None:
+        self.itself = self
+
+
+@pytest.fixture(autouse=True)
+def collector() -> Iterator[None]:
+    before = gc.get_threshold()
+    yield
+    gc.unfreeze()
+    gc.set_threshold(*before)
+
+
+def test_what_was_imported_is_looked_through_before_the_start() -> None:
+    lives = GarbageCollection(lambda: 0)
+    lives.begin()
+    imported = gc.get_freeze_count()
+    assert imported > 1_000
+    made = [Kept() for _ in range(50)]
+    assert len(gc.get_objects()) < imported, "what is left to look through"
+    lives.set_aside()
+    assert gc.get_freeze_count() >= imported + len(made)
+
+
+def test_what_was_made_is_set_aside_and_found_when_it_has_gone() -> None:
+    kept: list[Kept] = []
+    lives = GarbageCollection(lambda: len(kept))
+    lives.begin()
+    lives.set_aside()
+    at_start = gc.get_freeze_count()
+    kept += [Kept() for _ in range(MANY - 1)]
+    lives.look()
+    # What is set aside and has gone since without the collector counts no more.
+    assert gc.get_freeze_count() <= at_start, "so few are not worth it"
+    kept.append(Kept())
+    lives.look()
+    assert gc.get_freeze_count() > at_start
+    gone = weakref.ref(kept[0])
+    kept.clear()
+    gc.collect()
+    assert gone() is not None, "the collector does not look there"
+    lives.look()
+    gc.collect()
+    assert gone() is None
+
+
+def test_the_collector_keeps_away_from_those_that_are_left_of_many() -> None:
+    kept: list[Kept] = []
+    lives = GarbageCollection(lambda: len(kept))
+    lives.begin()
+    lives.set_aside()
+    kept += [Kept() for _ in range(3 * MANY)]
+    lives.look()
+    del kept[MANY:]
+    lives.look()
+    assert len(gc.get_objects()) < MANY, "what is left would be looked through in one turn of the loop"
+    kept += [Kept() for _ in range(MANY)]
+    lives.look()
+    assert len(gc.get_objects()) < MANY, "and what comes again is set aside again"
+    del kept[MANY - 1 :]
+    lives.look()
+    assert len(gc.get_objects()) > MANY, "few are looked through: what has gone and refers to itself is found"
