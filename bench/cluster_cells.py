@@ -1,4 +1,4 @@
-"""What is measured of a cluster: functions of three nodes, a name that nobody had before, and seconds to go on."""
+"""What is measured of a cluster: functions of three nodes, an unused name, and seconds to go on."""
 
 from __future__ import annotations
 
@@ -154,7 +154,7 @@ def failover(*, of_controller: bool) -> Measure:
 
 
 def clean_stop(trio: Trio, name: str, seconds: float) -> float:
-    """The leader is told to stop, and does: the longest wait for an acknowledgement on the way."""
+    """The leader stops in good order: the longest wait for an acknowledgement meanwhile."""
     leader = next(node_id for node_id in NODES if node_id != trio.controller())
     _create_led_by(trio, name, leader)
     with Pulse(trio, name) as pulse:

@@ -73,7 +73,7 @@ def wait_while_moved(count: int) -> Measure:
 
 
 class ReturningDisk:
-    """A follower is killed with much on its disk, misses little, and is back: measured once, told in two rows."""
+    """A follower is killed with much on its disk, misses little, and is back: measured once, shown in two rows."""
 
     def __init__(self, size_bytes: int, missed_bytes: int) -> None:
         self._size_bytes = size_bytes

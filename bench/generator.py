@@ -53,7 +53,7 @@ class LoadResult:
 
 
 def build() -> Path:
-    """The built generator; raises MissingError where librdkafka or a C compiler cannot be had."""
+    """The built generator; raises MissingError where librdkafka or a C compiler is missing."""
     library = sources()
     with cache_folder("bench") as folder:
         program = folder / "load"

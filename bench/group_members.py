@@ -53,7 +53,7 @@ class Member(Protocol):
 
 
 class ClassicMember:
-    """A member of the older protocol; whoever leads gives everybody an equal part."""
+    """A member of the older protocol; the leader assigns each member an equal part."""
 
     def __init__(
         self, connection: Connection, group: str, topic: str, partitions: int, moved: Callable[[], None]
@@ -124,7 +124,7 @@ class ClassicMember:
 
 
 class ConsumerMember:
-    """A member of the newer protocol (KIP-848), which gives up and takes partitions as it is told."""
+    """A member of the newer protocol (KIP-848), which revokes and takes partitions as it is asked."""
 
     def __init__(
         self, connection: Connection, group: str, topic: str, partitions: int, moved: Callable[[], None]
@@ -215,7 +215,7 @@ async def _rebalance(
 async def _find(connection: Connection, group: str) -> None:
     """Wait until the group's coordinator is there, and answers."""
     asked = FindCoordinatorRequest(coordinator_keys=[group])
-    beat = HeartbeatRequest(group_id=group, generation_id=1, member_id="nobody")
+    beat = HeartbeatRequest(group_id=group, generation_id=1, member_id="unknown")
     while True:
         found = await connection.request(asked, FindCoordinatorResponse, timeout_s=TIMEOUT_S)
         if not found.coordinators[0].error_code:

@@ -1,4 +1,4 @@
-"""One data directory that Apache Kafka and Odradek take in turn: what is measured lies in the very same files."""
+"""One data directory that Apache Kafka and Odradek take in turn: what is measured is in the very same files."""
 
 from __future__ import annotations
 
@@ -102,7 +102,7 @@ class OneHome:
     @property
     def _pid(self) -> int:
         running = self._process or self.kafka.process
-        assert running is not None, "nobody runs"
+        assert running is not None, "neither runs"
         return running.pid
 
     def believe_up_to(self, topic: str, offset: int) -> None:

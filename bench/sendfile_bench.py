@@ -2,7 +2,7 @@
 
     python -m bench.sendfile_bench
 
-Both ways send the same slices of one file, which lies in the page cache, over a loopback connection to a process that
+Both ways send the same slices of one file, which is in the page cache, over a loopback connection to a process that
 throws them away. What is compared is the CPU of the sender, which is what a broker has too little of; both ways are
 measured in turns, so that a busy machine disturbs both.
 """
@@ -45,7 +45,7 @@ def by_copy(sock: socket.socket, fd: int, size: int, count: int) -> None:
 
 
 def by_sendfile(sock: socket.socket, fd: int, size: int, count: int) -> None:
-    """Send the header, told that more follows, and let the kernel send the slice."""
+    """Send the header with MSG_MORE, and let the kernel send the slice."""
     for _ in range(count):
         sock.send(HEADER, socket.MSG_MORE)
         position = 0

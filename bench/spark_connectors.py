@@ -114,8 +114,8 @@ def main() -> None:
                     bench = Bench(spark, brokers.bootstrap, home, given.records, given.rounds, given.only, deadline)
                     tables[kind] = []
                     for row in bench.rows():
-                        told = f"{time.monotonic() - started:.0f} s, {kind}: {'  '.join(row)}"
-                        console.print(told, highlight=False, soft_wrap=True)
+                        text = f"{time.monotonic() - started:.0f} s, {kind}: {'  '.join(row)}"
+                        console.print(text, highlight=False, soft_wrap=True)
                         tables[kind].append(row)
         finally:
             spark.stop()
@@ -159,7 +159,7 @@ def connector_jars() -> list[Path]:
 
 
 def fetch(connector: str, tokens: str, home: Path) -> str | None:
-    """Fetch one version, without Spark itself, which pyspark has; says why where it cannot be had."""
+    """Fetch one version, without Spark itself, which pyspark has; says why where it is not available."""
     if shutil.which("mvn") is None:
         return "needs Maven (mvn) to fetch Spark's own connector"
     CACHE.mkdir(exist_ok=True)

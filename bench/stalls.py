@@ -52,7 +52,7 @@ class Phase:
 
 
 class Probe:
-    """The client that waits. Its thread ends when a connection does: it is made anew for each start of the node."""
+    """The client that waits. Its thread ends when a connection does: each start of the node has a new one."""
 
     def __init__(self, port: int) -> None:
         self._port = port

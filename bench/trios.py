@@ -96,7 +96,7 @@ class Trio:
         until(all_there, "all are there", patience_s)
 
     def stop(self) -> None:
-        """kill -9 of all: nobody measures how they end together."""
+        """kill -9 of all: how they end together is not measured."""
         for node_id in tuple(self.running):
             self.kill(node_id)
 
@@ -105,7 +105,7 @@ class Trio:
         self.running.add(node_id)
 
     def heal(self) -> None:
-        """Start what does not run, after a measurement that was given up; all of them anew where that does not do."""
+        """Start what does not run, after a measurement that ended early; restart all where that is not enough."""
         for node_id in self.nodes:
             if node_id not in self.running:
                 self.launch(node_id)
@@ -186,7 +186,7 @@ class Trio:
         return int(until(ask, "somebody leads"))
 
     def controller(self) -> int:
-        """The active controller, as a running node tells it."""
+        """The active controller, as a running node reports it."""
         partition = TopicData(topic_name="__cluster_metadata", partitions=[PartitionData()])
 
         def ask() -> int:

@@ -1,4 +1,4 @@
-"""Write the declarations anew, or with --check only show how they would change.
+"""Rewrite the declarations, or with --check only show how they would change.
 
     python -m tools.generate_messages [--check] [--kafka VERSION]
 
@@ -49,7 +49,7 @@ def formatted(files: dict[Path, str]) -> dict[Path, str]:
 
 
 def main() -> int:
-    """Compare, and write unless told only to look."""
+    """Compare, and write unless `--check` is given."""
     parser = argparse.ArgumentParser(prog="python -m tools.generate_messages")
     parser.add_argument("--check", action="store_true", help="write nothing; exit 1 if anything would change")
     parser.add_argument("--kafka", default=KAFKA_VERSION, help="the release to read (default: %(default)s)")

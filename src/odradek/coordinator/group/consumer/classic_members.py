@@ -1,7 +1,7 @@
 """JoinGroup, SyncGroup, Heartbeat and LeaveGroup of members that speak the classic protocol inside a consumer group.
 
 Such a member's generation is its member epoch. It never leads: the coordinator assigns. JoinGroup says what the member
-subscribes to and still owns, and takes one step towards its target; SyncGroup returns what it has; Heartbeat tells it
+subscribes to and still owns, and takes one step towards its target; SyncGroup returns what it has; Heartbeat says
 REBALANCE_IN_PROGRESS as long as joining again would get it further. No request waits for another member's.
 
 Source: KIP-848 (online migration); Kafka GroupMetadataManager (classicGroup...ToConsumerGroup).
