@@ -1,14 +1,13 @@
 """Bugs to plant: each makes one line of the product wrong, for as long as a `with` lasts, to prove that it is found.
 
 A bug names a function of the product and a piece of its source; the function is compiled again with other text in that
-place and takes the place of the right one. The product has no switch for this, and a bug whose text is no longer there
-fails to be planted instead of passing for one that was caught. `python -m tests.sim.bugs` counts the seeds that each
-survives; the table is in docs/simulation-bugs.md.
+place and takes the place of the right one. Formatting, a renamed variable and a move to another module do not matter.
+The product has no switch for this, and a bug that has no place any more fails to be planted instead of passing for one
+that was caught. `python -m tests.sim.bugs` counts the seeds that each survives, for docs/simulation-bugs.md.
 """
 
 from __future__ import annotations
 
-import importlib
 import inspect
 import sys
 import textwrap
@@ -18,6 +17,8 @@ from dataclasses import dataclass
 from types import FunctionType, ModuleType
 from typing import Any
 
+from tests.support.planted.places import owner_of, place_in
+
 
 @dataclass(frozen=True, slots=True)
 class Bug:
@@ -26,7 +27,7 @@ class Bug:
     Attributes:
         name: what the table calls it.
         where: `module:function` or `module:Class.method`, below `odradek`.
-        right, wrong: text of the function's source, dedented; `right` must occur in it once.
+        right, wrong: text of the function's source, dedented; `right` has one place in it, as `places` finds it.
         meaning: what the broker then does, in a few words.
     """
 
@@ -39,15 +40,10 @@ class Bug:
     @contextmanager
     def planted(self) -> Iterator[None]:
         """Run with the bug. Raises LookupError where the product no longer has the line."""
-        module_name, _, path = self.where.partition(":")
-        module = importlib.import_module(f"odradek.{module_name}")
-        *owners, name = path.split(".")
-        owner: Any = module
-        for each in owners:
-            owner = getattr(owner, each)
+        owner, name, in_class = owner_of(self.where)
         original = vars(owner)[name]
         wrong = _recompiled(original, self._change)
-        places = [owner] if owners else _modules_with(name, original)
+        places = [owner] if in_class else _modules_with(name, original)
         for place in places:
             setattr(place, name, wrong)
         try:
@@ -57,15 +53,14 @@ class Bug:
                 setattr(place, name, original)
 
     def _change(self, source: str) -> str:
-        if source.count(self.right) != 1:
-            raise LookupError(f"{self.name}: {self.where} has {source.count(self.right)} times {self.right!r}")
-        at = source.index(self.right)
-        indent = source[source.rfind("\n", 0, at) + 1 : at]
-        lines = self.wrong.split("\n")
-        if indent.strip():
-            assert len(lines) == 1, "only a whole line can become several"
-            return source.replace(self.right, self.wrong)
-        return source.replace(self.right, f"\n{indent}".join(lines))
+        try:
+            place = place_in(source, self.right)
+        except LookupError as error:
+            raise LookupError(f"{self.name}: {self.where} has {error}") from None
+        indent = source[source.rfind("\n", 0, place.start) + 1 : place.start]
+        lines = place.spelt_here(self.wrong).split("\n")
+        assert len(lines) == 1 or not indent.strip(), "only a whole line can become several"
+        return source[: place.start] + f"\n{indent}".join(lines) + source[place.end :]
 
 
 def _recompiled(original: Any, change: Callable[[str], str]) -> Any:
