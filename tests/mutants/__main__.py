@@ -3,6 +3,7 @@
 python -m tests.mutants                                  a sample of 40 of each room
 python -m tests.mutants raft log --sample 100 --seed 7   another, larger one of two rooms
 python -m tests.mutants raft --line raft/node.py:212     every change of one line; raft/node.py: of one file
+python -m tests.mutants log --sample 10 --simulate 20    which of those that are noticed simulated worlds notice too
 """
 
 from __future__ import annotations
@@ -13,9 +14,10 @@ from collections import Counter
 from collections.abc import Sequence
 
 from tests.mutants.changes import Mutant
-from tests.mutants.rooms import ROOMS, ROOT
+from tests.mutants.rooms import ROOMS
 from tests.mutants.runs import Clean, RunError, Verdict, clean_run, judge
 from tests.mutants.samples import SEPARATOR, Place, of_line, sample
+from tests.mutants.simulated import WORLDS_OF, report, text
 
 SAMPLE = 40
 
@@ -29,13 +31,8 @@ def try_room(name: str, drawn: Sequence[tuple[Place, Mutant]]) -> list[tuple[Pla
 
 def _tried(clean: Clean, place: Place, made: Mutant) -> Verdict:
     verdict = judge(clean, place.module, place.path, made)
-    print(f"{verdict.outcome:9}{_text(place, made)}{SEPARATOR}{verdict.by}".removesuffix(SEPARATOR), flush=True)
+    print(f"{verdict.outcome:9}{text(place, made)}{SEPARATOR}{verdict.by}".removesuffix(SEPARATOR), flush=True)
     return verdict
-
-
-def _text(place: Place, made: Mutant) -> str:
-    change = f"{made.before} -> {made.after}".replace("\n", " ")
-    return f"{place.path.relative_to(ROOT)}:{made.line} {made.function}: {change}"
 
 
 def _report(name: str, tried: Sequence[tuple[Place, Mutant, Verdict]]) -> None:
@@ -45,7 +42,7 @@ def _report(name: str, tried: Sequence[tuple[Place, Mutant, Verdict]]) -> None:
     print(f"{name}: {noticed} of {len(tried)} noticed ({numbers})")
     for place, made, verdict in tried:
         if not verdict.noticed:
-            print(f"  {_text(place, made)}" + ("  (no test enters it)" if verdict.outcome == "no test" else ""))
+            print(f"  {text(place, made)}" + ("  (no test enters it)" if verdict.outcome == "no test" else ""))
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -54,13 +51,19 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--sample", type=int, default=SAMPLE, help="how many mutants of each room")
     parser.add_argument("--seed", type=int, default=1, help="which ones")
     parser.add_argument("--line", help="every mutant of this FILE:LINE instead")
+    parser.add_argument("--simulate", type=int, metavar="SEEDS", help="try what is noticed in simulated worlds too")
     asked = parser.parse_args(arguments)
     if unknown := [name for name in asked.rooms if name not in ROOMS]:
         parser.error(f"no such room: {', '.join(unknown)}")
-    for name in asked.rooms or ROOMS:
+    if asked.simulate and (bare := [name for name in asked.rooms if name not in WORLDS_OF]):
+        parser.error(f"no simulated world lives on {', '.join(bare)}")
+    for name in asked.rooms or (WORLDS_OF if asked.simulate else ROOMS):
         drawn = of_line(name, asked.line) if asked.line else sample(name, asked.sample, asked.seed)
         try:
-            _report(name, try_room(name, drawn))
+            tried = try_room(name, drawn)
+            _report(name, tried)
+            if asked.simulate:
+                report(name, asked.simulate, [(place, made) for place, made, verdict in tried if verdict.noticed])
         except RunError as error:
             print(f"{name}: {error}")
             return 1

@@ -80,11 +80,11 @@ class Verdict:
 
 def clean_run(sources: Sequence[tuple[str, Path]], arguments: Sequence[str], root: Path = ROOT) -> Clean:
     """Run every test once, with marks in the modules."""
-    with _folder() as folder:
+    with folder() as where:
         for module, path in sources:
-            write_code(folder, module, path, with_marks(path.read_text()))
-        notes = folder / "notes.json"
-        code, said = _pytest(arguments, folder, {"MUTANT_NOTES": str(notes)}, None, root)
+            write_code(where, module, path, with_marks(path.read_text()))
+        notes = where / "notes.json"
+        code, said = _pytest(arguments, where, {"MUTANT_NOTES": str(notes)}, None, root)
         if code != PASSED:
             raise RunError(f"without a mutant, pytest ends with {code}:\n{said[-3000:]}")
         noted = json.loads(notes.read_text())
@@ -106,15 +106,15 @@ def judge(clean: Clean, module: str, path: Path, mutant: Mutant, root: Path = RO
     if not tests:
         return Verdict("no test")
     patience = START_S + TIMES * sum(clean.seconds[test] for test in tests)
-    with _folder() as folder:
+    with folder() as where:
         try:
-            write_code(folder, module, path, mutant.tree)
+            write_code(where, module, path, mutant.tree)
         except SyntaxError as error:
             return Verdict("killed", str(error))
-        chosen = folder / "tests.txt"
+        chosen = where / "tests.txt"
         chosen.write_text("\n".join(tests))
         files = sorted({test.partition("::")[0] for test in tests})
-        code, said = _pytest(files, folder, {"MUTANT_TESTS": str(chosen)}, patience, root)
+        code, said = _pytest(files, where, {"MUTANT_TESTS": str(chosen)}, patience, root)
     if code is None:
         return Verdict("timeout", f"after {patience:.0f} s")
     if code == PASSED:
@@ -126,28 +126,30 @@ def judge(clean: Clean, module: str, path: Path, mutant: Mutant, root: Path = RO
 
 
 def _pytest(
-    arguments: Sequence[str], folder: Path, environment: dict[str, str], patience: float | None, root: Path
+    arguments: Sequence[str], where: Path, environment: dict[str, str], patience: float | None, root: Path
 ) -> tuple[int | None, str]:
-    """The exit code, None where it took too long; and what was printed."""
+    settings = {"HYPOTHESIS_STORAGE_DIRECTORY": str(where / "hypothesis"), "MUTANT_CODE": str(where), **environment}
+    return run_python(["-m", "pytest", *OPTIONS, *arguments], settings, patience, root)
+
+
+def run_python(
+    arguments: Sequence[str], environment: dict[str, str], patience: float | None, root: Path, given: str = ""
+) -> tuple[int | None, str]:
+    """A process that loads the changed code, `given` on its input: its exit code, None where it took too long, and
+    what was printed."""
     path = os.pathsep.join(filter(None, [str(HOOK), str(ROOT), os.environ.get("PYTHONPATH", "")]))
     process = subprocess.Popen(
-        [sys.executable, "-m", "pytest", *OPTIONS, *arguments],
+        [sys.executable, *arguments],
         cwd=root,
-        env={
-            **os.environ,
-            "PYTHONPATH": path,
-            "PYTHONHASHSEED": "0",
-            "MUTANT_CODE": str(folder),
-            "HYPOTHESIS_STORAGE_DIRECTORY": str(folder / "hypothesis"),
-            **environment,
-        },
+        env={**os.environ, "PYTHONPATH": path, "PYTHONHASHSEED": "0", **environment},
+        stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
         start_new_session=True,
     )
     try:
-        said, _ = process.communicate(timeout=patience)
+        said, _ = process.communicate(given, timeout=patience)
         return process.returncode, said
     except subprocess.TimeoutExpired:
         return None, ""
@@ -163,6 +165,6 @@ def _end(process: subprocess.Popen[str]) -> None:
 
 
 @contextmanager
-def _folder() -> Iterator[Path]:
+def folder() -> Iterator[Path]:
     with TemporaryDirectory(prefix="mutant-") as name:
         yield Path(name)
