@@ -24,6 +24,7 @@ from tests.sim.transaction_anomalies import (
     copies,
     identity_goes_back,
     precommitted_read,
+    stable_past_open,
     torn_transaction,
 )
 
@@ -181,7 +182,7 @@ def checks_for(rules: Rules) -> list[Check]:
         if rules.copied:
             checks.append(functools.partial(copies, copied=rules.copied))
     if rules.read_committed:
-        checks += [precommitted_read, circular_reads]
+        checks += [precommitted_read, circular_reads, stable_past_open]
     if rules.assigned:
         checks.append(jumps_between_polls)
     return checks

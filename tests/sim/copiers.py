@@ -92,6 +92,7 @@ class TransactionalWriter(Client):
     ) -> None:
         super().__init__(world, name, process, recorder)
         self._ending = self.new_cluster() if splits else self.cluster
+        self.timeout_ms = TRANSACTION_TIMEOUT_MS
         self._topic, self._partitions = topic, partitions
         self._id, self._version, self._fights = transactional_id, version, fights
         self._values = iter(values)
@@ -125,8 +126,7 @@ class TransactionalWriter(Client):
         commit = self.random.random() >= ABORTS
         lost = False
         try:
-            for _ in range(self.random.randint(1, 4)):
-                await self._write(operation, self.random.randrange(self._partitions))
+            await self._write_all(operation)
             if with_offset:
                 await self._commit_offset(number)
                 await self._check_offset(stable=False)
@@ -138,6 +138,7 @@ class TransactionalWriter(Client):
             return
         if commit:
             self._ledger.committing.update(values)
+        operation.ending = self.recorder.invoke()
         begun = self._version == 0 and bool(values)
         outcome = Outcome.FAIL if lost and not commit else await self._end(commit, begun=begun)
         operation.outcome = outcome
@@ -152,23 +153,35 @@ class TransactionalWriter(Client):
         elif self._version == 0 and self.random.random() < 0.2:
             await self._write_late()
 
+    async def _write_all(self, operation: Operation) -> None:
+        """What a transaction writes. Raises OdradekError."""
+        for _ in range(self.random.randint(1, 4)):
+            await self._write(operation, self.random.randrange(self._partitions))
+
     async def _write(self, operation: Operation, partition: int) -> None:
         """One batch, again until its fate is known. Raises OdradekError."""
         if self._version == 0:
             await self._add_partition(partition)
         values = [next(self._values) for _ in range(self.random.choice((1, 1, 2, 5)))]
-        operation.steps += [Send(f"{self._topic}-{partition}", value) for value in values]
+        sends = [Send(f"{self._topic}-{partition}", value) for value in values]
+        operation.steps += sends
         sequence = self._sequences.get(partition, 0)
         request = self._produce_request(partition, values, sequence)
         for attempt in range(ATTEMPTS):
             try:
-                await self._produce(partition, request)
+                self._stored(sends, await self._produce(partition, request))
                 break
             except OdradekError as error:
                 if (isinstance(error, ApiError) and error.code in LOST) or attempt == ATTEMPTS - 1:
                     raise
                 await asyncio.sleep(RETRY_S)
         self._sequences[partition] = sequence + len(values)
+
+    def _stored(self, sends: list[Send], base_offset: int) -> None:
+        """A batch was acknowledged; its offset is -1 where it was there before and nobody knows where."""
+        if base_offset >= 0:
+            for index, each in enumerate(sends):
+                each.offset = base_offset + index
 
     def _produce_request(self, partition: int, values: list[int], sequence: int) -> produce.ProduceRequest:
         now_ms = self.clock.now_ms()
@@ -187,7 +200,8 @@ class TransactionalWriter(Client):
             topic_data=[produce.TopicProduceData(name=self._topic, partition_data=[data])],
         )
 
-    async def _produce(self, partition: int, request: produce.ProduceRequest) -> None:
+    async def _produce(self, partition: int, request: produce.ProduceRequest) -> int:
+        """The offset of the batch; -1 where it is a known one. Raises OdradekError."""
         connection = await self.leader_of(self._topic, partition)
         version = 12 if self._version == 2 else 11
         try:
@@ -197,6 +211,7 @@ class TransactionalWriter(Client):
             raise
         if answer.error_code != ErrorCode.DUPLICATE_SEQUENCE_NUMBER:
             check(answer.error_code, f"{self._topic}-{partition}")
+        return int(answer.base_offset)
 
     async def _write_late(self) -> None:
         """A batch behind the end of its transaction, as a dead connection would bring it: it must open nothing."""
@@ -263,7 +278,7 @@ class TransactionalWriter(Client):
 
     async def _init(self) -> None:
         request = InitProducerIdRequest(
-            transactional_id=self._id, transaction_timeout_ms=TRANSACTION_TIMEOUT_MS, producer_id=-1, producer_epoch=-1
+            transactional_id=self._id, transaction_timeout_ms=self.timeout_ms, producer_id=-1, producer_epoch=-1
         )
         invoked = self.recorder.invoke()
         answer = await self._answer(await self._coordinator(self._id, 1), request, InitProducerIdResponse, 4)
@@ -425,3 +440,23 @@ class CommittedReader(Reader):
         if (producer_id, epoch) in self._markers[key] and producer_id not in self._ledger.old_producers:
             self.problem(f"{name}: producer {producer_id} has two markers of epoch {epoch}")
         self._markers[key].add((producer_id, epoch))
+
+
+class FollowingReader(CommittedReader):
+    """What is stable never goes back on one broker; another one that leads from now on may know less at first."""
+
+    def __init__(self, *arguments: Any, **settings: Any) -> None:
+        super().__init__(*arguments, **settings)
+        self._stable_at: dict[tuple[tuple[str, int], str], int] = {}
+        self._source = ""
+
+    def _take(self, response: FetchResponse, invoked: int, source: str) -> int:
+        self._source = source
+        return super()._take(response, invoked, source)
+
+    def _committed(self, topic: str, answer: PartitionData) -> list[tuple[int, int]]:
+        key = (topic, answer.partition_index)
+        self._stable[key] = self._stable_at.get((key, self._source), 0)
+        found = super()._committed(topic, answer)
+        self._stable_at[key, self._source] = self._stable[key]
+        return found

@@ -12,13 +12,14 @@ import asyncio
 from typing import Any, ClassVar
 
 from odradek.common.errors import OdradekError
-from odradek.protocol.messages.fetch_response import FetchResponse, PartitionData
+from odradek.protocol.messages.fetch_response import PartitionData
 from tests.sim.clients import RETRY_S, Recorder
 from tests.sim.cluster import ManyNodes
 from tests.sim.consumers import Collector, Copier, Ownership
-from tests.sim.copiers import CommittedReader, Ledger
+from tests.sim.copiers import FollowingReader, Ledger
 from tests.sim.one_node import PARTITIONS, TOPIC, Admin
 from tests.sim.rolled import RolledCopier, RolledOwnership
+from tests.sim.transactional import SETTINGS as TRANSACTION_SETTINGS
 from tests.sim.world import World
 
 COPY = "copied"
@@ -27,8 +28,7 @@ LOOK_S = 0.2
 # How often members change the protocol of their group.
 ROLLED = 0.5
 SETTINGS = {
-    "transaction.state.log.num.partitions": "2",
-    "transaction.abort.timed.out.transaction.cleanup.interval.ms": "500",
+    **TRANSACTION_SETTINGS,
     "group.consumer.min.session.timeout.ms": "500",
     "group.consumer.session.timeout.ms": "2000",
     "group.consumer.min.heartbeat.interval.ms": "100",
@@ -37,29 +37,16 @@ SETTINGS = {
 }
 
 
-class Onlooker(CommittedReader):
-    """Reads the copies as they are committed, and keeps them.
-
-    What is stable never goes back on one broker; another one that leads from now on may know less at first.
-    """
+class Onlooker(FollowingReader):
+    """Reads the copies as they are committed, and keeps them."""
 
     def __init__(self, world: World, name: str, process: int, recorder: Recorder, ledger: Ledger) -> None:
         super().__init__(world, name, process, recorder, topic=COPY, partitions=PARTITIONS, ledger=ledger)
         self.found: dict[tuple[str, int], list[int]] = {(COPY, number): [] for number in range(PARTITIONS)}
-        self._stable_at: dict[tuple[tuple[str, int], str], int] = {}
-        self._source = ""
-
-    def _take(self, response: FetchResponse, invoked: int, source: str) -> int:
-        self._source = source
-        return super()._take(response, invoked, source)
 
     def _committed(self, topic: str, answer: PartitionData) -> list[tuple[int, int]]:
-        key = (topic, answer.partition_index)
-        place = (key, self._source)
-        self._stable[key] = self._stable_at.get(place, 0)
         found = super()._committed(topic, answer)
-        self._stable_at[place] = self._stable[key]
-        self.found[key] += [value for _, value in found]
+        self.found[topic, answer.partition_index] += [value for _, value in found]
         return found
 
 

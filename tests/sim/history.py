@@ -122,6 +122,7 @@ class Operation:
         transactional: all steps commit or abort together.
         assigns: the process changed what it reads before this operation, so polls may jump.
         rebalanced: partitions that were taken or given during the operation.
+        ending: of a transaction, when its end was first asked for; 0 where that is not known.
     """
 
     process: int
@@ -132,6 +133,7 @@ class Operation:
     transactional: bool = False
     assigns: bool = False
     rebalanced: frozenset[Partition] = frozenset()
+    ending: int = 0
 
 
 @dataclass(frozen=True, slots=True)

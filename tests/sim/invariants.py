@@ -109,7 +109,9 @@ class Watch:
     def _scan(self, machine: Machine, log: Log, name: str) -> LogScan:
         scan = self._scans.get((machine.name, name))
         if scan is None or not scan.is_of(log):
-            scan = self._scans[machine.name, name] = LogScan(log, contiguous=not log.config.compacted)
+            expires = "producer.id.expiration.ms" in self._world.settings
+            scan = LogScan(log, contiguous=not log.config.compacted, expires=expires)
+            self._scans[machine.name, name] = scan
         return scan
 
     # -- what was acknowledged ----------------------------------------------------------------------------------

@@ -34,14 +34,15 @@ class Scanned:
 class LogScan:
     """The batches of one log in one process."""
 
-    def __init__(self, log: Log, *, contiguous: bool) -> None:
-        """`contiguous`: no offset is missing, as compaction would leave it."""
+    def __init__(self, log: Log, *, contiguous: bool, expires: bool = False) -> None:
+        """`contiguous`: no offset is missing, as compaction would leave it. `expires`: producers are soon forgotten."""
+        self._expires = expires
         self._log = weakref.ref(log)
         self._contiguous = contiguous
         self._cut_count = log.cut_count
         self._segments: weakref.WeakKeyDictionary[Segment, Scanned] = weakref.WeakKeyDictionary()
         self._known: tuple[int, int, int, int] | None = None
-        self._producers = ProducerScan()
+        self._producers = ProducerScan(expires=self._expires)
         self._damaged = False
 
     def is_of(self, log: Log) -> bool:
@@ -59,7 +60,7 @@ class LogScan:
         if log.cut_count != self._cut_count:
             self._cut_count = log.cut_count
             self._segments.clear()
-            self._producers = ProducerScan()
+            self._producers = ProducerScan(expires=self._expires)
         end, epoch = log.segments[0].base_offset, -1
         for segment in log.segments:
             if segment.base_offset < end or (self._contiguous and segment.base_offset != end):

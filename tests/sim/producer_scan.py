@@ -43,7 +43,9 @@ class Producer:
 class ProducerScan:
     """The account of one log in one process, from where the process found it to begin."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, expires: bool = False) -> None:
+        """`expires`: a producer without a transaction may be forgotten at any time, and begin again."""
+        self._expires = expires
         self.producers: dict[int, Producer] = {}
         # (producer, first offset, marker's offset), by the marker.
         self.aborted: list[tuple[int, int, int]] = []
@@ -120,7 +122,8 @@ class ProducerScan:
             entry = entries.get(producer_id)
             last = producer.batches[-1][2] if producer.batches else NONE
             if entry is None:
-                if last >= log.log_start_offset or producer.open_from >= base:
+                is_due = last >= log.log_start_offset and not self._expires
+                if is_due or producer.open_from >= base:
                     yield f"producer {producer_id} has a batch at {last}, and is not known"
                 continue
             known = Producer(
@@ -131,6 +134,8 @@ class ProducerScan:
                 entry.transaction_start,
             )
             wanted = producer if base == 0 else _with_what_was_dropped(producer, known, base)
+            if self._expires:
+                wanted = _since_forgotten(wanted, known)
             if known != self._without_older(wanted, len(known.batches)):
                 yield f"producer {producer_id} counts as {known}, its batches say {producer}"
         if base == 0:
@@ -156,6 +161,13 @@ class ProducerScan:
         stable = log.last_stable_offset
         if not max(least, log.log_start_offset) <= max(stable, log.log_start_offset) <= max(most, log.log_start_offset):
             yield f"stable up to {stable}, the transactions say {most}, with the watermark at {watermark}"
+
+
+def _since_forgotten(producer: Producer, known: Producer) -> Producer:
+    """What is left of a producer that may have been forgotten before its last batches came."""
+    kept = len(producer.batches) - len(known.batches)
+    coordinator_epoch = NONE if known.coordinator_epoch == NONE else producer.coordinator_epoch
+    return replace(producer, batches=producer.batches[max(0, kept) :], coordinator_epoch=coordinator_epoch)
 
 
 def _with_what_was_dropped(producer: Producer, known: Producer, base: int) -> Producer:

@@ -12,10 +12,9 @@ from __future__ import annotations
 import itertools
 from typing import Any, ClassVar
 
-from odradek.protocol.messages.fetch_response import FetchResponse, PartitionData
 from tests.sim.clients import Producer, Recorder
 from tests.sim.cluster import ManyNodes
-from tests.sim.copiers import CommittedReader
+from tests.sim.copiers import FollowingReader
 from tests.sim.one_node import Admin
 from tests.sim.transactional import SETTINGS, TransactionalNode
 
@@ -23,26 +22,6 @@ DROPPED = "dropped"
 ROLLS = {"segment.ms": "300", "file.delete.delay.ms": "100"}
 # A few segments' worth: producers that were silent since are known by a snapshot alone.
 KEPT_BYTES = "6000"
-
-
-class FollowingReader(CommittedReader):
-    """What is stable never goes back on one broker; another one that leads from now on may know less at first."""
-
-    def __init__(self, *arguments: Any, **settings: Any) -> None:
-        super().__init__(*arguments, **settings)
-        self._stable_at: dict[tuple[tuple[str, int], str], int] = {}
-        self._source = ""
-
-    def _take(self, response: FetchResponse, invoked: int, source: str) -> int:
-        self._source = source
-        return super()._take(response, invoked, source)
-
-    def _committed(self, topic: str, answer: PartitionData) -> list[tuple[int, int]]:
-        key = (topic, answer.partition_index)
-        self._stable[key] = self._stable_at.get((key, self._source), 0)
-        found = super()._committed(topic, answer)
-        self._stable_at[key, self._source] = self._stable[key]
-        return found
 
 
 class ProducersCluster(TransactionalNode, ManyNodes):

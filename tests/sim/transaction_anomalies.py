@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Iterator
 
-from tests.sim.history import Analysis, Finding, Identity, Operation, Outcome, Partition, Send, Value
+from tests.sim.history import Analysis, Finding, Identity, Marks, Operation, Outcome, Partition, Send, Value
 
 
 def precommitted_read(analysis: Analysis) -> Iterator[Finding]:
@@ -80,6 +81,36 @@ def torn_transaction(analysis: Analysis) -> Iterator[Finding]:
         if any(seen) and not all(seen):
             missing = [send.value for send, was_seen in zip(sends, seen, strict=True) if not was_seen]
             yield Finding("torn-txn", sends[0].partition, f"process {operation.process}: {missing} are missing")
+
+
+def stable_past_open(analysis: Analysis) -> Iterator[Finding]:
+    """A stable offset that went past a record whose transaction was open, and was committed later.
+
+    Until the end of a transaction is asked for it may yet be aborted. One that timed out is never committed.
+    """
+    told = _highest_stable(analysis)
+    for operation, send in analysis.sends():
+        if not (operation.transactional and operation.ending and send.offset is not None):
+            continue
+        if not analysis.must_have_committed(operation):
+            continue
+        before, highest = told.get(send.partition, ([], []))
+        at = bisect_left(before, operation.ending)
+        if at and highest[at - 1] > send.offset:
+            detail = f"stable up to {highest[at - 1]} before the commit of {send.value} at {send.offset} was asked for"
+            yield Finding("stable-past-open", send.partition, detail)
+
+
+def _highest_stable(analysis: Analysis) -> dict[Partition, tuple[list[int], list[int]]]:
+    """When it was said of each partition how far it is stable, in order, and the furthest that was said by then."""
+    told: dict[Partition, tuple[list[int], list[int]]] = {}
+    for operation in analysis.history:
+        for step in operation.steps if operation.outcome is Outcome.OK else ():
+            if isinstance(step, Marks):
+                times, highest = told.setdefault(step.partition, ([], []))
+                times.append(operation.completed)
+                highest.append(max(step.last_stable_offset, highest[-1] if highest else -1))
+    return told
 
 
 def copies(analysis: Analysis, *, copied: tuple[Partition, ...]) -> Iterator[Finding]:

@@ -24,7 +24,6 @@ SPLITS = 0.5
 SETTINGS = {
     "transaction.abort.timed.out.transaction.cleanup.interval.ms": "500",
     "transaction.state.log.num.partitions": "2",
-    "offsets.topic.num.partitions": "2",
 }
 
 
@@ -34,6 +33,7 @@ class TransactionalNode(Scenario):
     world_name = "transactions"
     salt = 0x7A51
     settings = SETTINGS
+    trouble_s = TROUBLE_S
     copies = 1
     topic_configs: ClassVar[dict[str, str]] = {}
     reader_kind: ClassVar[type[CommittedReader]] = CommittedReader
@@ -43,7 +43,7 @@ class TransactionalNode(Scenario):
         """Everything from the first start to the last read; problems are in the recorder."""
         async with self.watched():
             await self._run()
-        self._verdict()
+        self.verdict()
 
     async def _run(self) -> None:
         world, ledger = self.world, Ledger()
@@ -55,12 +55,12 @@ class TransactionalNode(Scenario):
         if world.swarm.loses_power:
             configs["flush.messages"] = "1"
         await admin.create_surely(TOPIC, PARTITIONS, configs)
-        writers = self._writers(ledger)
+        writers = self.writers(ledger)
         kind = self.reader_kind
         reader = kind(world, "reader", 9, self.recorder, topic=TOPIC, partitions=PARTITIONS, ledger=ledger)
         clients: list[Any] = [*writers, reader, *await self.more_writers(admin, configs)]
         tasks = [world.loop.spawn(client.name, client.run(), name=client.name) for client in clients]
-        await world.make_trouble(self.random.uniform(*TROUBLE_S))
+        await world.make_trouble(self.random.uniform(*self.trouble_s))
         world.heal()
         for client in clients:
             client.stopping = True
@@ -96,7 +96,7 @@ class TransactionalNode(Scenario):
         """What is wrong with the logs on the disks when everything is over."""
         return [problem for machine in self.world.machines.values() for problem in check_disk(machine)]
 
-    def _writers(self, ledger: Ledger) -> list[TransactionalWriter]:
+    def writers(self, ledger: Ledger) -> list[TransactionalWriter]:
         values = itertools.count(1)
         fighting, splits = self.random.choice((0, 2)), self.random.random() < SPLITS
         roles = [("new", 2, False), ("old", 0, False), ("left", fighting, True), ("right", fighting, True)]
@@ -130,7 +130,8 @@ class TransactionalNode(Scenario):
             except OdradekError:
                 await asyncio.sleep(RETRY_S)
 
-    def _verdict(self) -> None:
+    def verdict(self) -> None:
+        """What clients saw is judged, and what is on the disks."""
         alone = self.copies == 1
         rules = Rules(idempotent=True, read_committed=True, assigned=True, drained=True, one_coordinator=alone)
         findings = judge(self.recorder.history, rules)

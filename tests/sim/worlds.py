@@ -7,6 +7,7 @@ from tests.sim.compacted import CompactedNode
 from tests.sim.copying import CopyingCluster
 from tests.sim.damaged import DamagedCluster
 from tests.sim.directories import TwoDirectories
+from tests.sim.lasting import LastingCluster
 from tests.sim.movers import MovingHouse
 from tests.sim.one_node import OneNode
 from tests.sim.producers import ProducersCluster
@@ -23,6 +24,7 @@ KINDS: tuple[type[Scenario], ...] = (
     CompactedNode,
     TransactionalNode,
     ProducersCluster,
+    LastingCluster,
     QuorumRun,
 )
 # Those with faults of their own in place of the common ones come last.

@@ -48,6 +48,12 @@ def txn(process: int, *steps: Send | Poll, outcome: Outcome = OK) -> Operation:
     return op(process, *steps, outcome=outcome, transactional=True)
 
 
+def ended(operation: Operation) -> Operation:
+    """Its end was asked for when it began: what came before that was before its end."""
+    operation.ending = operation.invoked
+    return operation
+
+
 def given(process: int, generation: int, *partitions: str) -> Operation:
     return op(process, Assigned("g", generation, f"member-{process}", partitions))
 
@@ -106,6 +112,7 @@ HAS_IT = {
     "watermark-regression": [said(8, "node-1, start 1", 3, 7), said(9, "node-1, start 1", 3, 6)],
     "stable-offset-regression": [said(8, "node-1, start 1", 3, 7, 5), said(9, "node-1, start 1", 3, 8, 4)],
     "epoch-regression": [said(8, "node-1, start 1", 3, 7), said(9, "node-1, start 1", 2, 7)],
+    "stable-past-open": [said(8, "node-1, start 1", 3, 1, 1), ended(txn(1, Send("p", 10, 0))), ALL_OF_ONE],
     "producer-epoch-regression": [op(1, Identity("id", 7, 3)), op(2, Identity("id", 7, 2))],
     "not-copied": [*WRITES[:2], COPY, ALL_COPIED, poll(9, (0, 10), (1, 11))],
     "copied-twice": [WRITES[0], COPY, send_copy(3, 21, 1, 10), poll(9, (0, 20), (1, 21), partition="out"), ALL_OF_ONE],
@@ -189,6 +196,15 @@ NEARLY = {
     "watermark-regression": [said(8, "node-1, start 1", 3, 7), said(9, "node-1, start 2", 3, 6)],
     # Asked before the other was answered.
     "stable-offset-regression": crossing(said(8, "node-1, start 1", 3, 7, 5), said(9, "node-1, start 1", 3, 8, 4)),
+    # One that was aborted was open no more when its end was asked for: it may have timed out.
+    "stable-past-open": [
+        said(8, "node-1, start 1", 3, 2, 0),
+        said(8, "node-1, start 2", 3, 3, 2),
+        ended(txn(1, Send("p", 11, 1), outcome=FAIL)),
+        ended(txn(1, Send("p", 10, 2))),
+        said(8, "node-1, start 2", 3, 4, 4),
+        poll(9, (2, 10)),
+    ],
     # Another replica has not heard of the new reign.
     "epoch-regression": [said(8, "node-1, start 1", 3, 7), said(9, "node-2, start 1", 2, 7)],
     # The producer's epochs are used up: it goes on as another one.
