@@ -23,11 +23,11 @@ from tests.mutants.samples import SEPARATOR, Place
 # The worlds that live on a room's modules, the quickest first; `commit` has none.
 WORLDS_OF = {
     "record": ("transactions", "compacted", "node", "cluster"),
-    "log": ("transactions", "compacted", "node", "producers", "cluster", "damaged"),
-    "replica": ("transactions", "node", "producers", "cluster", "moving", "directories"),
+    "log": ("transactions", "compacted", "node", "producers", "lasting", "cluster", "damaged"),
+    "replica": ("transactions", "node", "producers", "lasting", "cluster", "moving", "directories"),
     "raft": ("quorum", "cluster", "moving"),
     "controller": ("quorum", "cluster", "moving", "directories"),
-    "coordinator": ("transactions", "node", "producers", "cluster", "copying"),
+    "coordinator": ("transactions", "node", "producers", "lasting", "cluster", "copying"),
 }
 # A change that no client can see, one a line, as in equivalent.txt.
 UNSEEN = Path(__file__).with_name("unseen.txt")

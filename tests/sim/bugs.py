@@ -30,6 +30,7 @@ from tests.sim.compacted import CompactedNode
 from tests.sim.copying import CopyingCluster
 from tests.sim.damaged import DamagedCluster
 from tests.sim.directories import TwoDirectories
+from tests.sim.lasting import LastingCluster
 from tests.sim.movers import MovingHouse
 from tests.sim.one_node import OneNode
 from tests.sim.planted import ONE_NODE, Bug
@@ -37,6 +38,7 @@ from tests.sim.planted_cluster import MANY_NODES, MOVING
 from tests.sim.planted_copying import COPYING
 from tests.sim.planted_damaged import DAMAGED
 from tests.sim.planted_directories import DIRECTORY_BUGS
+from tests.sim.planted_lasting import LASTING_BUGS
 from tests.sim.planted_producers import PRODUCER_BUGS
 from tests.sim.planted_transactions import TRANSACTIONS
 from tests.sim.producers import ProducersCluster
@@ -65,6 +67,7 @@ WORLD_OF: tuple[tuple[type[Scenario], tuple[Bug, ...]], ...] = (
     (TwoDirectories, DIRECTORY_BUGS),
     (TransactionalNode, TRANSACTIONS),
     (ProducersCluster, PRODUCER_BUGS),
+    (LastingCluster, LASTING_BUGS),
     (QuorumRun, (*(bug for bug, _ in BY_SEED), *BY_TEST)),
     (CompactedNode, (*IN_PEACE, *AT_DEATH)),
 )

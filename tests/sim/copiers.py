@@ -178,7 +178,7 @@ class TransactionalWriter(Client):
         self._sequences[partition] = sequence + len(values)
 
     def _stored(self, sends: list[Send], base_offset: int) -> None:
-        """A batch was acknowledged; its offset is -1 where it was there before and nobody knows where."""
+        """A batch was acknowledged; its offset is -1 where it was there before, at an offset that it does not say."""
         if base_offset >= 0:
             for index, each in enumerate(sends):
                 each.offset = base_offset + index

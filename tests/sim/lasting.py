@@ -75,7 +75,7 @@ class LastingWriter(TransactionalWriter):
         if self.random.random() < 0.5:
             self._lives += 1
             self._id = f"{self.name}-{self._lives}"
-        # Nobody has asked for its commit.
+        # Its commit was never asked for.
         return Outcome.FAIL
 
 

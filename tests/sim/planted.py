@@ -64,10 +64,12 @@ class Bug:
 
 
 def _recompiled(original: Any, change: Callable[[str], str]) -> Any:
-    """A function, property or method made anew from its changed source, in the names of the module where it stands."""
+    """A function, property or method made of its changed source, in the names of the module where it stands."""
     if isinstance(original, property):
         assert original.fget is not None and isinstance(original.fget, FunctionType)
         return property(_recompiled(original.fget, lambda source: change(source.replace("@property\n", ""))))
+    if isinstance(original, classmethod):
+        return classmethod(_recompiled(original.__func__, lambda source: change(source.replace("@classmethod\n", ""))))
     assert isinstance(original, FunctionType)
     source = textwrap.dedent(inspect.getsource(original))
     made: dict[str, Any] = {}

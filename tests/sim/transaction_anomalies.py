@@ -88,13 +88,13 @@ def stable_past_open(analysis: Analysis) -> Iterator[Finding]:
 
     Until the end of a transaction is asked for it may yet be aborted. One that timed out is never committed.
     """
-    told = _highest_stable(analysis)
+    said = _highest_stable(analysis)
     for operation, send in analysis.sends():
         if not (operation.transactional and operation.ending and send.offset is not None):
             continue
         if not analysis.must_have_committed(operation):
             continue
-        before, highest = told.get(send.partition, ([], []))
+        before, highest = said.get(send.partition, ([], []))
         at = bisect_left(before, operation.ending)
         if at and highest[at - 1] > send.offset:
             detail = f"stable up to {highest[at - 1]} before the commit of {send.value} at {send.offset} was asked for"
@@ -103,14 +103,14 @@ def stable_past_open(analysis: Analysis) -> Iterator[Finding]:
 
 def _highest_stable(analysis: Analysis) -> dict[Partition, tuple[list[int], list[int]]]:
     """When it was said of each partition how far it is stable, in order, and the furthest that was said by then."""
-    told: dict[Partition, tuple[list[int], list[int]]] = {}
+    said: dict[Partition, tuple[list[int], list[int]]] = {}
     for operation in analysis.history:
         for step in operation.steps if operation.outcome is Outcome.OK else ():
             if isinstance(step, Marks):
-                times, highest = told.setdefault(step.partition, ([], []))
+                times, highest = said.setdefault(step.partition, ([], []))
                 times.append(operation.completed)
                 highest.append(max(step.last_stable_offset, highest[-1] if highest else -1))
-    return told
+    return said
 
 
 def copies(analysis: Analysis, *, copied: tuple[Partition, ...]) -> Iterator[Finding]:

@@ -35,6 +35,7 @@ SEEDS = {
     "compacted": (3, 5),
     "transactions": (5, 6),
     "producers": (1, 2),
+    "lasting": (1, 2),
     "quorum": (4, 6),
     "damaged": (1, 2),  # no machine loses power there
 }
