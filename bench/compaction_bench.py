@@ -24,7 +24,8 @@ from random import Random
 from odradek.common.real_io import RealDisk
 from odradek.log.config import LogConfig
 from odradek.log.files import FileCache
-from odradek.log.log import Log
+from odradek.log.opening import close_log, open_log
+from odradek.log.rolling import roll
 from odradek.record.batch import BatchHeader
 from odradek.record.builder import build_batch
 from odradek.record.record import Record
@@ -67,7 +68,7 @@ def fill(directory: Path, codec: str, record_count: int) -> int:
     disk, random = RealDisk(workers=1), Random(5)
     noise = random.randbytes(1 << 16)
     config = LogConfig(cleanup_policy=("compact",), segment_bytes=SEGMENT_BYTES)
-    log = Log.open(FileCache(disk), directory, (TOPIC, 0), config, now_ms=TIMESTAMP_MS)
+    log = open_log(FileCache(disk), directory, (TOPIC, 0), config, now_ms=TIMESTAMP_MS)
     for number in range(record_count // BATCH_RECORDS):
         records = []
         for _ in range(BATCH_RECORDS):
@@ -77,8 +78,8 @@ def fill(directory: Path, codec: str, record_count: int) -> int:
             records.append(Record(b"key-%012d" % random.randrange(KEY_COUNT), value, (), TIMESTAMP_MS + number))
         batch = build_batch(records, compression=codec)
         log.append_as_leader([batch], [BatchHeader.read(batch)], leader_epoch=0, now_ms=TIMESTAMP_MS)
-    log.roll(TIMESTAMP_MS)
-    log.close()
+    roll(log, TIMESTAMP_MS)
+    close_log(log)
     disk.close()
     return log.size_bytes
 

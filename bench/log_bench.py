@@ -31,7 +31,7 @@ from bench.report import number
 from odradek.common.real_io import RealDisk
 from odradek.log.config import LogConfig
 from odradek.log.files import FileCache
-from odradek.log.log import Log
+from odradek.log.opening import close_log, open_log
 from odradek.record.batch import BatchHeader
 from odradek.record.builder import build_batch
 from odradek.record.record import Record
@@ -110,13 +110,13 @@ def fill(directory: Path, size_bytes: int) -> tuple[int, int]:
         The base offset of the active segment, and how many bytes lie in it.
     """
     disk, payload = RealDisk(workers=1), Random(7).randbytes(RECORD_BYTES)
-    log = Log.open(FileCache(disk), directory, (LARGE, 0), LogConfig(), now_ms=0)
+    log = open_log(FileCache(disk), directory, (LARGE, 0), LogConfig(), now_ms=0)
     now_ms = time.time_ns() // 1_000_000
     batch = build_batch([Record(None, payload, (), now_ms) for _ in range(BATCH_RECORDS)])
     header = BatchHeader.read(batch)
     while log.size_bytes < size_bytes:
         log.append_as_leader([batch] * 10, [header] * 10, leader_epoch=0, now_ms=now_ms)
-    log.close()
+    close_log(log)
     disk.close()
     return log.segments[-1].base_offset, log.segments[-1].size_bytes
 

@@ -14,6 +14,7 @@ from odradek.log.checkpoints import LEADER_EPOCHS, LOG_START, RECOVERY_POINT
 from odradek.log.config import LogConfig
 from odradek.log.log import Log
 from odradek.log.manager import CLEAN_SHUTDOWN, LogManager
+from odradek.log.search import aborted_transactions, search_timestamp
 from odradek.record.batch import BatchHeader, crc_is_valid
 from odradek.record.control import transaction_marker
 from odradek.record.reader import read_batches
@@ -185,8 +186,8 @@ def _use(log: Log) -> None:
         except ApiError as error:
             assert error.code is ErrorCode.CORRUPT_MESSAGE, error
         log.epoch_of(offset)
-        log.aborted_transactions(offset, offset + 10)
-    for ask in (log.max_timestamp_offset, lambda: log.offset_for_timestamp(NOW_MS + 20_000)):
+        aborted_transactions(log, offset, offset + 10)
+    for ask in (lambda: search_timestamp(log, None).run(), lambda: search_timestamp(log, NOW_MS + 20_000).run()):
         try:
             ask()
         except ApiError:

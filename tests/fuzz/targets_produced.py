@@ -8,6 +8,7 @@ from uuid import UUID
 
 from odradek.common.errors import ApiError
 from odradek.log.log import Log
+from odradek.log.search import search_timestamp
 from odradek.record.batch import BatchHeader
 from odradek.record.validation import BatchRules, admit
 from tests.fuzz.engine import Target
@@ -63,10 +64,14 @@ def run_produced(data: bytes) -> None:
     again.load()
     found = again.logs[PARTITION]
     assert read_all(found) == whole and found.log_end_offset == log.log_end_offset
-    assert {entry.producer_id: (entry.producer_epoch, entry.last_sequence) for entry in found.active_producers()} == {
-        entry.producer_id: (entry.producer_epoch, entry.last_sequence) for entry in log.active_producers()
-    }, "producers are known again after a restart"
+    assert _last_sequences(found) == _last_sequences(log), "producers are known again after a restart"
     _ask(found)
+
+
+def _last_sequences(log: Log) -> dict[int, tuple[int, int]]:
+    return {
+        entry.producer_id: (entry.producer_epoch, entry.last_sequence) for entry in log.producers.producers.values()
+    }
 
 
 def _offer(log: Log, data: bytes) -> int:
@@ -89,12 +94,12 @@ def _offer(log: Log, data: bytes) -> int:
 def _ask(log: Log) -> None:
     for timestamp_ms in (-(2**63), -1, 0, NOW_MS, 2**63 - 1):
         try:
-            found = log.offset_for_timestamp(timestamp_ms)
+            found = search_timestamp(log, timestamp_ms).run()
         except ApiError:
             continue
         assert found is None or (found.timestamp_ms in INT64 and 0 <= found.offset < log.log_end_offset)
     try:
-        newest = log.max_timestamp_offset()
+        newest = search_timestamp(log, None).run()
     except ApiError:
         return
     assert newest is None or newest.timestamp_ms in INT64

@@ -12,6 +12,7 @@ import pytest
 from confluent_kafka import Consumer, TopicPartition
 
 from odradek.common.real_io import RealDisk
+from odradek.log.opening import close_log
 from tests.interop.test_one_directory import Ours, committed
 from tests.support.clients.confluent import commit_alone, create_topic, produce_all, read_all
 from tests.support.models.compaction_story import CODECS, RETENTION_MS, Story, kept_batches, kept_records
@@ -43,7 +44,7 @@ def story(tmp_path: Path) -> Iterator[Story]:
             story.roll()
             story.clean()
             story.now_ms += RETENTION_MS // 2
-    story.log.close()
+    close_log(story.log)
     yield story
     disk.close()
 

@@ -16,7 +16,7 @@ from odradek.coordinator.group.records import GROUP_RECORDS, CoordinatorRecord, 
 from odradek.coordinator.log import PartitionMachineLog
 from odradek.log.config import LogConfig
 from odradek.log.files import FileCache
-from odradek.log.log import Log
+from odradek.log.opening import open_log
 from odradek.metadata.model import PartitionImage
 from odradek.protocol.messages.heartbeat_request import HeartbeatRequest
 from odradek.protocol.messages.heartbeat_response import HeartbeatResponse
@@ -149,7 +149,7 @@ def coordinator_log(
     """The log of a coordinator that leads its partition."""
     home = Path("/data/__consumer_offsets-0")
     make_dirs_durably(disk, home)
-    log = Log.open(FileCache(disk), home, ("__consumer_offsets", 0), LogConfig(), now_ms=0, recovery_point=0)
+    log = open_log(FileCache(disk), home, ("__consumer_offsets", 0), LogConfig(), now_ms=0, recovery_point=0)
     partition = Partition("__consumer_offsets", 0, UUID(int=1), log, broker_id=1)
     partition.update(PartitionImage(replicas=(1,), isr=(1,), leader=1, leader_epoch=0, partition_epoch=0))
     clock = SimClock(SimLoop(Random(0)))

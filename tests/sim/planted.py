@@ -212,9 +212,9 @@ ONE_NODE = (
     ),
     Bug(
         "new segment's name not synced",
-        "log.durable:DurableLog.begin_flush",
-        "names_changed = bool(snapshots) or any(segment.base_offset >= self.recovery_point for segment in dirty)",
-        "names_changed = False",
+        "log.flush_state:FlushState._changed_directories",
+        "is_changed = has_new_files or any(segment.base_offset >= self.recovery_point for segment in dirty)",
+        "is_changed = False",
         "a segment's bytes are durable, its name is not",
     ),
     Bug(
@@ -241,7 +241,7 @@ ONE_NODE = (
     ),
     Bug(
         "no CRC check in recovery",
-        "log.segment:Segment.check_batches",
+        "log.verification:check_batches",
         "if len(batch) < size or not crc_is_valid(batch, header):",
         "if len(batch) < size:",
         "a batch of zeros or torn in its middle stays",
@@ -249,11 +249,11 @@ ONE_NODE = (
     Bug(
         "recovery trusts the index",
         "log.recovery:_verify",
-        "for found in segment.check_batches(expected_offset=segment.base_offset):",
+        "for found in check_batches(segment, expected_offset=segment.base_offset):",
         "segment.load_indexes()\n"
         "start = segment.offsets.last_position()\n"
         "end = next((header.base_offset for _, header in segment.headers(start)), end)\n"
-        "for found in segment.check_batches(position=start, expected_offset=end):",
+        "for found in check_batches(segment, position=start, expected_offset=end):",
         "batches before the last index entry are not looked at",
     ),
     Bug(
@@ -290,7 +290,7 @@ ONE_NODE = (
     Bug(
         "recovered data not written again",
         "log.recovery:_make_durable",
-        "segment.write_again(found[0] if found is not None else 0)",
+        "write_again(segment, found[0] if found is not None else 0)",
         "pass",
         "after a failed fsync and a restart, the next fsync has nothing to do and says that all is well",
     ),

@@ -112,7 +112,8 @@ MANY_NODES = (
         "replica.partition:Partition.update",
         "if led and (not self.is_leader or began):",
         "if not began and self.log.log_end_offset > self.log.high_watermark and image.leader_epoch != old_epoch:\n"
-        "    self.log.truncate_to(self.log.high_watermark)\n"
+        "    from odradek.log.truncation import truncate_to\n"
+        "    truncate_to(self.log, self.log.high_watermark)\n"
         "if led and (not self.is_leader or began):",
         "a follower drops what it has acknowledged and does not know to be committed (KIP-101)",
     ),
@@ -227,14 +228,14 @@ MOVING = (
     ),
     Bug(
         "a disk is blamed for a log that was deleted under a flush",
-        "log.durable:DurableLog.begin_flush",
-        "return end, self.work(job, by_name=bool(snapshots or directories or epochs is not None))",
+        "log.flush_state:FlushState.begin",
+        "return partition_dir.work(job, by_name=bool(paths or directories or epochs is not None))",
         "def work() -> None:\n"
         "    try:\n"
-        "        job(self._files.disk)\n"
+        "        job(partition_dir.files.disk)\n"
         "    except OSError as error:\n"
-        '        raise StorageError(directory.parent, f"{directory}: {error}") from error\n'
-        "return end, work",
+        "        raise partition_dir.failed(error) from error\n"
+        "return work",
         "deleting a topic stops the node, and all nodes of the topic",
     ),
 )

@@ -21,8 +21,8 @@ DAMAGED = (
     ),
     Bug(
         "damage looks like the end of the log",
-        "log.reading:ReadableLog.read",
-        "raise self._damaged(damage.segment, damage.position, offset) from None",
+        "log.log:Log.read",
+        "raise self.damage.found(damage.segment, damage.position, offset) from None",
         "return NOTHING",
         "readers wait for what nobody fetches again",
     ),

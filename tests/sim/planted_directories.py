@@ -25,9 +25,9 @@ DIRECTORY_BUGS = (
     ),
     Bug(
         "the copy knows no producers",
-        "log.log:Log.take_place_of",
-        "self.producers = other.producers",
-        "self.producers = type(self.producers)()",
+        "log.future:take_place_of",
+        "log.producers = other.producers",
+        "log.producers = type(log.producers)()",
         "a batch that is sent again is written again",
     ),
     Bug(

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Sequence
+from itertools import pairwise
 
 from odradek.log.checkpoints import CorruptCheckpointError
 
@@ -21,12 +22,10 @@ class EpochCache:
         self._epochs: list[int] = []
         self._starts: list[int] = []
 
-    @classmethod
-    def of(cls, entries: Sequence[tuple[int, int]]) -> EpochCache:
-        """(epoch, start offset) of each, oldest first."""
-        cache = cls()
-        cache._epochs, cache._starts = [epoch for epoch, _ in entries], [start for _, start in entries]
-        return cache
+    def take(self, entries: Sequence[tuple[int, int]]) -> None:
+        """Have these entries, oldest first, instead."""
+        self._epochs, self._starts = [epoch for epoch, _ in entries], [start for _, start in entries]
+        assert all(one < two and at <= then for (one, at), (two, then) in pairwise(entries)), "epochs rise"
 
     @classmethod
     def from_lines(cls, lines: Sequence[str]) -> EpochCache:
@@ -64,6 +63,7 @@ class EpochCache:
             self._epochs.pop()
         self._epochs.append(epoch)
         self._starts.append(start_offset)
+        assert len(self._epochs) < 2 or self._starts[-2] < start_offset, "later epochs begin later"
         return True
 
     def epoch_for_offset(self, offset: int) -> int:

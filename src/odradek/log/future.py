@@ -24,6 +24,7 @@ from odradek.common.ports import is_disk_full
 from odradek.log.checkpoints import TopicPartition, write_topic_id
 from odradek.log.loading import AssignedDirectory, FoundLog
 from odradek.log.log_dir import LogDir
+from odradek.log.opening import share_files
 from odradek.log.placing import PlacedLogs
 from odradek.log.stray import set_aside
 
@@ -80,7 +81,7 @@ class FutureLogs:
             if isinstance(error, StorageError):
                 raise
             raise StorageError(log_dir, f"{directory}: {error}") from error
-        log.is_new = True
+        log.partition_dir.is_new = True
         self.logs[key], self.topic_ids[key] = log, topic_id
         return log
 
@@ -112,11 +113,11 @@ class FutureLogs:
         directory = future.log_dir / f"{key[0]}-{key[1]}"
         try:
             set_aside(manager.disk, directory, manager.draw_bits())
-            future.rename_to(directory)
+            rename_to(future, directory)
         except OSError as error:
             raise StorageError(future.log_dir, f"{directory}: {error}") from error
         if current is not None:
-            future.take_place_of(current)
+            take_place_of(future, current)
         topic_id = self.topic_ids[key]
         self.forget(key)
         manager.put_in_place(future, topic_id)
@@ -135,7 +136,7 @@ class FutureLogs:
             if key in self.logs or log.log_dir == getattr(manager.logs.get(key), "log_dir", None):
                 manager.discard(log)  # what is left of a copy that was given up
                 continue
-            log.share_files(manager.files)
+            share_files(log, manager.files)
             self.logs[key], self.topic_ids[key] = log, each.topic_id
             if assigned(*key) != each.log_dir.directory_id:
                 continue
@@ -147,6 +148,41 @@ class FutureLogs:
                 self.replace(key)
                 if current is not None:
                     manager.discard(current, after_names_in=log.log_dir)
+
+
+def take_epochs_of(future: Log, source: Log) -> None:
+    """Take over where epochs begin in a log whose batches this one has up to its own end: compaction may have left
+    no batch of an epoch's first offsets."""
+    entries = [entry for entry in source.epochs.entries() if entry[1] <= future.log_end_offset]
+    if entries != future.epochs.entries():
+        future.epochs.take(entries)
+        future.flush_state.epochs_are_written = False
+
+
+def rename_to(log: Log, directory: Path) -> None:
+    """Give the directory another name beside the one it has, which the next flush makes durable.
+
+    No flush and no other work on the log may be under way.
+
+    Raises:
+        OSError: it has the name it had.
+    """
+    log.partition_dir.rename(directory)
+    log.segments.moved()
+    log.flush_state.moved()
+
+
+def take_place_of(log: Log, other: Log) -> None:
+    """Take over the marks of a log that has the same batches up to the same end, and what memory alone has of it, such
+    as what its producers are about to do."""
+    assert log.log_end_offset == other.log_end_offset, "a log is replaced by one that has all of it"
+    log.log_start_offset = max(log.log_start_offset, other.log_start_offset)
+    log.update_high_watermark(other.high_watermark)
+    take_epochs_of(log, other)
+    log.producers = other.producers
+    log.damage.on_found = other.damage.on_found
+    log.config = other.config
+    log.flush_state.last_flush_ms = other.flush_state.last_flush_ms
 
 
 def is_continued_by(log: Log, other: Log) -> bool:

@@ -21,6 +21,7 @@ from odradek.log.checkpoints import CorruptCheckpointError, TopicPartition, read
 from odradek.log.config import LogConfig
 from odradek.log.files import FileCache
 from odradek.log.log import Log, RemoveLater
+from odradek.log.opening import open_log
 from odradek.log.recovery import begin_directory
 from odradek.settings.options import config, option
 
@@ -79,7 +80,7 @@ class FoundLog:
             self.notes.append(f"{error}; the metadata log has it")
         except OSError as error:
             raise StorageError(log_dir.path, f"{self.directory}: {error}") from error
-        self.log = Log.open(
+        self.log = open_log(
             files,
             self.directory,
             key,
@@ -94,7 +95,7 @@ class FoundLog:
         )
         self.log.update_high_watermark(log_dir.checkpointed_watermark.get(key, 0))
         # A crash may have come between making the directory and the first flush.
-        self.log.is_new = not log_dir.clean_shutdown
+        self.log.partition_dir.is_new = not log_dir.clean_shutdown
         return self.log
 
 

@@ -1,10 +1,15 @@
-"""One partition's log: the file of all records in order, and the five marks that say what may be seen of it.
+"""One partition's log: the file of all records in order, and the marks that say what may be seen of it.
 
 - log_start_offset (inclusive): the first record that may be read
 - log_end_offset (exclusive): the next record gets it
-- recovery_point (exclusive): all below is durable
+- recovery_point (exclusive): all below is durable; kept by `flush_state`
 - high_watermark (exclusive): all below is committed; moved by the replica layer
 - last_stable_offset (exclusive): all below is committed and belongs to no open transaction
+
+A log is made of parts that know of each other, and not of it: its directory (`partition_dir`), its segments
+(`segment_list`), its producers (`producer_state`), its leader epochs (`epoch_cache`) and its flushes (`flush_state`).
+Here they come together: appending, reading, cutting, and the marks. What is done to logs from outside is elsewhere:
+retention in `retention`, searching in `search`, compaction in `compaction/`, copies between directories in `future`.
 
 Every method is plain and runs on the broker's loop, but for the work that `begin_flush` returns. A write moves the
 log's end, then the index: a reader never sees a batch that is not whole. Source: Kafka UnifiedLog, LogSegment.
@@ -12,25 +17,27 @@ log's end, then the index: a reader never sees a batch that is not whole. Source
 
 from __future__ import annotations
 
-from bisect import bisect_right
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NoReturn
 
-from odradek.common.errors import ApiError, ErrorCode, StorageError
-from odradek.common.ports import Disk, is_disk_full, is_out_of_descriptors, unless_full
-from odradek.log.checkpoints import (
-    TopicPartition,
-)
+from odradek.common.errors import ApiError, ErrorCode
+from odradek.common.ports import is_out_of_descriptors
+from odradek.log.checkpoints import TopicPartition
 from odradek.log.config import LogConfig
-from odradek.log.durable import DurableLog
-from odradek.log.files import FileCache, make_durable, no_space, rename_deleted
-from odradek.log.producer_state import NOT_REQUIRED, ProducerEntry, Verification
-from odradek.log.recovery import LoadedLog, forget_snapshots, load_directory, load_producers, snapshot_offsets
+from odradek.log.damage import DamageReports
+from odradek.log.files import FileCache, FileSlice, no_space
+from odradek.log.flush_state import FlushState
+from odradek.log.partition_dir import PartitionDir
+from odradek.log.producer_state import NOT_REQUIRED, Verification
+from odradek.log.recovery import LoadedLog
 from odradek.log.replicated import in_portions, read_replicated
-from odradek.log.retention import Deletable, count_deletable, must_roll
-from odradek.log.segment import MAX_RELATIVE_OFFSET, Segment, segment_path
+from odradek.log.rolling import must_roll, roll_before
+from odradek.log.segment import DamagedBatchError, Segment
+from odradek.log.segment_list import SegmentList
 from odradek.log.transactions import note_batch
+from odradek.log.truncation import truncate_fully_and_start_at
 from odradek.record.batch import (
     BatchHeader,
     patch_base_offset,
@@ -40,6 +47,7 @@ from odradek.record.batch import (
 )
 
 MutableBatch = bytearray | memoryview
+RemoveLater = Callable[[list[Path], int], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,11 +65,25 @@ class AppendInfo:
     duplicate: bool = False
 
 
-RemoveLater = Callable[[list[Path], int], None]
+@dataclass(frozen=True, slots=True)
+class ReadResult:
+    """What a read found: slices of files, nothing copied; empty at the end of what may be read."""
+
+    chunks: list[FileSlice]
+    size_bytes: int
 
 
-class Log(DurableLog):
-    """The log of one partition, in one directory. The caller owns locking out a second one."""
+NOTHING = ReadResult([], 0)
+
+
+class Log:
+    """The log of one partition, in one directory. The caller owns locking out a second one.
+
+    Attributes:
+        cleaned_offset: exclusive: of what lies before, compaction kept each key's last record alone.
+        cut_count: how often records were dropped from the end.
+        on_cut, on_cleaned_cut: called at each of these times; the second where compaction had come further.
+    """
 
     def __init__(
         self,
@@ -80,52 +102,41 @@ class Log(DurableLog):
             jitter: this log's share of segment.jitter.ms, 0 to 1.
             remove_later: takes files that may be removed after so many ms; without it they go at once.
         """
-        super().__init__(files, directory, topic_partition, loaded)
+        self.topic_partition = topic_partition
         self.config = config
+        self.partition_dir = PartitionDir(files, directory)
+        self.segments = SegmentList(self.partition_dir, loaded.segments)
+        self.epochs = loaded.epochs
+        self.producers = loaded.producers
+        self.flush_state = FlushState(self.partition_dir, self.segments, self.epochs, loaded)
+        self.damage = DamageReports(topic_partition, self.segments.summary)
+        self.log_start_offset = loaded.log_start_offset
+        self.log_end_offset = loaded.log_end_offset
+        self._high_watermark = loaded.log_start_offset
+        self.cleaned_offset = 0
+        self.cut_count = 0
         self._jitter = jitter
         self._remove_later = remove_later or self._remove_now
-        self._high_watermark = loaded.log_start_offset
-        self.cleaned_offset = 0  # exclusive: of what lies before, compaction kept each key's last record alone
-        self.cut_count = 0
-        self.clear_listeners()
+        self._clear_listeners()
+        self._check_marks()
 
-    @classmethod
-    def open(
-        cls,
-        files: FileCache,
-        directory: Path,
-        topic_partition: TopicPartition,
-        config: LogConfig,
-        *,
-        now_ms: int,
-        clean_shutdown: bool = False,
-        recovery_point: int = 0,
-        log_start_offset: int = 0,
-        jitter: float = 0.0,
-        remove_later: RemoveLater | None = None,
-        notes: list[str] | None = None,
-    ) -> Log:
-        """Load a directory, which must exist; blocks.
+    @property
+    def directory(self) -> Path:
+        return self.partition_dir.path
 
-        `notes` takes one line for each repair of the recovery. Raises StorageError.
-        """
-        try:
-            loaded = load_directory(
-                files,
-                directory,
-                now_ms=now_ms,
-                clean_shutdown=clean_shutdown,
-                recovery_point=recovery_point,
-                log_start_offset=log_start_offset,
-                index_interval_bytes=config.index_interval_bytes,
-                compacted=config.compacted,
-                flush_messages=config.flush_messages,
-            )
-        except OSError as error:
-            raise StorageError(directory.parent, f"{directory}: {error}") from error
-        if notes is not None:
-            notes += loaded.notes
-        return cls(files, directory, topic_partition, config, loaded, jitter=jitter, remove_later=remove_later)
+    @property
+    def log_dir(self) -> Path:
+        """One of log.dirs."""
+        return self.partition_dir.log_dir
+
+    @property
+    def has_left(self) -> bool:
+        """Whether the directory is no partition's any more, or its disk failed."""
+        return self.partition_dir.has_left
+
+    @property
+    def size_bytes(self) -> int:
+        return self.segments.summary.size_bytes
 
     # -- marks --------------------------------------------------------------------------------------------------
 
@@ -141,6 +152,16 @@ class Log(DurableLog):
             return self._high_watermark
         return min(max(unstable, self.log_start_offset), self._high_watermark)
 
+    @property
+    def recovery_point(self) -> int:
+        """All below (exclusive) is durable."""
+        return self.flush_state.recovery_point
+
+    @property
+    def unflushed_count(self) -> int:
+        """Records that a loss of power would take."""
+        return self.log_end_offset - self.flush_state.recovery_point
+
     def update_high_watermark(self, offset: int) -> bool:
         """Move the high watermark forward, never past the log's end; returns whether it moved."""
         offset = min(offset, self.log_end_offset)
@@ -148,6 +169,39 @@ class Log(DurableLog):
             return False
         self._high_watermark = offset
         return True
+
+    def advance_log_start(self, offset: int) -> bool:
+        """Nothing below `offset` may be read any more; returns whether that is new.
+
+        Raises:
+            ApiError: OFFSET_OUT_OF_RANGE above the high watermark.
+        """
+        if offset > self._high_watermark:
+            raise ApiError(
+                ErrorCode.OFFSET_OUT_OF_RANGE,
+                f"log start {offset} would pass the high watermark {self._high_watermark} of {self.topic_partition}",
+            )
+        if offset <= self.log_start_offset:
+            return False
+        self.log_start_offset = offset
+        # In memory alone: entries below the start do no harm, are cut at the next start, and cost an fsync here.
+        self.epochs.truncate_from_start(offset)
+        self._check_marks()
+        return True
+
+    def cut_to(self, start_offset: int, end_offset: int) -> None:
+        """The segments have been cut: the log begins and ends here (`truncation`)."""
+        self.log_start_offset, self.log_end_offset = start_offset, end_offset
+        self.flush_state.cut(end_offset)
+        self._high_watermark = min(max(self._high_watermark, start_offset), end_offset)
+        self._check_marks()
+
+    def _check_marks(self) -> None:
+        """What holds of the marks after each move; appends and the watermark's own moves can only widen it."""
+        end = self.log_end_offset
+        assert self.segments.bases[-1] <= end, "the active segment begins inside the log"
+        assert self.log_start_offset <= end and self._high_watermark <= end, "marks lie inside the log"
+        assert self.flush_state.recovery_point <= end, "only what is in the log is durable"
 
     # -- appending ----------------------------------------------------------------------------------------------
 
@@ -189,27 +243,36 @@ class Log(DurableLog):
                 f"{size} bytes are more than segment.bytes={self.config.segment_bytes} of {self.topic_partition}",
             )
         for header in headers:
+            # Markers have no sequence: the transaction coordinator writes each at least once.
             if header.producer_id >= 0 and not header.is_control:
                 known = self.producers.check(header, verification)
                 if known is not None and len(headers) == 1:
                     return AppendInfo(known.base_offset, known.last_offset, -1, duplicate=True)
-        stamp = self.config.log_append_time
-        offset = first = self.log_end_offset
-        final, chunks = [], []
+        first = self.log_end_offset
+        chunks, placed = self._give_offsets(batches, headers, leader_epoch, now_ms)
+        self._append(chunks, placed, now_ms)
+        return AppendInfo(first, self.log_end_offset - 1, now_ms if self.config.log_append_time else -1)
+
+    def _give_offsets(
+        self, batches: Sequence[MutableBatch | bytes], headers: Sequence[BatchHeader], leader_epoch: int, now_ms: int
+    ) -> tuple[list[MutableBatch], list[BatchHeader]]:
+        """The batches and their headers with the offsets from the log's end on; those that may be changed are."""
+        stamps, offset = self.config.log_append_time, self.log_end_offset
+        chunks: list[MutableBatch] = []
+        placed: list[BatchHeader] = []
         for batch, header in zip(batches, headers, strict=True):
             mutable = bytearray(batch) if isinstance(batch, bytes) or memoryview(batch).readonly else batch
             patch_base_offset(mutable, offset)
             patch_leader_epoch(mutable, leader_epoch)
-            if stamp and not header.is_control:
+            if stamps and not header.is_control:
                 stamp_log_append_time(mutable, now_ms)
                 header = BatchHeader.read(mutable)
             else:
                 header = header.placed(offset, leader_epoch)
-            final.append(header)
             chunks.append(mutable)
+            placed.append(header)
             offset = header.last_offset + 1
-        self._append(chunks, final, now_ms)
-        return AppendInfo(first, offset - 1, now_ms if stamp else -1)
+        return chunks, placed
 
     def append_as_follower(
         self, data: bytes | MutableBatch, *, now_ms: int, leader_epoch: int = 2**31 - 1
@@ -228,32 +291,23 @@ class Log(DurableLog):
         first = batches[0][1].base_offset
         if first < end:
             # The leader's log begins inside this batch (DeleteRecords); the files begin with the batch.
-            self.truncate_fully_and_start_at(first, now_ms=now_ms)
+            truncate_fully_and_start_at(self, first, now_ms=now_ms)
         for portion in in_portions(batches, self.config.segment_bytes):
             self._append([chunk for chunk, _ in portion], [header for _, header in portion], now_ms)
         self.log_start_offset = max(self.log_start_offset, start)
         return AppendInfo(first, self.log_end_offset - 1)
 
     def _append(self, chunks: Sequence[MutableBatch], headers: Sequence[BatchHeader], now_ms: int) -> None:
-        size = total_bytes(headers)
+        size, segments = total_bytes(headers), self.segments
+        assert headers[0].base_offset >= self.log_end_offset, "no offset is given twice"
         try:
             self._assign_epochs(headers)
-            if must_roll(self._segments[-1], size, headers, self.config, jitter=self._jitter, now_ms=now_ms):
-                if headers[-1].last_offset - self.log_end_offset > MAX_RELATIVE_OFFSET:
-                    # A gap that compaction left: from our end on, an index could not count so far (KAFKA-6264).
-                    self.skip_to(headers[0].base_offset, now_ms)
-                else:
-                    self.roll(now_ms)
-            segment = self._segments[-1]
+            if must_roll(segments.active, size, headers, self.config, jitter=self._jitter, now_ms=now_ms):
+                roll_before(self, headers, now_ms)
+            segment = segments.active
             position = segment.write(chunks)
         except (ApiError, OSError) as error:
-            if isinstance(error, OSError) and not is_out_of_descriptors(error):
-                raise StorageError(self.log_dir, f"{self.directory}: {error}") from error
-            if self.epochs.truncate_from_end(self.log_end_offset + 1):
-                self._epochs_are_written = False  # they speak of batches that did not come
-            if isinstance(error, OSError):
-                raise self._files.no_space(self.log_dir, error) from None
-            raise
+            self._append_failed(error)
         # Before anything else may fail: an offset that is on disk is never given again (KAFKA-7866).
         self.log_end_offset = headers[-1].last_offset + 1
         for chunk, header in zip(chunks, headers, strict=True):
@@ -264,7 +318,7 @@ class Log(DurableLog):
             elif header.is_control:
                 note_batch(self.producers, segment, chunk, header, self.last_stable_offset)
                 if segment.transactions.entries:
-                    self._summary.noted_aborted()
+                    segments.summary.noted_aborted()
             else:
                 self.producers.update(header)
 
@@ -273,258 +327,137 @@ class Log(DurableLog):
         for header in headers:
             if header.partition_leader_epoch > self.epochs.latest_epoch:
                 self.assign_epoch(header.partition_leader_epoch, header.base_offset)
-        if self._was_cut and not self._epochs_are_written:
-            self._write_epochs()
-            if not self._epochs_are_written:
+        flushes = self.flush_state
+        if flushes.was_cut and not flushes.epochs_are_written:
+            flushes.write_epochs()
+            if not flushes.epochs_are_written:
                 raise no_space(self.log_dir)
 
-    # -- rolling ------------------------------------------------------------------------------------------------
+    def _append_failed(self, error: ApiError | OSError) -> NoReturn:
+        """Nothing was written: take back what was noted before. Raises as `append_as_leader`."""
+        if isinstance(error, OSError) and not is_out_of_descriptors(error):
+            raise self.partition_dir.failed(error) from error
+        if self.epochs.truncate_from_end(self.log_end_offset + 1):
+            self.flush_state.epochs_are_written = False  # they speak of batches that did not come
+        if isinstance(error, OSError):
+            raise self.partition_dir.files.no_space(self.log_dir, error) from None
+        raise error
 
-    def roll(self, now_ms: int) -> None:
-        """Begin a new active segment at the log's end, and keep the producers' state beside it.
+    def assign_epoch(self, leader_epoch: int, start_offset: int) -> None:
+        """A leader's epoch begins here. Truncation is decided by it: it is durable before the recovery point passes its
+        records, which recovery reads epochs from."""
+        if self.epochs.assign(leader_epoch, start_offset):
+            self.flush_state.epoch_began()
 
+    def epoch_of(self, offset: int) -> int:
+        """The leader epoch under which the record at `offset` was written; -1 where unknown."""
+        return self.epochs.epoch_for_offset(offset)
+
+    def end_offset_for_epoch(self, leader_epoch: int) -> tuple[int, int]:
+        """(largest epoch not above the asked one, its end offset exclusive); (-1, -1) where undefined (KIP-279)."""
+        return self.epochs.end_offset_for(leader_epoch, self.log_end_offset)
+
+    # -- reading ------------------------------------------------------------------------------------------------
+
+    def read(
+        self, offset: int, *, max_bytes: int, upper_offset: int | None = None, at_least_one: bool = True
+    ) -> ReadResult:
+        """Batches from the one that holds `offset` on, out of one segment.
+
+        Args:
+            upper_offset: exclusive; None for the log's end. Batches that reach beyond are left out.
+            at_least_one: the first batch is given whole, even when it is larger than `max_bytes`.
+        Returns:
+            Slices of at most `max_bytes`; the last batch may be cut off, as Kafka's clients expect.
         Raises:
-            ApiError: KAFKA_STORAGE_ERROR, no space; the log is as before. StorageError.
+            ApiError: OFFSET_OUT_OF_RANGE below the log start or above the log end; CORRUPT_MESSAGE where the first
+                batch is not what was written: no reader gets it. StorageError.
         """
-        active = self._segments[-1]
-        if active.size_bytes == 0 and active.base_offset == self.log_end_offset:
-            return
+        if not self.log_start_offset <= offset <= self.log_end_offset:
+            raise ApiError(
+                ErrorCode.OFFSET_OUT_OF_RANGE,
+                f"offset {offset} is not in [{self.log_start_offset}, {self.log_end_offset}] of {self.topic_partition}",
+            )
+        upper = self.log_end_offset if upper_offset is None else min(upper_offset, self.log_end_offset)
+        if offset >= upper or (max_bytes <= 0 and not at_least_one):
+            return NOTHING
         try:
-            active.note_newest()
-            active.flush_indexes()
-            self._take_snapshot()
-            segment = Segment(self._files, self.directory, self.log_end_offset, created_ms=now_ms)
-            segment.open(create=True)
+            return self._read(offset, max_bytes, upper, at_least_one)
+        except DamagedBatchError as damage:
+            raise self.damage.found(damage.segment, damage.position, offset) from None
         except OSError as error:
-            if is_disk_full(error):
-                raise self._files.no_space(self.log_dir, error) from None
-            raise StorageError(self.log_dir, f"{self.directory}: {error}") from error
-        active.seal()
-        self._segments.append(segment)
-        self._bases.append(segment.base_offset)
-        self._summary.rolled(active)
+            raise self.partition_dir.failed(error) from error
 
-    def active_producers(self) -> list[ProducerEntry]:
-        """Every producer that the log remembers."""
-        return list(self.producers.producers.values())
-
-    # -- cutting ------------------------------------------------------------------------------------------------
-
-    def truncate_to(self, offset: int) -> bool:
-        """Drop all records at or above `offset`; returns whether there were any. Raises StorageError."""
-        if offset >= self.log_end_offset:
-            # A leader that wrote nothing left its epoch at the end, and would be asked to truncate there for ever.
-            if self.epochs.truncate_from_end(self.log_end_offset):
-                self._write_epochs()
-            return False
-        if offset < self._bases[0]:
-            self.truncate_fully_and_start_at(offset)
-            return True
-        try:
-            while len(self._segments) > 1 and self._bases[-1] >= offset:
-                self._drop(self._segments.pop())
-                self._bases.pop()
-            segment = self._segments[-1]
+    def _read(self, offset: int, max_bytes: int, upper: int, at_least_one: bool) -> ReadResult:
+        for segment in self.segments.from_offset(offset):
+            if segment.base_offset >= upper:
+                break
             found = segment.locate(offset)
-            if found is not None:
-                segment.truncate_to(found[0], offset)
-            segment.sync_with_names()
-            self.log_end_offset = offset
-            self.log_start_offset = min(self.log_start_offset, offset)
-            self._after_cut()
-        except OSError as error:
-            raise StorageError(self.log_dir, f"{self.directory}: {error}") from error
-        return True
+            if found is None:
+                if segment.scan_end < segment.size_bytes:
+                    raise DamagedBatchError(segment, segment.scan_end)
+                continue  # compaction left nothing of this segment from the offset on
+            position, first = found
+            if first.base_offset >= upper:
+                break
+            end_offset = self.end_of(segment)
+            piece = segment.read(
+                position,
+                first,
+                max_bytes=max_bytes,
+                end_position=segment.size_bytes if upper >= end_offset else segment.position_of(upper),
+                offset=offset,
+                end_offset=end_offset,
+                at_least_one=at_least_one,
+            )
+            return NOTHING if piece is None else ReadResult([piece], piece.length)
+        return NOTHING
 
-    def truncate_fully_and_start_at(self, offset: int, *, now_ms: int = 0) -> None:
-        """Drop everything and begin at `offset`. Raises StorageError."""
-        try:
-            for segment in self._segments:
-                self._drop(segment)
-            fresh = Segment(self._files, self.directory, offset, created_ms=now_ms)
-            fresh.open(create=True)
-            fresh.sync_with_names()
-            self._segments[:], self._bases[:] = [fresh], [offset]
-            self.log_start_offset = self.log_end_offset = offset
-            self.epochs.clear()
-            for snapshot in snapshot_offsets(self._files.disk, self.directory):
-                self._files.disk.remove(segment_path(self.directory, snapshot, ".snapshot"))
-            self._after_cut()
-        except OSError as error:
-            raise StorageError(self.log_dir, f"{self.directory}: {error}") from error
+    def end_of(self, segment: Segment) -> int:
+        """Where a segment of this log ends (exclusive offset)."""
+        return self.segments.end_of(segment, self.log_end_offset)
 
-    def _after_cut(self) -> None:
-        self._was_cut = True
-        self._summary.cut()
-        end = self.log_end_offset
-        self.recovery_point = min(self.recovery_point, end)
-        self.cut_count += 1
-        self.on_cut()
-        if self.cleaned_offset > end:
-            self.cleaned_offset = end
-            self.on_cleaned_cut()
-        self._high_watermark = min(max(self._high_watermark, self.log_start_offset), end)
-        self.epochs.truncate_from_end(end)
-        self._write_epochs()
-        self.producers = load_producers(self._files.disk, self.directory, self._segments, end, [])
+    # -- flushing, leaving --------------------------------------------------------------------------------------
 
-    def replace_segments(self, old: Sequence[Segment], swap: Callable[[], tuple[Segment, list[Path]]]) -> bool:
-        """Put one segment in the place of several closed ones; False, and nothing is done, where they are gone.
-
-        `swap` changes the files, and returns the new segment and the old ones' files, which are to be removed.
-        """
-        end = bisect_right(self._bases, old[-1].base_offset)
-        first = end - len(old)
-        if first < 0 or end == len(self._segments) or self._segments[first:end] != list(old):
-            return False
-        try:
-            fresh, removed = swap()
-        except OSError as error:
-            raise StorageError(self.log_dir, f"{self.directory}: {error}") from error
-        self._segments[first:end], self._bases[first:end] = [fresh], [fresh.base_offset]
-        self._summary.replaced(first, self._bases[first + 1])
-        self._remove_later(removed, self.config.file_delete_delay_ms)
-        return True
-
-    def _drop(self, segment: Segment) -> None:
-        self._remove_later(segment.mark_deleted(), self.config.file_delete_delay_ms)
+    def remove_later(self, paths: list[Path]) -> None:
+        """These files are no longer the log's; they are removed after file.delete.delay.ms."""
+        self._remove_later(paths, self.config.file_delete_delay_ms)
 
     def _remove_now(self, paths: list[Path], delay_ms: int) -> None:
         for path in paths:
-            self._files.disk.remove(path)
+            self.partition_dir.files.disk.remove(path)
 
-    # -- retention ----------------------------------------------------------------------------------------------
+    def begin_flush(self) -> tuple[int, Callable[[], None]]:
+        """What must be done to make the log durable up to its end as it is now.
 
-    def advance_log_start(self, offset: int) -> bool:
-        """Nothing below `offset` may be read any more; returns whether that is new.
-
-        Raises:
-            ApiError: OFFSET_OUT_OF_RANGE above the high watermark.
+        Returns:
+            (end offset, blocking work to run off the loop); then call `finish_flush(end offset)`. The work raises
+            StorageError, after which the directory is lost and must not be tried again.
         """
-        if offset > self._high_watermark:
-            raise ApiError(
-                ErrorCode.OFFSET_OUT_OF_RANGE,
-                f"log start {offset} would pass the high watermark {self._high_watermark} of {self.topic_partition}",
-            )
-        if offset <= self.log_start_offset:
-            return False
-        self.log_start_offset = offset
-        # In memory alone: entries below the start do no harm, are cut at the next start, and cost an fsync here.
-        self.epochs.truncate_from_start(offset)
-        return True
+        return self.log_end_offset, self.flush_state.begin(self.log_end_offset)
 
-    def deletable(self, now_ms: int) -> Deletable:
-        """Which segments retention or the log start leaves behind; what it has not read yet must be loaded before."""
-        return count_deletable(
-            self._segments,
-            [self.end_of(segment) for segment in self._segments],
-            self.config,
-            now_ms=now_ms,
-            log_start_offset=self.log_start_offset,
-            high_watermark=self._high_watermark,
-        )
+    def finish_flush(self, end_offset: int) -> None:
+        """The work of `begin_flush` is done: all below is durable. Raises StorageError."""
+        self.flush_state.finish(end_offset, self.log_end_offset)
 
-    def begin_delete(self, count: int, now_ms: int) -> Callable[[], list[Path] | None]:
-        """Let go of so many segments from the front, at once; the work that follows off the loop renames their files.
-
-        A crash before that leaves segments that retention finds again. Hand what the work returns to `finish_delete`.
-
-        Raises:
-            ApiError: KAFKA_STORAGE_ERROR, no space for the new segment where all are to go. StorageError.
-        """
-        if count == len(self._segments):
-            self.roll(now_ms)
-        dropped = self._segments[:count]
-        del self._segments[:count]
-        del self._bases[:count]
-        self._summary.dropped()
-        paths = [path for segment in dropped for path in segment.paths()]
-        for segment in dropped:
-            segment.forget()
-        self.advance_log_start(max(self.log_start_offset, self._bases[0]))
-        directory, base = self.directory, self._bases[0]
-
-        def job(disk: Disk) -> list[Path]:
-            # The producers' state up to here must not be lost with what else would.
-            make_durable(disk, [], [segment_path(directory, base, ".snapshot")], [directory])
-            renamed = rename_deleted(disk, paths)
-            forget_snapshots(disk, directory, base)
-            return renamed
-
-        return self.work(job)
-
-    def finish_delete(self, renamed: list[Path] | None) -> None:
-        """The files have their new names; they are removed after file.delete.delay.ms."""
-        if renamed and not self.has_left:
-            self._remove_later(renamed, self.config.file_delete_delay_ms)
-
-    def delete_old_segments(self, now_ms: int) -> int:
-        """Drop what retention or the log start leaves behind; returns how many segments. Blocks."""
-        while (unread := (found := self.deletable(now_ms)).unread) is not None:
-            unread.load_indexes()
-        if found.segment_count:
-            self.finish_delete(self.begin_delete(found.segment_count, now_ms)())
-        return found.segment_count
-
-    # -- moving -------------------------------------------------------------------------------------------------
-
-    def skip_to(self, offset: int, now_ms: int) -> None:
-        """Nothing lies from the log's end to `offset`, which the next record gets. Raises as `roll`."""
-        before, self.log_end_offset = self.log_end_offset, offset
-        try:
-            self.roll(now_ms)
-        except ApiError:
-            self.log_end_offset = before
-            raise
-        self.producers.map_end_offset = offset
-
-    def take_place_of(self, other: Log) -> None:
-        """Take over the marks of a log that has the same batches up to the same end, and what memory alone has of it,
-        such as what its producers are about to do."""
-        assert self.log_end_offset == other.log_end_offset, "a log is replaced by one that has all of it"
-        self.log_start_offset = max(self.log_start_offset, other.log_start_offset)
-        self.update_high_watermark(other.high_watermark)
-        self.take_epochs_of(other)
-        self.producers = other.producers
-        self.on_damage = other.on_damage
-        self.config = other.config
-        self.last_flush_ms = other.last_flush_ms
+    def flush(self) -> None:
+        """Make all durable; blocks. For starts, stops and tools."""
+        end, work = self.begin_flush()
+        work()
+        self.finish_flush(end)
 
     def leave(self) -> None:
-        super().leave()
-        self.clear_listeners()
+        """The directory is no partition's any more, and may be renamed or removed under work that is under way."""
+        self.partition_dir.has_left = True
+        self._clear_listeners()
 
-    def clear_listeners(self) -> None:
-        """Drop the listeners of truncations and damage. They and the log form reference cycles: of thousands
-        that are deleted, all would be garbage that Python's collector must find, in one turn of the loop."""
+    def _clear_listeners(self) -> None:
+        # They and the log form reference cycles: of thousands that are deleted, all would be garbage that Python's
+        # collector must find, in one turn of the loop.
         self.on_cleaned_cut: Callable[[], None] = _nothing
         self.on_cut: Callable[[], None] = _nothing
-        self.on_damage = _not_mended
-
-    # -- ending -------------------------------------------------------------------------------------------------
-
-    def close(self, *, clean: bool = True) -> None:
-        """Let go of the files; a clean close makes all durable first and blocks. Raises StorageError."""
-        if clean:
-            try:
-                self._segments[-1].load_indexes()
-                # Without space for them the next start reads more of the log, and no more: the same after a loss of
-                # power, so that this snapshot is not synced.
-                if self.log_end_offset > self._bases[0]:
-                    unless_full(self._take_snapshot)
-                    self._unsynced_snapshots[-1:] = []
-                for segment in self._segments:
-                    unless_full(segment.flush_indexes)
-            except OSError as error:
-                raise StorageError(self.log_dir, f"{self.directory}: {error}") from error
-            self.flush()
-        self._files.forget_below(self.directory)
+        self.damage.clear_listener()
 
 
 def _nothing() -> None:
     """No listener."""
-
-
-def _not_mended(segment: Segment, position: int) -> bool:
-    """No repair."""
-    return False

@@ -32,7 +32,9 @@ from odradek.log.loading import FILES_PER_THREAD, AssignedDirectory, FoundLog, L
 from odradek.log.log import Log
 from odradek.log.log_dir import CLEAN_SHUTDOWN, NO_DIRECTORY, LogDir
 from odradek.log.offset_files import OffsetFiles
+from odradek.log.opening import close_log, share_files
 from odradek.log.placing import PlacedLogs, Placing
+from odradek.log.retention import begin_delete, deletable, finish_delete
 from odradek.log.space import DirectorySpace
 from odradek.log.stray import free_name
 
@@ -164,7 +166,7 @@ class LogManager:
         for found in loader.found.values():
             self.notes += found.notes
             if found.log is not None and not found.log_dir.error:
-                found.log.share_files(self.files)
+                share_files(found.log, self.files)
                 self._take(found.log, found.topic_id)
         self.futures.take_loaded(loader.futures, loader.assigned)
         if all(log_dir.error for log_dir in self.dirs.values()):
@@ -296,7 +298,7 @@ class LogManager:
             if isinstance(error, StorageError):
                 raise
             raise StorageError(chosen, f"{directory}: {error}") from error
-        log.is_new = True
+        log.partition_dir.is_new = True
         self._take(log, topic_id)
         return log
 
@@ -370,7 +372,7 @@ class LogManager:
         target = log.log_dir / (stem + mark)
         log.leave()
         try:
-            log.close(clean=False)
+            close_log(log, clean=False)
             self.disk.rename(log.directory, target)
         except OSError as error:
             if not is_disk_full(error):
@@ -448,7 +450,7 @@ class LogManager:
         """
         log.producers.expire(self.clock.monotonic_ms(), producer_expiration_ms)
         try:
-            while not log.has_left and (unread := (found := log.deletable(now_ms)).unread) is not None:
+            while not log.has_left and (unread := (found := deletable(log, now_ms)).unread) is not None:
                 load = unread.begin_load(newest_only=True)
                 twin = None if load is None else await self.disk.off_loop(load)
                 if twin is not None and not log.has_left:
@@ -458,7 +460,7 @@ class LogManager:
                 return 0
             raise StorageError(log.log_dir, f"{log.directory}: {error}") from error
         if not log.has_left and found.segment_count:
-            log.finish_delete(await self.disk.off_loop(log.begin_delete(found.segment_count, now_ms)))
+            finish_delete(log, await self.disk.off_loop(begin_delete(log, found.segment_count, now_ms)))
             return found.segment_count
         return 0
 
@@ -467,11 +469,7 @@ class LogManager:
 
         A rolled segment is made durable soon, as Kafka does: a start after a crash then looks at the active one alone.
         """
-        return [
-            log
-            for log in self.logs.values()
-            if log.has_unsynced_segments or (log.unflushed_count and now_ms - log.last_flush_ms >= log.config.flush_ms)
-        ]
+        return [log for log in self.logs.values() if log.flush_state.is_due(log.log_end_offset, now_ms, log.config)]
 
     def take_removals(self) -> Callable[[], None]:
         """Blocking work that removes the files and directories whose time has come; it never raises OSError."""
@@ -546,9 +544,9 @@ class LogManager:
                     log = waiting.popleft()
                 except IndexError:
                     return
-                log.share_files(files)
+                share_files(log, files)
                 try:
-                    log.close()
+                    close_log(log)
                 except StorageError as error:
                     self._failed_to_close[error.log_dir] = error
                 self._closed[log.directory] = None
@@ -574,7 +572,7 @@ class LogManager:
             try:
                 for log in self._all_logs():
                     if log.log_dir == path and log.directory not in self._closed:
-                        log.close()
+                        close_log(log)
             except StorageError as error:
                 failure = error
                 self.take_offline(path, str(error))

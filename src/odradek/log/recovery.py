@@ -25,8 +25,9 @@ from odradek.log.epoch_cache import EpochCache
 from odradek.log.files import FileCache
 from odradek.log.overflow import may_overflow, split_off
 from odradek.log.producer_state import CorruptSnapshotError, ProducerState
-from odradek.log.segment import Damage, Segment, segment_path
+from odradek.log.segment import Segment, segment_path
 from odradek.log.transactions import rebuild_transactions, replay_batch
+from odradek.log.verification import Damage, check_batches, write_again
 from odradek.record.batch import BatchHeader
 
 _LOG_FILE = re.compile(r"^(\d{20})\.log$")
@@ -261,7 +262,7 @@ def _make_durable(
     for segment, following in zip(segments, [*segments[1:], None], strict=True):
         if following is None or following.base_offset > recovery_point:
             found = segment.locate(recovery_point)
-            segment.write_again(found[0] if found is not None else 0)
+            write_again(segment, found[0] if found is not None else 0)
             segment.flush_indexes()
             segment.sync_with_names()
     return epochs is None or write_lines_if_space(disk, directory / LEADER_EPOCHS, epochs.lines())
@@ -274,7 +275,7 @@ def _verify(segment: Segment, index_interval_bytes: int, following: int | None) 
     """
     end = segment.base_offset
     is_indexed = False
-    for found in segment.check_batches(expected_offset=segment.base_offset):
+    for found in check_batches(segment, expected_offset=segment.base_offset):
         if not isinstance(found, Damage) and following is not None and found[1].last_offset >= following:
             found = Damage(
                 found[0], f"offset {found[1].last_offset} is the next segment's, which begins at {following}"

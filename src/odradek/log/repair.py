@@ -17,10 +17,11 @@ from typing import TYPE_CHECKING
 from odradek.common.errors import ApiError, ErrorCode, StorageError
 from odradek.common.ports import Buffer, Disk
 from odradek.log.compaction.output import CLEANED, MENDED, CleanedSegment, cleaned_paths
-from odradek.log.compaction.swap import swap_in
+from odradek.log.compaction.swap import replace_segments, swap_in
 from odradek.log.files import FileCache
 from odradek.log.replicated import Batch, read_replicated
-from odradek.log.segment import Damage, Segment
+from odradek.log.segment import Segment
+from odradek.log.verification import Damage, check_batches
 from odradek.record.batch import HEADER_BYTES, LOG_OVERHEAD_BYTES, MAGIC, BatchHeader, crc_is_valid
 
 if TYPE_CHECKING:
@@ -157,13 +158,13 @@ def take_place(log: Log, files: FileCache, hole: Hole) -> bool:
             files.disk.rename(mended, cleaned)  # and not what a cleaner that is at it has made of the damaged one
         return swap_in(files, log.directory, [hole.segment])
 
-    return log.replace_segments([hole.segment], swap)
+    return replace_segments(log, [hole.segment], swap)
 
 
 def _undamaged(
     segment: Segment, position: int, end_position: int, expected_offset: int
 ) -> Iterator[tuple[BatchHeader, bytes]]:
-    for found in segment.check_batches(position=position, expected_offset=expected_offset):
+    for found in check_batches(segment, position=position, expected_offset=expected_offset):
         at = found.position if isinstance(found, Damage) else found[0]
         if at >= end_position:
             return

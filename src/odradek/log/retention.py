@@ -1,4 +1,4 @@
-"""When a segment ends, and which segments may go: decided by records' own timestamps, by size, and by the log's start.
+"""Which segments may go: decided by records' own timestamps, by size, and by the log's start.
 
 Only whole segments from the front go, and only below the high watermark. Ages are those of records, so a wall clock
 that jumped back deletes nothing.
@@ -6,37 +6,19 @@ that jumped back deletes nothing.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import NamedTuple
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
 
+from odradek.common.ports import Disk
 from odradek.log.config import LogConfig
-from odradek.log.index import INDEX_ENTRY_BYTES
-from odradek.log.segment import Segment
-from odradek.record.batch import BatchHeader
+from odradek.log.files import make_durable, rename_deleted
+from odradek.log.recovery import forget_snapshots
+from odradek.log.rolling import roll
+from odradek.log.segment import Segment, segment_path
 
-
-def must_roll(
-    segment: Segment, size_bytes: int, headers: Sequence[BatchHeader], config: LogConfig, *, jitter: float, now_ms: int
-) -> bool:
-    """Whether these batches begin a new segment; ages are those of records where the segment has any.
-
-    Args:
-        size_bytes: of all the batches.
-        jitter: the log's share of segment.jitter.ms, 0 to 1.
-    """
-    if segment.would_overflow(headers[-1].last_offset):
-        return True
-    if segment.size_bytes == 0:
-        return False
-    if segment.size_bytes + size_bytes > config.segment_bytes:
-        return True
-    if segment.index_bytes + INDEX_ENTRY_BYTES > config.segment_index_bytes:
-        return True
-    first = segment.first_timestamp_ms()
-    newest = max(headers[-1].max_timestamp, headers[0].max_timestamp)
-    age = newest - first if first is not None and first >= 0 else now_ms - segment.created_ms
-    roll_ms = config.roll_ms
-    return age > roll_ms - int(jitter * min(config.segment_jitter_ms, roll_ms))
+if TYPE_CHECKING:
+    from odradek.log.log import Log
 
 
 class Deletable(NamedTuple):
@@ -78,3 +60,55 @@ def count_deletable(
         excess -= segment.size_bytes
         count += 1
     return Deletable(count)
+
+
+def deletable(log: Log, now_ms: int) -> Deletable:
+    """Which segments retention or the log start leaves behind; what it has not read yet must be loaded before."""
+    return count_deletable(
+        log.segments,
+        [*log.segments.bases[1:], log.log_end_offset],
+        log.config,
+        now_ms=now_ms,
+        log_start_offset=log.log_start_offset,
+        high_watermark=log.high_watermark,
+    )
+
+
+def begin_delete(log: Log, count: int, now_ms: int) -> Callable[[], list[Path] | None]:
+    """Let go of so many segments from the front, at once; the work that follows off the loop renames their files.
+
+    A crash before that leaves segments that retention finds again. Hand what the work returns to `finish_delete`.
+
+    Raises:
+        ApiError: KAFKA_STORAGE_ERROR, no space for the new segment where all are to go. StorageError.
+    """
+    if count == len(log.segments):
+        roll(log, now_ms)
+    dropped = log.segments.drop_first(count)
+    paths = [path for segment in dropped for path in segment.paths()]
+    directory, base = log.directory, log.segments.bases[0]
+    log.advance_log_start(max(log.log_start_offset, base))
+
+    def job(disk: Disk) -> list[Path]:
+        # The producers' state up to here must not be lost with what else would.
+        make_durable(disk, [], [segment_path(directory, base, ".snapshot")], [directory])
+        renamed = rename_deleted(disk, paths)
+        forget_snapshots(disk, directory, base)
+        return renamed
+
+    return log.partition_dir.work(job)
+
+
+def finish_delete(log: Log, renamed: list[Path] | None) -> None:
+    """The files have their new names; they are removed after file.delete.delay.ms."""
+    if renamed and not log.has_left:
+        log.remove_later(renamed)
+
+
+def delete_old_segments(log: Log, now_ms: int) -> int:
+    """Drop what retention or the log start leaves behind; returns how many segments. Blocks. For tools and tests."""
+    while (unread := (found := deletable(log, now_ms)).unread) is not None:
+        unread.load_indexes()
+    if found.segment_count:
+        finish_delete(log, begin_delete(log, found.segment_count, now_ms)())
+    return found.segment_count

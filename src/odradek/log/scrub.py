@@ -1,6 +1,6 @@
 """Closed segments are read again and verified, a piece at a time: a bit may flip in what was written well.
 
-What is damaged is repaired as where a reader finds it (`ReadableLog.on_damage`), before a reader does. How fast, and
+What is damaged is repaired as where a reader finds it (`DamageReports.on_found`), before a reader does. How fast, and
 when the next piece comes, is the caller's to decide (`server.background.scrubbing`).
 """
 
@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, NamedTuple
 from odradek.common.metrics import Family
 from odradek.common.ports import Disk
 from odradek.log.files import FileCache
-from odradek.log.segment import Damage, Segment
+from odradek.log.segment import Segment
+from odradek.log.verification import Damage, check_batches
 from odradek.settings.options import config, option
 
 if TYPE_CHECKING:
@@ -103,7 +104,7 @@ class SegmentCheck:
             FileCache(disk.hold(log.directory), capacity=1), log.directory, segment.base_offset, created_ms=0
         )
         twin.size_bytes = segment.size_bytes
-        self._batches = twin.check_batches(position=position, expected_offset=self.next_offset, read_bytes=READ_BYTES)
+        self._batches = check_batches(twin, position=position, expected_offset=self.next_offset, read_bytes=READ_BYTES)
 
     @property
     def is_there(self) -> bool:
@@ -112,7 +113,7 @@ class SegmentCheck:
 
     def next_piece(self) -> Callable[[], Piece | None]:
         """Work that verifies some more; None comes of it where the log is gone. It raises StorageError."""
-        return self._log.work(lambda disk: self._verify(), by_name=False)
+        return self._log.partition_dir.work(lambda disk: self._verify(), by_name=False)
 
     def _verify(self) -> Piece:
         read = cost = 0

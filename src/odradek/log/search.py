@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import errno
-from bisect import bisect_right
-from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from collections.abc import Callable
+from typing import TYPE_CHECKING, NamedTuple
 
 from odradek.common.ports import File
 from odradek.log.index import AbortedTransaction
 from odradek.log.segment import Segment, read_headers
-from odradek.log.summary import Summary
+from odradek.log.segment_list import SegmentList
+from odradek.log.transactions import rebuild_transactions
 from odradek.record.reader import outline_records, records_bytes
+
+if TYPE_CHECKING:
+    from odradek.log.log import Log
 
 
 class FoundTimestamp(NamedTuple):
@@ -25,7 +28,7 @@ class FoundTimestamp(NamedTuple):
 class TimestampSearch:
     """The search for the first record of a log that is at least so new, in steps that are worked off the loop.
 
-        search = log.search_timestamp(timestamp_ms)
+        search = search_timestamp(log, timestamp_ms)
         while (work := search.next_step()) is not None:
             search.take(await disk.off_loop(work))
         search.found
@@ -37,22 +40,18 @@ class TimestampSearch:
 
     def __init__(
         self,
-        segments: Sequence[Segment],
-        bases: Sequence[int],
-        summary: Summary,
+        segments: SegmentList,
         timestamp_ms: int | None,
         log_start_offset: int,
         max_decompressed_bytes: int,
     ) -> None:
         """
         Args:
-            segments, bases, summary: the log's own.
+            segments: the log's own.
             timestamp_ms: None for the newest record of all (KIP-734).
             max_decompressed_bytes: of one batch.
         """
         self._segments = segments
-        self._bases = bases
-        self._summary = summary
         self._timestamp_ms = timestamp_ms
         self._log_start_offset = log_start_offset
         self._max_decompressed_bytes = max_decompressed_bytes
@@ -64,13 +63,13 @@ class TimestampSearch:
     def next_step(self) -> Callable[[], Segment | FoundTimestamp | None] | None:
         """What to do next off the loop; None when the search has ended."""
         if self._timestamp_ms is None:
-            newest = self._summary.newest()
+            newest = self._segments.summary.newest()
             if isinstance(newest, Segment):
                 return self._load(newest)
             self._timestamp_ms, self._has_ended = newest, newest < 0
         while self.found is None and not self._has_ended:
-            number = max(0, bisect_right(self._bases, self._from_offset) - 1)
-            where = self._summary.since(self._timestamp_ms, number)
+            number = self._segments.index_of(self._from_offset)
+            where = self._segments.summary.since(self._timestamp_ms, number)
             if where is None:
                 break
             segment = where if isinstance(where, Segment) else self._segments[where]
@@ -79,7 +78,7 @@ class TimestampSearch:
                 return load
             assert isinstance(where, int), "what is unread can be loaded"
             if where + 1 < len(self._segments):
-                self._from_offset = self._bases[where + 1]
+                self._from_offset = self._segments.bases[where + 1]
             else:
                 self._has_ended = True
             step = self._step_in(segment)
@@ -122,6 +121,12 @@ class TimestampSearch:
         return self.found
 
 
+def search_timestamp(log: Log, timestamp_ms: int | None) -> TimestampSearch:
+    """The search for the first record that is at least so new; None seeks the newest of all (KIP-734)."""
+    limit = log.config.batch_rules().max_decompressed_bytes
+    return TimestampSearch(log.segments, timestamp_ms, log.log_start_offset, limit)
+
+
 def _unless_gone(load: Callable[[], Segment]) -> Callable[[], Segment | None]:
     def work() -> Segment | None:
         try:
@@ -157,3 +162,20 @@ def take_aborted(segment: Segment, start_offset: int, end_offset: int, found: li
     entries = segment.transactions.entries
     found += [entry for entry in entries if entry.last_offset >= start_offset and entry.first_offset < end_offset]
     return bool(entries) and entries[-1].last_stable_offset >= end_offset
+
+
+def aborted_transactions(log: Log, start_offset: int, end_offset: int) -> list[AbortedTransaction]:
+    """The aborted transactions that have records in [start, end), by first offset. Raises OSError."""
+    found: list[AbortedTransaction] = []
+    segments = log.segments
+    first = segments.bases[segments.index_of(start_offset)]
+    for segment in segments.summary.with_aborted(log.partition_dir.files.disk, log.directory, first):
+        segment.load_indexes()
+        if segment.transactions_damaged:
+            # It needs the segments before it to be rebuilt: all are, and looked through from the start.
+            rebuild_transactions(segments)
+            segments.summary.forget_aborted()
+            return aborted_transactions(log, start_offset, end_offset)
+        if take_aborted(segment, start_offset, end_offset, found):
+            break
+    return sorted(found, key=lambda entry: entry.first_offset)

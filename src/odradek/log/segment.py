@@ -6,10 +6,8 @@ Positions are bytes in the file. Reading never copies: `locate` finds batches by
 
 from __future__ import annotations
 
-import errno
 import struct
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import NoReturn
 
@@ -17,13 +15,11 @@ from odradek.common.errors import StorageError
 from odradek.common.ports import Buffer, Disk, File, is_disk_full, is_out_of_descriptors
 from odradek.log.files import FileCache, FileSlice, SharedFile, rename_deleted
 from odradek.log.index import CorruptIndexError, OffsetIndex, TimeIndex, TransactionIndex
-from odradek.record.batch import HEADER_BYTES, LOG_OVERHEAD_BYTES, MAGIC, BatchHeader, crc_is_valid, read_size
-from odradek.record.reader import read_batches
+from odradek.record.batch import HEADER_BYTES, LOG_OVERHEAD_BYTES, MAGIC, BatchHeader, crc_is_valid
 
 MAX_RELATIVE_OFFSET = 2**31 - 1
 # One read covers an index interval, so that finding a batch is one or two reads.
 SCAN_BYTES = 4096 + HEADER_BYTES
-RECOVERY_READ_BYTES = 1 << 20
 # Kafka's default of index.interval.bytes, for an index that is rebuilt where its topic's settings are not at hand.
 INDEX_INTERVAL_BYTES = 4096
 # What one read of bytes that are unverified since the start is verified and answered with: half a millisecond.
@@ -31,20 +27,12 @@ CHECKED_READ_BYTES = 1 << 20
 
 
 class DamagedBatchError(Exception):
-    """At this position, in bytes, lies no whole batch: a disk or somebody has changed what was written."""
+    """At this position, in bytes, is no whole batch: a disk or somebody has changed what was written."""
 
-    def __init__(self, position: int) -> None:
-        super().__init__(f"no whole batch at byte {position}")
+    def __init__(self, segment: Segment, position: int) -> None:
+        super().__init__(f"no whole batch at byte {position} of {segment.path}")
+        self.segment = segment
         self.position = position
-
-
-@dataclass(frozen=True, slots=True)
-class Damage:
-    """Where a segment stops making sense, and why; `overflows` where its offset is one that the index cannot count."""
-
-    position: int
-    reason: str
-    overflows: bool = False
 
 
 def read_headers(
@@ -371,28 +359,6 @@ class Segment:
         """Block until the batches are durable; raises OSError, after which they are not."""
         self._files.get(self.path).file.sync()
 
-    def write_again(self, position: int) -> None:
-        """Write the batches from `position` on as they are, so that a sync has something to do; raises OSError.
-
-        Each is looked at once more: a bit that flipped on the way up must not become what is stored.
-        """
-        file = self._files.get(self.path).file
-        read_bytes = RECOVERY_READ_BYTES
-        while position < self.size_bytes:
-            data = file.read_at(position, read_bytes)
-            whole = 0
-            for start, header in read_batches(data):
-                whole = start + header.size_bytes
-                if not crc_is_valid(data[start:whole], header):
-                    raise OSError(errno.EIO, "what is read is not what was verified", str(self.path))
-            if not whole:
-                if read_bytes >= self.size_bytes:
-                    raise OSError(errno.EIO, "what is read is not what was verified", str(self.path))
-                read_bytes = self.size_bytes
-                continue
-            position += file.write_at(position, [data[:whole]])
-            read_bytes = RECOVERY_READ_BYTES
-
     def sync_with_names(self) -> None:
         """Block until the bytes, and all names in the directory, are durable; raises OSError."""
         self.sync()
@@ -445,6 +411,11 @@ class Segment:
                 return position, header
             self.scan_end = position + header.size_bytes
         return None
+
+    def position_of(self, offset: int) -> int:
+        """Where the first batch is that holds `offset` or a later one; where the batches end if there is none."""
+        found = self.locate(offset)
+        return found[0] if found is not None else self.scan_end
 
     def read(
         self,
@@ -508,7 +479,7 @@ class Segment:
             before_gap = checked if header.base_offset > expected_offset else end
             checked, expected_offset = end, header.last_offset + 1
         if checked == 0:
-            raise DamagedBatchError(position)
+            raise DamagedBatchError(self, position)
         if not self._checked_from <= position <= self._checked_to:
             self._checked_from = position
         self._checked_to = position + checked
@@ -527,8 +498,6 @@ class Segment:
     def batch_bytes(self, position: int, header: BatchHeader) -> bytes:
         return self._files.get(self.path).file.read_at(position, header.size_bytes)
 
-    # -- checking -----------------------------------------------------------------------------------------------
-
     def _restart_indexes(self, end_offset: int, position: int) -> None:
         self.offsets.truncate(end_offset, position)
         self.times.truncate(end_offset)
@@ -542,44 +511,6 @@ class Segment:
             if at >= position:
                 break
             self._see_timestamp(header)
-
-    def check_batches(
-        self, *, position: int = 0, expected_offset: int, read_bytes: int = RECOVERY_READ_BYTES
-    ) -> Iterator[tuple[int, BatchHeader, bytes] | Damage]:
-        """Every batch with its bytes, verified by CRC and order of offsets; a `Damage` is the last item, if any."""
-        file = self._files.get(self.path).file
-        window, start = b"", position
-        while position < self.size_bytes:
-            if self.size_bytes - position < HEADER_BYTES:
-                yield Damage(position, "the file ends inside a header")
-                return
-            inside = position - start
-            if inside + HEADER_BYTES > len(window):
-                window, start, inside = file.read_at(position, read_bytes), position, 0
-            _, size = read_size(window, inside)
-            header = BatchHeader.read(window, inside)
-            if size < HEADER_BYTES or header.magic != MAGIC or position + size > self.size_bytes:
-                yield Damage(position, f"no whole batch: size {size}, magic {header.magic}")
-                return
-            if inside + size > len(window):
-                window, start, inside = file.read_at(position, max(size, read_bytes)), position, 0
-            batch = window[inside : inside + size]
-            if len(batch) < size or not crc_is_valid(batch, header):
-                # Once more from the disk: what is damaged there stays so, a bit that flipped on the way does not.
-                batch = file.read_at(position, size)
-                window, start = batch, position
-                if not (len(batch) == size and crc_is_valid(batch, header)):
-                    yield Damage(position, "the checksum does not match")
-                    return
-            # The checksum does not cover the offset; a gap before it is what compaction leaves.
-            in_order = expected_offset <= header.base_offset <= header.last_offset
-            if not in_order or self.would_overflow(header.last_offset):
-                reason = f"offset {header.base_offset} follows {expected_offset - 1}"
-                yield Damage(position, reason, overflows=in_order)
-                return
-            expected_offset = header.last_offset + 1
-            yield position, header, batch
-            position += size
 
     # -- ending -------------------------------------------------------------------------------------------------
 

@@ -88,7 +88,7 @@ class Flusher:
             self._on_failed(error)
             if not is_out_of_descriptors(error.__cause__) or partition.closed or log.has_left:
                 return False
-            log.flush_undone()
+            log.flush_state.undone()
             await asyncio.sleep(NO_SPACE_PAUSE_S)
             return True
         return False

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from odradek.common.errors import ApiError, ErrorCode
 from odradek.common.log_lines import get_logger
+from odradek.log.truncation import truncate_fully_and_start_at, truncate_to
 
 if TYPE_CHECKING:
     from odradek.log.log import Log
@@ -70,13 +71,13 @@ def move_into_range(partition: Partition, leader_start: int, leader_end: int) ->
         _cut(partition, leader_end, "the leader's log ends there")
     elif log.log_end_offset < leader_start:
         _tell_of_cut(partition, leader_start, "the leader's log begins there")
-        log.truncate_fully_and_start_at(leader_start)
+        truncate_fully_and_start_at(log, leader_start)
         partition.wake_readers()
 
 
 def _cut(partition: Partition, offset: int, reason: str) -> None:
     _tell_of_cut(partition, offset, reason)
-    partition.log.truncate_to(offset)
+    truncate_to(partition.log, offset)
     partition.wake_readers()
 
 

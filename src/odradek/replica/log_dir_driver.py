@@ -15,6 +15,7 @@ from odradek.common.buggify import buggify
 from odradek.common.errors import ApiError, ErrorCode, StorageError
 from odradek.common.log_lines import get_logger
 from odradek.common.token_bucket import TokenBucket
+from odradek.log.future import take_epochs_of
 from odradek.replica.log_dir_move import LogDirMove, Stage
 
 if TYPE_CHECKING:
@@ -197,7 +198,7 @@ class LogDirMoves:
             await asyncio.sleep(min(MAX_QUOTA_PAUSE_MS, pause_ms or MAX_QUOTA_PAUSE_MS) / 1000)
 
     async def _flush(self, move: LogDirMove) -> None:
-        move.future.take_epochs_of(move.source)
+        take_epochs_of(move.future, move.source)
         end_offset, work = move.future.begin_flush()
         move.flushed()
         await self._manager.disk.off_loop(work)

@@ -11,6 +11,8 @@ from enum import Enum, auto
 from typing import TYPE_CHECKING
 
 from odradek.common.errors import ApiError, ErrorCode
+from odradek.log.rolling import skip_to
+from odradek.log.truncation import truncate_fully_and_start_at, truncate_to
 from odradek.replica.following import divergence_cut
 
 if TYPE_CHECKING:
@@ -81,7 +83,7 @@ class LogDirMove:
             return token, []
         chunks = source.read(offset, max_bytes=max_bytes, at_least_one=True).chunks
         if not chunks:
-            future.skip_to(source.log_end_offset, now_ms)  # compaction took all that lay there
+            skip_to(future, source.log_end_offset, now_ms)  # compaction took all that lay there
         return token, chunks
 
     def take(self, token: int, data: bytes, now_ms: int) -> int:
@@ -138,10 +140,10 @@ def _align(future: Log, source: Log) -> None:
         latest = future.epochs.latest_epoch
         epoch, end = source.end_offset_for_epoch(latest)
         if end < 0:
-            future.truncate_fully_and_start_at(source.log_start_offset)
+            truncate_fully_and_start_at(future, source.log_start_offset)
             return
         if epoch == latest and end >= future.log_end_offset:
             break
-        future.truncate_to(divergence_cut(future, epoch, end))
+        truncate_to(future, divergence_cut(future, epoch, end))
     if not _lies_within(future, source):
-        future.truncate_fully_and_start_at(source.log_start_offset)
+        truncate_fully_and_start_at(future, source.log_start_offset)

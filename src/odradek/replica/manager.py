@@ -210,7 +210,7 @@ class ReplicaManager:
                     may_be_in_sync=self._may_be_in_sync,
                 )
                 partition.throttled = throttled(image.topic_config(topic.name), partition_id, self.broker_id)
-                log.on_damage = partial(self._repair, partition)
+                log.damage.on_found = partial(self._repair, partition)
                 self.early.give(topic.name, topic.topic_id, partition_id, log.producers.refusals)
                 self._partitions[key] = partition
                 if key in self._unplaced:

@@ -18,6 +18,7 @@ from odradek.common.errors import ApiError, ErrorCode
 from odradek.common.log_lines import get_logger
 from odradek.log.config import NEVER
 from odradek.log.producer_state import NOT_REQUIRED, Verification
+from odradek.log.search import aborted_transactions
 from odradek.metadata.model import NO_LEADER, PartitionImage
 from odradek.record.batch import total_bytes
 from odradek.replica.in_sync import InSync, IsrChange, IsrCounts, Outcome
@@ -436,7 +437,7 @@ class Partition:
             result = log.read(fetch_offset, max_bytes=max_bytes, upper_offset=upper, at_least_one=at_least_one)
             read.chunks, read.size_bytes = result.chunks, result.size_bytes
         if isolation_level == READ_COMMITTED and replica_id < 0:
-            read.aborted_transactions = list(log.aborted_transactions(fetch_offset, upper)) if read.size_bytes else []
+            read.aborted_transactions = list(aborted_transactions(log, fetch_offset, upper)) if read.size_bytes else []
         return read
 
     def diverges(self, fetch_offset: int, last_fetched_epoch: int) -> tuple[int, int] | None:

@@ -1,6 +1,6 @@
 """Damaged batches are fetched again from a replica that has them, and repaired in place.
 
-A read that finds damage below the high watermark asks for this (`ReadableLog.on_damage`), on leaders and on followers.
+A read that finds damage below the high watermark asks for this (`DamageReports.on_found`), on leaders and on followers.
 Replicas are asked one after the other, who is in sync first, by a Fetch as a consumer sends it: followers answer those
 too, and give nothing above the watermark. What comes is verified as all that is replicated, and must agree with our
 offsets and leader epochs. Until then, readers wait as if nothing had been written yet; where no replica has the batches
@@ -26,6 +26,7 @@ from odradek.log.repair import (
     take_place,
     write_over,
 )
+from odradek.log.rolling import roll
 from odradek.protocol.api_key import ApiKey
 from odradek.protocol.codec import RecordsChunks
 from odradek.protocol.messages.fetch_request import FetchPartition, FetchRequest, FetchTopic
@@ -160,7 +161,7 @@ class RepairService:
             if end is None:
                 break
             position = end
-        partition.log.mended(segment, begin)
+        partition.log.damage.repaired(segment, begin)
         return True
 
     async def _fill(self, partition: Partition, hole: Hole) -> int | None:
@@ -196,14 +197,14 @@ class RepairService:
         if size == hole.size_bytes or (hole.is_open and size < hole.size_bytes and not is_full):
             end: int | None = write_over(log, hole, batches)
             held = hole.segment.hold()
-            await self._disk.off_loop(log.work(lambda disk: held.file.sync(), by_name=False))
+            await self._disk.off_loop(log.partition_dir.work(lambda disk: held.file.sync(), by_name=False))
             if not _is_there(partition, log, hole):
                 raise ApiError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"{partition.name} has changed meanwhile")
             hole.segment.index_anew_behind(hole.position, log.config.index_interval_bytes)
         elif is_full and log.config.compacted:
             if hole.segment is log.segments[-1]:
-                log.roll(self._clock.now_ms())
-            await self._disk.off_loop(log.work(lambda disk: make_anew(disk, log, hole, batches)))
+                roll(log, self._clock.now_ms())
+            await self._disk.off_loop(log.partition_dir.work(lambda disk: make_anew(disk, log, hole, batches)))
             if not _is_there(partition, log, hole) or not take_place(log, self._files, hole):
                 raise ApiError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"{partition.name} has changed meanwhile")
             end = None

@@ -9,6 +9,7 @@ import pytest
 
 from odradek.common.errors import StorageError
 from odradek.common.ports import is_out_of_descriptors
+from odradek.log.rolling import roll
 from odradek.server.network import descriptors
 from tests.sim import faults
 from tests.sim.cluster import ManyNodes
@@ -72,14 +73,14 @@ def test_a_flush_that_was_held_up_is_done_whole_by_the_next() -> None:
         append(log)
         log.flush()
         append(log, epoch=3)
-        log.roll(0)
+        roll(log, 0)
         append(log, epoch=4)
         disk.faults = DiskFaults(too_many_files=1.0)
         with pytest.raises(StorageError) as held_up:
             log.flush()
         assert is_out_of_descriptors(held_up.value.__cause__)
         disk.faults = DiskFaults()
-        log.flush_undone()
+        log.flush_state.undone()
         log.flush()
         disk.lose_power()
         after = opened(disk, LOOSE, log.recovery_point)

@@ -18,6 +18,8 @@ from odradek.common.errors import ApiError, StorageError
 from odradek.log.config import LogConfig
 from odradek.log.files import FileCache
 from odradek.log.log import Log
+from odradek.log.opening import open_log
+from odradek.log.rolling import roll
 from odradek.metadata.publisher import MetadataPublisher
 from odradek.protocol.messages.topic_record import TopicRecord
 from odradek.protocol.record_types import encode_metadata_record
@@ -57,7 +59,7 @@ def new_disk(seed: int = 0) -> SimDisk:
 
 
 def opened(disk: SimDisk, config: LogConfig = SYNCED, recovery_point: int = 0) -> Log:
-    return Log.open(FileCache(disk), LOG, ("kept", 0), config, now_ms=0, recovery_point=recovery_point)
+    return open_log(FileCache(disk), LOG, ("kept", 0), config, now_ms=0, recovery_point=recovery_point)
 
 
 def append(log: Log, *, size: int = 10, producer_id: int = -1, sequence: int = -1, epoch: int = 0) -> int:
@@ -126,7 +128,7 @@ def a_segment_whose_name_could_not_be_made_durable_is_durable_after_the_next_sta
             log = opened(disk)
             append(log)
             log.flush()
-            log.roll(now_ms=0)
+            roll(log, now_ms=0)
             for _ in range(records):
                 append(log)
             disk.faults = DiskFaults(sync_dir_error=1.0)
@@ -147,7 +149,7 @@ def batches_before_a_snapshot_are_known_again_after_a_restart() -> None:
     disk = new_disk()
     log = opened(disk)
     offsets = [append(log, producer_id=7, sequence=number) for number in range(4)]
-    log.roll(0)
+    roll(log, 0)
     log.flush()
     disk.process_died()
     again = opened(disk, recovery_point=4)
@@ -313,7 +315,7 @@ def bytes_that_a_full_disk_took_back_stay_gone() -> None:
         with pytest.raises(ApiError):
             append(log, size=500)
         disk.faults = DiskFaults()
-        log.roll(0)
+        roll(log, 0)
         append(log)
         log.flush()
         disk.lose_power()
@@ -325,7 +327,7 @@ def damage_before_the_last_index_entry_is_found() -> None:
     log = opened(disk, LOOSE)
     for _ in range(20):
         append(log)
-    log._segments[-1].flush_indexes()
+    log.segments[-1].flush_indexes()
     size = disk.size(LOG / f"{0:020d}.log") // 20
     disk.process_died()
     # The tenth batch: what the body held never reached the disk.
@@ -352,7 +354,7 @@ def segments_behind_a_cut_do_not_come_back() -> None:
     log = opened(disk, LOOSE)
     append(log)
     append(log)
-    log.roll(0)
+    roll(log, 0)
     append(log)
     disk.process_died()
     first = disk.open(LOG / f"{0:020d}.log")
@@ -362,7 +364,7 @@ def segments_behind_a_cut_do_not_come_back() -> None:
     assert [append(again), append(again)] == [1, 2]
     disk.process_died()
     again = opened(disk, LOOSE)
-    assert (again.log_end_offset, len(again.segment_starts)) == (3, 1)
+    assert (again.log_end_offset, len(again.segments.bases)) == (3, 1)
 
 
 def a_cut_takes_no_more_than_what_is_torn() -> None:

@@ -14,6 +14,7 @@ from odradek.log.config import LogConfig
 from odradek.log.files import FileCache
 from odradek.log.index import AbortedTransaction
 from odradek.log.log import Log
+from odradek.log.opening import open_log
 from odradek.log.producer_state import ProducerEntry
 from odradek.record.batch import BatchHeader
 from odradek.record.control import transaction_marker
@@ -40,7 +41,7 @@ class Home:
     def __init__(self) -> None:
         self.disk = SimDisk(Random(1), DiskFaults(), lambda: NOW_MS)
         self.disk.make_dirs(DIRECTORY)
-        self.log = Log.open(
+        self.log = open_log(
             FileCache(self.disk),
             DIRECTORY,
             ("t", 0),

@@ -17,6 +17,7 @@ import pytest
 from odradek.client.connection import connect
 from odradek.common.errors import StorageError
 from odradek.log.log import Log
+from odradek.log.truncation import truncate_to
 from odradek.replica.partition import Partition
 from tests.sim import faults, growth
 from tests.sim.clients import Producer, Recorder
@@ -148,7 +149,7 @@ def stable_above_the_watermark(scene: Scene) -> AbstractContextManager[Any]:
 
 
 def recovery_point_above_the_end(scene: Scene) -> None:
-    scene.log.recovery_point = scene.log.log_end_offset + 1
+    scene.log.flush_state.recovery_point = scene.log.log_end_offset + 1
 
 
 def watermark_goes_back(scene: Scene) -> None:
@@ -297,7 +298,7 @@ def a_leader_without_what_was_committed(scene: Scene) -> None:
     partition = partition_on(follower)
     partition.leader_id = partition.broker_id
     partition.leader_epoch += 1
-    partition.log.truncate_to(4)
+    truncate_to(partition.log, 4)
 
 
 def two_leaders_of_the_quorum(scene: Scene) -> AbstractContextManager[Any]:

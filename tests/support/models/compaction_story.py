@@ -5,7 +5,7 @@ The list is the model: what compaction may and may not do is said over it, in a 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
@@ -15,10 +15,15 @@ from odradek.log.compaction import swap
 from odradek.log.compaction.cleaning import Cleaning
 from odradek.log.compaction.config import CleanerConfig
 from odradek.log.compaction.plan import examine, make_plan
+from odradek.log.compaction.swap import replace_segments
 from odradek.log.config import LogConfig
 from odradek.log.files import FileCache
 from odradek.log.log import Log
-from odradek.log.segment import Damage
+from odradek.log.opening import open_log
+from odradek.log.rolling import roll
+from odradek.log.search import aborted_transactions
+from odradek.log.segment import Segment
+from odradek.log.verification import Damage, check_batches
 from odradek.record.batch import BatchHeader
 from odradek.record.builder import build_batch
 from odradek.record.control import transaction_marker
@@ -64,7 +69,7 @@ def kept_batches(log: Log) -> list[tuple[BatchHeader, bytes]]:
     """Every batch that lies in the log, each verified."""
     found = []
     for segment in log.segments:
-        for item in segment.check_batches(expected_offset=segment.base_offset):
+        for item in check_batches(segment, expected_offset=segment.base_offset):
             assert not isinstance(item, Damage), f"{segment.path}: {item}"
             found.append((item[1], item[2]))
     return found
@@ -105,7 +110,7 @@ class Story:
     def open(self, *, clean: bool = False, recovery_point: int = 0, log_start: int = 0) -> Log:
         """The log as a start finds it; a cleaned offset is known to whoever asks for it."""
         notes: list[str] = []
-        log = Log.open(
+        log = open_log(
             FileCache(self.disk),
             self.directory,
             ("topic", 0),
@@ -185,10 +190,13 @@ class Story:
 
     def roll(self) -> None:
         """A new active segment, and all before it durable."""
-        self.log.roll(self.now_ms)
+        roll(self.log, self.now_ms)
         self.log.flush()
 
     # -- cleaning -----------------------------------------------------------------------------------------------
+
+    def _swap_of(self, log: Log, old: list[Segment]) -> Callable[[], tuple[Segment, list[Path]]]:
+        return lambda: swap.swap_in(log.partition_dir.files, self.directory, old)
 
     def clean(self) -> bool:
         """One pass, inline; returns whether there was anything to clean."""
@@ -204,7 +212,7 @@ class Story:
         for number, count in enumerate(learned.groups):
             if cleaning.clean(number).is_changed:
                 old = segments[first : first + count]
-                assert log.replace_segments(old, lambda old=old: swap.swap_in(log._files, self.directory, old))  # type: ignore[misc]
+                assert replace_segments(log, old, self._swap_of(log, old))
             first += count
         log.cleaned_offset = learned.end_offset
         return True
@@ -312,7 +320,7 @@ class Story:
     def committed_view(self) -> dict[int, bytes | None]:
         """What a consumer with read_committed is given, by offset: it drops what the aborted transactions cover."""
         log = self.log
-        aborted = log.aborted_transactions(log.log_start_offset, log.log_end_offset)
+        aborted = aborted_transactions(log, log.log_start_offset, log.log_end_offset)
         waiting = sorted(aborted, key=lambda entry: entry.first_offset)
         ongoing: set[int] = set()
         view: dict[int, bytes | None] = {}

@@ -17,6 +17,10 @@ from uuid import UUID
 from odradek.log.config import LogConfig
 from odradek.log.log import Log
 from odradek.log.manager import LogManager
+from odradek.log.retention import delete_old_segments
+from odradek.log.rolling import roll
+from odradek.log.search import aborted_transactions, search_timestamp
+from odradek.log.truncation import truncate_fully_and_start_at, truncate_to
 from odradek.record.batch import crc_is_valid
 from odradek.record.builder import build_batch
 from odradek.record.control import transaction_marker
@@ -209,7 +213,7 @@ class LogWalk:
         self.checkpointed_start = self.log.log_start_offset
 
     def _roll(self) -> None:
-        self.log.roll(self.clock_ms)
+        roll(self.log, self.clock_ms)
 
     def _elect(self) -> None:
         self.epoch += self.random.randint(1, 3)
@@ -220,7 +224,7 @@ class LogWalk:
         offset = self.random.randint(self.model.start, self.model.end)
         boundaries = [each.base_offset for each in self.model.batches if each.base_offset >= self.model.start]
         offset = max([each for each in boundaries if each <= offset], default=self.model.end)
-        self.log.truncate_to(offset)
+        truncate_to(self.log, offset)
         self._was_cut(offset)
 
     def _was_cut(self, offset: int) -> None:
@@ -241,7 +245,7 @@ class LogWalk:
     def _begin_anew(self) -> None:
         """A follower that is too far behind its leader."""
         offset = self.model.end + self.random.randint(0, 5)
-        self.log.truncate_fully_and_start_at(offset, now_ms=self.clock_ms)
+        truncate_fully_and_start_at(self.log, offset, now_ms=self.clock_ms)
         self.model = Model([], [], offset, offset, offset)
         self.checkpointed_start = offset
         self._was_cut(offset)
@@ -255,8 +259,8 @@ class LogWalk:
     def _age(self) -> None:
         self.clock_ms += self.random.choice([0, 1000, 4000])
         expected = self._deletable()
-        bases = [*self.log.segment_starts, self.model.end]
-        assert self.log.delete_old_segments(self.clock_ms) == expected, "segments that retention lets go"
+        bases = [*self.log.segments.bases, self.model.end]
+        assert delete_old_segments(self.log, self.clock_ms) == expected, "segments that retention lets go"
         if expected:
             first = bases[expected]
             self.model.start = max(self.model.start, first)
@@ -265,7 +269,7 @@ class LogWalk:
         self.manager.take_removals()()
 
     def _deletable(self) -> int:
-        bases = [*self.log.segment_starts, self.model.end]
+        bases = [*self.log.segments.bases, self.model.end]
         held = [
             [each for each in self.model.batches if low <= each.base_offset < high] for low, high in pairwise(bases)
         ]
@@ -299,7 +303,7 @@ class LogWalk:
         self.log = found
         end, start = found.log_end_offset, found.log_start_offset
         # A loss of power may give removed files their names back.
-        first, kept = found.segment_starts[0], self.model.gone + self.model.batches
+        first, kept = found.segments.bases[0], self.model.gone + self.model.batches
         assert how == "dark" or not [each for each in self.model.gone if each.base_offset >= first]
         self.model.gone = [each for each in kept if each.base_offset < first]
         if any("it is recreated" in note for note in self.manager.notes):
@@ -368,7 +372,7 @@ class LogWalk:
         times = [time_ms for time_ms, _ in records]
         wanted = self.random.choice([min(times), max(times), max(times) + 1, self.random.choice(times), 0])
         expected = next(((time_ms, offset) for time_ms, offset in records if time_ms >= wanted), None)
-        found = self.log.offset_for_timestamp(wanted)
+        found = search_timestamp(self.log, wanted).run()
         assert (None if found is None else found[:2]) == expected, f"the first record at or after {wanted}"
 
     def _look_at_transactions(self) -> None:
@@ -383,7 +387,7 @@ class LogWalk:
                 (each for each in model.aborted() if each[2] >= model.start and each[1] >= known_from),
                 key=lambda each: each[1],
             )
-            found = [tuple(each)[:3] for each in log.aborted_transactions(model.start, model.end)]
+            found = [tuple(each)[:3] for each in aborted_transactions(log, model.start, model.end)]
             assert [each for each in found if each in wanted] == wanted, "aborted transactions"
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tests.sim.planted import Bug
 
-_SEGMENT, _LOG, _DURABLE = "log.segment:Segment.", "log.log:Log.", "log.durable:DurableLog."
+_SEGMENT, _TRUNCATION, _FLUSH = "log.segment:Segment.", "log.truncation:", "log.flush_state:FlushState."
 _RECOVERY, _INDEX, _EPOCHS = "log.recovery:", "log.index:", "log.epoch_cache:EpochCache."
 _SUMMARY = "log.summary:Summary."
 
@@ -19,21 +19,21 @@ IN_WALKS = (
     ),
     Bug(
         "recovery point not taken back at a cut",
-        _LOG + "_after_cut",
-        "self.on_cut()",
+        _TRUNCATION + "_after_cut",
+        "log.on_cut()",
         "pass",
         "after a cut and a loss of power, what was written behind the cut is believed to be durable",
     ),
     Bug(
         "snapshot not durable before what it replaces goes",
-        _LOG + "begin_delete",
+        "log.retention:begin_delete",
         'make_durable(disk, [], [segment_path(directory, base, ".snapshot")], [directory])',
         "pass",
         "retention, then a loss of power: open transactions are forgotten",
     ),
     Bug(
         "recovery trusts the active segment",
-        _SEGMENT + "check_batches",
+        "log.verification:check_batches",
         "if len(batch) < size or not crc_is_valid(batch, header):",
         "if len(batch) < size:",
         "a torn batch at the end is served",
@@ -54,23 +54,23 @@ IN_WALKS = (
     ),
     Bug(
         "cut leaves the epochs",
-        _LOG + "_after_cut",
-        "self.epochs.truncate_from_end(end)",
+        _TRUNCATION + "_after_cut",
+        "log.epochs.truncate_from_end(end)",
         "pass",
         "a follower gets epochs that were truncated",
     ),
     Bug(
         "cut leaves the producers",
-        _LOG + "_after_cut",
-        "self.producers = load_producers(self._files.disk, self.directory, self._segments, end, [])",
+        _TRUNCATION + "_after_cut",
+        "log.producers = load_producers(log.partition_dir.files.disk, log.directory, list(log.segments), end, [])",
         "pass",
         "a batch that was cut off is taken for a duplicate",
     ),
     Bug(
         "cut keeps the batch that it falls on",
-        _LOG + "truncate_to",
-        "segment.truncate_to(found[0], offset)",
-        "segment.truncate_to(found[0] + found[1].size_bytes, offset)",
+        "log.segment_list:SegmentList.cut",
+        "active.truncate_to(found[0], offset)",
+        "active.truncate_to(found[0] + found[1].size_bytes, offset)",
         "an offset is given twice",
     ),
     Bug(
@@ -96,8 +96,8 @@ IN_WALKS = (
     ),
     Bug(
         "epochs not durable with their records",
-        _DURABLE + "begin_flush",
-        "epochs = None if self._epochs_are_written else self.epochs.lines()",
+        _FLUSH + "begin",
+        "epochs = None if self.epochs_are_written else self._epochs.lines()",
         "epochs = None",
         "a clean start knows nothing of the last epochs",
     ),

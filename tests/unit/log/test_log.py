@@ -10,8 +10,12 @@ from odradek.common.errors import ApiError, ErrorCode
 from odradek.common.real_io import RealDisk
 from odradek.log.config import LogConfig
 from odradek.log.files import FileCache
-from odradek.log.log import AppendInfo, Log
-from odradek.log.reading import ReadResult
+from odradek.log.log import AppendInfo, Log, ReadResult
+from odradek.log.opening import close_log, open_log
+from odradek.log.retention import delete_old_segments
+from odradek.log.rolling import roll
+from odradek.log.search import aborted_transactions, search_timestamp
+from odradek.log.truncation import truncate_to
 from odradek.record.control import transaction_marker
 from odradek.record.reader import read_batches, read_records
 from tests.support.models.batches import NOW_MS, batch, header_of
@@ -31,7 +35,7 @@ class Home:
         self.notes = []
         if clean:
             recovery_point = recovery_point or 1 << 40  # a stop in good order has moved it to the end
-        return Log.open(
+        return open_log(
             self.files,
             self.directory,
             ("topic", 0),
@@ -130,9 +134,9 @@ def test_a_log_that_was_closed_or_killed_comes_back(home: Home, clean: bool) -> 
         value = b"value %d" % number
         expected.append(value)
         append(log, batch(value, producer_id=7, sequence=number), epoch=number // 30)
-    log.close(clean=clean)
+    close_log(log, clean=clean)
     again = home.open(clean=clean, segment_bytes=2000, index_interval_bytes=200)
-    assert len(again.segment_starts) > 3
+    assert len(again.segments.bases) > 3
     assert again.log_end_offset == 100
     assert everything(again) == expected
     assert again.epochs.entries() == [(0, 0), (1, 30), (2, 60), (3, 90)]
@@ -150,7 +154,7 @@ def test_a_tail_cut_at_any_byte_loses_only_the_batch_it_cut(home: Home) -> None:
     append(log, batch(b"first"))
     keep = log.size_bytes
     append(log, batch(b"second", b"third"))
-    log.close(clean=False)
+    close_log(log, clean=False)
     path = home.directory / f"{0:020d}.log"
     whole = path.read_bytes()
     for size in range(keep, len(whole)):
@@ -160,7 +164,7 @@ def test_a_tail_cut_at_any_byte_loses_only_the_batch_it_cut(home: Home) -> None:
         assert everything(again) == [b"first"], f"cut at {size}"
         assert path.stat().st_size == keep
         assert bool(home.notes) == (size > keep)
-        again.close(clean=False)
+        close_log(again, clean=False)
 
 
 DAMAGED = b"damaged " * 4
@@ -173,7 +177,7 @@ def test_a_flipped_bit_past_the_recovery_point_cuts_the_log_there(home: Home, po
     keep = log.size_bytes
     append(log, batch(DAMAGED))
     append(log, batch(b"behind"))
-    log.close(clean=False)
+    close_log(log, clean=False)
     path = home.directory / f"{0:020d}.log"
     data = bytearray(path.read_bytes())
     data[keep + position] ^= 0x10
@@ -198,7 +202,7 @@ def test_indexes_are_rebuilt_when_they_are_missing_or_wrong(home: Home, suffix: 
     expected = [b"value %d" % number for number in range(60)]
     for number, value in enumerate(expected):
         append(log, batch(value, timestamp_ms=NOW_MS + number * 10))
-    log.close()
+    close_log(log)
     for path in home.directory.glob(f"*{suffix}"):
         if damage == "missing":
             path.unlink()
@@ -210,7 +214,7 @@ def test_indexes_are_rebuilt_when_they_are_missing_or_wrong(home: Home, suffix: 
             path.write_bytes(path.read_bytes() + bytes(240))
     again = home.open(clean=True, index_interval_bytes=100, segment_bytes=4000)
     assert again.log_end_offset == 60
-    assert [again.offset_for_timestamp(NOW_MS + number * 10).offset for number in range(60)] == list(range(60))  # type: ignore[union-attr]
+    assert [search_timestamp(again, NOW_MS + number * 10).run().offset for number in range(60)] == list(range(60))  # type: ignore[union-attr]
     for offset in range(60):
         assert values(again.read(offset, max_bytes=1))[0] == expected[offset]
 
@@ -219,20 +223,20 @@ def test_offsets_by_time(home: Home) -> None:
     log = home.open(segment_bytes=500, index_interval_bytes=100)
     for number in range(20):
         append(log, batch(b"a", b"b", timestamp_ms=NOW_MS + number * 100), epoch=3)
-    assert log.offset_for_timestamp(0) == (NOW_MS, 0, 3)
-    assert log.offset_for_timestamp(NOW_MS + 501) == (NOW_MS + 501, 11, 3), "exact inside a batch"
-    assert log.offset_for_timestamp(NOW_MS + 502) == (NOW_MS + 600, 12, 3)
-    assert log.offset_for_timestamp(NOW_MS + 100_000) is None
-    assert log.max_timestamp_offset() == (NOW_MS + 1901, 39, 3)
+    assert search_timestamp(log, 0).run() == (NOW_MS, 0, 3)
+    assert search_timestamp(log, NOW_MS + 501).run() == (NOW_MS + 501, 11, 3), "exact inside a batch"
+    assert search_timestamp(log, NOW_MS + 502).run() == (NOW_MS + 600, 12, 3)
+    assert search_timestamp(log, NOW_MS + 100_000).run() is None
+    assert search_timestamp(log, None).run() == (NOW_MS + 1901, 39, 3)
 
 
 def test_segments_roll_by_size_age_and_offset(home: Home) -> None:
     log = home.open(segment_bytes=1000, segment_ms=10_000)
     append(log, batch(b"x" * 600))
     append(log, batch(b"x" * 600))
-    assert len(log.segment_starts) == 2
+    assert len(log.segments.bases) == 2
     append(log, batch(b"old", timestamp_ms=NOW_MS + 10_001))
-    assert len(log.segment_starts) == 3
+    assert len(log.segments.bases) == 3
     with pytest.raises(ApiError) as caught:
         append(log, batch(b"x" * 2000))
     assert caught.value.code is ErrorCode.RECORD_LIST_TOO_LARGE
@@ -242,10 +246,10 @@ def test_segments_roll_by_size_age_and_offset(home: Home) -> None:
 def test_segments_roll_earlier_by_the_logs_share_of_the_jitter(tmp_path: Path, jitter: float, segments: int) -> None:
     home = Home(tmp_path)
     config = LogConfig(segment_ms=10_000, segment_jitter_ms=4_000)
-    log = Log.open(home.files, home.directory, ("topic", 0), config, now_ms=NOW_MS, jitter=jitter)
+    log = open_log(home.files, home.directory, ("topic", 0), config, now_ms=NOW_MS, jitter=jitter)
     append(log, batch(b"first", timestamp_ms=NOW_MS))
     append(log, batch(b"later", timestamp_ms=NOW_MS + 7_000))
-    assert len(log.segment_starts) == segments
+    assert len(log.segments.bases) == segments
 
 
 def test_retention_by_time_size_and_log_start(home: Home) -> None:
@@ -253,14 +257,14 @@ def test_retention_by_time_size_and_log_start(home: Home) -> None:
     for number in range(10):
         append(log, batch(b"x" * 50, timestamp_ms=NOW_MS + number * 500))
     newest = NOW_MS + 9 * 500
-    assert log.delete_old_segments(newest) == 7
+    assert delete_old_segments(log, newest) == 7
     assert log.log_start_offset == 7
     with pytest.raises(ApiError):
         log.read(6, max_bytes=10)
     log.config = LogConfig(segment_bytes=200, retention_ms=-1, retention_bytes=150)
-    assert log.delete_old_segments(newest) == 1
+    assert delete_old_segments(log, newest) == 1
     assert log.advance_log_start(9)
-    assert log.delete_old_segments(newest) == 1
+    assert delete_old_segments(log, newest) == 1
     assert (log.log_start_offset, log.log_end_offset) == (9, 10)
     assert everything(log) == [b"x" * 50]
 
@@ -269,16 +273,16 @@ def test_a_clock_that_jumped_back_deletes_nothing(home: Home) -> None:
     log = home.open(segment_bytes=200, retention_ms=1000)
     for number in range(5):
         append(log, batch(b"x" * 50, timestamp_ms=NOW_MS + number))
-    assert log.delete_old_segments(NOW_MS - 3_600_000) == 0
+    assert delete_old_segments(log, NOW_MS - 3_600_000) == 0
 
 
 def test_everything_too_old_leaves_an_empty_log_that_goes_on(home: Home) -> None:
     log = home.open(retention_ms=1000)
     append(log, batch(b"a", b"b"))
-    assert log.delete_old_segments(NOW_MS + 5000) == 1
+    assert delete_old_segments(log, NOW_MS + 5000) == 1
     assert (log.log_start_offset, log.log_end_offset) == (2, 2)
     assert append(log, batch(b"c")).base_offset == 2
-    log.close()
+    close_log(log)
     assert home.open(clean=True, log_start=2).log_end_offset == 3
 
 
@@ -287,14 +291,14 @@ def test_truncation_cuts_everywhere_at_once(home: Home, cut: int) -> None:
     log = home.open(segment_bytes=700, index_interval_bytes=150)
     for number in range(40):
         append(log, batch(b"%d" % number, producer_id=1, sequence=number), epoch=number // 10)
-    log.truncate_to(cut)
+    truncate_to(log, cut)
     assert log.log_end_offset == cut
     assert log.high_watermark <= cut
     assert everything(log) == [b"%d" % number for number in range(cut)]
     assert all(start < cut for _, start in log.epochs.entries())
     info = append(log, batch(b"again", producer_id=1, sequence=cut), epoch=9)
     assert info.base_offset == cut
-    log.close()
+    close_log(log)
     again = home.open(clean=True, segment_bytes=700)
     assert everything(again) == [b"%d" % number for number in range(cut)] + [b"again"]
 
@@ -308,13 +312,13 @@ def test_aborted_transactions_and_the_last_stable_offset(home: Home) -> None:
     marker = transaction_marker(commit=False, producer_id=5, producer_epoch=0, coordinator_epoch=1, timestamp_ms=NOW_MS)
     append(log, marker)
     assert log.last_stable_offset == 4
-    (aborted,) = log.aborted_transactions(0, 4)
+    (aborted,) = aborted_transactions(log, 0, 4)
     assert (aborted.producer_id, aborted.first_offset, aborted.last_offset) == (5, 1, 3)
-    log.close()
+    close_log(log)
     again = home.open(clean=True)
     again.update_high_watermark(4)
-    assert again.aborted_transactions(0, 4) == [aborted]
-    assert again.aborted_transactions(0, 1) == []
+    assert aborted_transactions(again, 0, 4) == [aborted]
+    assert aborted_transactions(again, 0, 1) == []
 
 
 def test_log_append_time_is_written_and_sealed(home: Home) -> None:
@@ -323,7 +327,7 @@ def test_log_append_time_is_written_and_sealed(home: Home) -> None:
     data = log.read(0, max_bytes=1000).chunks[0].read()
     header = header_of(data)
     assert [record.timestamp_ms for record in read_records(data, header)] == [NOW_MS, NOW_MS]
-    log.close(clean=False)
+    close_log(log, clean=False)
     assert home.open(message_timestamp_type="LogAppendTime").log_end_offset == 2, "the checksum was computed anew"
 
 
@@ -331,7 +335,7 @@ def test_a_reader_keeps_its_bytes_when_the_segment_is_deleted(home: Home) -> Non
     log = home.open(retention_ms=1000)
     append(log, batch(b"still here"))
     read = log.read(0, max_bytes=1000)
-    log.delete_old_segments(NOW_MS + 5000)
+    delete_old_segments(log, NOW_MS + 5000)
     assert values(read) == [b"still here"]
 
 
@@ -340,7 +344,7 @@ def test_a_damaged_epoch_checkpoint_is_rebuilt_from_the_log(home: Home) -> None:
     for number in range(20):
         append(log, batch(b"x"), epoch=number // 5)
     entries = log.epochs.entries()
-    log.close()
+    close_log(log)
     (home.directory / "leader-epoch-checkpoint").write_text("0\n9\n1 2\n")
     assert home.open(clean=True).epochs.entries() == entries
     assert "rebuilt" in home.notes[0]
@@ -351,10 +355,10 @@ def test_epochs_that_recovery_read_from_the_log_outlive_a_clean_stop(home: Home)
     append(log, batch(b"a"), epoch=2)
     log.flush()
     append(log, batch(b"b"), epoch=3)  # nothing says it but the batch itself
-    log.close(clean=False)
+    close_log(log, clean=False)
     again = home.open(recovery_point=1)
     assert again.epochs.entries() == [(2, 0), (3, 1)]
-    again.close()
+    close_log(again)
     assert home.open(clean=True).epochs.entries() == [(2, 0), (3, 1)]
 
 
@@ -363,10 +367,10 @@ def test_epochs_of_what_recovery_made_durable_are_stored_with_it(home: Home) -> 
     append(log, batch(b"a"), epoch=2)
     log.flush()
     append(log, batch(b"b"), epoch=3)
-    log.close(clean=False)
+    close_log(log, clean=False)
     again = home.open(recovery_point=1, flush_messages=1)
     assert again.recovery_point == 2
-    again.close(clean=False)
+    close_log(again, clean=False)
     assert home.open(recovery_point=2, flush_messages=1).epochs.entries() == [(2, 0), (3, 1)]
 
 
@@ -379,19 +383,19 @@ def test_an_epoch_of_batches_that_recovery_cut_off_is_forgotten(home: Home) -> N
     log.assign_epoch(5, 2)
     append(log, batch(b"c"), epoch=5)
     log.flush()
-    log.close(clean=False)
+    close_log(log, clean=False)
     with (home.directory / f"{0:020}.log").open("r+b") as file:
         file.truncate(size)
     cut = home.open(recovery_point=1)
     append(cut, batch(b"d"), batch(b"e"), epoch=4)
-    cut.close(clean=False)
+    close_log(cut, clean=False)
     assert home.open(recovery_point=1).epochs.entries() == [(2, 0), (4, 1)], "epoch 5 never had the offset 2"
 
 
 def test_a_damaged_producer_snapshot_is_rebuilt_from_the_log(home: Home) -> None:
     log = home.open()
     append(log, batch(b"a", producer_id=3, sequence=0))
-    log.close()
+    close_log(log)
     (path,) = home.directory.glob("*.snapshot")
     data = bytearray(path.read_bytes())
     data[-1] ^= 1
@@ -406,9 +410,9 @@ def test_retries_of_all_that_was_under_way_are_known_after_a_restart(home: Home,
     sent = [batch(b"v", producer_id=7, sequence=number) for number in range(4)]
     for each in sent:
         append(log, each)
-    log.roll(NOW_MS)
+    roll(log, NOW_MS)
     append(log, batch(b"of another", producer_id=8, sequence=0))
-    log.close(clean=clean)
+    close_log(log, clean=clean)
     again = home.open(clean=clean)
     for number, each in enumerate(sent):
         info = append(again, each)
@@ -420,14 +424,14 @@ def test_a_segment_that_lost_its_end_takes_the_later_ones_with_it(home: Home) ->
     append(log, batch(b"kept"))
     keep = log.size_bytes
     append(log, batch(b"lost"))
-    log.roll(NOW_MS)
+    roll(log, NOW_MS)
     append(log, batch(b"built on what is lost"))
-    log.close(clean=False)
+    close_log(log, clean=False)
     path = home.directory / f"{0:020d}.log"
     path.write_bytes(path.read_bytes()[:keep])
     again = home.open()
     assert everything(again) == [b"kept"]
     assert "the next segment begins at 2" in home.notes[0]
     assert append(again, batch(b"new")).base_offset == 1
-    again.close(clean=False)
+    close_log(again, clean=False)
     assert everything(home.open()) == [b"kept", b"new"]

@@ -16,6 +16,7 @@ from odradek.common.real_io import RealClock, RealDisk
 from odradek.log.config import LogConfig
 from odradek.log.log import Log
 from odradek.log.manager import LogManager
+from odradek.log.search import search_timestamp
 from odradek.record.batch import HEADER_BYTES, crc_is_valid
 from odradek.record.reader import read_batches, read_records
 from tests.support.models.batches import NOW_MS, batch, header_of
@@ -205,7 +206,7 @@ def test_an_index_that_is_missing_short_or_wrong_is_made_anew(home: Home, suffix
     assert read(log) == ALL
     for number in range(COUNT):
         assert read(log, number) == ALL[number:]
-        found = log.offset_for_timestamp(NOW_MS + number)
+        found = search_timestamp(log, NOW_MS + number).run()
         assert found is not None and found.offset == number
     home.close()
 
@@ -222,10 +223,10 @@ def test_any_byte_of_a_time_index_may_change_and_every_time_is_found(home: Home)
             for segment in log.segments:
                 segment.load_indexes()
             for number in range(COUNT):
-                found = log.offset_for_timestamp(NOW_MS + number)
+                found = search_timestamp(log, NOW_MS + number).run()
                 assert found is not None and found.offset == number, (path.name, position)
             newest = [segment.max_timestamp_ms for segment in log.segments]
-            ends = [*log.segment_starts[1:], COUNT]
+            ends = [*log.segments.bases[1:], COUNT]
             assert newest == [NOW_MS + end - 1 for end in ends], "retention goes by it"
             home.stop(clean=True)
         path.write_bytes(data)

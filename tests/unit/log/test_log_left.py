@@ -27,6 +27,7 @@ from odradek.log.log import Log
 from odradek.log.manager import LogManager
 from odradek.log.repair import Hole, make_anew
 from odradek.log.replicated import read_replicated
+from odradek.log.search import search_timestamp
 from tests.support.models.batches import NOW_MS, batch, header_of
 
 T = TypeVar("T")
@@ -212,7 +213,7 @@ def retain(home: Home) -> None:
 
 
 def load(home: Home) -> None:
-    search = home.log.search_timestamp(NOW_MS + 1)
+    search = search_timestamp(home.log, NOW_MS + 1)
     while not home.log.has_left and (work := search.next_step()) is not None:
         try:
             search.take(home.disk.calls.run(work))
@@ -232,7 +233,7 @@ def mend(home: Home) -> None:
     )[:1]
     size, end = batches[0][1].size_bytes, batches[0][1].last_offset + 1
     hole = Hole(segment, 0, size, segment.base_offset, end, is_open=False)
-    home.disk.calls.run(log.work(lambda disk: make_anew(disk, log, hole, batches)))
+    home.disk.calls.run(log.partition_dir.work(lambda disk: make_anew(disk, log, hole, batches)))
 
 
 def _full(path: Path, calls: SystemCalls, **config: object) -> Home:

@@ -15,7 +15,9 @@ from odradek.common.ports import Buffer, File
 from odradek.log.config import LogConfig
 from odradek.log.log import Log
 from odradek.log.manager import LogManager
+from odradek.log.search import aborted_transactions
 from odradek.log.segment import Segment
+from odradek.log.truncation import truncate_to
 from odradek.record.batch import BatchHeader
 from odradek.record.control import transaction_marker
 from tests.sim.disk import DiskFaults, SimDisk
@@ -85,7 +87,7 @@ def abort(log: Log, producer_id: int) -> None:
 
 
 def aborted(log: Log) -> list[int]:
-    return [entry.producer_id for entry in log.aborted_transactions(0, log.log_end_offset)]
+    return [entry.producer_id for entry in aborted_transactions(log, 0, log.log_end_offset)]
 
 
 def make() -> tuple[FullDisk, LogManager, Log]:
@@ -135,7 +137,7 @@ def test_a_kill_right_after_a_cut_loses_no_abort_below_it() -> None:
     append(log, b"a")
     abort(log, 8)
     log.flush()
-    log.truncate_to(3)
+    truncate_to(log, 3)
     manager.checkpoint_work()()
     disk.process_died()
     _, log = start(disk)

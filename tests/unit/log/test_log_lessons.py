@@ -13,6 +13,10 @@ from odradek.common.real_io import RealClock, RealDisk
 from odradek.log.config import LogConfig
 from odradek.log.log import Log
 from odradek.log.manager import LogManager
+from odradek.log.opening import close_log
+from odradek.log.retention import delete_old_segments
+from odradek.log.rolling import roll
+from odradek.log.truncation import truncate_fully_and_start_at, truncate_to
 from odradek.metadata.publisher import MetadataPublisher
 from odradek.protocol.messages.config_record import ConfigRecord
 from odradek.protocol.messages.partition_record import PartitionRecord
@@ -44,13 +48,13 @@ def test_the_high_watermark_stays_valid_after_a_full_cut_and_a_roll(home: Home) 
     for number in range(6):
         append(log, batch(b"%d" % number + bytes(60)))
         assert log.high_watermark == log.log_end_offset
-    log.truncate_fully_and_start_at(100)
+    truncate_fully_and_start_at(log, 100)
     assert (log.log_start_offset, log.high_watermark, log.log_end_offset) == (100, 100, 100)
     assert log.last_stable_offset == 100
     append(log, batch(b"a" * 60))
-    log.roll(NOW_MS)
+    roll(log, NOW_MS)
     assert log.high_watermark == 101 and log.read(101, max_bytes=10).size_bytes == 0
-    log.truncate_to(100)
+    truncate_to(log, 100)
     assert log.high_watermark == 100
 
 
@@ -62,7 +66,7 @@ def test_gaps_in_offsets_end_no_load_and_no_read(home: Home) -> None:
     log.update_high_watermark(log.log_end_offset)
     log.flush()
     for clean in (True, False):
-        log.close(clean=clean)
+        close_log(log, clean=clean)
         log = home.open(clean=clean, cleanup_policy=("compact",), segment_bytes=300)
         assert log.log_end_offset == 5_000_002
         log.update_high_watermark(log.log_end_offset)
@@ -82,9 +86,9 @@ def test_offsets_that_32_bits_cannot_count_begin_a_new_segment(home: Home) -> No
     far = 2**31
     for offset in (0, far - 1, far, 2 * far + 7):
         replicated(log, offset, b"%d" % offset)
-    assert log.segment_starts == [0, far, 2 * far + 7]
+    assert log.segments.bases == [0, far, 2 * far + 7]
     log.update_high_watermark(log.log_end_offset)
-    log.close()
+    close_log(log)
     log = home.open(cleanup_policy=("compact",))
     log.update_high_watermark(log.log_end_offset)
     assert everything(log) == [b"%d" % offset for offset in (0, far - 1, far, 2 * far + 7)]
@@ -99,7 +103,7 @@ def test_one_answer_of_a_leader_may_span_more_than_a_segment_can_count(home: Hom
         patch_leader_epoch(data, 0)
         answer += data
     log.append_as_follower(answer, now_ms=NOW_MS)
-    assert log.segment_starts == [0, 2**31 + 9]
+    assert log.segments.bases == [0, 2**31 + 9]
     log.update_high_watermark(log.log_end_offset)
     assert everything(log) == [b"5", b"2147483657", b"2147483658"]
 
@@ -136,7 +140,7 @@ def test_sequences_go_on_with_0_behind_the_last(home: Home) -> None:
     assert send(LAST_SEQUENCE - 1, b"a", b"b") == 0
     assert send(0, b"c") == 2
     assert send(LAST_SEQUENCE - 1, b"a", b"b") == 0, "sent again, it is known"
-    log.close()
+    close_log(log)
     log = home.open(clean=True)
     assert send(0, b"c") == 2, "and after a start"
     with pytest.raises(ApiError) as caught:
@@ -150,8 +154,8 @@ def test_a_producer_is_forgotten_after_silence_alone(home: Home) -> None:
     log = home.open(segment_bytes=200, retention_ms=0)
     for sequence in range(4):
         append(log, batch(bytes(100), producer_id=PRODUCER, producer_epoch=0, sequence=sequence))
-    assert log.delete_old_segments(NOW_MS + 10) > 0
-    assert [entry.producer_id for entry in log.active_producers()] == [PRODUCER]
+    assert delete_old_segments(log, NOW_MS + 10) > 0
+    assert [entry.producer_id for entry in log.producers.producers.values()] == [PRODUCER]
     assert log.producers.expire(0, 1000) == 0
     assert log.producers.expire(999, 1000) == 0
     assert log.producers.expire(1000, 1000) == 1

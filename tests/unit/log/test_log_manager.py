@@ -13,6 +13,7 @@ from odradek.common.errors import ApiError, ErrorCode, StorageError
 from odradek.common.real_io import RealClock, RealDisk
 from odradek.log.config import LogConfig
 from odradek.log.manager import LogManager
+from odradek.log.rolling import roll
 from tests.support.models.batches import NOW_MS, batch, header_of
 
 
@@ -42,10 +43,10 @@ def test_a_rolled_segment_is_made_durable_with_default_settings(tmp_path: Path) 
         data = batch(b"%d" % number)
         log.append_as_leader([data], [header_of(data)], leader_epoch=0, now_ms=NOW_MS)
         assert manager.logs_to_flush(0) == []
-    log.roll(NOW_MS)
+    roll(log, NOW_MS)
     assert manager.logs_to_flush(0) == [log]
     log.flush()
-    assert log.recovery_point == log.segment_starts[-1] == 3
+    assert log.recovery_point == log.segments.bases[-1] == 3
     assert manager.logs_to_flush(0) == []
     manager.close()
     disk.close()

@@ -21,6 +21,9 @@ from odradek.common.ports import make_dirs_durably
 from odradek.log.config import LogConfig
 from odradek.log.files import FileCache
 from odradek.log.log import Log
+from odradek.log.opening import close_log, open_log
+from odradek.log.rolling import roll
+from odradek.log.search import aborted_transactions, search_timestamp
 from odradek.record.control import transaction_marker
 from tests.sim.disk import DiskFaults, SimDisk
 from tests.support.models.batches import NOW_MS, batch, header_of
@@ -46,7 +49,7 @@ class Home:
             self.append(number)
             if number in ABORTED and number + 2 < count:
                 self.abort(number)
-            self.log.roll(NOW_MS)
+            roll(self.log, NOW_MS)
             if number % 500 == 0:
                 self.log.flush()
         self.append(count - 1)
@@ -54,12 +57,12 @@ class Home:
 
     def open(self, *, clean: bool) -> Log:
         config = LogConfig(flush_messages=1)
-        log = Log.open(self.files, DIRECTORY, ("topic", 0), config, now_ms=NOW_MS, clean_shutdown=clean)
+        log = open_log(self.files, DIRECTORY, ("topic", 0), config, now_ms=NOW_MS, clean_shutdown=clean)
         log.update_high_watermark(log.log_end_offset)
         return log
 
     def start_again(self) -> None:
-        self.log.close()
+        close_log(self.log)
         self.files = FileCache(self.disk)
         self.log = self.open(clean=True)
 
@@ -85,7 +88,7 @@ class Home:
 
     def roll(self) -> None:
         self.append(self.count)
-        self.log.roll(NOW_MS)
+        roll(self.log, NOW_MS)
 
     def fetch_first(self) -> None:
         assert self.log.read(self.log.log_start_offset, max_bytes=1000).size_bytes
@@ -95,22 +98,22 @@ class Home:
 
     def fetch_committed(self) -> None:
         """From the start on: behind it lie all segments."""
-        found = self.log.aborted_transactions(0, 2)
+        found = aborted_transactions(self.log, 0, 2)
         assert not found
 
     def fetch_aborted(self) -> None:
-        assert len(self.log.aborted_transactions(2, 4)) == 1
+        assert len(aborted_transactions(self.log, 2, 4)) == 1
 
     def list_offsets(self) -> None:
-        found = self.log.offset_for_timestamp(NOW_MS + (self.count - 3) * 1000)
+        found = search_timestamp(self.log, NOW_MS + (self.count - 3) * 1000).run()
         assert found is not None and found.timestamp_ms == NOW_MS + (self.count - 3) * 1000
 
     def list_newest(self) -> None:
-        found = self.log.max_timestamp_offset()
+        found = search_timestamp(self.log, None).run()
         assert found is not None and found.timestamp_ms >= NOW_MS + (self.count - 1) * 1000
 
     def list_nothing(self) -> None:
-        assert self.log.offset_for_timestamp(NOW_MS + (self.count + 3) * 1000) is None
+        assert search_timestamp(self.log, NOW_MS + (self.count + 3) * 1000).run() is None
 
     def end_of_epoch(self) -> None:
         assert self.log.end_offset_for_epoch(0)[1] == self.log.log_end_offset
@@ -200,8 +203,8 @@ def test_a_walk_over_all_segments_is_noticed(homes: dict[int, Home]) -> None:
 
 def test_the_indexes_of_a_closed_segment_are_made_durable_though_its_records_are() -> None:
     log = Home(1).log
-    log.roll(NOW_MS)
+    roll(log, NOW_MS)
     assert log.recovery_point == log.segments[-1].base_offset
-    assert log.has_unsynced_segments
+    assert log.flush_state.has_unsynced_segments
     log.flush()
-    assert not log.has_unsynced_segments
+    assert not log.flush_state.has_unsynced_segments

@@ -16,6 +16,8 @@ from odradek.log import files
 from odradek.log.config import LogConfig
 from odradek.log.log import Log
 from odradek.log.manager import LogManager
+from odradek.log.retention import delete_old_segments
+from odradek.log.search import search_timestamp
 from tests.support.models.batches import NOW_MS, batch, header_of
 
 T = TypeVar("T")
@@ -70,7 +72,7 @@ class Home:
             self.append(b"a%d" % number, b"b%d" % number, timestamp_ms=NOW_MS + number * 10, **how)
 
     async def search(self, timestamp_ms: int | None) -> tuple[int, int] | None:
-        search = self.log.search_timestamp(timestamp_ms)
+        search = search_timestamp(self.log, timestamp_ms)
         while (work := search.next_step()) is not None:
             search.take(await self.disk.off_loop(work))
         return search.found[:2] if search.found is not None else None
@@ -101,15 +103,15 @@ async def test_a_search_goes_on_past_segments_that_retention_takes_meanwhile(tmp
     home.fill(20)
     log = home.again()
     log.update_high_watermark(log.log_end_offset)
-    kept = log.segment_starts[-1]
+    kept = log.segments.bases[-1]
 
     def retain() -> None:
         home.disk.between = lambda: None
-        log.delete_old_segments(NOW_MS + kept // 2 * 10 + 999)
+        delete_old_segments(log, NOW_MS + kept // 2 * 10 + 999)
 
     home.disk.between = retain
     first = await home.search(NOW_MS)
-    assert log.segment_starts == [kept], "they were there when the search began"
+    assert log.segments.bases == [kept], "they were there when the search began"
     assert first is not None and (first[1] == 0 or first[1] >= kept), "out of the file that is held, or of the next"
     again = await home.search(NOW_MS)
     assert again is not None and again[1] >= kept
@@ -124,14 +126,14 @@ async def test_a_log_is_appended_to_while_its_segments_are_deleted(tmp_path: Pat
     starts: list[list[int]] = []
 
     def meanwhile() -> None:
-        starts.append(list(log.segment_starts))
+        starts.append(list(log.segments.bases))
         home.append(b"new", timestamp_ms=NOW_MS + 500_000)
 
     home.disk.between = meanwhile
     removed = await home.manager.retain(log, NOW_MS + 400_000, 10**9)
     home.disk.between = lambda: None
     assert removed > 1
-    assert log.log_start_offset == log.segment_starts[0] == starts[-1][0], (
+    assert log.log_start_offset == log.segments.bases[0] == starts[-1][0], (
         "gone for readers before any file was touched"
     )
     assert log.log_end_offset == 24 + len(starts)
@@ -173,7 +175,7 @@ async def test_indexes_of_closed_segments_are_let_go(tmp_path: Path, monkeypatch
     assert await home.search(None) == (NOW_MS + 391, 79)
     for number in (0, 35, 20, 3):
         assert await home.search(NOW_MS + number * 10) == (NOW_MS + number * 10, 2 * number)
-    loaded = [segment for segment in log._segments if len(segment.offsets) or len(segment.times)]
+    loaded = [segment for segment in log.segments if len(segment.offsets) or len(segment.times)]
     assert 0 < len(loaded) <= 3, "two closed ones and the active one"
     home.append(b"goes on")
     assert log.log_end_offset == 81

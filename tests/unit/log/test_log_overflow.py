@@ -10,6 +10,8 @@ import pytest
 from odradek.log.config import LogConfig
 from odradek.log.files import FileCache
 from odradek.log.log import Log
+from odradek.log.opening import close_log, open_log
+from odradek.log.search import aborted_transactions, search_timestamp
 from odradek.log.segment import segment_path
 from odradek.record.batch import patch_base_offset, patch_leader_epoch
 from tests.sim.disk import DiskFaults
@@ -54,7 +56,7 @@ def disk() -> CrashingDisk:
 def start(disk: CrashingDisk, *, clean: bool, recovery_point: int = 0) -> Log:
     config = LogConfig(cleanup_policy=("compact",))
     notes: list[str] = []
-    log = Log.open(
+    log = open_log(
         FileCache(disk), DIRECTORY, ("t", 0), config,
         now_ms=NOW_MS, clean_shutdown=clean, recovery_point=recovery_point, notes=notes,
     )  # fmt: skip
@@ -80,11 +82,11 @@ def test_a_segment_that_is_too_long_is_split(
     starts = [*STARTS, BEHIND] if with_next else STARTS
     for _ in range(2):
         log = start(disk, clean=clean, recovery_point=recovery_point)
-        assert log.segment_starts == starts
+        assert log.segments.bases == starts
         assert everything(log) == values
-        log.close()
+        close_log(log)
         clean = True
-    found = log.offset_for_timestamp(NOW_MS)
+    found = search_timestamp(log, NOW_MS).run()
     assert found is not None and found.offset == 0
 
 
@@ -92,7 +94,7 @@ def test_batches_of_several_records_stay_whole(disk: CrashingDisk) -> None:
     batches = {0: batch(b"a", b"b"), FAR - 1: batch(b"c", b"d", b"e"), FAR + 2: batch(b"f")}
     write(disk, 0, [lying_at(offset, each) for offset, each in batches.items()])
     log = start(disk, clean=False)
-    assert log.segment_starts == [0, FAR - 1]
+    assert log.segments.bases == [0, FAR - 1]
     assert everything(log) == [b"a", b"b", b"c", b"d", b"e", b"f"]
 
 
@@ -102,9 +104,9 @@ def test_aborted_transactions_of_what_is_split_off_are_known(disk: CrashingDisk)
     write(disk, 0, [lying_at(offset, each) for offset, each in batches.items()])
     for clean in (False, True):
         log = start(disk, clean=clean, recovery_point=FAR + 3)
-        assert log.segment_starts == [0, FAR]
-        assert [each[:3] for each in log.aborted_transactions(FAR, FAR + 3)] == [(7, FAR, FAR + 1)]
-        log.close()
+        assert log.segments.bases == [0, FAR]
+        assert [each[:3] for each in aborted_transactions(log, FAR, FAR + 3)] == [(7, FAR, FAR + 1)]
+        close_log(log)
 
 
 @pytest.mark.parametrize("power", [False, True], ids=["killed", "dark"])
@@ -126,12 +128,12 @@ def test_a_start_may_die_before_any_change_of_a_split(power: bool) -> None:
             disk.lose_power() if power else disk.process_died()
             log = start(disk, clean=False, recovery_point=BEHIND)
             assert everything(log) == values, change
-            assert log.segment_starts[:3] == STARTS
+            assert log.segments.bases[:3] == STARTS
     assert change > 10, "there was something to die in"
 
 
 def test_a_flipped_bit_of_an_offset_is_damage_and_no_overflow(disk: CrashingDisk) -> None:
     write(disk, 0, [lying_at(0, batch(b"a")), lying_at(1 + 2**40, batch(b"b")), lying_at(2, batch(b"c"))])
     log = start(disk, clean=False)
-    assert (log.segment_starts, log.log_end_offset) == ([0], 1)
+    assert (log.segments.bases, log.log_end_offset) == ([0], 1)
     assert everything(log) == [b"a"]

@@ -9,7 +9,9 @@ import pytest
 
 from odradek.common.errors import ApiError, ErrorCode
 from odradek.log.log import Log
+from odradek.log.opening import close_log
 from odradek.log.producer_state import ProducerState, Verification
+from odradek.log.search import aborted_transactions
 from odradek.record.control import ControlType, control_key, transaction_marker
 from tests.sim.planted_transactions import transaction_bug
 from tests.support.models.batches import NOW_MS, batch, header_of
@@ -162,22 +164,22 @@ def test_a_kill_loses_no_aborted_transaction(home: Home) -> None:
     log = home.open(segment_bytes=500)
     for number in range(10):
         append(log, sent(number), marker(), batch(b"beside"))
-    expected = log.aborted_transactions(0, log.log_end_offset)
-    assert len(expected) == 10 and len(log.segment_starts) > 2
+    expected = aborted_transactions(log, 0, log.log_end_offset)
+    assert len(expected) == 10 and len(log.segments.bases) > 2
     for _ in range(2):
         log = home.open(segment_bytes=500)
         log.update_high_watermark(log.log_end_offset)
-        assert [entry[:3] for entry in log.aborted_transactions(0, 99)] == [entry[:3] for entry in expected]
+        assert [entry[:3] for entry in aborted_transactions(log, 0, 99)] == [entry[:3] for entry in expected]
         assert log.last_stable_offset == log.log_end_offset
 
 
 def test_a_power_loss_takes_index_entries_that_the_log_still_has(home: Home) -> None:
     log = home.open()
     append(log, sent(), marker())
-    log.close()
+    close_log(log)
     (home.directory / "00000000000000000000.txnindex").unlink()
     log = home.open(recovery_point=0)
-    assert [entry[:3] for entry in log.aborted_transactions(0, 2)] == [(5, 0, 1)]
+    assert [entry[:3] for entry in aborted_transactions(log, 0, 2)] == [(5, 0, 1)]
 
 
 @pytest.mark.parametrize("damage", [b"\x00" * 33, b"\xff" * 34])
@@ -187,13 +189,13 @@ def test_a_damaged_index_is_made_anew_from_the_whole_log(home: Home, damage: byt
     append(log, batch(b"x" * 150))
     append(log, marker())
     append(log, sent(1), marker(commit=True))
-    expected = log.aborted_transactions(0, 99)
-    assert [entry[:3] for entry in expected] == [(5, 0, 2)] and len(log.segment_starts) > 1
-    log.close()
+    expected = aborted_transactions(log, 0, 99)
+    assert [entry[:3] for entry in expected] == [(5, 0, 2)] and len(log.segments.bases) > 1
+    close_log(log)
     (index,) = home.directory.glob("*.txnindex")
     index.write_bytes(damage)
     log = home.open(clean=True, segment_bytes=250)
-    assert [entry[:3] for entry in log.aborted_transactions(0, 99)] == [(5, 0, 2)]
+    assert [entry[:3] for entry in aborted_transactions(log, 0, 99)] == [(5, 0, 2)]
 
 
 @pytest.mark.parametrize("commit", [True, False])
@@ -201,7 +203,7 @@ def test_a_start_does_not_believe_a_damaged_marker(home: Home, commit: bool) -> 
     """The flipped bit makes an abort of a commit, or the other way round, below the recovery point."""
     log = home.open()
     end = append(log, sent(), marker(commit=commit)).last_offset + 1
-    log.close()
+    close_log(log)
     for snapshot in home.directory.glob("*.snapshot"):
         snapshot.unlink()
     (path,) = home.directory.glob("*.log")
@@ -215,14 +217,14 @@ def test_a_start_does_not_believe_a_damaged_marker(home: Home, commit: bool) -> 
     assert log.last_stable_offset == 0, "its transaction stays open"
     assert any("the marker at offset 1 cannot be read: its CRC" in note for note in home.notes)
     # The entry of an abort was flushed before the damage.
-    assert len(log.aborted_transactions(0, 99)) == (not commit)
+    assert len(aborted_transactions(log, 0, 99)) == (not commit)
 
 
 def test_a_marker_that_a_power_loss_took_leaves_no_entry(home: Home) -> None:
     """The index was written back before the log; the transaction is committed afterwards, at the same offset."""
     log = home.open()
     append(log, sent(), marker())
-    log.close()
+    close_log(log)
     for snapshot in home.directory.glob("*.snapshot"):
         snapshot.unlink()
     (path,) = home.directory.glob("*.log")
@@ -230,7 +232,7 @@ def test_a_marker_that_a_power_loss_took_leaves_no_entry(home: Home) -> None:
     log = home.open(recovery_point=0)
     assert log.log_end_offset == 1
     append(log, marker(commit=True))
-    assert log.aborted_transactions(0, 99) == []
+    assert aborted_transactions(log, 0, 99) == []
 
 
 def test_an_entry_of_a_lost_marker_is_noticed(home: Home) -> None:

@@ -8,7 +8,11 @@ from pathlib import Path
 import pytest
 
 from odradek.common.errors import ApiError
+from odradek.log.opening import close_log
 from odradek.log.producer_state import WINDOW_BATCHES, ProducerState, Verification
+from odradek.log.retention import delete_old_segments
+from odradek.log.rolling import roll
+from odradek.log.truncation import truncate_to
 from odradek.record.batch import MAX_SEQUENCE, BatchHeader
 from odradek.record.control import ControlType
 from tests.support.models.batches import NOW_MS, batch, header_of
@@ -57,7 +61,7 @@ def test_a_producer_is_known_after_its_records_are_gone(home: Home) -> None:
         append(log, numbered(sequence))
     log.advance_log_start(3)
     for _ in range(5):
-        segments = log.delete_old_segments(NOW_MS + DAY_MS)
+        segments = delete_old_segments(log, NOW_MS + DAY_MS)
         if not segments:
             break
     assert log.log_start_offset == 3
@@ -119,11 +123,11 @@ def test_a_fence_outlives_all_that_had_the_epoch_before(home: Home) -> None:
     for state in (log.producers, ProducerState.from_snapshot(log.producers.snapshot(), 3)):
         with pytest.raises(ApiError, match="Epoch of producer 5 is 0, the last seen was 1"):
             state.check(header_of(numbered(2)))
-    log.roll(NOW_MS)
+    roll(log, NOW_MS)
     log.advance_log_start(3)
-    log.delete_old_segments(NOW_MS + DAY_MS)
+    delete_old_segments(log, NOW_MS + DAY_MS)
     for clean in (True, False):
-        log.close(clean=clean)
+        close_log(log, clean=clean)
         log = home.open(clean=clean, recovery_point=3 if clean else 0, log_start=3, segment_bytes=200)
         assert refusal(log, numbered(2)) == "INVALID_PRODUCER_EPOCH"
     assert refusal(log, numbered(0, epoch=1)) == "NONE"
@@ -133,7 +137,7 @@ def test_a_cut_takes_producers_back_to_where_they_were(home: Home) -> None:
     """KAFKA-10706, KAFKA-12153: what was cut off was still known, and what replaced it counted as sent twice."""
     log = home.open()
     append(log, numbered(0), numbered(1), marker(epoch=2), numbered(0, epoch=2))
-    log.truncate_to(1)
+    truncate_to(log, 1)
     entry = log.producers.producers[5]
     assert (entry.producer_epoch, entry.last_sequence, entry.coordinator_epoch) == (0, 0, -1)
     assert append(log, numbered(1)).base_offset == 1

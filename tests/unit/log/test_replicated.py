@@ -13,7 +13,10 @@ from odradek.common.real_io import RealDisk
 from odradek.log.config import LogConfig
 from odradek.log.files import FileCache
 from odradek.log.log import Log
+from odradek.log.opening import close_log, open_log
 from odradek.log.replicated import in_portions, read_replicated
+from odradek.log.search import aborted_transactions
+from odradek.log.truncation import truncate_fully_and_start_at
 from odradek.record.batch import BatchHeader, patch_leader_epoch, seal
 from odradek.record.builder import build_batch
 from odradek.record.control import ControlType, control_key, transaction_marker
@@ -32,12 +35,12 @@ def make_log(tmp_path: Path) -> Iterator[OpenLog]:
     def make(**config: object) -> Log:
         directory = tmp_path / f"t-{len(logs)}"
         directory.mkdir()
-        logs.append(Log.open(files, directory, ("t", len(logs)), LogConfig(**config), now_ms=NOW_MS))  # type: ignore[arg-type]
+        logs.append(open_log(files, directory, ("t", len(logs)), LogConfig(**config), now_ms=NOW_MS))  # type: ignore[arg-type]
         return logs[-1]
 
     yield make
     for log in logs:
-        log.close(clean=False)
+        close_log(log, clean=False)
     disk.close()
 
 
@@ -115,10 +118,10 @@ def test_a_batch_that_is_cut_off_alone_is_nothing(make_log: OpenLog) -> None:
 
 def test_an_empty_log_may_begin_inside_a_batch(make_log: OpenLog) -> None:
     log = make_log()
-    log.truncate_fully_and_start_at(3)
+    truncate_fully_and_start_at(log, 3)
     answer = sent(1, b"b", b"c", b"d", b"e", epoch=1)
     assert log.append_as_follower(answer, now_ms=NOW_MS) is not None
-    assert (log.log_start_offset, log.log_end_offset, log.segment_starts) == (3, 5, [1])
+    assert (log.log_start_offset, log.log_end_offset, log.segments.bases) == (3, 5, [1])
     assert file_bytes(log) == answer
 
 
@@ -136,7 +139,7 @@ def test_a_leader_with_larger_segments_is_followed(make_log: OpenLog) -> None:
     assert log.append_as_follower(b"".join(batches), now_ms=NOW_MS) is not None
     assert log.log_end_offset == 6
     assert file_bytes(log) == b"".join(batches)
-    assert len(log.segment_starts) > 2
+    assert len(log.segments.bases) > 2
     sizes = [
         len(portion)
         for portion in in_portions(
@@ -160,7 +163,7 @@ def test_markers_end_transactions_on_a_follower(make_log: OpenLog) -> None:
     log.append_as_follower(bytes(marker), now_ms=NOW_MS)
     log.update_high_watermark(2)
     assert log.last_stable_offset == 2
-    assert [(each.producer_id, each.first_offset) for each in log.aborted_transactions(0, 2)] == [(7, 0)]
+    assert [(each.producer_id, each.first_offset) for each in aborted_transactions(log, 0, 2)] == [(7, 0)]
 
 
 def test_an_empty_control_batch_of_compaction_is_taken(make_log: OpenLog) -> None:

@@ -16,6 +16,8 @@ from odradek.common.real_io import RealDisk
 from odradek.log.config import LogConfig
 from odradek.log.files import FileCache
 from odradek.log.log import Log
+from odradek.log.opening import close_log, open_log
+from odradek.log.truncation import truncate_to
 from odradek.metadata.model import PartitionImage
 from odradek.protocol.messages.fetch_request import FetchRequest
 from odradek.protocol.messages.fetch_response import (
@@ -60,7 +62,7 @@ class Follower:
         for number in range(partitions):
             path = directory / f"t-{number}"
             path.mkdir(parents=True)
-            log = Log.open(files, path, ("t", number), log_config or LogConfig(), now_ms=NOW_MS)
+            log = open_log(files, path, ("t", number), log_config or LogConfig(), now_ms=NOW_MS)
             self.partitions.append(Partition("t", number, TOPIC_ID, log, broker_id=ME))
             self.images.append(PartitionImage((LEADER, ME), (LEADER, ME), LEADER, 3, 0))
             self.partitions[-1].update(self.images[-1])
@@ -71,7 +73,7 @@ class Follower:
 
     def close(self) -> None:
         for partition in self.partitions:
-            partition.log.close(clean=False)
+            close_log(partition.log, clean=False)
         self.disk.close()
 
     @property
@@ -196,7 +198,7 @@ def late_answers_are_not_appended_behind_a_cut(directory: Path) -> None:
     with following(directory) as node:
         node.hold((3, 4))
         node.asked()
-        node.log.truncate_to(1)
+        truncate_to(node.log, 1)
         node.answer(data(records=sent(4, 1, 3), high_watermark=5))
         assert (node.log.log_end_offset, node.log.high_watermark) == (1, 0)
 

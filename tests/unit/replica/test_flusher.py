@@ -14,7 +14,7 @@ from odradek.common.errors import ApiError, StorageError
 from odradek.common.real_io import RealDisk
 from odradek.log.config import LogConfig
 from odradek.log.files import FileCache
-from odradek.log.log import Log
+from odradek.log.opening import close_log, open_log
 from odradek.metadata.model import PartitionImage
 from odradek.replica.flusher import Flusher
 from odradek.replica.partition import Partition
@@ -50,7 +50,7 @@ class Home:
         self.failures: list[StorageError] = []
         self.flusher = Flusher(self.disk, self.failures.append)
         config = LogConfig(flush_messages=flush_messages)
-        self.log = Log.open(FileCache(self.disk), path, ("t", 0), config, now_ms=NOW_MS)
+        self.log = open_log(FileCache(self.disk), path, ("t", 0), config, now_ms=NOW_MS)
         self.partition = Partition("t", 0, UUID(int=5), self.log, broker_id=1, request_flush=self.flusher.request)
         self.partition.update(PartitionImage(replicas=(1,), isr=(1,), leader=1, leader_epoch=0, partition_epoch=0))
 
@@ -71,7 +71,7 @@ def home(tmp_path: Path) -> Iterator[Callable[[int], Home]]:
 
     yield make
     for each in homes:
-        each.log.close(clean=False)
+        close_log(each.log, clean=False)
         each.disk.close()
 
 

@@ -15,8 +15,12 @@ import pytest
 from odradek.common.errors import ApiError, ErrorCode
 from odradek.common.ports import make_dirs_durably
 from odradek.log.config import LogConfig
+from odradek.log.future import rename_to
 from odradek.log.log import Log
 from odradek.log.manager import LogManager
+from odradek.log.rolling import roll
+from odradek.log.search import aborted_transactions
+from odradek.log.truncation import truncate_fully_and_start_at, truncate_to
 from odradek.metadata.model import PartitionImage
 from odradek.metadata.publisher import MetadataPublisher
 from odradek.protocol.messages.partition_record import PartitionRecord
@@ -225,14 +229,14 @@ def compare_cut_log_and_copy(seed: int) -> None:
             append(log, b"%05d" % step + bytes(30), epoch=epoch)
         elif kind < 0.6 and log.log_end_offset > log.log_start_offset:
             # An election that this replica lost: what it had alone is cut, under another leader's epoch.
-            log.truncate_to(random.randint(log.log_start_offset, log.log_end_offset))
+            truncate_to(log, random.randint(log.log_start_offset, log.log_end_offset))
             epoch += random.randint(1, 2)
             if random.random() < 0.7:
                 append(log, b"%05d" % (1000 + step), epoch=epoch)
         elif kind < 0.65:
             log.advance_log_start(random.randint(log.log_start_offset, log.high_watermark))
         elif kind < 0.68:
-            log.truncate_fully_and_start_at(log.log_end_offset + random.choice([0, 5]))
+            truncate_fully_and_start_at(log, log.log_end_offset + random.choice([0, 5]))
         elif kind < 0.8:
             pending = move.begin_read(random.choice([100, 1000]), NOW_MS)
         elif pending is not None:
@@ -260,7 +264,7 @@ def test_transactions_and_producers_come_along() -> None:
     move = LogDirMove(partition, logs.futures.create(log, TOPIC_ID, TWO))
     copy_all(move)
     future = logs.futures.replace(("t", 0))
-    assert future.aborted_transactions(0, 4) == log.aborted_transactions(0, 4) != []
+    assert aborted_transactions(future, 0, 4) == aborted_transactions(log, 0, 4) != []
     assert future.last_stable_offset == log.last_stable_offset == 3
     again = batch(b"00003", producer_id=7, sequence=2, transactional=True)
     info = future.append_as_leader([again], [header_of(again)], leader_epoch=0, now_ms=NOW_MS)
@@ -271,9 +275,9 @@ def test_a_log_whose_end_was_compacted_away_is_copied_to_its_end() -> None:
     logs, disk, partition = make(Random(1))
     log = partition.log
     append(log, b"00000")
-    log.roll(NOW_MS)
+    roll(log, NOW_MS)
     append(log, b"00001")
-    log.roll(NOW_MS)
+    roll(log, NOW_MS)
     # As compaction leaves a segment of which every record went.
     segment = log.segments[1]
     disk.open(segment.path).truncate(0)
@@ -305,7 +309,7 @@ def test_of_two_logs_of_a_name_the_one_that_the_controller_knows_is_the_log(know
     other = partition.log if known == TWO else move.future
     if is_longer:
         append(other, b"00002")
-    move.future.rename_to(TWO / "t-0")  # and the process dies before the log gets another name
+    rename_to(move.future, TWO / "t-0")  # and the process dies before the log gets another name
     disk.process_died()
     again = LogManager(disk, FixedClock(), [ONE, TWO], CONFIG, Random(1))
     for directory in again.directories:

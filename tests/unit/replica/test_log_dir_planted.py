@@ -15,6 +15,7 @@ import pytest
 from odradek.common.errors import ApiError
 from odradek.common.ports import make_dirs_durably
 from odradek.log.manager import LogManager
+from odradek.log.truncation import truncate_to
 from odradek.replica.log_dir_move import LogDirMove, Stage
 from tests.sim.disk import DiskFaults
 from tests.sim.planted_directories import CAUGHT_BY_SEED, DIRECTORY_BUGS
@@ -100,7 +101,7 @@ async def a_copy_of_a_log_that_was_cut_and_grew_again_is_cut_too() -> None:
         append(log, b"%05d" % number)
     move = LogDirMove(partition, logs.futures.create(log, TOPIC_ID, TWO))
     copy_all(move)
-    log.truncate_to(3)
+    truncate_to(log, 3)
     for number in range(100, 106):
         append(log, b"%05d" % number, epoch=2)
     copy_all(move)

@@ -16,6 +16,7 @@ from odradek.common.real_io import RealDisk
 from odradek.log.config import LogConfig
 from odradek.log.files import FileCache
 from odradek.log.log import AppendInfo, Log
+from odradek.log.opening import close_log, open_log
 from odradek.metadata.model import PartitionImage
 from odradek.record.reader import read_batches
 from odradek.replica.partition import MAX_UNREPLICATED_ENTRIES, READ_COMMITTED, Partition, PartitionRead
@@ -33,7 +34,7 @@ class Home:
         path = directory / "t-0"
         path.mkdir()
         self.disk = RealDisk(workers=1)
-        self.log = Log.open(FileCache(self.disk), path, ("t", 0), LogConfig(**config), now_ms=NOW_MS)
+        self.log = open_log(FileCache(self.disk), path, ("t", 0), LogConfig(**config), now_ms=NOW_MS)
         self.partition = Partition("t", 0, UUID(int=5), self.log, broker_id=ME)
         self.image = PartitionImage(replicas=replicas, isr=replicas, leader=ME, leader_epoch=0, partition_epoch=0)
         self.partition.update(self.image)
@@ -73,7 +74,7 @@ def home(tmp_path: Path) -> Iterator[MakeHome]:
 
     yield make
     for each in homes:
-        each.log.close(clean=False)
+        close_log(each.log, clean=False)
         each.disk.close()
 
 

@@ -12,7 +12,7 @@ import pytest
 from odradek.common.real_io import RealDisk
 from odradek.log.config import LogConfig
 from odradek.log.files import FileCache
-from odradek.log.log import Log
+from odradek.log.opening import close_log, open_log
 from odradek.metadata.model import PartitionImage
 from odradek.replica.partition import Partition
 from odradek.replica.quiet import is_quiet, stays
@@ -30,7 +30,7 @@ def partition(tmp_path: Path) -> Iterator[Partition]:
     path = tmp_path / "t-0"
     path.mkdir()
     disk = RealDisk(workers=1)
-    log = Log.open(FileCache(disk), path, ("t", 0), LogConfig(), now_ms=NOW_MS)
+    log = open_log(FileCache(disk), path, ("t", 0), LogConfig(), now_ms=NOW_MS)
     found = Partition("t", 0, UUID(int=5), log, broker_id=ME)
     found.update(IMAGE)
     append(found)
@@ -38,7 +38,7 @@ def partition(tmp_path: Path) -> Iterator[Partition]:
     fetched(found, OTHER)
     assert log.high_watermark == 3
     yield found
-    log.close(clean=False)
+    close_log(log, clean=False)
     disk.close()
 
 

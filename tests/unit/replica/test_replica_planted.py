@@ -95,7 +95,8 @@ BUGS: tuple[tuple[Catcher, Bug], ...] = (
             "a follower cuts to its high watermark",
             "replica.manager:ReplicaManager._assign",
             "self._fetchers.follow(partition)",
-            "partition.log.truncate_to(partition.log.high_watermark)\nself._fetchers.follow(partition)",
+            "from odradek.log.truncation import truncate_to\n"
+            "truncate_to(partition.log, partition.log.high_watermark)\nself._fetchers.follow(partition)",
             "acknowledged records are lost with two changes of leaders (KIP-101)",
         ),
     ),
@@ -233,8 +234,8 @@ BUGS: tuple[tuple[Catcher, Bug], ...] = (
         empty_epochs_go,
         Bug(
             "an epoch without records stays at the end of a log",
-            "log.log:Log.truncate_to",
-            "if self.epochs.truncate_from_end(self.log_end_offset):",
+            "log.truncation:truncate_to",
+            "if log.epochs.truncate_from_end(log.log_end_offset):",
             "if False:",
             "a leader of old that wrote nothing is told again and again to cut, and never follows",
         ),

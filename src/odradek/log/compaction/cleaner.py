@@ -22,7 +22,8 @@ from odradek.log.compaction.config import CleanerConfig
 from odradek.log.compaction.output import CLEANED, MENDED
 from odradek.log.compaction.plan import Dirtiness, active_is_overdue, examine, make_plan
 from odradek.log.compaction.status import CompactionState
-from odradek.log.compaction.swap import swap_in
+from odradek.log.compaction.swap import replace_segments, swap_in
+from odradek.log.rolling import roll
 from odradek.log.segment import Segment
 
 if TYPE_CHECKING:
@@ -86,7 +87,7 @@ class Cleaner:
     def reason_uncleanable(self, log: Log) -> str:
         """Why a log is left alone, "" where it is not."""
         found = self.uncleanable.get(log.topic_partition)
-        return found[1] if found is not None and found[0] is log and found[2] == log.repair_count else ""
+        return found[1] if found is not None and found[0] is log and found[2] == log.damage.repair_count else ""
 
     def state(self, log: Log) -> CompactionState:
         """What is reported of a log that is compacted. Raises StorageError."""
@@ -119,7 +120,7 @@ class Cleaner:
                 continue
             try:
                 if active_is_overdue(log, now_ms):
-                    log.roll(now_ms)
+                    roll(log, now_ms)
             except ApiError:
                 continue  # no space for a segment: another look may find some
             except OSError as error:
@@ -180,7 +181,7 @@ class Cleaner:
             return True
         if isinstance(error, ApiError) and error.code is ErrorCode.KAFKA_STORAGE_ERROR:
             return self._full(log)
-        self.uncleanable[log.topic_partition] = log, str(error), log.repair_count
+        self.uncleanable[log.topic_partition] = log, str(error), log.damage.repair_count
         _log.error(
             "a log cannot be compacted: it is left as it is until a repair or the next start",
             log=log.directory.name,
@@ -233,11 +234,11 @@ class Cleaner:
                 progress.groups_done += 1
         log.cleaned_offset = learned.end_offset
         directory = log.directory
-        await self._disk.off_loop(log.work(lambda disk: disk.sync_dir(directory)))
+        await self._disk.off_loop(log.partition_dir.work(lambda disk: disk.sync_dir(directory)))
         await self._disk.off_loop(self._manager.cleaned_work(log.log_dir))
 
     def _swap(self, log: Log, old: list[Segment]) -> None:
-        if not log.replace_segments(old, lambda: swap_in(self._manager.files, log.directory, old)):
+        if not replace_segments(log, old, lambda: swap_in(self._manager.files, log.directory, old)):
             raise AbandonedError
 
     @asynccontextmanager
@@ -270,7 +271,7 @@ class Cleaner:
             except OSError as error:
                 _log.debug("files of a cleaning that was given up stay", log=directory.name, reason=str(error))
 
-        return current.work(job)
+        return current.partition_dir.work(job)
 
     def _count_learned(self, learned: Learned, plan: CleaningPlan) -> None:
         self.counts.read_bytes += learned.read_bytes

@@ -20,7 +20,8 @@ from odradek.log.compaction.output import CleanedSegment
 from odradek.log.compaction.transactions import AbortedData
 from odradek.log.files import FileCache
 from odradek.log.index import AbortedTransaction, CorruptIndexError, TransactionIndex
-from odradek.log.segment import MAX_RELATIVE_OFFSET, Damage, Segment, segment_path
+from odradek.log.segment import MAX_RELATIVE_OFFSET, Segment, segment_path
+from odradek.log.verification import Damage, check_batches
 from odradek.record.batch import BatchHeader
 
 # The names of a group's files change on the event loop, some microseconds each.
@@ -236,7 +237,7 @@ class Cleaning:
         segment = self._open(plan)
         window = max(self._plan.read_bytes, 1)
         unpaused = 0
-        for found in segment.check_batches(position=position, expected_offset=plan.base_offset, read_bytes=window):
+        for found in check_batches(segment, position=position, expected_offset=plan.base_offset, read_bytes=window):
             if isinstance(found, Damage):
                 raise ApiError(
                     ErrorCode.CORRUPT_MESSAGE, f"{segment.path}: damaged at position {found.position}: {found.reason}"

@@ -114,7 +114,7 @@ def make_plan(log: Log, dirtiness: Dirtiness, config: CleanerConfig, now_ms: int
     ]
     producers = {
         entry.producer_id: LastOfProducer(entry.last_offset, entry.producer_epoch)
-        for entry in log.active_producers()
+        for entry in log.producers.producers.values()
         if entry.last_offset < end
     }
     return CleaningPlan(

@@ -14,15 +14,37 @@ power in that order; the whole is made durable before the cleaned offset is note
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from odradek.common.ports import Disk
 from odradek.log.compaction.output import CLEANED, INDEX_SUFFIXES, cleaned_paths
 from odradek.log.files import FileCache, raw_batches
 from odradek.log.segment import Segment, segment_path
 
+if TYPE_CHECKING:
+    from odradek.log.log import Log
+
 SWAP = ".swap"
+
+
+def replace_segments(log: Log, old: Sequence[Segment], swap: Callable[[], tuple[Segment, list[Path]]]) -> bool:
+    """Put one segment in the place of several closed ones; False, and nothing is done, where they are gone.
+
+    `swap` changes the files, and returns the new segment and the old ones' files, which are to be removed.
+
+    Raises:
+        StorageError: the disk failed.
+    """
+    try:
+        swapped = log.segments.replace(old, swap)
+    except OSError as error:
+        raise log.partition_dir.failed(error) from error
+    if swapped is None:
+        return False
+    log.remove_later(swapped[1])
+    return True
 
 
 def swap_in(files: FileCache, directory: Path, old: Sequence[Segment]) -> tuple[Segment, list[Path]]:

@@ -173,7 +173,7 @@ class Maintenance:
 
     async def _flush(self) -> None:
         for log in self._log_manager.logs_to_flush(self._clock.monotonic_ms()):
-            log.last_flush_ms = self._clock.monotonic_ms()
+            log.flush_state.last_flush_ms = self._clock.monotonic_ms()
             partition = self._replicas.partition(*log.topic_partition)
             if partition is not None and not self._stopping.is_set():
                 await self._replicas.flush(partition)

@@ -103,7 +103,7 @@ class Scrubbing:
         """Let damage be repaired; a check of what is there then and behind it, None where it stays damaged."""
         self.counts.damaged += 1
         segment.distrust()
-        log.report_damage(segment, position, offset)
+        log.damage.found(segment, position, offset)
         partition = self._replicas.partition(*log.topic_partition)
         repair = None if partition is None else partition.wait_repaired()
         if repair is None:

@@ -37,7 +37,7 @@ def handle(context: RequestContext, request: DescribeProducersRequest) -> Descri
                         coordinator_epoch=producer.coordinator_epoch,
                         current_txn_start_offset=producer.transaction_start,
                     )
-                    for producer in partition.log.active_producers()
+                    for producer in partition.log.producers.producers.values()
                 ]
             except ApiError as error:
                 answer.error_code, answer.error_message = error.code, error.message

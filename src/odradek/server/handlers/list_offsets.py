@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from odradek.common.errors import ApiError, ErrorCode, StorageError
+from odradek.log.search import search_timestamp
 from odradek.protocol.messages.list_offsets_request import ListOffsetsPartition, ListOffsetsRequest
 from odradek.protocol.messages.list_offsets_response import (
     ListOffsetsPartitionResponse,
@@ -157,7 +158,7 @@ def _answer(
     elif time_ms in (LATEST_TIERED, EARLIEST_PENDING_UPLOAD):
         answer.leader_epoch = -1
     else:
-        search = log.search_timestamp(None if time_ms == MAX_TIMESTAMP else time_ms)
+        search = search_timestamp(log, None if time_ms == MAX_TIMESTAMP else time_ms)
         answer.leader_epoch = -1
         return _Search(partition, partition.leader_epoch, end, search, log, answer)
     return None

@@ -18,6 +18,10 @@ from odradek.log.compaction.config import CleanerConfig
 from odradek.log.config import LogConfig
 from odradek.log.log import Log
 from odradek.log.manager import LogManager
+from odradek.log.retention import delete_old_segments
+from odradek.log.rolling import roll
+from odradek.log.search import search_timestamp
+from odradek.log.truncation import truncate_to
 from odradek.record.batch import BatchHeader
 from odradek.record.builder import build_batch
 from odradek.record.record import Record
@@ -91,7 +95,7 @@ class Shop:
             data = build_batch(records)
             log.append_as_leader([data], [BatchHeader.read(data)], leader_epoch=0, now_ms=self.clock.now_ms())
         log.update_high_watermark(log.log_end_offset)
-        log.roll(self.clock.now_ms())
+        roll(log, self.clock.now_ms())
         log.flush()
 
 
@@ -131,7 +135,7 @@ async def test_a_worker_process_compacts_a_log_and_a_restart_finds_it_so(shop: S
 async def test_a_log_that_is_cut_under_its_cleaning_keeps_what_it_has(shop: Shop) -> None:
     log = shop.create()
     shop.fill(log)
-    shop.disk.before_answer.append(lambda: log.truncate_to(20))
+    shop.disk.before_answer.append(lambda: truncate_to(log, 20))
     assert await shop.cleaner.clean_dirtiest()
     assert shop.cleaner.counts.given_up == 1
     assert len(kept_records(log)) == 20
@@ -161,7 +165,7 @@ async def test_a_cut_below_the_cleaned_offset_is_noted_at_once(shop: Shop) -> No
     log = shop.create()
     shop.fill(log)
     assert await shop.cleaner.clean_dirtiest()
-    log.truncate_to(48)
+    truncate_to(log, 48)
     assert log.cleaned_offset == 48
     assert read_offsets(shop.disk, shop.directory / CLEANED) == {("t", 0): 48}
 
@@ -185,7 +189,7 @@ async def test_a_log_start_that_moves_under_a_cleaning_drops_its_segments(shop: 
 
     def delete_records() -> None:
         log.advance_log_start(30)
-        assert log.delete_old_segments(shop.clock.now_ms()) > 0
+        assert delete_old_segments(log, shop.clock.now_ms()) > 0
 
     shop.disk.before_answer.append(delete_records)
     assert await shop.cleaner.clean_dirtiest()
@@ -212,7 +216,7 @@ async def test_a_damaged_log_is_told_once_and_the_others_go_on(shop: Shop, caplo
     assert len(reports) == 1
     data[100] ^= 1  # as a repair from a replica does it
     path.write_bytes(data)
-    log.mended(log.segments[0], 0)
+    log.damage.repaired(log.segments[0], 0)
     assert await shop.cleaner.clean_dirtiest()
     assert len(kept_records(log)) == 5
 
@@ -222,8 +226,8 @@ async def test_a_stop_ends_the_worker(shop: Shop) -> None:
     shop.fill(log, rounds=200)
     shop.cleaner.config = CleanerConfig(max_bytes_per_second=1000.0, io_buffer_bytes=1000)
     task = asyncio.create_task(shop.cleaner.clean_dirtiest())
-    while not shop.cleaner.running:  # noqa: ASYNC110 - nothing announces it
-        await asyncio.sleep(0.01)
+    await asyncio.sleep(0.5)
+    assert shop.cleaner.running
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
@@ -267,7 +271,7 @@ async def test_what_is_not_durable_is_not_cleaned(shop: Shop) -> None:
     """What replaces a record must not be lost by a loss of power after the record is gone."""
     log = shop.create()
     shop.fill(log)
-    log.recovery_point = 0
+    log.flush_state.recovery_point = 0
     assert not await shop.cleaner.clean_dirtiest()
 
 
@@ -291,7 +295,7 @@ async def test_a_search_by_time_goes_on_over_a_swap(shop: Shop, steps_before: in
     shop.manager.close()
     shop.load()
     log = shop.create()
-    search = log.search_timestamp(wanted)
+    search = search_timestamp(log, wanted)
     for _ in range(steps_before):
         work = search.next_step()
         assert work is not None

@@ -17,6 +17,7 @@ from odradek.log.compaction.config import CleanerConfig
 from odradek.log.config import LogConfig
 from odradek.log.log import Log
 from odradek.log.manager import LogManager
+from odradek.log.rolling import roll
 from odradek.record.batch import BatchHeader
 from odradek.record.builder import build_batch
 from odradek.record.record import Record
@@ -46,7 +47,7 @@ class Yard:
             data = build_batch([Record(b"key", b"%d" % number, (), NOW_MS)])
             log.append_as_leader([data], [BatchHeader.read(data)], leader_epoch=0, now_ms=NOW_MS)
         log.update_high_watermark(log.log_end_offset)
-        log.roll(NOW_MS)
+        roll(log, NOW_MS)
         log.flush()
         return log
 

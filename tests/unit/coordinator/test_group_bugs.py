@@ -15,15 +15,7 @@ from odradek.common.errors import ApiError
 from odradek.common.real_io import RealDisk
 from odradek.log.config import LogConfig
 from odradek.log.files import FileCache
-from odradek.log.log import Log
-from tests.component.coordinator.test_group_service import Node
-from tests.component.coordinator.test_group_service import (
-    test_a_shard_that_loses_its_partition_sends_everyone_away as loses,
-)
-from tests.component.coordinator.test_transaction_service import Node as TransactionNode
-from tests.component.coordinator.test_transaction_service import (
-    test_the_next_reign_goes_on_with_what_was_decided as next_reign,
-)
+from odradek.log.opening import close_log, open_log
 from tests.sim.planted import Bug
 from tests.sim.planted_copying import COPYING
 from tests.unit.coordinator.test_consumer_heartbeats import TestAssignment as Assignment
@@ -32,9 +24,15 @@ from tests.unit.coordinator.test_group_conversion import (
     test_a_conversion_that_is_not_written_has_not_happened as unwritten,
 )
 from tests.unit.coordinator.test_group_conversion import test_an_upgrade_asks_nobody_who_keeps_its_part as upgrade
+from tests.unit.coordinator.test_group_service import Node
+from tests.unit.coordinator.test_group_service import test_a_shard_that_loses_its_partition_sends_everyone_away as loses
 from tests.unit.coordinator.test_group_transactions import Offsets
 from tests.unit.coordinator.test_group_transactions import (
     test_members_of_a_consumer_group_commit_in_their_epoch as epochs,
+)
+from tests.unit.coordinator.test_transaction_service import Node as TransactionNode
+from tests.unit.coordinator.test_transaction_service import (
+    test_the_next_reign_goes_on_with_what_was_decided as next_reign,
 )
 from tests.unit.log.test_replicated import test_markers_end_transactions_on_a_follower as markers
 
@@ -63,12 +61,12 @@ def test_a_test_catches_a_planted_bug(name: str) -> None:
 
 def test_a_follower_that_knows_no_producers_is_caught(tmp_path: Path) -> None:
     disk = RealDisk(workers=1)
-    log = Log.open(FileCache(disk), tmp_path, ("t", 0), LogConfig(), now_ms=0)
+    log = open_log(FileCache(disk), tmp_path, ("t", 0), LogConfig(), now_ms=0)
     try:
         with bug_named("followers know no producers").planted(), pytest.raises(AssertionError):
             markers(lambda: log)
     finally:
-        log.close(clean=False)
+        close_log(log, clean=False)
         disk.close()
 
 

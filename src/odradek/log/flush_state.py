@@ -1,0 +1,212 @@
+"""What of a log is durable, and how the rest becomes so: its recovery point, and what belongs into its next flush.
+
+Besides batches these are names, indexes of closed segments, snapshots of producers, and the leader epochs, which must
+be durable before the recovery point passes their records: a start reads epochs from the records behind it alone.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable
+from pathlib import Path
+
+from odradek.common.ports import Disk, is_disk_full, unless_full
+from odradek.log.checkpoints import LEADER_EPOCHS, PARTITION_METADATA, write_lines, write_lines_if_space
+from odradek.log.config import LogConfig
+from odradek.log.epoch_cache import EpochCache
+from odradek.log.files import SharedFile, make_durable
+from odradek.log.partition_dir import PartitionDir
+from odradek.log.producer_state import ProducerState
+from odradek.log.recovery import LoadedLog, snapshot_offsets
+from odradek.log.segment import Segment, segment_path
+from odradek.log.segment_list import SegmentList
+
+
+class FlushState:
+    """The recovery point of one log, and what a loss of power would take.
+
+    Attributes:
+        recovery_point: all below (exclusive) is durable. It may lie below the log's start: what was deleted before it
+            was durable need not become so.
+        epochs_are_written: whether the leader epochs' checkpoint is as the epochs are.
+        was_cut: since the last flush. The recovery point of the last checkpoint may then lie behind the log's end, and
+            epochs of new records would not be looked for: they are written before the records.
+        last_flush_ms: kept for flush.ms by the caller.
+    """
+
+    def __init__(
+        self, partition_dir: PartitionDir, segments: SegmentList, epochs: EpochCache, loaded: LoadedLog
+    ) -> None:
+        self._dir = partition_dir
+        self._segments = segments
+        self._epochs = epochs
+        self.recovery_point = loaded.recovery_point
+        self.epochs_are_written = loaded.epochs_are_written
+        self.was_cut = loaded.was_cut
+        self.last_flush_ms = 0
+        self._was_cut_before_flush = False
+        self._epochs_failed = False  # the flush under way found no space for them
+        self._aborted_left_out = False  # nor for an entry of the index of aborted transactions
+        self._unsynced_snapshots = list(loaded.unsynced_snapshots)
+
+    @property
+    def has_unsynced_segments(self) -> bool:
+        """Whether a closed segment, or an index of the last one that was closed, is not durable yet."""
+        segments = self._segments
+        closed = segments[-2:-1]
+        return self.recovery_point < segments.bases[-1] or any(segment.has_unsynced_indexes for segment in closed)
+
+    def is_due(self, log_end_offset: int, now_ms: int, config: LogConfig) -> bool:
+        """Whether a segment was closed, or flush.ms has passed, since the last flush."""
+        is_old = now_ms - self.last_flush_ms >= config.flush_ms
+        return self.has_unsynced_segments or (is_old and log_end_offset > self.recovery_point)
+
+    # -- changes of the log -------------------------------------------------------------------------------------
+
+    def epoch_began(self) -> None:
+        """The leader epochs have changed; durable on return where the log was cut, if there is space."""
+        self.epochs_are_written = False
+        if self.was_cut:
+            self.write_epochs()
+
+    def write_epochs(self) -> None:
+        """Write the leader epochs' checkpoint now; without space it stays as it was. Raises StorageError."""
+        self.epochs_are_written = False
+        path = self._dir.path / LEADER_EPOCHS
+        try:
+            write_lines(self._dir.files.disk, path, self._epochs.lines())
+            self.epochs_are_written = True
+        except OSError as error:
+            if not is_disk_full(error):
+                raise self._dir.failed(error) from error
+
+    def cut(self, end_offset: int) -> None:
+        """The log ends at `end_offset`, before where it ended."""
+        self.was_cut = True
+        self.recovery_point = min(self.recovery_point, end_offset)
+
+    def snapshot_producers(self, producers: ProducerState, offset: int, *, in_next_flush: bool = True) -> None:
+        """Write the producers' state at `offset` beside the segment that begins there. Raises OSError."""
+        path = segment_path(self._dir.path, offset, ".snapshot")
+        disk = self._dir.files.disk
+        disk.remove(path)
+        file = disk.open(path, create=True)
+        try:
+            file.write_at(0, [producers.snapshot()])
+        except OSError:
+            disk.remove(path)  # half a snapshot is none
+            raise
+        finally:
+            file.close()
+        if in_next_flush:
+            self._unsynced_snapshots.append(path)
+
+    def moved(self) -> None:
+        """The directory has another name."""
+        self._unsynced_snapshots = [self._dir.path / path.name for path in self._unsynced_snapshots]
+
+    # -- flushing -----------------------------------------------------------------------------------------------
+
+    def begin(self, end_offset: int) -> Callable[[], None]:
+        """Blocking work that makes the log durable up to its end as it is now; then comes `finish`.
+
+        All state is taken here, on the loop: what changes while the work runs belongs to the next flush.
+
+        Raises:
+            StorageError: so does the work; then the directory is lost and must not be tried again.
+        """
+        partition_dir = self._dir
+        if partition_dir.has_left:
+            return lambda: None
+        dirty = self._dirty_segments(end_offset)
+        paths, self._unsynced_snapshots = self._unsynced_snapshots, []
+        try:
+            held = self._write_indexes(dirty)
+            paths += [
+                segment.transactions.path
+                for segment in dirty
+                if segment.transactions.is_written and segment.transactions.take_unsynced()
+            ]
+        except OSError as error:
+            raise partition_dir.failed(error) from error
+        directories = self._changed_directories(dirty, has_new_files=bool(paths))
+        if partition_dir.is_new:
+            paths.append(partition_dir.path / PARTITION_METADATA)
+            partition_dir.is_new = False
+        # A closed segment's batches are not read again to rebuild its indexes.
+        paths += [path for segment in dirty if segment.is_sealed for path in segment.paths()[1:]]
+        epochs = None if self.epochs_are_written else self._epochs.lines()
+        epochs_path = partition_dir.path / LEADER_EPOCHS
+        self.epochs_are_written = True
+        self._was_cut_before_flush, self.was_cut = self.was_cut, False
+
+        def job(disk: Disk) -> None:
+            make_durable(disk, held, paths, directories)
+            if epochs is not None:
+                self._epochs_failed = not write_lines_if_space(disk, epochs_path, epochs)
+
+        return partition_dir.work(job, by_name=bool(paths or directories or epochs is not None))
+
+    def _dirty_segments(self, end_offset: int) -> list[Segment]:
+        segments, recovery_point = self._segments, self.recovery_point
+        return [
+            segment
+            for segment in segments.summary.take_undurable(recovery_point)
+            if segment.has_unsynced_cut
+            or segment.has_unsynced_indexes
+            or segments.end_of(segment, end_offset) > recovery_point
+        ]
+
+    def _write_indexes(self, dirty: list[Segment]) -> list[SharedFile]:
+        """Hand the index entries that are in memory to the page cache; returns the segments' open files."""
+        for segment in dirty:
+            unless_full(segment.flush_indexes)
+            segment.has_unsynced_cut = segment.has_unsynced_indexes = False
+        held = [segment.hold() for segment in dirty]
+        self._aborted_left_out = not all(segment.transactions.is_written for segment in dirty)
+        return held
+
+    def _changed_directories(self, dirty: list[Segment], *, has_new_files: bool) -> list[Path]:
+        """Where names are not durable yet."""
+        path = self._dir.path
+        if self._dir.is_new:
+            return [path, path.parent]
+        is_changed = has_new_files or any(segment.base_offset >= self.recovery_point for segment in dirty)
+        return [path] if is_changed else []
+
+    def finish(self, flushed_offset: int, log_end_offset: int) -> None:
+        """The work of `begin` is done: all below is durable, unless there was no space to say under which epochs, or
+        which transactions were aborted: a start looks for either behind the recovery point alone.
+
+        Args:
+            flushed_offset: where the log ended at `begin`.
+            log_end_offset: where it ends now; it may have been cut meanwhile.
+        Raises:
+            StorageError: the disk failed.
+        """
+        if self._dir.has_left:
+            return
+        if self.was_cut:
+            self.write_epochs()  # what was written meanwhile is older than the cut
+        if self._epochs_failed:
+            self._epochs_failed = self.epochs_are_written = False
+            self.was_cut |= self._was_cut_before_flush
+            return
+        if self._aborted_left_out:
+            return
+        self.recovery_point = max(self.recovery_point, min(flushed_offset, log_end_offset))
+        assert self.recovery_point <= log_end_offset, "only what is in the log is durable"
+
+    def undone(self) -> None:
+        """A flush was begun and did not come to its end, as no file could be opened: all that it could have made
+        durable is made so by the next one."""
+        self.epochs_are_written = False
+        self.was_cut |= self._was_cut_before_flush
+        self._segments.summary.distrust()
+        for segment in self._segments:
+            segment.has_unsynced_cut = True
+        # Without descriptors they may not be found: one that a loss of power takes is made again.
+        with contextlib.suppress(OSError):
+            offsets = snapshot_offsets(self._dir.files.disk, self._dir.path)
+            self._unsynced_snapshots = [segment_path(self._dir.path, offset, ".snapshot") for offset in offsets]
+        self._dir.is_new = True

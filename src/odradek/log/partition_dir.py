@@ -1,0 +1,79 @@
+"""The directory of one log: its files, work on them for other threads, and the end of both."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import TypeVar
+
+from odradek.common.errors import StorageError
+from odradek.common.ports import Disk
+from odradek.log.files import FileCache
+
+T = TypeVar("T")
+
+
+class PartitionDir:
+    """Where the files of a log are. The name changes when a copy becomes the log.
+
+    Attributes:
+        files: the open files of the broker.
+        has_left: the directory is no partition's any more, or its disk failed.
+        is_new: its name is not durable before the next flush; set by the maker of the directory.
+    """
+
+    __slots__ = ("files", "has_left", "is_new", "path")
+
+    def __init__(self, files: FileCache, path: Path) -> None:
+        self.files = files
+        self.path = path
+        self.has_left = False
+        self.is_new = False
+
+    @property
+    def log_dir(self) -> Path:
+        """One of log.dirs."""
+        return self.path.parent
+
+    def failed(self, error: OSError) -> StorageError:
+        """What an operation on the files raises for an error of the disk: the log directory goes offline."""
+        return StorageError(self.log_dir, f"{self.path}: {error}")
+
+    def work(self, job: Callable[[Disk], T], *, by_name: bool = True) -> Callable[[], T | None]:
+        """Blocking work on the log for another thread; `by_name` says that it uses names in the directory.
+
+        The job gets a disk on which the directory keeps its name, so that it never touches another log's that has the
+        name by then. What cannot be done because the log has left its directory is no fault of the disk: then the work
+        returns None.
+
+        Raises:
+            StorageError: the disk failed; so does the work.
+        """
+        path = self.path
+        try:
+            disk = self.files.disk.hold(path) if by_name else self.files.disk
+        except OSError as error:
+            raise self.failed(error) from error
+
+        def work() -> T | None:
+            try:
+                return job(disk)
+            except (OSError, StorageError) as error:
+                if self.has_left:
+                    return None
+                if isinstance(error, StorageError):
+                    raise
+                raise StorageError(path.parent, f"{path}: {error}") from error
+
+        return work
+
+    def rename(self, path: Path) -> None:
+        """Give the directory another name beside the one it has, which the next flush makes durable.
+
+        Raises:
+            OSError: it has the name it had.
+        """
+        self.files.disk.rename(self.path, path)
+        self.files.forget_below(self.path)
+        self.path = path
+        self.is_new = True

@@ -1,0 +1,80 @@
+"""When a segment ends, and how the next one begins."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from odradek.common.errors import ApiError
+from odradek.common.ports import is_disk_full
+from odradek.log.config import LogConfig
+from odradek.log.index import INDEX_ENTRY_BYTES
+from odradek.log.segment import MAX_RELATIVE_OFFSET, Segment
+from odradek.record.batch import BatchHeader
+
+if TYPE_CHECKING:
+    from odradek.log.log import Log
+
+
+def must_roll(
+    segment: Segment, size_bytes: int, headers: Sequence[BatchHeader], config: LogConfig, *, jitter: float, now_ms: int
+) -> bool:
+    """Whether these batches begin a new segment; ages are those of records where the segment has any.
+
+    Args:
+        size_bytes: of all the batches.
+        jitter: the log's share of segment.jitter.ms, 0 to 1.
+    """
+    if segment.would_overflow(headers[-1].last_offset):
+        return True
+    if segment.size_bytes == 0:
+        return False
+    if segment.size_bytes + size_bytes > config.segment_bytes:
+        return True
+    if segment.index_bytes + INDEX_ENTRY_BYTES > config.segment_index_bytes:
+        return True
+    first = segment.first_timestamp_ms()
+    newest = max(headers[-1].max_timestamp, headers[0].max_timestamp)
+    age = newest - first if first is not None and first >= 0 else now_ms - segment.created_ms
+    roll_ms = config.roll_ms
+    return age > roll_ms - int(jitter * min(config.segment_jitter_ms, roll_ms))
+
+
+def roll(log: Log, now_ms: int) -> None:
+    """Begin a new active segment at the log's end, and keep the producers' state beside it.
+
+    Raises:
+        ApiError: KAFKA_STORAGE_ERROR, no space; the log is as before. StorageError.
+    """
+    active, end = log.segments.active, log.log_end_offset
+    if active.size_bytes == 0 and active.base_offset == end:
+        return
+    try:
+        active.note_newest()
+        active.flush_indexes()
+        log.flush_state.snapshot_producers(log.producers, end)
+        log.segments.roll(end, now_ms)
+    except OSError as error:
+        if is_disk_full(error):
+            raise log.partition_dir.files.no_space(log.log_dir, error) from None
+        raise log.partition_dir.failed(error) from error
+
+
+def roll_before(log: Log, headers: Sequence[BatchHeader], now_ms: int) -> None:
+    """Begin a new active segment for these batches. Raises as `roll`."""
+    if headers[-1].last_offset - log.log_end_offset > MAX_RELATIVE_OFFSET:
+        # A gap that compaction left: from our end on, an index could not count so far (KAFKA-6264).
+        skip_to(log, headers[0].base_offset, now_ms)
+    else:
+        roll(log, now_ms)
+
+
+def skip_to(log: Log, offset: int, now_ms: int) -> None:
+    """No records are between the log's end and `offset`, which the next record gets. Raises as `roll`."""
+    before, log.log_end_offset = log.log_end_offset, offset
+    try:
+        roll(log, now_ms)
+    except ApiError:
+        log.log_end_offset = before
+        raise
+    log.producers.map_end_offset = offset

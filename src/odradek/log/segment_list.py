@@ -1,0 +1,145 @@
+"""The segments of one log, in order: every change of the list is made here, with what is known of all of them.
+
+The last segment is the active one. Base offsets rise strictly; a segment ends where the next one begins.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Callable, Iterator, Sequence
+from itertools import pairwise
+from pathlib import Path
+from typing import overload
+
+from odradek.log.partition_dir import PartitionDir
+from odradek.log.segment import Segment
+from odradek.log.summary import Summary
+
+# Called with each segment that is dropped; its files are then no longer the log's.
+Drop = Callable[[Segment], None]
+
+
+class SegmentList(Sequence[Segment]):
+    """The segments of one log.
+
+    Attributes:
+        active: the last one, which is written to.
+        bases: base offsets, in order.
+        summary: sums, newest timestamps and aborted transactions over all.
+    """
+
+    __slots__ = ("_dir", "_segments", "active", "bases", "summary")
+
+    def __init__(self, partition_dir: PartitionDir, segments: list[Segment]) -> None:
+        """`segments` are in order, at least one."""
+        self._dir = partition_dir
+        self._segments = segments
+        self.bases = [segment.base_offset for segment in segments]
+        assert all(base < following for base, following in pairwise(self.bases)), "segments begin one behind another"
+        self.active = segments[-1]
+        self.summary = Summary(segments, self.bases)
+        for segment in segments[:-1]:
+            segment.is_sealed = True
+
+    def __len__(self) -> int:
+        return len(self._segments)
+
+    @overload
+    def __getitem__(self, index: int) -> Segment: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[Segment]: ...
+    def __getitem__(self, index: int | slice) -> Segment | list[Segment]:
+        return self._segments[index]
+
+    def __iter__(self) -> Iterator[Segment]:
+        return iter(self._segments)
+
+    def index_of(self, offset: int) -> int:
+        """The number of the segment that an offset is in; the first one for offsets before it."""
+        return max(0, bisect_right(self.bases, offset) - 1)
+
+    def from_offset(self, offset: int) -> Iterator[Segment]:
+        """The segments from the one that an offset is in."""
+        for index in range(self.index_of(offset), len(self._segments)):
+            yield self._segments[index]
+
+    def end_of(self, segment: Segment, log_end_offset: int) -> int:
+        """Where a segment of this log ends (exclusive offset)."""
+        following = bisect_right(self.bases, segment.base_offset)
+        return self.bases[following] if following < len(self.bases) else log_end_offset
+
+    # -- changes ------------------------------------------------------------------------------------------------
+
+    def roll(self, offset: int, now_ms: int) -> None:
+        """Close the active segment; a new one, which begins at `offset`, is active. Raises OSError."""
+        closed = self.active
+        assert offset > closed.base_offset, "segments begin one behind another"
+        segment = Segment(self._dir.files, self._dir.path, offset, created_ms=now_ms)
+        segment.open(create=True)
+        closed.seal()
+        self._segments.append(segment)
+        self.bases.append(offset)
+        self.active = segment
+        self.summary.rolled(closed)
+
+    def cut(self, offset: int, drop: Drop) -> None:
+        """Drop all that lies at or above `offset`, which is not before the first segment; durable. Raises OSError."""
+        while len(self._segments) > 1 and self.bases[-1] >= offset:
+            self.bases.pop()
+            drop(self._segments.pop())
+        active = self.active = self._segments[-1]
+        found = active.locate(offset)
+        if found is not None:
+            active.truncate_to(found[0], offset)
+        active.sync_with_names()
+        self.summary.cut()
+
+    def restart(self, offset: int, now_ms: int, drop: Drop) -> None:
+        """Drop all segments; an empty one begins at `offset`; durable. Raises OSError."""
+        for segment in self._segments:
+            drop(segment)
+        fresh = Segment(self._dir.files, self._dir.path, offset, created_ms=now_ms)
+        fresh.open(create=True)
+        fresh.sync_with_names()
+        self._segments[:], self.bases[:] = [fresh], [offset]
+        self.active = fresh
+        self.summary.cut()
+
+    def replace(
+        self, old: Sequence[Segment], swap: Callable[[], tuple[Segment, list[Path]]]
+    ) -> tuple[Segment, list[Path]] | None:
+        """Put what `swap` returns first in the place of several closed segments; None, and nothing is done, where they
+        are gone. Raises OSError."""
+        end = bisect_right(self.bases, old[-1].base_offset)
+        first = end - len(old)
+        if first < 0 or end == len(self._segments) or self._segments[first:end] != list(old):
+            return None
+        swapped = fresh, _ = swap()
+        self._segments[first:end], self.bases[first:end] = [fresh], [fresh.base_offset]
+        around = self.bases[max(0, first - 1) : first + 2]
+        assert all(base < following for base, following in pairwise(around)), "segments begin one behind another"
+        self.summary.replaced(first, self.bases[first + 1])
+        return swapped
+
+    def drop_first(self, count: int) -> list[Segment]:
+        """Drop so many closed segments from the front, and return them; their files stay for the caller to rename."""
+        assert count < len(self._segments), "the active segment stays"
+        dropped = self._segments[:count]
+        del self._segments[:count]
+        del self.bases[:count]
+        self.summary.dropped()
+        for segment in dropped:
+            segment.forget()
+        return dropped
+
+    # -- the directory ------------------------------------------------------------------------------------------
+
+    def share_files(self) -> None:
+        """The directory has other open files from now on."""
+        for segment in self._segments:
+            segment.share_files(self._dir.files)
+
+    def moved(self) -> None:
+        """The directory has another name."""
+        for segment in self._segments:
+            segment.moved_to(self._dir.path)

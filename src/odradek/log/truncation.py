@@ -1,0 +1,64 @@
+"""Dropping records from the end of a log: a follower whose history its leader does not have, or a log that restarts.
+
+The segments are cut first, durably; then the marks, the leader epochs and the producers' state are what they would be
+had the records never come.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from odradek.log.recovery import load_producers, snapshot_offsets
+from odradek.log.segment import Segment, segment_path
+
+if TYPE_CHECKING:
+    from odradek.log.log import Log
+
+
+def truncate_to(log: Log, offset: int) -> bool:
+    """Drop all records at or above `offset`; returns whether there were any. Raises StorageError."""
+    if offset >= log.log_end_offset:
+        # A leader that wrote nothing left its epoch at the end, and would be asked to truncate there for ever.
+        if log.epochs.truncate_from_end(log.log_end_offset):
+            log.flush_state.write_epochs()
+        return False
+    if offset < log.segments.bases[0]:
+        truncate_fully_and_start_at(log, offset)
+        return True
+    try:
+        log.segments.cut(offset, lambda segment: _drop(log, segment))
+        log.cut_to(min(log.log_start_offset, offset), offset)
+        _after_cut(log)
+    except OSError as error:
+        raise log.partition_dir.failed(error) from error
+    return True
+
+
+def truncate_fully_and_start_at(log: Log, offset: int, *, now_ms: int = 0) -> None:
+    """Drop everything and begin at `offset`. Raises StorageError."""
+    disk, directory = log.partition_dir.files.disk, log.directory
+    try:
+        log.segments.restart(offset, now_ms, lambda segment: _drop(log, segment))
+        log.cut_to(offset, offset)
+        log.epochs.clear()
+        for snapshot in snapshot_offsets(disk, directory):
+            disk.remove(segment_path(directory, snapshot, ".snapshot"))
+        _after_cut(log)
+    except OSError as error:
+        raise log.partition_dir.failed(error) from error
+
+
+def _drop(log: Log, segment: Segment) -> None:
+    log.remove_later(segment.mark_deleted())
+
+
+def _after_cut(log: Log) -> None:
+    end = log.log_end_offset
+    log.cut_count += 1
+    log.on_cut()
+    if log.cleaned_offset > end:
+        log.cleaned_offset = end
+        log.on_cleaned_cut()
+    log.epochs.truncate_from_end(end)
+    log.flush_state.write_epochs()
+    log.producers = load_producers(log.partition_dir.files.disk, log.directory, list(log.segments), end, [])
