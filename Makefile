@@ -13,7 +13,7 @@ JOBS   ?= 3
 FUZZ_SECONDS ?= 10
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo big-state test test-slow test-all check format docs generate golden bench bench-log bench-spark bench-groups bench-validation bench-cluster interop measures sim sim-nightly sim-bugs sim-coverage fuzz mutants chaos lock clean
+.PHONY: help setup demo big-state unit test test-slow test-all check format docs generate golden bench bench-log bench-spark bench-groups bench-validation bench-cluster interop measures sim sim-nightly sim-bugs sim-coverage fuzz mutants chaos lock clean
 
 help: ## Print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -30,6 +30,9 @@ demo: $(STAMP) ## Three nodes, 336,776 real flights through PySpark, kill -9 of 
 big-state: $(STAMP) ## A query with a million keys killed: how long until it is live, restarted and with a standby (KEYS=1000000)
 	@$(JAVA) && $(PYTHON) -m examples.bigstate --keys $(or $(KEYS),1000000)
 	@$(JAVA) && $(PYTHON) -m examples.bigstate --keys $(or $(KEYS),1000000) --standby
+
+unit: $(STAMP) ## What to run between edits: no test of these waits, opens a socket or starts a process (ARGS="-k NAME")
+	@$(PYTHON) -m pytest -q -m "not slow" -n 2 --dist worksteal tests/unit tests/scenarios/test_scenario_files.py $(ARGS)
 
 test: check ## What CI runs (JOBS=3 test files at once, FUZZ_SECONDS=10 of fuzzing for each kind of input)
 	@$(JAVA) && FUZZ_SECONDS=$(FUZZ_SECONDS) $(PYTHON) -m pytest -m "not slow" -n $(JOBS) --dist loadfile --no-loadscope-reorder $(ARGS)

@@ -101,6 +101,30 @@ def test_a_seed_gives_the_same_run_each_time() -> None:
     assert not found, "these make two runs of one seed differ:\n" + "\n".join(found)
 
 
+def waits_or_reaches_out(node: ast.AST) -> bool:
+    """Whether this sleeps for a time, or imports what opens sockets and starts processes."""
+    match node:
+        case ast.Import(names=names):
+            return any(name.name.partition(".")[0] in {"socket", "subprocess"} for name in names)
+        case ast.ImportFrom(module=str(module)):
+            return module.partition(".")[0] in {"socket", "subprocess"}
+        case ast.Call(func=ast.Attribute(value=ast.Name(id="time"), attr="sleep")):
+            return True
+        case ast.Call(func=ast.Attribute(value=ast.Name(id="asyncio"), attr="sleep"), args=[delay, *_]):
+            return not (isinstance(delay, ast.Constant) and delay.value == 0)
+    return False
+
+
+def test_unit_tests_neither_wait_nor_reach_out() -> None:
+    found = [
+        f"{name_of(path)}:{getattr(node, 'lineno', 0)}: {ast.unparse(node)}"
+        for path in python_files(ROOT / "tests" / "unit")
+        for node in ast.walk(ast.parse(path.read_text()))
+        if waits_or_reaches_out(node)
+    ]
+    assert not found, "their place is tests/component:\n" + "\n".join(found)
+
+
 def test_every_planted_bug_has_its_line() -> None:
     gone = []
     for bug in (*ONE_NODE, *MANY_NODES):

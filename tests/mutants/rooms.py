@@ -49,7 +49,7 @@ class Room:
 
 
 def _of(name: str, *scenarios: str) -> Room:
-    return Room((f"odradek/{name}",), (f"unit/{name}",), scenarios)
+    return Room((f"odradek/{name}",), (f"unit/{name}", f"component/{name}"), scenarios)
 
 
 COMMIT = (
@@ -65,7 +65,9 @@ ROOMS = {
     "record": _of("record"),
     "log": _of("log"),
     "replica": _of("replica", "isr_"),
-    "raft": Room(("odradek/raft",), ("unit/raft", "scenarios/test_controller_restart.py"), ("raft_",)),
+    "raft": Room(
+        ("odradek/raft",), ("unit/raft", "component/raft", "scenarios/test_controller_restart.py"), ("raft_",)
+    ),
     "controller": Room(
         ("odradek/controller",),
         ("unit/controller", "scenarios/test_controller_restart.py", "scenarios/test_metadata_dump.py"),

@@ -189,8 +189,8 @@ CAUGHT_BY_SEED = {
 # What catches the others, and how many seeds they have survived. It is run with the bug in place, by
 # tests/unit/coordinator/test_transaction_bugs.py or by itself.
 CAUGHT_BY_TEST = {
-    "failed marker not sent again": ("tests/unit/coordinator/test_transaction_service.py", 40),
-    "marker before its decision is durable": ("tests/unit/coordinator/test_transaction_service.py", 60),
+    "failed marker not sent again": ("tests/component/coordinator/test_transaction_service.py", 40),
+    "marker before its decision is durable": ("tests/component/coordinator/test_transaction_service.py", 60),
     "late batch opens a transaction": ("tests/unit/log/test_log_transactions.py", 40),
     "an end over a dead connection counts": ("tests/scenarios/txn_connections.txt", 40),
     "the last epoch is given away": ("tests/scenarios/txn_exhausted.txt", 40),

@@ -58,7 +58,7 @@ BY_SEED: tuple[tuple[Bug, int], ...] = (
     ),
 )
 
-# Too rare for seeds: `tests/unit/raft/test_quorum_bugs.py` names the test that catches each.
+# Too rare for seeds: `tests/component/raft/test_quorum_bugs.py` names the test that catches each.
 BY_TEST: tuple[Bug, ...] = (
     Bug(
         "a vote that is not durable is given when it is asked for again",

@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -15,7 +12,6 @@ from odradek.cli.app import COMMANDS, load, run
 from odradek.common.errors import ApiError, ConfigError, ErrorCode
 
 # Not needed to say what a command is for, and slow to import.
-HEAVY = ("confluent_kafka", "uvloop", "asyncio.base_events", "ssl", "cramjam", "odradek.server.broker", "rich.progress")
 
 
 def leaves(words: list[str], command: object) -> list[list[str]]:
@@ -32,30 +28,9 @@ SUBCOMMANDS = [leaf for name in COMMANDS for leaf in leaves([name], load(name))]
 ONE_VALUE = (["broker", ""], ["random-uuid", ""], ["storage", "random-uuid"], ["storage", "format"])
 
 
-def python(*code: str, **environment: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, *code], capture_output=True, text=True, timeout=60, env={**os.environ, **environment}
-    )
-
-
 def test_every_command_is_there() -> None:
     assert {"topics", "produce", "consume", "groups", "configs", "cluster", "dump-log"} <= COMMANDS.keys()
     assert len(SUBCOMMANDS) > 20
-
-
-@pytest.mark.parametrize("name", COMMANDS)
-def test_help_needs_no_heavy_module(name: str) -> None:
-    script = f"""
-import sys
-from odradek.cli.app import run
-code = run([{name!r}, "--help"])
-assert code == 0, code
-print("HEAVY", [module for module in {HEAVY!r} if module in sys.modules])
-"""
-    done = python("-c", script)
-    assert done.returncode == 0, done.stderr
-    assert "Usage" in done.stdout
-    assert "HEAVY []" in done.stdout
 
 
 @pytest.mark.parametrize("command", SUBCOMMANDS, ids=" ".join)
@@ -143,7 +118,6 @@ def test_a_command_line_that_cannot_be_read_is_one_line(
 @pytest.mark.parametrize(
     ("arguments", "code", "name", "said"),
     [
-        (["topics", "list", "--bootstrap-server", "127.0.0.1:1"], errors.UNREACHABLE, None, "connection refused"),
         (["topics", "list", "--command-config", "/no\033where"], errors.BAD_CONFIG, None, "No such file"),
         (["topic", "list"], errors.USAGE, None, "did you mean topics?"),
         (["topics", "list", "--nosuch"], errors.USAGE, None, "No such option: --nosuch"),
@@ -168,29 +142,6 @@ def test_a_bare_group_of_commands_prints_its_help(capsys: pytest.CaptureFixture[
     shown = capsys.readouterr()
     assert "create" in shown.out + shown.err
     assert "Traceback" not in shown.err
-
-
-@pytest.mark.parametrize(
-    "command",
-    [
-        ["topics", "list"],
-        ["topics", "create", "--topic", "t"],
-        ["groups", "list"],
-        ["configs", "describe", "--topic", "t"],
-        ["cluster", "id"],
-        ["consume", "--topic", "t"],
-        ["produce", "--topic", "t"],
-    ],
-    ids=" ".join,
-)
-def test_nobody_listens(command: list[str], capfd: pytest.CaptureFixture[str]) -> None:
-    assert run([*command, "--bootstrap-server", "127.0.0.1:1"]) == errors.UNREACHABLE
-    shown = capfd.readouterr()
-    assert not shown.out
-    assert shown.err == (
-        "odradek: cannot connect to 127.0.0.1:1: connection refused; is a broker running there? "
-        "Start one with `odradek broker` or set --bootstrap-server\n"
-    )
 
 
 @pytest.mark.parametrize(
@@ -230,38 +181,3 @@ def test_what_errors_print_and_return() -> None:
     assert errors.exit_code(TimeoutError()) == errors.UNREACHABLE
     hints = set(errors._HINTS)
     assert hints <= set(ErrorCode.__members__), hints - set(ErrorCode.__members__)
-
-
-def complete(*words: str) -> list[str]:
-    """What bash would offer behind these words; the last one is being typed."""
-    done = python(
-        "-m", "odradek", _ODRADEK_COMPLETE="complete_bash", COMP_WORDS=" ".join(["odradek", *words]),
-        COMP_CWORD=str(len(words)),
-    )  # fmt: skip
-    assert not done.stderr
-    return done.stdout.split()
-
-
-def test_the_shell_completes_commands_and_options() -> None:
-    assert set(complete("")) >= COMMANDS.keys()
-    assert complete("top") == ["topics"]
-    assert set(complete("topics", "")) == {"create", "list", "describe", "alter", "delete"}
-    assert "--replication-factor" in complete("topics", "create", "--re")
-    assert complete("produce", "--topic", "t", "--compression-codec", "l") == ["lz4"]
-
-
-@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
-def test_the_script_for_a_shell(shell: str) -> None:
-    done = python("-m", "odradek", _ODRADEK_COMPLETE=f"source_{shell}")
-    assert "_ODRADEK_COMPLETE" in done.stdout, done.stderr
-
-
-def test_output_into_a_closed_pipe_is_no_error(tmp_path: Path) -> None:
-    lines = [f"{epoch} {epoch}" for epoch in range(50_000)]
-    path = tmp_path / "leader-epoch-checkpoint"
-    path.write_text("\n".join(["0", str(len(lines)), *lines, ""]))
-    command = f"{sys.executable} -m odradek dump-log {path} | head -1; exit ${{PIPESTATUS[0]}}"
-    done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, timeout=60)
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.startswith("Dumping ")
-    assert not done.stderr

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -28,25 +26,3 @@ def test_a_plain_line_is_read(line: str, config: Path | None, override: list[str
 @pytest.mark.parametrize("line", ["--help", "-h", "x", "--config", "--override", "-c=x", "--confg x", "--config a --"])
 def test_any_other_is_left_to_who_answers_it(line: str) -> None:
     assert read_arguments(line.split()) is None
-
-
-def test_a_node_does_not_carry_what_reads_command_lines() -> None:
-    script = "import sys, odradek.cli.node, odradek.server.startup.process; print(*sys.modules)"
-    loaded = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True).stdout.split()
-    assert not {"typer", "rich", "pydantic", "re2", "confluent_kafka"} & set(loaded)
-
-
-@pytest.mark.parametrize(
-    ("line", "code", "said"),
-    [
-        ("--config nowhere.properties", 5, "odradek: nowhere.properties: cannot be read"),
-        ("--override process.roles=x", 5, "odradek: "),
-        ("--confg x", 2, "odradek broker: No such option: --confg"),
-    ],
-)
-def test_what_is_wrong_is_said_in_a_line(line: str, code: int, said: str, tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "odradek", "broker", *line.split()]
-    ended = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path)
-    assert ended.returncode == code
-    assert ended.stderr.startswith(said)
-    assert "Traceback" not in ended.stderr

@@ -35,7 +35,10 @@ class Written:
 
 
 @pytest.fixture
-def written() -> Iterator[Written]:
+def written(monkeypatch: pytest.MonkeyPatch) -> Iterator[Written]:
+    # All is of one moment, however long a busy machine takes over it.
+    monkeypatch.setattr("time.time", lambda: 1000.0)
+    monkeypatch.setattr("time.time_ns", lambda: 1_000_000_000_000)
     root, others = logging.getLogger(ROOT), logging.getLogger()
     before = (root.handlers[:], root.level, root.propagate, others.handlers[:], others.level)
     yield Written()

@@ -94,7 +94,9 @@ class TestData:
         wait.wake()
         wait.gained(1000)
         await wait.future
-        await asyncio.sleep(2 * SOON_MS / 1000)  # the timer is gone: nothing is set twice
+        await asyncio.sleep(0)
+        assert wait._timer.cancelled(), "nothing is set twice"
+        assert not source.data_waits
 
     async def test_who_went_away_leaves_nothing_behind(self) -> None:
         source = Source()

@@ -10,12 +10,12 @@ from typing import Any
 import pytest
 
 from odradek.common.errors import OdradekError
+from tests.component.raft import test_dynamic_voters as dynamic
+from tests.component.raft import test_full_disk as full
+from tests.component.raft import test_quorum_hostile as hostile
+from tests.component.raft import test_quorum_over_sockets as sockets
 from tests.sim.quorum_bugs import BY_TEST
 from tests.support.nodes import quorum_replicas
-from tests.unit.raft import test_dynamic_voters as dynamic
-from tests.unit.raft import test_full_disk as full
-from tests.unit.raft import test_quorum_hostile as hostile
-from tests.unit.raft import test_quorum_over_sockets as sockets
 from tests.unit.raft import test_raft_node as node
 
 CATCHERS: dict[str, Callable[..., Any]] = {

@@ -14,7 +14,7 @@ from odradek.protocol.codec import encode
 from odradek.protocol.messages.consumer_group_heartbeat_request import ConsumerGroupHeartbeatRequest
 from odradek.protocol.messages.consumer_protocol_assignment import ConsumerProtocolAssignment
 from odradek.protocol.messages.consumer_protocol_subscription import ConsumerProtocolSubscription
-from tests.unit.coordinator.test_group_service import Node
+from tests.component.coordinator.test_group_service import Node
 
 
 @pytest.fixture

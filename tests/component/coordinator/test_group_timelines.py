@@ -15,7 +15,7 @@ from odradek.metadata.delta import MetadataDelta
 from odradek.protocol.messages.consumer_group_heartbeat_request import ConsumerGroupHeartbeatRequest
 from odradek.protocol.messages.join_group_request import JoinGroupRequest, JoinGroupRequestProtocol
 from odradek.protocol.messages.sync_group_request import SyncGroupRequest, SyncGroupRequestAssignment
-from tests.unit.coordinator.test_group_service import Node, offsets_image
+from tests.component.coordinator.test_group_service import Node, offsets_image
 
 
 @pytest.fixture

@@ -13,8 +13,8 @@ from odradek.protocol.messages.update_features_request import FeatureUpdateKey, 
 from odradek.raft.node import Fetched, LogEnd, RaftNode, Ready, ReplicaState, Role
 from odradek.raft.quorum_state import ElectionState
 from odradek.raft.voters import ReplicaKey, Voter, VoterSet
+from tests.component.raft.test_dynamic_voters import add, remove, voters
 from tests.support.nodes.quorum_replicas import Quorum, Replica
-from tests.unit.raft.test_dynamic_voters import add, remove, voters
 
 UPGRADE, SAFE_DOWNGRADE = 1, 2
 

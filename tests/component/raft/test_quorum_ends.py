@@ -8,8 +8,8 @@ from pathlib import Path
 from odradek.common.real_io import RealClock
 from odradek.protocol.messages.fetch_response import FetchResponse
 from odradek.record.reader import read_batches
+from tests.component.raft.test_quorum_hostile import ask, fetched
 from tests.support.nodes.quorum_replicas import PATIENCE_S, Quorum, until
-from tests.unit.raft.test_quorum_hostile import ask, fetched
 
 
 async def test_a_leader_without_a_majority_serves_nothing_more(tmp_path: Path) -> None:

@@ -9,8 +9,8 @@ import pytest
 from odradek.common.errors import ApiError, ErrorCode
 from odradek.protocol.messages.vote_response import VoteResponse
 from odradek.raft.node import Role
+from tests.component.raft.test_quorum_hostile import ask, vote
 from tests.support.nodes.quorum_replicas import Quorum, Replica, until
-from tests.unit.raft.test_quorum_hostile import ask, vote
 
 
 async def test_a_leader_that_cannot_write_makes_way(tmp_path: Path) -> None:

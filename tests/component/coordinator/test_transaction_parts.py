@@ -8,9 +8,9 @@ from odradek.common.errors import ApiError, ErrorCode
 from odradek.coordinator.group.records import OFFSETS_TOPIC
 from odradek.coordinator.transaction.config import TransactionConfig
 from odradek.coordinator.transaction.machine import Request
-from tests.unit.coordinator.test_group_service import Node as GroupNode
-from tests.unit.coordinator.test_group_service import offsets_image
-from tests.unit.coordinator.test_transaction_service import Node
+from tests.component.coordinator.test_group_service import Node as GroupNode
+from tests.component.coordinator.test_group_service import offsets_image
+from tests.component.coordinator.test_transaction_service import Node
 
 
 async def test_a_producer_of_another_id_ends_no_transaction() -> None:

@@ -16,6 +16,14 @@ from odradek.common.real_io import RealDisk
 from odradek.log.config import LogConfig
 from odradek.log.files import FileCache
 from odradek.log.opening import close_log, open_log
+from tests.component.coordinator.test_group_service import Node
+from tests.component.coordinator.test_group_service import (
+    test_a_shard_that_loses_its_partition_sends_everyone_away as loses,
+)
+from tests.component.coordinator.test_transaction_service import Node as TransactionNode
+from tests.component.coordinator.test_transaction_service import (
+    test_the_next_reign_goes_on_with_what_was_decided as next_reign,
+)
 from tests.sim.planted import Bug
 from tests.sim.planted_copying import COPYING
 from tests.unit.coordinator.test_consumer_heartbeats import TestAssignment as Assignment
@@ -24,15 +32,9 @@ from tests.unit.coordinator.test_group_conversion import (
     test_a_conversion_that_is_not_written_has_not_happened as unwritten,
 )
 from tests.unit.coordinator.test_group_conversion import test_an_upgrade_asks_nobody_who_keeps_its_part as upgrade
-from tests.unit.coordinator.test_group_service import Node
-from tests.unit.coordinator.test_group_service import test_a_shard_that_loses_its_partition_sends_everyone_away as loses
 from tests.unit.coordinator.test_group_transactions import Offsets
 from tests.unit.coordinator.test_group_transactions import (
     test_members_of_a_consumer_group_commit_in_their_epoch as epochs,
-)
-from tests.unit.coordinator.test_transaction_service import Node as TransactionNode
-from tests.unit.coordinator.test_transaction_service import (
-    test_the_next_reign_goes_on_with_what_was_decided as next_reign,
 )
 from tests.unit.log.test_replicated import test_markers_end_transactions_on_a_follower as markers
 

@@ -15,8 +15,8 @@ from odradek.coordinator.group.classic.membership import Caller
 from odradek.coordinator.group.records import TransactionEndRecord
 from odradek.coordinator.transaction.state import TransactionState
 from odradek.protocol.messages.consumer_group_heartbeat_request import ConsumerGroupHeartbeatRequest
+from tests.component.coordinator.test_group_service import Node
 from tests.support.models.consumer_shard import Box, owned, pairs, view
-from tests.unit.coordinator.test_group_service import Node
 
 REGEX = {"subscribed_topic_names": None, "subscribed_topic_regex": "t.*"}
 
