@@ -20,7 +20,7 @@ LEFT = {
     "docs": 6,
     "src/odradek/server": 12,
     "src/odradek/testing": 5,
-    "tests": 755,
+    "tests": 460,
 }
 
 

@@ -50,7 +50,7 @@ class World:
     random: random.Random
     hosts: Hosts | None = None
     disks: dict[int, LoopDisk] = field(default_factory=dict)
-    told: Callable[[str], None] = print
+    reported: Callable[[str], None] = print
 
     def leader(self) -> NodeProcess:
         """The node that leads a partition, any of them that has a leader."""
@@ -89,7 +89,7 @@ def killed_leader(world: World, rounds: int) -> None:
     """kill -9 of a leader, and its return, again and again."""
     for _ in range(rounds):
         node = world.leader()
-        world.told(f"kill -9 of node {node.node_id}")
+        world.reported(f"kill -9 of node {node.node_id}")
         node.kill()
         time.sleep(world.random.uniform(0.5, 4))
         node.start()
@@ -100,7 +100,7 @@ def rolling(world: World, rounds: int) -> None:
     """Each node is stopped in good order and started again, one after the other; nobody may be refused."""
     for _ in range(rounds):
         for node in world.cluster.brokers:
-            world.told(f"node {node.node_id} restarts")
+            world.reported(f"node {node.node_id} restarts")
             node.restart()
             world.in_sync()
 
@@ -109,7 +109,7 @@ def zombie(world: World, rounds: int) -> None:
     """A leader stands still for longer than its session, and goes on as if nothing had been."""
     for _ in range(rounds):
         node = world.leader()
-        world.told(f"SIGSTOP of node {node.node_id}")
+        world.reported(f"SIGSTOP of node {node.node_id}")
         node.pause()
         time.sleep(world.random.uniform(4, 7))
         node.resume()
@@ -121,7 +121,7 @@ def cut_from_followers(world: World, rounds: int) -> None:
     assert world.hosts is not None
     for _ in range(rounds):
         node = world.leader()
-        world.told(f"node {node.node_id} is cut off from the others, and not from clients")
+        world.reported(f"node {node.node_id} is cut off from the others, and not from clients")
         for other in world.others(node):
             world.hosts.cut_both(node.plan.host, other.plan.host)
         time.sleep(world.random.uniform(4, 8))
@@ -136,7 +136,7 @@ def one_way(world: World, rounds: int) -> None:
         node = world.leader()
         other = world.random.choice(world.others(node))
         for sender, receiver in ((node, other), (other, node)):
-            world.told(f"what node {sender.node_id} sends to node {receiver.node_id} is lost")
+            world.reported(f"what node {sender.node_id} sends to node {receiver.node_id} is lost")
             world.hosts.cut(sender.plan.host, receiver.plan.host)
             time.sleep(world.random.uniform(3, 6))
             world.hosts.heal()
@@ -146,7 +146,7 @@ def one_way(world: World, rounds: int) -> None:
 def all_at_once(world: World, rounds: int) -> None:
     """kill -9 of every node at the same time; nothing was synced on purpose."""
     for _ in range(rounds):
-        world.told("kill -9 of all")
+        world.reported("kill -9 of all")
         world.cluster.kill()
         world.cluster.start()
         world.in_sync()
@@ -155,7 +155,7 @@ def all_at_once(world: World, rounds: int) -> None:
 def power(world: World, rounds: int) -> None:
     """All machines lose power at once: what was not synced is gone."""
     for _ in range(rounds):
-        world.told("power loss of all")
+        world.reported("power loss of all")
         for disk in world.disks.values():
             disk.lose_power()
         world.cluster.kill()
@@ -170,7 +170,7 @@ def failing_disk(world: World, rounds: int) -> None:
     """Every access to a leader's disk fails with EIO; the machine gets its disk back later."""
     for _ in range(rounds):
         node = world.leader()
-        world.told(f"EIO on the disk of node {node.node_id}")
+        world.reported(f"EIO on the disk of node {node.node_id}")
         disk = world.disks[node.node_id]
         disk.lose_power()
         time.sleep(world.random.uniform(2, 4))
@@ -186,7 +186,7 @@ def full_disk(world: World, rounds: int) -> None:
     """The disk of a leader is full for a while."""
     for _ in range(rounds):
         node = world.leader()
-        world.told(f"the disk of node {node.node_id} is full")
+        world.reported(f"the disk of node {node.node_id} is full")
         ballast = Ballast(node.plan.data_dir)
         ballast.fill()
         time.sleep(world.random.uniform(2, 5))
@@ -204,7 +204,7 @@ def clocks(world: World, rounds: int) -> None:
     source = Path(__file__).with_name("skewed_clock.c")
     subprocess.run([compiler, "-shared", "-fPIC", "-O2", "-o", shim, source, "-ldl"], check=True)
     for node, skew_s in zip(world.cluster.brokers, (SKEW_S, -SKEW_S, 0), strict=True):
-        world.told(f"the clock of node {node.node_id} is {skew_s} s off")
+        world.reported(f"the clock of node {node.node_id} is {skew_s} s off")
         node.environment = {"LD_PRELOAD": str(shim), "SKEW_S": str(skew_s)}
         node.restart()
         world.in_sync()
@@ -220,7 +220,7 @@ def controllers(world: World, rounds: int) -> None:
     try:
         for _ in range(rounds):
             node = world.cluster[world.cluster.await_controller()]
-            world.told(f"kill -9 of the active controller, node {node.node_id}")
+            world.reported(f"kill -9 of the active controller, node {node.node_id}")
             node.kill()
             time.sleep(world.random.uniform(1, 3))
             node.start()
@@ -266,7 +266,7 @@ def wiped(world: World, rounds: int) -> None:
     """A node is killed and comes back with an empty disk."""
     for _ in range(rounds):
         node = world.leader()
-        world.told(f"node {node.node_id} loses its disk")
+        world.reported(f"node {node.node_id} loses its disk")
         node.kill()
         shutil.rmtree(node.plan.data_dir)
         disk = RealDisk()
@@ -301,7 +301,7 @@ SCENARIOS = {
 
 
 @contextmanager
-def world_of(scenario: Scenario, directory: Path, seed: int, told: Callable[[str], None]) -> Iterator[World]:
+def world_of(scenario: Scenario, directory: Path, seed: int, reported: Callable[[str], None]) -> Iterator[World]:
     """The nodes of a scenario, started, with the topic. Skips, saying why, where the machine does not allow it."""
     with ExitStack() as stack:
         machines = stack.enter_context(hosts(NODES)) if scenario.needs_hosts else None
@@ -324,7 +324,7 @@ def world_of(scenario: Scenario, directory: Path, seed: int, told: Callable[[str
         configs = {"min.insync.replicas": "2"}
         client = admin(cluster)  # it must live for as long as the answer takes
         client.create_topics([NewTopic(TOPIC, PARTITIONS, NODES, config=configs)])[TOPIC].result(90)
-        yield World(cluster, random.Random(seed), machines, disks, told)
+        yield World(cluster, random.Random(seed), machines, disks, reported)
 
 
 def play(acts: list[Act], world: World, *, rounds: int, settle_s: float = 1.0) -> Verdict:

@@ -34,7 +34,7 @@ def test_a_planted_bug_is_found() -> None:
     assert "IndexError" in turn.output
 
 
-def test_a_run_that_ends_early_is_told() -> None:
+def test_a_run_that_ends_early_is_reported() -> None:
     with pytest.raises(RuntimeError, match="ended with"):
         run_turn("requests", 5, SEED, plant="sys.exit(3)")
 

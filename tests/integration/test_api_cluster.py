@@ -52,7 +52,7 @@ class TestDescribeCluster:
             assert (broker.broker_id, broker.host, broker.port) == (1, "127.0.0.1", node.port)
             assert answer.cluster_authorized_operations == -(2**31)
 
-    def test_operations_are_told_to_who_asks(self, calls: Calls) -> None:
+    def test_operations_are_reported_to_who_asks(self, calls: Calls) -> None:
         request = DescribeClusterRequest(include_cluster_authorized_operations=True)
         answer = calls.ask(ApiKey.DESCRIBE_CLUSTER, 1, request)
         assert answer.cluster_authorized_operations == 0b1111110100000
@@ -265,8 +265,8 @@ def test_a_directory_that_is_lost_takes_only_its_partitions(tmp_path_factory: py
             calls.fill(topic, 1, partition=partition)
             part = one(one(calls.fetch(fetch_topic(topic, {partition: 0})).responses).partitions)
             assert batch_count(part.records) == 3
-        told = calls.ask(ApiKey.DESCRIBE_LOG_DIRS, 4, DescribeLogDirsRequest(topics=None)).results
-        assert {each.log_dir: name_of(each.error_code) for each in told} == {
+        reported = calls.ask(ApiKey.DESCRIBE_LOG_DIRS, 4, DescribeLogDirsRequest(topics=None)).results
+        assert {each.log_dir: name_of(each.error_code) for each in reported} == {
             str(kept): "NONE",
             str(lost): "KAFKA_STORAGE_ERROR",
         }

@@ -193,7 +193,7 @@ class TestDescribe:
             False,
         )
 
-    def test_secrets_are_never_told(self, tmp_path_factory: pytest.TempPathFactory) -> None:
+    def test_secrets_are_never_reported(self, tmp_path_factory: pytest.TempPathFactory) -> None:
         settings: dict[str, object] = {"ssl.key.password": "hush-hush"}
         with Node(tmp_path_factory.mktemp("node"), settings) as node, Calls(node.port) as calls:
             found = setting(calls, BROKER, "1", "ssl.key.password", include_synonyms=True)
@@ -390,15 +390,15 @@ class TestChangeOfBrokers:
         assert config.is_("15000", DEFAULT_SOURCE)
 
     @only_ours
-    def test_what_is_ignored_is_stored_and_told_of_in_the_log(self, calls: Calls, node: Node) -> None:
+    def test_an_ignored_setting_is_stored_and_logged(self, calls: Calls, node: Node) -> None:
         topic, key = calls.create_topic(), "max.connection.creation.rate"
         assert change(calls, BROKER, "1", (key, SET, "77"))[0] == "NONE"
         assert change(calls, TOPIC, topic, ("local.retention.ms", SET, "77"))[0] == "NONE"
         assert Eventually(calls, BROKER, "1", key).is_("77", BROKER_SOURCE)
         assert Eventually(calls, TOPIC, topic, "local.retention.ms").is_("77", TOPIC_SOURCE)
-        told = [line for line in node.log_text().splitlines() if "a dynamic setting is not honoured" in line]
-        assert any(f"setting={key}" in line and "name=1" in line for line in told), told
-        assert any("setting=local.retention.ms" in line and f"name={topic}" in line for line in told), told
+        reported = [line for line in node.log_text().splitlines() if "a dynamic setting is not honoured" in line]
+        assert any(f"setting={key}" in line and "name=1" in line for line in reported), reported
+        assert any("setting=local.retention.ms" in line and f"name={topic}" in line for line in reported), reported
         assert change(calls, BROKER, "1", (key, DELETE, None))[0] == "NONE"
 
     @only_ours
@@ -503,5 +503,5 @@ class TestListResources:
         assert (CLIENT_METRICS, name) in found
         assert {kind for kind, _ in found} == {CLIENT_METRICS}
 
-    def test_a_type_that_nobody_knows(self, calls: Calls) -> None:
+    def test_a_type_that_no_one_knows(self, calls: Calls) -> None:
         assert self.ask(calls, 99) == ("UNSUPPORTED_VERSION", set())

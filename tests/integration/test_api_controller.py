@@ -102,7 +102,9 @@ class TestBrokers:
     @pytest.mark.parametrize(
         ("broker_id", "broker_epoch", "error"), [(1, 0, "STALE_BROKER_EPOCH"), (77, 0, "STALE_BROKER_EPOCH")]
     )
-    def test_strangers_are_not_heard(self, controller: Calls, broker_id: int, broker_epoch: int, error: str) -> None:
+    def test_an_unknown_broker_is_refused(
+        self, controller: Calls, broker_id: int, broker_epoch: int, error: str
+    ) -> None:
         request = BrokerHeartbeatRequest(broker_id=broker_id, broker_epoch=broker_epoch)
         assert name_of(controller.ask(ApiKey.BROKER_HEARTBEAT, 2, request).error_code) == error
         ids = AllocateProducerIdsRequest(broker_id=broker_id, broker_epoch=broker_epoch)

@@ -119,7 +119,7 @@ class TestWhatIsNotThere:
     def test_nothing_is_waited_for_where_none_is_there(self, calls: Calls) -> None:
         calls.fetch(fetch_topic(fresh_name("absent"), {0: 0}), max_wait_ms=LONG_MS)
 
-    def test_an_error_of_a_partition_that_is_there_is_told_at_once(self, calls: Calls, topic: str) -> None:
+    def test_an_error_of_a_partition_that_is_there_is_reported_at_once(self, calls: Calls, topic: str) -> None:
         two = calls.create_topic(2)
         calls.fetch(fetch_topic(two, {0: 0, 1: 99}), max_wait_ms=LONG_MS)
 
@@ -267,7 +267,7 @@ class TestWaiting:
 
 
 class TestIsolation:
-    def test_aborted_transactions_are_told_only_to_who_asks(self, calls: Calls, topic: str) -> None:
+    def test_aborted_transactions_are_reported_only_to_who_asks(self, calls: Calls, topic: str) -> None:
         assert calls.read(topic, isolation_level=0).aborted_transactions is None
         committed = calls.read(topic, isolation_level=1)
         assert committed.aborted_transactions == []
@@ -331,7 +331,7 @@ class TestSessions:
         again = calls.fetch(session_id=session, session_epoch=1)
         assert name_of(again.error_code) == "INVALID_FETCH_SESSION_EPOCH"
 
-    def test_an_id_that_nobody_has(self, calls: Calls) -> None:
+    def test_an_id_that_no_one_has(self, calls: Calls) -> None:
         answer = calls.fetch(session_id=123_456_789, session_epoch=5)
         assert name_of(answer.error_code) == "FETCH_SESSION_ID_NOT_FOUND"
 
@@ -349,7 +349,7 @@ class TestSessions:
         assert new not in (0, old)
         assert name_of(calls.fetch(session_id=old, session_epoch=1).error_code) == "FETCH_SESSION_ID_NOT_FOUND"
 
-    def test_an_error_is_told_every_time_and_its_end_once(self, calls: Calls, three: str) -> None:
+    def test_an_error_is_reported_every_time_and_its_end_once(self, calls: Calls, three: str) -> None:
         calls.fill(three, 1)
         first = calls.fetch(fetch_topic(three, {0: 99, 1: 0}), session_epoch=0)
         session = first.session_id

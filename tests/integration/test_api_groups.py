@@ -194,7 +194,7 @@ def test_a_waiting_join_keeps_the_answers_in_order(first: Member, second: Member
     assert second.receive(ApiKey.METADATA, 9, behind).brokers
 
 
-def test_commits_of_members_and_of_nobody(first: Member) -> None:
+def test_commits_of_members_and_of_no_one(first: Member) -> None:
     topic = first.create_topic(3)
     assert first.committed(topic, 0, 1) == {0: (-1, ""), 1: (-1, "")}
     assert first.commit(topic, 5, note="by hand") == "NONE"

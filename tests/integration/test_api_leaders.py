@@ -58,10 +58,10 @@ def test_an_unclean_election_is_not_needed_where_a_leader_is(calls: Calls, topic
     assert elect(calls, 2, UNCLEAN, (topic, [1])) == {(topic, 1): "ELECTION_NOT_NEEDED"}
 
 
-def test_of_all_partitions_only_those_are_told_that_changed(calls: Calls, topic: str) -> None:
+def test_of_all_partitions_only_those_are_reported_that_changed(calls: Calls, topic: str) -> None:
     assert elect(calls, 2, PREFERRED) == {}
 
 
-def test_a_kind_that_nobody_knows(calls: Calls, topic: str) -> None:
+def test_a_kind_that_no_one_knows(calls: Calls, topic: str) -> None:
     request = ElectLeadersRequest(election_type=7, topic_partitions=[TopicPartitions(topic=topic, partitions=[0])])
     assert name_of(calls.ask(ApiKey.ELECT_LEADERS, 2, request).error_code) == "INVALID_REQUEST"

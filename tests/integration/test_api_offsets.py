@@ -119,7 +119,7 @@ class TestListOffsets:
         assert name_of(self.ask(calls, topic, timestamp, since).error_code) == "NONE"
 
     @pytest.mark.parametrize("timestamp", [-7, -(2**63)])
-    def test_places_that_nobody_knows(self, calls: Calls, topic: str, timestamp: int) -> None:
+    def test_places_that_no_one_knows(self, calls: Calls, topic: str, timestamp: int) -> None:
         assert name_of(self.ask(calls, topic, timestamp).error_code) == "UNSUPPORTED_VERSION"
 
     def test_an_empty_partition(self, calls: Calls, topic: str) -> None:

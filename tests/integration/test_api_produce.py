@@ -173,13 +173,13 @@ def test_zstd_needs_a_client_that_knows_it(calls: Calls, topic: str, version: in
 
 
 @pytest.mark.parametrize("version", range(3, 13))
-def test_the_error_code_is_told_in_every_version(calls: Calls, topic: str, version: int) -> None:
+def test_the_error_code_is_reported_in_every_version(calls: Calls, topic: str, version: int) -> None:
     answer = calls.produce(topic, with_field(THREE, ">I", CRC, 1, sealed=False), version=version)
     assert name_of(answer.error_code) == "CORRUPT_MESSAGE"
 
 
 class TestTimestamps:
-    def test_too_far_ahead_is_told_with_the_index(self, calls: Calls, topic: str) -> None:
+    def test_too_far_ahead_is_reported_with_the_index(self, calls: Calls, topic: str) -> None:
         answer = calls.produce(topic, batch(b"late", timestamp_ms=now_ms() + HOUR_MS + 60_000))
         assert name_of(answer.error_code) == "INVALID_TIMESTAMP"
         assert one(answer.record_errors).batch_index == 0
@@ -205,7 +205,7 @@ class TestTimestamps:
         _, header = next(iter(read_batches(stored)))
         assert {record.timestamp_ms for record in read_records(stored, header)} == {answer.log_append_time_ms}
 
-    def test_the_producers_time_is_told_as_none(self, calls: Calls, topic: str) -> None:
+    def test_the_producers_time_is_reported_as_none(self, calls: Calls, topic: str) -> None:
         assert calls.produce(topic, batch(b"a")).log_append_time_ms == -1
 
 
@@ -474,7 +474,7 @@ class TestRecompression:
             answer = one(one(calls.receive(ApiKey.PRODUCE, 9).responses).partition_responses)
             assert (answer.error_code, answer.base_offset) == (0, number)
 
-    def test_what_is_refused_in_its_turn_is_told_to_its_sender_alone(self, calls: Calls) -> None:
+    def test_what_is_refused_in_its_turn_is_reported_to_its_sender_alone(self, calls: Calls) -> None:
         topic = calls.create_topic(compression_type="uncompressed")
         good = batch(b"x" * 50_000, compression="gzip")
         bad = with_byte(good, HEADER_BYTES + 20, 0xFF)

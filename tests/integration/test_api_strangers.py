@@ -25,10 +25,10 @@ def check(port: int, api_key: ApiKey, asked: Asked, scope: str) -> None:
 
 
 @pytest.mark.parametrize("api_key", ON_THE_BROKERS_LISTENER, ids=lambda key: key.name)
-def test_a_stranger_asks_a_broker(node: Node, api_key: ApiKey) -> None:
+def test_an_unknown_client_asks_a_broker(node: Node, api_key: ApiKey) -> None:
     check(node.port, api_key, ON_THE_BROKERS_LISTENER[api_key], "broker")
 
 
 @pytest.mark.parametrize("api_key", ON_THE_CONTROLLERS_LISTENER, ids=lambda key: key.name)
-def test_a_stranger_asks_a_controller(node: Node, api_key: ApiKey) -> None:
+def test_an_unknown_client_asks_a_controller(node: Node, api_key: ApiKey) -> None:
     check(node.controller_port, api_key, ON_THE_CONTROLLERS_LISTENER[api_key], "controller")

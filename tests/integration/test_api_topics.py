@@ -69,7 +69,7 @@ def metadata(calls: Calls, *names: str, version: int = 12, **fields: Any) -> Met
 
 
 class TestCreate:
-    def test_what_was_made_is_told_and_there(self, calls: Calls) -> None:
+    def test_what_was_made_is_reported_and_there(self, calls: Calls) -> None:
         topic = topic_of(partitions=3, retention_ms="5000")
         answer = created(calls, topic)
         assert not answer.error_code
@@ -346,20 +346,20 @@ class TestMetadata:
             answer = one(calls.ask(ApiKey.METADATA, 9, request).topics)
             assert name_of(answer.error_code) == "INVALID_TOPIC_EXCEPTION"
 
-    def test_operations_are_told_to_who_asks(self, calls: Calls) -> None:
+    def test_operations_are_reported_to_who_asks(self, calls: Calls) -> None:
         topic = calls.create_topic()
         quiet = metadata(calls, topic, version=10)
         assert one(quiet.topics).topic_authorized_operations == -(2**31)
         assert quiet.cluster_authorized_operations == -(2**31)
-        told = metadata(
+        reported = metadata(
             calls,
             topic,
             version=10,
             include_topic_authorized_operations=True,
             include_cluster_authorized_operations=True,
         )
-        assert one(told.topics).topic_authorized_operations == 0b110111111000 & ~(1 << 9)
-        assert told.cluster_authorized_operations == 0b1111110100000
+        assert one(reported.topics).topic_authorized_operations == 0b110111111000 & ~(1 << 9)
+        assert reported.cluster_authorized_operations == 0b1111110100000
 
     def test_a_topic_is_made_on_first_use(self, calls: Calls) -> None:
         name = fresh_name("auto")

@@ -169,8 +169,8 @@ class TestEnds:
         )
         answer = each.ask(ApiKey.END_TXN, version, request)
         assert name_of(answer.error_code) == "NONE"
-        told = (each.producer_id, 1) if version == 5 else (-1, -1)
-        assert (answer.producer_id, answer.producer_epoch) == told
+        reported = (each.producer_id, 1) if version == 5 else (-1, -1)
+        assert (answer.producer_id, answer.producer_epoch) == reported
         request.producer_epoch = 7
         fenced = "PRODUCER_FENCED" if version >= 2 else "INVALID_PRODUCER_EPOCH"
         assert name_of(each.ask_until_done(ApiKey.END_TXN, version, request).error_code) == fenced
@@ -399,13 +399,13 @@ class TestOffsets:
         assert self.fetched(calls, group, topic) == ("NONE", 5)
 
     @pytest.mark.parametrize("version", range(6))
-    def test_every_version_of_a_commit_by_nobody(self, node: Node, calls: Calls, topic: str, version: int) -> None:
+    def test_every_version_of_a_commit_by_no_one(self, node: Node, calls: Calls, topic: str, version: int) -> None:
         calls.find_coordinator("g")
         request = TxnOffsetCommitRequest(transactional_id="nobody", group_id="g", producer_id=1 << 40)
         assert calls.ask(ApiKey.TXN_OFFSET_COMMIT, version, request).topics == []
 
     @pytest.mark.parametrize("version", range(5))
-    def test_every_version_of_adding_a_group_for_nobody(self, calls: Calls, version: int) -> None:
+    def test_every_version_of_adding_a_group_for_no_one(self, calls: Calls, version: int) -> None:
         calls.find_coordinator("g")
         request = AddOffsetsToTxnRequest(transactional_id="nobody", group_id="g", producer_id=1 << 40)
         answer = calls.ask_until_loaded(ApiKey.ADD_OFFSETS_TO_TXN, version, request)

@@ -456,7 +456,7 @@ def test_features_are_those_that_the_cluster_has_finalized(node: Node) -> None:
 
 
 @pytest.mark.only_ours  # KIP-1242 came after 4.3
-def test_a_client_that_reached_another_cluster_or_node_is_told_to_start_over(node: Node) -> None:
+def test_a_client_of_another_cluster_or_node_must_rebootstrap(node: Node) -> None:
     def ask(**fields: Any) -> int:
         request = ApiVersionsRequest(client_software_name="test", client_software_version="1", **fields)
         with Wire(node.port) as wire:

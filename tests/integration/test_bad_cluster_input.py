@@ -72,9 +72,9 @@ def fetch_as_broker(port: int, topic: str, version: int) -> PartitionData:
 
 @pytest.mark.parametrize("version", [4, 11, 12, 14, 15, 18])
 def test_a_clients_fetch_with_a_replica_id(open_node: Node, topic: str, inside: int, version: int) -> None:
-    told = fetch_as_broker(open_node.port, topic, version)
-    assert ErrorCode(told.error_code) is ErrorCode.TOPIC_AUTHORIZATION_FAILED
-    assert not told.records
+    reported = fetch_as_broker(open_node.port, topic, version)
+    assert ErrorCode(reported.error_code) is ErrorCode.TOPIC_AUTHORIZATION_FAILED
+    assert not reported.records
     # Where brokers ask, it is heard, and is no replica: a leader does not follow itself.
     assert ErrorCode(fetch_as_broker(inside, topic, version).error_code) is ErrorCode.NOT_LEADER_OR_FOLLOWER
 
@@ -98,8 +98,8 @@ def test_what_only_controllers_serve_ends_a_clients_connection(open_node: Node, 
     """As in Apache Kafka, which has no answer for it on that listener either; ApiVersions does not name it."""
     spec = API[api_key]
     with Calls(open_node.port) as calls:
-        told = calls.ask(ApiKey.API_VERSIONS, 0, ApiVersionsRequest())
-        assert api_key not in {each.api_key for each in told.api_keys}
+        reported = calls.ask(ApiKey.API_VERSIONS, 0, ApiVersionsRequest())
+        assert api_key not in {each.api_key for each in reported.api_keys}
     with Wire(open_node.port) as wire:
         wire.send(api_key, spec.max_version, spec.request())
         assert wire.is_closed_by_peer()

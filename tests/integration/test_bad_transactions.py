@@ -105,7 +105,7 @@ def test_any_offset_is_taken(calls: Calls, producer: TransactionalProducer, offs
     assert producer.commit() == "NONE"
 
 
-def test_a_topic_that_is_deleted_inside_a_transaction_keeps_nobody_waiting(
+def test_a_topic_that_is_deleted_inside_a_transaction_keeps_no_one_waiting(
     calls: Calls, node: Node, producer: TransactionalProducer
 ) -> None:
     from tests.support.clients.confluent import admin

@@ -160,7 +160,7 @@ def test_our_lines_are_those_of_kafkas_dumper(
     assert tail == lines(run_tool(DUMPER, ["--files", last, "--print-data-log"]).stdout)[-2:]
 
 
-def test_a_damaged_file_is_told_with_its_place(ours: Path, tmp_path: Path) -> None:
+def test_a_damaged_file_is_reported_with_its_place(ours: Path, tmp_path: Path) -> None:
     directory = tmp_path / "dumped-0"
     shutil.copytree(ours / "dumped-0", directory)
     log = sorted(directory.glob("*.log"))[0]

@@ -89,8 +89,8 @@ def test_a_producer_is_shut_out_and_its_transaction_aborted(node: Node, topic: s
         producer.init()
         producer.write(topic, b"open")
         name = producer.transactional_id
-        told = odradek(node.bootstrap, "transactions", "terminate", "--transactional-id", name, "--json").json
-        assert told == {"terminated": name}
+        reported = odradek(node.bootstrap, "transactions", "terminate", "--transactional-id", name, "--json").json
+        assert reported == {"terminated": name}
         described = odradek(node.bootstrap, "transactions", "describe", "--transactional-id", name, "--json").json
         assert described["state"] == "Empty"
         assert producer.commit() == "PRODUCER_FENCED"

@@ -112,7 +112,7 @@ def test_three_nodes_are_up_each_on_its_rack(up: Up) -> None:
     assert table[0][:3] == ["NODE", "ROLES", "RACK"] and len(table) == 4
 
 
-def test_a_killed_node_is_missed_by_nobody_and_comes_back(up: Up) -> None:
+def test_a_killed_node_is_missed_by_no_one_and_comes_back(up: Up) -> None:
     pairs: list[tuple[bytes | None, bytes | None]] = [(None, f"{number}".encode()) for number in range(100)]
     produce_all(up.bootstrap, "made-by-itself", pairs, acks="all")
     assert up.do("kill", 2).out == "node 2 was killed with -9\n"
@@ -131,7 +131,7 @@ def test_a_node_stands_still_and_goes_on(up: Up) -> None:
     assert up.states()[3] == "up"
 
 
-def test_a_node_that_dies_by_itself_is_told_of(up: Up) -> None:
+def test_a_node_that_dies_by_itself_is_reported(up: Up) -> None:
     (pid,) = [node["pid"] for node in up.do("status", "--json").json if node["node"] == 1]
     os.kill(pid, signal.SIGKILL)
     until(lambda: "node 1 ended by itself" in up.text)
@@ -180,7 +180,7 @@ def test_ctrl_c_stops_all_and_another_start_finds_the_data(tmp_path: Path) -> No
         assert again.process.wait(timeout=120) == 0
 
 
-def test_a_port_that_is_taken_is_told_before_anything_starts(
+def test_a_port_that_is_taken_is_reported_before_anything_starts(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """It would be taken for the node that cannot have it, and the others would wait for that node."""
@@ -222,7 +222,7 @@ def test_one_of_several_that_ends_is_noticed_while_another_is_waited_for(tmp_pat
     assert "\n" not in raised.value.summary
 
 
-def test_what_is_wrong_is_told_before_anything_starts(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_is_wrong_is_reported_before_anything_starts(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     data = ["--data", str(tmp_path / "cluster"), "--port", "0"]
     assert run(["up", "-n", "0", *data]) == 2
     assert run(["up", "--controllers", "2", *data]) == 5

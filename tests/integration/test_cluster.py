@@ -132,17 +132,17 @@ class TestRolesOfTheirOwn:
 
         until(value)
 
-    def test_brokers_are_told_of_by_brokers_and_controllers_by_controllers(self, separate: Cluster) -> None:
+    def test_brokers_list_brokers_and_controllers_list_controllers(self, separate: Cluster) -> None:
         with Calls(separate[2].plan.port) as calls:
-            told = calls.ask(ApiKey.DESCRIBE_CLUSTER, 2, DescribeClusterRequest())
-        assert told.cluster_id == separate.cluster_id
-        assert [(each.broker_id, each.port) for each in told.brokers] == [
+            reported = calls.ask(ApiKey.DESCRIBE_CLUSTER, 2, DescribeClusterRequest())
+        assert reported.cluster_id == separate.cluster_id
+        assert [(each.broker_id, each.port) for each in reported.brokers] == [
             (node.node_id, node.plan.port) for node in separate.brokers
         ]
         with Calls(separate[CONTROLLER].plan.controller_port) as calls:
-            told = calls.ask(ApiKey.DESCRIBE_CLUSTER, 2, DescribeClusterRequest(endpoint_type=CONTROLLERS))
-        assert (told.cluster_id, told.controller_id) == (separate.cluster_id, CONTROLLER)
-        assert [each.broker_id for each in told.brokers] == [CONTROLLER]
+            reported = calls.ask(ApiKey.DESCRIBE_CLUSTER, 2, DescribeClusterRequest(endpoint_type=CONTROLLERS))
+        assert (reported.cluster_id, reported.controller_id) == (separate.cluster_id, CONTROLLER)
+        assert [each.broker_id for each in reported.brokers] == [CONTROLLER]
 
     def test_the_quorum_is_described_by_way_of_any_broker(self, separate: Cluster) -> None:
         topic = quorum_request.TopicData(
@@ -165,7 +165,7 @@ class TestRolesOfTheirOwn:
         theirs = {handler.api_key for handler in HANDLERS if "controller" in handler.listeners}
         assert {each.api_key for each in answer.api_keys} == theirs
 
-    def test_idempotent_producers_get_ids_that_nobody_else_has(self, separate: Cluster) -> None:
+    def test_idempotent_producers_get_ids_that_no_one_else_has(self, separate: Cluster) -> None:
         name = fresh_name()
         create(admin(separate.bootstrap_servers), name, 2)
         for broker in separate.brokers:
@@ -196,7 +196,7 @@ class TestRolesOfTheirOwn:
         with pytest.raises(KafkaException, match="INVALID_REPLICATION_FACTOR"):
             create(admin(separate[1].bootstrap), fresh_name(), 1, 3)
 
-    def test_a_stranger_is_refused_and_the_cluster_goes_on(self, separate: Cluster, tmp_path: Path) -> None:
+    def test_a_node_of_another_cluster_is_refused(self, separate: Cluster, tmp_path: Path) -> None:
         plans = plan_cluster(tmp_path, brokers=2, controllers=1)
         disk = RealDisk()
         format_cluster(disk, plans, now_ms=0)
@@ -205,14 +205,14 @@ class TestRolesOfTheirOwn:
         text = plans[1].config.read_text()
         own = plans[1].properties["controller.quorum.voters"]
         plans[1].config.write_text(text.replace(_escaped(own), _escaped(voters)).replace(own, voters))
-        stranger = NodeProcess(plans[1])
-        stranger.launch()
+        foreign = NodeProcess(plans[1])
+        foreign.launch()
         try:
-            until(lambda: "INCONSISTENT_CLUSTER_ID" in stranger.log_text() or not stranger.running)
+            until(lambda: "INCONSISTENT_CLUSTER_ID" in foreign.log_text() or not foreign.running)
         finally:
-            if stranger.running:
-                stranger.kill()
-        assert "Traceback" not in stranger.log_text()
+            if foreign.running:
+                foreign.kill()
+        assert "Traceback" not in foreign.log_text()
         until(lambda: len(metadata(separate[1], fresh_name()).brokers) == 2)
 
     def test_a_node_id_in_use(self, separate: Cluster, tmp_path: Path) -> None:
@@ -302,8 +302,8 @@ class TestDeathIsNoticed:
         on a machine that is busy, it has to be stale, and the next death is asked about.
         """
         for _ in range(5):
-            waited_s, is_told = self.asks_at_once(combined)
-            if is_told:
+            waited_s, is_reported = self.asks_at_once(combined)
+            if is_reported:
                 return
             assert waited_s > DOUBT_MS / 1000 - 0.1, "stale, and it was not waited for better"
             all_up(combined)
@@ -404,7 +404,7 @@ class TestBothRoles:
         until(lambda: all(each.leader_id > 0 for each in topic_at(combined[1], name).partitions))
         assert len(read_all(combined.bootstrap_servers, name, 6)) == 60
 
-    def test_a_clean_stop_of_one_moves_the_controller_and_refuses_nobody(self, combined: Cluster) -> None:
+    def test_a_clean_stop_of_one_moves_the_controller_and_refuses_no_one(self, combined: Cluster) -> None:
         leader = combined.await_controller()
         assert combined[leader].stop() == 0
         combined.await_controller(other_than=leader)

@@ -176,8 +176,8 @@ def test_plans_that_cannot_be_move_nothing(cluster: ProcessCluster, tmp_path: Pa
     }
     path = tmp_path / "plan.json"
     path.write_text(json.dumps(plan))
-    told = run(cluster, "partitions", "move", "--plan", path, "--yes", code=errors.FAILED).err
-    assert "no broker 77" in told and "kept-9 does not exist" in told and "no-such-0 does not exist" in told
+    reported = run(cluster, "partitions", "move", "--plan", path, "--yes", code=errors.FAILED).err
+    assert "no broker 77" in reported and "kept-9 does not exist" in reported and "no-such-0 does not exist" in reported
     few = run(cluster, "partitions", "move", "--to", "kept-0=1", "--yes", code=errors.FAILED).err
     assert "min.insync.replicas" in few
     for wrong in ("kept=1", "kept-0", "kept-0=", "kept-0=x", "kept-0=1,1"):
@@ -244,9 +244,10 @@ def test_a_notice_by_signal_drains(cluster: ProcessCluster) -> None:
 def test_a_drain_says_what_it_would_break(cluster: ProcessCluster) -> None:
     create(cluster, "alone", "4")
     create(cluster, "pair", "4:1", "min.insync.replicas=2")
-    told = run(cluster, "drain", 4, code=errors.FAILED).err
+    reported = run(cluster, "drain", 4, code=errors.FAILED).err
     assert (
-        "alone-0 has no other replica in sync" in told and "pair-0 has fewer in sync than min.insync.replicas=2" in told
+        "alone-0 has no other replica in sync" in reported
+        and "pair-0 has fewer in sync than min.insync.replicas=2" in reported
     )
     assert partitions(cluster, "pair")[0]["leader"] == 4, "nothing was done"
     done = run(cluster, "drain", 4, "--force", "--json").json
@@ -265,8 +266,8 @@ def test_a_drain_sums_up_what_it_would_break_by_topic(cluster: ProcessCluster) -
     create(cluster, "many", "4,4,4,1,4")
     create(cluster, "pairs", "4:1,1:2,1:4", "min.insync.replicas=2")
     try:
-        told = run(cluster, "drain", 4, code=errors.FAILED).err
-        assert told.splitlines()[1:] == [
+        reported = run(cluster, "drain", 4, code=errors.FAILED).err
+        assert reported.splitlines()[1:] == [
             "  many: 4 partitions (0-2, 4) have no other replica in sync: clients cannot read or write them",
             "  pairs: 2 partitions (0, 2) have fewer in sync than min.insync.replicas=2: acks=all is refused",
         ]
@@ -289,11 +290,11 @@ def test_a_plan_that_moves_nothing_is_done(cluster: ProcessCluster, tmp_path: Pa
 
 def test_a_move_ends_with_first_replicas_that_lead_or_says_how(cluster: ProcessCluster) -> None:
     create(cluster, "ends", "1:2,1:2")
-    told = run(cluster, "partitions", "move", "--to", "ends-0=3,1", "--yes", "--wait").err
-    assert "The first replica leads now: ends 0." in told, told
+    reported = run(cluster, "partitions", "move", "--to", "ends-0=3,1", "--yes", "--wait").err
+    assert "The first replica leads now: ends 0." in reported, reported
     eventually(lambda: partitions(cluster, "ends")[0]["leader"] == 3, "the first replica leads")
-    told = run(cluster, "partitions", "move", "--to", "ends-1=3,1", "--yes").err
-    assert "`odradek partitions elect --all`" in told
+    reported = run(cluster, "partitions", "move", "--to", "ends-1=3,1", "--yes").err
+    assert "`odradek partitions elect --all`" in reported
 
     def moved() -> bool:
         return partitions(cluster, "ends")[1]["replicas"] == [3, 1] and partitions(cluster, "ends")[1]["isr"] != [1]

@@ -98,7 +98,7 @@ def cluster(nodes: int, delay_ms: int, tmp_path: Path) -> Iterator[Cluster]:
 
 
 @pytest.mark.parametrize(("nodes", "delay_ms", "rounds"), [(1, 20, 4), (1, 200, 2), (3, 20, 4), (3, 200, 1)])
-def test_nodes_stay_and_topics_made_anew_keep_their_records(cluster: Cluster, rounds: int) -> None:
+def test_nodes_stay_and_topics_made_again_keep_their_records(cluster: Cluster, rounds: int) -> None:
     copies = len(cluster.brokers)
     admin = AdminClient({"bootstrap.servers": cluster.bootstrap_servers})
     load = Load(cluster.bootstrap_servers)

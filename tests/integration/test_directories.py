@@ -69,16 +69,16 @@ def two(directory: Path) -> EmbeddedBroker:
     return EmbeddedBroker({"log.dirs": dirs, "broker.heartbeat.interval.ms": 50}, directory=directory)
 
 
-def test_the_controller_is_told_where_each_replica_lies(tmp_path: Path) -> None:
+def test_the_controller_knows_the_directory_of_each_replica(tmp_path: Path) -> None:
     with two(tmp_path) as broker:
         assert create(broker, "t", 20) == "NONE"
         ids = ids_of(broker)
 
-        def told() -> bool:
+        def reported() -> bool:
             where = [partition.directories for partition in partitions(broker, "t").values()]
             return sorted(where) == sorted([(ids["one"],)] * 10 + [(ids["two"],)] * 10)
 
-        eventually(told)
+        eventually(reported)
         lies_in_one = {number for number in range(20) if (tmp_path / "one" / f"t-{number}").is_dir()}
         assert lies_in_one == {n for n, part in partitions(broker, "t").items() if part.directories == (ids["one"],)}
 

@@ -37,6 +37,6 @@ def test_a_directory_that_is_named_is_kept(tmp_path: Path) -> None:
     assert (tmp_path / "kept-0").is_dir()
 
 
-def test_a_wrong_setting_is_told_as_everywhere() -> None:
+def test_a_wrong_setting_is_reported_as_everywhere() -> None:
     with pytest.raises(ConfigError, match=r"num\.partitions"):
         EmbeddedBroker({"num.partitions": "many"}).start()

@@ -133,7 +133,7 @@ def test_read_models_are_what_the_events_make(tmp_path: Path, postgres: Postgres
         at = random.Random(1).choice(happened[len(happened) // 2 :])
         before = [event for event in happened if event.account == at.account and event.at_ms <= at.at_ms]
         asked_at = datetime.fromtimestamp(at.at_ms / 1000, UTC).isoformat()
-        told = run(node.bootstrap, "audit", "--account", at.account, "--at", asked_at).splitlines()
-        assert [line.split()[2] for line in told] == [event.kind for event in before]
+        reported = run(node.bootstrap, "audit", "--account", at.account, "--at", asked_at).splitlines()
+        assert [line.split()[2] for line in reported] == [event.kind for event in before]
         balance = folded(before)[at.account].balance_cents
-        assert told[-1].endswith(f"balance {balance / 100:10,.2f}")
+        assert reported[-1].endswith(f"balance {balance / 100:10,.2f}")

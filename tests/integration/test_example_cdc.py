@@ -158,7 +158,7 @@ def test_a_large_transaction_is_one_and_long_values_stay(tmp_path: Path, postgre
         assert after == before | {"yes": "f"}
 
 
-def test_what_the_database_tells_again_is_known(tmp_path: Path, postgres: Postgres) -> None:
+def test_what_the_database_says_again_is_known(tmp_path: Path, postgres: Postgres) -> None:
     """As after a kill between the end of Kafka's transaction and the word to the database."""
     slot = capture.SLOT
     with Node(tmp_path) as node, psycopg.connect(postgres.url, autocommit=True) as database:

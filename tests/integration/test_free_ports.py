@@ -18,8 +18,8 @@ def test_a_port_is_kept_for_who_asks_for_it_by_its_number() -> None:
     port = next(free_ports())
     with pytest.raises(ConnectionRefusedError):
         socket.create_connection(("127.0.0.1", port), timeout=30)
-    with socket.socket() as stranger, pytest.raises(OSError, match="in use"):
-        stranger.bind(("127.0.0.1", port))
+    with socket.socket() as foreign, pytest.raises(OSError, match="in use"):
+        foreign.bind(("127.0.0.1", port))
     for _ in range(2):  # as a node that is started again
         with socket.create_server(("127.0.0.1", port)), socket.create_connection(("127.0.0.1", port), timeout=30):
             pass

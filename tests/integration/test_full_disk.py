@@ -75,7 +75,7 @@ def read_all(calls: Calls, topic: str) -> list[bytes | None]:
 
 
 @pytest.mark.parametrize(("value_bytes", "count"), [(3000, 20), (250_000, 8)], ids=["one segment", "at a roll"])
-def test_producers_are_told_readers_go_on_and_so_does_all_when_space_is_back(
+def test_a_full_disk_refuses_producers_and_serves_readers_until_space_is_back(
     small: tuple[Node, Ballast], value_bytes: int, count: int
 ) -> None:
     node, ballast = small

@@ -45,10 +45,10 @@ def own(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Node]:
 
 @pytest.fixture
 def story(own: Node) -> Iterator[Story]:
-    told = Story(own.port)
-    told.prepare()
-    yield told
-    told.wire.close()
+    reported = Story(own.port)
+    reported.prepare()
+    yield reported
+    reported.wire.close()
 
 
 def beat(
@@ -173,7 +173,7 @@ def test_names_with_control_characters_are_shown_harmlessly(own: Node, story: St
 
 
 @pytest.mark.parametrize("count", [1_000, pytest.param(100_000, marks=pytest.mark.slow)])
-def test_many_groups_that_nobody_is_in(own: Node, story: Story, count: int) -> None:
+def test_many_groups_that_no_one_is_in(own: Node, story: Story, count: int) -> None:
     """Ids that are asked for, invented, and refused: none of them is a group."""
     known = listed(story)
     before = own.memory_bytes()
@@ -192,12 +192,12 @@ def test_fifty_members_and_two_hundred_partitions_move_one_without_stopping_the_
     create_topic(own.bootstrap, "wide", 200)
     members = {f"m{number:02}": 0 for number in range(50)}
     has: dict[str, set[tuple[UUID, int]]] = {member: set() for member in members}
-    told: dict[str, set[tuple[UUID, int]]] = dict(has)
+    reported: dict[str, set[tuple[UUID, int]]] = dict(has)
 
     def turn() -> None:
         """Each member beats once, having done what it was told last."""
         for member, epoch in members.items():
-            has[member] = told[member]
+            has[member] = reported[member]
             topics: dict[UUID, list[int]] = {}
             for topic_id, partition in sorted(has[member]):
                 topics.setdefault(topic_id, []).append(partition)
@@ -205,7 +205,7 @@ def test_fifty_members_and_two_hundred_partitions_move_one_without_stopping_the_
             code, members[member], given = beat(story, "fifty", member, epoch, ["wide"], owned)
             assert code is ErrorCode.NONE
             if given is not None:
-                told[member] = given
+                reported[member] = given
                 has[member] &= given  # what it must give up it gives up at once
             everything = [each for of in has.values() for each in of]
             assert len(everything) == len(set(everything)), "two own one"

@@ -15,7 +15,7 @@ from tests.support.models.group_story import Lines, tell_all
 from tests.support.nodes.apache_kafka import ApacheKafka, require_kafka
 from tests.support.nodes.node import Node
 
-TOLD = Path(__file__).parent / "data" / "groups_as_kafka.txt"
+REPORTED = Path(__file__).parent / "data" / "groups_as_kafka.txt"
 
 
 def differences(ours: Lines, theirs: Lines) -> list[str]:
@@ -27,7 +27,7 @@ def differences(ours: Lines, theirs: Lines) -> list[str]:
 
 
 def test_groups_answer_as_kafka_was_heard_to(own_node: Node) -> None:
-    ours, theirs = tell_all(own_node.port), TOLD.read_text().splitlines()
+    ours, theirs = tell_all(own_node.port), REPORTED.read_text().splitlines()
     found = differences([line.encode("unicode_escape").decode() for line in ours], theirs)
     assert not found, f"{len(found)} of {len(theirs)} lines differ:\n" + "\n".join(found[:20])
 
@@ -38,4 +38,4 @@ def test_what_kafka_was_heard_to_say_is_what_it_says(tmp_path: Path) -> None:
     require_kafka()
     with ApacheKafka(tmp_path / "kafka") as kafka:
         lines = tell_all(kafka.port)
-    assert [line.encode("unicode_escape").decode() for line in lines] == TOLD.read_text().splitlines()
+    assert [line.encode("unicode_escape").decode() for line in lines] == REPORTED.read_text().splitlines()

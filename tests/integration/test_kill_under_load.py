@@ -15,7 +15,7 @@ KILLS = 3
 MAX_UNANSWERED = 50_000
 
 
-def write_until(stop: threading.Event, bootstrap: str, name: str, told: Acknowledged) -> None:
+def write_until(stop: threading.Event, bootstrap: str, name: str, reported: Acknowledged) -> None:
     producer = Producer(
         {
             "bootstrap.servers": bootstrap,
@@ -29,7 +29,7 @@ def write_until(stop: threading.Event, bootstrap: str, name: str, told: Acknowle
     while not stop.is_set():
         for _ in range(50):
             partition = number % PARTITIONS
-            producer.produce("load", f"{name}:{number:08d}", partition=partition, on_delivery=told.on_delivery)
+            producer.produce("load", f"{name}:{number:08d}", partition=partition, on_delivery=reported.on_delivery)
             number += 1
         producer.poll(0.005)
         while len(producer) > MAX_UNANSWERED:  # the node is down, perhaps for long
@@ -39,9 +39,11 @@ def write_until(stop: threading.Event, bootstrap: str, name: str, told: Acknowle
 
 def test_every_acknowledged_record_is_there_in_order_once(own_node: Node) -> None:
     create_topic(own_node.bootstrap, "load", PARTITIONS)
-    told = {name: Acknowledged() for name in ("a", "b")}
+    reported = {name: Acknowledged() for name in ("a", "b")}
     stop = threading.Event()
-    writers = [threading.Thread(target=write_until, args=(stop, own_node.bootstrap, name, told[name])) for name in told]
+    writers = [
+        threading.Thread(target=write_until, args=(stop, own_node.bootstrap, name, reported[name])) for name in reported
+    ]
     for writer in writers:
         writer.start()
     try:
@@ -65,7 +67,7 @@ def test_every_acknowledged_record_is_there_in_order_once(own_node: Node) -> Non
         writer, number = value.decode().split(":")
         order.setdefault((writer, message.partition()), []).append(int(number))
 
-    for name, acknowledged in told.items():
+    for name, acknowledged in reported.items():
         assert not acknowledged.refused, acknowledged.refused[:3]
         assert len(acknowledged.values) > 1000, f"writer {name} hardly wrote: this run proves nothing"
         lost = [value for value in acknowledged.values if value not in found]

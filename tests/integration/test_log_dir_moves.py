@@ -116,7 +116,7 @@ class Writers:
     def __init__(self, node: Node, topic: str, *, value_bytes: int = 200) -> None:
         self._node, self._topic, self._value_bytes = node, topic, value_bytes
         self._stop = threading.Event()
-        self.told = Acknowledged()
+        self.reported = Acknowledged()
         self._thread = threading.Thread(target=self._run)
         self._thread.start()
 
@@ -127,7 +127,7 @@ class Writers:
         while not self._stop.is_set():
             for _ in range(20):
                 value = b"%08d" % number + bytes(self._value_bytes)
-                producer.produce(self._topic, value, partition=0, on_delivery=self.told.on_delivery)
+                producer.produce(self._topic, value, partition=0, on_delivery=self.reported.on_delivery)
                 number += 1
             producer.poll(0.005)
             while len(producer) > MAX_UNANSWERED:  # the node is down, perhaps for long
@@ -138,13 +138,13 @@ class Writers:
         """Stop, and compare what was acknowledged with what is read."""
         self._stop.set()
         self._thread.join(2 * PATIENCE_S)
-        assert not self.told.refused, self.told.refused[:3]
-        assert len(self.told.values) > 500, "it hardly wrote: this run proves nothing"
+        assert not self.reported.refused, self.reported.refused[:3]
+        assert len(self.reported.values) > 500, "it hardly wrote: this run proves nothing"
         found = [(message.value(), message.offset()) for message in read_all(self._node.bootstrap, self._topic, 1)]
         places = {value: offset for value, offset in found if value is not None}
         assert len(places) == len(found), "stored twice"
         assert [value for value, _ in found] == sorted(places), "in order"
-        lost = [value for value, (_, offset) in self.told.values.items() if places.get(value) != offset]
+        lost = [value for value, (_, offset) in self.reported.values.items() if places.get(value) != offset]
         assert not lost, f"{len(lost)} acknowledged records are not where they were acknowledged"
 
 
@@ -169,7 +169,7 @@ def test_a_replica_moves_while_it_is_written(node: Node, tmp_path: Path) -> None
     writers.finish()
 
 
-def test_a_move_is_throttled_told_and_taken_back(node: Node, tmp_path: Path) -> None:
+def test_a_move_is_throttled_reported_and_taken_back(node: Node, tmp_path: Path) -> None:
     with Calls(node.port) as calls:
         topic = calls.create_topic()
         for _ in range(30):

@@ -245,8 +245,8 @@ def test_many_commits_are_answered_in_the_order_of_the_request(thread: NodeThrea
         group_id="too-many", topics=[OffsetCommitRequestTopic(name=TOPICS[0], partitions=too_many)]
     )
     (topic,) = thread.call(meanwhile.answer(ApiKey.OFFSET_COMMIT, 9, request)).topics
-    told = sorted((each.partition_index, each.error_code) for each in topic.partitions)
-    assert told == [(0, ErrorCode.UNKNOWN_SERVER_ERROR)] * 30_000 + [(1, unknown)] * 30_000
+    reported = sorted((each.partition_index, each.error_code) for each in topic.partitions)
+    assert reported == [(0, ErrorCode.UNKNOWN_SERVER_ERROR)] * 30_000 + [(1, unknown)] * 30_000
 
 
 def test_many_names_are_answered_as_few_are(thread: NodeThread, meanwhile: Meanwhile) -> None:

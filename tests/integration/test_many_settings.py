@@ -58,8 +58,8 @@ def test_twenty_thousand_changes_survive_a_kill_and_leave_a_small_log(tmp_path: 
                 ]
                 request = describe_configs_request.DescribeConfigsRequest(resources=wanted)
                 results = wire.ask(ApiKey.DESCRIBE_CONFIGS, 4, request).results
-                told = {result.resource_name: result.configs[0].value for result in results}
-                assert told == {f"group-{number}": value_of(number) for number in range(start, start + 1000)}
+                reported = {result.resource_name: result.configs[0].value for result in results}
+                assert reported == {f"group-{number}": value_of(number) for number in range(start, start + 1000)}
         files = list((node.data_dir / "__cluster_metadata-0").iterdir())
         assert any(file.suffix == ".checkpoint" for file in files)
         assert sum(file.stat().st_size for file in files) < 3 * KEPT_BYTES

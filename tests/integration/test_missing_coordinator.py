@@ -39,7 +39,7 @@ def test_the_log_says_at_the_start_what_cannot_be_served(lonely: Node) -> None:
 
 
 @pytest.mark.parametrize("limits", [["--timeout-ms", "500"], ["--max-messages", "1"]])
-def test_a_group_that_nobody_coordinates_is_no_empty_topic(lonely: Node, limits: list[str]) -> None:
+def test_a_group_that_no_one_coordinates_is_no_empty_topic(lonely: Node, limits: list[str]) -> None:
     words = ["consume", "--topic", "read", "--from-beginning", *limits]
     done = odradek_process(lonely.bootstrap, *words, "--group", "g", code=errors.FAILED)
     assert f"odradek: coordinator of group g: {GROUPS} (COORDINATOR_NOT_AVAILABLE)\n" in done.stderr.decode()

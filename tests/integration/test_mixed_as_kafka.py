@@ -10,7 +10,7 @@ from tests.support.models.mixed_story import tell_mixed
 from tests.support.nodes.apache_kafka import ApacheKafka, require_kafka
 from tests.support.nodes.node import Node
 
-TOLD = Path(__file__).parent / "data" / "mixed_as_kafka.txt"
+REPORTED = Path(__file__).parent / "data" / "mixed_as_kafka.txt"
 # (how a line begins, what Kafka says there, what we say instead), and why.
 OTHERWISE = (
     # A downgrade leaves one generation free, so that a crash does not forget the rebalance that is due.
@@ -35,7 +35,7 @@ def expected(line: str) -> str:
 def test_mixed_groups_answer_as_kafka_was_heard_to(tmp_path: Path) -> None:
     with Node(tmp_path, SETTINGS) as node:
         ours = escaped(tell_mixed(node.port))
-    theirs = TOLD.read_text().splitlines()
+    theirs = REPORTED.read_text().splitlines()
     assert len(ours) == len(theirs)
     found = [f"Kafka: {b}\n   we: {a}" for a, b in zip(ours, theirs, strict=True) if a != expected(b)]
     assert not found, f"{len(found)} of {len(theirs)} lines differ:\n" + "\n".join(found)
@@ -47,4 +47,4 @@ def test_what_kafka_was_heard_to_say_of_mixed_groups_is_what_it_says(tmp_path: P
     require_kafka()
     with ApacheKafka(tmp_path / "kafka", SETTINGS) as kafka:
         lines = escaped(tell_mixed(kafka.port))
-    assert lines == TOLD.read_text().splitlines()
+    assert lines == REPORTED.read_text().splitlines()

@@ -26,7 +26,7 @@ LESS_THAN_IT_ASKED_ON_S = 45
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "127.0.0.9"])
 @pytest.mark.parametrize("bound", ["", "0.0.0.0"])
-def test_a_client_is_told_the_address_that_it_dialled(tmp_path: Path, bound: str, host: str) -> None:
+def test_a_client_gets_the_address_that_it_dialled(tmp_path: Path, bound: str, host: str) -> None:
     node = Node(tmp_path / "node")
     node.overrides["listeners"] = str(node.overrides["listeners"]).replace(
         f"127.0.0.1:{node.port}", f"{bound}:{node.port}"

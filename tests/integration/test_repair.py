@@ -232,7 +232,7 @@ async def test_a_leader_asks_its_followers(cluster: ReplicaCluster) -> None:
     assert leader.replication.repairs.counts.repaired_batches == 0
 
 
-async def test_indexes_that_end_before_the_damage_are_made_anew(cluster: ReplicaCluster) -> None:
+async def test_indexes_that_end_before_the_damage_are_made_again(cluster: ReplicaCluster) -> None:
     await filled(cluster)
     follower = cluster.nodes[2]
 
@@ -294,7 +294,7 @@ async def test_a_replica_of_another_history_does_not_mend(cluster: ReplicaCluste
     assert follower.file_bytes() == before
 
 
-async def test_a_compacted_segment_is_made_anew(cluster: ReplicaCluster) -> None:
+async def test_a_compacted_segment_is_made_again(cluster: ReplicaCluster) -> None:
     """Where the other replica has compacted away what is damaged here, sizes differ: the segment is replaced."""
     await cluster.add(1, 2)
     cluster.create([1, 2])

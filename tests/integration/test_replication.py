@@ -181,7 +181,7 @@ async def test_an_answer_of_the_controller_that_was_lost(cluster: ReplicaCluster
     cluster.answers.set()
 
 
-async def test_a_change_in_flight_counts_whoever_may_be_in(cluster: ReplicaCluster) -> None:
+async def test_a_change_in_flight_counts_one_who_may_be_in(cluster: ReplicaCluster) -> None:
     await cluster.add(1, 2)
     cluster.create([1, 2])
     leader, follower = cluster.nodes[1], cluster.nodes[2]
@@ -342,20 +342,20 @@ class TestWhoMayAcknowledge:
         await cluster.nodes[2].stop()
         node.append(b"x")
         epoch = cluster.nodes[2].broker_epoch
-        told = {"current_leader_epoch": 0}
-        stranger = {"replica_id": 3, "replica_epoch": cluster.nodes[3].broker_epoch}
-        assert await self.refused(cluster, stranger, **told) == ErrorCode.UNKNOWN_LEADER_EPOCH
-        assert await self.refused(cluster, stranger) == ErrorCode.NOT_LEADER_OR_FOLLOWER
+        reported = {"current_leader_epoch": 0}
+        foreign = {"replica_id": 3, "replica_epoch": cluster.nodes[3].broker_epoch}
+        assert await self.refused(cluster, foreign, **reported) == ErrorCode.UNKNOWN_LEADER_EPOCH
+        assert await self.refused(cluster, foreign) == ErrorCode.NOT_LEADER_OR_FOLLOWER
         earlier = {"replica_id": 2, "replica_epoch": epoch - 1}
-        assert await self.refused(cluster, earlier, **told) == ErrorCode.NOT_LEADER_OR_FOLLOWER
+        assert await self.refused(cluster, earlier, **reported) == ErrorCode.NOT_LEADER_OR_FOLLOWER
         nameless = {"replica_id": 2, "replica_epoch": -1}
-        assert await self.refused(cluster, nameless, **told) == ErrorCode.NOT_LEADER_OR_FOLLOWER
+        assert await self.refused(cluster, nameless, **reported) == ErrorCode.NOT_LEADER_OR_FOLLOWER
         # One that we have not heard of may be news: it is served, and acknowledges nothing.
-        assert await self.refused(cluster, {"replica_id": 2, "replica_epoch": epoch + 1}, **told) == 0
+        assert await self.refused(cluster, {"replica_id": 2, "replica_epoch": epoch + 1}, **reported) == 0
         own = {"replica_id": 2, "replica_epoch": epoch}
         assert await self.refused(cluster, own, current_leader_epoch=1) == ErrorCode.UNKNOWN_LEADER_EPOCH
         assert node.log().high_watermark == 0
-        assert await self.refused(cluster, own, **told) == 0
+        assert await self.refused(cluster, own, **reported) == 0
         assert node.log().high_watermark == 1
 
     async def test_a_history_that_is_not_ours_acknowledges_nothing(self, cluster: ReplicaCluster) -> None:
@@ -391,9 +391,9 @@ async def test_a_producer_that_waits_in_vain_is_explained_in_the_log(
         with pytest.raises(ApiError) as caught:
             node.append(b"z", acks=-1)
         assert caught.value.code is ErrorCode.NOT_ENOUGH_REPLICAS
-    told = [record for record in caplog.records if record.getMessage() == "NOT_ENOUGH_REPLICAS"]
-    assert len(told) == 1
-    assert "2: stuck for" in told[0].__dict__["fields"]["out"]
+    reported = [record for record in caplog.records if record.getMessage() == "NOT_ENOUGH_REPLICAS"]
+    assert len(reported) == 1
+    assert "2: stuck for" in reported[0].__dict__["fields"]["out"]
     metrics = {family.name: family for family in replication_families(node.replicas)}
     assert metrics["odradek_partitions_under_min_isr"].samples[0].value == 1
     assert metrics["odradek_partitions_under_replicated"].samples[0].value == 1

@@ -40,19 +40,19 @@ def in_sync(cluster: Cluster, topic: str) -> None:
     await_in_sync(cluster.brokers, topic, partitions=PARTITIONS, copies=COPIES)
 
 
-def reigns(cluster: Cluster, topic: str) -> list[int]:
+def leader_epochs(cluster: Cluster, topic: str) -> list[int]:
     """The leader epoch of each partition: how often its leader has changed."""
     return [each.leader_epoch for each in topic_at(cluster.brokers[0], topic).partitions]
 
 
-def test_a_rolling_restart_moves_each_leader_once_at_most_and_nobody_is_refused(trio: Cluster) -> None:
+def test_a_rolling_restart_moves_each_leader_once_at_most_and_no_one_is_refused(trio: Cluster) -> None:
     client = admin(trio.bootstrap_servers)
     make(trio, client, "rolled")
     writer = Writer("w", trio.bootstrap_servers, "rolled", PARTITIONS)
     writer.start()
     try:
         for node in trio.brokers:
-            before = reigns(trio, "rolled")
+            before = leader_epochs(trio, "rolled")
             led = [
                 each.partition_index
                 for each in topic_at(trio.brokers[0], "rolled").partitions
@@ -62,7 +62,7 @@ def test_a_rolling_restart_moves_each_leader_once_at_most_and_nobody_is_refused(
             in_sync(trio, "rolled")
             wanted = [reign + (number in led) for number, reign in enumerate(before)]
             # The broker that is asked may hear of it last. One that led twice is never as wanted again.
-            until(lambda wanted=wanted: reigns(trio, "rolled") == wanted)  # type: ignore[misc]
+            until(lambda wanted=wanted: leader_epochs(trio, "rolled") == wanted)  # type: ignore[misc]
     finally:
         writer.end()
     assert not writer.refused and not writer.unanswered

@@ -93,7 +93,7 @@ def test_a_controller_that_is_cut_off_is_replaced(cluster: Cluster) -> None:
     until(lambda: cluster.leader(name) > 0)
 
 
-def test_a_slow_disk_and_a_skewed_clock_harm_nobody(cluster: Cluster) -> None:
+def test_a_slow_disk_and_a_skewed_clock_harm_no_one(cluster: Cluster) -> None:
     cluster.slow_disk(1, 50)
     cluster.skew_clock(2, -3_600_000)
     cluster.skew_clock(3, 3_600_000)

@@ -99,7 +99,7 @@ def test_transactions_one_right_after_the_other_are_not_refused(cluster: Cluster
     assert ended_values(cluster.bootstrap_servers, topic, PARTITIONS) == expected
 
 
-def test_every_replica_tells_of_its_producers(cluster: Cluster) -> None:
+def test_every_replica_says_of_its_producers(cluster: Cluster) -> None:
     """`kafka-transactions find-hanging --broker-id` asks each broker for all partitions that it has (KIP-664)."""
     topic = create(cluster, PARTITIONS)
     with ExitStack() as stack:

@@ -94,7 +94,7 @@ def test_every_client_reads_what_every_client_wrote(
 
 
 @pytest.mark.parametrize("codec", CODECS["kcat"])
-def test_kcat_compresses_what_it_is_told_to(broker: Node | ApacheKafka, codec: str) -> None:
+def test_kcat_compresses_with_the_given_codec(broker: Node | ApacheKafka, codec: str) -> None:
     """Older releases of librdkafka send plain records where Produce is not advertised from version 0 on."""
     try:
         kcat = require_command("kcat", package="kcat")
@@ -112,7 +112,7 @@ def test_kcat_compresses_what_it_is_told_to(broker: Node | ApacheKafka, codec: s
     assert {header.compression for _, header in read_batches(segment.read_bytes())} == {CODECS["kcat"].index(codec)}
 
 
-def test_kcat_is_here_or_the_reason_is_told() -> None:
+def test_kcat_is_here_or_the_reason_is_reported() -> None:
     try:
         require_command("kcat", package="kcat")
     except MissingError as error:

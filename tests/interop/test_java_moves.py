@@ -70,8 +70,8 @@ def test_kafka_reassign_partitions(cluster: ProcessCluster, tmp_path: Path) -> N
     assert "Successfully started partition reassignments for moved-0,moved-1" in begun
 
     def verified() -> bool:
-        told = tool(cluster, REASSIGN, "--verify", "--reassignment-json-file", plan)
-        return all(f"Reassignment of partition moved-{number} is completed." in told for number in range(2))
+        reported = tool(cluster, REASSIGN, "--verify", "--reassignment-json-file", plan)
+        return all(f"Reassignment of partition moved-{number} is completed." in reported for number in range(2))
 
     eventually(verified, "both partitions have moved")
 
@@ -114,22 +114,22 @@ def test_kafka_leader_election(cluster: ProcessCluster) -> None:
     cluster[4].start()
     eventually(lambda: sorted(partitions(cluster, "led")[0]["isr"]) == [1, 4], "in sync again")
     one = ("--topic", "led", "--partition", 0)
-    told = tool(cluster, ELECT, "--election-type", "preferred", *one)
-    assert "Successfully completed leader election (PREFERRED) for partitions led-0" in told
+    reported = tool(cluster, ELECT, "--election-type", "preferred", *one)
+    assert "Successfully completed leader election (PREFERRED) for partitions led-0" in reported
     eventually(lambda: partitions(cluster, "led")[0]["leader"] == 4, "it leads")
-    told = tool(cluster, ELECT, "--election-type", "preferred", *one)
-    assert "Valid replica already elected for partitions led-0" in told
+    reported = tool(cluster, ELECT, "--election-type", "preferred", *one)
+    assert "Valid replica already elected for partitions led-0" in reported
     tool(cluster, ELECT, "--election-type", "preferred", "--all-topic-partitions")
-    told = tool(cluster, ELECT, "--election-type", "unclean", *one)
-    assert "Valid replica already elected for partitions led-0" in told
+    reported = tool(cluster, ELECT, "--election-type", "unclean", *one)
+    assert "Valid replica already elected for partitions led-0" in reported
 
 
 def test_kafka_cluster_unregister(cluster: ProcessCluster) -> None:
     create(cluster, "left", "4:1")
     cluster[4].stop()
     eventually(lambda: partitions(cluster, "left")[0]["isr"] == [1], "it is gone")
-    told = run_tool(CLUSTER, ["unregister", "--bootstrap-server", cluster.bootstrap_servers, "--id", 4]).stdout
-    assert "Broker 4 is no longer registered." in told
+    reported = run_tool(CLUSTER, ["unregister", "--bootstrap-server", cluster.bootstrap_servers, "--id", 4]).stdout
+    assert "Broker 4 is no longer registered." in reported
     cluster[4].start()
     eventually(lambda: sorted(partitions(cluster, "left")[0]["isr"]) == [1, 4], "it registers anew, and catches up")
 
@@ -154,8 +154,8 @@ def test_kafka_reassign_partitions_moves_between_log_directories(tmp_path: Path)
         assert begun.count("Successfully started moving log directory") == 2, begun
 
         def verified() -> bool:
-            told = run_tool(REASSIGN, [*server, "--verify", "--reassignment-json-file", plan]).stdout
-            return told.count("is now complete") + told.count("completed successfully") >= 2
+            reported = run_tool(REASSIGN, [*server, "--verify", "--reassignment-json-file", plan]).stdout
+            return reported.count("is now complete") + reported.count("completed successfully") >= 2
 
         eventually(verified, "both replicas lie in the other directory")
         for number, place in after.items():

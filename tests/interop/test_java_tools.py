@@ -119,11 +119,11 @@ def test_verifiable_producer_and_consumer(broker: Node | ApacheKafka) -> None:
 def test_performance_tools(broker: Node | ApacheKafka) -> None:
     create_topic(broker.bootstrap, "perf", 3)
     common = ("--topic", "perf", "--num-records", 5000)
-    told = run_tool(
+    reported = run_tool(
         f"{TOOLS}.ProducerPerformance",
         [*common, "--record-size", 500, "--throughput", -1, "--bootstrap-server", broker.bootstrap],
     ).stdout
-    assert "5000 records sent" in told
+    assert "5000 records sent" in reported
     assert re.search(r", 5000, ", tool(broker, "ConsumerPerformance", *common))
     latency = tool(
         broker, "EndToEndLatency", "--topic", "perf", "--num-records", 100, "--producer-acks", "all",
@@ -174,8 +174,8 @@ def test_api_versions_and_cluster(broker: Node | ApacheKafka) -> None:
     listed = tool(broker, "BrokerApiVersionsCommand")
     for name in ("Produce(0)", "Fetch(1)", "Metadata(3)", "ApiVersions(18)"):
         assert name in listed
-    told = run_tool(f"{TOOLS}.ClusterTool", ["cluster-id", "--bootstrap-server", broker.bootstrap])
-    assert "Cluster ID: " in told.stdout
+    reported = run_tool(f"{TOOLS}.ClusterTool", ["cluster-id", "--bootstrap-server", broker.bootstrap])
+    assert "Cluster ID: " in reported.stdout
 
 
 def test_dump_log_reads_our_segments(broker: Node | ApacheKafka) -> None:

@@ -173,7 +173,7 @@ async def test_batches_that_were_never_synced_may_be_torn_in_any_order(tmp_path:
     await again.drop()
 
 
-async def test_a_log_that_ends_below_what_was_durable_is_told(tmp_path: Path) -> None:
+async def test_a_log_that_ends_below_what_was_durable_is_reported(tmp_path: Path) -> None:
     node = await QuorumNode(tmp_path).start()
     await node.set_config(32, "g", "x", "1")
     await node.drop()
@@ -186,7 +186,7 @@ async def test_a_log_that_ends_below_what_was_durable_is_told(tmp_path: Path) ->
     broken.disk.close()
 
 
-async def test_a_flipped_bit_is_told_and_nothing_is_cut(tmp_path: Path) -> None:
+async def test_a_flipped_bit_is_reported_and_nothing_is_cut(tmp_path: Path) -> None:
     node = await QuorumNode(tmp_path).start()
     for number in range(10):
         await node.set_config(32, "g", "x", str(number))
@@ -207,7 +207,7 @@ async def test_a_flipped_bit_is_told_and_nothing_is_cut(tmp_path: Path) -> None:
         broken.disk.close()
 
 
-async def test_a_damaged_snapshot_or_quorum_state_is_told(tmp_path: Path) -> None:
+async def test_a_damaged_snapshot_or_quorum_state_is_reported(tmp_path: Path) -> None:
     node = await QuorumNode(tmp_path).start()
     await node.set_config(32, "g", "x", "1")
     snapshot_id = await node.driver.write_snapshot()
@@ -238,7 +238,7 @@ async def test_a_half_written_snapshot_of_a_crash_is_removed(tmp_path: Path) -> 
     await again.stop()
 
 
-async def test_a_failed_fsync_ends_the_reign_and_is_not_tried_again(tmp_path: Path) -> None:
+async def test_a_failed_fsync_ends_the_leader_epoch_and_is_not_tried_again(tmp_path: Path) -> None:
     node = await QuorumNode(tmp_path).start()
     calls = []
 
@@ -259,7 +259,7 @@ async def test_a_failed_fsync_ends_the_reign_and_is_not_tried_again(tmp_path: Pa
     await node.drop()
 
 
-async def test_before_it_leads_nobody_is_served(tmp_path: Path) -> None:
+async def test_before_it_leads_no_one_is_served(tmp_path: Path) -> None:
     node = QuorumNode(tmp_path)
     with pytest.raises(ApiError) as caught:
         await node.service.update_features(UpdateFeaturesRequest())
@@ -330,7 +330,7 @@ async def test_a_dynamic_quorum_of_one_as_storage_format_leaves_it(tmp_path: Pat
     again = await QuorumNode(tmp_path, me=me).start()
     assert again.publisher.image.config(32, "g") == {"x": "1"}
     await again.stop()
-    stranger = QuorumNode(tmp_path, me=ReplicaKey(1, UUID(int=5)))
-    await stranger.driver.start()
-    assert not stranger.driver.leads  # another disk is another voter
-    await stranger.drop()
+    foreign = QuorumNode(tmp_path, me=ReplicaKey(1, UUID(int=5)))
+    await foreign.driver.start()
+    assert not foreign.driver.leads  # another disk is another voter
+    await foreign.drop()

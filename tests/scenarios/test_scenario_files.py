@@ -41,14 +41,14 @@ def test_each_decider_has_scenarios() -> None:
     assert {path.name.partition("_")[0] for path in FILES} == set(WORDS)
 
 
-def test_a_wrong_expectation_is_told_and_rewritten() -> None:
+def test_a_wrong_expectation_is_reported_and_rewritten() -> None:
     text = "leader end=5 hw=3 isr=1\n----\nhw=4 end=5\n"
     corrected, wrong = play(text, IsrWords)
     assert len(wrong) == 1 and "hw=4" in wrong[0]
     assert corrected == text.replace("hw=4", "hw=5")
 
 
-def test_a_command_that_makes_no_sense_is_told_with_its_line() -> None:
+def test_a_command_that_makes_no_sense_is_reported_with_its_line() -> None:
     for text in ("# x\nfly 1\n----\nok\n", "fetch 9 offset=1\n----\nok\n", "leader end=1\n----\nok\n"):
         with pytest.raises(ScriptError, match="line "):
             play(text, IsrWords)

@@ -275,11 +275,11 @@ class ControllerWords:
                 log_dirs=_disks(command.arguments[1]),
                 previous_broker_epoch=-1 if known is None else known.broker_epoch,
             )
-        told: dict[str, Any] = {"offline_log_dirs": _disks(command.options.get("lost", "-"))}
+        reported: dict[str, Any] = {"offline_log_dirs": _disks(command.options.get("lost", "-"))}
         if "cordoned" in command.options:
-            told["cordoned_log_dirs"] = _disks(command.options["cordoned"])
+            reported["cordoned_log_dirs"] = _disks(command.options["cordoned"])
         full = _disks(command.options.get("full", "-"))
-        self.harness.beat(number, **told, unknown_tagged_fields=[full_log_dirs_field(full)])
+        self.harness.beat(number, **reported, unknown_tagged_fields=[full_log_dirs_field(full)])
         if not full:
             self.harness.beat(number)
 

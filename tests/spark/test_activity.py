@@ -118,8 +118,8 @@ def test_what_becomes_of_the_lines(spark: Any, odradek: str, tmp_path: Path) -> 
     assert (found.minutes, found.reported, found.alerts) == (len(requests), len(hits(made)), len(wrong))
     assert (found.waiting, found.late) == (1 + len(ODD), 0)
     # What the proof must see: a minute told twice, a line that the lake lacks, and one that it has too often.
-    told_again = json.dumps(next(iter(rates.values())))
+    reported_again = json.dumps(next(iter(rates.values())))
     lines.send(odradek, pipeline.LINES, [LAST], 0)
-    produce_all(odradek, pipeline.RATES, [(b"again", told_again.encode())])
+    produce_all(odradek, pipeline.RATES, [(b"again", reported_again.encode())])
     damaged = proof.prove(odradek, tmp_path)
     assert (damaged.holds, damaged.lost, damaged.twice, damaged.wrong) == (False, 1, 0, 1)

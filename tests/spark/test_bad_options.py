@@ -119,7 +119,7 @@ def test_offsets_for_other_partitions(spark: Any, odradek: str, topic: str) -> N
     assert f"must name every partition that is read and no other; {topic}-1 is missing" in one_error(raised)
 
 
-def test_nobody_answers(spark: Any) -> None:
+def test_no_one_answers(spark: Any) -> None:
     port = free_port()
     with pytest.raises(Exception) as raised:
         load(spark, f"127.0.0.1:{port}", subscribe="t", kafka_default_api_timeout_ms=700).count()
@@ -172,12 +172,12 @@ for sink in ("delta", "iceberg", "postgres"):
 """
 
 
-def test_a_package_that_is_missing_is_told_with_its_extra() -> None:
+def test_a_package_that_is_missing_is_reported_with_its_extra() -> None:
     """By a query, and by the look at a pipeline before it starts."""
     pytest.importorskip("pyiceberg", reason='needs pyiceberg: pip install "odradek[iceberg]"')
     done = subprocess.run([sys.executable, "-c", HIDING], capture_output=True, text=True, timeout=240)
     assert done.returncode == 0, done.stderr
-    told = [
+    reported = [
         rf"sink={sink} needs a package that is missing \(.*{module}.*\): pip install \"odradek\[{extra}\]\"\|True"
         for sink, module, extra in (
             ("delta", "deltalake", "spark"),
@@ -185,4 +185,4 @@ def test_a_package_that_is_missing_is_told_with_its_extra() -> None:
             ("postgres", "psycopg", "postgres"),
         )
     ]
-    assert re.fullmatch("\n".join(told), done.stdout.strip()), done.stdout
+    assert re.fullmatch("\n".join(reported), done.stdout.strip()), done.stdout

@@ -51,7 +51,7 @@ def test_an_amount_far_above_the_mean_is_refused_once_there_is_a_history() -> No
     assert reasons(history, asked(7 * HOUR_MS, 10_000)) == (), "ten times the mean is not above it"
 
 
-def test_nobody_is_in_two_cities_at_once() -> None:
+def test_no_one_is_in_two_cities_at_once() -> None:
     lisbon, prague = (38.72, -9.14), (50.08, 14.43)
     assert 2200 < distance_km(*lisbon, *prague) < 2300
     history = History()
@@ -184,8 +184,8 @@ def test_the_example_proves_what_it_shows(
         assert found.decisions == 2 * len(asked) == found.stores["Delta"]
         assert found.frauds == found.found == len([each for each in asked if each.fraud])
         assert found.changed == 1, "the one that was refused for its merchant alone"
-        told = capsys.readouterr().out
-        assert re.search(r"from question to answer, \d+ times: median \d+ ms, p95 \d+ ms, worst \d+ ms", told)
+        reported = capsys.readouterr().out
+        assert re.search(r"from question to answer, \d+ times: median \d+ ms, p95 \d+ ms, worst \d+ ms", reported)
 
         # An answer that comes twice, one that says something else, and a store that lacks a row.
         stores = dict(found.stores)

@@ -29,9 +29,9 @@ def test_a_plan_is_the_batchs_own_and_stays(tmp_path: Path) -> None:
 @pytest.mark.parametrize("place", ["", "/no/such/place", "nowhere://x", "dbfs:/x"])
 def test_a_checkpoint_that_cannot_be_read_has_no_plans(place: str, caplog: pytest.LogCaptureFixture) -> None:
     assert [plan_of(place, number) for number in range(5)] == [""] * 5
-    told = [record.getMessage() for record in caplog.records if record.levelno == logging.WARNING]
-    assert len(told) == bool(place) and all(f"the checkpoint {place} cannot be read here" in each for each in told)
-    assert not any("stagingLocation" in each for each in told)
+    lines = [record.getMessage() for record in caplog.records if record.levelno == logging.WARNING]
+    assert len(lines) == bool(place) and all(f"the checkpoint {place} cannot be read here" in each for each in lines)
+    assert not any("stagingLocation" in each for each in lines)
 
 
 def test_a_failure_that_passes_leaves_the_next_batches_known(tmp_path: Path) -> None:

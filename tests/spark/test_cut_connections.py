@@ -145,7 +145,7 @@ def test_questions_are_asked_again(proxied: tuple[Node, CuttingProxy], filled: i
         proxy._mean_bytes = kind
 
 
-def test_a_range_that_nobody_serves_ends_in_one_error() -> None:
+def test_a_range_that_no_one_serves_ends_in_one_error() -> None:
     settings = ClientSettings.parse({"bootstrap.servers": f"127.0.0.1:{free_port()}", "default.api.timeout.ms": "300"})
     with pytest.raises(ClusterError, match=r"t-0 could not be read from offset 5 to 9 in 0.3 s"):
         list(read_range(settings, OffsetRange("t", 0, 5, 9), SCHEMA, fail_on_data_loss=True))

@@ -88,7 +88,7 @@ def read(node: Node, topic: str) -> list[int]:
 
 
 @pytest.mark.parametrize(("how", "says"), SAID, ids=lambda each: getattr(each, "__name__", ""))
-def test_it_is_told_with_its_place_and_given_up_as_it_says(
+def test_it_is_reported_with_its_place_and_given_up_as_it_says(
     node: Node, topic: str, how: Callable[[bytearray], None], says: str
 ) -> None:
     damage(node, topic, how)
@@ -101,7 +101,7 @@ def test_it_is_told_with_its_place_and_given_up_as_it_says(
     assert read(node, topic) == [*range(20, 30)]
 
 
-def test_a_sample_of_its_bytes_tells_it_too(node: Node, topic: str) -> None:
+def test_a_sample_of_its_bytes_says_it_too(node: Node, topic: str) -> None:
     """`maxBytesPerTrigger` looks at the first batches before anything is read."""
     damage(node, topic, of_an_old_format)
     cluster = shared_cluster(ClientSettings.parse({"bootstrap.servers": node.bootstrap}))

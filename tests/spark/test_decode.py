@@ -130,7 +130,7 @@ def test_a_fetch_that_begins_inside_of_an_aborted_transaction() -> None:
     assert offsets(decoded(fetched, aborted=[(7, 0)])) == [5, 6]
 
 
-def test_every_flipped_bit_is_told(rounds: int = 300) -> None:
+def test_every_flipped_bit_is_reported(rounds: int = 300) -> None:
     """The checksum covers all but the first 17 bytes; those are lengths, offsets, epoch, magic and the sum itself."""
     whole = plain(20, compression="lz4")
     chance = random.Random(4)
@@ -141,11 +141,11 @@ def test_every_flipped_bit_is_told(rounds: int = 300) -> None:
             decoded(bytes(damaged))
 
 
-def test_damage_behind_a_good_checksum_is_told_or_harmless() -> None:
+def test_damage_behind_a_good_checksum_is_reported_or_harmless() -> None:
     """What a broken producer would send: sealed anew, so that only the structure can tell."""
     records = [Record(b"key", b"value" * 5, (("h", b"1"),), timestamp_ms=n) for n in range(10)]
     whole = build_batch(records)
-    told = 0
+    reported = 0
     for position in range(HEADER_BYTES, len(whole)):
         for bit in (0, 6, 7):
             damaged = bytearray(whole)
@@ -154,11 +154,11 @@ def test_damage_behind_a_good_checksum_is_told_or_harmless() -> None:
             try:
                 decoded(bytes(damaged))
             except RecordFormatError:
-                told += 1
-    assert told >= 200, "flips of sizes and counts, at least; flips inside of keys and values are other data"
+                reported += 1
+    assert reported >= 200, "flips of sizes and counts, at least; flips inside of keys and values are other data"
 
 
-def test_an_old_format_and_an_impossible_header_are_told() -> None:
+def test_an_old_format_and_an_impossible_header_are_reported() -> None:
     whole = bytearray(plain(1))
     whole[16] = 1
     with pytest.raises(RecordFormatError, match="record format v1"):

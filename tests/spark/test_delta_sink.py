@@ -135,7 +135,7 @@ def test_a_commit_whose_end_is_not_known(store: DeltaStore) -> None:
 
 
 @pytest.mark.parametrize("by", [{}, {"keyColumns": "id"}], ids=["appended", "merged"])
-def test_lost_commits_pause_and_a_merge_tells_of_them(
+def test_lost_commits_pause_and_a_merge_says_of_them(
     store: DeltaStore, by: dict[str, str], caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     made = writer(store, **by)

@@ -253,7 +253,7 @@ def test_options_that_make_no_sense_are_refused(options: dict[str, str], says: s
         stream_writer(given, VALUE, False)
 
 
-def test_staging_that_fails_is_told_and_nothing_is_written(
+def test_staging_that_fails_is_reported_and_nothing_is_written(
     spark: Any, odradek: str, topic: str, tmp_path: Path
 ) -> None:
     create_topic(odradek, f"{topic}-copy", 2)

@@ -77,8 +77,8 @@ def test_two_drivers_on_one_checkpoint(
     ended = [each for each in (first, second) if each.process.poll() is not None]
     assert len(ended) == 1, "one of two drivers ends, and the other goes on"
     text = ended[0].text()
-    told = ("two drivers run on one checkpoint", "CONCURRENT_STREAM_LOG_UPDATE", "another driver")
-    assert any(words in text for words in told), text[-3000:]
+    reported = ("two drivers run on one checkpoint", "CONCURRENT_STREAM_LOG_UPDATE", "another driver")
+    assert any(words in text for words in reported), text[-3000:]
     while len(ids(store)) < count and time.monotonic() < deadline + 600:
         time.sleep(0.5)
     assert ids(store) == list(range(count))
@@ -96,9 +96,9 @@ def test_an_older_driver_comes_late(job: Any, odradek: str, topic: str, tmp_path
     assert ids(store) == list(range(1000))
     (tmp_path / "job" / "go").touch()
     assert older.wait() == 1, older.text()[-3000:]
-    told = "two drivers run on one checkpoint" if store.name == "topic" else "another driver runs on the same"
+    reported = "two drivers run on one checkpoint" if store.name == "topic" else "another driver runs on the same"
     said = [line for line in older.text().splitlines() if line.startswith("odradek: ")]
-    assert len(said) == 1 and told in said[0], older.text()[-3000:]
+    assert len(said) == 1 and reported in said[0], older.text()[-3000:]
     assert ids(store) == list(range(1000))
 
 

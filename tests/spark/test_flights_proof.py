@@ -34,7 +34,7 @@ def database(monkeypatch: pytest.MonkeyPatch) -> duckdb.DuckDBPyConnection:
         ("UPDATE got SET delay = NULL WHERE id = 5", "100, 1 missing, 1 different"),
     ],
 )
-def test_a_difference_is_told(database: duckdb.DuckDBPyConnection, damage: str, text: str) -> None:
+def test_a_difference_is_reported(database: duckdb.DuckDBPyConnection, damage: str, text: str) -> None:
     assert proof._same(database, "delays", "all").holds
     database.execute(damage)
     line = proof._same(database, "delays", "all")
@@ -66,11 +66,16 @@ def test_tables_are_read_as_they_are(tmp_path: Path) -> None:
     assert connect({"t": tmp_path / "t"}).execute("SELECT count(*) FROM t").fetchone() == (6,)
 
 
-def test_an_hour_that_is_told_twice_is_found(
+def test_an_hour_that_is_reported_twice_is_found(
     database: duckdb.DuckDBPyConnection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(proof.EXPECTED, "delays", "SELECT id, 1 AS flights, delay AS delay_minutes FROM wanted")
-    told = [(b"%d" % n, {"flights": 1, "delay_minutes": n % 7}) for n in range(100)]
-    for found, holds in ((told, True), (told[1:], False), ([*told, told[7]], False), ([*told[:-1], told[0]], False)):
+    rows = [(b"%d" % n, {"flights": 1, "delay_minutes": n % 7}) for n in range(100)]
+    for found, holds in (
+        (rows, True),
+        (rows[1:], False),
+        ([*rows, rows[7]], False),
+        ([*rows[:-1], rows[0]], False),
+    ):
         monkeypatch.setattr(proof, "records", lambda *_, found=found: iter(found))
         assert proof._delays_topic("", database).holds is holds

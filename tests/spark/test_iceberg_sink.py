@@ -17,7 +17,7 @@ exceptions: Any = pytest.importorskip("pyiceberg.exceptions", reason='needs pyic
 TASK = Task("query", "run", 0, 0, 0)
 
 
-def loaded_anew() -> Any:
+def loaded_again() -> Any:
     """The module, beside the one that others hold."""
     spec = importlib.util.find_spec("pyspark_odradek.iceberg_sink")
     assert spec is not None and spec.loader is not None
@@ -27,9 +27,9 @@ def loaded_anew() -> Any:
 
 
 def test_a_version_without_a_class_for_too_many_requests(monkeypatch: pytest.MonkeyPatch) -> None:
-    loaded_anew()  # with all that pyiceberg imports itself
+    loaded_again()  # with all that pyiceberg imports itself
     monkeypatch.delattr(exceptions, "TooManyRequestsError", raising=False)
-    assert exceptions.ServiceUnavailableError in loaded_anew().PASSING
+    assert exceptions.ServiceUnavailableError in loaded_again().PASSING
 
 
 def test_a_catalog_whose_client_is_not_installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

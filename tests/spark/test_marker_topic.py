@@ -248,7 +248,7 @@ def test_the_topic_is_taken_up_and_left_at_any_restart(query: Query) -> None:
     assert query.written() == list(range(40))
 
 
-def test_a_topic_that_was_given_more_partitions_still_tells(query: Query) -> None:
+def test_a_topic_that_was_given_more_partitions_still_says(query: Query) -> None:
     """Twice, so that the query's place is partition 0 again, where an old marker lies."""
 
     def places(query_id: str) -> list[int]:
@@ -381,7 +381,7 @@ def test_an_abort_between_the_high_watermark_and_the_last_stable_offset_counts(o
     assert answering(run, abort_meanwhile).read(ours.id, stable=True) == Marker(0, "run")
 
 
-def test_an_end_that_never_comes_is_waited_for_only_where_nothing_else_tells(ours: Query) -> None:
+def test_an_end_that_never_comes_is_waited_for_only_where_nothing_else_says(ours: Query) -> None:
     ours.write(0)
     markers, ours.markers = ours.markers, None
     ours.die(1)
@@ -398,7 +398,7 @@ def test_an_end_that_never_comes_is_waited_for_only_where_nothing_else_tells(our
     hanging.abort_transaction(30)
 
 
-def test_a_damaged_batch_is_told_with_its_place(ours: Query) -> None:
+def test_a_damaged_batch_is_reported_with_its_place(ours: Query) -> None:
     ours.write(0)
 
     def damage(answer: PartitionData) -> PartitionData:
@@ -462,7 +462,7 @@ def test_the_topic_is_made_compacted_and_any_other_is_refused(query: Query) -> N
     assert query.written() == list(range(10)), "nothing was written, and nobody fenced"
 
 
-def test_what_is_no_marker_is_told_and_a_tombstone_takes_one_back(ours: Query) -> None:
+def test_what_is_no_marker_is_reported_and_a_tombstone_takes_one_back(ours: Query) -> None:
     ours.write(0)
     ours.expire()
     assert ours.markers is not None
@@ -473,7 +473,7 @@ def test_what_is_no_marker_is_told_and_a_tombstone_takes_one_back(ours: Query) -
     assert ours.run().marker() is None
 
 
-def test_a_topic_that_is_gone_while_a_run_commits_is_told(ours: Query) -> None:
+def test_a_topic_that_is_gone_while_a_run_commits_is_reported(ours: Query) -> None:
     run = ours.run()
     assert ours.write(0, run)
     assert ours.markers is not None
@@ -485,14 +485,16 @@ def test_a_topic_that_is_gone_while_a_run_commits_is_told(ours: Query) -> None:
     assert ours.written() == list(range(20))
 
 
-def test_a_marker_that_may_have_expired_is_told(query: Query, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_marker_that_may_be_expired_is_reported(
+    query: Query, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     (tmp_path / "offsets").mkdir()
     days_8 = 8 * 24 * 3_600_000
     for batch_id, age_ms in ((0, days_8), (1, days_8 // 2), (2, days_8)):
         head = json.dumps({"batchWatermarkMs": 0, "batchTimestampMs": time.time_ns() // 1_000_000 - age_ms})
         (tmp_path / "offsets" / str(batch_id)).write_text(f'v1\n{head}\n{{"in": {{"0": 7}}}}')
 
-    def told(batch_id: int) -> list[str]:
+    def reported(batch_id: int) -> list[str]:
         caplog.clear()
         run = query.run()
         run.checkpoint = str(tmp_path)
@@ -502,16 +504,16 @@ def test_a_marker_that_may_have_expired_is_told(query: Query, tmp_path: Path, ca
         return [said for said in warned if "was planned at" in said]
 
     query.markers = None
-    (said,) = told(0)
+    (said,) = reported(0)
     assert said.startswith("batch 0 was planned at ")
     assert "offsets.retention.minutes=10080" in said
     assert "With the option markerTopic markers do not expire" in said
     query.expire()
-    assert told(1) == [], "it was planned a moment ago"
-    assert told(2) == [], "the marker of an older batch is there"
+    assert reported(1) == [], "it was planned a moment ago"
+    assert reported(2) == [], "the marker of an older batch is there"
     query.expire()
     query.markers = f"{query.topic}-markers"
-    assert [said.endswith("is written twice now") for said in told(2)] == [True]
+    assert [said.endswith("is written twice now") for said in reported(2)] == [True]
 
 
 # -- the option -----------------------------------------------------------------------------------------------------

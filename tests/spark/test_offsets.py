@@ -43,7 +43,7 @@ def test_ids_of_topics_stand_beside_their_positions(found: dict[TopicPartition, 
 
 
 @given(positions, st.dictionaries(partitions, st.integers(0, 500)), st.integers(1, 2000))
-def test_a_limit_is_kept_and_starves_nobody(
+def test_a_limit_is_kept_and_starves_no_one(
     start: dict[TopicPartition, int], waiting: dict[TopicPartition, int], limit: int
 ) -> None:
     end = {p: offset + waiting.get(p, 0) for p, offset in start.items()}

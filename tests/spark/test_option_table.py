@@ -53,7 +53,7 @@ SUBJECTS: dict[str, tuple[str, str, object]] = {
     "subscribePattern": ("a.*", "pattern", "a.*"),
     "assign": ('{"a": [0, 1]}', "assigned", {"a": (0, 1)}),
 }
-TOLD = {
+REPORTED = {
     "groupIdPrefix": "groupId makes the query a member",
     "kafka.group.id": "groupId makes the query a member",
     "fetchOffset.numRetries": "kafka.default.api.timeout.ms",
@@ -92,13 +92,13 @@ def test_a_batch_starts_at_the_beginning() -> None:
     assert parse_read_options(TOPIC, streaming=False).starting == EARLIEST
 
 
-@pytest.mark.parametrize("name", TOLD)
-def test_what_has_no_effect_is_told(name: str, caplog: pytest.LogCaptureFixture) -> None:
+@pytest.mark.parametrize("name", REPORTED)
+def test_what_has_no_effect_is_reported(name: str, caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.WARNING, "pyspark_odradek"):
         parse_read_options(TOPIC | {name: "1"}, streaming=True)
     (said,) = [record.getMessage() for record in caplog.records]
     assert said.startswith(f"{name} has no effect in the format odradek: ")
-    assert TOLD[name] in said
+    assert REPORTED[name] in said
 
 
 @pytest.mark.parametrize("name", REFUSED)

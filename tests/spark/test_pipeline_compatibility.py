@@ -40,7 +40,7 @@ def test_a_column_that_goes_is_a_note() -> None:
     assert "keeps it, with null" in found.text
 
 
-def test_a_view_is_computed_whole_so_that_it_is_only_told() -> None:
+def test_a_view_is_computed_whole_so_that_it_is_only_reported() -> None:
     (found,) = columns_change("pages", [ID, NAME], [Column("id", "string")], streaming=False)
     assert not found.stops
     assert found.text == "is recomputed with other columns: id string, without name"
@@ -88,7 +88,7 @@ def test_a_sink_is_not_recreated_but_its_flow_renamed() -> None:
     assert "give the flow another name" in found.text
 
 
-def test_a_node_that_is_renewed_is_not_judged_and_a_flow_that_goes_is_told() -> None:
+def test_a_node_that_is_renewed_is_not_judged_and_a_flow_that_goes_is_reported() -> None:
     graph = Graph("p", (Node("visits", TABLE, (NAME,)), Node("out", SINK)), (replace(FLOW, state=()),))
     tables = {"visits": [Column("name", "int")]}
     gone = Flow("old", "out", (), streaming=True)

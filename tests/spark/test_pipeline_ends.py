@@ -16,10 +16,10 @@ VALUE: dict[str, Any] = {
     "type": "struct",
     "fields": [{"name": "value", "type": "string", "nullable": True, "metadata": {}}],
 }
-NOBODY = "127.0.0.1:1"
+UNKNOWN_ID = "127.0.0.1:1"
 
 
-def told(*ends: End) -> list[tuple[str, bool]]:
+def reported(*ends: End) -> list[tuple[str, bool]]:
     return [(str(finding), finding.stops) for finding in look(ends)]
 
 
@@ -40,12 +40,12 @@ def write(bootstrap: str, flow: str = "tell", **options: str) -> End:
 def test_topics_that_are_there_are_no_matter(odradek: str, topic: str) -> None:
     create_topic(odradek, topic)
     ends = [read(odradek, subscribe=topic), read(odradek, subscribepattern="no.*such"), write(odradek, topic=topic)]
-    assert told(*ends) == []
+    assert reported(*ends) == []
 
 
 def test_a_topic_that_is_not_there_stops(odradek: str, topic: str) -> None:
     create_topic(odradek, topic)
-    assert told(read(odradek, subscribe=f"{topic},{topic}-2"), write(odradek, topic=f"{topic}-3")) == [
+    assert reported(read(odradek, subscribe=f"{topic},{topic}-2"), write(odradek, topic=f"{topic}-3")) == [
         (
             f"visits: reads topic {topic}-2, which does not exist: `odradek topics create --topic {topic}-2` makes it",
             True,
@@ -59,32 +59,32 @@ def test_a_topic_that_is_not_there_stops(odradek: str, topic: str) -> None:
 
 
 def test_a_topic_that_the_pipeline_makes_may_be_read_by_it(odradek: str, topic: str) -> None:
-    assert told(read(odradek, assign=f'{{"{topic}": [0]}}'), write(odradek, topic=topic, createtopic="true")) == []
+    assert reported(read(odradek, assign=f'{{"{topic}": [0]}}'), write(odradek, topic=topic, createtopic="true")) == []
 
 
 def test_a_topic_of_an_at_least_once_sink(odradek: str, topic: str, tmp_path: Path) -> None:
     """It is made by its flow, or looked for; brokers that make topics by themselves may make this one, too."""
     loose = {"topic": topic, "delivery": "at_least_once"}
-    assert told(read(odradek, subscribe=topic), write(odradek, **loose, createtopic="true")) == []
+    assert reported(read(odradek, subscribe=topic), write(odradek, **loose, createtopic="true")) == []
     says = (
         f"writes to topic {topic}, which does not exist: `odradek topics create --topic {topic}` makes it, or the sink "
         "with createTopic=true"
     )
     perhaps = f"tell: {says}; else the brokers have to (auto.create.topics.enable)"
-    assert told(write(odradek, **loose)) == [(perhaps, False)]
-    ((text, stops),) = told(write(odradek, **loose), read(odradek, subscribe=topic))
+    assert reported(write(odradek, **loose)) == [(perhaps, False)]
+    ((text, stops),) = reported(write(odradek, **loose), read(odradek, subscribe=topic))
     assert text.startswith(f"visits: reads topic {topic}, which does not exist") and stops
     with Node(tmp_path, {"auto.create.topics.enable": "false"}) as strict:
-        assert told(write(strict.bootstrap, **loose)) == [(f"tell: {says}", True)]
+        assert reported(write(strict.bootstrap, **loose)) == [(f"tell: {says}", True)]
 
 
 def test_a_cluster_that_does_not_answer_is_a_note() -> None:
-    ((text, stops),) = told(read(NOBODY, subscribe="a"), write(NOBODY, topic="b"))
+    ((text, stops),) = reported(read(UNKNOWN_ID, subscribe="a"), write(UNKNOWN_ID, topic="b"))
     assert text.startswith("tell, visits: the cluster was not looked at, and a run waits for it: 127.0.0.1:1 did not")
     assert not stops
 
 
-def test_what_a_sink_would_refuse_is_told_before(odradek: str) -> None:
+def test_what_a_sink_would_refuse_is_reported_before(odradek: str) -> None:
     wrong = [
         write(odradek, topik="x"),
         write(odradek, topic="x", delivery="twice"),
@@ -98,17 +98,17 @@ def test_what_a_sink_would_refuse_is_told_before(odradek: str) -> None:
     assert "needs the options connection" in str(found[3])
 
 
-def test_wrong_settings_of_tls_and_sasl_are_told_before(odradek: str, topic: str) -> None:
+def test_wrong_settings_of_tls_and_sasl_are_reported_before(odradek: str, topic: str) -> None:
     nowhere = {"kafka.security.protocol": "SSL", "kafka.ssl.truststore.location": "/no/such/file"}
-    nobody = {"kafka.security.protocol": "SASL_PLAINTEXT", "kafka.sasl.mechanism": "PLAIN"}
-    ends = [read(odradek, subscribe=topic, **nowhere), write(odradek, topic=topic, **nobody)]
-    (reading, _), (writing, _) = found = told(*ends)
+    unknown = {"kafka.security.protocol": "SASL_PLAINTEXT", "kafka.sasl.mechanism": "PLAIN"}
+    ends = [read(odradek, subscribe=topic, **nowhere), write(odradek, topic=topic, **unknown)]
+    (reading, _), (writing, _) = found = reported(*ends)
     assert all(stops for _, stops in found)
     assert reading.startswith("visits: kafka.ssl.") and "/no/such/file" in reading
     assert writing.startswith("tell: kafka.sasl.jaas.config")
 
 
-def test_a_checkpoint_behind_what_is_there_is_told(odradek: str, topic: str) -> None:
+def test_a_checkpoint_behind_what_is_there_is_reported(odradek: str, topic: str) -> None:
     create_topic(odradek, topic)
     produce_all(odradek, topic, [(None, b"x")] * 3)
     source = read(odradek, subscribe=topic)
@@ -124,7 +124,7 @@ def test_a_checkpoint_behind_what_is_there_is_told(odradek: str, topic: str) -> 
     assert not gone.stops
 
 
-def test_a_topic_that_was_recreated_since_is_told(odradek: str, topic: str) -> None:
+def test_a_topic_that_was_recreated_since_is_reported(odradek: str, topic: str) -> None:
     """By its id, also where it has more records than the checkpoint has read of the old one."""
     create_topic(odradek, topic)
     produce_all(odradek, topic, [(None, b"x")] * 3)

@@ -171,7 +171,7 @@ def test_flows_count_as_before_only_with_a_checkpoint(tmp_path: Path) -> None:
     assert set(notes.flows_before(Checkpoints(tmp_path))) == {"db.c"}
 
 
-def test_a_checkpoint_tells_how_far_its_topics_are_read(tmp_path: Path) -> None:
+def test_a_checkpoint_says_how_far_its_topics_are_read(tmp_path: Path) -> None:
     checkpoint(tmp_path, "db.a", 9, *['{"old": {"0": 1}}'] * 3)
     checkpoint(tmp_path, "db.a", 10, *['{"t": {"0": 1}}'] * 10, '{"t": {"0": 5, "1": 7}}\n-\n{"logOffset": 3}\n')
     checkpoint(tmp_path, "a b", 0)
@@ -218,7 +218,7 @@ def test_a_quarantine_needs_a_rule() -> None:
 
 
 @pytest.mark.parametrize(
-    ("told", "line"),
+    ("reported", "line"),
     [
         ("[A_CLASS] It is\nso. SQLSTATE: 42\n\tat org.apache", "[A_CLASS] It is so."),
         (
@@ -247,8 +247,8 @@ def test_a_quarantine_needs_a_rule() -> None:
         ),
     ],
 )
-def test_what_spark_says_becomes_a_line(told: str, line: str) -> None:
-    assert first_line(told) == line
+def test_what_spark_says_becomes_a_line(reported: str, line: str) -> None:
+    assert first_line(reported) == line
 
 
 @needs_connect
@@ -284,7 +284,7 @@ def test_a_definition_file_that_is_wrong_is_one_line(tmp_path: Path, text: str, 
     assert str(refusal.value) == said
 
 
-def test_wrong_sql_is_told_with_its_file_and_line(tmp_path: Path) -> None:
+def test_wrong_sql_is_reported_with_its_file_and_line(tmp_path: Path) -> None:
     """Spark's client calls `register_sql` for each file, and its error names the line."""
     from pyspark.errors import PySparkException
 

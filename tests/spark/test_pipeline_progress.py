@@ -51,7 +51,7 @@ def test_expectations_are_summed_over_batches() -> None:
     }
 
 
-def test_the_status_tells_a_run_that_died_from_one_that_runs() -> None:
+def test_the_status_says_a_run_that_died_from_one_that_runs() -> None:
     tally = Tally("visits", "visits", rows=12, lag=None, rate=3.25, status="running")
     tally.expectations = {"short": {"action": "count", "rows": 12, "broken": 1}}
     status = {
@@ -78,7 +78,7 @@ def test_the_status_has_the_reason_of_each_flow_that_failed() -> None:
     assert (text.count("reason of a"), text.count("b: reason of b")) == (1, 1)
 
 
-def test_a_flow_that_fails_starts_again_a_few_times_and_anew_after_a_batch() -> None:
+def test_a_flow_that_fails_starts_again_a_few_times_and_again_after_a_batch() -> None:
     again = Again(2)
     assert not again.due(0.0, batches=3)
     assert not again.due(4.9, batches=3)
@@ -123,16 +123,16 @@ def test_a_run_is_looked_at_while_spark_says_nothing() -> None:
         silent.wait(60)
         raise ValueError("it broke")
 
-    told = heard(answers())
-    assert next(message for message in told if message is not None) == "Flow a is RUNNING."
-    assert next(told) is None
+    reported = heard(answers())
+    assert next(message for message in reported if message is not None) == "Flow a is RUNNING."
+    assert next(reported) is None
     silent.set()
     with pytest.raises(ValueError, match="it broke"):
-        next(message for message in told if message is not None)
+        next(message for message in reported if message is not None)
 
 
 @pytest.mark.parametrize(
-    ("message", "told"),
+    ("message", "reported"),
     [
         ("Flow spark_catalog.default.a is QUEUED.", ("spark_catalog.default.a", "QUEUED", ".", None)),
         (
@@ -151,6 +151,6 @@ def test_a_run_is_looked_at_while_spark_says_nothing() -> None:
         ("Run is RUNNING.", None),
     ],
 )
-def test_sparks_sentences_are_understood(message: str, told: tuple[str | None, ...] | None) -> None:
+def test_sparks_sentences_are_understood(message: str, reported: tuple[str | None, ...] | None) -> None:
     said = SENTENCE.fullmatch(message)
-    assert (said and said.group("flow", "word", "rest", "reason")) == told
+    assert (said and said.group("flow", "word", "rest", "reason")) == reported

@@ -112,8 +112,8 @@ class Shop:
         log = folder / "_spark_metadata"
         names = list(folder.glob("*.parquet"))
         if log.is_dir():
-            told = [line for file in log.glob("[0-9]*") for line in file.read_text().splitlines()[1:]]
-            names = [folder / Path(json.loads(line)["path"]).name for line in told]
+            reported = [line for file in log.glob("[0-9]*") for line in file.read_text().splitlines()[1:]]
+            names = [folder / Path(json.loads(line)["path"]).name for line in reported]
         return [row for name in names for row in pq.read_table(name).to_pylist()]
 
     def newest(self) -> set[str]:
@@ -156,7 +156,7 @@ def test_a_run_fills_tables_views_and_the_topic(shop: Shop) -> None:
     assert shop.newest() == {"/a", "/b", "/d"}
 
 
-def test_the_status_tells_of_rows_lag_and_expectations(shop: Shop) -> None:
+def test_the_status_says_of_rows_lag_and_expectations(shop: Shop) -> None:
     status = shop.status()
     assert (status["state"], status["mode"], status["process"]) == ("finished", "triggered", None)
     visits = next(flow for flow in status["flows"] if flow["flow"] == "visits")
@@ -178,7 +178,7 @@ def test_the_graph_is_a_picture_without_spark(shop: Shop) -> None:
     assert "5 rows, done" in page
 
 
-def test_validate_tells_what_would_not_fit(shop: Shop) -> None:
+def test_validate_says_what_would_not_fit(shop: Shop) -> None:
     definitions = shop.folder / "transformations/visits.py"
     before = definitions.read_text()
     definitions.write_text(

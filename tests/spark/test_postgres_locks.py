@@ -40,14 +40,14 @@ def hurried(monkeypatch: pytest.MonkeyPatch) -> None:
 
     passed_s = 0.0
 
-    def told(error: BaseException) -> str:
+    def reported(error: BaseException) -> str:
         nonlocal passed_s
         said = one_line(error)
         passed_s += 9.0 if "held by process" in said else 0.0
         return said
 
     monkeypatch.setattr(table_sink, "PATIENCE_S", 10.0)
-    monkeypatch.setattr(table_sink, "one_line", told)
+    monkeypatch.setattr(table_sink, "one_line", reported)
     monkeypatch.setattr(table_sink, "time", SimpleNamespace(monotonic=lambda: passed_s, sleep=time.sleep))
     monkeypatch.setattr("pyspark_odradek.postgres_locks.LOOK_S", 0.05)
     monkeypatch.setitem(postgres_locks.LIMITS, "lock_timeout", 400)

@@ -113,7 +113,7 @@ def test_texts_that_csv_could_break(store: PostgresStore) -> None:
     assert store.rows() == list(enumerate(texts))
 
 
-def test_a_poison_row_is_told_with_its_line(store: PostgresStore) -> None:
+def test_a_poison_row_is_reported_with_its_line(store: PostgresStore) -> None:
     """Text of PostgreSQL has no character 0: refused whole, again and again, and taken once it is filtered."""
     made = writer(store)
     for _ in range(2):

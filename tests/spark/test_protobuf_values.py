@@ -142,19 +142,19 @@ def test_a_state_that_the_descriptor_has_not_is_its_number() -> None:
     assert column.to_pylist()[0]["state"] == "7"
 
 
-def test_damage_is_told_and_moves_no_other_row() -> None:
+def test_damage_is_reported_and_moves_no_other_row() -> None:
     """Cut and flipped bytes are told or are another message; the rows around them stay what they were."""
     whole, dice = full().SerializeToString(), random.Random(5)
     good = values().decode(pa.array([whole]))[0][0]
-    told = 0
+    reported = 0
     for _ in range(300):
         damaged = bytearray(whole[: dice.randrange(1, len(whole) + 1)])
         damaged[dice.randrange(len(damaged))] ^= 1 << dice.randrange(8)
         column, wrong = values().decode(pa.array([whole, bytes(damaged), whole], pa.binary()))
         assert column[0] == column[2] == good
         assert set(wrong) <= {1} and (column[1].is_valid or 1 in wrong)
-        told += len(wrong)
-    assert told > 100
+        reported += len(wrong)
+    assert reported > 100
 
 
 def test_a_time_that_no_column_can_hold_is_a_bad_record() -> None:

@@ -21,7 +21,7 @@ def hang_up(listener: socket.socket, times: int) -> None:
             connection.recv(100)
 
 
-def test_a_call_that_is_cut_is_told_to_the_log_alone(
+def test_a_call_that_is_cut_is_reported_to_the_log_alone(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     own = logging.getLogger("py4j")
@@ -38,5 +38,5 @@ def test_a_call_that_is_cut_is_told_to_the_log_alone(
     own.handlers[0].close()
     logging.getLogger().warning("of others")
     assert [record.getMessage() for record in caplog.records] == ["of others"]
-    told = (tmp_path / "spark.log").read_text()
-    assert "Exception while sending command." in told and "Traceback" in told
+    reported = (tmp_path / "spark.log").read_text()
+    assert "Exception while sending command." in reported and "Traceback" in reported

@@ -73,12 +73,12 @@ def test_enriched_from_two_others(made: str) -> None:
     assert {(m.key() or b"").decode(): json.loads(m.value() or b"") for m in enriched if m.key()} == expected
 
 
-def test_the_example_tells_what_is_lost_and_what_is_twice(made: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_example_says_what_is_lost_and_what_is_twice(made: str, capsys: pytest.CaptureFixture[str]) -> None:
     came = example.values(made, pipeline.ORDERS)
     assert example.compare(made, pipeline.BY_CUSTOMER, came)
     one = next(text for text in came if text.startswith("{"))
     assert not example.compare(made, pipeline.BY_CUSTOMER, came + Counter([one]))
     assert not example.compare(made, pipeline.BY_CUSTOMER, came - Counter([one]))
     assert not example.compare(made, pipeline.ENRICHED, came)
-    told = capsys.readouterr().out
-    assert "606 in, 605 out, 1 lost, 0 twice" in told and "604 in, 605 out, 0 lost, 1 twice" in told
+    reported = capsys.readouterr().out
+    assert "606 in, 605 out, 1 lost, 0 twice" in reported and "604 in, 605 out, 0 lost, 1 twice" in reported

@@ -120,7 +120,7 @@ def test_written_and_read(spark: Any, secured: tuple[ApacheKafka, str], certific
 
 
 @pytest.fixture
-def told(tmp_path: Path, certificate: Path, secured: tuple[ApacheKafka, str]) -> Callable[..., Ran]:
+def reported(tmp_path: Path, certificate: Path, secured: tuple[ApacheKafka, str]) -> Callable[..., Ran]:
     """Runs `odradek` with the settings of a client, changed by what is given, as its --command-config."""
 
     def run(*words: object, bootstrap: str = secured[1], code: int = 0, **changed: str) -> Ran:
@@ -134,27 +134,27 @@ def told(tmp_path: Path, certificate: Path, secured: tuple[ApacheKafka, str]) ->
 
 
 @pytest.mark.parametrize("mechanism", sasl.MECHANISMS)
-def test_commands_log_in(told: Callable[..., Ran], mechanism: str) -> None:
-    assert "safe" in told("topics", "list", sasl_mechanism=mechanism).out.split()
+def test_commands_log_in(reported: Callable[..., Ran], mechanism: str) -> None:
+    assert "safe" in reported("topics", "list", sasl_mechanism=mechanism).out.split()
     by_name = {"sasl_jaas_config": "", "sasl_username": "ann", "sasl_password": "s3cret"}
-    assert "safe" in told("topics", "list", sasl_mechanism=mechanism, **by_name).out.split()
-    refused = told("topics", "list", sasl_mechanism=mechanism, sasl_jaas_config=jaas("guess"), code=FAILED)
+    assert "safe" in reported("topics", "list", sasl_mechanism=mechanism, **by_name).out.split()
+    refused = reported("topics", "list", sasl_mechanism=mechanism, sasl_jaas_config=jaas("guess"), code=FAILED)
     assert "refused ann: Authentication failed" in refused.err and refused.err.count("\n") == 1
     assert "guess" not in refused.err
 
 
 def test_records_by_commands_that_log_in(
-    told: Callable[..., Ran], secured: tuple[ApacheKafka, str], tmp_path: Path
+    reported: Callable[..., Ran], secured: tuple[ApacheKafka, str], tmp_path: Path
 ) -> None:
     """They go through the C client, which reads no JAAS entry by itself."""
     create_topic(secured[0].bootstrap, "told")
     produce_all(secured[0].bootstrap, "told", [(None, b"in the clear")])
     read = ("consume", "--topic", "told", "--from-beginning", "--to-end", "--output", tmp_path / "read")
-    told(*read, sasl_mechanism="SCRAM-SHA-256")
+    reported(*read, sasl_mechanism="SCRAM-SHA-256")
     assert (tmp_path / "read").read_bytes() == b"in the clear\n"
 
 
-def test_a_gate_is_turned_by_a_command_that_logs_in(told: Callable[..., Ran], secured: tuple[ApacheKafka, str]) -> None:
+def test_a_command_that_logs_in_switches_a_gate(reported: Callable[..., Ran], secured: tuple[ApacheKafka, str]) -> None:
     topic, cluster = "gated", Cluster(ClientSettings.parse({"bootstrap.servers": secured[0].bootstrap}))
     create_topic(secured[0].bootstrap, topic)
     produce_all(secured[0].bootstrap, topic, [(None, b"%d" % number) for number in range(3)])
@@ -162,20 +162,20 @@ def test_a_gate_is_turned_by_a_command_that_logs_in(told: Callable[..., Ran], se
     while current_lease(cluster, "balances") is None:  # its transaction is answered before it is seen
         time.sleep(0.01)
     cluster.close()
-    shown = told("groups", "describe", "--group", "odradek-gate.balances", "--rate-over", 0, "--json").json
+    shown = reported("groups", "describe", "--group", "odradek-gate.balances", "--rate-over", 0, "--json").json
     assert [(row["topic"], row["current_offset"], row["lag"]) for row in shown[0]["offsets"]] == [(topic, 1, 2)]
-    turned = told("groups", "switch", "a", "b", "--force", "--timeout", 0, "--json", sasl_mechanism="SCRAM-SHA-512")
+    turned = reported("groups", "switch", "a", "b", "--force", "--timeout", 0, "--json", sasl_mechanism="SCRAM-SHA-512")
     assert (turned.json["gate"], turned.json["turn"], turned.json["switched"]) == ("balances", 1, True)
 
 
-def test_commands_say_what_a_listener_wants(told: Callable[..., Ran], secured: tuple[ApacheKafka, str]) -> None:
-    refused = told("topics", "list", security_protocol="SSL", code=UNREACHABLE)
+def test_commands_say_what_a_listener_wants(reported: Callable[..., Ran], secured: tuple[ApacheKafka, str]) -> None:
+    refused = reported("topics", "list", security_protocol="SSL", code=UNREACHABLE)
     assert "expect SASL? Set security.protocol=SASL_SSL in --command-config, with sasl.mechanism" in refused.err
-    clear = told("topics", "list", bootstrap=secured[0].bootstrap, security_protocol="SASL_PLAINTEXT", code=FAILED)
+    clear = reported("topics", "list", bootstrap=secured[0].bootstrap, security_protocol="SASL_PLAINTEXT", code=FAILED)
     assert "offers nothing for SASL, not PLAIN" in clear.err
 
 
-def test_a_wrong_password_is_told_at_once(secured: tuple[ApacheKafka, str], certificate: Path) -> None:
+def test_a_wrong_password_is_reported_at_once(secured: tuple[ApacheKafka, str], certificate: Path) -> None:
     cluster = Cluster(ClientSettings.parse(options(secured[1], certificate, "guess")))
     with pytest.raises(ClusterError, match="refused ann: Authentication failed") as raised:
         cluster.partitions(None)

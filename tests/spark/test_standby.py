@@ -46,9 +46,9 @@ def test_a_movement_that_lacks_a_field_changes_no_balance() -> None:
     )
     booked, entry, balance_cents = pipeline.book(rows.sort_values("offset", ascending=False), 4, 1000)
     assert (entry, balance_cents) == (6, 1070)
-    told = [[None if pd.isna(each) else each for each in row] for row in booked.to_numpy(object)]
+    reported = [[None if pd.isna(each) else each for each in row] for row in booked.to_numpy(object)]
     names = ["number", "cents", "entry", "balance_cents", "origin"]
-    assert [dict(zip(booked.columns, row, strict=True)) for row in told] == [
+    assert [dict(zip(booked.columns, row, strict=True)) for row in reported] == [
         dict(zip(names, row, strict=True)) | {"offset": offset, "complete": offset in (0, 3)}
         for offset, row in enumerate(
             [

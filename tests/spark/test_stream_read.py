@@ -222,8 +222,8 @@ def test_lag_tools_show_the_query(spark: Any, odradek: str, topic: str, tmp_path
         assert [sum(column) for column in zip(*expected.values(), strict=True)] == [100, 130, 30]
         assert all(row["client_id"] == "lagging" and row["read_per_s"] == 0 for row in shown.values())
         tool = ["--bootstrap-server", odradek, "--describe", "--group", group]
-        told = run_tool("org.apache.kafka.tools.consumer.group.ConsumerGroupCommand", tool).stdout
-        headings, *lines = [line.split() for line in told.splitlines() if line.strip()]
+        reported = run_tool("org.apache.kafka.tools.consumer.group.ConsumerGroupCommand", tool).stdout
+        headings, *lines = [line.split() for line in reported.splitlines() if line.strip()]
         theirs = [dict(zip(headings, line, strict=True)) for line in lines]
         numbers = ("PARTITION", "CURRENT-OFFSET", "LOG-END-OFFSET", "LAG")
         assert {tuple(int(row[name]) for name in numbers) for row in theirs} == {
@@ -318,8 +318,8 @@ def test_the_offsets_in_the_checkpoint_are_those_of_sparks_kafka_source(
     assert ends[named] == {}, "who sums up what topics have is not led astray by their ids"
     client = admin(odradek)
     described = client.describe_topics(TopicCollection([topic]))[topic].result(timeout=30)
-    told = str(described.topic_id).replace("+", "-").replace("/", "_")  # as Kafka's tools do
-    assert named == f"{topic}@{told}"
+    reported = str(described.topic_id).replace("+", "-").replace("/", "_")  # as Kafka's tools do
+    assert named == f"{topic}@{reported}"
 
 
 def test_a_broker_that_is_killed_does_not_end_the_query(spark: Any, own_node: Node, tmp_path: Path) -> None:

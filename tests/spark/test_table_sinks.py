@@ -155,7 +155,7 @@ def test_commits_of_others_between_cost_a_second_look(store: Store) -> None:
 
 
 @OF_FILES
-def test_columns_that_do_not_fit_are_told(store: Store) -> None:
+def test_columns_that_do_not_fit_are_reported(store: Store) -> None:
     commit(writer(store), 0, range(3))
     other = StructType([StructField("id", StringType()), StructField("name", StringType())])
     with pytest.raises(OptionError, match=r"do not fit the table .*id is .*long.* there, .*string.* here"):
@@ -259,7 +259,7 @@ def test_types_and_partitions_of_them(spark: Any, store: Store) -> None:
 
 
 @pytest.mark.parametrize("kind", [DeltaStore, IcebergStore])
-def test_a_full_disk_is_told_and_leaves_nothing(kind: type[DeltaStore | IcebergStore], tmp_path: Path) -> None:
+def test_a_full_disk_is_reported_and_leaves_nothing(kind: type[DeltaStore | IcebergStore], tmp_path: Path) -> None:
     """A mebibyte for two: one sentence, no file stays, and with less to write it goes on."""
     with small_tmpfs(tmp_path / "disk", 1 << 20):
         store = kind(tmp_path / "disk")

@@ -146,7 +146,7 @@ def test_two_processes_take_turns_with_the_batches_of_a_run(bootstrap: str, topi
     assert committed(bootstrap, topic) == list(range(70))
 
 
-def test_a_batch_is_known_by_its_plan_where_that_is_told(odradek: str, topic: str, query: str) -> None:
+def test_a_batch_is_known_by_its_plan_where_that_is_reported(odradek: str, topic: str, query: str) -> None:
     create_topic(odradek, topic, PARTITIONS)
     committing = TransactionalCommit(cluster(odradek), query)
     assert committing.commit(work(topic, 0, "run", range(10))._replace(plan="one"))
@@ -236,7 +236,7 @@ def test_what_cannot_be_written_is_taken_back_at_once(odradek: str, topic: str, 
     assert committed(odradek, f"{topic}-wide") == list(range(100))
 
 
-def test_a_transaction_that_timed_out_begins_anew(odradek: str, topic: str, query: str) -> None:
+def test_a_transaction_that_timed_out_begins_again(odradek: str, topic: str, query: str) -> None:
     import time
 
     create_topic(odradek, topic, PARTITIONS)
@@ -255,7 +255,7 @@ def test_a_transaction_that_timed_out_begins_anew(odradek: str, topic: str, quer
     assert committed(odradek, topic) == list(range(100))
 
 
-def test_a_timeout_above_the_clusters_is_told(odradek: str, topic: str, query: str) -> None:
+def test_a_timeout_above_the_clusters_is_reported(odradek: str, topic: str, query: str) -> None:
     create_topic(odradek, topic, PARTITIONS)
     committing = TransactionalCommit(cluster(odradek), query, transaction_timeout_ms=2_000_000_000)
     with pytest.raises(ClusterError, match=r"above the cluster's transaction\.max\.timeout\.ms"):

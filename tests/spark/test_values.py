@@ -81,7 +81,7 @@ def test_times_in_json(text: str) -> None:
 
 
 @pytest.mark.parametrize(("value", "says"), BAD, ids=range(len(BAD)))
-def test_json_that_does_not_fit_is_told_and_moves_no_other_row(value: bytes, says: str) -> None:
+def test_json_that_does_not_fit_is_reported_and_moves_no_other_row(value: bytes, says: str) -> None:
     rows = [b'{"id":%d}' % number for number in range(20)]
     rows[7:7] = [value]
     column, wrong = JsonValues(WANTED).decode(pa.array(rows, pa.binary()))
@@ -233,7 +233,7 @@ def test_avro() -> None:
     }
 
 
-def test_avro_that_is_damaged_is_told_and_nothing_else_is_raised() -> None:
+def test_avro_that_is_damaged_is_reported_and_nothing_else_is_raised() -> None:
     whole = avro_value(5, "note")
     columns = avro_columns()
     cuts = [whole[:end] for end in range(len(whole))]

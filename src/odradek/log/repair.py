@@ -118,7 +118,7 @@ def write_over(log: Log, hole: Hole, batches: Sequence[Batch]) -> int:
         raise StorageError(log.log_dir, f"{segment.path}: {error}") from error
 
 
-def make_anew(disk: Disk, log: Log, hole: Hole, batches: Sequence[Batch]) -> None:
+def rewrite_batches(disk: Disk, log: Log, hole: Hole, batches: Sequence[Batch]) -> None:
     """Rewrite the segment with these batches in the hole, under names that do not count yet; durable. May run off
     the loop, over a closed segment.
 
@@ -150,7 +150,7 @@ def make_anew(disk: Disk, log: Log, hole: Hole, batches: Sequence[Batch]) -> Non
 
 
 def take_place(log: Log, files: FileCache, hole: Hole) -> bool:
-    """Put what `make_anew` wrote in the segment's place; False where that is gone. Raises StorageError."""
+    """Put what `rewrite_batches` wrote in the segment's place; False where that is gone. Raises StorageError."""
 
     def swap() -> tuple[Segment, list[Path]]:
         names = (cleaned_paths(log.directory, hole.segment.base_offset, suffix) for suffix in (MENDED, CLEANED))

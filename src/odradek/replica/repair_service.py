@@ -22,7 +22,7 @@ from odradek.log.repair import (
     Hole,
     find_hole,
     fitting,
-    make_anew,
+    rewrite_batches,
     take_place,
     write_over,
 )
@@ -204,7 +204,7 @@ class RepairService:
         elif is_full and log.config.compacted:
             if hole.segment is log.segments[-1]:
                 roll(log, self._clock.now_ms())
-            await self._disk.off_loop(log.partition_dir.work(lambda disk: make_anew(disk, log, hole, batches)))
+            await self._disk.off_loop(log.partition_dir.work(lambda disk: rewrite_batches(disk, log, hole, batches)))
             if not _is_there(partition, log, hole) or not take_place(log, self._files, hole):
                 raise ApiError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"{partition.name} has changed meanwhile")
             end = None

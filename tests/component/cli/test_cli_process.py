@@ -85,7 +85,7 @@ def test_output_into_a_closed_pipe_is_no_error(tmp_path: Path) -> None:
     ],
     ids=" ".join,
 )
-def test_nobody_listens(command: list[str], capfd: pytest.CaptureFixture[str]) -> None:
+def test_no_one_listens(command: list[str], capfd: pytest.CaptureFixture[str]) -> None:
     assert run([*command, "--bootstrap-server", "127.0.0.1:1"]) == errors.UNREACHABLE
     shown = capfd.readouterr()
     assert not shown.out
@@ -95,7 +95,7 @@ def test_nobody_listens(command: list[str], capfd: pytest.CaptureFixture[str]) -
     )
 
 
-def test_that_nobody_listens_as_json(capsys: pytest.CaptureFixture[str]) -> None:
+def test_that_no_one_listens_as_json(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["topics", "list", "--bootstrap-server", "127.0.0.1:1", "--json"]) == errors.UNREACHABLE
     shown = capsys.readouterr()
     assert not shown.out

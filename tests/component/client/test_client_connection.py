@@ -141,7 +141,7 @@ async def test_garbage_closes_the_connection_with_a_reason(peer: ScriptedPeer, g
     assert not connection.is_open
 
 
-async def test_nobody_listens(peer: ScriptedPeer) -> None:
+async def test_no_one_listens(peer: ScriptedPeer) -> None:
     await peer.stop()
     with pytest.raises(UnreachableError, match="connection refused"):
         await connected(peer)

@@ -58,7 +58,7 @@ async def refused(quorum: Quorum) -> str:
     return str(caught.value)
 
 
-async def test_without_a_leader_there_is_nobody_to_ask(quorum: Quorum) -> None:
+async def test_without_a_leader_there_is_no_one_to_ask(quorum: Quorum) -> None:
     assert "no active controller is known" in await refused(quorum)
     quorum.leader = Leader(1, None)
     assert "no active controller is known" in await refused(quorum)
@@ -136,7 +136,7 @@ async def test_a_request_that_the_controller_does_not_know(quorum: Quorum) -> No
         assert caught.value.code is ErrorCode.UNSUPPORTED_VERSION
 
 
-async def test_a_closed_channel_asks_nobody(quorum: Quorum) -> None:
+async def test_a_closed_channel_asks_no_one(quorum: Quorum) -> None:
     async with ScriptedListener() as doors:
         quorum.elect(1, doors.spec.port)
         await quorum.beat(1)

@@ -28,7 +28,7 @@ disk.close()
 
 
 @pytest.mark.parametrize("pieces", [1, 4, MAX_IO_VECTORS + 5])
-def test_where_the_system_takes_no_more_the_front_is_written_and_the_error_is_told(tmp_path: Path, pieces: int) -> None:
+def test_a_short_write_before_an_error_is_reported(tmp_path: Path, pieces: int) -> None:
     """A process whose files may have no more bytes than so many: the first write is short, the next one fails."""
     limit = 1000
     done = subprocess.run(

@@ -22,7 +22,7 @@ from tests.component.coordinator.test_group_service import (
 )
 from tests.component.coordinator.test_transaction_service import Node as TransactionNode
 from tests.component.coordinator.test_transaction_service import (
-    test_the_next_reign_goes_on_with_what_was_decided as next_reign,
+    test_the_next_leader_epoch_goes_on_with_what_was_decided as next_leader_epoch,
 )
 from tests.sim.planted import Bug
 from tests.sim.planted_copying import COPYING
@@ -31,7 +31,7 @@ from tests.unit.coordinator.test_consumer_heartbeats import TestLeaving as Leavi
 from tests.unit.coordinator.test_group_conversion import (
     test_a_conversion_that_is_not_written_has_not_happened as unwritten,
 )
-from tests.unit.coordinator.test_group_conversion import test_an_upgrade_asks_nobody_who_keeps_its_part as upgrade
+from tests.unit.coordinator.test_group_conversion import test_an_upgrade_asks_no_one_who_keeps_its_part as upgrade
 from tests.unit.coordinator.test_group_transactions import Offsets
 from tests.unit.coordinator.test_group_transactions import (
     test_members_of_a_consumer_group_commit_in_their_epoch as epochs,
@@ -93,7 +93,7 @@ async def test_a_coordinator_that_forgets_the_ends_that_it_owes_is_caught() -> N
     try:
         with bug_named("a new coordinator forgets the ends that it owes").planted(), pytest.raises(TimeoutError):
             async with asyncio.timeout(1):
-                await next_reign(node)
+                await next_leader_epoch(node)
     finally:
         await node.service.close()
 

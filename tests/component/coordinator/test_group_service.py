@@ -549,7 +549,7 @@ async def test_while_many_thousand_offsets_are_deleted_others_are_answered(node:
     assert answered >= 5
 
 
-async def test_a_heartbeat_without_a_group_is_refused_by_whoever_is_asked(node: Node) -> None:
+async def test_a_heartbeat_without_a_group_is_refused_by_one_who_is_asked(node: Node) -> None:
     """INVALID_REQUEST, as of everything else that is wrong with the request itself, and before its shard is sought."""
     node.image = dataclasses.replace(node.image, features={"group.version": 1})
     request = ConsumerGroupHeartbeatRequest(group_id="", member_id="m", member_epoch=0, rebalance_timeout_ms=1000)

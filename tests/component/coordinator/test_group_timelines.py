@@ -33,7 +33,7 @@ async def events_of(node: Node) -> list[dict[str, Any]]:
 
 
 @pytest.mark.parametrize("code", [ErrorCode.NOT_ENOUGH_REPLICAS, ErrorCode.MESSAGE_TOO_LARGE])
-async def test_what_could_not_be_stored_is_told_as_that(node: Node, code: ErrorCode) -> None:
+async def test_what_could_not_be_stored_is_reported_as_that(node: Node, code: ErrorCode) -> None:
     """A consumer whose join is refused by the log never joined; once it is through it has, in one rebalance."""
     node.image = dataclasses.replace(node.image, features={"group.version": 1})
     request = ConsumerGroupHeartbeatRequest(
@@ -44,12 +44,12 @@ async def test_what_could_not_be_stored_is_told_as_that(node: Node, code: ErrorC
     node.log.refuse = ApiError(code, "no")
     for _ in range(3):
         assert (await node.service.consumer_group_heartbeat(request, caller)).error_code
-    told = await events_of(node)
-    assert [(each["kind"], each["member_id"], each["count"]) for each in told] == [
+    reported = await events_of(node)
+    assert [(each["kind"], each["member_id"], each["count"]) for each in reported] == [
         ("unstored", "m", 3),
         ("unstored", "", 3),
     ]
-    assert told[0]["reason"] == f"{code.name}: joined"
+    assert reported[0]["reason"] == f"{code.name}: joined"
     node.log.refuse = None
     assert not (await node.service.consumer_group_heartbeat(request, caller)).error_code
     assert [each["kind"] for each in (await events_of(node))[2:]] == ["joined", "rebalance"]

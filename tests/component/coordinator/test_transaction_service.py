@@ -235,7 +235,7 @@ async def test_a_partition_that_was_deleted_is_owed_nothing(node: Node) -> None:
     assert node.sent == [(1, 0, 1, True)]
 
 
-async def test_the_next_reign_goes_on_with_what_was_decided(node: Node) -> None:
+async def test_the_next_leader_epoch_goes_on_with_what_was_decided(node: Node) -> None:
     request = await node.begin()
     node.answers = [ErrorCode.NOT_LEADER_OR_FOLLOWER] * 1000
     await node.service.end(request, commit=True)
@@ -296,38 +296,36 @@ async def test_an_end_happens_though_its_client_goes_away(node: Node) -> None:
     assert len(node.sent) == 2
 
 
-def told(caplog: pytest.LogCaptureFixture, event: str) -> list[dict[str, Any]]:
+def reported(caplog: pytest.LogCaptureFixture, event: str) -> list[dict[str, Any]]:
     return [record.__dict__["fields"] for record in caplog.records if record.getMessage() == event]
 
 
-async def test_a_producer_that_is_fenced_is_told_of_in_the_log(node: Node, caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_fenced_producer_is_logged(node: Node, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO)
     request = await node.begin()
-    assert not told(caplog, "producer fenced")
+    assert not reported(caplog, "producer fenced")
     with pytest.raises(ApiError) as caught:
         await node.service.init_producer_id("x", 60_000, None)
     assert caught.value.code is ErrorCode.CONCURRENT_TRANSACTIONS
     who = {"transactional_id": "x", "producer_id": request.producer_id}
-    assert told(caplog, "producer fenced") == [who | {"old_epoch": 0, "cause": "InitProducerId"}]
+    assert reported(caplog, "producer fenced") == [who | {"old_epoch": 0, "cause": "InitProducerId"}]
 
 
-async def test_who_takes_a_transactional_id_over_is_told_of_in_the_log(
-    node: Node, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_a_takeover_of_a_transactional_id_is_logged(node: Node, caplog: pytest.LogCaptureFixture) -> None:
     """Also where nothing was open: the former producer finds itself fenced, and nobody else knows by whom."""
     caplog.set_level(logging.INFO)
     producer_id, epoch = await node.service.init_producer_id("x", 60_000, None, by=Client("first", "/10.0.0.1"))
     await node.service.init_producer_id("x", 60_000, (producer_id, epoch), by=Client("first", "/10.0.0.1"))
-    assert not told(caplog, "transactional id taken over")
+    assert not reported(caplog, "transactional id taken over")
     second = Client("second", "/10.0.0.2")
     _, epoch = await node.service.init_producer_id("x", 60_000, None, by=second)
     by = {"client": "second", "host": "/10.0.0.2"}
     who = {"transactional_id": "x", "producer_id": producer_id}
-    assert told(caplog, "transactional id taken over") == [who | {"old_epoch": epoch - 1} | by]
+    assert reported(caplog, "transactional id taken over") == [who | {"old_epoch": epoch - 1} | by]
     await node.service.add_partitions(Request("x", producer_id, epoch, 2), [("t", 0)])
     with pytest.raises(ApiError):
         await node.service.init_producer_id("x", 60_000, None, by=Client("third", "/10.0.0.3"))
-    (fenced,) = told(caplog, "producer fenced")
+    (fenced,) = reported(caplog, "producer fenced")
     assert (fenced["client"], fenced["host"]) == ("third", "/10.0.0.3")
 
 
@@ -342,17 +340,17 @@ async def test_one_that_fails_does_not_end_the_look_for_transactions_that_time_o
     machine.ids["broken"] = broken
     machine._ongoing.add("broken")
     event = "a look at all transactional ids failed"
-    await node.wait_until(lambda: len(told(caplog, event)) >= 2)
+    await node.wait_until(lambda: len(reported(caplog, event)) >= 2)
     caplog.set_level(logging.INFO)
     machine._ongoing.discard("broken")
     await node.service.add_partitions(Request("x", producer_id, epoch, 2), [("t", 0)])
     await node.wait_until(lambda: node.state() == "CompleteAbort")
     who = {"transactional_id": "x", "producer_id": producer_id}
-    assert told(caplog, "producer fenced") == [who | {"old_epoch": 0, "cause": "its timeout"}]
+    assert reported(caplog, "producer fenced") == [who | {"old_epoch": 0, "cause": "its timeout"}]
     await node.service.close()
 
 
-async def test_a_bug_of_a_task_is_told_though_nobody_waits_for_it(node: Node, caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_bug_of_a_task_that_no_one_awaits_is_logged(node: Node, caplog: pytest.LogCaptureFixture) -> None:
     shard = node.service.shards[0]
 
     async def fails(error: Exception) -> None:
@@ -362,10 +360,10 @@ async def test_a_bug_of_a_task_is_told_though_nobody_waits_for_it(node: Node, ca
     for error in (ApiError(ErrorCode.NOT_COORDINATOR), ProducerIdNeededError(), ZeroDivisionError("ours")):
         shard._spawn(fails(error))
     await node.wait_until(lambda: not shard._tasks.keys() - looks)
-    assert [str(each["error"]) for each in told(caplog, "a task of the transaction coordinator failed")] == ["ours"]
+    assert [str(each["error"]) for each in reported(caplog, "a task of the transaction coordinator failed")] == ["ours"]
 
 
-async def test_a_marker_that_is_refused_again_and_again_is_told_of_now_and_then(
+async def test_a_marker_that_is_refused_again_and_again_is_logged_now_and_then(
     node: Node, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(driver, "FIRST_PAUSE_S", 0.002)
@@ -376,5 +374,5 @@ async def test_a_marker_that_is_refused_again_and_again_is_told_of_now_and_then(
     node.answers += [cast("ErrorCode", 32_000)] * 20
     await node.service.end(request, commit=True)
     await node.wait_until(lambda: node.state() == "CompleteCommit")
-    assert [each["code"] for each in told(caplog, event)] == ["NOT_ENOUGH_REPLICAS", 32_000]
-    assert told(caplog, event)[0] == {"partition": "t-0", "transactional_id": "x", "code": "NOT_ENOUGH_REPLICAS"}
+    assert [each["code"] for each in reported(caplog, event)] == ["NOT_ENOUGH_REPLICAS", 32_000]
+    assert reported(caplog, event)[0] == {"partition": "t-0", "transactional_id": "x", "code": "NOT_ENOUGH_REPLICAS"}

@@ -45,7 +45,7 @@ def test_a_database_that_is_not_there_is_one_line() -> None:
     assert line.startswith("PostgreSQL: connection failed") and "--database takes postgresql://" in line
 
 
-def test_only_what_python_runs_as_an_example_tells_errors_so() -> None:
+def test_only_what_python_runs_as_an_example_says_errors_so() -> None:
     code = "import sys; before = sys.excepthook; import examples.topics; assert sys.excepthook is before"
     paths = [str(ROOT), str(ROOT / "src"), *filter(None, [os.environ.get("PYTHONPATH")])]
     subprocess.run([sys.executable, "-c", code], env={**os.environ, "PYTHONPATH": os.pathsep.join(paths)}, check=True)
@@ -60,8 +60,8 @@ def test_a_database_that_goes_away_keeps_its_stack() -> None:
 
 
 def test_what_is_unforeseen_keeps_its_stack() -> None:
-    told = fails("examples.activity.lines_that_are_not")
-    assert any("No module named" in line for line in told)
+    reported = fails("examples.activity.lines_that_are_not")
+    assert any("No module named" in line for line in reported)
 
 
 def test_what_a_database_lacks_is_its_first_line() -> None:

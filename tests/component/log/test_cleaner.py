@@ -199,7 +199,7 @@ async def test_a_log_start_that_moves_under_a_cleaning_drops_its_segments(shop: 
     assert log.log_start_offset == 30
 
 
-async def test_a_damaged_log_is_told_once_and_the_others_go_on(shop: Shop, caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_damaged_log_is_logged_once_and_others_go_on(shop: Shop, caplog: pytest.LogCaptureFixture) -> None:
     log = shop.create()
     shop.fill(log)
     other = shop.manager.create("other", 0, UUID(int=9), {})

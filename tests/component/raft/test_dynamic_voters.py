@@ -170,15 +170,15 @@ async def test_changes_that_are_refused_change_nothing(tmp_path: Path) -> None:
     async with DynamicQuorum(tmp_path) as quorum:
         leader = await quorum.leader()
         await leader.set("1")
-        stranger = Replica(tmp_path, leader.key.__class__(9, UUID(int=9)), 1, leader.driver.node.voters)
+        foreign = Replica(tmp_path, leader.key.__class__(9, UUID(int=9)), 1, leader.driver.node.voters)
         before, end_offset = leader.driver.node.voters, leader.driver.end_offset
         for code, outcome in (
-            (ErrorCode.REQUEST_TIMED_OUT, await add(quorum, stranger, timeout_ms=50)),  # it never fetched
+            (ErrorCode.REQUEST_TIMED_OUT, await add(quorum, foreign, timeout_ms=50)),  # it never fetched
             (ErrorCode.DUPLICATE_VOTER, await add(quorum, leader)),
-            (ErrorCode.INVALID_REQUEST, await add(quorum, stranger, listeners=[])),
-            (ErrorCode.INVALID_REQUEST, await add(quorum, stranger, voter_directory_id=UUID(int=0))),
-            (ErrorCode.INCONSISTENT_CLUSTER_ID, await add(quorum, stranger, cluster_id="another")),
-            (ErrorCode.VOTER_NOT_FOUND, await remove(quorum, stranger)),
+            (ErrorCode.INVALID_REQUEST, await add(quorum, foreign, listeners=[])),
+            (ErrorCode.INVALID_REQUEST, await add(quorum, foreign, voter_directory_id=UUID(int=0))),
+            (ErrorCode.INCONSISTENT_CLUSTER_ID, await add(quorum, foreign, cluster_id="another")),
+            (ErrorCode.VOTER_NOT_FOUND, await remove(quorum, foreign)),
             (ErrorCode.VOTER_NOT_FOUND, await remove(quorum, leader, voter_directory_id=UUID(int=9))),
             (ErrorCode.INCONSISTENT_CLUSTER_ID, await remove(quorum, leader, cluster_id="another")),
         ):

@@ -224,10 +224,10 @@ async def test_a_node_of_another_cluster_gets_nothing(tmp_path: Path) -> None:
     async with Quorum(tmp_path, count=1) as quorum:
         leader = await quorum.leader()
         await leader.set("1")
-        stranger = await quorum.observer(cluster_id="another")
+        foreign = await quorum.observer(cluster_id="another")
         with pytest.raises(TimeoutError):
-            await quorum_waits(stranger)
-        assert stranger.driver.leader() is None and stranger.driver.end_offset == 0 and not stranger.failures
+            await quorum_waits(foreign)
+        assert foreign.driver.leader() is None and foreign.driver.end_offset == 0 and not foreign.failures
 
 
 async def quorum_waits(replica: Replica) -> None:

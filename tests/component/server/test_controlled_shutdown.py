@@ -64,7 +64,7 @@ def test_it_has_handed_over_when_it_asked_to_stop_and_leads_nothing() -> None:
     assert not has_handed_over(view.image, 3, EPOCH), "nobody knows it"
 
 
-async def test_what_is_decided_after_that_is_answered_to_nobody_and_the_connection_ends() -> None:
+async def test_what_is_decided_after_that_is_answered_to_no_one_and_the_connection_ends() -> None:
     async with ScriptedListener() as doors:
         client = await doors.client()
         hand_over, view = ControlledShutdown(doors.dispatcher, ME, lambda: EPOCH), View()
@@ -88,7 +88,7 @@ async def test_what_is_decided_after_that_is_answered_to_nobody_and_the_connecti
         later.close()
 
 
-async def test_nobody_is_held_for_long(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_no_one_is_held_for_long(monkeypatch: pytest.MonkeyPatch) -> None:
     """Another broker may be dead and tell the controller nothing, which is asked to wait for it."""
     monkeypatch.setattr(controlled_shutdown, "HOLD_MS", 1)
     async with ScriptedListener() as doors:

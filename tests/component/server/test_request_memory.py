@@ -120,7 +120,7 @@ class TestBudget:
         memory.leave_line(gone, HOST)
         assert (gone.granted, next_one.granted) == ([], [4 * MIB])
 
-    def test_what_was_read_ahead_makes_reads_short_and_keeps_nobody_from_reserving(self) -> None:
+    def test_what_was_read_ahead_makes_reads_short_and_keeps_no_one_from_reserving(self) -> None:
         memory = RequestMemory(20 * MIB)
         memory.read_ahead(5 * MIB)
         assert memory.is_short

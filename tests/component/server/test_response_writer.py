@@ -163,7 +163,7 @@ class TestBothWays:
 
         run(test())
 
-    def test_a_slow_reader_is_waited_for_and_then_we_are_told(
+    def test_a_slow_reader_pauses_the_writer_until_it_reads(
         self, run: Run, data: Data, kind: type[ResponseWriter]
     ) -> None:
         async def test() -> None:

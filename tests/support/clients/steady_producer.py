@@ -30,13 +30,13 @@ class Steady(threading.Thread):
     def run(self) -> None:
         number = 0
         while not self._over.is_set():
-            self._producer.produce(self._topic, b"%08d" % number, partition=self._partition, on_delivery=self._told)
+            self._producer.produce(self._topic, b"%08d" % number, partition=self._partition, on_delivery=self._reported)
             self._producer.poll(0)
             number += 1
             time.sleep(PACE_S)
         self._producer.flush(FLUSH_S)
 
-    def _told(self, error: KafkaError | None, message: Message) -> None:
+    def _reported(self, error: KafkaError | None, message: Message) -> None:
         if error is not None:
             self.errors.append(str(error))
         else:

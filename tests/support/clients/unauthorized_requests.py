@@ -43,7 +43,7 @@ from odradek.protocol.messages import (
     write_txn_markers_request,
 )
 
-NOBODY = 4242
+UNKNOWN_ID = 4242
 STRANGE_CLUSTER = "AAAAAAAAAAAAAAAAAAAAAA"
 STRANGE_ID = UUID(int=77)
 NONE = ErrorCode.NONE
@@ -53,11 +53,11 @@ def _add_partitions(version: int) -> Any:
     topic = add_partitions_to_txn_request.AddPartitionsToTxnTopic(name="no-topic", partitions=[0])
     if version >= 4:
         transaction = add_partitions_to_txn_request.AddPartitionsToTxnTransaction(
-            transactional_id="nobody", producer_id=NOBODY, topics=[topic]
+            transactional_id="nobody", producer_id=UNKNOWN_ID, topics=[topic]
         )
         return add_partitions_to_txn_request.AddPartitionsToTxnRequest(transactions=[transaction])
     return add_partitions_to_txn_request.AddPartitionsToTxnRequest(
-        v3_and_below_transactional_id="nobody", v3_and_below_producer_id=NOBODY, v3_and_below_topics=[topic]
+        v3_and_below_transactional_id="nobody", v3_and_below_producer_id=UNKNOWN_ID, v3_and_below_topics=[topic]
     )
 
 
@@ -65,13 +65,13 @@ def _txn_offset_commit(version: int) -> Any:
     partition = txn_offset_commit_request.TxnOffsetCommitRequestPartition(committed_metadata="")
     topic = txn_offset_commit_request.TxnOffsetCommitRequestTopic(name="no-topic", partitions=[partition])
     return txn_offset_commit_request.TxnOffsetCommitRequest(
-        transactional_id="nobody", group_id="no-group", producer_id=NOBODY, topics=[topic]
+        transactional_id="nobody", group_id="no-group", producer_id=UNKNOWN_ID, topics=[topic]
     )
 
 
 def _markers(version: int) -> Any:
     topic = write_txn_markers_request.WritableTxnMarkerTopic(name="no-topic", partition_indexes=[0])
-    marker = write_txn_markers_request.WritableTxnMarker(producer_id=NOBODY, topics=[topic])
+    marker = write_txn_markers_request.WritableTxnMarker(producer_id=UNKNOWN_ID, topics=[topic])
     return write_txn_markers_request.WriteTxnMarkersRequest(markers=[marker])
 
 
@@ -81,7 +81,7 @@ def _elect(version: int) -> Any:
 
 
 def _reassign(version: int) -> Any:
-    partition = alter_partition_reassignments_request.ReassignablePartition(replicas=[NOBODY])
+    partition = alter_partition_reassignments_request.ReassignablePartition(replicas=[UNKNOWN_ID])
     topic = alter_partition_reassignments_request.ReassignableTopic(name="no-topic", partitions=[partition])
     return alter_partition_reassignments_request.AlterPartitionReassignmentsRequest(topics=[topic])
 
@@ -91,7 +91,7 @@ def _add_voter(version: int) -> Any:
     return add_raft_voter_request.AddRaftVoterRequest(
         cluster_id=STRANGE_CLUSTER,
         timeout_ms=1000,
-        voter_id=NOBODY,
+        voter_id=UNKNOWN_ID,
         voter_directory_id=STRANGE_ID,
         listeners=[listener],
     )
@@ -99,7 +99,7 @@ def _add_voter(version: int) -> Any:
 
 def _remove_voter(version: int) -> Any:
     return remove_raft_voter_request.RemoveRaftVoterRequest(
-        cluster_id=STRANGE_CLUSTER, voter_id=NOBODY, voter_directory_id=STRANGE_ID
+        cluster_id=STRANGE_CLUSTER, voter_id=UNKNOWN_ID, voter_directory_id=STRANGE_ID
     )
 
 
@@ -114,12 +114,12 @@ ON_THE_BROKERS_LISTENER: dict[ApiKey, Asked] = {
     ApiKey.ADD_PARTITIONS_TO_TXN: (_add_partitions, {*_NO_PRODUCER, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION}),
     ApiKey.ADD_OFFSETS_TO_TXN: (
         lambda version: add_offsets_to_txn_request.AddOffsetsToTxnRequest(
-            transactional_id="nobody", producer_id=NOBODY, group_id="no-group"
+            transactional_id="nobody", producer_id=UNKNOWN_ID, group_id="no-group"
         ),
         _NO_PRODUCER,
     ),
     ApiKey.END_TXN: (
-        lambda version: end_txn_request.EndTxnRequest(transactional_id="nobody", producer_id=NOBODY),
+        lambda version: end_txn_request.EndTxnRequest(transactional_id="nobody", producer_id=UNKNOWN_ID),
         _NO_PRODUCER,
     ),
     ApiKey.WRITE_TXN_MARKERS: (_markers, {ErrorCode.UNKNOWN_TOPIC_OR_PARTITION}),
@@ -131,7 +131,7 @@ ON_THE_BROKERS_LISTENER: dict[ApiKey, Asked] = {
         {NONE},
     ),
     ApiKey.UNREGISTER_BROKER: (
-        lambda version: unregister_broker_request.UnregisterBrokerRequest(broker_id=NOBODY),
+        lambda version: unregister_broker_request.UnregisterBrokerRequest(broker_id=UNKNOWN_ID),
         {ErrorCode.BROKER_ID_NOT_REGISTERED},
     ),
     ApiKey.DESCRIBE_TRANSACTIONS: (
@@ -155,19 +155,19 @@ ON_THE_BROKERS_LISTENER: dict[ApiKey, Asked] = {
 
 
 def _vote(version: int) -> Any:
-    partition = vote_request.PartitionData(replica_epoch=1000, replica_id=NOBODY, pre_vote=version >= 2)
+    partition = vote_request.PartitionData(replica_epoch=1000, replica_id=UNKNOWN_ID, pre_vote=version >= 2)
     topic = vote_request.TopicData(topic_name="__cluster_metadata", partitions=[partition])
     return vote_request.VoteRequest(cluster_id=STRANGE_CLUSTER, topics=[topic])
 
 
 def _begin_epoch(version: int) -> Any:
-    partition = begin_quorum_epoch_request.PartitionData(leader_id=NOBODY, leader_epoch=1000)
+    partition = begin_quorum_epoch_request.PartitionData(leader_id=UNKNOWN_ID, leader_epoch=1000)
     topic = begin_quorum_epoch_request.TopicData(topic_name="__cluster_metadata", partitions=[partition])
     return begin_quorum_epoch_request.BeginQuorumEpochRequest(cluster_id=STRANGE_CLUSTER, topics=[topic])
 
 
 def _end_epoch(version: int) -> Any:
-    partition = end_quorum_epoch_request.PartitionData(leader_id=NOBODY, leader_epoch=1000)
+    partition = end_quorum_epoch_request.PartitionData(leader_id=UNKNOWN_ID, leader_epoch=1000)
     topic = end_quorum_epoch_request.TopicData(topic_name="__cluster_metadata", partitions=[partition])
     return end_quorum_epoch_request.EndQuorumEpochRequest(cluster_id=STRANGE_CLUSTER, topics=[topic])
 
@@ -184,7 +184,7 @@ def _fetch_snapshot(version: int) -> Any:
 
 def _registration(version: int) -> Any:
     return broker_registration_request.BrokerRegistrationRequest(
-        broker_id=NOBODY, cluster_id=STRANGE_CLUSTER, incarnation_id=STRANGE_ID, rack=None
+        broker_id=UNKNOWN_ID, cluster_id=STRANGE_CLUSTER, incarnation_id=STRANGE_ID, rack=None
     )
 
 
@@ -198,7 +198,7 @@ ON_THE_CONTROLLERS_LISTENER: dict[ApiKey, Asked] = {
     ApiKey.END_QUORUM_EPOCH: (_end_epoch, _STRANGE_CLUSTER),
     ApiKey.FETCH_SNAPSHOT: (_fetch_snapshot, _STRANGE_CLUSTER),
     ApiKey.ALTER_PARTITION: (
-        lambda version: alter_partition_request.AlterPartitionRequest(broker_id=NOBODY),
+        lambda version: alter_partition_request.AlterPartitionRequest(broker_id=UNKNOWN_ID),
         _STRANGE_BROKER,
     ),
     ApiKey.ENVELOPE: (
@@ -211,26 +211,26 @@ ON_THE_CONTROLLERS_LISTENER: dict[ApiKey, Asked] = {
     ),
     ApiKey.BROKER_REGISTRATION: (_registration, _STRANGE_CLUSTER),
     ApiKey.BROKER_HEARTBEAT: (
-        lambda version: broker_heartbeat_request.BrokerHeartbeatRequest(broker_id=NOBODY),
+        lambda version: broker_heartbeat_request.BrokerHeartbeatRequest(broker_id=UNKNOWN_ID),
         _STRANGE_BROKER,
     ),
     ApiKey.ALLOCATE_PRODUCER_IDS: (
-        lambda version: allocate_producer_ids_request.AllocateProducerIdsRequest(broker_id=NOBODY),
+        lambda version: allocate_producer_ids_request.AllocateProducerIdsRequest(broker_id=UNKNOWN_ID),
         _STRANGE_BROKER,
     ),
     ApiKey.CONTROLLER_REGISTRATION: (
         lambda version: controller_registration_request.ControllerRegistrationRequest(
-            controller_id=NOBODY, incarnation_id=STRANGE_ID
+            controller_id=UNKNOWN_ID, incarnation_id=STRANGE_ID
         ),
         {ErrorCode.UNKNOWN_CONTROLLER_ID, ErrorCode.INVALID_REGISTRATION, ErrorCode.INVALID_REQUEST},
     ),
     ApiKey.ASSIGN_REPLICAS_TO_DIRS: (
-        lambda version: assign_replicas_to_dirs_request.AssignReplicasToDirsRequest(broker_id=NOBODY),
+        lambda version: assign_replicas_to_dirs_request.AssignReplicasToDirsRequest(broker_id=UNKNOWN_ID),
         _STRANGE_BROKER,
     ),
     ApiKey.UPDATE_RAFT_VOTER: (
         lambda version: update_raft_voter_request.UpdateRaftVoterRequest(
-            cluster_id=STRANGE_CLUSTER, voter_id=NOBODY, voter_directory_id=STRANGE_ID
+            cluster_id=STRANGE_CLUSTER, voter_id=UNKNOWN_ID, voter_directory_id=STRANGE_ID
         ),
         _NO_VOTER,
     ),

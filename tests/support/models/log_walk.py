@@ -139,7 +139,7 @@ class LogWalk:
             self._roll: 4,
             self._elect: 3,
             self._cut: 3,
-            self._begin_anew: 0.5,
+            self._begin_again: 0.5,
             self._advance: 3,
             self._age: 6,
             self._restart: 5,
@@ -242,7 +242,7 @@ class LogWalk:
             if producer not in self.sequences and entry.batches:
                 self.sequences[producer] = entry.last_sequence + 1
 
-    def _begin_anew(self) -> None:
+    def _begin_again(self) -> None:
         """A follower that is too far behind its leader."""
         offset = self.model.end + self.random.randint(0, 5)
         truncate_fully_and_start_at(self.log, offset, now_ms=self.clock_ms)

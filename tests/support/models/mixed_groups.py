@@ -331,7 +331,7 @@ class NewClient:
         self.instance_id = instance_id
         self.epoch = 0
         self.owned: Named = frozenset()
-        self.told: Named = frozenset()
+        self.reported: Named = frozenset()
         self.fenced = False
 
     def forget_parked(self) -> None:
@@ -349,17 +349,17 @@ class NewClient:
                 self.fenced = True
             lost = (ErrorCode.FENCED_MEMBER_EPOCH, ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.FENCED_INSTANCE_ID)
             assert error.code in (*lost, ErrorCode.GROUP_ID_NOT_FOUND), error
-            self.epoch, self.owned, self.told = 0, frozenset(), frozenset()
+            self.epoch, self.owned, self.reported = 0, frozenset(), frozenset()
             return
         self.epoch = answer.member_epoch
         if answer.assignment is not None:
             names = {topic.topic_id: topic.name for topic in self.shard.topics.by_id.values()}
-            self.told = frozenset(
+            self.reported = frozenset(
                 (names[each.topic_id], index)
                 for each in answer.assignment.topic_partitions
                 for index in each.partitions
             )
-        self.owned = self.told
+        self.owned = self.reported
 
     def leave(self, epoch: int = -1) -> None:
         self.owned = frozenset()

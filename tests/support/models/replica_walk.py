@@ -329,12 +329,12 @@ class ReplicaWalk:
         if answer == "refused":
             broker.isr_wanted = True
             return
-        told = answer.topics[0].partitions[0]
+        reported = answer.topics[0].partitions[0]
         partition.isr_answered(
             change,
-            outcome_of(told.error_code),
-            isr=tuple(told.isr),
-            partition_epoch=told.partition_epoch,
+            outcome_of(reported.error_code),
+            isr=tuple(reported.isr),
+            partition_epoch=reported.partition_epoch,
             now_ms=self.now,
         )
 
@@ -443,14 +443,16 @@ class ReplicaWalk:
                 self.check()
             if self._is_whole():
                 return
-        raise AssertionError(f"no progress: {self.harness.partition(TOPIC)} {[self._told(b) for b in self.brokers]}")
+        raise AssertionError(
+            f"no progress: {self.harness.partition(TOPIC)} {[self._reported(b) for b in self.brokers]}"
+        )
 
     def _exchange_surely(self, broker: WalkBroker) -> None:
         broker.isr_wanted = True
         for _ in range(3):
             self._exchange(broker)
 
-    def _told(self, broker: WalkBroker) -> str:
+    def _reported(self, broker: WalkBroker) -> str:
         partition = broker.partition
         assert partition is not None
         states = [(leader, [each.state for each in fetcher]) for leader, fetcher in broker.fetchers.items()]

@@ -82,10 +82,10 @@ def test_every_command_line_on_a_page_can_be_read(page: Path) -> None:
             parse(command, rest)
 
 
-def test_every_exit_code_is_told() -> None:
+def test_every_exit_code_is_reported() -> None:
     codes = {value for name, value in vars(errors).items() if name.isupper() and isinstance(value, int)}
-    told = {int(code) for code in re.findall(r"^\| (\d+) \|", TEXT, re.MULTILINE)}
-    assert told == codes
+    reported = {int(code) for code in re.findall(r"^\| (\d+) \|", TEXT, re.MULTILINE)}
+    assert reported == codes
 
 
 def test_every_option_on_the_page_exists() -> None:

@@ -103,11 +103,11 @@ def test_a_batch_that_is_cut_off_at_any_byte(tmp_path: Path) -> None:
         assert damage.startswith(f"at byte {len(whole)}: "), (cut, damage)
 
 
-def test_a_flipped_bit_at_any_byte_is_told(tmp_path: Path) -> None:
+def test_a_flipped_bit_at_any_byte_is_reported(tmp_path: Path) -> None:
     whole, last = batch(b"first"), batch(b"second", base_offset=11)
     # Base offset and leader epoch lie before what the checksum covers; an offset that does not go back cannot be told.
-    told = [*range(8, 12), *range(16, len(last))]
-    for at in told:
+    reported = [*range(8, 12), *range(16, len(last))]
+    for at in reported:
         broken = bytearray(last)
         broken[at] ^= 0x40
         path = write(tmp_path / "t-0", whole + bytes(broken))
@@ -202,7 +202,7 @@ def test_tombstones_and_transactions(tmp_path: Path) -> None:
     assert record["value"] is None
 
 
-def test_a_record_that_is_not_what_its_log_has_is_told(tmp_path: Path) -> None:
+def test_a_record_that_is_not_what_its_log_has_is_reported(tmp_path: Path) -> None:
     path = write(tmp_path / "__consumer_offsets-0", batch(b"\0\1short", key=b"\0\1xx"))
     (damage,) = damages(path)
     assert damage.startswith("at byte 0: the record at offset 10: ")

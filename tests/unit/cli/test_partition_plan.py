@@ -132,7 +132,7 @@ def test_kafkas_format_there_and_back() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "reported"),
     [
         ("", "no reassignment"),
         ("[]", "no reassignment"),
@@ -154,6 +154,6 @@ def test_kafkas_format_there_and_back() -> None:
         ('{"partitions":[{"topic":"t","partition":0,"replicas":[1],"log_dirs":["/a"]}]}', 'only "any"'),
     ],
 )
-def test_files_that_are_no_plan(text: str, told: str) -> None:
-    with pytest.raises(PlanError, match=told):
+def test_files_that_are_no_plan(text: str, reported: str) -> None:
+    with pytest.raises(PlanError, match=reported):
         from_json(text)

@@ -28,7 +28,7 @@ def test_no_more_than_so_many_bytes_a_second(slept: list[float], piece_bytes: in
     assert sum(slept) == pytest.approx(70.0, abs=0.2)
 
 
-def test_without_a_limit_nobody_waits(slept: list[float]) -> None:
+def test_without_a_limit_no_one_waits(slept: list[float]) -> None:
     pace = Pace(CleanerConfig().pace_bytes_per_second)
     for _ in range(1000):
         pace.pause(1 << 30)

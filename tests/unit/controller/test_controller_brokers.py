@@ -78,7 +78,7 @@ def test_a_broker_is_unfenced_only_when_it_has_seen_its_own_registration() -> No
     assert not answer.is_fenced and not harness.state.brokers[1].fenced
 
 
-def test_heartbeats_of_strangers_and_of_the_past() -> None:
+def test_heartbeats_of_foreign_and_of_the_past() -> None:
     harness = Harness()
     harness.brokers(1)
     for broker_id, epoch, expected in (
@@ -127,7 +127,7 @@ def test_a_dead_broker_is_fenced_within_its_session_unless_it_is_back_already() 
     assert caught.value.code is ErrorCode.STALE_BROKER_EPOCH
 
 
-def test_a_new_reign_knows_whom_it_has_not_heard_yet() -> None:
+def test_a_new_leader_epoch_knows_whom_it_has_not_heard_yet() -> None:
     harness = Harness()
     harness.brokers(1, 2, 3)
     brokers = harness.machine.brokers
@@ -261,7 +261,7 @@ def test_producer_ids_come_in_blocks_that_never_overlap() -> None:
     assert caught.value.code is ErrorCode.STALE_BROKER_EPOCH
 
 
-def test_a_new_reign_gives_every_serving_broker_a_whole_session() -> None:
+def test_a_new_leader_epoch_gives_every_serving_broker_a_whole_session() -> None:
     harness = Harness(broker_session_timeout_ms=100)
     harness.brokers(1)
     harness.machine.brokers.begin_sessions(1000)
@@ -269,7 +269,7 @@ def test_a_new_reign_gives_every_serving_broker_a_whole_session() -> None:
     assert harness.do(harness.machine.brokers.fence_silent(1100)) == 1
 
 
-def test_who_has_no_rack_is_told_where_others_have_one() -> None:
+def test_who_has_no_rack_is_reported_where_others_have_one() -> None:
     harness = Harness()
     harness.brokers(1, 2, rack=None)
     assert harness.machine.brokers.without_rack() == []

@@ -336,7 +336,7 @@ class Client:
         self.member_id = member_id
         self.epoch = 0
         self.owned: Partitions = frozenset()
-        self.told: Partitions = frozenset()
+        self.reported: Partitions = frozenset()
         self.unsure = False  # an answer was lost: it says everything of itself, and so is told everything
 
     def settle(self, *, lose_answer: bool = False) -> None:
@@ -357,8 +357,8 @@ class Client:
             return
         self.epoch = answer.member_epoch
         if answer.assignment is not None:
-            self.told = pairs(answer)
-        self.owned = self.told
+            self.reported = pairs(answer)
+        self.owned = self.reported
 
 
 @pytest.mark.parametrize("seed", range(40))
@@ -380,7 +380,7 @@ def test_at_most_one_owner_whatever_is_lost(seed: int) -> None:  # noqa: C901 - 
             elif gone.epoch > 0:
                 box.advance(46_000)  # its session is over; so are those of the others, who find out
                 for client in clients.values():
-                    client.epoch, client.owned, client.told = 0, frozenset(), frozenset()
+                    client.epoch, client.owned, client.reported = 0, frozenset(), frozenset()
         elif act < 0.22:
             version += 1
             box.topics = view(version, ta=5 + version % 3, tb=3)

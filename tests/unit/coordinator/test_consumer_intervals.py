@@ -78,7 +78,7 @@ class TestInterval:
         assert less < kept and topic_id not in {each for each, _ in less}
         assert box.group.current_of("a").pending_revocation == mine - less
 
-    def test_nobody_waits_for_a_group_that_nobody_was_in_or_a_clock_that_was_set_back(self) -> None:
+    def test_no_one_waits_for_a_group_that_no_one_was_in_or_a_clock_that_was_set_back(self) -> None:
         box = Box(assignment_interval_ms=1000)
         box.beat("a")
         box.beat("a", -1)

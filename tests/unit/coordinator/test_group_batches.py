@@ -121,7 +121,7 @@ def test_legacy_commits_of_old_brokers_are_read() -> None:
 
 
 @pytest.mark.parametrize("key", [b"", b"\x00", b"\x00\x01\x00\x09g", b"\x00\x02\xff\xff", None])
-def test_a_record_that_nobody_can_read_is_left_out(key: bytes | None, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_record_that_no_one_can_read_is_left_out(key: bytes | None, caplog: pytest.LogCaptureFixture) -> None:
     good_key, good_value = encode_record(commit(1))
     batch = build_batch([Record(key, b"", timestamp_ms=1), Record(good_key, good_value, timestamp_ms=1)])
     assert [offset for offset, _ in decode_batches(GROUP_RECORDS, batch)[0]] == [1]

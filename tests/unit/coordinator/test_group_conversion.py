@@ -95,7 +95,7 @@ def test_a_group_is_rolled_to_the_other_protocol_and_back(cooperative: bool) -> 
     assert shares(clients) == before
 
 
-def test_an_upgrade_asks_nobody_who_keeps_its_part() -> None:
+def test_an_upgrade_asks_no_one_who_keeps_its_part() -> None:
     """What a cooperative classic member keeps it reads on from without a stop."""
     shard = MixedShard(topics_view(ta=4))
     clients = classics(shard, 2, cooperative=True)
@@ -322,7 +322,7 @@ def test_classic_members_commit_with_their_generation() -> None:
     assert commit("n", new.epoch - 1, 9) is ErrorCode.STALE_MEMBER_EPOCH
 
 
-def test_members_are_told_apart_from_outside() -> None:
+def test_members_are_reported_apart_from_outside() -> None:
     shard = MixedShard(topics_view(ta=4))
     clients: list[AnyClient] = [*classics(shard, 1), NewClient(shard, "n", ["ta"])]
     rounds(clients)

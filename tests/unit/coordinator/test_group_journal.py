@@ -44,7 +44,7 @@ def rounds(clients: list[Any], count: int = 10, ms: int = 100) -> None:
         clients[0].shard.advance(ms)
 
 
-def test_a_classic_group_tells_who_came_and_went_and_how_long_partitions_waited() -> None:
+def test_a_classic_group_says_who_came_and_went_and_how_long_partitions_waited() -> None:
     shard = MixedShard(topics_view(ta=4))
     clients = [ClassicClient(shard, f"c{n}", ["ta"]) for n in range(2)]
     rounds(clients)
@@ -70,7 +70,7 @@ def test_a_classic_group_tells_who_came_and_went_and_how_long_partitions_waited(
     assert timeline is not None and timeline["unowned_partitions"] == 4
 
 
-def test_a_consumer_group_tells_each_epochs_cause_and_the_conversion() -> None:
+def test_a_consumer_group_says_each_epochs_cause_and_the_conversion() -> None:
     shard = MixedShard(topics_view(ta=4))
     clients: list[Any] = [ClassicClient(shard, "c", ["ta"]), NewClient(shard, "n", ["ta"])]
     rounds(clients[:1])

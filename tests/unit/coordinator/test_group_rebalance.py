@@ -71,7 +71,7 @@ def test_without_newcomers_the_first_rebalance_takes_the_initial_delay(shard: An
     assert shard.answers[ticket].leader == shard.answers[ticket].member_id
 
 
-def test_only_the_leader_is_told_the_members(shard: Any) -> None:
+def test_only_the_leader_is_reported_the_members(shard: Any) -> None:
     (leader, first), (follower, second) = shard.enter(), shard.enter()
     shard.advance(6000)
     assert [each.member_id for each in shard.answers[first].members] == [leader, follower]
@@ -88,7 +88,7 @@ def test_each_member_gets_its_own_assignment_once_the_leader_has_sent_them(shard
     assert shard.sync(members[2], generation_id).assignment == members[2].encode()
 
 
-def test_nobody_gets_an_assignment_before_it_is_stored(shard: Any) -> None:
+def test_no_one_gets_an_assignment_before_it_is_stored(shard: Any) -> None:
     (leader, _), (follower, _) = shard.enter(), shard.enter()
     shard.advance(6000)
     shard.hold_writes = True
@@ -240,7 +240,7 @@ def test_when_the_last_member_leaves_the_group_is_empty_and_that_is_stored(shard
     assert shard.log[-1].value.protocol_type == "consumer"
 
 
-def test_a_follower_that_rejoins_unchanged_is_told_the_generation_it_has(shard: Any) -> None:
+def test_a_follower_that_rejoins_unchanged_is_reported_the_generation_it_has(shard: Any) -> None:
     (leader, follower), generation_id = shard.stable(2)
     again = shard.join(follower)
     assert (again.error_code, again.generation_id, again.members) == (ErrorCode.NONE, generation_id, [])
@@ -381,7 +381,7 @@ def test_a_lowered_limit_drops_the_members_that_rejoin_last(make_shard: Any) -> 
     assert list(after.group().members) == members[:2]
 
 
-def test_ids_that_nobody_uses_are_bounded(shard: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_ids_that_no_one_uses_are_bounded(shard: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """KAFKA-7610: ids that were given out and not used were not counted."""
     monkeypatch.setattr("odradek.coordinator.group.classic.membership.MAX_PENDING_JOINS", 3)
     codes = [shard.join("").error_code for _ in range(4)]
@@ -407,7 +407,7 @@ def test_groups_that_the_log_knows_do_not_count_as_in_memory_alone(shard: Any, m
     assert shard.join("", group="new").error_code == ErrorCode.MEMBER_ID_REQUIRED
 
 
-def test_stored_groups_that_nobody_asked_for_make_no_room(shard: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_stored_groups_that_no_one_asked_for_make_no_room(shard: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     for number in range(2):
         (member,), _ = shard.stable(1, group=f"stored-{number}")
         shard.leave((member, None), group=f"stored-{number}")
@@ -419,7 +419,7 @@ def test_stored_groups_that_nobody_asked_for_make_no_room(shard: Any, monkeypatc
     assert after.code(lambda: after.ask_join("", group="one more")) == ErrorCode.COORDINATOR_NOT_AVAILABLE
 
 
-def test_a_session_that_ran_out_while_the_member_waited_begins_anew(shard: Any) -> None:
+def test_a_session_that_ran_out_while_the_member_waited_begins_again(shard: Any) -> None:
     (first, second), generation_id = shard.stable(2, session_ms=10_000, rebalance_ms=200_000)
     shard.ask_join(first, rebalance_ms=200_000)
     for _ in range(3):
@@ -434,7 +434,7 @@ def test_a_session_that_ran_out_while_the_member_waited_begins_anew(shard: Any) 
     assert first not in shard.group().members, "it joined and was never heard of again"
 
 
-def test_in_a_rebalance_upon_a_rebalance_nobody_owns_anything(shard: Any) -> None:
+def test_in_a_rebalance_upon_a_rebalance_no_one_owns_anything(shard: Any) -> None:
     members, _ = shard.stable(2)
     for member in members:
         shard.ask_join(member)

@@ -44,7 +44,7 @@ def test_a_static_member_that_bounces_takes_its_place_without_a_rebalance(shard:
     assert back.member_id in shard.restarted().group().members
 
 
-def test_the_leader_that_bounces_is_told_to_skip_the_assignment(shard: Any) -> None:
+def test_the_leader_that_bounces_is_reported_to_skip_the_assignment(shard: Any) -> None:
     leader, follower = stable_static(shard, "one", "two")
     back = shard.join("", instance="one", version=9)
     assert back.skip_assignment

@@ -151,8 +151,8 @@ def test_members_are_checked_where_they_are_named(offsets: Offsets) -> None:
     assert offsets.commit(1, verification=verification, **member) == "NONE"
     stale = member | {"generation_id_or_member_epoch": joined.generation_id - 1}
     assert offsets.commit(2, verification=verification, **stale) == "ILLEGAL_GENERATION"
-    stranger = member | {"member_id": "nobody"}
-    assert offsets.commit(2, verification=verification, **stranger) == "UNKNOWN_MEMBER_ID"
+    foreign = member | {"member_id": "nobody"}
+    assert offsets.commit(2, verification=verification, **foreign) == "UNKNOWN_MEMBER_ID"
     assert offsets.commit(2, verification=verification) == "NONE", "older producers name no member"
 
 
@@ -166,8 +166,8 @@ def test_members_of_a_consumer_group_commit_in_their_epoch(offsets: Offsets) -> 
     for more, code in ((0, "NONE"), (-1, "ILLEGAL_GENERATION"), (1, "ILLEGAL_GENERATION")):
         member = {"member_id": "m", "generation_id_or_member_epoch": joined.member_epoch + more}
         assert offsets.commit(1, verification=verification, **member) == code
-    stranger = {"member_id": "nobody", "generation_id_or_member_epoch": 1}
-    assert offsets.commit(2, verification=verification, **stranger) == "UNKNOWN_MEMBER_ID"
+    foreign = {"member_id": "nobody", "generation_id_or_member_epoch": 1}
+    assert offsets.commit(2, verification=verification, **foreign) == "UNKNOWN_MEMBER_ID"
 
 
 def test_a_shard_that_is_loaded_holds_back_what_was_open(offsets: Offsets) -> None:

@@ -120,7 +120,7 @@ ALL = list(range(COUNT))
 
 
 @pytest.mark.parametrize("at", [HEADER_BYTES + 20, 9, 16, 17, 30, 60, 3, 7], ids=str)
-def test_a_flipped_bit_below_the_recovery_point_is_not_served_and_told_once(
+def test_a_flipped_bit_below_the_recovery_point_is_not_served_and_reported_once(
     home: Home, at: int, caplog: pytest.LogCaptureFixture
 ) -> None:
     home.stop(clean=False)
@@ -132,10 +132,10 @@ def test_a_flipped_bit_below_the_recovery_point_is_not_served_and_told_once(
     with caplog.at_level(logging.ERROR):
         for _ in range(3):
             assert read(log) == ALL[: first + 3]
-    told = [record.getMessage() + str(record.__dict__) for record in caplog.records]
-    assert len(told) == 1, "once for each place"
+    reported = [record.getMessage() + str(record.__dict__) for record in caplog.records]
+    assert len(reported) == 1, "once for each place"
     for word in ("'t'", str(middle), str(first + 3), "what_to_do"):
-        assert word in told[0], word
+        assert word in reported[0], word
     behind = read(log, int(home.segments[2].stem))
     assert behind == ALL[int(home.segments[2].stem) :], "what lies in other segments is served"
     assert home.append(COUNT) == COUNT, "and writing goes on"
@@ -185,7 +185,7 @@ def test_a_tail_that_is_not_whole_is_cut(home: Home, harm: Callable[[Path], None
 @pytest.mark.parametrize("suffix", [".index", ".timeindex"])
 @pytest.mark.parametrize("harm", ["missing", "short", "odd", "flipped", "zeros", "foreign"])
 @pytest.mark.parametrize("clean", [False, True])
-def test_an_index_that_is_missing_short_or_wrong_is_made_anew(home: Home, suffix: str, harm: str, clean: bool) -> None:
+def test_an_index_that_is_missing_short_or_wrong_is_made_again(home: Home, suffix: str, harm: str, clean: bool) -> None:
     home.stop(clean=clean)
     for segment in home.segments:
         path = segment.with_suffix(suffix)
@@ -285,7 +285,7 @@ def test_foreign_files_and_directories_are_left_alone(home: Home) -> None:
     home.close()
 
 
-def test_a_second_copy_in_another_directory_is_told_and_left_alone(home: Home, tmp_path: Path) -> None:
+def test_a_second_copy_in_another_directory_is_reported_and_left_alone(home: Home, tmp_path: Path) -> None:
     home.stop(clean=False)
     copy = tmp_path / "second" / "t-0"
     copy.mkdir(parents=True)

@@ -25,7 +25,7 @@ from odradek.log.compaction.config import CleanerConfig
 from odradek.log.config import LogConfig
 from odradek.log.log import Log
 from odradek.log.manager import LogManager
-from odradek.log.repair import Hole, make_anew
+from odradek.log.repair import Hole, rewrite_batches
 from odradek.log.replicated import read_replicated
 from odradek.log.search import search_timestamp
 from tests.support.models.batches import NOW_MS, batch, header_of
@@ -175,13 +175,13 @@ def removed(home: Home) -> None:
     home.manager.take_removals()()
 
 
-def made_anew(home: Home) -> None:
+def made_again(home: Home) -> None:
     home.manager.delete(KEY)
     log = home.manager.create(*KEY, UUID(int=2), {}, log_dir=home.dirs[0])
     home.fill(log, 12, first_epoch=8)
 
 
-def made_anew_elsewhere(home: Home) -> None:
+def made_again_elsewhere(home: Home) -> None:
     home.manager.delete(KEY)
     home.manager.take_removals()()
     home.fill(home.manager.create(*KEY, UUID(int=2), {}, log_dir=home.dirs[1]), 12, first_epoch=8)
@@ -233,7 +233,7 @@ def mend(home: Home) -> None:
     )[:1]
     size, end = batches[0][1].size_bytes, batches[0][1].last_offset + 1
     hole = Hole(segment, 0, size, segment.base_offset, end, is_open=False)
-    home.disk.calls.run(log.partition_dir.work(lambda disk: make_anew(disk, log, hole, batches)))
+    home.disk.calls.run(log.partition_dir.work(lambda disk: rewrite_batches(disk, log, hole, batches)))
 
 
 def _full(path: Path, calls: SystemCalls, **config: object) -> Home:
@@ -261,7 +261,7 @@ def _unread(path: Path, calls: SystemCalls) -> Home:
     return home
 
 
-MEANWHILE = (deleted, deleted_soon, removed, made_anew, made_anew_elsewhere, moved, lost)
+MEANWHILE = (deleted, deleted_soon, removed, made_again, made_again_elsewhere, moved, lost)
 WORK: dict[Callable[[Home], None], Callable[[Path, SystemCalls], Home]] = {
     flush: _full,
     retain: _retained,
@@ -278,7 +278,7 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> Iterator[SystemCalls]:
 
 @pytest.mark.parametrize("work", WORK, ids=lambda work: work.__name__)
 @pytest.mark.parametrize("meanwhile", MEANWHILE, ids=lambda event: event.__name__)
-def test_work_on_a_log_that_leaves_fails_nobody_and_touches_no_other_log(
+def test_work_on_a_log_that_leaves_fails_no_one_and_touches_no_other_log(
     tmp_path: Path, calls: SystemCalls, work: Callable[[Home], None], meanwhile: Callable[[Home], None]
 ) -> None:
     at = 0
@@ -305,7 +305,7 @@ def test_work_on_a_log_that_leaves_fails_nobody_and_touches_no_other_log(
 def test_a_retention_that_begins_when_its_log_is_gone_does_nothing(tmp_path: Path, calls: SystemCalls) -> None:
     """The round of retention has the log in its list still."""
     home = _retained(tmp_path, calls)
-    made_anew(home)
+    made_again(home)
     there = home.files()
     retain(home)
     assert home.files() == there

@@ -145,7 +145,7 @@ async def test_a_log_is_appended_to_while_its_segments_are_deleted(tmp_path: Pat
     home.close()
 
 
-async def test_a_topic_that_is_deleted_while_retention_runs_harms_nobody(tmp_path: Path) -> None:
+async def test_a_topic_that_is_deleted_while_retention_runs_harms_no_one(tmp_path: Path) -> None:
     home = Home(tmp_path, retention_ms=1000)
     home.fill(12)
     log = home.again()

@@ -82,7 +82,7 @@ def test_a_batch_behind_one_that_could_not_be_verified_waits_for_it(home: Home) 
     assert refusal(log, sent(1)) == "NONE"
 
 
-def test_the_first_batch_of_an_epoch_that_a_marker_brought_begins_anew(home: Home) -> None:
+def test_the_first_batch_of_an_epoch_that_a_marker_brought_begins_again(home: Home) -> None:
     log = home.open()
     append(log, sent(), marker(epoch=1, commit=True))
     verification = log.producers.begin_verification(5, 1)
@@ -183,7 +183,7 @@ def test_a_power_loss_takes_index_entries_that_the_log_still_has(home: Home) -> 
 
 
 @pytest.mark.parametrize("damage", [b"\x00" * 33, b"\xff" * 34])
-def test_a_damaged_index_is_made_anew_from_the_whole_log(home: Home, damage: bytes) -> None:
+def test_a_damaged_index_is_made_again_from_the_whole_log(home: Home, damage: bytes) -> None:
     log = home.open(segment_bytes=250)
     append(log, sent(0))
     append(log, batch(b"x" * 150))

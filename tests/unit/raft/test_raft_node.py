@@ -222,7 +222,7 @@ def test_static_voters_are_read_from_settings() -> None:
             parse_static_voters(bad, "C")
 
 
-def test_a_follower_that_was_only_told_of_a_leader_does_not_keep_others_from_an_election() -> None:
+def test_a_follower_that_was_only_reported_of_a_leader_does_not_keep_others_from_an_election() -> None:
     voters = VoterSet(Voter(key(number), {}) for number in (1, 2, 3))
     node = RaftNode(key(1), voters, ElectionState(3), lambda: LogEnd(0, 0), random.Random(1))
     node.start(0)

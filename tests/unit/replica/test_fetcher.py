@@ -218,12 +218,12 @@ def test_a_history_that_parts_is_cut_until_it_is_shared(tmp_path: Path) -> None:
     with following(tmp_path) as node:
         node.hold((0, 3), (1, 3), (2, 3))
         node.change(leader_epoch=7)
-        for told, end, expected in (
+        for reported, end, expected in (
             ((1, 4), 4, (4, 1)),  # the leader's epoch 1 ends before ours
             ((0, 9), 3, (3, 0)),  # of epoch 0 it has more than we have: all of ours stays
         ):
             node.asked()
-            diverging = EpochEndOffset(epoch=told[0], end_offset=told[1])
+            diverging = EpochEndOffset(epoch=reported[0], end_offset=reported[1])
             node.answer(data(diverging_epoch=diverging, high_watermark=9, records=sent(9, 1, 7)))
             assert (node.log.log_end_offset, node.log.high_watermark) == (end, 0)
             asked = node.asked().topics[0].partitions[0]
@@ -383,7 +383,7 @@ def nothing_is_acknowledged_before_it_is_durable(directory: Path) -> None:
         assert positions(node.asked()) == {0: 2}
 
 
-def test_what_was_there_before_a_reign_is_durable_before_it_is_fetched_on(tmp_path: Path) -> None:
+def test_what_was_there_before_a_leader_epoch_is_durable_before_it_is_fetched_on(tmp_path: Path) -> None:
     nothing_is_acknowledged_before_it_is_durable(tmp_path)
 
 

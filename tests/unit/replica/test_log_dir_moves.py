@@ -61,12 +61,12 @@ class Broker:
         self.replicas = ReplicaManager(ME, self.logs, fetch_max_bytes=2**20)
         self.moves = self.replicas.moves
 
-        def tell(partition: Partition, log_dir: Path, told: Callable[[], None]) -> None:
+        def tell(partition: Partition, log_dir: Path, reported: Callable[[], None]) -> None:
             controller[partition.name] = IDS[log_dir]
             if random.random() < 0.5:
-                told()
+                reported()
             else:
-                asyncio.get_running_loop().call_soon(told)
+                asyncio.get_running_loop().call_soon(reported)
 
         self.moves.tell_controller = tell
         self.moves.settled = lambda partition: controller.update({partition.name: IDS[partition.log.log_dir]})

@@ -194,7 +194,7 @@ class TestReigns:
         assert node.append(b"a").base_offset == 0
 
     @pytest.mark.parametrize("fields", [{"leader": 2, "leader_epoch": 1}, {"leader": ME, "leader_epoch": 1}])
-    async def test_the_end_of_a_reign_fails_who_waits(self, home: MakeHome, fields: dict[str, int]) -> None:
+    async def test_the_end_of_a_leader_epoch_fails_who_waits(self, home: MakeHome, fields: dict[str, int]) -> None:
         node = home(ME, 2)
         node.append(b"a", acks=-1)
         wait = node.partition.wait_replicated(1)

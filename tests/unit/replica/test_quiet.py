@@ -18,7 +18,7 @@ from odradek.replica.partition import Partition
 from odradek.replica.quiet import is_quiet, stays
 from tests.support.models.batches import NOW_MS, batch, header_of
 
-ME, FOLLOWER, OTHER, STRANGER = 1, 2, 3, 9
+ME, FOLLOWER, OTHER, FOREIGN = 1, 2, 3, 9
 ALL = (ME, FOLLOWER, OTHER)
 IMAGE = PartitionImage(replicas=ALL, isr=ALL, leader=ME, leader_epoch=4, partition_epoch=0)
 LATE_MS = 60_000
@@ -76,10 +76,10 @@ def test_who_has_all_and_knows_all_marks_is_passed_over_and_is_caught_up_by_it(p
 
 
 @pytest.mark.parametrize(
-    "told", [{"watermark": 2}, {"watermark": -1}, {"start": -1}, {"offset": 2}, {"epoch": 3}, {"epoch": -1}]
+    "reported", [{"watermark": 2}, {"watermark": -1}, {"start": -1}, {"offset": 2}, {"epoch": 3}, {"epoch": -1}]
 )
-def test_who_was_told_something_else_is_read_for(partition: Partition, told: dict[str, int]) -> None:
-    assert not quiet(partition, **told)
+def test_who_was_reported_something_else_is_read_for(partition: Partition, reported: dict[str, int]) -> None:
+    assert not quiet(partition, **reported)
 
 
 CHANGES: dict[str, Callable[[Partition], object]] = {
@@ -130,7 +130,7 @@ def test_a_fetch_that_stays_does_what_one_that_is_heard_in_full_does(partition: 
 
 
 def test_who_is_no_replica_or_out_of_sync_or_elsewhere_is_heard_in_full(partition: Partition) -> None:
-    assert not stay(partition, STRANGER)
+    assert not stay(partition, FOREIGN)
     assert not stay(partition, offset=2)
     partition.update(replace(IMAGE, isr=(ME, OTHER), partition_epoch=1))
     assert not stay(partition), "it may join"

@@ -188,9 +188,9 @@ class TestFailingDisks:
         one, two = sorted((broker.find("t", 0), broker.find("t", 1)), key=lambda p: p.log.log_dir)
         return one, two
 
-    @pytest.mark.parametrize("told", [True, False], ids=["the controller knows", "it does not"])
+    @pytest.mark.parametrize("reported", [True, False], ids=["the controller knows", "it does not"])
     def test_a_log_in_a_directory_that_is_offline_at_the_start_is_not_recreated(
-        self, tmp_path: Path, told: bool
+        self, tmp_path: Path, reported: bool
     ) -> None:
         logs = LogManager(FailingDisk(), RealClock(), [tmp_path / "d1", tmp_path / "d2"], LogConfig(), Random(1))
         for number, each in enumerate(logs.directories, 1):
@@ -206,7 +206,7 @@ class TestFailingDisks:
                 replicas=[ME],
                 isr=[ME],
                 leader=ME,
-                directories=[UUID(int=101 + number if told else 0)],
+                directories=[UUID(int=101 + number if reported else 0)],
             )
             for number in range(2)
         ]
@@ -216,7 +216,7 @@ class TestFailingDisks:
             replicas.find("t", 1, publisher.image)
         assert caught.value.code is ErrorCode.KAFKA_STORAGE_ERROR
         assert not list(tmp_path.glob("*/t-1")), "an empty log would give its offsets once more"
-        assert (tmp_path / "d1" / "t-0").is_dir() == told
+        assert (tmp_path / "d1" / "t-0").is_dir() == reported
         placed = PartitionRecord(partition_id=0, topic_id=UUID(int=6), replicas=[ME], isr=[ME], leader=ME)
         publisher.committed(list(enumerate([TopicRecord(name="u", topic_id=UUID(int=6)), placed], 10)), 1)
         assert replicas.find("u", 0, publisher.image).log.log_dir == tmp_path / "d1", "what is new has its place"
@@ -315,8 +315,8 @@ class TestMany:
     @pytest.mark.parametrize("directories", [1, 3])
     async def test_each_turn_of_the_loop_makes_a_few_logs(self, tmp_path: Path, directories: int) -> None:
         with closing_broker(tmp_path, directories) as broker:
-            told: list[tuple[str, int]] = []
-            broker.replicas.made_later = lambda topic, number: told.append((topic, number))
+            reported: list[tuple[str, int]] = []
+            broker.replicas.made_later = lambda topic, number: reported.append((topic, number))
             broker.topic("t", 5, *[[ME]] * self.COUNT)
             made = [0, len(broker.logs.logs)]
             while broker.replicas.is_making_logs:
@@ -324,7 +324,7 @@ class TestMany:
                 made.append(len(broker.logs.logs))
             assert max(after - before for before, after in itertools.pairwise(made)) <= MADE_AT_ONCE
             assert made[-1] == self.COUNT
-            assert told == [("t", number) for number in range(MADE_AT_ONCE, self.COUNT)]
+            assert reported == [("t", number) for number in range(MADE_AT_ONCE, self.COUNT)]
             counts = [len(broker.logs.logs_in(directory)) for directory in broker.logs.directories]
             assert max(counts) - min(counts) <= 1, "they are filled evenly"
 

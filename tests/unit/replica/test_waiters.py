@@ -46,7 +46,7 @@ class TestOffsets:
         await asyncio.sleep(0)
         assert order == ["a", "b", "c", "d"]
 
-    async def test_a_reign_that_ends_fails_all(self) -> None:
+    async def test_a_leader_epoch_that_ends_fails_all(self) -> None:
         waiters = OffsetWaiters()
         futures = [waiters.wait(offset) for offset in (1, 2)]
         gone = waiters.wait(3)

@@ -162,7 +162,7 @@ async def test_a_broker_that_stops_waits_for_those_who_serve_and_they_answer_at_
     await staying.lifecycle.leave()
 
 
-async def test_news_is_told_before_the_next_heartbeat_is_due(node: QuorumNode) -> None:
+async def test_news_is_reported_before_the_next_heartbeat_is_due(node: QuorumNode) -> None:
     member = Member(node, replace(QUICK, heartbeat_interval_ms=60_000))
     await member.join()
     directory = node.publisher.image.brokers[1].directories[0]
@@ -210,7 +210,7 @@ async def test_a_controller_that_does_not_answer_is_waited_for_so_long(tmp_path:
     asleep.disk.close()
 
 
-async def test_a_directory_that_failed_is_told_with_the_heartbeat(node: QuorumNode) -> None:
+async def test_a_directory_that_failed_is_reported_with_the_heartbeat(node: QuorumNode) -> None:
     good, bad = UUID(int=2001), UUID(int=2002)
     member = Member(node)
     await member.lifecycle.register(Harness().registration(1, log_dirs=[good, bad]), node.publisher)

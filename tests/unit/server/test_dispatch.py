@@ -36,13 +36,13 @@ class TestRoutes:
             make_routes([Handler(ApiKey.METADATA, good.handle, 0, 99)], "broker")
 
     @pytest.mark.parametrize("handler", HANDLERS, ids=lambda handler: handler.api_key.name)
-    def test_an_error_can_be_told_in_a_version_or_not_at_all(self, handler: Handler) -> None:
+    def test_an_error_can_be_reported_in_a_version_or_not_at_all(self, handler: Handler) -> None:
         route = make_routes([handler], next(iter(handler.listeners)))[handler.api_key]
         for version in range(handler.min_version, handler.max_version + 1):
             answer = route.error_answer(version, ErrorCode.UNKNOWN_SERVER_ERROR, "a reason")
             if answer is not None:
-                told: Any = codec.decode(route.response, codec.encode(answer, version), version)
-                assert told.error_code == ErrorCode.UNKNOWN_SERVER_ERROR
+                reported: Any = codec.decode(route.response, codec.encode(answer, version), version)
+                assert reported.error_code == ErrorCode.UNKNOWN_SERVER_ERROR
 
     def test_versions_that_moved_their_error_into_the_parts_have_no_place_for_one(self) -> None:
         routes = make_routes(HANDLERS, "broker")

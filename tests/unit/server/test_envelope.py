@@ -67,7 +67,7 @@ def test_the_answer_inside_is_whole(version: int) -> None:
     assert (answer.topics[0].name, answer.topics[0].error_code) == ("t", ErrorCode.TOPIC_ALREADY_EXISTS)
 
 
-def test_no_client_is_told_that_a_controller_was_not_the_active_one() -> None:
+def test_no_client_is_reported_that_a_controller_was_not_the_active_one() -> None:
     nested = CreateTopicsResponse(topics=[CreatableTopicResult(name="t", error_code=ErrorCode.NOT_CONTROLLER)])
     at_the_top = UpdateFeaturesResponse(error_code=ErrorCode.NOT_CONTROLLER)
     for response, key, version in ((nested, ApiKey.CREATE_TOPICS, 7), (at_the_top, ApiKey.UPDATE_FEATURES, 2)):

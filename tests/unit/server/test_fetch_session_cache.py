@@ -105,7 +105,7 @@ class TestEviction:
         assert cache.has(first)
         assert cache.has(second)
 
-    def test_one_that_nobody_used_makes_room_for_anyone(self) -> None:
+    def test_one_that_no_one_used_makes_room_for_anyone(self) -> None:
         cache = Cache(2)
         unused, used = cache.must_add(50), cache.must_add(1)
         cache.now_ms += EVICTION_MS
@@ -199,14 +199,14 @@ class TestNews:
             {"preferred_read_replica": 3},
         ],
     )
-    def test_what_is_told(self, asked: Asked, fields: dict[str, Any]) -> None:
+    def test_what_is_reported(self, asked: Asked, fields: dict[str, Any]) -> None:
         assert asked.is_news(self.answer(**fields))
 
-    def test_marks_are_told_once(self, asked: Asked) -> None:
+    def test_marks_are_reported_once(self, asked: Asked) -> None:
         assert asked.is_news(self.answer(high_watermark=9))
         assert not asked.is_news(self.answer(high_watermark=9))
 
-    def test_an_error_is_told_every_time_and_its_end_once(self, asked: Asked) -> None:
+    def test_an_error_is_reported_every_time_and_its_end_once(self, asked: Asked) -> None:
         broken = self.answer(error_code=ErrorCode.OFFSET_OUT_OF_RANGE, high_watermark=-1, log_start_offset=-1)
         assert [asked.is_news(broken) for _ in range(3)] == [True] * 3
         assert [asked.is_news(self.answer()) for _ in range(2)] == [True, False]

@@ -105,7 +105,7 @@ def test_frames_before_a_bad_length_are_lost_with_it() -> None:
         feed(RequestReader(new_scratch(), LIMIT), framed(b"good") + b"\xff\xff\xff\xff")
 
 
-def test_a_full_buffer_tells_that_more_may_wait() -> None:
+def test_a_full_buffer_says_that_more_may_wait() -> None:
     inbound = RequestReader(new_scratch(), LIMIT)
     offered = len(inbound.buffer())
     assert inbound.filled_buffer(offered)

@@ -64,7 +64,7 @@ def test_a_fenced_broker_is_named_a_while_longer() -> None:
     assert not world.suspected_brokers.is_named(7)
 
 
-def test_one_that_registers_anew_or_is_unregistered_is_named_for_what_it_is() -> None:
+def test_one_that_registers_again_or_is_unregistered_is_named_for_what_it_is() -> None:
     world = World()
     world.fence(FENCED)
     world.take(RegisterBrokerRecord(broker_id=7, broker_epoch=9, fenced=True))

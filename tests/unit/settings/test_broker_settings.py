@@ -106,12 +106,12 @@ def test_the_finest_synonym_wins(given: dict[str, str], expected_ms: int) -> Non
 @pytest.mark.parametrize(("count", "warned"), [(1, False), (2, True), (3, False), (4, True)])
 def test_an_even_number_of_voters_is_worth_a_warning(count: int, warned: bool) -> None:
     voters = ",".join(f"{node_id}@h:9093" for node_id in range(1, count + 1))
-    told = [line for line in settings({"controller.quorum.voters": voters}).warnings if "odd number" in line]
-    assert bool(told) is warned
+    reported = [line for line in settings({"controller.quorum.voters": voters}).warnings if "odd number" in line]
+    assert bool(reported) is warned
 
 
-def test_all_problems_are_told_at_once() -> None:
-    told = problems(
+def test_all_problems_are_reported_at_once() -> None:
+    reported = problems(
         {"num.partitions": "many", "log.segment.bytes": "-1", "process.roles": "king", "log.retention.ms": "0"}
     )
     for words in (
@@ -120,8 +120,8 @@ def test_all_problems_are_told_at_once() -> None:
         ("process.roles", "king", "broker, controller"),
         ("log.retention.ms", "0", "-1"),
     ):
-        assert any(all(word in line for word in words) for line in told), (words, told)
-    assert all("\n" not in line for line in told)
+        assert any(all(word in line for word in words) for line in reported), (words, reported)
+    assert all("\n" not in line for line in reported)
 
 
 @pytest.mark.parametrize(

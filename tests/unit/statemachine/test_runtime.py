@@ -157,7 +157,7 @@ async def test_nothing_is_answered_before_it_is_committed_not_even_a_read_or_a_r
     await runtime.close()
 
 
-async def test_a_failed_append_is_taken_back_and_the_reign_goes_on() -> None:
+async def test_a_failed_append_is_taken_back_and_the_leader_epoch_goes_on() -> None:
     runtime, machine, log = await start()
     await runtime.run(lambda: machine.add("a"))
     log.append_error = ApiError(ErrorCode.NOT_ENOUGH_REPLICAS)
@@ -181,7 +181,7 @@ async def test_an_operation_that_is_too_large_fails_alone() -> None:
     await runtime.close()
 
 
-async def test_lost_records_end_the_reign_and_tell_every_caller() -> None:
+async def test_lost_records_end_the_leader_epoch_and_tell_every_caller() -> None:
     runtime, machine, log = await start()
     log.automatic = False
     writes = [asyncio.create_task(runtime.run(lambda: machine.add("a"))) for _ in range(3)]
@@ -212,7 +212,7 @@ async def test_unload_fails_the_parked_with_not_coordinator() -> None:
     await runtime.close()
 
 
-async def test_while_loading_callers_are_told_so() -> None:
+async def test_while_loading_callers_are_reported_so() -> None:
     timeline = Timeline()
     machine = Counter(timeline)
     runtime = Runtime(machine, MemoryLog([("a", 1)] * 50), timeline)
@@ -263,7 +263,7 @@ async def test_a_bug_in_an_operation_harms_its_caller_alone() -> None:
     await runtime.close()
 
 
-async def test_a_machine_that_cannot_replay_its_own_record_ends_the_reign() -> None:
+async def test_a_machine_that_cannot_replay_its_own_record_ends_the_leader_epoch() -> None:
     runtime, machine, _ = await start()
     with pytest.raises(ApiError):
         await runtime.run(lambda: machine.add("poison"))
@@ -405,7 +405,7 @@ async def test_a_long_operation_that_is_too_large_fails_alone() -> None:
     await runtime.close()
 
 
-async def test_an_unload_in_the_middle_of_a_long_operation_tells_its_caller() -> None:
+async def test_an_unload_in_the_middle_of_a_long_operation_says_its_caller() -> None:
     runtime, machine, log = await start()
     long = asyncio.create_task(runtime.run(lambda: machine.add_many(MANY)))
     while not machine.offsets:  # noqa: ASYNC110 - each turn does a part
@@ -417,7 +417,7 @@ async def test_an_unload_in_the_middle_of_a_long_operation_tells_its_caller() ->
     await runtime.close()
 
 
-async def test_a_long_operation_that_cannot_be_replayed_ends_the_reign() -> None:
+async def test_a_long_operation_that_cannot_be_replayed_ends_the_leader_epoch() -> None:
     runtime, _, log = await start()
     records = [("a", 1)] * MANY
     records[-1] = ("poison", 1)
@@ -477,7 +477,7 @@ async def test_an_operation_in_steps_begins_again_behind_records_of_the_logs_own
     await runtime.close()
 
 
-async def test_an_unload_in_the_middle_of_steps_tells_the_caller() -> None:
+async def test_an_unload_in_the_middle_of_steps_says_the_caller() -> None:
     runtime, machine, log = await start()
     stepped = asyncio.create_task(runtime.run(lambda: machine.add_in_steps("a", 500)))
     while machine.events.count("step") < 3:  # noqa: ASYNC110 - each turn takes a step
