@@ -179,7 +179,9 @@ def _check_accepted(batch: bytes, header: BatchHeader, rules: BatchRules) -> Non
         assert header.max_timestamp == max(-1, *(record.timestamp_ms for record in records))
     for codec in range(5):
         try:
-            changed, changed_header = recompress(batch, header, codec, level=None, max_output_bytes=CAP_BYTES)
+            changed, changed_header = recompress(
+                batch, header, codec, level=None, max_output_bytes=CAP_BYTES, max_batch_bytes=2 * CAP_BYTES
+            )
         except ApiError:
             continue
         assert crc_is_valid(changed, changed_header) and changed_header.compression == codec

@@ -7,6 +7,7 @@ with their length); librdkafka and others also send one raw block, so both are r
 from __future__ import annotations
 
 import struct
+from collections.abc import Callable
 from typing import Final
 
 import cramjam
@@ -18,8 +19,6 @@ NONE, GZIP, SNAPPY, LZ4, ZSTD = range(5)
 _XERIAL_MAGIC: Final = b"\x82SNAPPY\x00"
 _XERIAL_HEADER: Final = _XERIAL_MAGIC + struct.pack(">ii", 1, 1)
 _XERIAL_BLOCK_BYTES: Final = 32 * 1024
-# A frame is decompressed in steps, so that a bomb is noticed after one of them.
-_STEP_BYTES: Final = 4 << 20
 _LZ4_MAGIC: Final = b"\x04\x22\x4d\x18"
 _ZSTD_MAGIC: Final = b"\x28\xb5\x2f\xfd"
 _FIRST_BYTES: Final = 64 * 1024
@@ -68,23 +67,27 @@ def decompress(codec: int, data: Buffer, max_output_bytes: int) -> bytes:
 
 
 def unpack(codec: int, data: Buffer, max_output_bytes: int) -> bytes | bytearray:
-    """What `decompress` does, without a last copy. Memory is taken for at most
-    twice the output (snappy), or four times (others), and never for more than twice `max_output_bytes`. Raises as
-    `decompress`."""
+    """What `decompress` does, without a last copy. Raises as `decompress`.
+
+    Memory is taken for twice the output (snappy), for the output where a frame says its size, else for at most four
+    times the output or eight times `data`; and never for more than twice `max_output_bytes`.
+    """
     try:
         if codec == NONE:
-            output: bytes | bytearray = bytes(data)
-        elif codec == SNAPPY:
-            output = _decompress_snappy(memoryview(data), max_output_bytes)
-        elif codec in (GZIP, LZ4, ZSTD):
-            output = _decompress_frames(codec, data, max_output_bytes)
-        else:
-            raise ApiError(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, f"no codec has number {codec}")
+            return _uncompressed(data, max_output_bytes)
+        if codec == SNAPPY:
+            return _decompress_snappy(memoryview(data), max_output_bytes)
+        if codec in (GZIP, LZ4, ZSTD):
+            return _decompress_frames(codec, data, max_output_bytes)
     except (cramjam.DecompressionError, struct.error, EOFError, OSError, ValueError) as error:
         raise ApiError(ErrorCode.CORRUPT_MESSAGE, f"compressed records are damaged: {error}") from None
-    if len(output) > max_output_bytes:
-        raise _too_large(max_output_bytes)
-    return output
+    raise ApiError(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, f"no codec has number {codec}")
+
+
+def _uncompressed(data: Buffer, limit: int) -> bytes:
+    if len(data) > limit:
+        raise _too_large(limit)
+    return bytes(data)
 
 
 def _too_large(limit: int) -> ApiError:
@@ -103,21 +106,27 @@ def _decompress_frames(codec: int, data: Buffer, limit: int) -> bytearray:
         raise _too_large(limit)
     # One more byte shows that there is no more to come.
     size = min(limit, declared or max(_FIRST_BYTES, 8 * len(data))) + 1
-    while True:
-        output = bytearray(size)
-        try:
-            written = into(data, output)
-        except cramjam.DecompressionError as error:
-            # The library distinguishes a full buffer from damaged bytes by its message alone.
-            if _BUFFER_FULL not in str(error):
-                raise
-            written = size
-        if written < size:
-            del output[written:]
-            return output
+    while (output := _fill(into, data, size)) is None:
         if size > limit:
             raise _too_large(limit)
-        size = min(limit + 1, max(size * 4, size + _STEP_BYTES))
+        size = min(limit + 1, 4 * size)
+    return output
+
+
+def _fill(into: Callable[[Buffer, bytearray], int], data: Buffer, size: int) -> bytearray | None:
+    """Everything, where it has fewer than `size` bytes."""
+    output = bytearray(size)
+    try:
+        written = into(data, output)
+    except cramjam.DecompressionError as error:
+        # The library distinguishes a full buffer from damaged bytes by its message alone.
+        if _BUFFER_FULL not in str(error):
+            raise
+        return None
+    if written == size:
+        return None
+    del output[written:]
+    return output
 
 
 def _declared_bytes(codec: int, data: memoryview) -> int:
@@ -148,9 +157,9 @@ def _decompress_snappy(data: memoryview, limit: int) -> bytes:
     pieces = []
     position, total = len(_XERIAL_HEADER), 0
     while position < len(data):
-        (length,) = struct.unpack_from(">i", data, position)
+        (length,) = struct.unpack_from(">I", data, position)
         position += 4
-        if length < 0 or length > len(data) - position:
+        if length > len(data) - position:
             raise ValueError("a snappy block is longer than its batch")
         piece = _snappy_block(data[position : position + length], limit - total)
         total += len(piece)

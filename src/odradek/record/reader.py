@@ -99,7 +99,7 @@ def outline_records(payload: Buffer, header: BatchHeader) -> list[RecordOutline]
         for _ in range(header.record_count):
             length, position = read_zigzag(data, position)
             end = position + length
-            if length < 0 or end > size:
+            if end > size:
                 raise ValueError("a record is longer than its batch")
             outlines.append(_outline(data, position, end, header))
             position = end
@@ -117,18 +117,17 @@ def _outline(data: bytes | bytearray, position: int, end: int, header: BatchHead
     key_bytes, key_position = read_zigzag(data, position)
     value_bytes, value_position = read_zigzag(data, _behind(key_position, key_bytes, end))
     count, headers_position = read_zigzag(data, _behind(value_position, value_bytes, end))
+    if count < 0:
+        raise ValueError(f"{count} headers")
     position = headers_position
-    if count:
-        if count < 0 or count > end - position:
-            raise ValueError(f"{count} headers")
-        for _ in range(count):
-            name_bytes, name_position = read_zigzag(data, position)
-            if name_bytes < 0:
-                raise ValueError("a header without a name")
-            position = _behind(name_position, name_bytes, end)
-            data[name_position:position].decode()
-            content_bytes, content_position = read_zigzag(data, position)
-            position = _behind(content_position, content_bytes, end)
+    for _ in range(count):
+        name_bytes, name_position = read_zigzag(data, position)
+        if name_bytes < 0:
+            raise ValueError("a header without a name")
+        position = _behind(name_position, name_bytes, end)
+        data[name_position:position].decode()
+        content_bytes, content_position = read_zigzag(data, position)
+        position = _behind(content_position, content_bytes, end)
     if position != end:
         raise ValueError(f"{end - position} bytes too many in a record")
     if header.timestamp_type == LOG_APPEND_TIME:
@@ -146,11 +145,10 @@ def _outline(data: bytes | bytearray, position: int, end: int, header: BatchHead
 
 def _behind(position: int, length: int, end: int) -> int:
     """The position behind a field of `length` bytes, which may be null (negative)."""
-    if length <= 0:
-        return position
-    if length > end - position:
+    behind = position + max(0, length)
+    if behind > end:
         raise ValueError("a field is longer than its record")
-    return position + length
+    return behind
 
 
 def _headers(data: bytes, position: int, count: int) -> Iterator[Header]:

@@ -18,8 +18,6 @@ from odradek.record.batch import (
 )
 from odradek.record.compression import NONE, compress, unpack
 
-INT32_MAX = 2**31 - 1
-
 
 def recompress(
     batch: Buffer,
@@ -28,7 +26,7 @@ def recompress(
     *,
     level: int | None,
     max_output_bytes: int,
-    max_batch_bytes: int = INT32_MAX,
+    max_batch_bytes: int,
 ) -> tuple[bytearray, BatchHeader]:
     """The same records in another codec, sealed, with its header.
 

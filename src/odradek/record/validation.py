@@ -11,7 +11,6 @@ Source: Kafka's ProduceRequest.validateRecords, UnifiedLog.analyzeAndValidateRec
 
 from __future__ import annotations
 
-import struct
 from dataclasses import dataclass
 
 from odradek.common.errors import ApiError, ErrorCode
@@ -149,17 +148,19 @@ def validate_produced(
     if from_client and (rules.must_see_records or not rules.trusted):
         return _check_records(data, header, rules, now_ms, on_loop=on_loop)
     if rules.create_time and header.max_timestamp > now_ms + rules.after_max_ms:
-        raise InvalidRecordsError(ErrorCode.INVALID_TIMESTAMP, _out_of_range(header.max_timestamp, rules, now_ms), [])
+        message = _too_late(header.max_timestamp, now_ms + rules.after_max_ms)
+        raise InvalidRecordsError(ErrorCode.INVALID_TIMESTAMP, message, [])
     return header
 
 
 def is_long_walk(data: Buffer, rules: BatchRules) -> bool:
     """Whether to look into this batch takes so long that it belongs off the loop."""
-    if len(data) < HEADER_BYTES or data[16] != MAGIC or (rules.trusted and not rules.must_see_records):
+    if len(data) <= ON_LOOP_RECORDS * MIN_RECORD_BYTES or data[16] != MAGIC:
         return False
-    if len(data) > ON_LOOP_COMPRESSED_BYTES and BatchHeader.read(data).compression:
-        return True
-    return len(data) > ON_LOOP_RECORDS * MIN_RECORD_BYTES and BatchHeader.read(data).record_count > ON_LOOP_RECORDS
+    if rules.trusted and not rules.must_see_records:
+        return False
+    header = BatchHeader.read(data)
+    return header.record_count > ON_LOOP_RECORDS or (header.compression != 0 and len(data) > ON_LOOP_COMPRESSED_BYTES)
 
 
 def _read_single_header(data: Buffer) -> BatchHeader:
@@ -177,10 +178,7 @@ def _read_single_header(data: Buffer) -> BatchHeader:
         raise _invalid(f"a record batch says that it has {size} bytes, {len(data)} came")
     if size < len(data):
         raise ApiError(ErrorCode.INVALID_RECORD, "Produce requests must contain exactly one record batch per partition")
-    try:
-        return BatchHeader.read(data)
-    except struct.error as error:
-        raise ApiError(ErrorCode.CORRUPT_MESSAGE, str(error)) from None
+    return BatchHeader.read(data)
 
 
 def _other_format(magic: int) -> ApiError:
@@ -271,8 +269,8 @@ def _look_closely(payload: Buffer, header: BatchHeader, rules: BatchRules) -> Ti
         raise _invalid(error.message) from None
     errors = []
     for index, record in enumerate(outlines):
-        if record.offset != header.base_offset + index:
-            errors.append(RecordError(index, f"offset delta {record.offset - header.base_offset}, not {index}"))
+        if record.offset != index:  # what clients send begins at offset 0
+            errors.append(RecordError(index, f"offset delta {record.offset}, not {index}"))
         elif rules.compacted and record.key_bytes < 0:
             errors.append(RecordError(index, "Compacted topic cannot accept message without key."))
         elif header.compression and max(record.key_bytes, 0) + max(record.value_bytes, 0) > rules.max_record_bytes:
@@ -284,19 +282,19 @@ def _look_closely(payload: Buffer, header: BatchHeader, rules: BatchRules) -> Ti
 
 def _check_times(outlines: list[RecordOutline], rules: BatchRules, now_ms: int) -> None:
     """Raises InvalidRecordsError; not where a record is only as old as those that have no timestamp."""
+    earliest, latest = now_ms - rules.before_max_ms, now_ms + rules.after_max_ms
     errors = []
     for index, record in enumerate(outlines):
         time = record.timestamp_ms
-        if time > now_ms + rules.after_max_ms or 0 <= time < now_ms - rules.before_max_ms:
-            errors.append(RecordError(index, _out_of_range(time, rules, now_ms)))
+        if time > latest:
+            errors.append(RecordError(index, _too_late(time, latest)))
+        elif 0 <= time < earliest:
+            errors.append(RecordError(index, f"Timestamp {time} is too far in the past"))
     _refuse(ErrorCode.INVALID_TIMESTAMP, errors)
 
 
-def _out_of_range(timestamp_ms: int, rules: BatchRules, now_ms: int) -> str:
-    latest = now_ms + rules.after_max_ms
-    if timestamp_ms > latest:
-        return f"Timestamp {timestamp_ms} is out of range: it must be at most {latest}"
-    return f"Timestamp {timestamp_ms} is too far in the past"
+def _too_late(timestamp_ms: int, latest: int) -> str:
+    return f"Timestamp {timestamp_ms} is out of range: it must be at most {latest}"
 
 
 def _refuse(code: ErrorCode, errors: list[RecordError]) -> None:
