@@ -18,6 +18,7 @@ from odradek.metadata.features import default_levels
 from odradek.metadata.image import MetadataImage
 from odradek.protocol.messages.create_topics_request import CreateTopicsRequest
 from odradek.protocol.messages.delete_topics_request import DeleteTopicsRequest
+from odradek.protocol.messages.describe_quorum_request import DescribeQuorumRequest
 from odradek.protocol.messages.feature_level_record import FeatureLevelRecord
 from odradek.protocol.messages.update_features_request import UpdateFeaturesRequest
 from odradek.protocol.messages.voters_record import Endpoint, KRaftVersionFeature, Voter, VotersRecord
@@ -292,7 +293,7 @@ async def test_a_silent_broker_is_fenced_by_the_clock(tmp_path: Path) -> None:
 
 async def test_describe_quorum(tmp_path: Path) -> None:
     node = await QuorumNode(tmp_path).start()
-    answer = await node.service.describe_quorum()
+    answer = await node.service.describe_quorum(DescribeQuorumRequest())
     partition = answer.topics[0].partitions[0]
     assert (partition.leader_id, partition.leader_epoch) == (1, 1)
     assert [voter.replica_id for voter in partition.current_voters] == [1]
@@ -320,7 +321,7 @@ async def test_a_dynamic_quorum_of_one_as_storage_format_leaves_it(tmp_path: Pat
     node = await QuorumNode(tmp_path, me=me).start()
     state = json.loads((directory / "quorum-state").read_text())
     assert state["data_version"] == 1 and state["votedDirectoryId"] == uuid_text(me.directory_id)
-    quorum = (await node.service.describe_quorum()).topics[0].partitions[0]
+    quorum = (await node.service.describe_quorum(DescribeQuorumRequest())).topics[0].partitions[0]
     assert quorum.current_voters[0].replica_directory_id == me.directory_id
     await node.set_config(32, "g", "x", "1")
     snapshot_id = await node.driver.write_snapshot()

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from odradek.common.errors import ApiError, ErrorCode, OdradekError
 from odradek.common.log_lines import get_logger
@@ -22,6 +22,8 @@ from odradek.controller.configs import ConfigSchema
 from odradek.controller.controllers import register_controller
 from odradek.controller.machine import ControllerMachine
 from odradek.metadata.features import KRAFT_VERSION
+from odradek.protocol.apis import ApiKey
+from odradek.protocol.declare import Message
 from odradek.protocol.messages.add_raft_voter_request import AddRaftVoterRequest
 from odradek.protocol.messages.add_raft_voter_response import AddRaftVoterResponse
 from odradek.protocol.messages.allocate_producer_ids_request import AllocateProducerIdsRequest
@@ -46,6 +48,7 @@ from odradek.protocol.messages.create_topics_request import CreateTopicsRequest
 from odradek.protocol.messages.create_topics_response import CreateTopicsResponse
 from odradek.protocol.messages.delete_topics_request import DeleteTopicsRequest
 from odradek.protocol.messages.delete_topics_response import DeleteTopicsResponse
+from odradek.protocol.messages.describe_quorum_request import DescribeQuorumRequest
 from odradek.protocol.messages.describe_quorum_response import DescribeQuorumResponse
 from odradek.protocol.messages.elect_leaders_request import ElectLeadersRequest
 from odradek.protocol.messages.elect_leaders_response import ElectLeadersResponse
@@ -69,21 +72,10 @@ if TYPE_CHECKING:
     from random import Random
 
 ResponseT = TypeVar("ResponseT")
-Allowed = Callable[[str], bool]
+M = TypeVar("M", bound=Message)
 
 _log = get_logger("controller.service")
 _SETTINGS_OF_ELECTIONS = {"unclean.leader.election.enable", "min.insync.replicas", DRAIN_KEY}
-
-
-class RequestSource(Protocol):
-    """What the controller asks of a request's context, where it has one."""
-
-    @property
-    def api_version(self) -> int: ...
-
-
-def _all_allowed(name: str) -> bool:
-    return True
 
 
 class ControllerService:
@@ -239,37 +231,41 @@ class ControllerService:
         machine, runtime = self._serving()
         return await runtime.run(lambda: operation(machine), timeout_ms=timeout_ms)
 
+    async def ask(self, request: Message, response: type[M], api_version: int | None = None) -> M:
+        """Answer a request by the method of its API; `response` is the class of that API's answer.
+
+        Args:
+            api_version: in which the answer is given, None for the newest. Only UpdateFeatures differs by it.
+        Raises:
+            ApiError: as the method.
+        """
+        if isinstance(request, UpdateFeaturesRequest) and api_version is not None:
+            answer: Message = await self.update_features(request, api_version)
+        else:
+            assert request.KEY is not None, f"{type(request).__name__} is no request"
+            answer = await METHODS[request.KEY](self, request)
+        assert isinstance(answer, response), f"{type(answer).__name__} answers {type(request).__name__}"
+        return answer
+
     # One method per API. All raise ApiError NOT_CONTROLLER where this node is not the active controller, and
     # REQUEST_TIMED_OUT where a request names a timeout; further codes are in the operation's docstring.
 
-    async def create_topics(
-        self, request: CreateTopicsRequest, context: RequestSource | None = None, *, describable: Allowed = _all_allowed
-    ) -> CreateTopicsResponse:
+    async def create_topics(self, request: CreateTopicsRequest) -> CreateTopicsResponse:
         """See `Topics.create`."""
-        return await self._run(lambda machine: machine.topics.create_in_steps(request, describable), request.timeout_ms)
+        return await self._run(lambda machine: machine.topics.create_in_steps(request), request.timeout_ms)
 
-    async def create_partitions(
-        self, request: CreatePartitionsRequest, context: RequestSource | None = None
-    ) -> CreatePartitionsResponse:
+    async def create_partitions(self, request: CreatePartitionsRequest) -> CreatePartitionsResponse:
         """See `Topics.grow`."""
         return await self._run(lambda machine: machine.topics.grow(request), request.timeout_ms)
 
     async def delete_topics(
         self,
         request: DeleteTopicsRequest,
-        context: RequestSource | None = None,
-        *,
-        describable: Allowed = _all_allowed,
-        deletable: Allowed = _all_allowed,
     ) -> DeleteTopicsResponse:
         """See `Topics.delete`."""
-        return await self._run(
-            lambda machine: machine.topics.delete(request, describable, deletable), request.timeout_ms
-        )
+        return await self._run(lambda machine: machine.topics.delete(request), request.timeout_ms)
 
-    async def alter_configs(
-        self, request: AlterConfigsRequest, context: RequestSource | None = None
-    ) -> AlterConfigsResponse:
+    async def alter_configs(self, request: AlterConfigsRequest) -> AlterConfigsResponse:
         """See `Configs.alter`."""
         answer = await self._run(lambda machine: machine.configs.alter(request))
         # A setting that is not named any more has changed too.
@@ -277,7 +273,7 @@ class ControllerService:
         return answer
 
     async def incremental_alter_configs(
-        self, request: IncrementalAlterConfigsRequest, context: RequestSource | None = None
+        self, request: IncrementalAlterConfigsRequest
     ) -> IncrementalAlterConfigsResponse:
         """See `Configs.incremental_alter`."""
         answer = await self._run(lambda machine: machine.configs.incremental_alter(request))
@@ -285,17 +281,16 @@ class ControllerService:
         return answer
 
     async def update_features(
-        self, request: UpdateFeaturesRequest, context: RequestSource | None = None
+        self, request: UpdateFeaturesRequest, api_version: int = UpdateFeaturesRequest.VERSIONS.last
     ) -> UpdateFeaturesResponse:
-        """See `Features.update`; without a context the newest version's answer. kraft.version is the quorum's to
-        change, before all else: nothing of the request has happened where that fails."""
-        version = 2 if context is None else context.api_version
+        """See `Features.update`. kraft.version is the quorum's to change, before all else: nothing of the request has
+        happened where that fails."""
         self._serving()  # before the node's first leadership its quorum has nothing that could be changed
         quorum = self._quorum()
 
         async def update(asked: UpdateFeaturesRequest) -> UpdateFeaturesResponse:
             level = quorum.changes.kraft_version
-            return await self._run(lambda machine: machine.features.update(asked, version, kraft_version=level))
+            return await self._run(lambda machine: machine.features.update(asked, api_version, kraft_version=level))
 
         wanted = [each for each in request.feature_updates if each.feature == KRAFT_VERSION]
         if wanted:
@@ -305,9 +300,7 @@ class ControllerService:
             await quorum.changes.upgrade(wanted[0].max_version_level, validate_only=request.validate_only)
         return await update(request)
 
-    async def broker_registration(
-        self, request: BrokerRegistrationRequest, context: RequestSource | None = None
-    ) -> BrokerRegistrationResponse:
+    async def broker_registration(self, request: BrokerRegistrationRequest) -> BrokerRegistrationResponse:
         """See `Brokers.register`; the broker's session begins when the registration is committed."""
         machine, runtime = self._serving()
         answer = await runtime.run(
@@ -319,15 +312,11 @@ class ControllerService:
             _log.warning("racks are set for some brokers only: the others count as one rack", without=without)
         return answer
 
-    async def controller_registration(
-        self, request: ControllerRegistrationRequest, context: RequestSource | None = None
-    ) -> ControllerRegistrationResponse:
+    async def controller_registration(self, request: ControllerRegistrationRequest) -> ControllerRegistrationResponse:
         """See `register_controller`."""
         return await self._run(lambda machine: register_controller(machine.state, request))
 
-    async def broker_heartbeat(
-        self, request: BrokerHeartbeatRequest, context: RequestSource | None = None
-    ) -> BrokerHeartbeatResponse:
+    async def broker_heartbeat(self, request: BrokerHeartbeatRequest) -> BrokerHeartbeatResponse:
         """See `Brokers.heartbeat`."""
         machine, runtime = self._serving()
         return await runtime.run(
@@ -342,15 +331,11 @@ class ControllerService:
         """Brokers that serve and have sent no heartbeat to this controller: (id, epoch)."""
         return [] if self._machine is None else self._machine.brokers.unheard()
 
-    async def add_raft_voter(
-        self, request: AddRaftVoterRequest, context: RequestSource | None = None
-    ) -> AddRaftVoterResponse:
+    async def add_raft_voter(self, request: AddRaftVoterRequest) -> AddRaftVoterResponse:
         """See `VoterChanges.add`."""
         return await self._quorum().changes.add(request)
 
-    async def remove_raft_voter(
-        self, request: RemoveRaftVoterRequest, context: RequestSource | None = None
-    ) -> RemoveRaftVoterResponse:
+    async def remove_raft_voter(self, request: RemoveRaftVoterRequest) -> RemoveRaftVoterResponse:
         """See `VoterChanges.remove`."""
         return await self._quorum().changes.remove(request)
 
@@ -359,50 +344,64 @@ class ControllerService:
             raise ApiError(ErrorCode.NOT_CONTROLLER)
         return self._driver
 
-    async def unregister_broker(
-        self, request: UnregisterBrokerRequest, context: RequestSource | None = None
-    ) -> UnregisterBrokerResponse:
+    async def unregister_broker(self, request: UnregisterBrokerRequest) -> UnregisterBrokerResponse:
         """See `Brokers.unregister`."""
         return await self._run(lambda machine: machine.brokers.unregister(request.broker_id))
 
-    async def allocate_producer_ids(
-        self, request: AllocateProducerIdsRequest, context: RequestSource | None = None
-    ) -> AllocateProducerIdsResponse:
+    async def allocate_producer_ids(self, request: AllocateProducerIdsRequest) -> AllocateProducerIdsResponse:
         """See `Brokers.allocate_producer_ids`."""
         return await self._run(lambda machine: machine.brokers.allocate_producer_ids(request))
 
-    async def alter_partition(
-        self, request: AlterPartitionRequest, context: RequestSource | None = None
-    ) -> AlterPartitionResponse:
+    async def alter_partition(self, request: AlterPartitionRequest) -> AlterPartitionResponse:
         """See `Partitions.alter_partition`."""
         return await self._run(lambda machine: machine.partitions.alter_partition(request))
 
-    async def assign_replicas_to_dirs(
-        self, request: AssignReplicasToDirsRequest, context: RequestSource | None = None
-    ) -> AssignReplicasToDirsResponse:
+    async def assign_replicas_to_dirs(self, request: AssignReplicasToDirsRequest) -> AssignReplicasToDirsResponse:
         """See `Directories.assign`."""
         return await self._run(lambda machine: machine.directories.assign(request))
 
-    async def elect_leaders(
-        self, request: ElectLeadersRequest, context: RequestSource | None = None
-    ) -> ElectLeadersResponse:
+    async def elect_leaders(self, request: ElectLeadersRequest) -> ElectLeadersResponse:
         """See `Leaders.elect_leaders`."""
         return await self._run(lambda machine: machine.leaders.elect_leaders(request), request.timeout_ms)
 
     async def alter_partition_reassignments(
-        self, request: AlterPartitionReassignmentsRequest, context: RequestSource | None = None
+        self, request: AlterPartitionReassignmentsRequest
     ) -> AlterPartitionReassignmentsResponse:
         """See `Reassignments.alter`."""
         return await self._run(lambda machine: machine.reassignments.alter(request), request.timeout_ms)
 
     async def list_partition_reassignments(
-        self, request: ListPartitionReassignmentsRequest, context: RequestSource | None = None
+        self, request: ListPartitionReassignmentsRequest
     ) -> ListPartitionReassignmentsResponse:
         """See `Reassignments.list_moves`."""
         return await self._run(lambda machine: machine.reassignments.list_moves(request), request.timeout_ms)
 
-    async def describe_quorum(self, context: RequestSource | None = None) -> DescribeQuorumResponse:
-        """See `RaftDriver.describe`."""
+    async def describe_quorum(self, request: DescribeQuorumRequest) -> DescribeQuorumResponse:
+        """See `RaftDriver.describe`: the metadata log's one partition, whichever was asked for."""
         if self._driver is None:
             raise ApiError(ErrorCode.NOT_CONTROLLER)
         return self._driver.describe()
+
+
+# Which method answers an API.
+METHODS: dict[int, Callable[[ControllerService, Any], Awaitable[Message]]] = {
+    ApiKey.CREATE_TOPICS: ControllerService.create_topics,
+    ApiKey.DELETE_TOPICS: ControllerService.delete_topics,
+    ApiKey.ALTER_CONFIGS: ControllerService.alter_configs,
+    ApiKey.CREATE_PARTITIONS: ControllerService.create_partitions,
+    ApiKey.ELECT_LEADERS: ControllerService.elect_leaders,
+    ApiKey.INCREMENTAL_ALTER_CONFIGS: ControllerService.incremental_alter_configs,
+    ApiKey.ALTER_PARTITION_REASSIGNMENTS: ControllerService.alter_partition_reassignments,
+    ApiKey.LIST_PARTITION_REASSIGNMENTS: ControllerService.list_partition_reassignments,
+    ApiKey.DESCRIBE_QUORUM: ControllerService.describe_quorum,
+    ApiKey.ALTER_PARTITION: ControllerService.alter_partition,
+    ApiKey.UPDATE_FEATURES: ControllerService.update_features,
+    ApiKey.BROKER_REGISTRATION: ControllerService.broker_registration,
+    ApiKey.BROKER_HEARTBEAT: ControllerService.broker_heartbeat,
+    ApiKey.UNREGISTER_BROKER: ControllerService.unregister_broker,
+    ApiKey.ALLOCATE_PRODUCER_IDS: ControllerService.allocate_producer_ids,
+    ApiKey.CONTROLLER_REGISTRATION: ControllerService.controller_registration,
+    ApiKey.ASSIGN_REPLICAS_TO_DIRS: ControllerService.assign_replicas_to_dirs,
+    ApiKey.ADD_RAFT_VOTER: ControllerService.add_raft_voter,
+    ApiKey.REMOVE_RAFT_VOTER: ControllerService.remove_raft_voter,
+}

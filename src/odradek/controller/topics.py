@@ -6,7 +6,7 @@ Each topic of a request succeeds or fails on its own; all records of a request l
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
@@ -51,19 +51,13 @@ class Topics:
         self.config = config
         self._random = random
 
-    def create(
-        self, request: create_topics_request.CreateTopicsRequest, describable: Callable[[str], bool] = lambda name: True
-    ) -> Result[Any, CreateTopicsResponse]:
+    def create(self, request: create_topics_request.CreateTopicsRequest) -> Result[Any, CreateTopicsResponse]:
         """As `create_in_steps`, at once."""
-        return all_steps(self.create_in_steps(request, describable))
+        return all_steps(self.create_in_steps(request))
 
-    def create_in_steps(
-        self, request: create_topics_request.CreateTopicsRequest, describable: Callable[[str], bool] = lambda name: True
-    ) -> Steps[Any, CreateTopicsResponse]:
+    def create_in_steps(self, request: create_topics_request.CreateTopicsRequest) -> Steps[Any, CreateTopicsResponse]:
         """Create topics.
 
-        Args:
-            describable: whether the caller may see a topic's details in the answer.
         Raises:
             ApiError: POLICY_VIOLATION, more topics than a request may have partitions.
         """
@@ -89,14 +83,6 @@ class Topics:
             new_keys[collision_key(topic.name)] = topic.name
             partitions_left -= answer.num_partitions
             records.extend(created)
-            if not describable(topic.name):
-                answer = CreatableTopicResult(
-                    name=topic.name,
-                    topic_id=answer.topic_id,
-                    error_message=None,
-                    topic_config_error_code=ErrorCode.TOPIC_AUTHORIZATION_FAILED,
-                    configs=None,
-                )
             if request.validate_only:
                 answer.topic_id = ZERO_UUID
             answers.append(answer)
@@ -325,14 +311,9 @@ class Topics:
     def delete(
         self,
         request: DeleteTopicsRequest,
-        describable: Callable[[str], bool] = lambda name: True,
-        deletable: Callable[[str], bool] = lambda name: True,
     ) -> Result[Any, DeleteTopicsResponse]:
         """Delete topics by name or by id.
 
-        Args:
-            describable, deletable: what the caller may do to a topic by name; an id of a topic that the caller may not
-                describe is not found.
         Raises:
             ApiError: TOPIC_DELETION_DISABLED where the cluster is configured so.
         """
@@ -348,7 +329,7 @@ class Topics:
             try:
                 if times > 1:
                     raise _named_twice()
-                entry = self._find_deletable(name, topic_id, describable, deletable)
+                entry = self._find(name, topic_id)
             except ApiError as error:
                 response.error_code, response.error_message = error.code, error.message
             else:
@@ -363,30 +344,19 @@ class Topics:
                 records.append(RemoveTopicRecord(topic_id=topic_id))
         return Result(records, DeleteTopicsResponse(responses=responses))
 
-    def _find_deletable(
-        self,
-        name: str | None,
-        topic_id: UUID,
-        describable: Callable[[str], bool],
-        deletable: Callable[[str], bool],
-    ) -> TopicEntry:
+    def _find(self, name: str | None, topic_id: UUID) -> TopicEntry:
         if name is not None and topic_id != ZERO_UUID:
             raise ApiError(ErrorCode.INVALID_REQUEST, "You may not specify both topic name and topic id.")
         if name is None and topic_id == ZERO_UUID:
             raise ApiError(ErrorCode.INVALID_REQUEST, "Neither topic name nor id were specified.")
         if name is not None:
-            if not deletable(name):
-                code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
-                raise ApiError(code, "Not authorized to delete this topic.")
             found_id = self._state.topic_ids.get(name)
             if found_id is None:
                 raise ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "This server does not host this topic-partition.")
             return self._state.topics[found_id]
         entry = self._state.topics.get(topic_id)
-        if entry is None or not describable(entry.name):
+        if entry is None:
             raise ApiError(ErrorCode.UNKNOWN_TOPIC_ID, "This server does not host this topic ID.")
-        if not deletable(entry.name):
-            raise ApiError(ErrorCode.TOPIC_AUTHORIZATION_FAILED, "Not authorized to delete this topic.")
         return replace(entry)
 
 

@@ -8,13 +8,17 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from odradek.common.errors import ApiError, ErrorCode
 from odradek.metadata.image import MetadataImage
 from odradek.metadata.publisher import MetadataPublisher
 from odradek.protocol.messages.create_topics_request import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
+from odradek.protocol.messages.create_topics_response import CreateTopicsResponse
 from odradek.settings.options import config, option
+
+if TYPE_CHECKING:
+    from odradek.server.controller_gateway import Controller
 
 # How long an answer may wait for our own view. The operation has succeeded by then: it is answered in any case.
 CATCH_UP_MS = 5_000
@@ -57,7 +61,7 @@ class AutoCreateConfig:
 class TopicCreator:
     """Creates topics for the broker's own needs: on first use, and for the coordinators."""
 
-    def __init__(self, config: AutoCreateConfig, controller: Any, publisher: MetadataPublisher) -> None:
+    def __init__(self, config: AutoCreateConfig, controller: Controller, publisher: MetadataPublisher) -> None:
         self.on_first_use = config.auto_create_topics_enable
         self._controller = controller
         self._publisher = publisher
@@ -84,8 +88,8 @@ class TopicCreator:
             replication_factor=replication,
             configs=[CreatableTopicConfig(name=key, value=value) for key, value in configs.items()],
         )
-        response = await self._controller.create_topics(
-            CreateTopicsRequest(topics=[topic], timeout_ms=AUTO_CREATE_TIMEOUT_MS)
+        response = await self._controller.ask(
+            CreateTopicsRequest(topics=[topic], timeout_ms=AUTO_CREATE_TIMEOUT_MS), CreateTopicsResponse
         )
         for result in response.topics:
             if result.error_code:

@@ -43,6 +43,7 @@ from odradek.metadata.features import supported_features
 from odradek.metadata.image import MetadataImage
 from odradek.metadata.model import ResourceType
 from odradek.metadata.publisher import MetadataPublisher
+from odradek.protocol.messages.alter_partition_response import AlterPartitionResponse
 from odradek.protocol.messages.broker_registration_request import BrokerRegistrationRequest
 from odradek.raft.config import RaftConfig
 from odradek.raft.driver import RaftDriver
@@ -375,7 +376,7 @@ class Broker:
             self.log_manager,
             self.publisher,
             broker_epoch=lambda: self.lifecycle.broker_epoch,
-            send_alter_partition=self.gateway.alter_partition,
+            send_alter_partition=lambda request: self.gateway.ask(request, AlterPartitionResponse),
             suspected_brokers=self.suspected_brokers,
         )
         self.directory_assignments = DirectoryAssignments(

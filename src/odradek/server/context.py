@@ -7,7 +7,7 @@ rest of the node. `RequestContext` is one request's view of it. Nothing here dec
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from odradek.common.ports import Clock
 from odradek.metadata.image import MetadataImage
@@ -15,6 +15,7 @@ from odradek.metadata.publisher import MetadataPublisher
 
 if TYPE_CHECKING:
     from odradek.common.metrics import Metrics
+    from odradek.coordinator.group.service import GroupCoordinator
     from odradek.coordinator.transaction.service import TransactionCoordinator
     from odradek.log.compaction.cleaner import Cleaner
     from odradek.log.manager import LogManager
@@ -46,9 +47,9 @@ class BrokerServices:
         settings: the file's, with what was changed at run time above it.
         setting_rules: what a setting may be, and how settings are described.
         publisher: holds the newest `MetadataImage`; `image` is the short way to it.
-        controller: what answers the controller's APIs, wherever it is (one method per API).
+        controller: what answers the controller's APIs, wherever it is.
         quorum: this node's replica of the metadata log; answers the quorum's APIs.
-        coordinator: what answers the group APIs (`coordinator.group.service.GroupCoordinator`).
+        coordinator: what answers the group APIs .
         liveness: notices brokers that die; None where this node is no controller.
         suspected_brokers: which brokers are going, or have just gone.
         transactions: what answers the transaction APIs.
@@ -73,7 +74,7 @@ class BrokerServices:
     producer_ids: ProducerIdBlocks
     controller: ControllerGateway
     quorum: RaftDriver
-    coordinator: Any
+    coordinator: GroupCoordinator
     liveness: BrokerLiveness | None
     suspected_brokers: SuspectedBrokers
     transactions: TransactionCoordinator

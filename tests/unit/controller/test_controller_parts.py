@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 from pathlib import Path
-from typing import Any
+from typing import Any, get_type_hints
 
 import pytest
 
 from odradek.common.errors import ApiError, ErrorCode
+from odradek.controller.service import METHODS
+from odradek.protocol.apis import API
 from odradek.protocol.messages import alter_partition_reassignments_request as moves
 from odradek.protocol.messages.allocate_producer_ids_request import AllocateProducerIdsRequest
 from odradek.protocol.messages.alter_partition_request import AlterPartitionRequest
@@ -186,6 +188,12 @@ def test_topics_of_one_request_share_the_most_partitions_that_it_may_add() -> No
     answer = harness.do(harness.machine.topics.grow(request))
     codes = {result.name: result.error_code for result in answer.results}
     assert codes["a"] == codes["c"] == ErrorCode.NONE and codes["b"] != ErrorCode.NONE
+
+
+def test_each_method_of_the_controller_takes_and_gives_what_its_api_declares() -> None:
+    for key, method in METHODS.items():
+        hints = get_type_hints(method)
+        assert (hints["request"], hints["return"]) == (API[key].request, API[key].response)
 
 
 async def test_what_the_machine_answers_reaches_who_asked(tmp_path: Path) -> None:

@@ -16,7 +16,6 @@ from odradek.protocol.messages.create_topics_request import (
     CreatableReplicaAssignment,
     CreatableTopic,
     CreatableTopicConfig,
-    CreateTopicsRequest,
 )
 from odradek.protocol.messages.delete_topics_request import DeleteTopicsRequest, DeleteTopicState
 from tests.support.models.controller_harness import Harness, wanted
@@ -163,13 +162,6 @@ def test_manual_assignments(
     assert code(harness, wanted("t", partitions, factor, assignments=manual)) == expected
 
 
-def test_details_are_hidden_from_those_who_may_not_see_them(one: Harness) -> None:
-    request = CreateTopicsRequest(topics=[wanted("t")])
-    answer = one.do(one.machine.topics.create(request, lambda name: False)).topics[0]
-    assert answer.error_code == 0 and answer.num_partitions == -1
-    assert answer.topic_config_error_code == ErrorCode.TOPIC_AUTHORIZATION_FAILED
-
-
 def grow(harness: Harness, name: str, count: int, *assignments: list[int], validate_only: bool = False) -> int:
     manual = [CreatePartitionsAssignment(broker_ids=ids) for ids in assignments] or None
     request = CreatePartitionsRequest(
@@ -248,16 +240,6 @@ def test_topics_are_deleted_by_name_and_by_id(one: Harness) -> None:
     ]
     assert answers[0].name == "a" and answers[1].topic_id != UUID(int=0)
     assert not one.state.topics and not one.state.partitions and not one.state.collisions
-
-
-def test_deletion_respects_what_the_caller_may_see(one: Harness) -> None:
-    one.topic("a", [1])
-    by_id = DeleteTopicsRequest(topics=[DeleteTopicState(topic_id=one.state.topic_ids["a"])])
-    topics = one.machine.topics
-    hidden = topics.delete(by_id, describable=lambda name: False)
-    shown = topics.delete(by_id, deletable=lambda name: False)
-    assert hidden.response.responses[0].error_code == ErrorCode.UNKNOWN_TOPIC_ID and not hidden.records
-    assert shown.response.responses[0].error_code == ErrorCode.TOPIC_AUTHORIZATION_FAILED and not shown.records
 
 
 def test_deletion_can_be_disabled() -> None:

@@ -9,16 +9,18 @@ Versions: 1 may be answered once the change is written (ack_when_committed, KIP-
 
 from __future__ import annotations
 
+from odradek.common.errors import ApiError
 from odradek.protocol.messages.add_raft_voter_request import AddRaftVoterRequest
 from odradek.protocol.messages.add_raft_voter_response import AddRaftVoterResponse
 from odradek.server.context import RequestContext
-from odradek.server.handlers.shared import code_of
+from odradek.server.controller_gateway import FORWARDING_TIMEOUT_MS
 
 
 async def handle(context: RequestContext, request: AddRaftVoterRequest) -> AddRaftVoterResponse:
     """Ask the active controller."""
     try:
-        return await context.broker.controller.add_raft_voter(request, context)
-    except Exception as error:
-        code, text = code_of(error)
-        return AddRaftVoterResponse(error_code=code, error_message=text)
+        # A replica that has to catch up first may be given more time than a forwarded request has.
+        timeout_ms = max(FORWARDING_TIMEOUT_MS, request.timeout_ms)
+        return await context.broker.controller.ask(request, AddRaftVoterResponse, context, timeout_ms=timeout_ms)
+    except ApiError as error:
+        return AddRaftVoterResponse(error_code=error.code, error_message=error.message or None)

@@ -5,23 +5,22 @@ The controller decides. Versions: 2 flexible. Old tools send it; IncrementalAlte
 
 from __future__ import annotations
 
+from odradek.common.errors import ApiError
 from odradek.protocol.messages.alter_configs_request import AlterConfigsRequest
 from odradek.protocol.messages.alter_configs_response import AlterConfigsResourceResponse, AlterConfigsResponse
 from odradek.server.context import RequestContext
-from odradek.server.handlers.shared import code_of
 
 
 async def handle(context: RequestContext, request: AlterConfigsRequest) -> AlterConfigsResponse:
     """Set, or only check, each resource on its own."""
     try:
-        response: AlterConfigsResponse = await context.broker.controller.alter_configs(request, context)
-    except Exception as error:
-        code, text = code_of(error)
+        response = await context.broker.controller.ask(request, AlterConfigsResponse, context)
+    except ApiError as error:
         return AlterConfigsResponse(
             responses=[
                 AlterConfigsResourceResponse(
-                    error_code=code,
-                    error_message=text,
+                    error_code=error.code,
+                    error_message=error.message or None,
                     resource_type=each.resource_type,
                     resource_name=each.resource_name,
                 )

@@ -8,12 +8,12 @@ Versions: 1 may forbid that the replication factor changes (KIP-860).
 
 from __future__ import annotations
 
+from odradek.common.errors import ApiError
 from odradek.metadata.image import MetadataImage
 from odradek.protocol.messages.alter_partition_reassignments_request import AlterPartitionReassignmentsRequest
 from odradek.protocol.messages.alter_partition_reassignments_response import AlterPartitionReassignmentsResponse
 from odradek.server.auto_topic_creation import wait_until_seen
 from odradek.server.context import RequestContext
-from odradek.server.handlers.shared import code_of
 
 
 async def handle(
@@ -21,12 +21,9 @@ async def handle(
 ) -> AlterPartitionReassignmentsResponse:
     """Each partition moves, stops moving, or is refused on its own."""
     try:
-        response: AlterPartitionReassignmentsResponse = await context.broker.controller.alter_partition_reassignments(
-            request, context
-        )
-    except Exception as error:
-        code, text = code_of(error)
-        return AlterPartitionReassignmentsResponse(error_code=code, error_message=text)
+        response = await context.broker.controller.ask(request, AlterPartitionReassignmentsResponse, context)
+    except ApiError as error:
+        return AlterPartitionReassignmentsResponse(error_code=error.code, error_message=error.message or None)
     wanted = {
         (topic.name, each.partition_index): each.replicas for topic in request.topics for each in topic.partitions
     }

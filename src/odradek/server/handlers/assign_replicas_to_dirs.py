@@ -5,18 +5,16 @@ Only between brokers and the controller.
 
 from __future__ import annotations
 
+from odradek.common.errors import ApiError
 from odradek.protocol.messages.assign_replicas_to_dirs_request import AssignReplicasToDirsRequest
 from odradek.protocol.messages.assign_replicas_to_dirs_response import AssignReplicasToDirsResponse
 from odradek.server.context import RequestContext
-from odradek.server.handlers.shared import code_of
 
 
 async def handle(context: RequestContext, request: AssignReplicasToDirsRequest) -> AssignReplicasToDirsResponse:
     """Each partition succeeds or fails on its own."""
     try:
-        response: AssignReplicasToDirsResponse = await context.broker.controller.assign_replicas_to_dirs(
-            request, context
-        )
-    except Exception as error:
-        return AssignReplicasToDirsResponse(error_code=code_of(error)[0])
+        response = await context.broker.controller.ask(request, AssignReplicasToDirsResponse, context)
+    except ApiError as error:
+        return AssignReplicasToDirsResponse(error_code=error.code)
     return response

@@ -14,7 +14,7 @@ from odradek.server.context import RequestContext
 async def handle(context: RequestContext, request: BrokerHeartbeatRequest) -> BrokerHeartbeatResponse:
     """Hear a broker, and tell it where it stands."""
     try:
-        answer = await context.broker.controller.broker_heartbeat(request, context)
+        answer = await context.broker.controller.ask(request, BrokerHeartbeatResponse, context)
     except ApiError as error:
         return BrokerHeartbeatResponse(error_code=error.code)
     if context.broker.liveness is not None:

@@ -5,23 +5,23 @@ Versions: 2 flexible; 3 may answer THROTTLING_QUOTA_EXCEEDED (KIP-599).
 
 from __future__ import annotations
 
+from odradek.common.errors import ApiError
 from odradek.metadata.image import MetadataImage
 from odradek.protocol.messages.create_partitions_request import CreatePartitionsRequest
 from odradek.protocol.messages.create_partitions_response import CreatePartitionsResponse, CreatePartitionsTopicResult
 from odradek.server.auto_topic_creation import wait_until_seen
 from odradek.server.context import RequestContext
-from odradek.server.handlers.shared import code_of
 
 
 async def handle(context: RequestContext, request: CreatePartitionsRequest) -> CreatePartitionsResponse:
     """Grow topics to the counts asked for."""
     try:
-        response: CreatePartitionsResponse = await context.broker.controller.create_partitions(request, context)
-    except Exception as error:
-        code, text = code_of(error)
+        response = await context.broker.controller.ask(request, CreatePartitionsResponse, context)
+    except ApiError as error:
         return CreatePartitionsResponse(
             results=[
-                CreatePartitionsTopicResult(name=t.name, error_code=code, error_message=text) for t in request.topics
+                CreatePartitionsTopicResult(name=t.name, error_code=error.code, error_message=error.message or None)
+                for t in request.topics
             ]
         )
     if not request.validate_only:

@@ -6,22 +6,24 @@ Versions: 5 flexible, returns partitions, replication factor and configs (KIP-52
 
 from __future__ import annotations
 
+from odradek.common.errors import ApiError
 from odradek.metadata.image import MetadataImage
 from odradek.protocol.messages.create_topics_request import CreateTopicsRequest
 from odradek.protocol.messages.create_topics_response import CreatableTopicResult, CreateTopicsResponse
 from odradek.server.auto_topic_creation import wait_until_seen
 from odradek.server.context import RequestContext
-from odradek.server.handlers.shared import code_of
 
 
 async def handle(context: RequestContext, request: CreateTopicsRequest) -> CreateTopicsResponse:
     """Create, or only check."""
     try:
-        response: CreateTopicsResponse = await context.broker.controller.create_topics(request, context)
-    except Exception as error:
-        code, text = code_of(error)
+        response = await context.broker.controller.ask(request, CreateTopicsResponse, context)
+    except ApiError as error:
         return CreateTopicsResponse(
-            topics=[CreatableTopicResult(name=t.name, error_code=code, error_message=text) for t in request.topics]
+            topics=[
+                CreatableTopicResult(name=t.name, error_code=error.code, error_message=error.message or None)
+                for t in request.topics
+            ]
         )
     if not request.validate_only:
         created = [result.name for result in response.topics if not result.error_code]

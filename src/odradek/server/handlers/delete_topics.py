@@ -5,26 +5,27 @@ Versions: 4 flexible; 5 error messages; 6 by name or by topic id (KIP-516).
 
 from __future__ import annotations
 
+from odradek.common.errors import ApiError
 from odradek.metadata.image import MetadataImage
 from odradek.protocol.messages.delete_topics_request import DeleteTopicsRequest
 from odradek.protocol.messages.delete_topics_response import DeletableTopicResult, DeleteTopicsResponse
 from odradek.server.auto_topic_creation import wait_until_seen
 from odradek.server.context import RequestContext
-from odradek.server.handlers.shared import code_of
 
 
 async def handle(context: RequestContext, request: DeleteTopicsRequest) -> DeleteTopicsResponse:
     """Delete by name or id."""
     before = context.broker.image
     try:
-        response: DeleteTopicsResponse = await context.broker.controller.delete_topics(request, context)
-    except Exception as error:
-        code, text = code_of(error)
+        response = await context.broker.controller.ask(request, DeleteTopicsResponse, context)
+    except ApiError as error:
         named = [(t.name, t.topic_id) for t in request.topics]
         wanted = named or [(name, DeletableTopicResult().topic_id) for name in request.topic_names]
         return DeleteTopicsResponse(
             responses=[
-                DeletableTopicResult(name=name, topic_id=topic_id, error_code=code, error_message=text)
+                DeletableTopicResult(
+                    name=name, topic_id=topic_id, error_code=error.code, error_message=error.message or None
+                )
                 for name, topic_id in wanted
             ]
         )

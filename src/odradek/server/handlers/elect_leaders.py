@@ -5,6 +5,7 @@ Versions: 0 preferred leaders only, no error for the whole; 1 kinds of election;
 
 from __future__ import annotations
 
+from odradek.common.errors import ApiError
 from odradek.metadata.image import MetadataImage
 from odradek.metadata.model import NO_LEADER
 from odradek.protocol.messages.elect_leaders_request import ElectLeadersRequest
@@ -15,7 +16,6 @@ from odradek.protocol.messages.elect_leaders_response import (
 )
 from odradek.server.auto_topic_creation import wait_until_seen
 from odradek.server.context import RequestContext
-from odradek.server.handlers.shared import code_of
 
 _PREFERRED = 0
 
@@ -23,11 +23,10 @@ _PREFERRED = 0
 async def handle(context: RequestContext, request: ElectLeadersRequest) -> ElectLeadersResponse:
     """Answer once this broker knows the leaders elected."""
     try:
-        response: ElectLeadersResponse = await context.broker.controller.elect_leaders(request, context)
-    except Exception as error:
-        code, text = code_of(error)
+        response = await context.broker.controller.ask(request, ElectLeadersResponse, context)
+    except ApiError as error:
         failed = [
-            PartitionResult(partition_id=number, error_code=code, error_message=text)
+            PartitionResult(partition_id=number, error_code=error.code, error_message=error.message or None)
             for topic in request.topic_partitions or ()
             for number in topic.partitions
         ]
@@ -41,7 +40,7 @@ async def handle(context: RequestContext, request: ElectLeadersRequest) -> Elect
                 for topic in request.topic_partitions or ()
             ]
             return ElectLeadersResponse(replica_election_results=results)
-        return ElectLeadersResponse(error_code=code)
+        return ElectLeadersResponse(error_code=error.code)
     elected = [
         (topic.topic, result.partition_id)
         for topic in response.replica_election_results

@@ -6,7 +6,7 @@ Versions: 1 flexible.
 
 from __future__ import annotations
 
-from odradek.common.errors import ErrorCode
+from odradek.common.errors import ApiError, ErrorCode
 from odradek.common.log_lines import change_level, check_level
 from odradek.metadata.model import ResourceType
 from odradek.protocol.messages.incremental_alter_configs_request import (
@@ -18,7 +18,6 @@ from odradek.protocol.messages.incremental_alter_configs_response import (
     IncrementalAlterConfigsResponse,
 )
 from odradek.server.context import RequestContext
-from odradek.server.handlers.shared import code_of
 
 _SET, _DELETE = 0, 1
 
@@ -32,11 +31,9 @@ async def handle(context: RequestContext, request: IncrementalAlterConfigsReques
         return IncrementalAlterConfigsResponse(responses=answered)
     forwarded = IncrementalAlterConfigsRequest(resources=others, validate_only=request.validate_only)
     try:
-        response: IncrementalAlterConfigsResponse = await context.broker.controller.incremental_alter_configs(
-            forwarded, context
-        )
-    except Exception as error:
-        code, text = code_of(error)
+        response = await context.broker.controller.ask(forwarded, IncrementalAlterConfigsResponse, context)
+    except ApiError as error:
+        code, text = error.code, error.message or None
         response = IncrementalAlterConfigsResponse(responses=[_answer(each, code, text) for each in others])
     response.responses.extend(answered)
     return response

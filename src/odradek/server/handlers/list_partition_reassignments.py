@@ -5,10 +5,10 @@ Asked of the controller, which knows it first. Partitions that do not move, or d
 
 from __future__ import annotations
 
+from odradek.common.errors import ApiError
 from odradek.protocol.messages.list_partition_reassignments_request import ListPartitionReassignmentsRequest
 from odradek.protocol.messages.list_partition_reassignments_response import ListPartitionReassignmentsResponse
 from odradek.server.context import RequestContext
-from odradek.server.handlers.shared import code_of
 
 
 async def handle(
@@ -16,10 +16,7 @@ async def handle(
 ) -> ListPartitionReassignmentsResponse:
     """What moves, of the partitions named or of all."""
     try:
-        response: ListPartitionReassignmentsResponse = await context.broker.controller.list_partition_reassignments(
-            request, context
-        )
-    except Exception as error:
-        code, text = code_of(error)
-        return ListPartitionReassignmentsResponse(error_code=code, error_message=text)
+        response = await context.broker.controller.ask(request, ListPartitionReassignmentsResponse, context)
+    except ApiError as error:
+        return ListPartitionReassignmentsResponse(error_code=error.code, error_message=error.message or None)
     return response

@@ -6,16 +6,15 @@ until that is committed. The directory id must be the voter's: VOTER_NOT_FOUND; 
 
 from __future__ import annotations
 
+from odradek.common.errors import ApiError
 from odradek.protocol.messages.remove_raft_voter_request import RemoveRaftVoterRequest
 from odradek.protocol.messages.remove_raft_voter_response import RemoveRaftVoterResponse
 from odradek.server.context import RequestContext
-from odradek.server.handlers.shared import code_of
 
 
 async def handle(context: RequestContext, request: RemoveRaftVoterRequest) -> RemoveRaftVoterResponse:
     """Ask the active controller."""
     try:
-        return await context.broker.controller.remove_raft_voter(request, context)
-    except Exception as error:
-        code, text = code_of(error)
-        return RemoveRaftVoterResponse(error_code=code, error_message=text)
+        return await context.broker.controller.ask(request, RemoveRaftVoterResponse, context)
+    except ApiError as error:
+        return RemoveRaftVoterResponse(error_code=error.code, error_message=error.message or None)

@@ -61,17 +61,6 @@ def address_of(context: RequestContext, broker: BrokerImage) -> tuple[str, int] 
     return None if endpoint is None else (endpoint.host, endpoint.port)
 
 
-def code_of(error: BaseException) -> tuple[ErrorCode, str | None]:
-    """Error code and text of a refused operation.
-
-    Raises:
-        BaseException: `error` itself, where nothing was refused: it is a bug, and logged as one.
-    """
-    if isinstance(error, ApiError):
-        return error.code, error.message or None
-    raise error
-
-
 def fenced_code(code: ErrorCode, api_version: int, first_version: int) -> ErrorCode:
     """What a version says of a fenced producer: PRODUCER_FENCED is known from `first_version` on (KIP-588)."""
     if code is ErrorCode.PRODUCER_FENCED and api_version < first_version:

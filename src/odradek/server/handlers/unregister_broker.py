@@ -6,19 +6,18 @@ this broker knows.
 
 from __future__ import annotations
 
+from odradek.common.errors import ApiError
 from odradek.protocol.messages.unregister_broker_request import UnregisterBrokerRequest
 from odradek.protocol.messages.unregister_broker_response import UnregisterBrokerResponse
 from odradek.server.auto_topic_creation import wait_until_seen
 from odradek.server.context import RequestContext
-from odradek.server.handlers.shared import code_of
 
 
 async def handle(context: RequestContext, request: UnregisterBrokerRequest) -> UnregisterBrokerResponse:
     """Remove the registration."""
     try:
-        response: UnregisterBrokerResponse = await context.broker.controller.unregister_broker(request, context)
-    except Exception as error:
-        code, text = code_of(error)
-        return UnregisterBrokerResponse(error_code=code, error_message=text)
+        response = await context.broker.controller.ask(request, UnregisterBrokerResponse, context)
+    except ApiError as error:
+        return UnregisterBrokerResponse(error_code=error.code, error_message=error.message or None)
     await wait_until_seen(context.broker.publisher, lambda image: request.broker_id not in image.brokers)
     return response

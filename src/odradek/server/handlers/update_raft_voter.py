@@ -6,15 +6,15 @@ of them than their own.
 
 from __future__ import annotations
 
+from odradek.common.errors import ApiError
 from odradek.protocol.messages.update_raft_voter_request import UpdateRaftVoterRequest
 from odradek.protocol.messages.update_raft_voter_response import UpdateRaftVoterResponse
 from odradek.server.context import RequestContext
-from odradek.server.handlers.shared import code_of
 
 
 async def handle(context: RequestContext, request: UpdateRaftVoterRequest) -> UpdateRaftVoterResponse:
     """Take it, or say why not and who leads."""
     try:
         return await context.broker.quorum.changes.update(request)
-    except Exception as error:
-        return UpdateRaftVoterResponse(error_code=code_of(error)[0])
+    except ApiError as error:
+        return UpdateRaftVoterResponse(error_code=error.code)

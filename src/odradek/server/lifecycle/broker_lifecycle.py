@@ -21,6 +21,7 @@ from odradek.protocol.extras import full_log_dirs_field
 from odradek.protocol.messages.broker_heartbeat_request import BrokerHeartbeatRequest
 from odradek.protocol.messages.broker_heartbeat_response import BrokerHeartbeatResponse
 from odradek.protocol.messages.broker_registration_request import BrokerRegistrationRequest
+from odradek.protocol.messages.broker_registration_response import BrokerRegistrationResponse
 from odradek.server.auto_topic_creation import wait_until_seen
 from odradek.settings.options import config, option
 
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
     from odradek.log.log_dir import LogDir
     from odradek.metadata.delta import MetadataDelta
     from odradek.metadata.image import MetadataImage
-    from odradek.server.controller_gateway import ControllerGateway
+    from odradek.server.controller_gateway import Controller
 
 RETRY_MS = 100
 # A broker that asked to stop asks again so often, until the controller has moved its leaders.
@@ -85,7 +86,7 @@ class BrokerLifecycle:
     def __init__(
         self,
         config: BrokerLifecycleConfig,
-        controller: ControllerGateway,
+        controller: Controller,
         *,
         broker_id: int,
         metadata_offset: Callable[[], int],
@@ -219,7 +220,7 @@ class BrokerLifecycle:
         while True:
             await buggify("server: before a registration")
             try:
-                answer = await self._controller.broker_registration(registration)
+                answer = await self._controller.ask(registration, BrokerRegistrationResponse)
             except ApiError as error:
                 if error.code not in _RETRIED:
                     raise
@@ -273,7 +274,7 @@ class BrokerLifecycle:
         )
         if full:
             request.unknown_tagged_fields = (full_log_dirs_field(full),)
-        answer = await self._controller.broker_heartbeat(request)
+        answer = await self._controller.ask(request, BrokerHeartbeatResponse)
         if not answer.is_fenced:
             self._on_answered()
         return answer

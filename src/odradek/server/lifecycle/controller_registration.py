@@ -16,9 +16,10 @@ from odradek.common.log_lines import get_logger
 from odradek.metadata.features import CONTROLLER_REGISTRATION, LevelRange
 from odradek.metadata.image import MetadataImage
 from odradek.protocol.messages import controller_registration_request as request_message
+from odradek.protocol.messages.controller_registration_response import ControllerRegistrationResponse
 
 if TYPE_CHECKING:
-    from odradek.server.controller_gateway import ControllerGateway
+    from odradek.server.controller_gateway import Controller
     from odradek.server.network.listeners import ListenerSpec
 
 RETRY_S = 1.0
@@ -58,7 +59,7 @@ def controller_registration_request(
 class ControllerRegistration:
     """Registers when the metadata says that it must be done; a subscriber of the metadata."""
 
-    def __init__(self, gateway: ControllerGateway, request: request_message.ControllerRegistrationRequest) -> None:
+    def __init__(self, gateway: Controller, request: request_message.ControllerRegistrationRequest) -> None:
         self._gateway = gateway
         self._request = request
         self._registering: asyncio.Task[None] | None = None
@@ -79,7 +80,7 @@ class ControllerRegistration:
     async def _register(self) -> None:
         while not self._done:
             try:
-                await self._gateway.controller_registration(self._request)
+                await self._gateway.ask(self._request, ControllerRegistrationResponse)
                 self._done = True
             except OdradekError as error:
                 _log.warning("this controller is not registered yet", error=error)

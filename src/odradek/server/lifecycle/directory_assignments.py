@@ -22,12 +22,13 @@ from odradek.protocol.messages.assign_replicas_to_dirs_request import (
     PartitionData,
     TopicData,
 )
+from odradek.protocol.messages.assign_replicas_to_dirs_response import AssignReplicasToDirsResponse
 
 if TYPE_CHECKING:
     from odradek.metadata.delta import MetadataDelta
     from odradek.metadata.image import MetadataImage
     from odradek.metadata.model import TopicImage
-    from odradek.server.controller_gateway import ControllerGateway
+    from odradek.server.controller_gateway import Controller
 
 # As Kafka's brokers: one request names no more partitions than the controller decides in a few milliseconds.
 MAX_PER_REQUEST = 2250
@@ -41,7 +42,7 @@ class DirectoryAssignments:
 
     def __init__(
         self,
-        controller: ControllerGateway,
+        controller: Controller,
         broker_id: int,
         broker_epoch: Callable[[], int],
         directory_of: Callable[[str, int], UUID],
@@ -178,7 +179,7 @@ class DirectoryAssignments:
             ],
         )
         try:
-            answer = await self._controller.assign_replicas_to_dirs(request)
+            answer = await self._controller.ask(request, AssignReplicasToDirsResponse)
         except OdradekError as error:
             _log.warning("AssignReplicasToDirs failed", error=error)
             return False

@@ -11,11 +11,12 @@ from odradek.protocol.messages.incremental_alter_configs_request import (
     AlterConfigsResource,
     IncrementalAlterConfigsRequest,
 )
+from odradek.protocol.messages.incremental_alter_configs_response import IncrementalAlterConfigsResponse
 from odradek.settings.broker import DRAIN_KEY, DRAIN_STOP_KEY
 
 if TYPE_CHECKING:
     from odradek.metadata.image import MetadataImage
-    from odradek.server.controller_gateway import ControllerGateway
+    from odradek.server.controller_gateway import Controller
 
 _SET = 0
 
@@ -28,7 +29,7 @@ def asked_to_stop(image: MetadataImage, node_id: int, broker_epoch: int) -> bool
     return meant and DRAIN_KEY in own and own.get(DRAIN_STOP_KEY) == "true"
 
 
-async def drain(controller: ControllerGateway, node_id: int) -> None:
+async def drain(controller: Controller, node_id: int) -> None:
     """Ask that this broker leads nothing that others can lead, until it has stopped and started again.
 
     Raises:
@@ -38,7 +39,7 @@ async def drain(controller: ControllerGateway, node_id: int) -> None:
     resource = AlterConfigsResource(
         resource_type=int(ResourceType.BROKER), resource_name=str(node_id), configs=[change]
     )
-    answer = await controller.incremental_alter_configs(IncrementalAlterConfigsRequest(resources=[resource]))
+    answer = await controller.ask(IncrementalAlterConfigsRequest(resources=[resource]), IncrementalAlterConfigsResponse)
     for result in answer.responses:
         if result.error_code:
             raise ApiError(ErrorCode(result.error_code), result.error_message or "")

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Any
+from typing import TYPE_CHECKING
 
 from odradek.common.errors import ApiError, ErrorCode
 from odradek.protocol.messages.allocate_producer_ids_request import AllocateProducerIdsRequest
+from odradek.protocol.messages.allocate_producer_ids_response import AllocateProducerIdsResponse
+
+if TYPE_CHECKING:
+    from odradek.server.controller_gateway import Controller
 
 
 class ProducerIdBlocks:
     """The block in use. An id is never given twice: the controller has written the block's end before we got it."""
 
-    def __init__(self, controller: Any, broker_id: int) -> None:
+    def __init__(self, controller: Controller, broker_id: int) -> None:
         self._controller = controller
         self._broker_id = broker_id
         self._next = 0
@@ -42,7 +46,7 @@ class ProducerIdBlocks:
     async def _fetch_block(self) -> None:
         request = AllocateProducerIdsRequest(broker_id=self._broker_id, broker_epoch=self.broker_epoch)
         try:
-            block = await self._controller.allocate_producer_ids(request)
+            block = await self._controller.ask(request, AllocateProducerIdsResponse)
         except ApiError as error:
             raise ApiError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, f"no producer ids: {error}") from None
         if block.error_code:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING
 
 from odradek.common.ports import Clock, Network
 from odradek.coordinator.expressions import OffLoop
@@ -22,6 +22,9 @@ from odradek.server.transactions.producer_ids import ProducerIdBlocks
 from odradek.server.transactions.verification import TransactionVerifier, VerificationConfig
 from odradek.settings.broker import BrokerSettings
 
+if TYPE_CHECKING:
+    from odradek.server.controller_gateway import Controller
+
 
 class Transactions:
     """The parts, built over a broker's partitions and groups."""
@@ -36,7 +39,7 @@ class Transactions:
         image_is_current: Callable[[], bool],
         replicas: ReplicaManager,
         groups: GroupCoordinator,
-        controller: Any,
+        controller: Controller,
         make_log: MakeLog,
         create_topic: CreateTopic,
         off_loop: OffLoop,
