@@ -13,6 +13,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from odradek.client.connection import Connection, RequestTimeoutError, UnreachableError, connect
+from odradek.common.backoff import Backoff
 from odradek.common.errors import ApiError, ErrorCode
 from odradek.common.numbers import parse_natural
 from odradek.common.ports import Clock, Network
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 DEFAULT_PORT = 9092
-RETRY_BACKOFF_S = (0.05, 0.1, 0.2, 0.5, 1.0)
+FIRST_BACKOFF_MS, LAST_BACKOFF_MS = 50, 1_000
 GROUP_KEY_TYPE = 0
 
 
@@ -218,18 +219,17 @@ class Cluster:
             ApiError: the last one.
         """
         deadline = self._clock.monotonic_ms() + self._timeout_ms
-        tries = 0
+        backoff = Backoff(FIRST_BACKOFF_MS, LAST_BACKOFF_MS)
         while True:
             try:
                 return await attempt()
             except ApiError as error:
-                pause = RETRY_BACKOFF_S[min(tries, len(RETRY_BACKOFF_S) - 1)]
                 if not error.code.retriable or error.code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
                     raise
-                if self._clock.monotonic_ms() + pause * 1000 >= deadline:
+                pause_ms = backoff.next_ms()
+                if self._clock.monotonic_ms() + pause_ms >= deadline:
                     raise
-            tries += 1
-            await asyncio.sleep(pause)
+            await asyncio.sleep(pause_ms / 1000)
 
     async def _connection(self, address: tuple[str, int]) -> Connection:
         lock = self._connecting.setdefault(address, asyncio.Lock())

@@ -17,6 +17,7 @@ from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from odradek.common.backoff import Backoff
 from odradek.common.buggify import buggify
 from odradek.common.errors import ApiError, ConfigError, ErrorCode, StorageError
 from odradek.common.log_lines import get_logger
@@ -472,7 +473,7 @@ class RaftDriver:
 
     async def _follow(self) -> None:
         """Fetch from the leader while there is one, look for it while there is none."""
-        backoff_ms = self._config.retry_backoff_ms
+        backoff = Backoff(self._config.retry_backoff_ms, MAX_BACKOFF_MS)
         while True:
             self._leader_news.clear()
             go_on = False
@@ -488,10 +489,11 @@ class RaftDriver:
                 self._fail(error)
                 return
             if go_on:
-                backoff_ms = self._config.retry_backoff_ms
+                backoff.reset()
                 continue
-            pause_ms = backoff_ms if self.node.role in (Role.FOLLOWER, Role.UNATTACHED) else IDLE_TICK_MS
-            backoff_ms = min(MAX_BACKOFF_MS, max(1, 2 * backoff_ms))
+            pause_ms = backoff.next_ms()
+            if self.node.role not in (Role.FOLLOWER, Role.UNATTACHED):
+                pause_ms = IDLE_TICK_MS
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(pause_ms / 1000):
                     await self._leader_news.wait()

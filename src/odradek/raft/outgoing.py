@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from odradek.client.connection import RefusedError, RequestTimeoutError, UnreachableError, UnsupportedRequestError
+from odradek.common.backoff import Backoff
 from odradek.common.errors import ProtocolError
 from odradek.common.log_lines import get_logger
 from odradek.common.ports import Clock
@@ -173,7 +174,7 @@ class OutgoingRequests:
 
     async def _deliver(self, node_id: int, message: Message) -> None:
         """Send until it is answered, or does not matter any more."""
-        backoff_ms = self._config.retry_backoff_ms
+        backoff = Backoff(self._config.retry_backoff_ms, MAX_BACKOFF_MS, jitter=0.5, random=self._random)
         while self._matters(message):
             voter = self._node.voters.get(node_id)
             endpoint = voter.endpoints.get(self._listener_name) if voter is not None else None
@@ -198,8 +199,7 @@ class OutgoingRequests:
                 if isinstance(message, VoteAsked) and isinstance(error, RefusedError) and self._matters(message):
                     self._node.voter_refused(node_id, self._clock.monotonic_ms())
                     self._obey(Ready())
-                await asyncio.sleep(self._random.uniform(backoff_ms / 2, backoff_ms) / 1000)
-                backoff_ms = min(MAX_BACKOFF_MS, max(1, 2 * backoff_ms))
+                await backoff.sleep()
                 continue
             self._take_answer(node_id, message, known, granted)
             return

@@ -12,6 +12,7 @@ import contextlib
 from collections.abc import Awaitable, Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
+from odradek.common.backoff import Backoff
 from odradek.common.buggify import buggify
 from odradek.common.errors import ErrorCode, OdradekError
 from odradek.common.log_lines import get_logger
@@ -108,7 +109,7 @@ class IsrService:
             )
 
     async def _ask_on(self) -> None:
-        pause_ms = RETRY_MS
+        backoff = Backoff(RETRY_MS, MAX_RETRY_MS)
         while True:
             await self._wake.wait()
             self._wake.clear()
@@ -132,8 +133,9 @@ class IsrService:
                 if partition in again and partition.in_sync.pending is not None:
                     self.request(partition)
             if again:
-                await asyncio.sleep(pause_ms / 1000)
-            pause_ms = min(MAX_RETRY_MS, pause_ms * 2) if again else RETRY_MS
+                await backoff.sleep()
+            else:
+                backoff.reset()
 
     def _wanted(self) -> dict[Partition, IsrChange]:
         """What is to be asked now, taken off the list."""

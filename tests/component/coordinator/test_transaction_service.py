@@ -366,8 +366,8 @@ async def test_a_bug_of_a_task_that_no_one_awaits_is_logged(node: Node, caplog: 
 async def test_a_marker_that_is_refused_again_and_again_is_logged_now_and_then(
     node: Node, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(driver, "FIRST_PAUSE_S", 0.002)
-    monkeypatch.setattr(driver, "LAST_PAUSE_S", 0.004)
+    monkeypatch.setattr(driver, "FIRST_PAUSE_MS", 2)
+    monkeypatch.setattr(driver, "LAST_PAUSE_MS", 4)
     request = await node.begin()
     event = "a marker is refused again and again"
     node.answers = [ErrorCode.NOT_LEADER_OR_FOLLOWER] * 2 + [ErrorCode.NOT_ENOUGH_REPLICAS] * 20

@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable
 
+from odradek.common.backoff import Backoff
 from odradek.common.errors import ErrorCode, OdradekError
 from odradek.common.log_lines import get_logger
 from odradek.coordinator.transaction.machine import Ended
@@ -27,8 +28,8 @@ from odradek.protocol.messages.write_txn_markers_response import WriteTxnMarkers
 _log = get_logger("coordinator.transaction.markers")
 
 # Between two attempts: the first comes soon, since the usual cause is a leader that has just changed.
-FIRST_PAUSE_S = 0.02
-LAST_PAUSE_S = 1.0
+FIRST_PAUSE_MS = 20
+LAST_PAUSE_MS = 1_000
 # A refusal that keeps coming is logged once in so long for each code, whichever transaction and partition it concerns.
 TELL_AGAIN_S = 60.0
 _KNOWN_CODES = frozenset(map(int, ErrorCode))
@@ -64,19 +65,18 @@ class MarkerDriver:
             CoordinatorFencedError: another coordinator is in charge and will deliver.
         """
         left = set(ended.metadata.partitions)
-        pause_s = FIRST_PAUSE_S
+        backoff = Backoff(FIRST_PAUSE_MS, LAST_PAUSE_MS)
         while left:
             by_leader = self._by_leader(left)
             answers = [
-                self._deliver_to(leader, ended, coordinator_epoch, partitions, keeps_coming=pause_s >= LAST_PAUSE_S)
+                self._deliver_to(leader, ended, coordinator_epoch, partitions, keeps_coming=backoff.at_last)
                 for leader, partitions in sorted(by_leader.items())
             ]
             for done in await asyncio.gather(*answers):
                 left -= done
             if left:
                 self.counts.marker_rounds_repeated += 1
-                await asyncio.sleep(pause_s)
-                pause_s = min(LAST_PAUSE_S, 2 * pause_s)
+                await backoff.sleep()
 
     def _by_leader(self, left: set[TopicPartition]) -> dict[int, list[TopicPartition]]:
         """The partitions that have a leader; those that are gone are taken out of `left`."""
