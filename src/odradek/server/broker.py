@@ -159,7 +159,7 @@ class Broker:
         await self._listen()
         await self.raft.start()
         self._started.append("raft")
-        self.dispatcher.open_doors("controller")
+        self.dispatcher.start_serving("controller")
         self.publisher.subscribe(self._on_metadata)
         self.publisher.subscribe(self.suspected_brokers.on_metadata)
         self.publisher.subscribe(self.controlled_shutdown.on_metadata)
@@ -171,7 +171,7 @@ class Broker:
         self.cleaning.start()
         self.scrubbing.start()
         self._started.append("maintenance")
-        self.dispatcher.open_doors("broker")
+        self.dispatcher.start_serving("broker")
 
     async def _join(self, storage: Storage) -> None:
         """Become a broker of the cluster. Nothing is decided about logs before we have seen our own registration: what
@@ -552,7 +552,7 @@ class Broker:
         self._close_listeners()
         if not started:
             return
-        self.controlled_shutdown.let_go()
+        self.controlled_shutdown.disconnect_clients()
         # Early, while the other voters can still be notified over the connections that there are.
         steps: list[Callable[[], Awaitable[None]]] = [self.raft.resign] if "raft" in started else []
         steps += [self.lifecycle.stop, self.replication.stop]

@@ -10,7 +10,6 @@ none, the reader gets no session and repeats itself.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from random import Random
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
@@ -18,6 +17,8 @@ from odradek.common.errors import ApiError, ErrorCode
 from odradek.settings.options import config, option
 
 if TYPE_CHECKING:
+    from random import Random
+
     from odradek.replica.partition import Partition
 
 NO_SESSION = 0

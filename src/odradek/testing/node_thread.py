@@ -57,14 +57,20 @@ class NodeThread:
         """
         return asyncio.run_coroutine_threadsafe(self._start(config, overrides), self._loop)
 
-    def stop(self, *, hurry: bool = False) -> None:
-        """Stop cleanly and end the thread; with `hurry` without waiting for other nodes. Raises StorageError."""
+    def stop(self, *, skip_handover: bool = False) -> None:
+        """Stop cleanly and end the thread.
+
+        Args:
+            skip_handover: do not wait until other nodes lead this one's partitions.
+        Raises:
+            StorageError: a directory could not be closed in good order.
+        """
         self.resume()
         broker, self._broker = self._broker, None
         try:
             if broker is not None:
-                if hurry:
-                    self._loop.call_soon_threadsafe(broker.lifecycle.hurry)
+                if skip_handover:
+                    self._loop.call_soon_threadsafe(broker.lifecycle.skip_handover)
                 self.call(self._stop(broker, clean=True))
         finally:
             self.end()

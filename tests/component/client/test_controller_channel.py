@@ -70,20 +70,20 @@ async def test_a_leader_that_is_gone(quorum: Quorum) -> None:
 
 
 async def test_all_share_one_connection(quorum: Quorum) -> None:
-    async with ScriptedListener() as doors:
-        quorum.elect(1, doors.spec.port)
+    async with ScriptedListener() as listener:
+        quorum.elect(1, listener.spec.port)
         assert await asyncio.gather(*(quorum.beat(number) for number in range(20))) == list(range(20))
         assert await quorum.beat(20) == 20
-        assert len(doors.connections) == 1
+        assert len(listener.connections) == 1
 
 
 async def test_a_connection_that_ended_is_made_again(quorum: Quorum) -> None:
-    async with ScriptedListener() as doors:
-        quorum.elect(1, doors.spec.port)
+    async with ScriptedListener() as listener:
+        quorum.elect(1, listener.spec.port)
         await quorum.beat(1)
         waiting = asyncio.ensure_future(quorum.beat(2, "wait"))
-        await settle(lambda: 2 in doors.begun)
-        doors.connections[0].close()
+        await settle(lambda: 2 in listener.begun)
+        listener.connections[0].close()
         with pytest.raises(ApiError) as caught:
             await waiting
         assert caught.value.code is ErrorCode.NOT_CONTROLLER
@@ -107,12 +107,12 @@ async def test_a_new_leader_ends_the_wait_for_the_old_one(quorum: Quorum) -> Non
 
 
 async def test_the_same_leader_again_changes_nothing(quorum: Quorum) -> None:
-    async with ScriptedListener() as doors:
-        quorum.elect(1, doors.spec.port)
+    async with ScriptedListener() as listener:
+        quorum.elect(1, listener.spec.port)
         waiting = asyncio.ensure_future(quorum.beat(1, "wait"))
-        await settle(lambda: 1 in doors.waits)
-        quorum.elect(1, doors.spec.port)
-        doors.finish(1)
+        await settle(lambda: 1 in listener.waits)
+        quorum.elect(1, listener.spec.port)
+        listener.finish(1)
         assert await waiting == 1
 
 
@@ -129,16 +129,16 @@ async def test_a_leader_that_moves_while_it_is_dialled(quorum: Quorum) -> None:
 
 
 async def test_a_request_that_the_controller_does_not_know(quorum: Quorum) -> None:
-    async with ScriptedListener() as doors:
-        quorum.elect(1, doors.spec.port)
+    async with ScriptedListener() as listener:
+        quorum.elect(1, listener.spec.port)
         with pytest.raises(ApiError) as caught:
             await quorum.channel.ask(ListGroupsRequest(), ListGroupsResponse, timeout_ms=60_000)
         assert caught.value.code is ErrorCode.UNSUPPORTED_VERSION
 
 
 async def test_a_closed_channel_asks_no_one(quorum: Quorum) -> None:
-    async with ScriptedListener() as doors:
-        quorum.elect(1, doors.spec.port)
+    async with ScriptedListener() as listener:
+        quorum.elect(1, listener.spec.port)
         await quorum.beat(1)
         await quorum.channel.close()
         assert "no active controller is known" in await refused(quorum)

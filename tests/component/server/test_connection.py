@@ -55,16 +55,16 @@ def error_of(frame: bytes) -> ErrorCode:
 class TestOrder:
     def test_answers_come_in_the_order_of_requests_whatever_ends_first(self, run: Run) -> None:
         async def test() -> None:
-            async with ScriptedListener() as doors:
-                client = await doors.client()
+            async with ScriptedListener() as listener:
+                client = await listener.client()
                 for number, what in enumerate(["now", "wait", "now", "wait", "wait", "now"]):
                     await client.beat(number, what)
                 assert await client.numbers(1) == [0]
-                await settle(lambda: doors.begun == [0, 1, 2, 3, 4, 5])
-                doors.finish(4)
-                doors.finish(3)
+                await settle(lambda: listener.begun == [0, 1, 2, 3, 4, 5])
+                listener.finish(4)
+                listener.finish(3)
                 assert await client.is_silent()
-                doors.finish(1)
+                listener.finish(1)
                 assert await client.numbers(5) == [1, 2, 3, 4, 5]
                 client.close()
 
@@ -72,35 +72,35 @@ class TestOrder:
 
     def test_a_request_without_answer_leaves_no_gap(self, run: Run) -> None:
         async def test() -> None:
-            async with ScriptedListener() as doors:
-                client = await doors.client()
+            async with ScriptedListener() as listener:
+                client = await listener.client()
                 for number, what in enumerate(["silent", "now", "wait", "silent", "now"]):
                     await client.beat(number, what)
                 assert await client.numbers(1) == [1]
-                await settle(lambda: len(doors.begun) == 5)
+                await settle(lambda: len(listener.begun) == 5)
                 assert await client.is_silent()
-                doors.finish(2)
+                listener.finish(2)
                 assert await client.numbers(2) == [2, 4]
-                assert not doors.connections[0].busy
+                assert not listener.connections[0].busy
                 client.close()
 
         run(test())
 
     def test_a_coroutine_has_the_connection_to_itself(self, run: Run) -> None:
         async def test() -> None:
-            async with ScriptedListener() as doors:
-                client = await doors.client()
+            async with ScriptedListener() as listener:
+                client = await listener.client()
                 for number, what in enumerate(["wait", "alone", "now", "alone", "now"]):
                     await client.beat(number, what)
-                await settle(lambda: doors.begun == [0, 1])
+                await settle(lambda: listener.begun == [0, 1])
                 await asyncio.sleep(0.02)
-                assert doors.begun == [0, 1], "what follows waits to be begun"
-                doors.finish(1)
-                await settle(lambda: doors.begun == [0, 1, 2, 3])
+                assert listener.begun == [0, 1], "what follows waits to be begun"
+                listener.finish(1)
+                await settle(lambda: listener.begun == [0, 1, 2, 3])
                 assert await client.is_silent(), "the first still holds the answers"
-                doors.finish(0)
+                listener.finish(0)
                 assert await client.numbers(3) == [0, 1, 2]
-                doors.finish(3)
+                listener.finish(3)
                 assert await client.numbers(2) == [3, 4]
                 client.close()
 
@@ -108,12 +108,12 @@ class TestOrder:
 
     def test_other_connections_do_not_wait_for_it(self, run: Run) -> None:
         async def test() -> None:
-            async with ScriptedListener() as doors:
-                one, two = await doors.client(), await doors.client()
+            async with ScriptedListener() as listener:
+                one, two = await listener.client(), await listener.client()
                 await one.beat(1, "alone")
                 await two.beat(2)
                 assert await two.numbers(1) == [2]
-                doors.finish(1)
+                listener.finish(1)
                 assert await one.numbers(1) == [1]
                 one.close()
                 two.close()
@@ -122,12 +122,12 @@ class TestOrder:
 
     def test_requests_before_the_doors_open_are_served_then(self, run: Run) -> None:
         async def test() -> None:
-            async with ScriptedListener(is_open=False) as doors:
-                client = await doors.client()
+            async with ScriptedListener(is_open=False) as listener:
+                client = await listener.client()
                 await client.beat_all(range(3))
                 assert await client.is_silent()
-                assert not doors.begun
-                doors.dispatcher.open_doors("broker")
+                assert not listener.begun
+                listener.dispatcher.start_serving("broker")
                 assert await client.numbers(3) == [0, 1, 2]
                 client.close()
 
@@ -137,20 +137,20 @@ class TestOrder:
 class TestBounds:
     def test_no_more_waits_than_allowed_the_rest_stays_in_the_socket(self, run: Run) -> None:
         async def test() -> None:
-            async with ScriptedListener() as doors:
-                client = await doors.client()
+            async with ScriptedListener() as listener:
+                client = await listener.client()
                 total = MAX_OVERLAPPING + 50
                 await client.beat_all(range(total), "wait")
-                await settle(lambda: len(doors.begun) == MAX_OVERLAPPING)
+                await settle(lambda: len(listener.begun) == MAX_OVERLAPPING)
                 await asyncio.sleep(0.02)
-                assert len(doors.begun) == MAX_OVERLAPPING
-                doors.finish(0)
-                await settle(lambda: len(doors.begun) == MAX_OVERLAPPING + 1)
+                assert len(listener.begun) == MAX_OVERLAPPING
+                listener.finish(0)
+                await settle(lambda: len(listener.begun) == MAX_OVERLAPPING + 1)
                 for number in range(1, MAX_OVERLAPPING + 1):
-                    doors.finish(number)
-                await settle(lambda: len(doors.begun) == total)
+                    listener.finish(number)
+                await settle(lambda: len(listener.begun) == total)
                 for number in range(MAX_OVERLAPPING + 1, total):
-                    doors.finish(number)
+                    listener.finish(number)
                 assert await client.numbers(total) == list(range(total))
                 client.close()
 
@@ -158,21 +158,21 @@ class TestBounds:
 
     def test_a_peer_that_does_not_read_costs_a_bounded_amount(self, run: Run) -> None:
         async def test() -> None:
-            async with ScriptedListener(ConnectionConfig(send_buffer_bytes=64 * 1024)) as doors:
-                client = Client(doors.spec.port, receive_buffer_bytes=64 * 1024)
+            async with ScriptedListener(ConnectionConfig(send_buffer_bytes=64 * 1024)) as listener:
+                client = Client(listener.spec.port, receive_buffer_bytes=64 * 1024)
                 size, total = 100_000, 200
                 request = SyncGroupRequest(group_id="g", generation_id=size)
                 frames = client.frame(ApiKey.SYNC_GROUP, SYNC_VERSION, request) * total
                 sending = asyncio.get_running_loop().create_task(client.send_bytes(frames))
-                await at_rest(lambda: len(doors.begun))
-                (connection,) = doors.connections
+                await at_rest(lambda: len(listener.begun))
+                (connection,) = listener.connections
                 outbound = connection._outbound
                 assert outbound is not None
                 assert outbound.pending_bytes <= MAX_UNSENT_BYTES + size + 100
-                begun = len(doors.begun)
+                begun = len(listener.begun)
                 assert begun < 30, "socket buffers, the queue, and no more"
                 await asyncio.sleep(0.05)
-                assert len(doors.begun) == begun
+                assert len(listener.begun) == begun
                 for _ in range(total):
                     assert len(await client.answer()) >= size
                 await sending
@@ -183,15 +183,15 @@ class TestBounds:
 
     def test_a_flood_leaves_others_their_turn(self, run: Run) -> None:
         async def test() -> None:
-            async with ScriptedListener() as doors:
-                flood, other = await doors.client(), await doors.client()
+            async with ScriptedListener() as listener:
+                flood, other = await listener.client(), await listener.client()
                 total = 3200
                 frames = flood.frame(ApiKey.HEARTBEAT, HEARTBEAT_VERSION, _beat(1)) * total
                 sending = asyncio.ensure_future(flood.send_bytes(frames))
-                await settle(lambda: bool(doors.begun))
+                await settle(lambda: bool(listener.begun))
                 await other.beat(-1)
-                await settle(lambda: -1 in doors.begun)
-                place = doors.begun.index(-1)
+                await settle(lambda: -1 in listener.begun)
+                place = listener.begun.index(-1)
                 assert place < total / 2, "not behind the whole flood"
                 assert await other.numbers(1) == [-1]
                 assert await flood.numbers(total) == [1] * total
@@ -203,13 +203,13 @@ class TestBounds:
 
     def test_a_request_that_takes_long_ends_the_turn(self, run: Run) -> None:
         async def test() -> None:
-            async with ScriptedListener() as doors:
-                busy, other = await doors.client(), await doors.client()
+            async with ScriptedListener() as listener:
+                busy, other = await listener.client(), await listener.client()
                 await busy.beat_all(range(1, 31), "slow")
                 await other.beat(99)
                 assert await busy.numbers(30) == list(range(1, 31))
                 assert await other.numbers(1) == [99]
-                assert doors.begun.index(99) < 15, "who asks little does not wait for all that another asks"
+                assert listener.begun.index(99) < 15, "who asks little does not wait for all that another asks"
                 busy.close()
                 other.close()
 
@@ -223,15 +223,15 @@ def _beat(number: int) -> HeartbeatRequest:
 class TestFailures:
     def test_a_refusal_and_a_bug_are_answered_and_the_connection_goes_on(self, run: Run) -> None:
         async def test() -> None:
-            async with ScriptedListener() as doors:
-                client = await doors.client()
+            async with ScriptedListener() as listener:
+                client = await listener.client()
                 await client.beat(1, "refused")
                 await client.beat(2, "broken")
                 await client.beat(3)
                 assert error_of(await client.answer()) is ErrorCode.INVALID_REQUEST
                 assert error_of(await client.answer()) is ErrorCode.UNKNOWN_SERVER_ERROR
                 assert await client.numbers(1) == [3]
-                route = doors.dispatcher.routes["broker"][ApiKey.HEARTBEAT]
+                route = listener.dispatcher.routes["broker"][ApiKey.HEARTBEAT]
                 assert (route.request_count, route.error_count) == (3, 2)
                 client.close()
 
@@ -239,13 +239,13 @@ class TestFailures:
 
     def test_a_wait_that_fails_is_answered_in_its_place(self, run: Run) -> None:
         async def test() -> None:
-            async with ScriptedListener() as doors:
-                client = await doors.client()
+            async with ScriptedListener() as listener:
+                client = await listener.client()
                 for number, what in enumerate(["wait", "alone", "now"]):
                     await client.beat(number, what)
-                await settle(lambda: 1 in doors.waits)
-                doors.waits[1].set_exception(RuntimeError("later"))
-                doors.waits[0].set_exception(RuntimeError("later"))
+                await settle(lambda: 1 in listener.waits)
+                listener.waits[1].set_exception(RuntimeError("later"))
+                listener.waits[0].set_exception(RuntimeError("later"))
                 codes = [error_of(await client.answer()) for _ in range(3)]
                 assert codes == [ErrorCode.UNKNOWN_SERVER_ERROR, ErrorCode.UNKNOWN_SERVER_ERROR, ErrorCode.NONE]
                 client.close()
@@ -254,8 +254,8 @@ class TestFailures:
 
     def test_where_an_answer_has_no_place_for_an_error_the_connection_ends(self, run: Run) -> None:
         async def test() -> None:
-            async with ScriptedListener() as doors:
-                client = await doors.client()
+            async with ScriptedListener() as listener:
+                client = await listener.client()
                 await client.send(ApiKey.DESCRIBE_CONFIGS, 4, DescribeConfigsRequest())
                 assert await client.is_closed()
                 client.close()
@@ -264,11 +264,11 @@ class TestFailures:
 
     def test_a_handler_that_finds_a_lie_ends_the_connection(self, run: Run) -> None:
         async def test() -> None:
-            async with ScriptedListener() as doors:
-                client = await doors.client()
+            async with ScriptedListener() as listener:
+                client = await listener.client()
                 await client.beat(1, "lied")
                 assert await client.is_closed()
-                await settle(lambda: not doors.connections)
+                await settle(lambda: not listener.connections)
                 client.close()
 
         run(test())
@@ -291,8 +291,8 @@ class TestFailures:
     )
     def test_bytes_that_are_no_request_end_the_connection(self, run: Run, frame: bytes) -> None:
         async def test() -> None:
-            async with ScriptedListener() as doors:
-                client, other = await doors.client(), await doors.client()
+            async with ScriptedListener() as listener:
+                client, other = await listener.client(), await listener.client()
                 await client.send_bytes(struct.pack(">i", len(frame)) + frame)
                 assert await client.is_closed()
                 await other.beat(1)
@@ -304,8 +304,8 @@ class TestFailures:
 
     def test_good_requests_in_front_of_a_bad_one_are_answered(self, run: Run) -> None:
         async def test() -> None:
-            async with ScriptedListener() as doors:
-                client = await doors.client()
+            async with ScriptedListener() as listener:
+                client = await listener.client()
                 good = client.frame(ApiKey.HEARTBEAT, HEARTBEAT_VERSION, _beat(1))
                 await client.send_bytes(good)
                 assert await client.numbers(1) == [1]
@@ -318,8 +318,8 @@ class TestFailures:
     @pytest.mark.parametrize("version", [6, 32767])
     def test_only_api_versions_answers_an_unknown_version(self, run: Run, version: int) -> None:
         async def test() -> None:
-            async with ScriptedListener() as doors:
-                client = await doors.client()
+            async with ScriptedListener() as listener:
+                client = await listener.client()
                 frame = struct.pack(">hhih", ApiKey.API_VERSIONS, version, 9, -1) + b"\x00garbage"
                 await client.send_bytes(struct.pack(">i", len(frame)) + frame)
                 answer = codec.decode(ApiVersionsResponse, await client.answer(), 0, 4)
@@ -333,27 +333,27 @@ class TestFailures:
 class TestEnds:
     def test_a_client_that_leaves_takes_its_waits_along(self, run: Run) -> None:
         async def test() -> None:
-            async with ScriptedListener() as doors:
-                client = await doors.client()
+            async with ScriptedListener() as listener:
+                client = await listener.client()
                 await client.beat(1, "wait")
                 await client.beat(2, "alone")
-                await settle(lambda: 2 in doors.waits)
+                await settle(lambda: 2 in listener.waits)
                 client.close()
-                await settle(lambda: not doors.connections)
-                assert doors.waits[1].cancelled()
-                doors.finish(2)
-                await settle(lambda: doors.ended == [2])
+                await settle(lambda: not listener.connections)
+                assert listener.waits[1].cancelled()
+                listener.finish(2)
+                await settle(lambda: listener.ended == [2])
 
         run(test())
 
     def test_a_negative_limit_closes_no_idle_connection(self, run: Run) -> None:
         async def test() -> None:
-            async with ScriptedListener(ConnectionConfig(idle_ms=-1)) as doors:
-                idle = await doors.client()
+            async with ScriptedListener(ConnectionConfig(idle_ms=-1)) as listener:
+                idle = await listener.client()
                 await idle.beat(1)
                 assert await idle.numbers(1) == [1]
-                now = doors.dispatcher.services.clock.monotonic_ms()
-                assert doors.dispatcher.close_idle(now + 10**12) == 0
+                now = listener.dispatcher.services.clock.monotonic_ms()
+                assert listener.dispatcher.close_idle(now + 10**12) == 0
                 await idle.beat(2)
                 assert await idle.numbers(1) == [2]
                 idle.close()
@@ -362,12 +362,12 @@ class TestEnds:
 
     def test_closing_ends_handlers_that_still_wait(self, run: Run) -> None:
         async def test() -> None:
-            async with ScriptedListener() as doors:
-                client = await doors.client()
+            async with ScriptedListener() as listener:
+                client = await listener.client()
                 await client.beat(1, "alone")
-                await settle(lambda: 1 in doors.waits)
-                await doors.dispatcher.close()
-                assert doors.ended == [1]
+                await settle(lambda: 1 in listener.waits)
+                await listener.dispatcher.close()
+                assert listener.ended == [1]
                 assert await client.is_closed()
                 client.close()
 
@@ -375,17 +375,17 @@ class TestEnds:
 
     def test_idle_connections_are_closed_and_busy_ones_are_not(self, run: Run) -> None:
         async def test() -> None:
-            async with ScriptedListener(ConnectionConfig(idle_ms=1000)) as doors:
-                idle, busy = await doors.client(), await doors.client()
+            async with ScriptedListener(ConnectionConfig(idle_ms=1000)) as listener:
+                idle, busy = await listener.client(), await listener.client()
                 await idle.beat(1)
                 assert await idle.numbers(1) == [1]
                 await busy.beat(2, "wait")
-                await settle(lambda: 2 in doors.waits)
-                now = doors.dispatcher.services.clock.monotonic_ms()
-                assert doors.dispatcher.close_idle(now) == 0
-                assert doors.dispatcher.close_idle(now + 1001) == 1
+                await settle(lambda: 2 in listener.waits)
+                now = listener.dispatcher.services.clock.monotonic_ms()
+                assert listener.dispatcher.close_idle(now) == 0
+                assert listener.dispatcher.close_idle(now + 1001) == 1
                 assert await idle.is_closed()
-                doors.finish(2)
+                listener.finish(2)
                 assert await busy.numbers(1) == [2]
                 idle.close()
                 busy.close()
@@ -394,15 +394,15 @@ class TestEnds:
 
     def test_connections_over_the_limit_are_refused_until_one_leaves(self, run: Run) -> None:
         async def test() -> None:
-            async with ScriptedListener(ConnectionConfig(max_connections=2)) as doors:
-                clients = [await doors.client() for _ in range(2)]
-                await settle(lambda: len(doors.connections) == 2)
-                refused = await doors.client()
+            async with ScriptedListener(ConnectionConfig(max_connections=2)) as listener:
+                clients = [await listener.client() for _ in range(2)]
+                await settle(lambda: len(listener.connections) == 2)
+                refused = await listener.client()
                 assert await refused.is_closed()
-                assert doors.dispatcher.connections.refused_count == 1
+                assert listener.dispatcher.connections.refused_count == 1
                 clients[0].close()
-                await settle(lambda: len(doors.connections) == 1)
-                admitted = await doors.client()
+                await settle(lambda: len(listener.connections) == 1)
+                admitted = await listener.client()
                 await admitted.beat(1)
                 assert await admitted.numbers(1) == [1]
                 for client in (clients[1], refused, admitted):
@@ -421,13 +421,13 @@ class TestEnds:
     )
     def test_an_address_has_its_own_limit(self, run: Run, config: ConnectionConfig, admitted: int) -> None:
         async def test() -> None:
-            async with ScriptedListener(config) as doors:
-                clients = [Client(doors.spec.port) for _ in range(5)]
-                counts = doors.dispatcher.connections
+            async with ScriptedListener(config) as listener:
+                clients = [Client(listener.spec.port) for _ in range(5)]
+                counts = listener.dispatcher.connections
                 await settle(lambda: counts.accepted_count + counts.refused_count == 5)
-                assert (counts.accepted_count, len(doors.connections)) == (admitted, admitted)
+                assert (counts.accepted_count, len(listener.connections)) == (admitted, admitted)
                 for client in clients:
                     client.close()
-                await settle(lambda: not doors.connections)
+                await settle(lambda: not listener.connections)
 
         run(test())

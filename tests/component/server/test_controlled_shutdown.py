@@ -65,24 +65,24 @@ def test_it_has_handed_over_when_it_asked_to_stop_and_leads_nothing() -> None:
 
 
 async def test_what_is_decided_after_that_is_answered_to_no_one_and_the_connection_ends() -> None:
-    async with ScriptedListener() as doors:
-        client = await doors.client()
-        hand_over, view = ControlledShutdown(doors.dispatcher, ME, lambda: EPOCH), View()
+    async with ScriptedListener() as listener:
+        client = await listener.client()
+        hand_over, view = ControlledShutdown(listener.dispatcher, ME, lambda: EPOCH), View()
         hand_over.on_metadata(view.delta, view.image)
         await client.beat(1)
         assert await client.numbers(1) == [1]
         await client.beat(2, "wait")
-        await settle(lambda: 2 in doors.waits)
+        await settle(lambda: 2 in listener.waits)
         view.take(ASKED_TO_STOP, MOVED)
         hand_over.on_metadata(view.delta, view.image)
-        doors.finish(2)
+        listener.finish(2)
         await client.beat(3)
         assert await client.is_silent()
-        hand_over.let_go()
+        hand_over.disconnect_clients()
         assert await client.is_closed()
-        assert 3 not in doors.begun
+        assert 3 not in listener.begun
         client.close()
-        later = await doors.client()
+        later = await listener.client()
         await later.beat(4)
         assert await later.numbers(1) == [4]
         later.close()
@@ -91,9 +91,9 @@ async def test_what_is_decided_after_that_is_answered_to_no_one_and_the_connecti
 async def test_no_one_is_held_for_long(monkeypatch: pytest.MonkeyPatch) -> None:
     """Another broker may be dead and tell the controller nothing, which is asked to wait for it."""
     monkeypatch.setattr(controlled_shutdown, "HOLD_MS", 1)
-    async with ScriptedListener() as doors:
-        client = await doors.client()
-        hand_over, view = ControlledShutdown(doors.dispatcher, ME, lambda: EPOCH), View()
+    async with ScriptedListener() as listener:
+        client = await listener.client()
+        hand_over, view = ControlledShutdown(listener.dispatcher, ME, lambda: EPOCH), View()
         view.take(ASKED_TO_STOP, MOVED)
         hand_over.on_metadata(view.delta, view.image)
         assert await client.is_closed()
@@ -101,7 +101,7 @@ async def test_no_one_is_held_for_long(monkeypatch: pytest.MonkeyPatch) -> None:
         # What it hears afterwards holds nobody again.
         hand_over.on_metadata(view.delta, view.image)
         await asyncio.sleep(0)
-        later = await doors.client()
+        later = await listener.client()
         await later.beat(4)
         assert await later.numbers(1) == [4]
         later.close()

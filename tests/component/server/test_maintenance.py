@@ -30,7 +30,7 @@ NEVER_MS = 3_600_000
 
 
 class House:
-    """Logs, partitions and doors, with the jobs around them."""
+    """Logs, partitions and listener, with the jobs around them."""
 
     def __init__(self, directories: list[Path], config: LogConfig) -> None:
         self.disk, self.clock = FailingDisk(), RealClock()
@@ -71,7 +71,7 @@ class House:
         now_ms = self.clock.now_ms()
         partition.append_as_leader([data], [header_of(bytes(data))], required_acks=1, now_ms=now_ms)
 
-    def start(self, doors: ScriptedListener, **often: int) -> None:
+    def start(self, listener: ScriptedListener, **often: int) -> None:
         """Begin the jobs that are named, each so often; the others never come to their turn."""
         names = (
             "retention_check_ms",
@@ -81,7 +81,7 @@ class House:
             "watermark_checkpoint_ms",
         )
         config = MaintenanceConfig(**(dict.fromkeys(names, NEVER_MS) | often))
-        maintenance = Maintenance(config, self.clock, self.disk, self.logs, self.replicas, doors.dispatcher)
+        maintenance = Maintenance(config, self.clock, self.disk, self.logs, self.replicas, listener.dispatcher)
         maintenance.start()
         self._jobs.append(maintenance)
 
@@ -94,7 +94,7 @@ class House:
 
 
 @pytest.fixture
-async def doors() -> AsyncIterator[ScriptedListener]:
+async def listener() -> AsyncIterator[ScriptedListener]:
     async with ScriptedListener(ConnectionConfig(idle_ms=100)) as opened:
         yield opened
 
@@ -111,13 +111,13 @@ def lines(path: Path) -> list[str]:
     return path.read_text().splitlines() if path.exists() else []
 
 
-async def test_old_segments_go_and_their_files_later(house: House, doors: ScriptedListener) -> None:
+async def test_old_segments_go_and_their_files_later(house: House, listener: ScriptedListener) -> None:
     (log,) = house.add_topic()
     for _ in range(10):
         house.append(timestamp_ms=1000)
     assert log.log_start_offset == 0
     before = len(list(log.directory.glob("*.log")))
-    house.start(doors, retention_check_ms=10)
+    house.start(listener, retention_check_ms=10)
     await settle(lambda: log.log_start_offset == 10)
     await settle(lambda: len(list(log.directory.glob("*.log*"))) == 1 < before)
     for _ in range(10):
@@ -125,10 +125,10 @@ async def test_old_segments_go_and_their_files_later(house: House, doors: Script
     await settle(lambda: log.log_start_offset == 20)
 
 
-async def test_checkpoints_are_written_again_and_again(house: House, doors: ScriptedListener) -> None:
+async def test_checkpoints_are_written_again_and_again(house: House, listener: ScriptedListener) -> None:
     house.add_topic(2)
     house.append(0)
-    house.start(doors, watermark_checkpoint_ms=10)
+    house.start(listener, watermark_checkpoint_ms=10)
     path = house.log(0).log_dir / HIGH_WATERMARK
     await settle(lambda: "t 0 1" in lines(path))
     house.append(0)
@@ -137,42 +137,42 @@ async def test_checkpoints_are_written_again_and_again(house: House, doors: Scri
         assert lines(house.log(0).log_dir / name)[:1] == ["0"], name
 
 
-async def test_a_topic_that_asks_is_flushed(tmp_path: Path, doors: ScriptedListener) -> None:
+async def test_a_topic_that_asks_is_flushed(tmp_path: Path, listener: ScriptedListener) -> None:
     house = House([tmp_path / "d"], LogConfig(flush_ms=20))
     (log,) = house.add_topic()
     house.append()
     assert log.recovery_point == 0
-    house.start(doors, flush_check_ms=5)
+    house.start(listener, flush_check_ms=5)
     await settle(lambda: log.recovery_point == 1)
     house.append()
     await settle(lambda: log.recovery_point == 2)
     await house.close()
 
 
-async def test_what_was_deleted_is_removed_from_disk(house: House, doors: ScriptedListener) -> None:
+async def test_what_was_deleted_is_removed_from_disk(house: House, listener: ScriptedListener) -> None:
     (log,) = house.add_topic()
     house.append()
-    house.start(doors)
+    house.start(listener)
     directory = log.directory
     house.tell(RemoveTopicRecord(topic_id=UUID(int=5)))
     assert not directory.exists(), "renamed at once"
     await settle(lambda: not any(path.name.endswith("-delete") for path in log.log_dir.iterdir()))
 
 
-async def test_idle_connections_are_closed_without_being_asked(house: House, doors: ScriptedListener) -> None:
-    client = await doors.client()
+async def test_idle_connections_are_closed_without_being_asked(house: House, listener: ScriptedListener) -> None:
+    client = await listener.client()
     await client.beat(1)
     assert await client.numbers(1) == [1]
-    house.start(doors)
+    house.start(listener)
     assert await client.is_closed()
     client.close()
 
 
-async def test_a_disk_that_dies_takes_its_directory_and_no_job(house: House, doors: ScriptedListener) -> None:
+async def test_a_disk_that_dies_takes_its_directory_and_no_job(house: House, listener: ScriptedListener) -> None:
     one, two = sorted(house.add_topic(2), key=lambda log: log.log_dir)
     house.append(0)
     house.append(1)
-    house.start(doors, watermark_checkpoint_ms=10)
+    house.start(listener, watermark_checkpoint_ms=10)
     await settle(lambda: (two.log_dir / HIGH_WATERMARK).exists())
     house.disk.dead.add(one.log_dir)
     await settle(lambda: house.failed == [one.log_dir])
@@ -182,9 +182,9 @@ async def test_a_disk_that_dies_takes_its_directory_and_no_job(house: House, doo
     assert house.failed == [one.log_dir]
 
 
-async def test_stopping_waits_for_what_is_under_way(house: House, doors: ScriptedListener) -> None:
+async def test_stopping_waits_for_what_is_under_way(house: House, listener: ScriptedListener) -> None:
     house.add_topic(2)
-    house.start(doors, watermark_checkpoint_ms=1, flush_check_ms=1, retention_check_ms=1)
+    house.start(listener, watermark_checkpoint_ms=1, flush_check_ms=1, retention_check_ms=1)
     await asyncio.sleep(0.02)
     await house._jobs[0].stop()
     assert all(job.done() for job in house._jobs[0]._jobs)

@@ -169,20 +169,20 @@ class TestTime:
 
 
 async def send_slowly(
-    doors: ScriptedListener, clock: HandClock, client: Client, data: bytes, step: int, pause_ms: int
+    listener: ScriptedListener, clock: HandClock, client: Client, data: bytes, step: int, pause_ms: int
 ) -> bool:
     """Send so many bytes at a time with pauses of the clock; whether the node has let us."""
-    (connection,) = doors.connections
+    (connection,) = listener.connections
     for position in range(0, len(data), step):
-        if not doors.connections:
+        if not listener.connections:
             return False
         clock.ms += pause_ms
         await client.send_bytes(data[position : position + step])
-        await settle(lambda: connection.last_active_ms == clock.ms or not doors.connections)
-        doors.dispatcher.close_slow(clock.ms)
+        await settle(lambda: connection.last_active_ms == clock.ms or not listener.connections)
+        listener.dispatcher.close_slow(clock.ms)
         await asyncio.sleep(0)
         await asyncio.sleep(0)
-    return bool(doors.connections)
+    return bool(listener.connections)
 
 
 def beat(client: Client, size: int) -> bytes:
@@ -196,10 +196,10 @@ class TestConnections:
     def test_a_byte_each_700_ms_is_too_slow(self, size: int) -> None:
         async def test() -> None:
             clock = HandClock()
-            async with ScriptedListener(clock=clock) as doors:
-                client = await doors.client()
-                assert not await send_slowly(doors, clock, client, struct.pack(">i", size) + bytes(size), 1, 700)
-                assert doors.dispatcher.connections.slow_count == 1
+            async with ScriptedListener(clock=clock) as listener:
+                client = await listener.client()
+                assert not await send_slowly(listener, clock, client, struct.pack(">i", size) + bytes(size), 1, 700)
+                assert listener.dispatcher.connections.slow_count == 1
                 client.close()
 
         asyncio.run(test())
@@ -207,13 +207,13 @@ class TestConnections:
     def test_a_length_that_is_never_whole_is_too_slow(self) -> None:
         async def test() -> None:
             clock = HandClock()
-            async with ScriptedListener(clock=clock) as doors:
-                client = await doors.client()
+            async with ScriptedListener(clock=clock) as listener:
+                client = await listener.client()
                 await client.send_bytes(bytes(3))
-                (connection,) = doors.connections
+                (connection,) = listener.connections
                 await settle(lambda: not connection.slowness(clock.ms) and connection._inbound.under_way_bytes == 3)
                 clock.ms += GRACE_MS
-                assert doors.dispatcher.close_slow(clock.ms) == 1
+                assert listener.dispatcher.close_slow(clock.ms) == 1
                 client.close()
 
         asyncio.run(test())
@@ -221,10 +221,10 @@ class TestConnections:
     def test_a_slow_line_is_waited_for(self) -> None:
         async def test() -> None:
             clock = HandClock()
-            async with ScriptedListener(clock=clock) as doors:
-                client = await doors.client()
+            async with ScriptedListener(clock=clock) as listener:
+                client = await listener.client()
                 began_ms = clock.ms
-                assert await send_slowly(doors, clock, client, beat(client, 30_000), 900, 1100)
+                assert await send_slowly(listener, clock, client, beat(client, 30_000), 900, 1100)
                 assert clock.ms - began_ms > GRACE_MS
                 assert await client.numbers(1) == [7]
                 client.close()
@@ -234,17 +234,17 @@ class TestConnections:
     def test_a_halt_is_noticed(self) -> None:
         async def test() -> None:
             clock = HandClock()
-            async with ScriptedListener(clock=clock) as doors:
-                client = await doors.client()
+            async with ScriptedListener(clock=clock) as listener:
+                client = await listener.client()
                 await client.send_bytes(struct.pack(">i", 100_000) + bytes(100))
-                await settle(lambda: doors.dispatcher.memory.held_bytes == 100_000)
-                doors.dispatcher.close_slow(clock.ms)
+                await settle(lambda: listener.dispatcher.memory.held_bytes == 100_000)
+                listener.dispatcher.close_slow(clock.ms)
                 clock.ms += GRACE_MS - 1
-                assert not doors.dispatcher.close_slow(clock.ms)
+                assert not listener.dispatcher.close_slow(clock.ms)
                 clock.ms += 1
-                assert doors.dispatcher.close_slow(clock.ms) == 1
+                assert listener.dispatcher.close_slow(clock.ms) == 1
                 assert await client.is_closed()
-                assert doors.dispatcher.memory.held_bytes == 0
+                assert listener.dispatcher.memory.held_bytes == 0
                 client.close()
 
         asyncio.run(test())
@@ -253,19 +253,19 @@ class TestConnections:
         async def test() -> None:
             clock = HandClock()
             config = ConnectionConfig(queued_max_request_bytes=8 * MIB)
-            async with ScriptedListener(config, clock=clock) as doors:
-                memory = doors.dispatcher.memory
-                holder, waiter = await doors.client(), await doors.client()
-                await settle(lambda: len(doors.connections) == 2)
+            async with ScriptedListener(config, clock=clock) as listener:
+                memory = listener.dispatcher.memory
+                holder, waiter = await listener.client(), await listener.client()
+                await settle(lambda: len(listener.connections) == 2)
                 await holder.send_bytes(struct.pack(">i", 4 * MIB) + bytes(1000))
                 await settle(lambda: memory.held_bytes == 4 * MIB)
                 await waiter.beat(1)
                 assert await waiter.numbers(1) == [1], "what is small passes"
-                large = await doors.client()
+                large = await listener.client()
                 large.socket.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 65_536)
                 sent = asyncio.create_task(large.send_bytes(struct.pack(">i", 3 * MIB) + bytes(3 * MIB)))
                 await settle(lambda: memory.waiting_count == 1)
-                second: Connection = doors.connections[-1]
+                second: Connection = listener.connections[-1]
                 for _ in range(100):
                     clock.ms += 1000
                     assert not second.slowness(clock.ms)
@@ -281,16 +281,16 @@ class TestConnections:
 
     def test_a_frame_behind_a_request_that_has_the_connection_to_itself_reserves_nothing(self) -> None:
         async def test() -> None:
-            async with ScriptedListener() as doors:
-                memory = doors.dispatcher.memory
-                client = await doors.client()
+            async with ScriptedListener() as listener:
+                memory = listener.dispatcher.memory
+                client = await listener.client()
                 await client.beat(1, "alone")
-                await settle(lambda: doors.begun == [1])
+                await settle(lambda: listener.begun == [1])
                 frame = beat(client, 30_000)
                 await client.send_bytes(frame[:10_000])
                 await settle(lambda: memory.held_bytes > 0)
                 assert memory.held_bytes <= 10_000
-                doors.finish(1)
+                listener.finish(1)
                 await client.send_bytes(frame[10_000:])
                 assert await client.numbers(2) == [1, 7]
                 assert memory.held_bytes == 0
@@ -300,17 +300,17 @@ class TestConnections:
 
     def test_a_handler_that_goes_on_keeps_the_memory_of_its_request(self) -> None:
         async def test() -> None:
-            async with ScriptedListener() as doors:
-                memory = doors.dispatcher.memory
-                client = await doors.client()
+            async with ScriptedListener() as listener:
+                memory = listener.dispatcher.memory
+                client = await listener.client()
                 request = HeartbeatRequest(group_id="alone", generation_id=3, member_id="m" * 30_000)
                 frame = client.frame(ApiKey.HEARTBEAT, HEARTBEAT_VERSION, request)
                 await client.send_bytes(frame[:10_000])
                 await settle(lambda: memory.held_bytes == len(frame) - 4)
                 await client.send_bytes(frame[10_000:])
-                await settle(lambda: doors.begun == [3])
+                await settle(lambda: listener.begun == [3])
                 assert memory.held_bytes == len(frame) - 4
-                doors.finish(3)
+                listener.finish(3)
                 assert await client.numbers(1) == [3]
                 assert memory.held_bytes == 0
                 client.close()
@@ -319,10 +319,10 @@ class TestConnections:
 
     def test_reads_are_short_while_memory_is(self) -> None:
         async def test() -> None:
-            async with ScriptedListener() as doors:
-                client = await doors.client()
-                (connection,) = doors.connections
-                memory = doors.dispatcher.memory
+            async with ScriptedListener() as listener:
+                client = await listener.client()
+                (connection,) = listener.connections
+                memory = listener.dispatcher.memory
                 assert len(connection.get_buffer(-1)) > FREE_BYTES
                 memory.read_ahead(memory.capacity_bytes)
                 assert len(connection.get_buffer(-1)) == FREE_BYTES

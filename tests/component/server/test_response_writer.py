@@ -259,15 +259,15 @@ def test_a_transport_holds_no_more_than_a_few_pieces(run: Run, data: Data) -> No
 @pytest.mark.parametrize("sizes", [[10], [SENDFILE_MIN_BYTES], [40_000, 10, 900_000, 1], [1_900_000]])
 def test_a_fetch_answer_of_file_slices(run: Run, data: Data, sizes: list[int]) -> None:
     async def test() -> None:
-        async with ScriptedListener() as doors:
+        async with ScriptedListener() as listener:
 
             def answer() -> FetchResponse:
                 slices = [data.slice(position * 7, size) for position, size in enumerate(sizes)]
                 part = PartitionData(partition_index=3, records=RecordsChunks(slices, sum(sizes)))
                 return FetchResponse(responses=[FetchableTopicResponse(topic="t", partitions=[part])])
 
-            doors.fetched = answer
-            client: Client = await doors.client()
+            listener.fetched = answer
+            client: Client = await listener.client()
             for _ in range(3):
                 await client.send(ApiKey.FETCH, FETCH_VERSION, FetchRequest())
             await client.beat(5)

@@ -69,7 +69,7 @@ class ScriptedListener:
         self.dispatcher = make_dispatcher(services, limits, routes, MachineLimits())
         self.spec = ListenerSpec("PLAINTEXT", "127.0.0.1", 0)
         if is_open:
-            self.dispatcher.open_doors(self.spec.scope)
+            self.dispatcher.start_serving(self.spec.scope)
         self._server: asyncio.Server | None = None
 
     async def __aenter__(self) -> ScriptedListener:

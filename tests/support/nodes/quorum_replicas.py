@@ -122,7 +122,7 @@ class Parts:
         connections = Connections(limits)
         connections.change_limits(limits)
         self.dispatcher = Dispatcher(services, limits, connections, routes)
-        self.dispatcher.open_doors("controller")
+        self.dispatcher.start_serving("controller")
 
     async def start(self) -> None:
         """Open the log, then the listener."""

@@ -127,7 +127,7 @@ class ReplicaNode:
         self.services = BrokerServices(**parts)
         config = ConnectionConfig()
         self.dispatcher = Dispatcher(self.services, config, Connections(config), routes)
-        self.dispatcher.open_doors("broker")
+        self.dispatcher.start_serving("broker")
         spec = ListenerSpec("PLAINTEXT", "127.0.0.1", 0)
         self.listener: Listener = await self.network.listen(lambda: Connection(self.dispatcher, spec), spec.host, 0)
         self.port = self.listener.port

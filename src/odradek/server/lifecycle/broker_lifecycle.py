@@ -113,7 +113,7 @@ class BrokerLifecycle:
         self._on_answered = on_answered
         self._duplicate = ""
         self._beating: asyncio.Task[None] | None = None
-        self._in_a_hurry = asyncio.Event()
+        self._handover_skipped = asyncio.Event()
         self.broker_epoch = -1
 
     async def register(self, registration: BrokerRegistrationRequest, publisher: MetadataPublisher) -> None:
@@ -168,9 +168,9 @@ class BrokerLifecycle:
         limit_ms = self._config.registration_timeout_ms
         return f"{why} within initial.broker.registration.timeout.ms ({limit_ms}): is the quorum up?"
 
-    def hurry(self) -> None:
+    def skip_handover(self) -> None:
         """Leave without waiting from now on: where a whole cluster stops, there is no other broker to wait for."""
-        self._in_a_hurry.set()
+        self._handover_skipped.set()
 
     async def leave(self) -> None:
         """Ask the controller to take all leadership away, and stop beating. Never raises: we stop in any case."""
@@ -180,11 +180,11 @@ class BrokerLifecycle:
         if not self._config.controlled_shutdown_enable:
             return
         loop = asyncio.get_running_loop()
-        asking, hurry = loop.create_task(self._hand_over()), loop.create_task(self._in_a_hurry.wait())
-        await asyncio.wait({asking, hurry}, return_when=asyncio.FIRST_COMPLETED)
-        for task in (asking, hurry):
+        asking, skipped = loop.create_task(self._hand_over()), loop.create_task(self._handover_skipped.wait())
+        await asyncio.wait({asking, skipped}, return_when=asyncio.FIRST_COMPLETED)
+        for task in (asking, skipped):
             task.cancel()
-        await asyncio.gather(asking, hurry, return_exceptions=True)
+        await asyncio.gather(asking, skipped, return_exceptions=True)
 
     async def _hand_over(self) -> None:
         """Return when the controller says that this broker may stop, or does not say so in time."""

@@ -37,7 +37,7 @@ def has_handed_over(image: MetadataImage, node_id: int, broker_epoch: int) -> bo
 
 
 class ControlledShutdown:
-    """Holds the clients of a broker that goes, and lets them go."""
+    """Pauses the clients of a broker that stops, then disconnects them."""
 
     def __init__(self, dispatcher: Dispatcher, node_id: int, broker_epoch: Callable[[], int]) -> None:
         self._dispatcher = dispatcher
@@ -51,12 +51,12 @@ class ControlledShutdown:
         if self._begun or not has_handed_over(image, self._node_id, self._broker_epoch()):
             return
         self._begun = True
-        self._dispatcher.hold(_SCOPE)
-        self._timer = asyncio.get_running_loop().call_later(HOLD_MS / 1000, self.let_go)
+        self._dispatcher.pause_listeners(_SCOPE)
+        self._timer = asyncio.get_running_loop().call_later(HOLD_MS / 1000, self.disconnect_clients)
 
-    def let_go(self) -> None:
+    def disconnect_clients(self) -> None:
         """End the connections of clients and of other brokers."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-        self._dispatcher.let_go(_SCOPE)
+        self._dispatcher.disconnect_all(_SCOPE)

@@ -139,18 +139,18 @@ class Dispatcher:
         self.newest_connection += 1
         return self.newest_connection
 
-    def open_doors(self, scope: str) -> None:
+    def start_serving(self, scope: str) -> None:
         """Serve requests on one kind of listener; those that came earlier have waited."""
         self.open_scopes.add(scope)
         for connection in self.connections:
             connection.go_on()
 
-    def hold(self, scope: str) -> None:
-        """Begin no request of one kind of listener and send no answer, until `let_go`."""
+    def pause_listeners(self, scope: str) -> None:
+        """Begin no request of one kind of listener and send no answer, until `disconnect_all`."""
         self.open_scopes.discard(scope)
         self.silent_scopes.add(scope)
 
-    def let_go(self, scope: str) -> None:
+    def disconnect_all(self, scope: str) -> None:
         """End all connections of one kind of listener; those that come later are served."""
         for connection in self.connections:
             if connection.listener.scope == scope:

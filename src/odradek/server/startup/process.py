@@ -53,7 +53,7 @@ async def _serve(settings: BrokerSettings) -> int:
     def on_signal() -> None:
         """Once: stop in good order. Twice: and do not wait for the rest of the cluster."""
         if stop_requested.is_set() and started:
-            started[0].lifecycle.hurry()
+            started[0].lifecycle.skip_handover()
         stop_requested.set()
 
     for number in (signal.SIGINT, signal.SIGTERM):
