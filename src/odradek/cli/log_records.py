@@ -8,6 +8,7 @@ from enum import Enum
 from typing import Any
 
 from odradek.common.errors import ApiError, ProtocolError
+from odradek.common.topic_names import METADATA_TOPIC
 from odradek.protocol.declare import Message, parse_versions
 from odradek.record.control import ControlType, control_type, marker_coordinator_epoch
 from odradek.record.record import Record
@@ -35,7 +36,7 @@ class Decoder(Enum):
 
 
 _TOPICS = {
-    Decoder.CLUSTER_METADATA: "__cluster_metadata",
+    Decoder.CLUSTER_METADATA: METADATA_TOPIC,
     Decoder.GROUP: "__consumer_offsets",
     Decoder.TRANSACTION: "__transaction_state",
     Decoder.SHARE: "__share_group_state",

@@ -11,6 +11,7 @@ from enum import IntEnum
 
 from odradek.client.cluster import Cluster, check
 from odradek.common.errors import ApiError, ErrorCode
+from odradek.common.topic_names import METADATA_TOPIC
 from odradek.protocol.messages import (
     create_partitions_request,
     create_partitions_response,
@@ -30,7 +31,6 @@ from odradek.protocol.messages import (
 from odradek.protocol.messages.describe_cluster_request import DescribeClusterRequest
 from odradek.protocol.messages.describe_cluster_response import DescribeClusterResponse
 
-METADATA_TOPIC = "__cluster_metadata"
 UNSET_COUNT = -1
 
 

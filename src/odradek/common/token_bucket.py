@@ -7,7 +7,9 @@ burst, no more than the rate and one overdraft passes. Kafka bounds replication 
 
 from __future__ import annotations
 
-UNLIMITED = 2**63 - 1
+from odradek.common.numbers import INT64_MAX
+
+UNLIMITED = INT64_MAX
 
 
 class TokenBucket:

@@ -13,11 +13,12 @@ from uuid import UUID
 
 from odradek.common.errors import ApiError, ErrorCode
 from odradek.common.steps import all_steps
+from odradek.common.topic_names import METADATA_TOPIC
 from odradek.controller.config import ControllerConfig
 from odradek.controller.configs import Configs
 from odradek.controller.placement import UsableBroker, place_replicas
 from odradek.controller.state import ControllerState, TopicEntry, collision_key
-from odradek.controller.topic_names import METADATA_TOPIC, check_topic_name
+from odradek.controller.topic_names import check_topic_name
 from odradek.metadata.model import UNASSIGNED_DIRECTORY, ZERO_UUID, PartitionImage, ResourceType, partition_record
 from odradek.protocol.messages import create_partitions_request, create_topics_request
 from odradek.protocol.messages.config_record import ConfigRecord

@@ -6,12 +6,13 @@ import dataclasses
 from collections.abc import Mapping
 from typing import Any, cast
 
+from odradek.common.numbers import INT64_MAX
 from odradek.record.batch import COMPRESSION_NAMES
 from odradek.record.validation import DECOMPRESSED_FACTOR, MAX_DECOMPRESSED_BYTES, BatchRules
 from odradek.settings.options import OptionSpec, config, option
 from odradek.settings.table import Scope, setting
 
-NEVER = 2**63 - 1
+NEVER = INT64_MAX
 
 
 @config

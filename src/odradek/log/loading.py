@@ -17,6 +17,7 @@ from uuid import UUID
 
 from odradek.common.errors import StorageError
 from odradek.common.ports import Disk
+from odradek.common.topic_names import METADATA_TOPIC
 from odradek.log.checkpoints import CorruptCheckpointError, TopicPartition, read_topic_id
 from odradek.log.config import LogConfig
 from odradek.log.files import FileCache
@@ -30,7 +31,6 @@ if TYPE_CHECKING:
 
 # The id of the directory where the controller has this broker's replica, None where it knows of none.
 AssignedDirectory = Callable[[str, int], UUID | None]
-METADATA_TOPIC = "__cluster_metadata"
 PARTITION_DIR = re.compile(r"^(?P<topic>[A-Za-z0-9._-]+)-(?P<partition>\d+)$")
 FUTURE_DIR = re.compile(r"^(?P<topic>[A-Za-z0-9._-]+)-(?P<partition>\d+)\.[0-9a-f]{32}-future$")
 DELETED_DIR = re.compile(r"^.+\.[0-9a-f]{32}-delete$")

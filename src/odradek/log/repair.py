@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from odradek.common.errors import ApiError, ErrorCode, StorageError
+from odradek.common.numbers import INT32_MAX
 from odradek.common.ports import Buffer, Disk
 from odradek.log.compaction.output import CLEANED, MENDED, CleanedSegment, cleaned_paths
 from odradek.log.compaction.swap import replace_segments, swap_in
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
 
 # What is exchanged at once, and held in memory for it.
 MAX_PORTION_BYTES = 32 << 20
-NO_EPOCH_LIMIT = 2**31 - 1
+NO_EPOCH_LIMIT = INT32_MAX
 
 
 @dataclass(frozen=True, slots=True)

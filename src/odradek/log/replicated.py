@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from odradek.common.errors import ApiError, ErrorCode
+from odradek.common.numbers import INT32_MAX
 from odradek.common.ports import Buffer
 from odradek.record.batch import HEADER_BYTES, MAGIC, BatchHeader, compute_crc, read_size
 from odradek.record.control import ControlType, control_type, marker_coordinator_epoch
@@ -16,7 +17,7 @@ from odradek.record.reader import read_records
 
 Batch = tuple[memoryview, BatchHeader]
 # As many as a segment's indexes have room for (`segment.MAX_RELATIVE_OFFSET`).
-MAX_SPANNED_OFFSETS = 2**31 - 1
+MAX_SPANNED_OFFSETS = INT32_MAX
 
 
 def read_replicated(

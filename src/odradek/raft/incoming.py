@@ -10,6 +10,8 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from odradek.common.errors import ApiError, ErrorCode
+from odradek.common.numbers import INT64_MAX
+from odradek.common.topic_names import METADATA_TOPIC
 from odradek.protocol.messages import begin_quorum_epoch_response as begin_response
 from odradek.protocol.messages import describe_quorum_response as quorum_response
 from odradek.protocol.messages import end_quorum_epoch_response as end_response
@@ -25,11 +27,11 @@ from odradek.raft.quorum_state import NO_NODE
 from odradek.raft.snapshot import SnapshotId
 from odradek.raft.storage import Diverging, QuorumStorage
 from odradek.raft.voters import ZERO_DIRECTORY, Leader, ReplicaKey
-from odradek.raft.wire import METADATA_TOPIC, METADATA_TOPIC_ID
+from odradek.raft.wire import METADATA_TOPIC_ID
 
 # A Fetch that names no bound of its own gets no more than this.
 MAX_ANSWER_BYTES = 8 * 1024 * 1024
-_UNKNOWN_HIGH_WATERMARK = 2**63 - 1
+_UNKNOWN_HIGH_WATERMARK = INT64_MAX
 
 
 class IncomingRequests:

@@ -24,11 +24,12 @@ from pathlib import Path
 
 from odradek.common.errors import ApiError, ErrorCode, StorageError
 from odradek.common.ports import Disk, File, is_disk_full, read_file, write_file_durably
+from odradek.common.topic_names import METADATA_LOG
 from odradek.raft.batches import DecodedBatch, decode_batches
 from odradek.record.batch import HEADER_BYTES, MAGIC, BatchHeader, crc_is_valid
 from odradek.record.reader import read_batches
 
-DIRECTORY = "__cluster_metadata-0"
+DIRECTORY = METADATA_LOG
 # The metadata topic's id in text form: UUID 1.
 _PARTITION_METADATA = b"version: 0\ntopic_id: AAAAAAAAAAAAAAAAAAAAAQ\n"
 _NAME = re.compile(r"(\d{20})\.log\Z")

@@ -11,6 +11,7 @@ from typing import Any, cast
 from uuid import UUID
 
 from odradek.common.errors import ErrorCode, ProtocolError
+from odradek.common.topic_names import METADATA_TOPIC
 from odradek.protocol.declare import Message
 from odradek.protocol.messages import begin_quorum_epoch_request as begin_request
 from odradek.protocol.messages import end_quorum_epoch_request as end_request
@@ -26,7 +27,6 @@ from odradek.raft.snapshot import SnapshotId
 from odradek.raft.storage import Diverging
 from odradek.raft.voters import Endpoint, ReplicaKey, Voter, VoterSet
 
-METADATA_TOPIC = "__cluster_metadata"
 METADATA_TOPIC_ID = UUID(int=1)
 # A vote in which nothing is promised is known from this version on (KIP-996); a Fetch that says who fetches, from that.
 PRE_VOTE_VERSION = 2

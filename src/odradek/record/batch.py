@@ -12,6 +12,7 @@ from typing import Final, NamedTuple
 
 import crc32c as _crc32c
 
+from odradek.common.numbers import INT32_MAX
 from odradek.common.ports import Buffer
 
 HEADER_BYTES: Final = 61
@@ -24,7 +25,7 @@ PRODUCER_POSITION: Final = 43
 MAGIC: Final = 2
 NO_PRODUCER_ID: Final = -1
 NO_SEQUENCE: Final = -1
-MAX_SEQUENCE: Final = 2**31 - 1
+MAX_SEQUENCE: Final = INT32_MAX
 
 _HEADER = struct.Struct(">qiibIhiqqqhii")
 _SIZE = struct.Struct(">qi")

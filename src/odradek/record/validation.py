@@ -14,6 +14,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from odradek.common.errors import ApiError, ErrorCode
+from odradek.common.numbers import INT32_MAX, INT64_MAX
 from odradek.common.ports import Buffer
 from odradek.record.batch import (
     COMPRESSION_MASK,
@@ -46,7 +47,7 @@ MIN_RECORD_BYTES = 7
 ZSTD = 4
 # The first Produce version whose clients are known to read zstd (KIP-110).
 FIRST_ZSTD_VERSION = 7
-NEVER_MS = 2**63 - 1
+NEVER_MS = INT64_MAX
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +86,7 @@ class BatchRules:
     before_max_ms: int = NEVER_MS
     after_max_ms: int = 3_600_000
     max_decompressed_bytes: int = MAX_DECOMPRESSED_BYTES
-    max_record_bytes: int = 2**31 - 1
+    max_record_bytes: int = INT32_MAX
     trusted: bool = False
 
     @property

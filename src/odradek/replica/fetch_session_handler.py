@@ -11,11 +11,12 @@ from collections.abc import Iterable
 from uuid import UUID
 
 from odradek.common.errors import ErrorCode
+from odradek.common.numbers import INT32_MAX
 from odradek.protocol.messages.fetch_request import FetchPartition, FetchRequest, FetchTopic, ForgottenTopic
 
 NO_SESSION = 0
 INITIAL_EPOCH = 0
-MAX_EPOCH = 2**31 - 1
+MAX_EPOCH = INT32_MAX
 
 # Topics are named by id (KIP-516), so that a topic that was deleted and made again is another one.
 PartitionKey = tuple[UUID, int]

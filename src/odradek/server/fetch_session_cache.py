@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
 from odradek.common.errors import ApiError, ErrorCode
+from odradek.common.numbers import INT32_MAX
 from odradek.settings.options import config, option
 
 if TYPE_CHECKING:
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
 NO_SESSION = 0
 INITIAL_EPOCH = 0
 FINAL_EPOCH = -1
-MAX_EPOCH = 2**31 - 1
+MAX_EPOCH = INT32_MAX
 # Kafka's MIN_INCREMENTAL_FETCH_SESSION_EVICTION_MS.
 EVICTION_MS = 120_000
 

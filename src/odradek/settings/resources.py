@@ -97,10 +97,6 @@ class ConfigEntry:
     synonyms: tuple[ConfigSynonym, ...]
     documentation: str
 
-    @property
-    def is_default(self) -> bool:
-        return self.source is ConfigSource.DEFAULT_CONFIG
-
 
 class EffectiveSetting(NamedTuple):
     """What a topic's setting comes to, in its own unit, and from which layer."""

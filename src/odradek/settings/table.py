@@ -13,6 +13,7 @@ from enum import Enum
 from importlib import resources
 from typing import Any
 
+from odradek.common.numbers import INT64_MAX
 from odradek.settings.formats import FORMATS
 
 Value = bool | int | float | str | list[str] | None
@@ -163,7 +164,7 @@ def table(scope: Scope) -> dict[str, Setting]:
 
 # What Kafka takes for brokers at run time alone: no file may hold them, and none of its tables does.
 DYNAMIC_ONLY = {
-    name: Setting(Scope.BROKER, name, "long", UpdateMode.CLUSTER_WIDE, str(2**63 - 1), False, "[0,...]")
+    name: Setting(Scope.BROKER, name, "long", UpdateMode.CLUSTER_WIDE, str(INT64_MAX), False, "[0,...]")
     for name in (
         "leader.replication.throttled.rate",
         "follower.replication.throttled.rate",

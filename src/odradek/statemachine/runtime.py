@@ -30,12 +30,12 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Hashable, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from enum import Enum
 from typing import Any, Generic, Protocol, TypeAlias, TypeVar
 
 from odradek.common.buggify import buggify
-from odradek.common.errors import ApiError, ErrorCode, OdradekError
+from odradek.common.errors import ApiError, ErrorCode
 from odradek.common.steps import next_step
 from odradek.statemachine.machine import Result, StateMachine, Steps
 from odradek.statemachine.timeline import Timeline
@@ -214,8 +214,6 @@ class Runtime(Generic[RecordT]):
         self._next_offset = 0
         self._committer: asyncio.Task[None] | None = None
         self._appended = asyncio.Event()
-        self._timers: dict[Hashable, asyncio.TimerHandle] = {}
-        self._timer_runs: dict[asyncio.Task[None], None] = {}
         self._end_error: BaseException | None = None
 
     @property
@@ -299,23 +297,6 @@ class Runtime(Generic[RecordT]):
         except TimeoutError:
             raise ApiError(ErrorCode.REQUEST_TIMED_OUT, f"not committed within {timeout_ms} ms") from None
 
-    def schedule(self, key: Hashable, delay_ms: int, operation: Callable[[], Result[RecordT, Any]]) -> None:
-        """Run an operation in `delay_ms`, unless cancelled or replaced under the same key, or the leadership ends.
-
-        The operation must look at the state again: what it was scheduled for may have happened meanwhile. ApiErrors
-        that it raises are dropped, as there is no caller to tell.
-        """
-        self.cancel(key)
-        loop = asyncio.get_running_loop()
-        self._timers[key] = loop.call_later(max(0, delay_ms) / 1000, self._fire, key, operation)
-
-    def cancel(self, key: Hashable) -> bool:
-        """Forget a scheduled operation; returns whether there was one."""
-        handle = self._timers.pop(key, None)
-        if handle is not None:
-            handle.cancel()
-        return handle is not None
-
     def unload(self, error: BaseException | None = None) -> None:
         """End the leadership: queued and parked callers get `error` (default: ApiError of `not_leader`). Idempotent."""
         self._end(error or ApiError(self._not_leader), failed=False)
@@ -323,10 +304,8 @@ class Runtime(Generic[RecordT]):
     async def close(self) -> None:
         """End the leadership and wait for the runtime's own tasks."""
         self.unload()
-        tasks = [*self._timer_runs]
         if self._committer is not None:
-            tasks.append(self._committer)
-        await asyncio.gather(*tasks, return_exceptions=True)
+            await asyncio.gather(self._committer, return_exceptions=True)
 
     def _check_active(self) -> None:
         if self._state is State.ACTIVE:
@@ -513,28 +492,11 @@ class Runtime(Generic[RecordT]):
                 self._timeline.forget_below(self._committed_offset)
                 self._release()
 
-    def _fire(self, key: Hashable, operation: Callable[[], Result[RecordT, Any]]) -> None:
-        self._timers.pop(key, None)
-        task = asyncio.get_running_loop().create_task(self._run_timer(operation))
-        self._timer_runs[task] = None
-        task.add_done_callback(self._timer_runs.pop)
-
-    async def _run_timer(self, operation: Callable[[], Result[RecordT, Any]]) -> None:
-        try:
-            await self.run(operation)
-        except OdradekError:
-            return
-        except Exception as error:
-            self._end(error)
-
     def _end(self, error: BaseException, *, failed: bool = True) -> None:
         if self._state is State.ENDED:
             return
         self._state = State.ENDED
         self._end_error = error
-        for handle in self._timers.values():
-            handle.cancel()
-        self._timers.clear()
         answer = error if isinstance(error, ApiError) else ApiError(self._not_leader)
         parked = [*self._parked, *(entry for entry, _ in self._queue)]
         if self._long is not None:

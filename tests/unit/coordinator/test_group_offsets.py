@@ -55,7 +55,7 @@ def test_a_consumer_without_a_group_commits_and_fetches(shard: Any) -> None:
     assert shard.commit(42, metadata="here") == ErrorCode.NONE
     assert shard.committed() == 42
     assert shard.committed(partition=1) == -1
-    assert shard.group().is_simple
+    assert shard.group().protocol_type is None and shard.group().is_in(GroupState.EMPTY)
 
 
 def test_all_offsets_of_a_group_are_fetched_without_naming_topics(shard: Any) -> None:

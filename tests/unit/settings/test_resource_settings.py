@@ -116,13 +116,12 @@ def test_layers_of_a_topic_setting_in_order() -> None:
         ("log.retention.hours", "2", 4),
         ("log.retention.hours", "168", 5),
     ]
-    assert not entry.is_default
 
 
 def test_a_topic_takes_what_the_file_says() -> None:
     entry = one(rules(log_segment_bytes="2097152").describe_topic({}), "segment.bytes")
     assert (entry.value, entry.source) == ("2097152", ConfigSource.STATIC_BROKER_CONFIG)
-    assert one(rules().describe_topic({}), "segment.bytes").is_default
+    assert one(rules().describe_topic({}), "segment.bytes").source is ConfigSource.DEFAULT_CONFIG
 
 
 def test_secrets_and_unknown_settings_of_a_broker_have_no_value() -> None:

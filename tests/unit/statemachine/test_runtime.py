@@ -12,7 +12,6 @@ from odradek.common.errors import ApiError, ErrorCode
 from odradek.statemachine.machine import Result, Steps
 from odradek.statemachine.runtime import MAX_RECORDS_PER_TURN, Runtime, State
 from odradek.statemachine.timeline import Timeline, TimelineDict
-from tests.support.nodes.quorum_replicas import until
 
 
 class Counter:
@@ -269,18 +268,6 @@ async def test_a_machine_that_cannot_replay_its_own_record_ends_the_leader_epoch
         await runtime.run(lambda: machine.add("poison"))
     assert runtime.state is State.ENDED
     assert isinstance(runtime.failures[0], RuntimeError)  # type: ignore[attr-defined]
-    await runtime.close()
-
-
-async def test_timers_run_operations_and_can_be_cancelled_or_replaced() -> None:
-    runtime, machine, _ = await start()
-    runtime.schedule("late", 1, lambda: machine.add("late"))
-    runtime.schedule("late", 2, lambda: machine.add("later"))
-    runtime.schedule("never", 1, lambda: machine.add("never"))
-    runtime.schedule("refused", 1, lambda: machine.add("a", -1))
-    assert runtime.cancel("never") and not runtime.cancel("never")
-    await until(lambda: "later" in machine.values)
-    assert dict(machine.values) == {"later": 1}
     await runtime.close()
 
 

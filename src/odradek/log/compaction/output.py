@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from odradek.common.errors import ApiError, ErrorCode
+from odradek.common.numbers import INT32_MAX
 from odradek.common.ports import Buffer
 from odradek.log.files import FileCache
 from odradek.log.index import AbortedTransaction
@@ -17,7 +18,7 @@ CLEANED = ".cleaned"
 MENDED = ".mended" + CLEANED
 INDEX_SUFFIXES = (".index", ".timeindex", ".txnindex")
 # Positions in an index have 31 bits.
-MAX_SEGMENT_BYTES = 2**31 - 1
+MAX_SEGMENT_BYTES = INT32_MAX
 _WRITE_BYTES = 1 << 20
 
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from odradek.common.buggify import buggify
 from odradek.common.errors import ApiError, StorageError
 from odradek.common.log_lines import get_logger, sum_up
+from odradek.common.numbers import INT64_MAX
 from odradek.settings.options import config, option
 
 if TYPE_CHECKING:
@@ -53,7 +54,7 @@ class MaintenanceConfig:
     )
     flush_check_ms: int = option(
         "log.flush.scheduler.interval.ms",
-        default=2**63 - 1,
+        default=INT64_MAX,
         unit="ms",
         doc="Interval of the check for logs whose flush.ms has passed; at least once a second where a topic sets it.",
     )

@@ -11,6 +11,7 @@ before INVALID_TXN_STATE says that a partition is not part of the transaction.
 from __future__ import annotations
 
 from odradek.common.errors import ApiError, ErrorCode
+from odradek.common.topic_names import METADATA_TOPIC
 from odradek.common.turns import Turns
 from odradek.coordinator.transaction.metadata import TopicPartition
 from odradek.protocol.messages.add_partitions_to_txn_request import (
@@ -25,7 +26,7 @@ from odradek.protocol.messages.add_partitions_to_txn_response import (
     AddPartitionsToTxnTopicResult,
 )
 from odradek.server.context import RequestContext
-from odradek.server.handlers.shared import METADATA_TOPIC, PARTITIONS_PER_TURN, fenced_code, transaction_request
+from odradek.server.handlers.shared import PARTITIONS_PER_TURN, fenced_code, transaction_request
 from odradek.server.transactions.verification import Codes, add_or_verify
 
 FIRST_FENCED_VERSION = 2

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from odradek.common.errors import ApiError, ErrorCode
 from odradek.common.log_lines import LEVEL_NAMES, logger_levels
+from odradek.common.topic_names import is_legal_topic_name
 from odradek.common.turns import Turns
 from odradek.metadata.model import ResourceType
 from odradek.protocol.messages.describe_configs_request import DescribeConfigsRequest
@@ -23,7 +24,6 @@ from odradek.protocol.messages.describe_configs_response import (
     DescribeConfigsResult,
     DescribeConfigsSynonym,
 )
-from odradek.server.handlers.shared import is_legal_topic_name
 from odradek.settings.resources import BrokerLayers, ConfigEntry, ConfigSource, ConfigSynonym, ConfigType
 
 if TYPE_CHECKING:

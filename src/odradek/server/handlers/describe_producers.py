@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from odradek.common.errors import ApiError, ErrorCode
+from odradek.common.topic_names import is_legal_topic_name
 from odradek.protocol.messages.describe_producers_request import DescribeProducersRequest
 from odradek.protocol.messages.describe_producers_response import (
     DescribeProducersResponse,
@@ -11,7 +12,6 @@ from odradek.protocol.messages.describe_producers_response import (
     TopicResponse,
 )
 from odradek.server.context import RequestContext
-from odradek.server.handlers.shared import is_legal_topic_name
 
 
 def handle(context: RequestContext, request: DescribeProducersRequest) -> DescribeProducersResponse:

@@ -6,11 +6,11 @@ Versions: 1 times of the replicas' fetches; 2 directory ids, endpoints, error me
 from __future__ import annotations
 
 from odradek.common.errors import ApiError, ErrorCode
+from odradek.common.topic_names import METADATA_TOPIC
 from odradek.protocol.declare import NIL_UUID
 from odradek.protocol.messages.describe_quorum_request import DescribeQuorumRequest
 from odradek.protocol.messages.describe_quorum_response import DescribeQuorumResponse, PartitionData, TopicData
 from odradek.server.context import RequestContext
-from odradek.server.handlers.shared import METADATA_TOPIC
 
 _FIRST_WITH_DIRECTORIES = 2
 

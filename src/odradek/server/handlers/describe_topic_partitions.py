@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from odradek.common.errors import ErrorCode
+from odradek.common.topic_names import is_legal_topic_name
 from odradek.common.turns import Turns
 from odradek.metadata.model import NO_LEADER, PartitionImage, TopicImage
 from odradek.protocol.messages.describe_topic_partitions_request import DescribeTopicPartitionsRequest
@@ -20,7 +21,7 @@ from odradek.protocol.messages.describe_topic_partitions_response import (
     DescribeTopicPartitionsResponseTopic,
 )
 from odradek.server.handlers.metadata import holds_online, is_online
-from odradek.server.handlers.shared import INTERNAL_TOPICS, TOPIC_OPERATIONS, is_legal_topic_name
+from odradek.server.handlers.shared import INTERNAL_TOPICS, TOPIC_OPERATIONS
 from odradek.settings.options import config, option
 
 if TYPE_CHECKING:

@@ -24,6 +24,7 @@ from odradek.protocol.messages.list_offsets_response import (
     ListOffsetsResponse,
     ListOffsetsTopicResponse,
 )
+from odradek.replica.partition import READ_COMMITTED
 from odradek.server.log_creation import must_wait, when_made
 
 if TYPE_CHECKING:
@@ -45,7 +46,6 @@ _SINCE = {
 _FIRST_WITH_LEADER_EPOCH = 4
 _FIRST_WITH_NOT_AVAILABLE = 5
 CONSUMER = -1
-READ_COMMITTED = 1
 
 
 def handle(

@@ -24,6 +24,7 @@ from uuid import UUID
 from odradek.common.errors import ApiError, ErrorCode
 from odradek.common.log_lines import get_logger
 from odradek.common.steps import all_steps
+from odradek.common.topic_names import METADATA_TOPIC, is_legal_topic_name
 from odradek.common.turns import Turns, in_turns
 from odradek.metadata.model import NO_LEADER, PartitionImage, TopicImage
 from odradek.protocol.messages.metadata_request import MetadataRequest
@@ -36,11 +37,9 @@ from odradek.protocol.messages.metadata_response import (
 from odradek.server.handlers.shared import (
     CLUSTER_OPERATIONS,
     INTERNAL_TOPICS,
-    METADATA_TOPIC,
     NO_OPERATIONS,
     TOPIC_OPERATIONS,
     address_of,
-    is_legal_topic_name,
 )
 
 if TYPE_CHECKING:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from typing import TYPE_CHECKING
 
 from odradek.common.errors import ApiError, ErrorCode
@@ -15,8 +14,6 @@ if TYPE_CHECKING:
     from odradek.metadata.model import BrokerImage
     from odradek.server.context import RequestContext
 
-# The cluster's metadata: a log, and no topic that a client sees.
-METADATA_TOPIC = "__cluster_metadata"
 # Of a request that names many partitions: how many are looked at, or answered, in one turn of the loop.
 PARTITIONS_PER_TURN = 2000
 # The topics that Kafka keeps for itself.
@@ -28,13 +25,6 @@ NO_OPERATIONS = -(2**31)
 # All that a client may do while there is no authorizer, as bits of AclOperation: of a cluster, a topic, a group.
 CLUSTER_OPERATIONS = sum(1 << operation for operation in (5, 7, 8, 9, 10, 11, 12))
 TOPIC_OPERATIONS = sum(1 << operation for operation in (3, 4, 5, 6, 7, 8, 10, 11))
-
-_LEGAL_NAME = re.compile(r"[a-zA-Z0-9._-]{1,249}\Z")
-
-
-def is_legal_topic_name(name: str) -> bool:
-    """Kafka's rule: 1 to 249 of letters, digits, '.', '_' and '-', and neither '.' nor '..'."""
-    return bool(_LEGAL_NAME.match(name)) and name not in (".", "..")
 
 
 def leader_hint(

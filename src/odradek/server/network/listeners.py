@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from odradek.common.errors import ConfigError
+from odradek.common.numbers import INT32_MAX
 from odradek.common.ports import Listener, Network, ProtocolFactory
 from odradek.server.network.descriptors import Descriptors
 from odradek.settings.broker import BrokerSettings
@@ -21,7 +22,7 @@ from odradek.settings.options import config, option
 if TYPE_CHECKING:
     from odradek.server.network.connection import Connection
 
-UNLIMITED = 2**31 - 1
+UNLIMITED = INT32_MAX
 SECURITY_PROTOCOLS = {"PLAINTEXT": 0, "SSL": 1, "SASL_PLAINTEXT": 2, "SASL_SSL": 3}
 
 

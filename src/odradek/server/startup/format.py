@@ -14,6 +14,7 @@ from uuid import UUID
 
 from odradek.common.errors import ConfigError
 from odradek.common.ports import Disk, make_dirs_durably, read_file, write_file_durably
+from odradek.common.topic_names import METADATA_LOG
 from odradek.metadata.features import (
     DEFAULT_METADATA_VERSION,
     KRAFT_VERSION,
@@ -33,7 +34,6 @@ from odradek.settings.listeners import WILDCARDS
 from odradek.settings.properties import format_properties, parse_properties
 
 META_FILE = "meta.properties"
-METADATA_LOG = "__cluster_metadata-0"
 _FORMAT_HINT = "odradek storage format -t $(odradek random-uuid) -c FILE"
 
 

@@ -116,11 +116,6 @@ class ClassicGroup:
         return self.state in states
 
     @property
-    def is_simple(self) -> bool:
-        """Whether it only stores offsets of consumers that assign partitions themselves."""
-        return self.protocol_type is None and self.state is GroupState.EMPTY and not self.pending_joins
-
-    @property
     def uses_consumer_protocol(self) -> bool:
         return self.protocol_type == CONSUMER_PROTOCOL_TYPE
 

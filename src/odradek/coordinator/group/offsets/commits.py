@@ -10,6 +10,7 @@ from typing import Any
 from uuid import UUID
 
 from odradek.common.errors import ApiError, ErrorCode
+from odradek.common.numbers import INT64_MAX
 from odradek.coordinator.batches import RECORD_OVERHEAD_BYTES
 from odradek.coordinator.group.classic.group import ClassicGroup, Moment
 from odradek.coordinator.group.classic.rebalance import Rebalance, Records
@@ -67,7 +68,7 @@ GROUP_ID_NOT_FOUND_VERSION = 9
 NO_OFFSET = -1
 # Key and value of a commit with empty names and metadata take no less.
 LEAST_COMMIT_BYTES = 34
-MAX_TIMESTAMP_MS = 2**63 - 1
+MAX_TIMESTAMP_MS = INT64_MAX
 NIL_UUID = UUID(int=0)
 
 

@@ -1,0 +1,29 @@
+"""What a topic may be called, and the one name that is no topic's."""
+
+from __future__ import annotations
+
+import re
+
+# The cluster's metadata: a log, and no topic that a client sees. Its directory is that of the metadata log.
+METADATA_TOPIC = "__cluster_metadata"
+METADATA_LOG = f"{METADATA_TOPIC}-0"
+MAX_NAME_LENGTH = 249
+_LEGAL_NAME = re.compile(r"[a-zA-Z0-9._-]+\Z")
+
+
+def topic_name_problem(name: str) -> str | None:
+    """What is wrong with a topic's name: it must be a directory's name in every file system. None: nothing is."""
+    if not name:
+        return "the empty string is not allowed"
+    if name in (".", ".."):
+        return f"'{name}' is not allowed"
+    if len(name) > MAX_NAME_LENGTH:
+        return f"the length of '{name}' is longer than the max allowed length {MAX_NAME_LENGTH}"
+    if not _LEGAL_NAME.match(name):
+        return f"'{name!a}' contains one or more characters other than ASCII alphanumerics, '.', '_' and '-'"
+    return None
+
+
+def is_legal_topic_name(name: str) -> bool:
+    """Kafka's rule: 1 to 249 of letters, digits, '.', '_' and '-', and neither '.' nor '..'."""
+    return topic_name_problem(name) is None
