@@ -480,20 +480,16 @@ class RaftDriver:
             await buggify("raft: before a round of a follower")
             try:
                 go_on = await self._follower.round()
-            except ApiError as error:
-                if error.code is not ErrorCode.KAFKA_STORAGE_ERROR:
+            except Exception as error:
+                if not isinstance(error, ApiError) or error.code is not ErrorCode.KAFKA_STORAGE_ERROR:
                     self._fail(error)
                     return
                 self._space.ran_out()
-            except Exception as error:
-                self._fail(error)
-                return
             if go_on:
                 backoff.reset()
                 continue
-            pause_ms = backoff.next_ms()
-            if self.node.role not in (Role.FOLLOWER, Role.UNATTACHED):
-                pause_ms = IDLE_TICK_MS
+            retry_ms = backoff.next_ms()
+            pause_ms = retry_ms if self.node.role in (Role.FOLLOWER, Role.UNATTACHED) else IDLE_TICK_MS
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(pause_ms / 1000):
                     await self._leader_news.wait()
