@@ -7,7 +7,6 @@ decoded one by one. Source: KIP-390 for the levels.
 from __future__ import annotations
 
 from odradek.common.errors import ApiError, ErrorCode
-from odradek.common.numbers import INT32_MAX
 from odradek.common.ports import Buffer
 from odradek.record.batch import (
     HEADER_BYTES,

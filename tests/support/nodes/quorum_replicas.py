@@ -52,7 +52,7 @@ FAST = {"election_timeout_ms": 200, "fetch_timeout_ms": 400, "request_timeout_ms
 
 
 class Parts:
-    """What of a node the quorum needs, over any clock, disk and network: replica, controller, the listener's doors."""
+    """What of a node the quorum needs, over any clock, disk and network: replica, controller, its listener."""
 
     def __init__(
         self,
