@@ -191,9 +191,16 @@ def to_python(value: Any, wanted: Any, where: str) -> Any:
     if types.is_map(wanted):
         _expect(value, dict, "an object", where)
         return [(key, to_python(each, wanted.item_type, f"{where}.{key}")) for key, each in value.items()]
+    return _scalar(value, wanted, where)
+
+
+def _scalar(value: Any, wanted: Any, where: str) -> Any:
+    """A value of a type that has no fields and no items."""
+    types = pa.types
     if types.is_boolean(wanted):
         return _expect(value, bool, "true or false", where)
     if types.is_integer(wanted):
+        # Python's bool is an int, and JSON's true is no number.
         if isinstance(value, bool) or not isinstance(value, int):
             raise ValueError(f"{where} is {_shown(value)}, not a whole number")
         return value

@@ -206,32 +206,11 @@ def parse_read_options(given: Mapping[str, str], *, streaming: bool) -> ReadOpti
     check_names(options, READ_OPTIONS)
     kafka = kafka_settings(options)
     topics, pattern, assigned = _subject(options)
-    if streaming:
-        for name in ("endingOffsets", "endingOffsetsByTimestamp", "endingTimestamp"):
-            if name.lower() in options:
-                raise OptionError(f"{name} is for batch queries; a stream ends by its trigger (availableNow) or stop()")
-    else:
-        for name in (
-            "minOffsetsPerTrigger",
-            "maxOffsetsPerTrigger",
-            "maxBytesPerTrigger",
-            "maxTriggerDelay",
-            "groupId",
-            "gate",
-            "standby",
-        ):
-            if name.lower() in options:
-                log.warning("%s has an effect only on a streaming query", name)
+    _judge_other_kind(options, streaming)
     starting = _position(options, "starting", LATEST if streaming else EARLIEST)
     ending = _position(options, "ending", LATEST)
-    if starting == LATEST and not streaming:
-        raise OptionError("startingOffsets=latest makes no sense in a batch query: it would read nothing")
-    if ending == EARLIEST:
-        raise OptionError("endingOffsets=earliest makes no sense: it would read nothing")
-    if not streaming and isinstance(ending, dict) and EARLIEST in _values(ending):
-        raise OptionError("endingOffsets may not hold -2 (earliest)")
-    if not streaming and isinstance(starting, dict) and LATEST in _values(starting):
-        raise OptionError("startingOffsets of a batch query may not hold -1 (latest)")
+    if not streaming:
+        _refuse_empty_batch(starting, ending)
     strategy = options.get("startingoffsetsbytimestampstrategy", "error").lower()
     if strategy not in ("latest", "error"):
         raise OptionError("startingOffsetsByTimestampStrategy is latest or error")
@@ -260,6 +239,38 @@ def parse_read_options(given: Mapping[str, str], *, streaming: bool) -> ReadOpti
     )
     _refuse_contradictions(parsed)
     return parsed
+
+
+def _judge_other_kind(options: Mapping[str, str], streaming: bool) -> None:
+    """Refuse what would end a stream, and warn of what has no effect on a batch query."""
+    if streaming:
+        for name in ("endingOffsets", "endingOffsetsByTimestamp", "endingTimestamp"):
+            if name.lower() in options:
+                raise OptionError(f"{name} is for batch queries; a stream ends by its trigger (availableNow) or stop()")
+        return
+    for name in (
+        "minOffsetsPerTrigger",
+        "maxOffsetsPerTrigger",
+        "maxBytesPerTrigger",
+        "maxTriggerDelay",
+        "groupId",
+        "gate",
+        "standby",
+    ):
+        if name.lower() in options:
+            log.warning("%s has an effect only on a streaming query", name)
+
+
+def _refuse_empty_batch(starting: int | Offsets | Timestamps, ending: int | Offsets | Timestamps) -> None:
+    """A batch query reads from one offset to another: neither may be where there is nothing to read."""
+    if starting == LATEST:
+        raise OptionError("startingOffsets=latest makes no sense in a batch query: it would read nothing")
+    if ending == EARLIEST:
+        raise OptionError("endingOffsets=earliest makes no sense: it would read nothing")
+    if isinstance(ending, dict) and EARLIEST in _values(ending):
+        raise OptionError("endingOffsets may not hold -2 (earliest)")
+    if isinstance(starting, dict) and LATEST in _values(starting):
+        raise OptionError("startingOffsets of a batch query may not hold -1 (latest)")
 
 
 def _refuse_contradictions(parsed: ReadOptions) -> None:

@@ -133,18 +133,22 @@ def resolve(
             offset = end
         elif at_start and offset < marks.earliest[partition]:
             start = marks.earliest[partition]
+            # What is gone behind the end of the query is not missed.
             missed = start if until is None else min(start, until[partition])
             if missed > offset:
                 lost.append(LostRange(*partition, offset, missed, f"the log now starts at {start}"))
             offset = start
         resolved[partition] = offset
     if beyond:
-        problem = f"{name} is beyond the end of the log: {'; '.join(beyond)}"
-        if options.fail_on_data_loss:
-            raise OptionError(f"{problem}. Correct it, or set failOnDataLoss=false to take the end of the log instead")
-        log.warning("%s; the end of the log is taken (failOnDataLoss=false)", problem)
+        _report_beyond(f"{name} is beyond the end of the log: {'; '.join(beyond)}", fail=options.fail_on_data_loss)
     report(lost, fail=options.fail_on_data_loss)
     return resolved
+
+
+def _report_beyond(problem: str, *, fail: bool) -> None:
+    if fail:
+        raise OptionError(f"{problem}. Correct it, or set failOnDataLoss=false to take the end of the log instead")
+    log.warning("%s; the end of the log is taken (failOnDataLoss=false)", problem)
 
 
 def refuse_another_query(options: ReadOptions, known: Positions) -> None:
