@@ -6,6 +6,7 @@ import datetime
 import decimal
 import json
 import struct
+import uuid
 from pathlib import Path
 from typing import Any
 
@@ -245,10 +246,113 @@ def test_avro_that_is_damaged_is_reported_and_nothing_else_is_raised() -> None:
     columns.decode(pa.array(flips, pa.binary()))
 
 
+def test_avro_that_is_wrong_in_a_batch_does_not_shift_the_others() -> None:
+    """Values are read together: one that is too long or too short by what its neighbour has must not use it."""
+    schema = '{"type":"record","name":"R","fields":[{"name":"v","type":"string"},{"name":"n","type":["null","int"]}]}'
+    values = AvroValues(schema, pa.struct([("v", pa.string()), ("n", pa.int32())]))
+    good = zigzag(3) + b"abc" + zigzag(1) + zigzag(7)
+    bad = {
+        "longer than its value": zigzag(12) + b"abc" + zigzag(0),
+        "into the next value": zigzag(3 + 8 + len(good)) + b"abc",
+        "two values": good + good,
+        "empty": b"",
+        "no such branch": zigzag(1) + b"a" + zigzag(2),
+        "not UTF-8": zigzag(1) + b"\xff" + zigzag(0),
+        "size below zero": zigzag(-5) + b"abcde" + zigzag(0),
+    }
+    for why, value in bad.items():
+        column, wrong = values.decode(pa.array([good, None, value, good], pa.binary()))
+        assert column.to_pylist() == [{"v": "abc", "n": 7}, None, None, {"v": "abc", "n": 7}], why
+        assert list(wrong) == [2] and wrong[2].startswith("not Avro of the schema: "), why
+
+
+def test_avro_of_all_logical_types_and_names() -> None:
+    def of(kind: str, logical: str, **more: object) -> dict[str, object]:
+        return {"type": kind, "logicalType": logical, **more}
+
+    types: dict[str, object] = {
+        "day": of("int", "date"),
+        "no_day": of("string", "date"),
+        "at": of("long", "timestamp-micros"),
+        "no_at": of("int", "timestamp-micros"),
+        "local": of("long", "local-timestamp-millis"),
+        "id": of("fixed", "uuid", name="Id", size=16),
+        "ids": {"type": "array", "items": ["null", "Id"]},
+        "text_id": of("string", "uuid"),
+        "prices": {"type": "map", "values": of("bytes", "decimal", precision=4, scale=2)},
+        "inner": {
+            "type": "record",
+            "name": "In",
+            "namespace": "a.b",
+            "fields": [{"name": "x", "type": ["null", "Id"]}],
+        },
+        "time": of("long", "time-micros"),
+        "größe": "int",
+    }
+    schema = json.dumps(
+        {"type": "record", "name": "R", "fields": [{"name": name, "type": kind} for name, kind in types.items()]}
+    )
+    found = spark_schema(schema)
+    assert found.simpleString() == (
+        "struct<day:date,no_day:string,at:timestamp,no_at:int,local:timestamp_ntz,id:string,ids:array<string>,"
+        "text_id:string,prices:map<string,decimal(4,2)>,inner:struct<x:string>,time:bigint,größe:int>"
+    )
+    raw = bytes(range(16))
+    value = b"".join(
+        [
+            zigzag(1),
+            zigzag(1) + b"a",
+            zigzag(1_500_000),
+            zigzag(3),
+            zigzag(2_000),
+            raw,
+            zigzag(2) + zigzag(0) + zigzag(1) + raw + zigzag(0),
+            zigzag(1) + b"b",
+            zigzag(1) + zigzag(1) + b"k" + zigzag(2) + (150).to_bytes(2, "big") + zigzag(0),
+            zigzag(1) + raw,
+            zigzag(9),
+            zigzag(4),
+        ]
+    )
+    from pyspark.sql.pandas.types import to_arrow_type
+
+    column, wrong = AvroValues(schema, to_arrow_type(found, timezone="UTC")).decode(pa.array([value], pa.binary()))
+    assert wrong == {}
+    name = str(uuid.UUID(bytes=raw))
+    assert column.to_pylist() == [
+        {
+            "day": datetime.date(1970, 1, 2),
+            "no_day": "a",
+            "at": datetime.datetime(1970, 1, 1, 0, 0, 1, 500_000, tzinfo=datetime.UTC),
+            "no_at": 3,
+            "local": datetime.datetime(1970, 1, 1, 0, 0, 2),
+            "id": name,
+            "ids": [None, name],
+            "text_id": "b",
+            "prices": [("k", decimal.Decimal("1.50"))],
+            "inner": {"x": name},
+            "time": 9,
+            "größe": 4,
+        }
+    ]
+
+
 @pytest.mark.parametrize(
     ("schema", "says"),
     [
         ("{", "is not valid JSON"),
+        (
+            '{"type":"record","name":"R","fields":[{"name":"a","type":{"type":"array","items":"null"}}]}',
+            "nothing bounds their number",
+        ),
+        (
+            '{"type":"record","name":"R","fields":[{"name":"a","type":{"type":"fixed","name":"F","size":-1}}]}',
+            "a fixed cannot have size -1",
+        ),
+        (
+            '{"type":"record","name":"R","fields":[{"name":"a","type":{"type":"enum","name":"E","symbols":["a","a"]}}]}',
+            "All symbols in an enum must be unique",
+        ),
         ('"int"', "must be an Avro schema of a record"),
         (
             '{"type":"record","name":"R","fields":[{"name":"a","type":["int","string"]}]}',
