@@ -64,7 +64,7 @@ COMMIT = (
 ROOMS = {
     "record": _of("record"),
     "log": _of("log"),
-    "replica": _of("replica", "isr_"),
+    "replica": Room(("odradek/replica",), ("unit/replica", "component/replica"), ("isr_",)),
     "raft": Room(
         ("odradek/raft",), ("unit/raft", "component/raft", "scenarios/test_controller_restart.py"), ("raft_",)
     ),
