@@ -12,7 +12,6 @@ from uuid import UUID
 import pytest
 
 from odradek.common.errors import ErrorCode
-from odradek.common.real_io import RealDisk
 from odradek.log.config import LogConfig
 from odradek.log.files import FileCache
 from odradek.log.log import Log
@@ -36,6 +35,7 @@ from odradek.record.record import Record
 from odradek.replica.config import FetcherConfig
 from odradek.replica.fetcher import EARLIEST_LOCAL, LATEST, Consumed, Fetcher, Followed, State
 from odradek.replica.partition import Partition
+from tests.support.disks.failing import FailingDisk
 from tests.support.models.batches import NOW_MS
 
 ME, LEADER = 2, 1
@@ -55,7 +55,8 @@ class Follower:
     def __init__(
         self, directory: Path, partitions: int = 1, *, log_config: LogConfig | None = None, **config: Any
     ) -> None:
-        self.disk = RealDisk(workers=1)
+        self.disk = FailingDisk()
+        self.full: set[Path] = set()
         files = FileCache(self.disk)
         self.partitions: list[Partition] = []
         self.images: list[PartitionImage] = []
@@ -66,7 +67,8 @@ class Follower:
             self.partitions.append(Partition("t", number, TOPIC_ID, log, broker_id=ME))
             self.images.append(PartitionImage((LEADER, ME), (LEADER, ME), LEADER, 3, 0))
             self.partitions[-1].update(self.images[-1])
-        self.fetcher = Fetcher(FetcherConfig(backoff_ms=100, **config), broker_id=ME)
+        self.config = FetcherConfig(**{"backoff_ms": 100, **config})
+        self.fetcher = Fetcher(self.config, broker_id=ME, full_dirs=lambda: self.full)
         for partition in self.partitions:
             self.fetcher.follow(partition)
         self.now = 1000
@@ -305,8 +307,15 @@ def test_damaged_records_are_not_taken(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("held", "start", "end", "expected"),
-    [(3, 10, 20, (10, 10)), (9, 2, 5, (0, 5)), (3, 0, 20, (0, 3)), (0, 4, 4, (4, 4))],
-    ids=["before the leader's start", "beyond its end", "inside after all", "empty on both sides"],
+    [
+        (3, 10, 20, (10, 10)),
+        (9, 2, 5, (0, 5)),
+        (3, 0, 20, (0, 3)),
+        (0, 4, 4, (4, 4)),
+        (3, 3, 20, (0, 3)),
+        (3, 1, 3, (0, 3)),
+    ],
+    ids=["before its start", "beyond its end", "inside after all", "empty on both sides", "at its start", "at its end"],
 )
 def test_out_of_range(tmp_path: Path, held: int, start: int, end: int, expected: tuple[int, int]) -> None:
     with following(tmp_path) as node:

@@ -1,0 +1,213 @@
+"""Who follows, who is in sync, which change of that is asked for, and why someone is not in the set."""
+
+from __future__ import annotations
+
+import pytest
+
+from odradek.common.errors import ErrorCode
+from odradek.replica.in_sync import Fallen, InSync, IsrChange, IsrCounts, Outcome, outcome_of
+from odradek.replica.isr import FollowerState
+
+ME, ALL = 1, (1, 2, 3)
+LAG_MS = 1000
+
+
+def leading(isr: tuple[int, ...] = ALL, *, at_ms: int = 0) -> InSync:
+    made = InSync(ME)
+    made.begin(ALL, isr, at_ms)
+    return made
+
+
+def fetch(in_sync: InSync, replica_id: int, offset: int, at_ms: int, end: int = 10, epoch: int = -1) -> None:
+    in_sync.followers[replica_id].fetched(
+        fetch_offset=offset, log_start_offset=0, leader_end_offset=end, now_ms=at_ms, broker_epoch=epoch
+    )
+
+
+def expand(in_sync: InSync, replica_id: int, at_ms: int = 0, *, eligible: bool = True) -> IsrChange | None:
+    return in_sync.maybe_expand(
+        replica_id,
+        leader_epoch=4,
+        partition_epoch=7,
+        leader_epoch_start=2,
+        high_watermark=10,
+        now_ms=at_ms,
+        may_be_in_sync=lambda broker_id, broker_epoch: eligible and (broker_id, broker_epoch) == (replica_id, 70),
+    )
+
+
+def shrink(in_sync: InSync, at_ms: int, end: int = 10) -> IsrChange | None:
+    return in_sync.maybe_shrink(
+        leader_epoch=4, partition_epoch=7, leader_end_offset=end, now_ms=at_ms, max_lag_ms=LAG_MS
+    )
+
+
+@pytest.mark.parametrize(
+    ("code", "outcome"),
+    [
+        (ErrorCode.NONE, Outcome.DONE),
+        (ErrorCode.INELIGIBLE_REPLICA, Outcome.REFUSED),
+        (ErrorCode.OPERATION_NOT_ATTEMPTED, Outcome.REFUSED),
+        (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, Outcome.OVERTAKEN),
+        (ErrorCode.UNKNOWN_TOPIC_ID, Outcome.OVERTAKEN),
+        (ErrorCode.FENCED_LEADER_EPOCH, Outcome.OVERTAKEN),
+        (ErrorCode.INVALID_UPDATE_VERSION, Outcome.OVERTAKEN),
+        (ErrorCode.INVALID_REQUEST, Outcome.OVERTAKEN),
+        (ErrorCode.NEW_LEADER_ELECTED, Outcome.OVERTAKEN),
+        (ErrorCode.NOT_CONTROLLER, Outcome.RETRY),
+        (ErrorCode.UNKNOWN_SERVER_ERROR, Outcome.RETRY),
+    ],
+)
+def test_what_an_answer_means(code: ErrorCode, outcome: Outcome) -> None:
+    assert outcome_of(code) is outcome
+
+
+class TestBeginning:
+    def test_who_is_in_sync_has_the_whole_time_to_fetch_and_who_is_not_is_new(self) -> None:
+        found = leading((ME, 2), at_ms=50)
+        assert found.followers == {2: FollowerState(caught_up_ms=50), 3: FollowerState(caught_up_ms=-1)}
+        assert found.out() == {3: Fallen("new", 50, 0)}
+        assert found.isr == (ME, 2)
+
+    def test_nothing_of_an_earlier_leadership_is_left(self) -> None:
+        found = leading((ME, 2))
+        fetch(found, 2, 10, 5)
+        fetch(found, 3, 10, 5, epoch=70)
+        assert expand(found, 3, 5) is not None
+        found.refused(10)
+        assert shrink(found, 2000, end=99) is not None
+        counts = (found.counts.shrinks, found.counts.expansions)
+        found.begin(ALL, (ME,), 3000)
+        assert found.pending is None
+        assert found.followers == {2: FollowerState(), 3: FollowerState()}
+        assert found.out() == {2: Fallen("new", 3000, 0), 3: Fallen("new", 3000, 0)}
+        assert (found.counts.shrinks, found.counts.expansions) == counts, "none fell out or came in"
+        fetch(found, 3, 10, 10, epoch=70)
+        assert expand(found, 3, 20) is not None, "what was refused to another leader may be asked for"
+
+
+class TestWhatTheControllerSays:
+    def test_members_that_leave_and_join_are_counted_once_for_each_change(self) -> None:
+        counts = IsrCounts()
+        assert (counts.shrinks, counts.expansions) == (0, 0)
+        found = InSync(ME, counts)
+        found.begin(ALL, ALL, 0)
+        seen = []
+        for isr in ((ME,), (ME, 2), ALL, ALL, (ME, 3)):
+            found.commit(ALL, isr, 100)
+            seen.append((counts.shrinks, counts.expansions))
+        assert seen == [(1, 0), (1, 1), (1, 2), (1, 2), (2, 2)]
+
+    def test_one_that_comes_in_for_another_counts_on_both_sides(self) -> None:
+        found = leading((ME, 2))
+        found.commit(ALL, (ME, 3), 100)
+        assert (found.counts.shrinks, found.counts.expansions) == (1, 1)
+
+    def test_this_broker_itself_is_no_follower_that_joins(self) -> None:
+        found = leading((2,))
+        found.commit(ALL, (2, ME), 100)
+        assert found.counts.expansions == 0
+
+    def test_whom_the_controller_takes_out_is_fenced_since_then(self) -> None:
+        found = leading()
+        found.commit(ALL, (ME, 3), 100)
+        assert found.out() == {2: Fallen("fenced", 100, 1)}
+        found.commit(ALL, ALL, 200)
+        assert found.out() == {}
+        found.commit(ALL, (ME, 3), 300)
+        assert found.out() == {2: Fallen("fenced", 300, 2)}
+
+    def test_whom_this_leader_took_out_keeps_the_reason(self) -> None:
+        found = leading()
+        fetch(found, 3, 10, 1500)
+        assert shrink(found, 1500) is not None
+        found.commit(ALL, (ME, 3), 1600)
+        assert found.out() == {2: Fallen("stuck", 0, 1)}
+        assert found.pending is None
+
+    def test_a_replica_that_is_no_more_is_forgotten_and_a_new_one_is_known(self) -> None:
+        found = leading((ME, 2))
+        found.commit((ME, 2, 4), (ME, 2), 100)
+        assert set(found.followers) == {2, 4}
+        assert (found.out(), set(found.fallen)) == ({4: Fallen("new", 100, 0)}, {4})
+        found.commit((ME, 4), (ME,), 200)
+        assert (found.counts.shrinks, set(found.followers)) == (0, {4}), "it did not fall out: it is no replica"
+
+    def test_what_is_known_of_a_follower_stays(self) -> None:
+        found = leading()
+        fetch(found, 2, 10, 5)
+        before = found.followers[2]
+        found.commit(ALL, ALL, 100)
+        assert found.followers[2] is before
+
+
+class TestJoining:
+    def test_the_change_names_epochs_of_registrations(self) -> None:
+        found = leading((ME, 2))
+        fetch(found, 2, 10, 0, epoch=60)
+        fetch(found, 3, 10, 0, epoch=70)
+        change = expand(found, 3)
+        assert change == IsrChange((ME, 2, 3), (-1, 60, 70), leader_epoch=4, partition_epoch=7, joining=(3,))
+        assert found.pending is change
+        assert tuple(found.maximal_isr) == (ME, 2, 3)
+        assert expand(found, 3) is None, "one change at a time"
+
+    @pytest.mark.parametrize(
+        ("replica_id", "offset", "eligible"),
+        [(2, 10, True), (3, 9, True), (3, 10, False)],
+        ids=["in the set", "behind the watermark", "fenced, or another registration"],
+    )
+    def test_who_may_not_join(self, replica_id: int, offset: int, eligible: bool) -> None:
+        found = leading((ME, 2))
+        fetch(found, replica_id, offset, 0, epoch=70)
+        assert expand(found, replica_id, eligible=eligible) is None
+        assert found.pending is None
+
+    def test_what_was_refused_is_asked_for_again_after_a_pause(self) -> None:
+        found = leading((ME, 2))
+        fetch(found, 3, 10, 0, epoch=70)
+        assert expand(found, 3, 100) is not None
+        found.refused(1000)
+        assert found.pending is None
+        assert expand(found, 3, 1499) is None
+        assert expand(found, 3, 1500) is not None
+
+
+class TestFallingOut:
+    def test_the_change_leaves_out_who_lags_and_says_how(self) -> None:
+        found = leading()
+        fetch(found, 2, 5, 600, epoch=60)
+        change = shrink(found, 1001)
+        assert change == IsrChange((ME,), (-1,), leader_epoch=4, partition_epoch=7, leaving=(2, 3))
+        assert found.fallen == {2: Fallen("slow", 0, 1), 3: Fallen("stuck", 0, 1)}
+        assert tuple(found.maximal_isr) == ALL, "they count until it is decided"
+        assert shrink(found, 5000) is None, "one change at a time"
+
+    @pytest.mark.parametrize(("now_ms", "reason"), [(1600, "slow"), (1601, "stuck")])
+    def test_who_did_not_fetch_for_the_time_that_it_may_lag_is_stuck(self, now_ms: int, reason: str) -> None:
+        found = leading((ME, 2))
+        fetch(found, 2, 5, 600)
+        assert shrink(found, now_ms) is not None
+        assert found.fallen[2].reason == reason
+
+    def test_one_that_was_caught_up_without_a_fetch_is_not_stuck_before_its_time(self) -> None:
+        found = leading((ME, 2), at_ms=5000)
+        assert shrink(found, 6000) is None
+        assert shrink(found, 6001) is not None
+        assert found.fallen[2] == Fallen("stuck", 5000, 1)
+
+    def test_all_in_sync_is_no_change(self) -> None:
+        found = leading()
+        assert shrink(found, LAG_MS) is None
+        assert found.pending is None
+
+    def test_a_line_for_the_log_says_who_is_out_why_and_for_how_long(self) -> None:
+        found = leading()
+        assert found.describe_out(5) == "none"
+        fetch(found, 2, 5, 600)
+        shrink(found, 1001)
+        found.commit(ALL, (ME,), 1001)
+        found.commit((*ALL, 4), (ME,), 1500)
+        assert found.describe_out(1200) == (
+            "2: slow for 1200 ms, fell 1 times; 3: stuck for 1200 ms, fell 1 times; 4: new for 0 ms, fell 0 times"
+        )
