@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import logging
 from pathlib import Path
 
 import pytest
 
 from odradek.common.errors import ApiError, ErrorCode
 from odradek.replica.isolation import Isolation
+from odradek.replica.waiters import DataWait
 from tests.unit.replica.test_partition import Home
 
 SESSION_MS = 1000
@@ -20,7 +22,7 @@ class Cut:
         self.now_ms = 0
         for name in ("shared", "alone"):
             (directory / name).mkdir()
-        self.shared, self.alone = Home(directory / "shared", (1, 2)), Home(directory / "alone", (1,))
+        self.shared, self.alone = Home(directory / "shared", (1, 2, 3)), Home(directory / "alone", (1,))
         self.isolation = Isolation([self.shared.partition, self.alone.partition], lambda: self.now_ms)
         self.isolation.session_ms = SESSION_MS
         self.isolation.answered()
@@ -70,3 +72,48 @@ def test_a_broker_that_was_never_in_the_cluster_and_topics_of_coordinators_are_l
     cut.isolation.exempt = frozenset({"t"})
     assert not cut.look(9 * SESSION_MS)
     assert not Isolation([cut.shared.partition], lambda: 9 * SESSION_MS).topics
+
+
+def test_both_must_be_silent_for_the_whole_session(cut: Cut) -> None:
+    cut.now_ms = 500
+    cut.isolation.answered()
+    assert not cut.look(500 + SESSION_MS), "the quorum is not"
+    cut.shared.fetched(3, 0, now_ms=700)
+    assert not cut.look(700 + SESSION_MS), "a follower is not"
+    assert cut.look(701 + SESSION_MS)
+
+
+def test_one_follower_that_fetches_is_enough_however_far_behind_it_is(cut: Cut) -> None:
+    cut.shared.append(b"x")
+    cut.shared.fetched(2, 0, now_ms=SESSION_MS)
+    assert cut.shared.partition.in_sync.followers[2].caught_up_ms == 0
+    assert not cut.look(SESSION_MS + 1)
+
+
+async def test_who_waits_is_woken_once_and_elsewhere_not_at_all(cut: Cut) -> None:
+    elsewhere = DataWait([cut.alone.partition], missing_bytes=1, timeout_ms=60_000)
+    here = DataWait([cut.shared.partition], missing_bytes=1, timeout_ms=60_000)
+    assert cut.look(SESSION_MS + 1)
+    assert here.future.done()
+    later = DataWait([cut.shared.partition], missing_bytes=1, timeout_ms=60_000)
+    assert cut.look(SESSION_MS + 2)
+    assert not later.future.done() and not elsewhere.future.done()
+    for wait in (later, elsewhere):
+        wait.future.cancel()
+
+
+def test_the_log_says_once_that_a_cut_begins_and_once_that_it_is_over(
+    cut: Cut, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+    for at_ms in (SESSION_MS, SESSION_MS + 1, SESSION_MS + 2):
+        cut.look(at_ms)
+    assert [each.levelno for each in caplog.records] == [logging.WARNING]
+    cut.isolation.answered()
+    for at_ms in (SESSION_MS + 3, SESSION_MS + 4):
+        assert not cut.look(at_ms)
+    assert [each.levelno for each in caplog.records] == [logging.WARNING, logging.INFO]
+
+
+def test_the_session_is_kafkas_where_nothing_else_is_set(cut: Cut) -> None:
+    assert Isolation([], lambda: 0).session_ms == 9000
