@@ -213,7 +213,7 @@ class TestOnePartitionAtOnce:
         assert node.log.recovery_point == 2
 
     @pytest.mark.parametrize("reason", ["nothing is due", "it is closed"])
-    async def test_a_release_flushes_only_what_somebody_waits_for(self, home: MakeHome, reason: str) -> None:
+    async def test_a_release_flushes_only_what_is_waited_for(self, home: MakeHome, reason: str) -> None:
         node = home(3 if reason == "nothing is due" else 1)
         node.disk.gate.set()
         await ended(node.flusher.hold(node.partition))
@@ -281,7 +281,7 @@ class TestShortages:
         for task in asyncio.all_tasks() - {asyncio.current_task()}:
             task.cancel()
 
-    async def test_a_bug_in_one_flush_keeps_nobody_from_ending(self, home: MakeHome) -> None:
+    async def test_a_bug_in_one_flush_does_not_keep_the_broker_running(self, home: MakeHome) -> None:
         node = home(1)
         node.append(b"a")
         node.disk.error = RuntimeError("a bug")
