@@ -64,7 +64,11 @@ COMMIT = (
 ROOMS = {
     "record": _of("record"),
     "log": _of("log"),
-    "replica": Room(("odradek/replica",), ("unit/replica", "component/replica"), ("isr_",)),
+    "replica": Room(
+        ("odradek/replica",),
+        ("unit/replica", "integration/test_replication.py", "integration/test_repair.py"),
+        ("isr_",),
+    ),
     "raft": Room(
         ("odradek/raft",), ("unit/raft", "component/raft", "scenarios/test_controller_restart.py"), ("raft_",)
     ),
