@@ -35,7 +35,17 @@ class Home:
         path.mkdir()
         self.disk = RealDisk(workers=1)
         self.log = open_log(FileCache(self.disk), path, ("t", 0), LogConfig(**config), now_ms=NOW_MS)
-        self.partition = Partition("t", 0, UUID(int=5), self.log, broker_id=ME)
+        self.isr_asked: list[Partition] = []
+        self.flush_asked: list[Partition] = []
+        self.partition = Partition(
+            "t",
+            0,
+            UUID(int=5),
+            self.log,
+            broker_id=ME,
+            request_isr=self.isr_asked.append,
+            request_flush=self.flush_asked.append,
+        )
         self.image = PartitionImage(replicas=replicas, isr=replicas, leader=ME, leader_epoch=0, partition_epoch=0)
         self.partition.update(self.image)
 
