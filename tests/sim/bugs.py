@@ -30,6 +30,7 @@ from tests.sim.compacted import CompactedNode
 from tests.sim.copying import CopyingCluster
 from tests.sim.damaged import DamagedCluster
 from tests.sim.directories import TwoDirectories
+from tests.sim.keyed import KeyedCluster
 from tests.sim.lasting import LastingCluster
 from tests.sim.movers import MovingHouse
 from tests.sim.one_node import OneNode
@@ -46,7 +47,7 @@ from tests.sim.quorum_box import QuorumRun
 from tests.sim.quorum_bugs import BY_SEED, BY_TEST
 from tests.sim.runs import Scenario, run_seed
 from tests.sim.transactional import TransactionalNode
-from tests.support.planted.compaction_bugs import AT_DEATH, IN_PEACE
+from tests.support.planted.compaction_bugs import AT_DEATH, IN_PEACE, IN_TRANSACTIONS
 
 SEEDS = 1000
 # Of processor time, of which a seed takes some seconds, be the machine busy or not: a run that takes this long hangs.
@@ -69,7 +70,8 @@ WORLD_OF: tuple[tuple[type[Scenario], tuple[Bug, ...]], ...] = (
     (ProducersCluster, PRODUCER_BUGS),
     (LastingCluster, LASTING_BUGS),
     (QuorumRun, (*(bug for bug, _ in BY_SEED), *BY_TEST)),
-    (CompactedNode, (*IN_PEACE, *AT_DEATH)),
+    (KeyedCluster, IN_TRANSACTIONS),
+    (CompactedNode, tuple(bug for bug in (*IN_PEACE, *AT_DEATH) if bug not in IN_TRANSACTIONS)),
 )
 # Those of other worlds have tables or tests of their own.
 IN_TABLE: tuple[type[Scenario], ...] = (OneNode, ManyNodes, CopyingCluster)

@@ -17,7 +17,7 @@ from tests.sim.invariants import Watch, identity
 from tests.sim.world import Machine, World
 
 METADATA_LOG = "__cluster_metadata-0"
-COMPACTED = ("__consumer_offsets-", "__transaction_state-")
+COMPACTED = ("__consumer_offsets-", "__transaction_state-", "keyed-")
 _SEGMENT = re.compile(r"^/(data(/\w+)?|metadata)/(?P<log>[\w.-]+-\d+)/(?P<base>\d{20})\.log$")
 
 

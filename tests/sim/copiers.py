@@ -19,6 +19,8 @@ from odradek.protocol.messages import fetch_request as fetch
 from odradek.protocol.messages import produce_request as produce
 from odradek.protocol.messages.add_offsets_to_txn_response import AddOffsetsToTxnResponse
 from odradek.protocol.messages.add_partitions_to_txn_response import AddPartitionsToTxnResponse
+from odradek.protocol.messages.describe_transactions_request import DescribeTransactionsRequest
+from odradek.protocol.messages.describe_transactions_response import DescribeTransactionsResponse
 from odradek.protocol.messages.end_txn_request import EndTxnRequest
 from odradek.protocol.messages.end_txn_response import EndTxnResponse
 from odradek.protocol.messages.fetch_response import FetchResponse, PartitionData
@@ -184,9 +186,8 @@ class TransactionalWriter(Client):
                 each.offset = base_offset + index
 
     def _produce_request(self, partition: int, values: list[int], sequence: int) -> produce.ProduceRequest:
-        now_ms = self.clock.now_ms()
         records = build_batch(
-            [Record(None, str(value).encode(), timestamp_ms=now_ms) for value in values],
+            [self._record_of(partition, value) for value in values],
             producer_id=self._identity[0],
             producer_epoch=self._identity[1],
             base_sequence=sequence,
@@ -199,6 +200,9 @@ class TransactionalWriter(Client):
             timeout_ms=TIMEOUT_MS,
             topic_data=[produce.TopicProduceData(name=self._topic, partition_data=[data])],
         )
+
+    def _record_of(self, partition: int, value: int) -> Record:
+        return Record(None, str(value).encode(), timestamp_ms=self.clock.now_ms())
 
     async def _produce(self, partition: int, request: produce.ProduceRequest) -> int:
         """The offset of the batch; -1 where it is a known one. Raises OdradekError."""
@@ -214,7 +218,12 @@ class TransactionalWriter(Client):
         return int(answer.base_offset)
 
     async def _write_late(self) -> None:
-        """A batch behind the end of its transaction, as a dead connection would bring it: it must open nothing."""
+        """A batch behind the end of its transaction, as a dead connection would bring it: it must open nothing.
+
+        Before the last marker is written it would still belong to the transaction.
+        """
+        if not await self._is_complete():
+            return
         partition = self.random.randrange(self._partitions)
         values = [next(self._values)]
         request = self._produce_request(partition, values, self._sequences.get(partition, 0))
@@ -223,6 +232,17 @@ class TransactionalWriter(Client):
         except OdradekError:
             return
         self.problem(f"a batch behind the end of its transaction was stored in {self._topic}-{partition}")
+
+    async def _is_complete(self) -> bool:
+        """Whether the last transaction has all its markers, as soon as it has them."""
+        request = DescribeTransactionsRequest(transactional_ids=[self._id])
+        for _ in range(ATTEMPTS):
+            connection = await self._coordinator(self._id, 1)
+            (found,) = (await self.ask(connection, request, DescribeTransactionsResponse)).transaction_states
+            if found.transaction_state == "CompleteCommit":
+                return True
+            await asyncio.sleep(RETRY_S)
+        return False
 
     async def _end(self, commit: bool, *, begun: bool = False) -> Outcome:
         """EndTxn, again until it is answered; OK and FAIL are certain."""
@@ -424,15 +444,18 @@ class CommittedReader(Reader):
             if self.refuses(name, batch, header):
                 break
             records = read_records(batch, header)
-            if header.is_control:
+            if header.is_control and records:
                 self._marker(key, name, header.producer_id, header.producer_epoch, control_type(records[0]))
-            elif header.producer_id not in dropping:
-                found += [(each.offset, int(each.value or b"-1")) for each in records]
+            elif not header.is_control and header.producer_id not in dropping:
+                found += [(each.offset, self._number_of(each)) for each in records]
             self.positions[key] = header.last_offset + 1
         for _, value in found:
             if value not in self._ledger.committing:
                 self.problem(f"{name}: {value} was read, and nobody asked for its commit")
         return found
+
+    def _number_of(self, record: Record) -> int:
+        return int(record.value or b"-1")
 
     def _marker(self, key: tuple[str, int], name: str, producer_id: int, epoch: int, kind: ControlType | None) -> None:
         if kind is ControlType.ABORT:

@@ -71,7 +71,8 @@ class ProducerScan:
             return
         producer = self.producers.setdefault(header.producer_id, Producer())
         if header.is_control:
-            self._see_marker(producer, header, batch)
+            if header.record_count:  # else it is what cleaning has left of one
+                self._see_marker(producer, header, batch)
             return
         if header.producer_epoch != producer.epoch:
             producer.epoch, producer.batches = header.producer_epoch, ()

@@ -35,13 +35,15 @@ class ProducersCluster(TransactionalNode, ManyNodes):
         "log.retention.check.interval.ms": "700",
         "log.flush.offset.checkpoint.interval.ms": "500",
     }
-    topic_configs: ClassVar[dict[str, str]] = ROLLS
     reader_kind = FollowingReader
 
     add_machines = ManyNodes.add_machines
     converge = ManyNodes.converge
     unfinished = ManyNodes.unfinished
     check_logs = ManyNodes.check_logs
+
+    def topic_configs(self) -> dict[str, str]:
+        return ROLLS
 
     async def more_writers(self, admin: Admin, configs: dict[str, str]) -> list[Any]:
         """Two idempotent producers, of whose topic little is kept; what is lost of it is not looked at."""

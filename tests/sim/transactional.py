@@ -35,7 +35,8 @@ class TransactionalNode(Scenario):
     settings = SETTINGS
     trouble_s = TROUBLE_S
     copies = 1
-    topic_configs: ClassVar[dict[str, str]] = {}
+    topic = TOPIC
+    partitions = PARTITIONS
     reader_kind: ClassVar[type[CommittedReader]] = CommittedReader
     durable_settings: ClassVar[dict[str, str]] = {"log.flush.interval.messages": "1"}
 
@@ -51,13 +52,12 @@ class TransactionalNode(Scenario):
         for machine in world.machines.values():
             machine.start()
         admin = Admin(world, "admin", 0, self.recorder, copies=self.copies)
-        configs = {"message.timestamp.after.max.ms": str(2**63 - 1), **self.topic_configs}
+        configs = {"message.timestamp.after.max.ms": str(2**63 - 1), **self.topic_configs()}
         if world.swarm.loses_power:
             configs["flush.messages"] = "1"
-        await admin.create_surely(TOPIC, PARTITIONS, configs)
+        await admin.create_surely(self.topic, PARTITIONS, configs)
         writers = self.writers(ledger)
-        kind = self.reader_kind
-        reader = kind(world, "reader", 9, self.recorder, topic=TOPIC, partitions=PARTITIONS, ledger=ledger)
+        reader = self.make_reader(ledger)
         clients: list[Any] = [*writers, reader, *await self.more_writers(admin, configs)]
         tasks = [world.loop.spawn(client.name, client.run(), name=client.name) for client in clients]
         await world.make_trouble(self.random.uniform(*self.trouble_s))
@@ -72,10 +72,19 @@ class TransactionalNode(Scenario):
 
         async with progress(world.loop, PROGRESS_S, who_waits, self.recorder.problems):
             await asyncio.gather(*tasks)
-            await self._drain(reader)
+            await self.drain(reader)
             await self.converge()
         for client in clients:
             self.recorder.problems += [f"{client.name}: {text}" for text in client.network.violations()]
+
+    def topic_configs(self) -> dict[str, str]:
+        """Of the topic that is judged, beside those of every world."""
+        return {}
+
+    def make_reader(self, ledger: Ledger) -> CommittedReader:
+        """Who reads what is committed, while the faults last and to the end."""
+        kind = self.reader_kind
+        return kind(self.world, "reader", 9, self.recorder, topic=self.topic, partitions=PARTITIONS, ledger=ledger)
 
     def add_machines(self) -> None:
         """Put the nodes into the world; they are not started here."""
@@ -119,7 +128,7 @@ class TransactionalNode(Scenario):
             for number, (name, version, fights) in enumerate(roles, 1)
         ]
 
-    async def _drain(self, reader: CommittedReader) -> None:
+    async def drain(self, reader: Any) -> None:
         """Read to the end of everything: a transaction that hangs keeps the reader from it."""
         while True:
             try:

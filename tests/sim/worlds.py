@@ -7,6 +7,7 @@ from tests.sim.compacted import CompactedNode
 from tests.sim.copying import CopyingCluster
 from tests.sim.damaged import DamagedCluster
 from tests.sim.directories import TwoDirectories
+from tests.sim.keyed import KeyedCluster
 from tests.sim.lasting import LastingCluster
 from tests.sim.movers import MovingHouse
 from tests.sim.one_node import OneNode
@@ -25,6 +26,7 @@ KINDS: tuple[type[Scenario], ...] = (
     TransactionalNode,
     ProducersCluster,
     LastingCluster,
+    KeyedCluster,
     QuorumRun,
 )
 # Those with faults of their own in place of the common ones come last.

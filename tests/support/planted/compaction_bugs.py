@@ -140,3 +140,21 @@ AT_DEATH = (
         "a crash between the two leaves neither",
     ),
 )
+
+# Found where transactions are open, committed and aborted while a log is cleaned.
+IN_TRANSACTIONS = tuple(
+    bug
+    for bug in IN_PEACE
+    if bug.name
+    in (
+        "tombstone dropped early",
+        "last value lost",
+        "marker dropped before its data",
+        "marker dropped at once",
+        "cleaned past the last stable offset",
+        "aborted records take part",
+        "aborted transactions forgotten",
+        "sequence lost",
+        "cleaned behind what was learned",
+    )
+)
