@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import struct
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -13,6 +14,7 @@ import pytest
 from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, NewTopic
 
+from odradek.record.batch import HEADER_BYTES
 from odradek.record.reader import read_batches
 from odradek.testing.processes import NodeProcess, ProcessCluster
 from tests.support.nodes.cluster import topic_at
@@ -269,6 +271,20 @@ def test_a_consumer_reads_from_the_replica_in_its_rack(tmp_path: Path) -> None:
         assert given_to_readers(near) - before >= load.count
 
 
+def first_from(cluster: ProcessCluster, offset: int) -> int:
+    """The offset of the first record that a consumer is given who begins at one."""
+    consumer = Consumer({"bootstrap.servers": cluster.bootstrap_servers, "group.id": "none", "check.crcs": "true"})
+    try:
+        consumer.assign([TopicPartition(TOPIC, 0, offset)])
+        message = consumer.poll(PATIENCE_S)
+        assert message is not None and message.error() is None
+        found = message.offset()
+        assert found is not None
+        return found
+    finally:
+        consumer.close()
+
+
 def given_to_readers(node: NodeProcess) -> float:
     """Bytes of records that a broker has given to consumers and followers."""
     found = re.findall(r"metrics are served address=(\S+)", node.log_text())
@@ -280,27 +296,42 @@ def given_to_readers(node: NodeProcess) -> float:
 
 
 def test_what_disks_damaged_is_fetched_again(cluster: ProcessCluster) -> None:
-    """Both followers have other batches damaged when the leader dies: readers get all, from the one or the other."""
+    """Both followers have other batches damaged when the leader dies: readers get all, from the one or the other.
+
+    Each has a batch without its frame, and damage in the batch behind it. A reader asks for that one first, and the
+    index knows where it is.
+    """
     load = Load(cluster)
     load.write(3)
     load.flush()
     in_sync(cluster, 1, 2, 3)
     leader = leader_of(cluster)
     others = [node for node in cluster.brokers if node.node_id != leader]
+    # Node -> the offset that is asked for first, and where the batch before it was.
+    asked_first: dict[int, tuple[int, int]] = {}
     for part, node in enumerate(others, start=1):
         node.stop()
         path = next((node.plan.data_dir / f"{TOPIC}-0").glob("*.log"))
         data = bytearray(path.read_bytes())
         batches = list(read_batches(data))
-        position, header = batches[len(batches) * part // 3]
+        places = [place for _, place in struct.iter_unpack(">ii", path.with_suffix(".index").read_bytes())]
+        number = [position for position, _ in batches].index(places[len(places) * part // 3])
+        position, header = batches[number]
         data[position + header.size_bytes - 1] ^= 0x10  # what the checksum covers
+        before, _ = batches[number - 1]
+        data[before : before + HEADER_BYTES] = bytes(HEADER_BYTES)
         path.write_bytes(data)
+        asked_first[node.node_id] = header.last_offset, before
         node.start()
         in_sync(cluster, 1, 2, 3)
     cluster[leader].kill()
     until(lambda: standing(cluster)[0] not in (-1, leader), "another leads")
-    assert everything(cluster, load.count, **{"check.crcs": "true"}) == load.acknowledged
     now_leads = cluster[leader_of(cluster)]
+    wanted, lost_at = asked_first[now_leads.node_id]
+    assert first_from(cluster, wanted) == wanted
+    repaired = re.findall(r"corrupt batches repaired from a replica .* position=(\d+)", now_leads.log_text())
+    assert int(repaired[0]) == lost_at, "what lies before the damage that was met is repaired first"
+    assert everything(cluster, load.count, **{"check.crcs": "true"}) == load.acknowledged
     assert "a damaged batch is not served" in now_leads.log_text()
     assert "corrupt batches repaired from a replica" in now_leads.log_text()
     assert log_bytes(now_leads) == log_bytes(cluster[leader])

@@ -56,7 +56,9 @@ class Hole:
 
 
 def find_hole(log: Log, segment: Segment, position: int) -> Hole | None:
-    """The hole that begins at a position; None where an undamaged batch is there, or the segment is gone.
+    """The hole at a position; None where an undamaged batch is there, or the segment is gone.
+
+    It begins earlier where batches just before the position are damaged, too: they must be repaired first.
 
     Args:
         position: in bytes, where a batch should begin.
@@ -67,7 +69,7 @@ def find_hole(log: Log, segment: Segment, position: int) -> Hole | None:
         return None
     end_offset = log.end_of(segment)
     try:
-        first_offset = _offset_at(segment, position)
+        position, first_offset = _due_at(segment, position, end_offset)
         whole = _batch_at(segment, position, first_offset, end_offset, exact=not log.config.compacted)
         if whole is not None and _goes_on(segment, position + whole.size_bytes, whole.last_offset + 1, end_offset):
             return None
@@ -174,21 +176,22 @@ def _undamaged(
         yield found[1], found[2]
 
 
-def _offset_at(segment: Segment, position: int) -> int:
-    """The offset that is due at a position, by what lies before it."""
+def _due_at(segment: Segment, position: int, end_offset: int) -> tuple[int, int]:
+    """Where a repair begins that was asked for at a position, and the offset that is due there.
+
+    Undamaged batches that end at the position say which offset that is. Where damage lies between them and the
+    position, it does not follow from them, and the repair begins at that damage.
+    """
     segment.load_indexes()
-    start = segment.offsets.boundary_before(position - 1) if position else 0
-    for begin in (start, 0):
-        expected = segment.base_offset
-        for at, header in segment.headers(begin):
-            if at == position:
-                return expected
-            if at > position:
-                break
-            expected = header.last_offset + 1
-            if at + header.size_bytes == position:
-                return expected
-    return expected
+    begin = position
+    while begin > 0:
+        begin = segment.offsets.boundary_before(begin - 1)
+        at, offset = begin, segment.base_offset
+        while at < position and (header := _batch_at(segment, at, offset, end_offset)) is not None:
+            at, offset = at + header.size_bytes, header.last_offset + 1
+        if at > begin:
+            return at, offset
+    return 0, segment.base_offset
 
 
 def _batch_at(

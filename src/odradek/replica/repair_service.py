@@ -158,9 +158,11 @@ class RepairService:
                     error=error,
                 )
                 return False
+            begin = min(begin, hole.position)
             if end is None:
                 break
-            position = end
+            # Behind a hole that lay before it, what was asked for is still to be repaired.
+            position = max(position, end)
         partition.log.damage.repaired(segment, begin)
         return True
 

@@ -16,6 +16,7 @@ from odradek.common.real_io import RealClock, RealDisk
 from odradek.log.config import LogConfig
 from odradek.log.log import Log
 from odradek.log.manager import LogManager
+from odradek.log.repair import find_hole
 from odradek.log.search import search_timestamp
 from odradek.record.batch import HEADER_BYTES, crc_is_valid
 from odradek.record.reader import read_batches, read_records
@@ -140,6 +141,23 @@ def test_a_flipped_bit_below_the_recovery_point_is_not_served_and_reported_once(
     assert behind == ALL[int(home.segments[2].stem) :], "what lies in other segments is served"
     assert home.append(COUNT) == COUNT, "and writing goes on"
     home.close()
+
+
+@pytest.mark.parametrize("lost", [1, 2], ids=["at the index entry", "behind it"])
+def test_damage_just_before_what_is_to_be_repaired_is_repaired_first(home: Home, lost: int) -> None:
+    """Nothing says which offset is due behind a batch whose frame is lost."""
+    segment = home.log.segments[1]
+    places = list(segment.headers(0))
+    for number, size in ((lost, HEADER_BYTES), (lost + 1, 1)):
+        position, header = places[number]
+        end = position + header.size_bytes
+        with segment.path.open("r+b") as file:
+            file.seek(position if size > 1 else end - 1)
+            file.write(bytes(size) if size > 1 else b"?")
+    hole = find_hole(home.log, segment, places[lost + 1][0])
+    assert hole is not None
+    assert (hole.position, hole.first_offset) == (places[lost][0], places[lost][1].base_offset)
+    assert find_hole(home.log, segment, places[0][0]) is None
 
 
 @pytest.mark.parametrize("at", [HEADER_BYTES + 20, 9, 16, 17, 60], ids=str)
