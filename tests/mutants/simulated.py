@@ -22,8 +22,8 @@ from tests.mutants.samples import SEPARATOR, Place
 
 # The worlds that live on a room's modules, the quickest first; `commit` has none.
 WORLDS_OF = {
-    "record": ("transactions", "compacted", "node", "cluster"),
-    "log": ("transactions", "compacted", "node", "producers", "lasting", "cluster", "damaged"),
+    "record": ("transactions", "compacted", "node", "keyed", "cluster"),
+    "log": ("transactions", "compacted", "node", "keyed", "producers", "lasting", "cluster", "damaged"),
     "replica": ("transactions", "node", "producers", "lasting", "cluster", "moving", "directories"),
     "raft": ("quorum", "cluster", "moving"),
     "controller": ("quorum", "cluster", "moving", "directories"),

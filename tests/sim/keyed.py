@@ -37,6 +37,8 @@ TOMBSTONES = 7
 RESTS_S = (0.0, 0.0, 0.1, 0.5)
 WHOLE_LOG_BYTES = 1 << 20
 NEVER_WRITTEN = 0
+# Longer than any run.
+LONG_MS = 3_600_000
 Key = tuple[int, int]
 # Beside everything else: a copy is cleaned twice before it is read.
 QUIET_S = 1.5
@@ -58,6 +60,8 @@ class KeyAccount(Recorder):
     def __init__(self, history: Recorder) -> None:
         super().__init__()
         self._history = history
+        # Nothing that a reader needs who takes long goes while the run lasts: tombstones, markers.
+        self.keeps_all = False
         # What a key may read as: its last committed number, and those behind it whose commit is not known.
         self.allowed: dict[Key, list[int]] = {}
         # The furthest number of each key that was sent.
@@ -100,7 +104,7 @@ class KeyAccount(Recorder):
     def _may_be(self, key: Key, allowed: list[int], found: int) -> bool:
         later = [number for number in self.sent.get(key, ()) if number > max(allowed)]
         # What a tombstone has deleted may be gone, and the tombstone itself.
-        deleted = any(is_tombstone(number) for number in (*allowed, *later))
+        deleted = not self.keeps_all and any(is_tombstone(number) for number in (*allowed, *later))
         return found in allowed or found in later or (deleted and found == NEVER_WRITTEN)
 
 
@@ -140,8 +144,10 @@ class KeyReader(FollowingReader):
             await asyncio.sleep(self.random.choice(RESTS_S))
 
     async def read_all(self, is_over: Callable[[], bool] = lambda: False) -> None:
-        """Once from the first offset to the last stable one, and judge what was found. What two readings in a row find
-        wrong is: a marker may be cleaned away between two fetches of one."""
+        """Once from the first offset to the last stable one, and judge what was found.
+
+        Where a marker may be cleaned away between two fetches of one reading, two in a row must find the same wrong.
+        """
         before = {key: [*allowed] for key, allowed in self._account.allowed.items()}
         target = {(TOPIC, partition): end for partition, end in self._account.ends.items()}
         self._begin()
@@ -155,7 +161,7 @@ class KeyReader(FollowingReader):
                 await asyncio.sleep(RETRY_S)
         wrong = self._account.wrong(before, self._found)
         for text in wrong:
-            if text.partition(" reads")[0] in self._suspected:
+            if self._account.keeps_all or text.partition(" reads")[0] in self._suspected:
                 self.problem(text)
         self._suspected = {text.partition(" reads")[0] for text in wrong}
 
@@ -173,6 +179,8 @@ class KeyReader(FollowingReader):
 
     def _request(self, link: Link, wait_ms: int) -> fetch.FetchRequest:
         request = super()._request(link, wait_ms)
+        if self._account.keeps_all:
+            return request
         request.max_bytes = WHOLE_LOG_BYTES
         for topic in request.topics:
             for each in topic.partitions:
@@ -218,11 +226,13 @@ class KeyedCluster(TransactionalNode, ManyNodes):
         self._account = KeyAccount(self.recorder)
 
     def topic_configs(self) -> dict[str, str]:
+        retention_ms = self.random.choice((1000, LONG_MS))
+        self._account.keeps_all = retention_ms == LONG_MS and not self.world.swarm.every_s["clock"]
         return {
             "cleanup.policy": "compact",
             "segment.ms": "300",
             "min.cleanable.dirty.ratio": "0.01",
-            "delete.retention.ms": self.random.choice(("1000", "30000")),
+            "delete.retention.ms": str(retention_ms),
             "file.delete.delay.ms": "100",
         }
 

@@ -150,11 +150,7 @@ IN_TRANSACTIONS = tuple(
         "tombstone dropped early",
         "last value lost",
         "marker dropped before its data",
-        "marker dropped at once",
         "cleaned past the last stable offset",
         "aborted records take part",
-        "aborted transactions forgotten",
-        "sequence lost",
-        "cleaned behind what was learned",
     )
 )
