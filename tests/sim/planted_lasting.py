@@ -44,8 +44,8 @@ LASTING_BUGS = (
     ),
     Bug(
         "a cut leaves the producers",
-        "log.log:Log._after_cut",
-        "self.producers = load_producers(self._files.disk, self.directory, self._segments, end, [])",
+        "log.truncation:_after_cut",
+        "log.producers = load_producers(log.partition_dir.files.disk, log.directory, list(log.segments), end, [])",
         "pass",
         "a transaction whose beginning was cut off keeps readers waiting for ever",
     ),
