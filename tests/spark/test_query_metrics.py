@@ -69,7 +69,7 @@ def test_a_partition_that_is_gone_is_shown_no_more() -> None:
 
 
 def test_the_docs_have_every_metric() -> None:
-    text = (Path(__file__).resolve().parents[2] / "docs" / "spark.md").read_text()
+    text = (Path(__file__).resolve().parents[2] / "docs" / "spark-operations.md").read_text()
     for name, (kind, what, _) in METRICS.items():
         exposed = f"{name}_total" if kind is Counter else name
         assert f"`{exposed}`" in text, f"{exposed}: {what}"

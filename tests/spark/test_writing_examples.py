@@ -1,4 +1,4 @@
-"""What the writing half of docs/spark.md lets a reader paste runs as it stands there, but for addresses and folders."""
+"""What the pages of docs about writing from Spark let a reader paste runs as it stands there, but for addresses and folders."""
 
 from __future__ import annotations
 
@@ -19,12 +19,13 @@ from tests.spark.test_exact_sink import copied, forget_commit
 from tests.support.clients.confluent import create_topic, produce_all
 from tests.support.nodes.postgres import Postgres
 
-PAGE = Path(__file__).resolve().parents[2] / "docs" / "spark.md"
+PAGES = sorted((Path(__file__).resolve().parents[2] / "docs").glob("spark*.md"))
 
 
 def example(marks: str, **replaced: str) -> str:
     """The one block of Python with these words, with its places replaced: each must be there."""
-    (code,) = [each for each in re.findall(r"```python\n(.*?)```", PAGE.read_text(), re.DOTALL) if marks in each]
+    blocks = [block for page in PAGES for block in re.findall(r"```python\n(.*?)```", page.read_text(), re.DOTALL)]
+    (code,) = [each for each in blocks if marks in each]
     for place, ours in replaced.items():
         found = {"bootstrap": "localhost:9092", "postgres": "postgresql://user@host/shop"}.get(place, f"/{place}/")
         assert found in code, f"the example has no {found}"
