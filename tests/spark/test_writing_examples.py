@@ -1,4 +1,4 @@
-"""What the pages of docs about writing from Spark let a reader paste runs as it stands there, but for addresses and folders."""
+"""The programs of docs/spark*.md that write run as they are on the page, but for addresses and folders."""
 
 from __future__ import annotations
 
