@@ -17,6 +17,7 @@ from uuid import UUID
 import pytest
 
 from odradek.common.errors import ApiError, ErrorCode, OdradekError, StorageError
+from odradek.common.ports import Clock
 from odradek.common.real_io import RealClock, RealNetwork
 from odradek.log.config import LogConfig
 from odradek.log.manager import LogManager
@@ -46,9 +47,9 @@ ME = 1
 class Broker:
     """The part of a broker that lies under its handlers."""
 
-    def __init__(self, directories: Sequence[Path]) -> None:
+    def __init__(self, directories: Sequence[Path], clock: Clock | None = None) -> None:
         self.disk = FailingDisk()
-        self.logs = LogManager(self.disk, RealClock(), directories, LogConfig(), Random(1))
+        self.logs = LogManager(self.disk, clock or RealClock(), directories, LogConfig(), Random(1))
         self.logs.lock_dirs()
         self.logs.load()
         self.failed: list[Path] = []

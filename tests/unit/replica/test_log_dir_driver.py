@@ -1,0 +1,327 @@
+"""What begins a move of a replica between log directories, what ends it, and what it waits for; over real files."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import logging
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+from uuid import UUID
+
+import pytest
+
+from odradek.common.errors import ApiError, ErrorCode, StorageError
+from odradek.protocol.messages.remove_topic_record import RemoveTopicRecord
+from odradek.replica import log_dir_move
+from odradek.replica.log_dir_move import LogDirMove
+from odradek.replica.partition import Partition
+from tests.support.models.batches import NOW_MS
+from tests.support.nodes.listener import settle
+from tests.unit.replica.test_replica_manager import Broker, append
+
+KEY = ("t", 0)
+RETRY_MS = 5000
+
+
+class StandingClock:
+    """A clock that goes on when a test says so."""
+
+    def __init__(self) -> None:
+        self.at_ms = 1000
+
+    def now_ms(self) -> int:
+        return NOW_MS + self.at_ms
+
+    def monotonic_ms(self) -> int:
+        return self.at_ms
+
+
+class Moving:
+    """A broker with three directories, and a partition of five batches in one of them."""
+
+    def __init__(self, directory: Path) -> None:
+        self.clock = StandingClock()
+        self.directories = [directory / name for name in ("d1", "d2", "d3")]
+        self.settled: list[Partition] = []
+        self.reported: list[tuple[Path, Callable[[], None]]] = []
+        self.confirms = True
+        self.start()
+        self.broker.topic("t", 5)
+        self.source = self.partition.log.log_dir
+        self.target, self.other = [each for each in self.directories if each != self.source]
+        for _ in range(5):
+            append(self.partition)
+
+    def start(self) -> None:
+        self.broker = Broker(self.directories, self.clock)
+        self.moves = self.broker.replicas.moves
+        self.moves.settled = self.settled.append
+        self.moves.tell_controller = self.report
+
+    def report(self, partition: Partition, log_dir: Path, confirmed: Callable[[], None]) -> None:
+        self.reported.append((log_dir, confirmed))
+        if self.confirms:
+            confirmed()
+
+    @property
+    def partition(self) -> Partition:
+        return self.broker.find("t")
+
+    def move(self, log_dir: Path) -> None:
+        self.broker.replicas.move("t", 0, log_dir, self.broker.publisher.image)
+
+    async def ends(self) -> None:
+        """No move is under way."""
+        await settle(lambda: self.moves.get(KEY) is None)
+
+    def copies(self) -> list[Path]:
+        return sorted(path.parent for each in self.directories for path in each.glob("t-0.*-future"))
+
+    async def close(self) -> None:
+        await self.broker.replicas.close()
+        self.broker.logs.unlock()
+        self.broker.disk.close()
+
+
+@pytest.fixture
+async def moving(tmp_path: Path) -> Any:
+    made = Moving(tmp_path)
+    yield made
+    await made.close()
+
+
+class TestMoving:
+    async def test_a_log_is_copied_reported_and_replaced(self, moving: Moving) -> None:
+        before = moving.partition.log
+        moving.move(moving.target)
+        move = moving.moves.get(KEY)
+        assert move is not None and move.lag == 5
+        await moving.ends()
+        log = moving.partition.log
+        assert (log.log_dir, log.log_end_offset, log.high_watermark) == (moving.target, 5, 5)
+        assert moving.moves.moved_bytes == sum(segment.size_bytes for segment in before.segments)
+        assert [log_dir for log_dir, _ in moving.reported] == [moving.target]
+        assert moving.settled == [moving.partition]
+        assert log.recovery_point == 5, "it is durable before it takes the place"
+
+    async def test_it_can_move_again(self, moving: Moving) -> None:
+        for log_dir in (moving.target, moving.source, moving.other):
+            moving.move(log_dir)
+            await moving.ends()
+            assert moving.partition.log.log_dir == log_dir
+
+    async def test_one_that_is_there_already_does_not_move(self, moving: Moving) -> None:
+        moving.move(moving.source)
+        assert moving.moves.get(KEY) is None and moving.copies() == [] and moving.settled == []
+
+    async def test_what_is_asked_for_again_goes_on_as_it_is(self, moving: Moving) -> None:
+        moving.confirms = False
+        moving.move(moving.target)
+        move = moving.moves.get(KEY)
+        moving.move(moving.target)
+        assert moving.moves.get(KEY) is move and moving.copies() == [moving.target]
+
+    @pytest.mark.parametrize("back", [True, False])
+    async def test_another_target_ends_the_move_to_the_first(self, moving: Moving, back: bool) -> None:
+        moving.confirms = False
+        moving.move(moving.target)
+        await settle(lambda: len(moving.reported) == 1)
+        moving.move(moving.source if back else moving.other)
+        assert moving.settled == [moving.partition]
+        assert moving.copies() == ([] if back else [moving.other])
+        assert (moving.moves.get(KEY) is None) == back
+
+    async def test_the_copy_takes_the_place_when_the_controller_knows(self, moving: Moving) -> None:
+        moving.confirms = False
+        moving.move(moving.target)
+        await settle(lambda: len(moving.reported) == 1)
+        append(moving.partition)
+        move = moving.moves.get(KEY)
+        assert move is not None
+        await settle(lambda: move.lag == 0)
+        assert moving.partition.log.log_dir == moving.source
+        moving.reported[0][1]()
+        await moving.ends()
+        assert (moving.partition.log.log_dir, moving.partition.log.log_end_offset) == (moving.target, 6)
+        assert len(moving.reported) == 1, "it is asked once"
+
+    async def test_a_log_that_is_being_repaired_stays_until_that_is_over(self, moving: Moving) -> None:
+        moving.partition.repair = asyncio.get_running_loop().create_future()
+        moving.move(moving.target)
+        await settle(lambda: len(moving.reported) == 1)
+        for _ in range(50):
+            await asyncio.sleep(0)
+        assert moving.partition.log.log_dir == moving.source
+        moving.partition.repair = None
+        await moving.ends()
+        assert moving.partition.log.log_dir == moving.target
+
+
+class TestWhatEndsIt:
+    async def test_nothing_is_moved_while_a_directory_is_offline(self, moving: Moving) -> None:
+        moving.broker.replicas.storage_failed(StorageError(moving.other, "dead"))
+        with pytest.raises(ApiError) as caught:
+            moving.move(moving.target)
+        assert caught.value.code is ErrorCode.KAFKA_STORAGE_ERROR
+        assert moving.moves.get(KEY) is None and moving.copies() == []
+
+    async def test_a_topic_that_is_deleted_takes_its_copy_along(self, moving: Moving) -> None:
+        moving.confirms = False
+        moving.move(moving.target)
+        await settle(lambda: len(moving.reported) == 1)
+        moving.broker.tell(RemoveTopicRecord(topic_id=UUID(int=5)))
+        assert moving.moves.get(KEY) is None and moving.copies() == []
+
+    async def test_only_moves_to_the_directory_that_failed_end(self, moving: Moving) -> None:
+        moving.confirms = False
+        moving.move(moving.target)
+        await settle(lambda: len(moving.reported) == 1)
+        partition = moving.partition
+        moving.broker.replicas.storage_failed(StorageError(moving.other, "dead"))
+        assert moving.moves.get(KEY) is not None and moving.settled == []
+        moving.broker.replicas.storage_failed(StorageError(moving.target, "dead"))
+        assert moving.moves.get(KEY) is None
+        assert moving.settled == [partition]
+        assert moving.partition is partition and partition.log.log_dir == moving.source
+
+    async def test_a_disk_that_fails_under_the_copy_goes_offline(self, moving: Moving) -> None:
+        moving.confirms = False
+        moving.move(moving.target)
+        moving.broker.disk.dead = {moving.target}
+        await settle(lambda: moving.broker.failed == [moving.target])
+        assert moving.moves.get(KEY) is None
+        append(moving.partition)
+
+    async def test_without_space_it_is_tried_again_and_logged_once(
+        self, moving: Moving, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        caplog.set_level(logging.INFO)
+        moving.move(moving.target)
+        moving.broker.disk.code, moving.broker.disk.dead = errno.ENOSPC, {moving.target}
+        move = moving.moves.get(KEY)
+        assert move is not None
+        for tries in range(1, 4):
+            await settle(lambda: move.retry_at_ms == moving.clock.at_ms + RETRY_MS)
+            assert len([each for each in caplog.records if "cannot be moved yet" in each.getMessage()]) == 1, tries
+            moving.clock.at_ms += RETRY_MS - 1
+            for _ in range(20):
+                await asyncio.sleep(0)
+            assert move.retry_at_ms == moving.clock.at_ms + 1, "not before its time"
+            moving.clock.at_ms += 1
+        moving.broker.disk.dead = set()
+        moving.clock.at_ms += RETRY_MS
+        await moving.ends()
+        assert moving.partition.log.log_dir == moving.target
+
+    async def test_a_stop_leaves_the_copy_and_a_start_goes_on(self, moving: Moving) -> None:
+        moving.confirms = False
+        moving.move(moving.target)
+        await settle(lambda: len(moving.reported) == 1)
+        await moving.close()
+        moving.broker.logs.close()
+        moving.confirms = True
+        moving.start()
+        moving.broker.topic("t", 5)
+        assert moving.moves.get(KEY) is not None
+        await moving.ends()
+        assert (moving.partition.log.log_dir, moving.partition.log.log_end_offset) == (moving.target, 5)
+
+
+class TestQuota:
+    async def test_no_more_is_copied_than_the_rate_allows(self, moving: Moving) -> None:
+        moving.moves.quota.change_rate(1, moving.clock.at_ms)
+        moving.moves.piece_bytes = 1
+        moving.move(moving.target)
+        size = moving.partition.log.segments[0].size_bytes // 5
+        await settle(lambda: moving.moves.moved_bytes > 0)
+        for _ in range(50):
+            await asyncio.sleep(0)
+        assert moving.moves.moved_bytes == size, "one batch, then the debt is paid first"
+        moving.moves.quota.change_rate(1 << 30, moving.clock.at_ms)
+        moving.clock.at_ms += 10_000
+        await moving.ends()
+        assert moving.moves.moved_bytes == 5 * size
+
+    def test_a_piece_is_as_large_as_a_fetch_where_nothing_else_is_set(self, moving: Moving) -> None:
+        assert (moving.moves.piece_bytes, moving.moves.moved_bytes) == (1_048_576, 0)
+
+
+class TestOneMove:
+    """Steps that the driver takes, one by one."""
+
+    @pytest.fixture
+    def move(self, moving: Moving) -> Iterator[LogDirMove]:
+        future = moving.broker.logs.futures.create(moving.partition.log, UUID(int=5), moving.target)
+        yield LogDirMove(moving.partition, future)
+
+    @staticmethod
+    def read(move: LogDirMove, max_bytes: int = 1) -> tuple[int, bytes]:
+        token, chunks = move.begin_read(max_bytes, NOW_MS)
+        return token, b"".join(chunk.read() for chunk in chunks)
+
+    async def test_marks_come_along_with_each_piece(self, moving: Moving, move: LogDirMove) -> None:
+        moving.partition.delete_records(1)
+        seen = []
+        while (piece := self.read(move))[1]:
+            assert move.take(*piece, NOW_MS) == len(piece[1])
+            seen.append((move.lag, move.future.high_watermark, move.future.log_start_offset))
+        assert seen[0] == (3, 2, 1)
+        assert seen[-1] == (0, 5, 1)
+        moving.partition.delete_records(3)
+        assert move.finish(NOW_MS)
+        assert move.future.log_start_offset == 3
+
+    async def test_what_was_read_before_a_cut_or_after_the_swap_is_not_taken(
+        self, moving: Moving, move: LogDirMove
+    ) -> None:
+        token, data = self.read(move)
+        moving.partition.log.truncate_to(4)
+        assert move.take(token, data, NOW_MS) == 0
+        assert move.future.log_end_offset == 0
+        token, data = self.read(move)
+        moving.partition.switch_log(move.future)
+        assert move.is_over and move.take(token, data, NOW_MS) == 0
+
+    async def test_half_of_a_batch_is_damage(self, move: LogDirMove) -> None:
+        token, data = self.read(move)
+        with pytest.raises(ApiError) as caught:
+            move.take(token, data[:-1], NOW_MS)
+        assert caught.value.code is ErrorCode.CORRUPT_MESSAGE
+
+    async def test_it_asks_for_a_flush_after_so_many_bytes(
+        self, move: LogDirMove, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        assert log_dir_move.FLUSH_BYTES == 64 * 1024 * 1024
+        token, data = self.read(move)
+        monkeypatch.setattr(log_dir_move, "FLUSH_BYTES", 2 * len(data))
+        assert not move.wants_flush
+        move.take(token, data, NOW_MS)
+        assert not move.wants_flush
+        move.take(*self.read(move), NOW_MS)
+        assert move.wants_flush
+        move.flushed()
+        assert not move.wants_flush
+
+    async def test_the_last_of_it_is_copied_in_one_piece_where_it_is_little(
+        self, move: LogDirMove, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        assert log_dir_move.LAST_BYTES == 4 * 1024 * 1024
+        size = move.source.segments[0].size_bytes
+        monkeypatch.setattr(log_dir_move, "LAST_BYTES", size - 1)
+        assert not move.finish(NOW_MS)
+        assert 0 < move.lag < 5, "what there was room for"
+        monkeypatch.setattr(log_dir_move, "LAST_BYTES", size)
+        assert move.finish(NOW_MS) and move.lag == 0
+
+    async def test_a_log_under_repair_is_not_replaced(self, moving: Moving, move: LogDirMove) -> None:
+        moving.partition.repair = asyncio.get_running_loop().create_future()
+        assert not move.finish(NOW_MS)
+        moving.partition.repair = None
+        assert move.finish(NOW_MS)
+
+    async def test_it_is_over_when_the_partition_is_gone(self, moving: Moving, move: LogDirMove) -> None:
+        assert not move.is_over
+        moving.partition.close()
+        assert move.is_over
