@@ -13,6 +13,7 @@ from uuid import UUID
 import pytest
 
 from odradek.common.errors import ApiError, ErrorCode, StorageError
+from odradek.log.truncation import truncate_to
 from odradek.protocol.messages.remove_topic_record import RemoveTopicRecord
 from odradek.replica import log_dir_move
 from odradek.replica.log_dir_move import LogDirMove
@@ -277,7 +278,7 @@ class TestOneMove:
         self, moving: Moving, move: LogDirMove
     ) -> None:
         token, data = self.read(move)
-        moving.partition.log.truncate_to(4)
+        truncate_to(moving.partition.log, 4)
         assert move.take(token, data, NOW_MS) == 0
         assert move.future.log_end_offset == 0
         token, data = self.read(move)

@@ -1,0 +1,352 @@
+"""Where replicas are: directories that are full, lost, cordoned or wanted, and logs that are made and removed later."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import logging
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+from uuid import UUID
+
+import pytest
+
+from odradek.common.errors import ApiError, ErrorCode, StorageError
+from odradek.common.real_io import RealClock, RealNetwork
+from odradek.metadata.model import LOST_DIRECTORY, UNASSIGNED_DIRECTORY, ResourceType
+from odradek.protocol.messages.config_record import ConfigRecord
+from odradek.protocol.messages.partition_change_record import PartitionChangeRecord
+from odradek.protocol.messages.partition_record import PartitionRecord
+from odradek.protocol.messages.remove_topic_record import RemoveTopicRecord
+from odradek.protocol.messages.topic_record import TopicRecord
+from odradek.replica.config import FetcherConfig
+from odradek.replica.fetcher_manager import ReplicaFetcherManager
+from odradek.replica.manager import DISCARDED_AT_ONCE, MADE_AT_ONCE
+from odradek.replica.metrics import replication_families
+from odradek.replica.throttle import NOT_THROTTLED, Throttled
+from tests.support.models.batches import batch, header_of
+from tests.support.nodes.listener import settle
+from tests.unit.replica.test_replica_manager import ME, Broker, append, idle_isr
+
+THROTTLED = "follower.replication.throttled.replicas"
+
+
+@pytest.fixture
+def broker(tmp_path: Path) -> Iterator[Broker]:
+    made = Broker([tmp_path / "d1", tmp_path / "d2"])
+    for number, directory in enumerate(made.logs.directories, 101):
+        directory.directory_id = UUID(int=number)
+    yield made
+    made.logs.unlock()
+    made.disk.close()
+
+
+def fetching(broker: Broker) -> ReplicaFetcherManager:
+    """What fetches for the broker; it reaches no leader."""
+    made = ReplicaFetcherManager(
+        FetcherConfig(),
+        RealNetwork(),
+        RealClock(),
+        broker_id=ME,
+        broker_epoch=lambda: 1,
+        address_of=lambda leader_id: None,
+        on_storage_failed=broker.replicas.storage_failed,
+    )
+    broker.replicas.attach(made, idle_isr(broker.replicas))
+    return made
+
+
+def followed(fetchers: ReplicaFetcherManager) -> set[str]:
+    return {each.partition.name for each in fetchers}
+
+
+def config(topic: str, name: str, value: str | None) -> ConfigRecord:
+    return ConfigRecord(resource_type=ResourceType.TOPIC, resource_name=topic, name=name, value=value)
+
+
+def refusal(action: Callable[[], object]) -> ErrorCode:
+    with pytest.raises(ApiError) as caught:
+        action()
+    return caught.value.code
+
+
+class TestWhatIsFetched:
+    async def test_followers_are_fetched_and_leaders_and_those_without_a_leader_are_not(self, broker: Broker) -> None:
+        broker.topic("t", 5, [ME, 2], [2, ME])
+        assert broker.replicas.fetchers is None
+        fetchers = fetching(broker)
+        assert broker.replicas.fetchers is fetchers
+        assert followed(fetchers) == {"t-1"}, "also what was here before"
+        seen = []
+        for leader in (2, -1, 2, ME):
+            broker.tell(PartitionChangeRecord(partition_id=0, topic_id=UUID(int=5), leader=leader))
+            seen.append("t-0" in followed(fetchers))
+        assert seen == [True, False, True, False]
+        await fetchers.close()
+
+    async def test_what_is_deleted_or_lost_is_fetched_no_more(self, broker: Broker) -> None:
+        fetchers = fetching(broker)
+        broker.topic("t", 5, [2, ME], [2, ME])
+        broker.topic("u", 6, [2, ME])
+        lost = broker.find("t")
+        broker.replicas.storage_failed(StorageError(lost.log.log_dir, "dead"))
+        assert lost.name not in followed(fetchers)
+        broker.tell(RemoveTopicRecord(topic_id=UUID(int=5)), RemoveTopicRecord(topic_id=UUID(int=6)))
+        assert followed(fetchers) == set()
+        await fetchers.close()
+
+    def test_throttles_of_a_topic_hold_from_its_beginning_and_when_they_change(self, broker: Broker) -> None:
+        broker.tell(config("t", THROTTLED, "0:1"))
+        broker.topic("t", 5, [2, ME], [2, ME])
+        of = [broker.find("t", number).throttled for number in range(2)]
+        assert of == [Throttled(as_follower=True), NOT_THROTTLED]
+        broker.tell(config("t", THROTTLED, "1:1"))
+        of = [broker.find("t", number).throttled for number in range(2)]
+        assert of == [NOT_THROTTLED, Throttled(as_follower=True)]
+
+    def test_what_came_before_the_log_was_here_is_refused_alike(self, broker: Broker) -> None:
+        first, second = (batch(b"v", producer_id=7, sequence=sequence) for sequence in range(2))
+        broker.replicas.early.note("t", 0, header_of(first), ErrorCode.NOT_LEADER_OR_FOLLOWER)
+        broker.topic("t", 5)
+
+        def send(data: bytes) -> Any:
+            header = header_of(data)
+            return broker.find("t").append_as_leader([bytearray(data)], [header], required_acks=1, now_ms=0)
+
+        assert refusal(lambda: send(second)) is ErrorCode.NOT_LEADER_OR_FOLLOWER
+        assert (send(first).base_offset, send(second).base_offset) == (0, 1)
+
+
+class TestDirectories:
+    def test_which_one_holds_a_partition(self, broker: Broker) -> None:
+        broker.topic("t", 5, [ME], [2])
+        where = broker.replicas.directory_of
+        log_dir = broker.find("t").log.log_dir
+        assert where("t", 0) == broker.logs.dirs[log_dir].directory_id
+        assert where("t", 1) == where("u", 0) == UNASSIGNED_DIRECTORY
+        broker.replicas.storage_failed(StorageError(log_dir, "dead"))
+        assert where("t", 0) == LOST_DIRECTORY
+
+    def test_a_name_that_comes_again_in_one_change_is_another_log(self, broker: Broker) -> None:
+        broker.topic("t", 5)
+        first = broker.find("t")
+        append(first)
+        again = PartitionRecord(partition_id=0, topic_id=UUID(int=6), replicas=[ME], isr=[ME], leader=ME)
+        broker.tell(RemoveTopicRecord(topic_id=UUID(int=5)), TopicRecord(name="t", topic_id=UUID(int=6)), again)
+        assert first.closed and broker.find("t").topic_id == UUID(int=6)
+        assert broker.find("t").log.log_end_offset == 0
+
+    def test_what_a_move_is_refused_for(self, broker: Broker, tmp_path: Path) -> None:
+        broker.topic("t", 5, [ME], [2])
+        log_dir = broker.find("t").log.log_dir
+        (other,) = [each for each in broker.logs.dirs if each != log_dir]
+
+        def move(topic: str, number: int, target: Path) -> ErrorCode:
+            return refusal(lambda: broker.replicas.move(topic, number, target, broker.publisher.image))
+
+        assert move("t", 0, tmp_path / "d9") is ErrorCode.LOG_DIR_NOT_FOUND
+        assert move("u", 0, other) is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        broker.logs.dirs[other].cordoned = True
+        assert move("t", 0, other) is ErrorCode.INVALID_REPLICA_ASSIGNMENT
+        broker.logs.dirs[log_dir].cordoned = True
+        broker.replicas.move("t", 0, log_dir, broker.publisher.image)
+        assert broker.replicas.moves.get(("t", 0)) is None, "it is there"
+        broker.replicas.storage_failed(StorageError(other, "dead"))
+        assert move("t", 0, other) is ErrorCode.KAFKA_STORAGE_ERROR
+
+    def test_a_replica_that_is_not_here_yet_comes_where_it_is_wanted(self, broker: Broker, tmp_path: Path) -> None:
+        broker.topic("t", 5, [2], [2])
+        for number, target in enumerate((tmp_path / "d2", tmp_path / "d2")):
+            asked = lambda: broker.replicas.move("t", number, target, broker.publisher.image)  # noqa: B023, E731
+            assert refusal(asked) is ErrorCode.REPLICA_NOT_AVAILABLE
+            placed = PartitionChangeRecord(partition_id=number, topic_id=UUID(int=5), replicas=[2, ME])
+            broker.tell(placed)
+            assert broker.find("t", number).log.log_dir == target
+
+
+class TestWithoutSpace:
+    """A log for which no directory can be made waits for space, and answers with an error that passes."""
+
+    @pytest.fixture
+    async def full(self, broker: Broker, tmp_path: Path) -> Broker:
+        broker.disk.code, broker.disk.dead = errno.ENOSPC, {tmp_path / "d1", tmp_path / "d2"}
+        broker.topic("t", 5)
+        broker.topic("u", 6)
+        return broker
+
+    async def test_it_is_placed_when_there_is_space(self, full: Broker) -> None:
+        placed: list[tuple[str, int]] = []
+        full.replicas.placed_again = lambda topic, number: placed.append((topic, number))
+        assert full.refusal("t") is full.refusal("u") is ErrorCode.KAFKA_STORAGE_ERROR
+        assert full.failed == [], "it is no fault of the disk"
+        full.replicas.place_again()
+        assert full.refusal("t") is ErrorCode.KAFKA_STORAGE_ERROR
+        full.disk.dead = set()
+        full.replicas.place_again()
+        assert placed == [], "not before who asked for it has returned"
+        await asyncio.sleep(0)
+        assert placed == [("t", 0), ("u", 0)]
+        append(full.find("t"))
+        full.replicas.place_again()
+        await asyncio.sleep(0)
+        assert len(placed) == 2
+
+    async def test_the_first_that_fails_is_the_last_that_is_tried(
+        self, full: Broker, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        tried: list[str] = []
+        create = full.logs.create
+
+        def counted(topic: str, *given: Any, **named: Any) -> Any:
+            tried.append(topic)
+            return create(topic, *given, **named)
+
+        monkeypatch.setattr(full.logs, "create", counted)
+        full.replicas.place_again()
+        assert tried == ["t"]
+
+    @pytest.mark.parametrize("change", ["deleted", "moved away"])
+    async def test_what_is_not_wanted_any_more_is_not_made(self, full: Broker, change: str) -> None:
+        if change == "deleted":
+            full.tell(RemoveTopicRecord(topic_id=UUID(int=5)))
+        else:
+            full.tell(PartitionChangeRecord(partition_id=0, topic_id=UUID(int=5), replicas=[2], isr=[2], leader=2))
+        expected = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if change == "deleted" else ErrorCode.NOT_LEADER_OR_FOLLOWER
+        assert full.refusal("t") is expected
+        full.disk.dead = set()
+        full.replicas.place_again()
+        assert full.names() == {"u-0"}
+
+
+class TestLater:
+    """Logs are made, and removed, some in each turn of the loop."""
+
+    async def test_so_many_at_once_and_no_more(self, broker: Broker) -> None:
+        assert [broker.replicas.may_make_now(count) for count in (4, 5)] == [True, False]
+        assert (MADE_AT_ONCE, DISCARDED_AT_ONCE) == (4, 20)
+        broker.topic("t", 5, *[[ME]] * 4)
+        assert not broker.replicas.is_making_logs and len(broker.replicas) == 4
+        broker.topic("u", 6, *[[ME]] * 5)
+        assert broker.replicas.is_making_logs and len(broker.replicas) == 8
+        await broker.replicas.logs_made()
+        assert len(broker.replicas) == 9
+
+    async def test_what_is_asked_for_is_made_at_once_and_once(self, broker: Broker) -> None:
+        later: list[int] = []
+        broker.replicas.made_later = lambda topic, number: later.append(number)
+        broker.topic("t", 5, *[[ME]] * 8)
+        assert broker.replicas.partition("t", 7) is broker.find("t", 7)
+        assert later == [7]
+        await broker.replicas.logs_made()
+        assert later == [7, 4, 5, 6]
+
+    @pytest.mark.parametrize("change", ["deleted", "moved away"])
+    async def test_what_is_not_wanted_any_more_is_not_made(self, broker: Broker, change: str) -> None:
+        broker.topic("t", 5, *[[ME]] * 5)
+        if change == "deleted":
+            broker.tell(RemoveTopicRecord(topic_id=UUID(int=5)))
+        else:
+            broker.tell(PartitionChangeRecord(partition_id=4, topic_id=UUID(int=5), replicas=[2], isr=[2], leader=2))
+        assert not broker.replicas.is_making_logs
+        await broker.replicas.logs_made()
+        assert "t-4" not in broker.names()
+
+    async def test_a_few_are_removed_with_the_change_and_the_others_after_it(
+        self, broker: Broker, tmp_path: Path
+    ) -> None:
+        def left() -> int:
+            return len(list(tmp_path.glob("*/t-*-delete")))
+
+        broker.topic("t", 5, *[[ME]] * 21)
+        await broker.replicas.logs_made()
+        for number in range(21):
+            append(broker.find("t", number))
+        broker.tell(RemoveTopicRecord(topic_id=UUID(int=5)))
+        assert left() == 20
+        await asyncio.sleep(0)
+        assert left() == 21
+
+    async def test_closing_ends_what_is_to_be_made(self, broker: Broker) -> None:
+        broker.topic("t", 5, *[[ME]] * 9)
+        await broker.replicas.close()
+        assert not broker.replicas.is_making_logs and len(broker.replicas) == 0
+        await broker.replicas.logs_made()
+
+
+async def test_what_a_partition_holds_is_made_durable(broker: Broker) -> None:
+    broker.topic("t", 5)
+    append(broker.find("t"))
+    await broker.replicas.flush(broker.find("t"))
+    assert broker.find("t").log.recovery_point == 1
+
+
+class TestMetrics:
+    @staticmethod
+    def values(broker: Broker) -> dict[str, dict[tuple[str, ...], float]]:
+        families = list(replication_families(broker.replicas))
+        return {
+            family.name: {tuple(value for _, value in sample.labels): sample.value for sample in family.samples}
+            for family in families
+        }
+
+    def test_what_leaders_here_know_of_their_followers(self, broker: Broker) -> None:
+        now_ms = 0
+        broker.replicas.monotonic_ms = lambda: now_ms
+        broker.topic("t", 5, [ME, 2, 3], [2, ME])
+        broker.tell(config("t", "min.insync.replicas", "2"))
+        for _ in range(3):
+            append(broker.find("t"))
+        fetch = broker.find("t").follower_fetched
+        fetch(2, fetch_offset=2, log_start_offset=0, now_ms=0, broker_epoch=1)
+        found = self.values(broker)
+        assert found["odradek_follower_lag_records"] == {("t", "0", "2"): 1, ("t", "0", "3"): 3}
+        assert found["odradek_partitions_under_replicated"] == {(): 0}
+        assert found["odradek_partitions_under_min_isr"] == {(): 0}
+        assert found["odradek_follower_out_seconds"] == {}
+        broker.tell(PartitionChangeRecord(partition_id=0, topic_id=UUID(int=5), isr=[ME]))
+        now_ms = 2500
+        found = self.values(broker)
+        assert found["odradek_partitions_under_replicated"] == {(): 1}
+        assert found["odradek_partitions_under_min_isr"] == {(): 1}
+        assert found["odradek_isr_shrinks"] == {(): 1} and found["odradek_isr_expansions"] == {(): 0}
+        out = {("t", "0", "2", "fenced"): 2.5, ("t", "0", "3", "fenced"): 2.5}
+        assert found["odradek_follower_out_seconds"] == out
+        assert found["odradek_follower_falls"] == dict.fromkeys(out, 1)
+        now_ms = -1
+        assert set(self.values(broker)["odradek_follower_out_seconds"].values()) == {0}
+
+    async def test_what_was_fetched_and_repaired_is_nothing_before_it_begins(self, broker: Broker) -> None:
+        names = [
+            "odradek_replica_fetched_bytes",
+            "odradek_replica_fetch_failures",
+            "odradek_repaired_batches",
+            "odradek_repaired_bytes",
+            "odradek_repair_failures",
+        ]
+        found = self.values(broker)
+        assert [found[name] for name in names] == [{(): 0}] * 5
+        assert broker.replicas.repair_counts is None
+        fetchers = fetching(broker)
+        fetchers.appended_bytes, fetchers.failed_count = 11, 12
+        found = self.values(broker)
+        assert [found[name][()] for name in names[:2]] == [11, 12]
+        await fetchers.close()
+
+
+async def test_a_partition_that_waits_for_its_directory_is_logged_once(
+    broker: Broker, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    caplog.set_level(logging.INFO)
+
+    def refuse(*given: Any, **named: Any) -> Any:
+        raise ApiError(ErrorCode.KAFKA_STORAGE_ERROR, "not yet")
+
+    monkeypatch.setattr(broker.logs, "create", refuse)
+    broker.topic("t", 5)
+    broker.replicas.place_again()
+    lines = [each for each in caplog.records if each.getMessage() == "a partition waits for its directory"]
+    assert len(lines) == 1
+    monkeypatch.undo()
+    broker.replicas.place_again()
+    await settle(lambda: broker.names() == {"t-0"})
