@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, settings
 
 from tests.support.nodes.node import Node
-from tests.support.order import longest_first
+from tests.support.order import UnitScheduling, longest_first
 
 # An example that the scheduler has stopped for a fifth of a second is no failure; a hang meets pytest's timeout.
 settings.register_profile("busy", settings(), deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -21,6 +22,12 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     """Where several workers share the tests, the longest files are begun first."""
     if hasattr(config, "workerinput"):
         items[:] = longest_first(items)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> UnitScheduling | None:
+    """Files are handed out whole, and Spark's to few workers."""
+    return UnitScheduling(config, log) if config.getoption("dist") == "loadfile" else None
 
 
 @pytest.fixture(scope="module")

@@ -1,16 +1,20 @@
-"""In which order test files go to the workers of `make test`: the long ones first, so that all workers end together.
+"""How test files go to the workers of `make test`: Spark's to two of them, the long ones first, so all end together.
 
 xdist gives a worker file after file, and by itself begins with the files of many tests: those with one test of two
-minutes would come last, and one worker would be at it alone.
+minutes would come last, and one worker would be at it alone. The files of Spark share a virtual machine, a broker and
+an Apache Kafka for as long as one worker has them, so that few workers have them all.
 """
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable
-from typing import Any
+from pathlib import Path
+from typing import Protocol, TypeVar
 
 import pytest
+from _pytest.mark import ParameterSet
+from xdist.scheduler import LoadFileScheduling
 
 # Seconds in a whole run of `make test` on two cores, as `--durations=0` tells them, of files that take far longer
 # than a second for each of their tests. They need not be exact.
@@ -52,26 +56,61 @@ SECONDS = {
 }
 
 
-def longest_first(items: list[Any]) -> list[Any]:
-    """The same tests, ordered by the length of their files; inside a file their order stays.
+SPARK = "tests/spark/"
+SPARK_WORKERS = 2
+_SPARK_FILES = sorted(f"{SPARK}{path.name}" for path in (Path(__file__).parents[1] / "spark").glob("test_*.py"))
 
-    Those of Spark come last: each worker that has begun with them keeps a virtual machine that the others would share
-    their processors with.
 
-    Args:
-        items: of pytest, or whatever has its `nodeid`.
-    """
-    files = [item.nodeid.split("::")[0] for item in items]
-    counts = Counter(files)
+class HasNodeId(Protocol):
+    """What pytest collects, as far as its place counts."""
 
-    def rank(file: str) -> tuple[bool, int, str]:
-        return file.startswith("tests/spark/"), -SECONDS.get(file, counts[file]), file
+    @property
+    def nodeid(self) -> str:
+        """The file, then `::` and the rest."""
 
-    numbers = {file: number for number, file in enumerate(sorted(counts, key=rank))}
-    order = sorted(range(len(items)), key=lambda index: (numbers[files[index]], index))
+
+Item = TypeVar("Item", bound=HasNodeId)
+
+
+def _shares_of_spark() -> dict[str, str]:
+    """The share of each of Spark's files; the longest file goes to whichever share is the shortest so far."""
+    seconds = [0] * SPARK_WORKERS
+    shares = {}
+    for file in sorted(_SPARK_FILES, key=lambda each: (-SECONDS.get(each, 5), each)):
+        share = seconds.index(min(seconds))
+        seconds[share] += SECONDS.get(file, 5)
+        shares[file] = f"{SPARK}{share}"
+    return shares
+
+
+SHARES = _shares_of_spark()
+
+
+def unit_of_work(nodeid: str) -> str:
+    """What one worker gets as a whole: a file, or a share of Spark's files."""
+    file = nodeid.split("::")[0]
+    return SHARES.get(file, file)
+
+
+class UnitScheduling(LoadFileScheduling):
+    """xdist's `--dist loadfile`, with the files of Spark in as many units as there are workers for them."""
+
+    def _split_scope(self, nodeid: str) -> str:
+        return unit_of_work(nodeid)
+
+
+def longest_first(items: list[Item]) -> list[Item]:
+    """The same tests, ordered by the length of what they are handed out with; inside of that their order stays."""
+    units = [unit_of_work(item.nodeid) for item in items]
+    tests = Counter(item.nodeid.split("::")[0] for item in items)
+    seconds: Counter[str] = Counter()
+    for file, count in tests.items():
+        seconds[unit_of_work(file)] += SECONDS.get(file, count)
+    numbers = {unit: number for number, unit in enumerate(sorted(seconds, key=lambda unit: (-seconds[unit], unit)))}
+    order = sorted(range(len(items)), key=lambda index: (numbers[units[index]], index))
     return [items[index] for index in order]
 
 
-def slow_after(last: int, numbers: Iterable[int]) -> list[Any]:
+def slow_after(last: int, numbers: Iterable[int]) -> list[int | ParameterSet]:
     """Parameters of a test: the numbers up to and with `last` as they are, those above marked slow."""
     return [number if number <= last else pytest.param(number, marks=pytest.mark.slow) for number in numbers]

@@ -30,7 +30,7 @@ import pytest
 from tests.support.nodes.node import free_port
 
 VERSION = "4.3.1"
-CACHE = Path(__file__).resolve().parents[2] / ".cache"
+CACHE = Path(__file__).resolve().parents[3] / ".cache"
 HOME = CACHE / f"kafka-{VERSION}"
 LIBRARIES = HOME / "lib"
 START_TIMEOUT_S = 180.0

@@ -1,14 +1,15 @@
-"""The order in which test files are given to workers: every test once, the long files first, Spark's last."""
+"""The order in which test files are given to workers: every test once, the long files first, Spark's to few workers."""
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 from random import Random
 
 import pytest
 
-from tests.support.order import SECONDS, longest_first
+from tests.support.order import SECONDS, SPARK_WORKERS, longest_first, unit_of_work
 
 ROOT = Path(__file__).resolve().parents[3]
 
@@ -33,7 +34,16 @@ def test_every_test_stays_and_keeps_its_place_in_its_file() -> None:
     for file in files:
         names = [item.nodeid for item in ordered if item.nodeid.startswith(f"{file}::")]
         assert names == [f"{file}::test_{number}" for number in range(sizes[file])]
-    order = list(dict.fromkeys(item.nodeid.split("::")[0] for item in ordered))
-    seconds = [SECONDS.get(file, sizes[file]) for file in order if "/spark/" not in file]
+    units = [unit_of_work(item.nodeid) for item in ordered]
+    assert units == [unit for unit in dict.fromkeys(units) for _ in range(units.count(unit))], "units come whole"
+    order = list(dict.fromkeys(item.nodeid.split("::")[0] for item in ordered if "/spark/" not in item.nodeid))
+    seconds = [SECONDS.get(file, sizes[file]) for file in order]
     assert seconds == sorted(seconds, reverse=True)
-    assert [("/spark/" in file) for file in order] == sorted("/spark/" in file for file in order)
+
+
+def test_the_files_of_spark_are_shared_by_few_workers() -> None:
+    files = [f"tests/spark/{path.name}" for path in (ROOT / "tests" / "spark").glob("test_*.py")]
+    shares = Counter(unit_of_work(f"{file}::test_x[a::b]") for file in files)
+    assert len(shares) == SPARK_WORKERS
+    seconds = [sum(SECONDS.get(file, 5) for file in files if unit_of_work(file) == share) for share in shares]
+    assert max(seconds) - min(seconds) <= max(SECONDS.get(file, 5) for file in files)
