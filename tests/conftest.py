@@ -9,12 +9,18 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, settings
 
+from tests.sim import drawn
 from tests.support.nodes.node import Node
 from tests.support.order import UnitScheduling, longest_first
 
 # An example that the scheduler has stopped for a fifth of a second is no failure; a hang meets pytest's timeout.
 settings.register_profile("busy", settings(), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("busy")
+
+
+def pytest_report_header() -> str:
+    """What a run that failed in a simulated world needs to be run again."""
+    return f"simulated worlds: seeds from {drawn.first_seed()} on are drawn from the commit ({drawn.FIRST}=… sets them)"
 
 
 @pytest.hookimpl(trylast=True)

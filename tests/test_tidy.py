@@ -29,7 +29,7 @@ WORLD_CALLS = re.compile(
 # Rooms that are the edge of the world: tools, the real ports, the assembly of the node, and helpers for tests.
 WORLD_ROOMS = ("common/real_io.py", "common/real_worker.py", "server/startup/process.py", "cli/", "testing/")
 # What starts simulations and measures them runs outside of them; the lid knows what it keeps out.
-OUTSIDE_THE_BOX = ("lid.py", "__main__.py", "bugs.py", "coverage.py", "failures.py")
+OUTSIDE_THE_BOX = ("lid.py", "__main__.py", "bugs.py", "coverage.py", "failures.py", "drawn.py")
 BANNED = re.compile(r"raise NotImplementedError|except Exception:\s*pass|\b(TODO|FIXME|XXX)\b")
 NO_PLACE_IN_A_PROJECT = re.compile(
     r"(?<![\w.])/work/|\.\./shared|pypi\.org|pythonhosted|registry\.npmjs|repo1?\.maven|proxy\.golang|crates\.io"

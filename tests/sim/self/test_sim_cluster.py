@@ -22,7 +22,7 @@ pytestmark = pytest.mark.usefixtures("no_log_lines")
 # As many again are in `test_sim_cluster_more.py`, so that another worker runs them at the same time.
 # `make test` runs the first ones, `make test-all` all of them.
 SEEDS = 100
-SHORT_SEEDS = 20
+SHORT_SEEDS = 10
 CHUNK = 10
 # Of so many seeds, from the first on, it is looked at what happened in them.
 LOOKED_AT = 10

@@ -35,11 +35,14 @@ def caught_by_seed(bug: Bug) -> bool:
 
 
 BY_SEED = [bug for bug in MEASURED if caught_by_seed(bug)]
+# `make test` runs every second one of those that the first seed catches, but for one that takes that seed long.
+IN_SHORT = {bug.name for bug in [bug for bug in BY_SEED if KNOWN[bug.name][0] == 1][::2]}
+IN_SHORT -= {"a broker without space keeps what it leads"}
 
 
 @pytest.mark.parametrize(
     "bug",
-    [pytest.param(bug, marks=[] if KNOWN[bug.name][0] == 1 else pytest.mark.slow) for bug in BY_SEED],
+    [pytest.param(bug, marks=[] if bug.name in IN_SHORT else pytest.mark.slow) for bug in BY_SEED],
     ids=lambda bug: bug.name.replace(" ", "-"),
 )
 def test_a_planted_bug_is_caught(bug: Bug) -> None:
