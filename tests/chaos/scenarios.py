@@ -22,9 +22,10 @@ from odradek.testing.layout import write_properties
 from odradek.testing.processes import NodeProcess
 from tests.chaos.hosts import Hosts, hosts
 from tests.chaos.load import Reader, Writer
-from tests.chaos.verdict import Verdict, admin, all_in_sync, judge, leaders, until
+from tests.chaos.verdict import Verdict, admin, all_in_sync, judge, leaders
 from tests.support.disks.file_system import Ballast, LoopDisk, small_tmpfs
 from tests.support.nodes.cluster import Cluster
+from tests.support.waiting import eventually
 
 NODES = 3
 TOPIC = "kept"
@@ -54,7 +55,9 @@ class World:
 
     def leader(self) -> NodeProcess:
         """The node that leads a partition, any of them that has a leader."""
-        found = until(lambda: [each for each in leaders(self.cluster, TOPIC).values() if each > 0], "somebody leads")
+        found = eventually(
+            lambda: [each for each in leaders(self.cluster, TOPIC).values() if each > 0], "somebody leads"
+        )
         return self.cluster[self.random.choice(found)]
 
     def others(self, node: NodeProcess) -> list[NodeProcess]:
@@ -68,7 +71,7 @@ class World:
                 restarting.start()
             return all_in_sync(self.cluster, TOPIC, NODES)
 
-        until(are, "all replicas are in sync")
+        eventually(are, "all replicas are in sync")
 
 
 Act = Callable[[World, int], None]
@@ -228,7 +231,7 @@ def controllers(world: World, rounds: int) -> None:
         ended.set()
         changing.join()
     for node in world.cluster.brokers:
-        until(lambda node=node: made <= _topics(node), f"node {node.node_id} knows all topics")  # type: ignore[misc]
+        eventually(lambda node=node: made <= _topics(node), f"node {node.node_id} knows all topics")  # type: ignore[misc]
 
 
 def _change(world: World, ended: threading.Event, made: set[str]) -> None:

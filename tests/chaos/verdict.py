@@ -4,17 +4,14 @@ from __future__ import annotations
 
 import time
 from collections import Counter, defaultdict
-from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 from confluent_kafka import Consumer, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient
 
 from odradek.testing.processes import NodeProcess, ProcessCluster
 from tests.chaos.load import QUIET, Reader, Writer
-
-PATIENCE_S = 120.0
+from tests.support.waiting import PATIENCE_S, eventually
 
 
 @dataclass
@@ -32,15 +29,6 @@ class Verdict:
     problems: list[str]
 
 
-def until(holds: Callable[[], Any], what: str, timeout_s: float = PATIENCE_S) -> Any:
-    """Wait for something to become true; returns it. Raises AssertionError."""
-    deadline = time.monotonic() + timeout_s
-    while not (found := holds()):
-        assert time.monotonic() < deadline, f"never: {what}"
-        time.sleep(0.1)
-    return found
-
-
 def admin(cluster: ProcessCluster) -> AdminClient:
     return AdminClient({"bootstrap.servers": cluster.bootstrap_servers, **QUIET})
 
@@ -55,7 +43,7 @@ def leaders(cluster: ProcessCluster, topic: str) -> dict[int, int]:
             return None
         return {number: partition.leader for number, partition in found.items()} or None
 
-    return dict(until(ask, "somebody knows who leads"))
+    return dict(eventually(ask, "somebody knows who leads"))
 
 
 def all_in_sync(cluster: ProcessCluster, topic: str, copies: int) -> bool:
@@ -69,7 +57,7 @@ def all_in_sync(cluster: ProcessCluster, topic: str, copies: int) -> bool:
 def judge(cluster: ProcessCluster, topic: str, writers: list[Writer], reader: Reader, *, healed_at: float) -> Verdict:
     """Wait until the cluster is whole again, end the load, and look at everything. `healed_at` is monotonic."""
     copies = len(cluster.brokers)
-    until(lambda: all_in_sync(cluster, topic, copies), "all replicas are in sync again, unaided")
+    eventually(lambda: all_in_sync(cluster, topic, copies), "all replicas are in sync again, unaided")
     whole_after_s = time.monotonic() - healed_at
     for writer in writers:
         writer.end()
@@ -80,9 +68,9 @@ def judge(cluster: ProcessCluster, topic: str, writers: list[Writer], reader: Re
     reader.end()
     problems += [f"reader: {text}" for text in reader.errors[:3]]
     problems += _against_the_topic(writers, read_all(cluster, topic, ends), reader)
-    until(lambda: all_in_sync(cluster, topic, copies), "all replicas are in sync")
+    eventually(lambda: all_in_sync(cluster, topic, copies), "all replicas are in sync")
     try:
-        until(lambda: not different_copies(cluster, topic, len(ends)), "the copies are alike")
+        eventually(lambda: not different_copies(cluster, topic, len(ends)), "the copies are alike")
     except AssertionError:
         problems += [
             f"{topic}-{number} differs from node to node" for number in different_copies(cluster, topic, len(ends))
@@ -107,7 +95,7 @@ def end_offsets(cluster: ProcessCluster, topic: str, partitions: int) -> dict[in
                 except KafkaException:
                     return None
 
-            ends[number] = until(ask, f"the end of {topic}-{number} is known")[1]
+            ends[number] = eventually(ask, f"the end of {topic}-{number} is known")[1]
         return ends
     finally:
         consumer.close()

@@ -20,8 +20,9 @@ from odradek.protocol.messages.describe_quorum_response import DescribeQuorumRes
 from odradek.protocol.messages.metadata_request import MetadataRequest
 from odradek.protocol.messages.update_features_request import FeatureUpdateKey, UpdateFeaturesRequest
 from odradek.protocol.messages.update_features_response import UpdateFeaturesResponse
-from tests.support.clients.api_calls import PATIENCE_S, Calls, batch, batch_count, fetch_topic, fresh_name, name_of, one
+from tests.support.clients.api_calls import Calls, batch, batch_count, fetch_topic, fresh_name, name_of, one
 from tests.support.nodes.node import Node
+from tests.support.waiting import PATIENCE_S
 
 BROKERS, CONTROLLERS = 1, 2
 UPGRADE, SAFE_DOWNGRADE, UNSAFE_DOWNGRADE = 1, 2, 3

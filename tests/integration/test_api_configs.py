@@ -17,9 +17,9 @@ from odradek.protocol.messages.create_topics_request import CreatableTopic, Crea
 from odradek.protocol.messages.describe_configs_request import DescribeConfigsRequest, DescribeConfigsResource
 from odradek.protocol.messages.describe_configs_response import DescribeConfigsResourceResult, DescribeConfigsResult
 from odradek.protocol.messages.list_config_resources_request import ListConfigResourcesRequest
-from tests.support.clients.api_calls import PATIENCE_S, Calls, batch, fresh_name, name_of, one
-from tests.support.nodes.cluster import until
+from tests.support.clients.api_calls import Calls, batch, fresh_name, name_of, one
 from tests.support.nodes.node import Node
+from tests.support.waiting import PATIENCE_S, eventually
 
 TOPIC, BROKER, BROKER_LOGGER, CLIENT_METRICS, GROUP = 2, 4, 8, 16, 32
 TOPIC_SOURCE, BROKER_SOURCE, CLUSTER_SOURCE, FILE_SOURCE, DEFAULT_SOURCE = 1, 2, 3, 4, 5
@@ -415,7 +415,7 @@ class TestChangeOfBrokers:
         ignored = {"metric.reporters": "com.example.Reporter", "listener.name.plain.plain.sasl.jaas.config": "x y;"}
         for key, value in ignored.items():
             assert change(calls, BROKER, "1", (key, SET, value))[0] == "NONE"
-            until(partial(is_written, node, f"setting={key} of=broker name=1"))
+            eventually(partial(is_written, node, f"setting={key} of=broker name=1"))
             assert change(calls, BROKER, "1", (key, DELETE, None))[0] == "NONE"
         (line,) = [line for line in node.log_text().splitlines() if "setting=metric.reporters" in line]
         assert "a dynamic setting is not honoured: it is ignored" in line and "Prometheus" in line

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 import urllib.request
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -17,10 +17,11 @@ from odradek.protocol.messages.api_versions_request import ApiVersionsRequest
 from odradek.protocol.messages.describe_producers_request import DescribeProducersRequest, TopicRequest
 from odradek.protocol.messages.describe_transactions_request import DescribeTransactionsRequest
 from odradek.protocol.messages.init_producer_id_request import InitProducerIdRequest
-from tests.support.clients.api_calls import PATIENCE_S, Calls, batch, fresh_name, name_of
+from tests.support.clients.api_calls import Calls, batch, fresh_name, name_of
 from tests.support.clients.cli import odradek
 from tests.support.clients.transactions import TransactionalProducer
 from tests.support.nodes.node import Node, free_port
+from tests.support.waiting import PATIENCE_S, eventually
 
 EXPIRATION_MS = 1_500
 # Long enough for a batch to be written in it on a machine that is busy with others.
@@ -38,13 +39,6 @@ def watched(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Node, in
     }
     with Node(tmp_path_factory.mktemp("watched"), settings) as node:
         yield node, port
-
-
-def wait_until(condition: Callable[[], bool], what: str) -> None:
-    deadline = time.monotonic() + PATIENCE_S
-    while not condition():
-        assert time.monotonic() < deadline, what
-        time.sleep(0.05)
 
 
 def producers_of(calls: Calls, topic: str) -> list[int]:
@@ -88,7 +82,7 @@ def test_a_producer_that_was_silent_for_too_long_is_forgotten_and_goes_on(watche
         assert producers_of(calls, topic) == [producer]
         assert metrics(port)["odradek_producer_ids"] >= 1
         keep_producers_for(node, 1)
-        wait_until(lambda: not producers_of(calls, topic), "it is forgotten")
+        eventually(lambda: not producers_of(calls, topic), "it is forgotten")
         keep_producers_for(node, 86_400_000)
         assert send(2) == "NONE", "no UNKNOWN_PRODUCER_ID, which clients before KIP-360 took for lost data"
         assert send(4) == "OUT_OF_ORDER_SEQUENCE_NUMBER"
@@ -118,7 +112,7 @@ def test_a_transactional_id_that_is_not_used_is_forgotten(tmp_path: Path) -> Non
         topic = calls.create_topic()
         assert idle.init() == busy.init() == "NONE"
         begin(busy, topic, b"open")
-        wait_until(lambda: state_of(calls, idle.transactional_id) == "TRANSACTIONAL_ID_NOT_FOUND", "it is forgotten")
+        eventually(lambda: state_of(calls, idle.transactional_id) == "TRANSACTIONAL_ID_NOT_FOUND", "it is forgotten")
         time.sleep(EXPIRATION_MS / 1000)
         assert state_of(calls, busy.transactional_id) == "Ongoing", "an open transaction keeps its id"
         assert idle.write(topic, b"late") == "INVALID_PRODUCER_ID_MAPPING"
@@ -139,13 +133,13 @@ def test_what_is_forgotten_stays_so_after_a_kill(own_node: Node) -> None:
     own_node.start()
     with Calls(own_node.port) as calls, TransactionalProducer(own_node.port) as each:
         assert each.init() == "NONE"
-        wait_until(lambda: state_of(calls, each.transactional_id) == "TRANSACTIONAL_ID_NOT_FOUND", "it is forgotten")
+        eventually(lambda: state_of(calls, each.transactional_id) == "TRANSACTIONAL_ID_NOT_FOUND", "it is forgotten")
         name = each.transactional_id
     own_node.kill()
     own_node.overrides["transactional.id.expiration.ms"] = 604_800_000
     own_node.start()
     with Calls(own_node.port) as calls, TransactionalProducer(own_node.port, name) as again:
-        wait_until(lambda: state_of(calls, name) != "COORDINATOR_LOAD_IN_PROGRESS", "its coordinator has loaded")
+        eventually(lambda: state_of(calls, name) != "COORDINATOR_LOAD_IN_PROGRESS", "its coordinator has loaded")
         assert state_of(calls, name) == "TRANSACTIONAL_ID_NOT_FOUND"
         assert again.init() == "NONE"
 
@@ -192,20 +186,20 @@ def test_transactions_are_counted(watched: tuple[Node, int]) -> None:
         assert now["odradek_transaction_verifications_total"] > before["odradek_transaction_verifications_total"]
         assert each.commit() == each.write(topic, b"2") == each.abort() == "NONE"
         assert slow.write(topic, b"3") == "NONE"
-        wait_until(
+        eventually(
             lambda: (
                 metrics(port)["odradek_transactions_timed_out_total"] > before["odradek_transactions_timed_out_total"]
             ),
             "it is aborted",
         )
-        wait_until(lambda: metrics(port)["odradek_transaction_markers_owed"] == 0, "all markers are written")
+        eventually(lambda: metrics(port)["odradek_transaction_markers_owed"] == 0, "all markers are written")
 
         def ended() -> list[float]:
             keys = [f"odradek_transactions_{what}_total" for what in ("committed", "aborted")]
             now = metrics(port)
             return [now[key] - before[key] for key in keys]
 
-        wait_until(lambda: sum(ended()) >= 3, "all three have ended")
+        eventually(lambda: sum(ended()) >= 3, "all three have ended")
         assert ended() == [1, 2]
         now = metrics(port)
         assert now["odradek_partitions_with_late_transactions"] == 0

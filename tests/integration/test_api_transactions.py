@@ -33,9 +33,10 @@ from odradek.protocol.messages.write_txn_markers_request import (
 )
 from odradek.record.control import control_type
 from odradek.record.reader import read_batches, read_records
-from tests.support.clients.api_calls import PATIENCE_S, Calls, batch, bytes_of, fresh_name, name_of, one, values_in
+from tests.support.clients.api_calls import Calls, batch, bytes_of, fresh_name, name_of, one, values_in
 from tests.support.clients.transactions import TransactionalProducer
 from tests.support.nodes.node import Node
+from tests.support.waiting import PATIENCE_S
 
 VERSIONS = pytest.mark.parametrize("version", [0, 2], ids=["before KIP-890", "KIP-890"])
 

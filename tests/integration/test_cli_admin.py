@@ -14,8 +14,8 @@ from confluent_kafka.admin import ConfigResource, ResourceType
 from odradek.cli import errors
 from tests.support.clients.cli import odradek, on_terminal
 from tests.support.clients.confluent import admin, create_topic
-from tests.support.nodes.cluster import until
 from tests.support.nodes.node import Node, silent_port
+from tests.support.waiting import eventually
 
 
 def test_a_topic_from_its_creation_to_its_end(node: Node) -> None:
@@ -307,10 +307,10 @@ def test_the_shell_completes_names(node: Node) -> None:
         return done.stdout.split()
 
     # A shell waits a second for names: where the node takes longer there are none, and the user asks again.
-    until(lambda: complete("topics", "describe", "--topic", "complete-") == ["complete-a", "complete-b"])
-    until(lambda: complete("consume", "--topic", "complete-b") == ["complete-b"])
+    eventually(lambda: complete("topics", "describe", "--topic", "complete-") == ["complete-a", "complete-b"])
+    eventually(lambda: complete("consume", "--topic", "complete-b") == ["complete-b"])
     with silent_port() as port:
         away = ("--bootstrap-server", f"127.0.0.1:{port}")
         assert complete("topics", "describe", *away, "--topic", "complete-") == []
     odradek(node.bootstrap, "groups", "reset", "--group", "cg", "--topic", "complete-a", "--to-latest", "--execute")
-    until(lambda: complete("groups", "describe", "--group", "c") == ["cg"])
+    eventually(lambda: complete("groups", "describe", "--group", "c") == ["cg"])

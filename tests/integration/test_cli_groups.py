@@ -14,8 +14,8 @@ from confluent_kafka import Consumer, TopicPartition
 from odradek.cli import errors
 from tests.support.clients.cli import odradek
 from tests.support.clients.confluent import commit_alone, create_topic, produce_all
-from tests.support.nodes.cluster import until
 from tests.support.nodes.node import Node
+from tests.support.waiting import eventually
 
 
 @contextmanager
@@ -32,7 +32,7 @@ def member(node: Node, group: str, topic: str) -> Iterator[Consumer]:
     )
     consumer.subscribe([topic])
     try:
-        until(lambda: consumer.assignment() or (consumer.poll(0.1) and False))
+        eventually(lambda: consumer.assignment() or (consumer.poll(0.1) and False))
         yield consumer
     finally:
         consumer.close()
@@ -116,7 +116,7 @@ def test_a_group_with_a_member(node: Node) -> None:
         )
         assert "GROUP_SUBSCRIBED_TO_TOPIC" in gone.out
         assert committed(node, "watchers")["watched", 0] == 40
-    until(lambda: state_and_members(node, "watchers") == ("Empty", []))
+    eventually(lambda: state_and_members(node, "watchers") == ("Empty", []))
 
 
 @pytest.mark.parametrize(
@@ -189,7 +189,7 @@ def test_how_fast_a_group_reads_and_falls_behind(node: Node) -> None:
         return bool(row["written_per_s"] > row["read_per_s"] > 0)
 
     try:
-        until(falls_behind)  # a busy machine may not commit once in two seconds
+        eventually(falls_behind)  # a busy machine may not commit once in two seconds
     finally:
         done.set()
         thread.join()

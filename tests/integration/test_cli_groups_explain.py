@@ -21,8 +21,8 @@ from tests.support.clients.cli import odradek
 from tests.support.clients.confluent import create_topic
 from tests.support.clients.wire import Wire
 from tests.support.nodes.node import Node
+from tests.support.waiting import PATIENCE_S
 
-PATIENCE_S = 60.0
 SETTINGS = {
     "group.min.session.timeout.ms": 1000,
     "group.initial.rebalance.delay.ms": 100,

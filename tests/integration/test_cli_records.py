@@ -17,8 +17,8 @@ import pytest
 from odradek.cli import errors
 from tests.support.clients.cli import all_shown, odradek, odradek_process
 from tests.support.clients.confluent import create_topic, produce_all, read_all
-from tests.support.nodes.cluster import until
 from tests.support.nodes.node import Node
+from tests.support.waiting import eventually
 
 
 def test_lines_in_lines_out(node: Node) -> None:
@@ -136,7 +136,7 @@ def test_where_to_begin_and_to_end(node: Node) -> None:
     assert read("--to-end") == []
     assert read("--timeout-ms", 300) == []
     # A busy machine may be silent for so long before it is through.
-    until(lambda: len(read("--from-beginning", "--timeout-ms", 1500)) == 20)
+    eventually(lambda: len(read("--from-beginning", "--timeout-ms", 1500)) == 20)
 
 
 def test_to_the_end_as_it_was_though_more_arrives(node: Node) -> None:
@@ -173,7 +173,7 @@ def test_nothing_is_lost_of_a_write_that_a_signal_cuts_short(node: Node) -> None
         def is_full() -> bool:
             return bool(int.from_bytes(fcntl.ioctl(pipe, termios.FIONREAD, bytes(4)), sys.byteorder) > size - 4096)
 
-        until(is_full)
+        eventually(is_full)
         reader.send_signal(signal.SIGSTOP)
         reader.send_signal(signal.SIGCONT)
         assert reader.stdout.read().splitlines() == lines
@@ -258,8 +258,8 @@ def test_ctrl_c_where_lines_are_typed_says_what_came_of_them(
             for line in (b"a\n", b"b\n"):
                 os.write(master, line)
                 assert os.read(master, 100).startswith(line[:1])  # the terminal has it, and shows it
-                until(lambda: fcntl.ioctl(terminal, termios.FIONREAD, b"\0" * 4) == b"\0" * 4)  # it was read
-            until(lambda: Path(f"/proc/{writer.pid}/wchan").read_text() not in ("0", ""))
+                eventually(lambda: fcntl.ioctl(terminal, termios.FIONREAD, b"\0" * 4) == b"\0" * 4)  # it was read
+            eventually(lambda: Path(f"/proc/{writer.pid}/wchan").read_text() not in ("0", ""))
             writer.send_signal(signal.SIGINT)
             own_node.resume()
             assert writer.wait(120) == code

@@ -9,8 +9,8 @@ from tests.support.clients.api_calls import Calls
 from tests.support.clients.cli import odradek
 from tests.support.clients.transactions import TransactionalProducer
 from tests.support.models.exactly_once import committed_values
-from tests.support.nodes.cluster import until
 from tests.support.nodes.node import Node
+from tests.support.waiting import eventually
 
 
 @pytest.fixture
@@ -109,7 +109,7 @@ def test_a_transaction_that_will_be_ended_is_not_torn(node: Node, topic: str) ->
         assert f"terminate --transactional-id {producer.transactional_id}" in refused.err
         assert producer.commit() == "NONE"
         # An end is answered before its markers are written.
-        until(lambda: committed_values(node.bootstrap, topic, 2) == {0: [b"whole"], 1: [b"whole"]})
+        eventually(lambda: committed_values(node.bootstrap, topic, 2) == {0: [b"whole"], 1: [b"whole"]})
         producer.write(topic, b"forced")
         begins = find(node, topic, "--max-transaction-timeout", 0)
         assert begins == [], "its coordinator knows it"

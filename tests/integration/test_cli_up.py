@@ -20,7 +20,7 @@ from odradek.testing.door import STATE_FILE, RefusedActionError, ask
 from odradek.testing.processes import NodeFailedError, ProcessCluster, await_all_ready
 from tests.support.clients.cli import Ran
 from tests.support.clients.confluent import produce_all, read_all
-from tests.support.nodes.cluster import until
+from tests.support.waiting import eventually
 
 
 class Up:
@@ -49,7 +49,7 @@ class Up:
         return line.rpartition(" ")[2]
 
     def await_ready(self) -> None:
-        until(lambda: "ready at" in self.text or self.process.poll() is not None, timeout_s=120)
+        eventually(lambda: "ready at" in self.text or self.process.poll() is not None)
         assert self.process.poll() is None, self.text
 
     def do(self, *words: object, code: int = 0) -> Ran:
@@ -118,10 +118,10 @@ def test_a_killed_node_is_missed_by_no_one_and_comes_back(up: Up) -> None:
     assert up.do("kill", 2).out == "node 2 was killed with -9\n"
     assert up.states() == {1: "up", 2: "down", 3: "up"}
     # A new leader may hear a moment later how far the old one had told readers to read.
-    until(lambda: len(read_all(up.bootstrap, "made-by-itself")) == 100)
+    eventually(lambda: len(read_all(up.bootstrap, "made-by-itself")) == 100)
     assert "serves again" in up.do("restart", 2).out
     assert up.states()[2] == "up"
-    until(lambda: "node 2 was killed with -9" in up.text)
+    eventually(lambda: "node 2 was killed with -9" in up.text)
 
 
 def test_a_node_stands_still_and_goes_on(up: Up) -> None:
@@ -134,7 +134,7 @@ def test_a_node_stands_still_and_goes_on(up: Up) -> None:
 def test_a_node_that_dies_by_itself_is_reported(up: Up) -> None:
     (pid,) = [node["pid"] for node in up.do("status", "--json").json if node["node"] == 1]
     os.kill(pid, signal.SIGKILL)
-    until(lambda: "node 1 ended by itself" in up.text)
+    eventually(lambda: "node 1 ended by itself" in up.text)
     assert up.states()[1] == "down"
     up.do("restart", 1)
 

@@ -31,8 +31,9 @@ from odradek.testing.layout import format_cluster, plan_cluster
 from odradek.testing.processes import NodeFailedError, NodeProcess
 from tests.support.clients.api_calls import Calls, error_codes, fresh_name, name_of
 from tests.support.clients.confluent import admin, produce_all, read_all
-from tests.support.nodes.cluster import CONTROLLERS, PATIENCE_S, Cluster, metadata, topic_at, until
+from tests.support.nodes.cluster import CONTROLLERS, Cluster, metadata, topic_at
 from tests.support.nodes.node import free_port
+from tests.support.waiting import PATIENCE_S, eventually
 
 CONTROLLER = 1001
 # The session of a silent broker; far above what a dead one may take to be noticed.
@@ -71,7 +72,7 @@ def all_up(cluster: Cluster) -> None:
             node.start()
         elif node.paused:
             node.resume()
-    until(lambda: all(len(metadata(node).brokers) == 3 for node in cluster.brokers))
+    eventually(lambda: all(len(metadata(node).brokers) == 3 for node in cluster.brokers))
 
 
 def assert_no_traceback(cluster: Cluster) -> None:
@@ -88,7 +89,7 @@ def create(client: AdminClient, topic: str, partitions: int = 1, replicas: int =
 def go_on(made: list[str]) -> None:
     """Wait until a few more are made."""
     before = len(made)
-    until(lambda: len(made) > before + 2, timeout_s=2 * PATIENCE_S)
+    eventually(lambda: len(made) > before + 2, patience_s=2 * PATIENCE_S)
 
 
 def pairs(count: int) -> list[tuple[bytes | None, bytes | None]]:
@@ -101,7 +102,7 @@ class TestRolesOfTheirOwn:
         create(admin(separate[1].bootstrap), name, 6)
         seen = []
         for broker in separate.brokers:
-            found = until(lambda broker=broker: (topic := topic_at(broker, name)).partitions and topic)
+            found = eventually(lambda broker=broker: (topic := topic_at(broker, name)).partitions and topic)
             seen.append({each.partition_index: each.leader_id for each in found.partitions})
         assert seen[0] == seen[1]
         assert set(seen[0].values()) == {1, 2}, "leaders are spread over the brokers"
@@ -130,7 +131,7 @@ class TestRolesOfTheirOwn:
             found = other.describe_configs([asked])[asked].result(timeout=90)
             return bool(found["retention.ms"].value == "123456")
 
-        until(value)
+        eventually(value)
 
     def test_brokers_list_brokers_and_controllers_list_controllers(self, separate: Cluster) -> None:
         with Calls(separate[2].plan.port) as calls:
@@ -157,7 +158,7 @@ class TestRolesOfTheirOwn:
             observers = {each.replica_id for each in partition.observers}
             return (partition.leader_id, voters, observers) == (CONTROLLER, [CONTROLLER], {1, 2})
 
-        until(observed)
+        eventually(observed)
 
     def test_a_controller_serves_what_controllers_serve(self, separate: Cluster) -> None:
         with Calls(separate[CONTROLLER].plan.controller_port) as calls:
@@ -208,12 +209,12 @@ class TestRolesOfTheirOwn:
         foreign = NodeProcess(plans[1])
         foreign.launch()
         try:
-            until(lambda: "INCONSISTENT_CLUSTER_ID" in foreign.log_text() or not foreign.running)
+            eventually(lambda: "INCONSISTENT_CLUSTER_ID" in foreign.log_text() or not foreign.running)
         finally:
             if foreign.running:
                 foreign.kill()
         assert "Traceback" not in foreign.log_text()
-        until(lambda: len(metadata(separate[1], fresh_name()).brokers) == 2)
+        eventually(lambda: len(metadata(separate[1], fresh_name()).brokers) == 2)
 
     def test_a_node_id_in_use(self, separate: Cluster, tmp_path: Path) -> None:
         """A second broker with the id of a living one, formatted for the same cluster, in a directory of its own."""
@@ -243,9 +244,9 @@ class TestRolesOfTheirOwn:
         create(admin(separate.bootstrap_servers), name, 4)
         produce_all(separate.bootstrap_servers, name, pairs(40), acks="all")
         separate[2].kill()
-        until(lambda: {each.node_id for each in metadata(separate[1], name).brokers} == {1})
+        eventually(lambda: {each.node_id for each in metadata(separate[1], name).brokers} == {1})
         separate[2].start()
-        until(lambda: {each.leader_id for each in topic_at(separate[1], name).partitions} == {1, 2})
+        eventually(lambda: {each.leader_id for each in topic_at(separate[1], name).partitions} == {1, 2})
         assert len(read_all(separate.bootstrap_servers, name, 4)) == 40
 
     def test_a_broker_that_comes_back_under_another_address_is_found(self, separate: Cluster) -> None:
@@ -258,8 +259,8 @@ class TestRolesOfTheirOwn:
         moved = NodeProcess(replace(separate[2].plan, port=port))
         try:
             moved.start()
-            until(lambda: port in {each.port for each in metadata(separate[1], name).brokers})
-            until(lambda: all(len(each.isr_nodes) == 2 for each in topic_at(moved, name).partitions))
+            eventually(lambda: port in {each.port for each in metadata(separate[1], name).brokers})
+            eventually(lambda: all(len(each.isr_nodes) == 2 for each in topic_at(moved, name).partitions))
             produce_all(separate[1].bootstrap, name, pairs(20), acks="all")
             assert len(read_all(separate[1].bootstrap, name, 2)) == 40
         finally:
@@ -270,7 +271,7 @@ class TestRolesOfTheirOwn:
     def test_the_controller_is_killed_and_started_again(self, separate: Cluster) -> None:
         name, later = fresh_name(), fresh_name()
         create(admin(separate.bootstrap_servers), name, 2)
-        until(lambda: all(len(topic_at(broker, name).partitions) == 2 for broker in separate.brokers))
+        eventually(lambda: all(len(topic_at(broker, name).partitions) == 2 for broker in separate.brokers))
         separate[CONTROLLER].kill()
         produce_all(separate.bootstrap_servers, name, pairs(20), acks="all")
         separate[CONTROLLER].start()
@@ -283,7 +284,7 @@ class TestDeathIsNoticed:
         leader = combined.await_controller()
         victim, witness = [node for node in combined.brokers if node.node_id != leader]
         victim.kill()
-        until(lambda: victim.node_id not in {each.node_id for each in metadata(witness).brokers})
+        eventually(lambda: victim.node_id not in {each.node_id for each in metadata(witness).brokers})
         log = combined[leader].log_text()
         assert "a broker's process is gone" in log
 
@@ -293,7 +294,7 @@ class TestDeathIsNoticed:
         combined[leader].kill()
         combined.await_controller(other_than=leader)
         for node in survivors:
-            until(lambda node=node: leader not in {each.node_id for each in metadata(node).brokers})
+            eventually(lambda node=node: leader not in {each.node_id for each in metadata(node).brokers})
 
     def test_who_asks_at_once_hears_of_the_new_leader_and_of_the_old_ones_address(self, combined: Cluster) -> None:
         """librdkafka asks in this instant, and is a second behind for each of the two that it is not told.
@@ -318,7 +319,7 @@ class TestDeathIsNoticed:
         topic = NewTopic(name, num_partitions=1, replica_assignment=[order])
         client = admin(witness.bootstrap)
         client.create_topics([topic])[name].result(timeout=90)
-        until(lambda: len(topic_at(witness, name).partitions[0].isr_nodes) == 3)
+        eventually(lambda: len(topic_at(witness, name).partitions[0].isr_nodes) == 3)
         request = MetadataRequest(topics=[MetadataRequestTopic(name=name)])
         with Calls(witness.plan.port) as calls:
             before = calls.ask(ApiKey.METADATA, 12, request)
@@ -330,7 +331,7 @@ class TestDeathIsNoticed:
         partition = after.topics[0].partitions[0]
         is_new = partition.leader_id not in (dead, -1) and partition.leader_epoch == 1
         is_named = dead in {each.node_id for each in after.brokers} and dead in partition.offline_replicas
-        until(lambda: dead not in {each.node_id for each in metadata(witness).brokers})
+        eventually(lambda: dead not in {each.node_id for each in metadata(witness).brokers})
         return waited_s, is_new and is_named
 
     def test_one_that_stands_still_keeps_its_session(self, combined: Cluster) -> None:
@@ -340,7 +341,7 @@ class TestDeathIsNoticed:
         time.sleep(1.5)
         assert victim.node_id in {each.node_id for each in metadata(witness).brokers}
         victim.resume()
-        until(lambda: metadata(victim).brokers)
+        eventually(lambda: metadata(victim).brokers)
 
 
 class TestBothRoles:
@@ -373,7 +374,7 @@ class TestBothRoles:
             stopping.set()
             creating.join()
         for node in combined.brokers:
-            until(lambda node=node: set(made) <= {topic.name for topic in metadata(node).topics})
+            eventually(lambda node=node: set(made) <= {topic.name for topic in metadata(node).topics})
         ids: list[dict[str | None, UUID]] = [
             {topic.name: topic.topic_id for topic in metadata(node).topics if topic.name in made}
             for node in combined.brokers
@@ -390,8 +391,8 @@ class TestBothRoles:
         other = combined.await_controller(other_than=leader)
         create(admin(combined[other].bootstrap), name, 1)
         combined[leader].resume()
-        until(lambda: topic_at(combined[leader], name).partitions)
-        until(lambda: combined.active_controller() != leader)
+        eventually(lambda: topic_at(combined[leader], name).partitions)
+        eventually(lambda: combined.active_controller() != leader)
 
     def test_the_whole_cluster_dies_and_starts_again(self, combined: Cluster) -> None:
         name = fresh_name()
@@ -401,7 +402,7 @@ class TestBothRoles:
             os.kill(node.pid, signal.SIGKILL)
         combined.kill()
         combined.start()
-        until(lambda: all(each.leader_id > 0 for each in topic_at(combined[1], name).partitions))
+        eventually(lambda: all(each.leader_id > 0 for each in topic_at(combined[1], name).partitions))
         assert len(read_all(combined.bootstrap_servers, name, 6)) == 60
 
     def test_a_clean_stop_of_one_moves_the_controller_and_refuses_no_one(self, combined: Cluster) -> None:
@@ -411,7 +412,7 @@ class TestBothRoles:
         survivor = combined.serving_brokers()[0]
         create(admin(survivor.bootstrap), fresh_name(), 2)
         combined[leader].start()
-        until(lambda: len(metadata(survivor).brokers) == 3)
+        eventually(lambda: len(metadata(survivor).brokers) == 3)
 
 
 def _escaped(text: str) -> str:

@@ -5,8 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +15,7 @@ from odradek.cli import errors
 from odradek.testing.processes import ProcessCluster
 from tests.support.clients.cli import Ran, odradek
 from tests.support.clients.confluent import produce_all, read_all
+from tests.support.waiting import eventually
 
 
 @pytest.fixture(scope="module")
@@ -40,13 +40,6 @@ def create(cluster: ProcessCluster, topic: str, assignment: str, *config: str) -
 def partitions(cluster: ProcessCluster, topic: str) -> dict[int, dict[str, Any]]:
     (shown,) = run(cluster, "topics", "describe", "--topic", topic, "--json").json
     return {each["partition"]: each for each in shown["partitions"]}
-
-
-def eventually(condition: Callable[[], object], what: str) -> None:
-    deadline = time.monotonic() + 120
-    while not condition():
-        assert time.monotonic() < deadline, f"never: {what}"
-        time.sleep(0.05)
 
 
 def assert_values(cluster: ProcessCluster, topic: str, count: int, written: list[bytes]) -> None:

@@ -14,8 +14,9 @@ import pytest
 
 from tests.support.clients.api_calls import fresh_name
 from tests.support.clients.confluent import create_topic, produce_all
-from tests.support.clients.stock_consumers import COMMIT_INTERVAL_MS, KINDS, PATIENCE_S, StockConsumer
+from tests.support.clients.stock_consumers import COMMIT_INTERVAL_MS, KINDS, StockConsumer
 from tests.support.nodes.node import Node
+from tests.support.waiting import PATIENCE_S, eventually
 
 COUNT = 60
 PORTION = 20
@@ -69,13 +70,6 @@ def numbers(records: list[tuple[int, int, bytes]]) -> list[int]:
     return [int(value) for _, _, value in records]
 
 
-def wait_for(condition: Callable[[], bool], what: str) -> None:
-    deadline = time.monotonic() + PATIENCE_S
-    while not condition():
-        assert time.monotonic() < deadline, what
-        time.sleep(0.05)
-
-
 def test_commits_by_themselves_follow_what_was_read(join: Join) -> None:
     reader = join(auto_commit=True)
     assert numbers(reader.read(COUNT)) == list(range(COUNT))
@@ -84,7 +78,7 @@ def test_commits_by_themselves_follow_what_was_read(join: Join) -> None:
         assert reader.poll(1) == []  # some clients commit only while they are polled
         return reader.committed(0) == COUNT
 
-    wait_for(caught_up, f"all is committed, every {COMMIT_INTERVAL_MS} ms")
+    eventually(caught_up, f"all is committed, every {COMMIT_INTERVAL_MS} ms")
     assert reader.lag() == 0
     reader.close()
     assert join(auto_commit=True).poll(1) == [], "nothing is read again"
@@ -110,7 +104,7 @@ def test_a_commit_that_is_not_waited_for_comes(join: Join) -> None:
         reader.poll(1)
         return reader.committed(0) == 2 * PORTION
 
-    wait_for(done, "the later of both counts")
+    eventually(done, "the later of both counts")
 
 
 def test_at_least_once_reads_again_what_was_not_committed(join: Join) -> None:
@@ -171,7 +165,7 @@ def test_surplus_members_are_idle_until_they_are_needed(join: Join) -> None:
         first.poll(1)
         return first.assigned() == {each.client_id: each.owned() for each in (first, second)}
 
-    wait_for(both_know, "the group has two members, and both know what is theirs")
+    eventually(both_know, "the group has two members, and both know what is theirs")
     busy, idle = (first, second) if first.owned() else (second, first)
     assert (busy.owned(), idle.owned()) == ({0}, set())
     assert idle.poll(10) == []

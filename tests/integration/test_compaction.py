@@ -15,6 +15,7 @@ from confluent_kafka import Consumer, TopicPartition
 from tests.support.clients.cli import odradek
 from tests.support.clients.confluent import create_topic, produce_all, read_all
 from tests.support.nodes.node import Node, free_port
+from tests.support.waiting import eventually
 
 GROUP = "committers"
 
@@ -36,13 +37,6 @@ def node(tmp_path: Path) -> Iterator[Node]:
 
 def latest(node: Node, topic: str) -> dict[bytes | None, bytes | None]:
     return {message.key(): message.value() for message in read_all(node.bootstrap, topic)}
-
-
-def wait_until(what: str, holds: object, timeout_s: float = 60.0) -> None:
-    deadline = time.monotonic() + timeout_s
-    while not holds():  # type: ignore[operator]
-        assert time.monotonic() < deadline, what
-        time.sleep(0.1)
 
 
 def committed(node: Node, topic: str) -> dict[int, int]:
@@ -77,7 +71,7 @@ def test_keys_keep_their_last_value_over_kills(node: Node) -> None:
     expected = {b"key-%d" % key: b"5-%d" % key for key in range(10)}
     assert latest(node, "kept") == expected
     # The last round lies in the active segment, and the round before it may not be closed for long.
-    wait_until("the log was not compacted", lambda: len(read_all(node.bootstrap, "kept")) <= 20)
+    eventually(lambda: len(read_all(node.bootstrap, "kept")) <= 20, "the log was not compacted")
     assert latest(node, "kept") == expected
     node.kill()
     node.start()
@@ -89,7 +83,7 @@ def test_keys_keep_their_last_value_over_kills(node: Node) -> None:
         return state
 
     # A log is compacted before that is noted: a kill in between has it compacted again.
-    wait_until("no offset was noted", lambda: compaction()["cleaned_offset"] > 0)
+    eventually(lambda: compaction()["cleaned_offset"] > 0, "no offset was noted")
     assert not compaction()["uncleanable"]
     rows = odradek(node.bootstrap, "topics", "describe", "--topic", "kept").rows
     assert rows[3][-1] == "COMPACTION"
@@ -118,8 +112,8 @@ def test_committed_offsets_survive_compaction_restarts_and_kills(node: Node) -> 
     expected = {0: 300, 1: 299}
     assert committed(node, "read") == expected
     # A commit takes more than 100 bytes, and of 300 two count; the newest segment stays.
-    wait_until("__consumer_offsets keeps what was overwritten", lambda: offsets_bytes(node) < 15_000)
-    wait_until("no offset was noted", lambda: "__consumer_offsets" in cleaned_marks(node))
+    eventually(lambda: offsets_bytes(node) < 15_000, "__consumer_offsets keeps what was overwritten")
+    eventually(lambda: "__consumer_offsets" in cleaned_marks(node), "no offset was noted")
     assert committed(node, "read") == expected
     node.kill()
     node.start()
@@ -138,5 +132,5 @@ def test_compact_and_delete_follow_a_policy_that_changes(node: Node) -> None:
     assert len(read_all(node.bootstrap, "both")) == 8, "nothing is compacted that did not ask for it"
     change = "cleanup.policy=[compact,delete]"
     odradek(node.bootstrap, "configs", "alter", "--topic", "both", "--add-config", change)
-    wait_until("the policy changed nothing", lambda: len(read_all(node.bootstrap, "both")) <= 4)
+    eventually(lambda: len(read_all(node.bootstrap, "both")) <= 4, "the policy changed nothing")
     assert latest(node, "both") == {b"a": b"3", b"b": b"3"}

@@ -28,8 +28,7 @@ from tests.support.clients.api_calls import fresh_name
 from tests.support.clients.confluent import admin, create_topic, produce_all
 from tests.support.clients.wire import Wire
 from tests.support.nodes.node import Node
-
-PATIENCE_S = 60.0
+from tests.support.waiting import PATIENCE_S
 
 
 class Reader:

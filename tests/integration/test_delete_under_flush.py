@@ -16,7 +16,8 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from tests.support.clients.confluent import read_all
 from tests.support.disks.slow_sync import launcher
-from tests.support.nodes.cluster import Cluster, until
+from tests.support.nodes.cluster import Cluster
+from tests.support.waiting import eventually
 
 LAST = 100
 SETTINGS = {
@@ -80,7 +81,7 @@ def make(admin: AdminClient, copies: int) -> None:
                 return False
             return True
 
-        until(made)
+        eventually(made)
 
 
 def delete(admin: AdminClient) -> None:
@@ -106,7 +107,7 @@ def test_nodes_stay_and_topics_made_again_keep_their_records(cluster: Cluster, r
     load.start()
     for _ in range(rounds):
         before = dict(load.acknowledged)
-        until(lambda before=before: all(load.acknowledged[each] > before[each] + 200 for each in before))  # type: ignore[misc]
+        eventually(lambda before=before: all(load.acknowledged[each] > before[each] + 200 for each in before))  # type: ignore[misc]
         delete(admin)
         make(admin, copies)
         assert all(node.running for node in cluster.brokers), "\n".join(node.last_words() for node in cluster.brokers)

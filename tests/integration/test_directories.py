@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import shutil
-import time
-from collections.abc import Callable
 from pathlib import Path
 from uuid import UUID
 
@@ -20,6 +18,7 @@ from odradek.protocol.messages.incremental_alter_configs_request import (
 from odradek.testing import EmbeddedBroker
 from tests.support.clients.api_calls import Calls, name_of
 from tests.support.clients.confluent import produce_all, read_all
+from tests.support.waiting import eventually
 
 BROKER = 4
 SET, DELETE = 0, 1
@@ -28,13 +27,6 @@ SET, DELETE = 0, 1
 def image_of(broker: EmbeddedBroker) -> MetadataImage:
     assert broker._node is not None
     return broker._node.broker.publisher.image
-
-
-def eventually(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 60
-    while not condition():
-        assert time.monotonic() < deadline, "it never became so"
-        time.sleep(0.02)
 
 
 def partitions(broker: EmbeddedBroker, topic: str) -> dict[int, PartitionImage]:

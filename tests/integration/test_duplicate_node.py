@@ -9,8 +9,9 @@ from pathlib import Path
 from odradek.common.real_io import RealDisk
 from odradek.testing.layout import format_cluster
 from odradek.testing.processes import NodeProcess
-from tests.support.nodes.cluster import Cluster, until
+from tests.support.nodes.cluster import Cluster
 from tests.support.nodes.node import free_port
+from tests.support.waiting import eventually
 
 REASON = "DUPLICATE_BROKER_REGISTRATION"
 
@@ -29,7 +30,7 @@ def test_a_node_id_that_is_in_use_is_named_at_once(tmp_path: Path) -> None:
         second.launch()
         assert second.process is not None
         try:
-            until(lambda: REASON in second.log_text())
+            eventually(lambda: REASON in second.log_text())
             assert second.running, "the other may have died a moment ago: it is waited for"
             assert second.process.wait(90) != 0
         finally:

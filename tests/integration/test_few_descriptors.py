@@ -15,8 +15,8 @@ from tests.conftest import assert_no_traceback
 from tests.support.clients.api_calls import bytes_of
 from tests.support.clients.confluent import create_topic, produce_all, read_all
 from tests.support.clients.wire import Wire
-from tests.support.nodes.cluster import until
 from tests.support.nodes.node import Node
+from tests.support.waiting import eventually
 
 LIMIT = 256
 IDLE = 250
@@ -68,7 +68,7 @@ def test_idle_connections_take_nothing_from_who_is_connected(tmp_path: Path) -> 
         assert canary.flush(120) == 0
         idle = idle_connections(node)
         try:
-            until(lambda: not is_served(node))
+            eventually(lambda: not is_served(node))
             # Segments roll, are flushed, cleaned and let go meanwhile.
             for number in range(1, RECORDS):
                 send("compacted" if number % 5 == 0 else "canary", number)
@@ -78,7 +78,7 @@ def test_idle_connections_take_nothing_from_who_is_connected(tmp_path: Path) -> 
         finally:
             for each in idle:
                 each.close()
-        until(lambda: is_served(node))
+        eventually(lambda: is_served(node))
         produce_all(node.bootstrap, "canary", [(None, b"after")])
         assert len(read_all(node.bootstrap, "canary")) == RECORDS - (RECORDS - 1) // 5 + 1
         text = node.log_text()
@@ -93,18 +93,18 @@ def test_slow_readers_are_served_without_a_second_descriptor(tmp_path: Path) -> 
         create_topic(node.bootstrap, "big")
         produce_all(node.bootstrap, "big", [(None, bytes(900_000))] * 4)
         idle = idle_connections(node)
-        until(lambda: not is_served(node))
+        eventually(lambda: not is_served(node))
         for each in idle[:60]:
             each.close()
         readers: list[Wire] = []
-        until(lambda: is_served(node))
+        eventually(lambda: is_served(node))
         try:
             partition = FetchPartition(partition=0, fetch_offset=0, partition_max_bytes=40 * MIB)
             request = FetchRequest(max_bytes=40 * MIB, topics=[FetchTopic(topic="big", partitions=[partition])])
-            until(lambda: len(readers) == 45 or connect_one(node, readers))
+            eventually(lambda: len(readers) == 45 or connect_one(node, readers))
             for wire in readers:
                 wire.send(ApiKey.FETCH, 11, request)
-            until(lambda: not is_served(node))  # some of them have a second one
+            eventually(lambda: not is_served(node))  # some of them have a second one
             for wire in readers:
                 answer = wire.receive(ApiKey.FETCH, 11)
                 assert len(bytes_of(answer.responses[0].partitions[0].records)) > 3_500_000

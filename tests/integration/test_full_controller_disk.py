@@ -7,7 +7,8 @@ from pathlib import Path
 
 from tests.support.clients.confluent import create_topic, read_all
 from tests.support.clients.steady_producer import Steady
-from tests.support.nodes.cluster import await_in_sync, small_disks, topic_at, until
+from tests.support.nodes.cluster import await_in_sync, small_disks, topic_at
+from tests.support.waiting import eventually
 
 MIB = 1 << 20
 SETTINGS = {"min.insync.replicas": 2}
@@ -21,7 +22,7 @@ def test_the_cluster_works_on_while_the_controllers_disk_is_full(tmp_path: Path)
         partitions = topic_at(cluster[full], "orders").partitions
         elsewhere = next(each.partition_index for each in partitions if each.leader_id != full)
         with Steady(cluster.bootstrap_servers, "orders", elsewhere) as writer:
-            until(lambda: len(writer.acknowledged) > 20)
+            eventually(lambda: len(writer.acknowledged) > 20)
             ballasts[full].fill()
             began_s = time.monotonic()
             # A little may fit yet, into the last page of a file.
@@ -34,8 +35,8 @@ def test_the_cluster_works_on_while_the_controllers_disk_is_full(tmp_path: Path)
             )
             # What waits for the full one is acknowledged once it is out of the in-sync set, which takes a controller.
             other = next(node for node in cluster.brokers if node.node_id != full)
-            until(lambda: full not in topic_at(other, "orders").partitions[elsewhere].isr_nodes)
-            until(lambda: writer.count_since(began_s) > 100)
+            eventually(lambda: full not in topic_at(other, "orders").partitions[elsewhere].isr_nodes)
+            eventually(lambda: writer.count_since(began_s) > 100)
             gap_s = writer.longest_gap_s(began_s)
             print(f"the longest time without an acknowledgement: {gap_s:.2f} s")
             assert gap_s < 60

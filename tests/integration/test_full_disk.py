@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -17,6 +16,7 @@ from odradek.record.reader import read_batches
 from tests.support.clients.api_calls import Calls, batch, bytes_of, name_of, values_in
 from tests.support.disks.file_system import Ballast, small_tmpfs
 from tests.support.nodes.node import Node
+from tests.support.waiting import eventually
 
 MIB = 1 << 20
 FULL = ErrorCode.KAFKA_STORAGE_ERROR
@@ -38,15 +38,6 @@ def small(tmp_path: Path) -> Iterator[tuple[Node, Ballast]]:
         )
         with node:
             yield node, Ballast(mounted)
-
-
-def until(what: Callable[[], Any], seconds: float = 60.0) -> Any:
-    """Wait until `what` is true, and return it."""
-    deadline = time.monotonic() + seconds
-    while not (found := what()):
-        assert time.monotonic() < deadline, "it did not come true"
-        time.sleep(0.05)
-    return found
 
 
 def create(calls: Calls, name: str, **configs: object) -> int:
@@ -107,7 +98,7 @@ def test_a_full_disk_refuses_producers_and_serves_readers_until_space_is_back(
             time.sleep(1)  # checkpoints, retention and flushes have their turn without space
             assert read_all(calls, topic) == kept
             ballast.release()
-            until(lambda: produce() == 0)
+            eventually(lambda: produce() == 0)
             for _ in range(count - 1):
                 assert produce() == 0
             assert read_all(calls, topic) == kept
@@ -167,11 +158,11 @@ def test_changes_of_metadata_are_answered_with_an_error_and_work_when_asked_agai
             failures += code == FULL
         assert failures > 10
         ballast.release()
-        until(lambda: create(calls, "after") == 0)
+        eventually(lambda: create(calls, "after") == 0)
         created.append("after")
         for name in created:
             # A topic that the metadata took, though there was no space for its log, gets it by itself.
-            until(lambda name=name: calls.produce(name, batch(b"x")).error_code == 0)  # type: ignore[misc]
+            eventually(lambda name=name: calls.produce(name, batch(b"x")).error_code == 0)  # type: ignore[misc]
     node.kill()
     node.start()
     with Calls(node.port) as calls:
@@ -283,7 +274,7 @@ def test_no_space_for_an_index_at_a_roll_refuses_the_batch_and_tears_nothing(
         found_by_offset_and_time(calls, topic, count)
         assert left_bytes or count == BATCHES
         ballast.release()
-        until(lambda: calls.produce(topic, numbered(count)).error_code == 0)
+        eventually(lambda: calls.produce(topic, numbered(count)).error_code == 0)
         count += 1
         found_by_offset_and_time(calls, topic, count)
         assert len(list((directory / f"{topic}-0").glob("*.log"))) > 1
@@ -321,7 +312,7 @@ def test_no_space_for_an_index_at_the_start_and_all_is_served(apart: tuple[Node,
             refused += code == FULL
             count += code == 0
         ballast.release()
-        until(lambda: calls.produce(topic, numbered(count)).error_code == 0)
+        eventually(lambda: calls.produce(topic, numbered(count)).error_code == 0)
         count += 1
         found_by_offset_and_time(calls, topic, count)
     node.stop()

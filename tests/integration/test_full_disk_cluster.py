@@ -12,7 +12,8 @@ from odradek.testing.processes import NodeProcess
 from tests.support.clients.api_calls import Calls, batch, values_in
 from tests.support.clients.confluent import admin, create_topic, read_all
 from tests.support.clients.steady_producer import Steady
-from tests.support.nodes.cluster import Cluster, await_in_sync, small_disks, topic_at, until
+from tests.support.nodes.cluster import Cluster, await_in_sync, small_disks, topic_at
+from tests.support.waiting import eventually
 
 MIB = 1 << 20
 SETTINGS = {"min.insync.replicas": 2, "num.partitions": 6}
@@ -48,18 +49,18 @@ def test_others_lead_what_a_full_broker_cannot_write_until_it_can(tmp_path: Path
         led = [partition for partition, leader in leaders(other, "orders").items() if leader == full]
         with Calls(cluster[full].plan.port) as calls, Steady(cluster.bootstrap_servers, "orders", led[0]) as writer:
             assert not calls.produce(lonely, batch(b"kept")).error_code
-            until(lambda: len(writer.acknowledged) > 20)
+            eventually(lambda: len(writer.acknowledged) > 20)
             lines_before = cluster[full].log_text().count("\n")
             ballasts[full].fill()
             began_s = time.monotonic()
             # What has no other replica stays where it is: refused for want of space, and read all the same.
-            until(lambda: calls.produce(lonely, batch(bytes(9000))).error_code == ErrorCode.KAFKA_STORAGE_ERROR)
-            until(lambda: full not in leaders(other, "orders").values())
-            until(lambda: writer.count_since(began_s) > 100)
+            eventually(lambda: calls.produce(lonely, batch(bytes(9000))).error_code == ErrorCode.KAFKA_STORAGE_ERROR)
+            eventually(lambda: full not in leaders(other, "orders").values())
+            eventually(lambda: writer.count_since(began_s) > 100)
             print(f"the longest time without an acknowledgement: {writer.longest_gap_s(began_s):.2f} s")
             assert leaders(other, lonely) == {0: full}
             assert values_in(calls.read(lonely, 0).records)[0] == b"kept"
-            until(lambda: all(full not in each.isr_nodes for each in topic_at(other, "orders").partitions))
+            eventually(lambda: all(full not in each.isr_nodes for each in topic_at(other, "orders").partitions))
             # Nothing gives it leadership meanwhile: not who asks for preferred leaders, no new topic.
             refusal = prefer(cluster, "orders", led[0])
             assert refusal is not None
@@ -73,7 +74,7 @@ def test_others_lead_what_a_full_broker_cannot_write_until_it_can(tmp_path: Path
             await_in_sync(cluster.brokers, "while-full", partitions=6, copies=3)
             assert prefer(cluster, "orders", led[0]) is None
             assert leaders(other, "orders")[led[0]] == full
-            until(lambda: not calls.produce(lonely, batch(b"again")).error_code, timeout_s=30)
+            eventually(lambda: not calls.produce(lonely, batch(b"again")).error_code)
         assert not writer.errors
         values = {value for value, _ in writer.acknowledged}
         assert values <= {message.value() for message in read_all(cluster.bootstrap_servers, "orders", 6)}

@@ -15,7 +15,8 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from odradek.record.reader import read_batches, read_records
 from tests.support.clients.api_calls import Calls, bytes_of, fetch_topic
 from tests.support.disks.file_system import Ballast, small_tmpfs
-from tests.support.nodes.cluster import PATIENCE_S, Cluster, await_in_sync, topic_at, until
+from tests.support.nodes.cluster import Cluster, await_in_sync, topic_at
+from tests.support.waiting import PATIENCE_S, eventually
 
 MIB = 1 << 20
 TOPIC = "kept"
@@ -110,14 +111,14 @@ def test_a_producer_keeps_its_epoch_over_a_full_disk_and_nothing_is_there_twice(
     # What is on its way when the disk is full: a batch, and others of the same partition behind it. Meanwhile no other
     # leader can acknowledge what it has.
     full.pause()
-    until(lambda: load.write(1) or load.unanswered(node_id) >= UNDER_WAY)
+    eventually(lambda: load.write(1) or load.unanswered(node_id) >= UNDER_WAY)
     ballast.fill()
     full.resume()
-    until(lambda: load.unanswered(node_id) < UNDER_WAY)
+    eventually(lambda: load.unanswered(node_id) < UNDER_WAY)
     ballast.release()
     load.flush()
     for partition, sent in enumerate(load.sent):
-        values, epochs = until(lambda partition=partition, sent=sent: _all(stored(cluster, partition), len(sent)))
+        values, epochs = eventually(lambda partition=partition, sent=sent: _all(stored(cluster, partition), len(sent)))
         assert values == sent, "each once, in order"
         assert epochs == {0}, "nothing was sent again under another epoch"
 

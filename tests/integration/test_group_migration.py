@@ -9,17 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.clients.group_fleet import (
-    PARTITIONS,
-    PATIENCE_S,
-    SESSION_S,
-    SETTINGS,
-    Fleet,
-    commit_all,
-    committed,
-    drained,
-)
+from tests.support.clients.group_fleet import PARTITIONS, SESSION_S, SETTINGS, Fleet, commit_all, committed, drained
 from tests.support.nodes.node import Node
+from tests.support.waiting import PATIENCE_S
 
 
 @pytest.fixture(scope="module")

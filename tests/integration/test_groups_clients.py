@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -14,11 +14,11 @@ from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, KafkaError, 
 
 from tests.support.clients.confluent import admin, create_topic, produce_all
 from tests.support.nodes.node import Node
+from tests.support.waiting import PATIENCE_S, eventually
 
 RECORDS = 600
 # Longer than a busy machine lets a process stand still: no member is given up on.
 SESSION_MS = 120_000
-PATIENCE_S = 90.0
 
 
 def fill(node: Node, topic: str, partitions: int = 4, count: int = RECORDS, start: int = 0) -> set[bytes]:
@@ -94,26 +94,19 @@ def members(*made: Member) -> Iterator[tuple[Member, ...]]:
                 member.stop()
 
 
-def wait_until(condition: Callable[[], bool], what: str, timeout_s: float = PATIENCE_S) -> None:
-    deadline = time.monotonic() + timeout_s
-    while not condition():
-        assert time.monotonic() < deadline, f"not in {timeout_s} s: {what}"
-        time.sleep(0.02)
-
-
 def test_three_groups_see_everything_while_a_fourth_is_added_and_one_is_stopped(node: Node) -> None:
     values = fill(node, "shared")
     with members(*(Member(node, f"group-{n}", "shared") for n in range(3))) as first:
-        wait_until(lambda: all(set(m.values) == values for m in first), "three groups read the first part")
+        eventually(lambda: all(set(m.values) == values for m in first), "three groups read the first part")
         with members(Member(node, "group-3", "shared")) as (fourth,):
             first[0].stop()
             more = fill(node, "shared", start=RECORDS)
             running = [*first[1:], fourth]
-            wait_until(lambda: all(set(m.values) == values | more for m in running), "the others read on")
+            eventually(lambda: all(set(m.values) == values | more for m in running), "the others read on")
             assert all(len(m.values) == 2 * RECORDS for m in running), "nothing twice"
             assert set(first[0].values) == values
     with members(Member(node, "group-0", "shared")) as (back,):
-        wait_until(lambda: set(back.values) >= more, "the stopped group goes on where it was")
+        eventually(lambda: set(back.values) >= more, "the stopped group goes on where it was")
         assert set(back.values) == more
     assert not any(m.errors for m in [*first, fourth, back])
 
@@ -121,30 +114,30 @@ def test_three_groups_see_everything_while_a_fourth_is_added_and_one_is_stopped(
 def test_the_members_of_a_group_share_the_partitions(node: Node) -> None:
     fill(node, "split", 6)
     with members(*(Member(node, "sharing", "split") for _ in range(3))) as all_of_them:
-        wait_until(lambda: sorted(len(m.owned) for m in all_of_them) == [2, 2, 2], "each owns two partitions")
+        eventually(lambda: sorted(len(m.owned) for m in all_of_them) == [2, 2, 2], "each owns two partitions")
         assert set().union(*(m.owned for m in all_of_them)) == set(range(6))
         all_of_them[0].stop()
         rest = all_of_them[1:]
-        wait_until(lambda: sorted(len(m.owned) for m in rest) == [3, 3], "the others take over at once")
+        eventually(lambda: sorted(len(m.owned) for m in rest) == [3, 3], "the others take over at once")
 
 
 def test_surplus_members_stay_idle(node: Node) -> None:
     fill(node, "narrow", 1)
     with members(*(Member(node, "crowd", "narrow") for _ in range(2))) as both:
-        wait_until(lambda: sorted(len(m.owned) for m in both) == [0, 1], "one owns the partition")
-        wait_until(lambda: sum(len(m.values) for m in both) == RECORDS, "all is read once")
+        eventually(lambda: sorted(len(m.owned) for m in both) == [0, 1], "one owns the partition")
+        eventually(lambda: sum(len(m.values) for m in both) == RECORDS, "all is read once")
 
 
 def test_a_static_member_bounces_without_a_rebalance(node: Node) -> None:
     values = fill(node, "calm", 4)
     first, second = (Member(node, "calm", "calm", group_instance_id=f"i{n}") for n in (1, 2))
     with members(first, second):
-        wait_until(lambda: len(first.owned) == len(second.owned) == 2, "both own two partitions")
+        eventually(lambda: len(first.owned) == len(second.owned) == 2, "both own two partitions")
         before, owned = (first.assignments, list(first.revoked)), second.owned
         second.stop()
         with members(Member(node, "calm", "calm", group_instance_id="i2")) as (again,):
-            wait_until(lambda: again.owned == owned, "it has its partitions back")
-            wait_until(lambda: set(first.values + second.values + again.values) == values, "all is read")
+            eventually(lambda: again.owned == owned, "it has its partitions back")
+            eventually(lambda: set(first.values + second.values + again.values) == values, "all is read")
             time.sleep(1)
             assert (first.assignments, first.revoked) == before, "the other was not disturbed"
 
@@ -153,9 +146,9 @@ def test_cooperative_members_keep_what_stays_theirs(node: Node) -> None:
     fill(node, "gentle", 6)
     settings = {"partition_assignment_strategy": "cooperative-sticky"}
     with members(Member(node, "gentle", "gentle", **settings)) as (first,):
-        wait_until(lambda: len(first.owned) == 6, "one owns all")
+        eventually(lambda: len(first.owned) == 6, "one owns all")
         with members(Member(node, "gentle", "gentle", **settings)) as (second,):
-            wait_until(lambda: len(first.owned) == len(second.owned) == 3, "they share")
+            eventually(lambda: len(first.owned) == len(second.owned) == 3, "they share")
             assert set(first.revoked) == second.owned, "only what moved was taken away"
         assert first.errors == []
 
@@ -166,15 +159,15 @@ def test_commits_and_members_survive_a_kill(own_node: Node) -> None:
     for offset in range(1, 200):
         consumer.commit(offsets=[TopicPartition("durable", offset % 2, offset)], asynchronous=False)
     with members(Member(own_node, "living", "durable")) as (member,):
-        wait_until(lambda: len(member.values) == RECORDS, "all is read")
-        wait_until(lambda: committed(own_node, "living", "durable", 2) == RECORDS, "all is committed")
+        eventually(lambda: len(member.values) == RECORDS, "all is read")
+        eventually(lambda: committed(own_node, "living", "durable", 2) == RECORDS, "all is committed")
         assignments = member.assignments
         own_node.kill()
         own_node.start()
         found = consumer.committed([TopicPartition("durable", p) for p in range(2)], timeout=PATIENCE_S)
         assert [each.offset for each in found] == [198, 199]
         fill(own_node, "durable", start=RECORDS)
-        wait_until(lambda: len(member.values) >= 2 * RECORDS, "the member goes on")
+        eventually(lambda: len(member.values) >= 2 * RECORDS, "the member goes on")
         assert len(member.values) == 2 * RECORDS, "nothing twice"
         assert member.assignments == assignments, "its generation was there again: no rebalance"
     consumer.close()
@@ -195,20 +188,20 @@ def committed(node: Node, group: str, topic: str, partitions: int) -> int:
 def test_offsets_are_reset_and_groups_deleted_by_an_administrator(node: Node) -> None:
     values = fill(node, "reset", 2)
     with members(Member(node, "reset", "reset")) as (member,):
-        wait_until(lambda: set(member.values) == values, "all is read")
+        eventually(lambda: set(member.values) == values, "all is read")
         client = admin(node.bootstrap)
         described = client.describe_consumer_groups(["reset"])["reset"].result(timeout=PATIENCE_S)
         assert described.state.name == "STABLE"
         assert {each.partition for m in described.members for each in m.assignment.topic_partitions} == {0, 1}
     # What its members leave to the broker may come after they have gone.
-    wait_until(lambda: state(node, "reset") == "EMPTY", "its member has left")
+    eventually(lambda: state(node, "reset") == "EMPTY", "its member has left")
     listed = client.list_consumer_groups().result(timeout=PATIENCE_S)
     assert "reset" in {each.group_id for each in listed.valid}
     back = ConsumerGroupTopicPartitions("reset", [TopicPartition("reset", p, 0) for p in range(2)])
     client.alter_consumer_group_offsets([back])["reset"].result(timeout=PATIENCE_S)
     with members(Member(node, "reset", "reset")) as (again,):
-        wait_until(lambda: set(again.values) == values, "all is read again")
-    wait_until(lambda: state(node, "reset") == "EMPTY", "its member has left")
+        eventually(lambda: set(again.values) == values, "all is read again")
+    eventually(lambda: state(node, "reset") == "EMPTY", "its member has left")
     client.delete_consumer_groups(["reset"])["reset"].result(timeout=PATIENCE_S)
     assert committed(node, "reset", "reset", 2) == 0
 
@@ -231,9 +224,9 @@ def test_kafka_python_subscribes(node: Node) -> None:
             read.update(message.value for message in messages)
         return len(read) >= wanted
 
-    wait_until(lambda: reads(10), "some are read")
+    eventually(lambda: reads(10), "some are read")
     first.commit()
-    wait_until(lambda: reads(len(values)), "all are read")
+    eventually(lambda: reads(len(values)), "all are read")
     first.commit()
     assert read == values
     first.close()

@@ -33,8 +33,8 @@ from tests.conftest import assert_no_traceback
 from tests.support.clients.api_calls import batch, fresh_name
 from tests.support.clients.confluent import create_topic, produce_all, read_all
 from tests.support.clients.wire import Wire
-from tests.support.nodes.cluster import until
 from tests.support.nodes.node import Node
+from tests.support.waiting import PATIENCE_S, eventually
 
 MEBIBYTE = 2**20
 INT32_MAX, INT32_MIN = 2**31 - 1, -(2**31)
@@ -42,7 +42,6 @@ INT64_MAX, INT64_MIN = 2**63 - 1, -(2**63)
 PROMISES = 200
 CHIRPS: dict[str, list[bytes]] = {}
 # Longer than a busy machine lets a process stand still.
-PATIENCE_S = 90
 # Of the processor: what a request of another client may cost the node, whatever a hostile peer has left it to do.
 CHIRP_CPU_S = 5
 # Each of those whose pace matters stands a chance in each of them, and none where the node closes what is not idle.
@@ -169,7 +168,7 @@ def test_a_large_frame_that_stops_half_way_gives_its_memory_back(node: Node) -> 
             peer.sendall(struct.pack(">i", 90 * MEBIBYTE))
             for _ in range(30):
                 peer.sendall(bytes(MEBIBYTE))
-    until(lambda: node.memory_bytes() - before < 80 * MEBIBYTE)
+    eventually(lambda: node.memory_bytes() - before < 80 * MEBIBYTE)
 
 
 # -- half-open connections ------------------------------------------------------------------------------------------
@@ -245,7 +244,7 @@ def test_a_reader_that_does_not_read_is_closed_and_lets_the_files_go(impatient: 
     with Wire(impatient.port) as wire:
         for _ in range(5):
             ask_for_all(wire, big_topic)
-        until(lambda: not is_held(impatient, wire))
+        eventually(lambda: not is_held(impatient, wire))
         taken = 0
         try:
             while piece := wire.socket.recv(MEBIBYTE):

@@ -9,7 +9,7 @@ from odradek.testing.cluster import Cluster
 from tests.support.clients.api_calls import Calls, batch
 from tests.support.clients.confluent import create_topic, read_all
 from tests.support.clients.steady_producer import Steady
-from tests.support.nodes.cluster import until
+from tests.support.waiting import eventually
 
 SETTINGS = {
     "min.insync.replicas": 2,
@@ -26,12 +26,12 @@ def test_producers_leave_a_leader_that_is_cut_off(tmp_path: Path) -> None:
         leader, alone = cluster.leader("orders"), cluster.leader("alone")
         others = [node_id for node_id in cluster.node_ids if node_id != leader]
         with Steady(cluster.bootstrap_servers, "orders", 0) as writer, Calls(port_of(cluster, leader)) as calls:
-            until(lambda: len(writer.acknowledged) > 20)
+            eventually(lambda: len(writer.acknowledged) > 20)
             cluster.partition([leader], others)
             # Without waiting for followers, too: what it took now would be lost.
-            until(lambda: refused(calls, "orders"))
+            eventually(lambda: refused(calls, "orders"))
             before = len(writer.acknowledged)
-            until(lambda: len(writer.acknowledged) > before + 50)
+            eventually(lambda: len(writer.acknowledged) > before + 50)
             if alone == leader:
                 assert not calls.produce("alone", batch(b"x"), acks=1).error_code, "nobody else can lead it"
             cluster.heal()
@@ -46,11 +46,11 @@ def test_a_quorum_that_is_down_stops_no_leader_whose_followers_fetch(tmp_path: P
         leader = cluster.leader("orders")
         (controller,) = set(cluster.node_ids) - {1, 2, 3}
         with Steady(cluster.bootstrap_servers, "orders", 0) as writer, Calls(port_of(cluster, leader)) as calls:
-            until(lambda: len(writer.acknowledged) > 20)
+            eventually(lambda: len(writer.acknowledged) > 20)
             cluster.kill(controller)
             before = len(writer.acknowledged)
             # More than two sessions.
-            until(lambda: len(writer.acknowledged) > before + 250)
+            eventually(lambda: len(writer.acknowledged) > before + 250)
             assert not refused(calls, "orders")
             cluster.restart(controller)
         assert not writer.errors

@@ -29,10 +29,10 @@ from odradek.protocol.messages.incremental_alter_configs_request import (
 from tests.support.clients.api_calls import Calls, batch, name_of
 from tests.support.clients.confluent import Acknowledged, read_all
 from tests.support.nodes.node import Node
+from tests.support.waiting import PATIENCE_S
 
 RATE = "replica.alter.log.dirs.io.max.bytes.per.second"
 BROKER = 4
-PATIENCE_S = 90
 MAX_UNANSWERED = 10_000
 
 

@@ -11,8 +11,8 @@ from pathlib import Path
 
 from tests.conftest import assert_no_traceback
 from tests.support.clients.confluent import create_topic, produce_all, read_all
-from tests.support.nodes.cluster import until
 from tests.support.nodes.node import Node
+from tests.support.waiting import eventually
 
 BAD = {
     b"GET / HTTP/1.1\r\n\r\n": "speaks HTTP",
@@ -59,7 +59,7 @@ def test_bad_connections_are_summed_up(tmp_path: Path) -> None:
 def test_refused_connections_are_summed_up(tmp_path: Path) -> None:
     with Node(tmp_path / "node", {"max.connections": 20}) as node:
         held = [socket.create_connection(("127.0.0.1", node.port)) for _ in range(300)]
-        refused = until(lambda: count if (count := len(closed(held))) >= 280 else 0)
+        refused = eventually(lambda: count if (count := len(closed(held))) >= 280 else 0)
         assert node.stop() == 0
         for each in held:
             each.close()

@@ -26,8 +26,8 @@ from tests.support.clients.api_calls import LOADING, fresh_name
 from tests.support.clients.canary import Canary
 from tests.support.clients.wire import Wire
 from tests.support.nodes.node import Node
+from tests.support.waiting import PATIENCE_S
 
-PATIENCE_S = 90.0
 LONGEST_WAIT_S = 8.0
 MEMORY_BYTES = 400 * 2**20
 TOPICS = [f"{letter * 200}-{number}" for letter in "ab" for number in range(100)]

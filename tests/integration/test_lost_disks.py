@@ -17,11 +17,11 @@ from odradek.record.reader import read_batches
 from tests.support.clients.api_calls import Calls, batch, bytes_of, name_of, values_in
 from tests.support.disks.file_system import LoopDisk, run, skip_unless_root, small_tmpfs
 from tests.support.nodes.node import Node
+from tests.support.waiting import PATIENCE_S
 
 MIB = 1 << 20
 ROUNDS = 3
 # Longer than a busy machine lets a process stand still.
-PATIENCE_S = 90
 
 
 def read_all(calls: Calls, topic: str) -> list[bytes | None]:

@@ -9,8 +9,8 @@ import pytest
 from confluent_kafka import KafkaError, KafkaException, Producer
 
 from tests.support.clients.confluent import create_topic, produce_all, read_all
-from tests.support.nodes.cluster import until
 from tests.support.nodes.node import Node
+from tests.support.waiting import eventually
 
 CODECS = ["none", "gzip", "snappy", "lz4", "zstd"]
 
@@ -83,7 +83,7 @@ def test_acks_zero_and_acks_one_are_stored(node: Node) -> None:
     for acks in ("0", "1"):
         produce_all(node.bootstrap, "acks", [(None, f"{acks}-{n}".encode()) for n in range(500)], acks=acks)
     # Nobody tells when what asked for no acknowledgement is stored; it came over a connection of its own.
-    until(lambda: len(read_all(node.bootstrap, "acks")) == 1000)
+    eventually(lambda: len(read_all(node.bootstrap, "acks")) == 1000)
 
 
 def test_an_unknown_topic_is_created_and_a_bad_name_refused(node: Node) -> None:

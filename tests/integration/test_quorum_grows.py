@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from uuid import UUID
@@ -18,17 +18,10 @@ from tests.chaos.load import Writer
 from tests.support.clients.confluent import create_topic
 from tests.support.nodes.node import free_port
 from tests.support.nodes.quorum_processes import CLUSTER_ID, QuorumProcess, described, leader_of, write
+from tests.support.waiting import eventually_async
 
 TOPIC = "kept"
 PARTITIONS = 2
-PATIENCE_S = 60.0
-
-
-async def until(holds: Callable[[], object], what: str) -> None:
-    deadline = asyncio.get_running_loop().time() + PATIENCE_S
-    while not await holds():  # type: ignore[misc]
-        assert asyncio.get_running_loop().time() < deadline, f"never: {what}"
-        await asyncio.sleep(0.1)
 
 
 async def voters(nodes: list[QuorumProcess]) -> set[int]:
@@ -69,7 +62,7 @@ async def test_a_quorum_grows_loses_two_and_shrinks_under_load(tmp_path: Path) -
         three = controllers[:3]
         for node in [*three[1:], *brokers]:
             node.start()
-        await until(lambda: _are(three, {101, 102, 103}), "three vote")
+        await eventually_async(lambda: _are(three, {101, 102, 103}), "three vote")
         bootstrap = ",".join(node.bootstrap for node in brokers)
         await asyncio.to_thread(create_topic, bootstrap, TOPIC, PARTITIONS)
         writer = Writer("w", bootstrap, TOPIC, PARTITIONS)
@@ -78,7 +71,7 @@ async def test_a_quorum_grows_loses_two_and_shrinks_under_load(tmp_path: Path) -
             await write(controllers, 50_001)
             for node in controllers[3:]:
                 node.start()
-            await until(lambda: _are(controllers, {101, 102, 103, 104, 105}), "five vote")
+            await eventually_async(lambda: _are(controllers, {101, 102, 103, 104, 105}), "five vote")
             await write(controllers, 50_002)
 
             leader = await leader_of(controllers)
@@ -89,7 +82,7 @@ async def test_a_quorum_grows_loses_two_and_shrinks_under_load(tmp_path: Path) -
             assert len(await voters(controllers)) == 5
 
             for node in (leader, other):
-                await until(lambda node=node: _removed(controllers, node), f"{node.node_id} votes no more")  # type: ignore[misc]
+                await eventually_async(lambda node=node: _removed(controllers, node), f"{node.node_id} votes no more")  # type: ignore[misc]
             left = {node.node_id for node in controllers} - {leader.node_id, other.node_id}
             assert await voters(controllers) == left
             await write(controllers, 50_004)

@@ -27,7 +27,8 @@ from odradek.record.reader import read_batches, read_records
 from odradek.record.record import Record
 from odradek.replica.metrics import replication_families
 from tests.support.models.batches import NOW_MS
-from tests.support.nodes.replica_nodes import PATIENCE_S, ReplicaCluster, ReplicaNode, eventually
+from tests.support.nodes.replica_nodes import ReplicaCluster, ReplicaNode
+from tests.support.waiting import PATIENCE_S, eventually_async
 
 COUNT = 60
 SEGMENT_BYTES = 4_000
@@ -60,7 +61,7 @@ async def filled(cluster: ReplicaCluster) -> None:
 async def level(cluster: ReplicaCluster) -> None:
     leader = cluster.nodes[1].log()
     for node in cluster.nodes.values():
-        await eventually(
+        await eventually_async(
             lambda node=node: node.log().high_watermark == leader.log_end_offset,  # type: ignore[misc]
             f"{node.node_id} has all",
         )
@@ -68,13 +69,13 @@ async def level(cluster: ReplicaCluster) -> None:
 
 async def leads(cluster: ReplicaCluster, node_id: int, *, instead_of: int) -> None:
     """Let another lead: the one that did stops."""
-    await eventually(lambda: len(cluster.image().isr) == 3, "all are in sync")
+    await eventually_async(lambda: len(cluster.image().isr) == 3, "all are in sync")
     await cluster.nodes[instead_of].stop()
     cluster.fence(instead_of)
     cluster.publish()
     partition = cluster.nodes[node_id].partition()
     assert partition.is_leader
-    await eventually(lambda: partition.log.high_watermark == COUNT, "it knows what was committed")
+    await eventually_async(lambda: partition.log.high_watermark == COUNT, "it knows what was committed")
 
 
 def segment_file(node: ReplicaNode, index: int) -> Path:
@@ -99,7 +100,7 @@ async def damaged(node: ReplicaNode, damage: Damage, segment: int = 1) -> None:
     assert bytes(data) != path.read_bytes()
     path.write_bytes(data)
     await node.start()
-    await eventually(lambda: node.log().high_watermark == COUNT, "it knows what was committed")
+    await eventually_async(lambda: node.log().high_watermark == COUNT, "it knows what was committed")
 
 
 async def ask(node: ReplicaNode, cluster: ReplicaCluster, offset: int, max_wait_ms: int = 60_000) -> PartitionData:
@@ -257,7 +258,9 @@ async def test_where_the_first_replica_is_damaged_too_the_next_is_asked(cluster:
     await leads(cluster, 2, instead_of=1)
     await cluster.nodes[1].start()
     assert await values(cluster.nodes[3], cluster) == [value(number) for number in range(COUNT)]
-    await eventually(lambda: cluster.nodes[2].file_bytes() == cluster.nodes[1].file_bytes(), "2 was mended as well")
+    await eventually_async(
+        lambda: cluster.nodes[2].file_bytes() == cluster.nodes[1].file_bytes(), "2 was mended as well"
+    )
     assert cluster.nodes[3].file_bytes() == cluster.nodes[1].file_bytes()
 
 
@@ -309,7 +312,7 @@ async def test_a_compacted_segment_is_made_again(cluster: ReplicaCluster) -> Non
         leader.partition().append_as_leader(
             [data], [BatchHeader.read(data)], required_acks=1, now_ms=leader.clock.now_ms()
         )
-    await eventually(lambda: follower.log().high_watermark == COUNT, "the follower has all")
+    await eventually_async(lambda: follower.log().high_watermark == COUNT, "the follower has all")
     cleaner = Cleaner(leader.disk, leader.clock, leader.logs, CleanerConfig())
     leader.log().flush()
     await cleaner.clean_dirtiest()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import struct
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 from urllib.request import urlopen
@@ -18,9 +18,9 @@ from odradek.record.batch import HEADER_BYTES
 from odradek.record.reader import read_batches
 from odradek.testing.processes import NodeProcess, ProcessCluster
 from tests.support.nodes.cluster import topic_at
+from tests.support.waiting import PATIENCE_S, eventually
 
 TOPIC = "kept"
-PATIENCE_S = 120.0
 
 
 @pytest.fixture
@@ -36,15 +36,6 @@ def cluster(tmp_path: Path) -> Iterator[ProcessCluster]:
         made.kill()
 
 
-def until(holds: Callable[[], Any], what: str) -> Any:
-    """Wait for something to become true; returns it."""
-    deadline = time.monotonic() + PATIENCE_S
-    while not (found := holds()):
-        assert time.monotonic() < deadline, f"never: {what}"
-        time.sleep(0.05)
-    return found
-
-
 def standing(cluster: ProcessCluster) -> tuple[int, list[int]]:
     """(leader, in-sync replicas) as the nodes that run tell it; (-1, []) while none can."""
     running = ",".join(node.bootstrap for node in cluster.brokers if node.running and not node.paused)
@@ -57,14 +48,14 @@ def standing(cluster: ProcessCluster) -> tuple[int, list[int]]:
 
 
 def leader_of(cluster: ProcessCluster) -> int:
-    return int(until(lambda: max(standing(cluster)[0], 0), "somebody leads"))
+    return int(eventually(lambda: max(standing(cluster)[0], 0), "somebody leads"))
 
 
 def in_sync(cluster: ProcessCluster, *node_ids: int) -> None:
     """As every broker knows it: what one tells may be from before the last of them went."""
     running = [node for node in cluster.brokers if node.running and not node.paused]
     wanted = sorted(node_ids)
-    until(lambda: all(isr_at(node) == wanted for node in running), f"{node_ids} are in sync")
+    eventually(lambda: all(isr_at(node) == wanted for node in running), f"{node_ids} are in sync")
 
 
 def isr_at(node: NodeProcess) -> list[int]:
@@ -82,7 +73,7 @@ def log_bytes(node: NodeProcess) -> bytes:
 def all_alike(cluster: ProcessCluster) -> None:
     """The replicas have the same bytes, once they had time to."""
     in_sync(cluster, 1, 2, 3)
-    until(lambda: len({log_bytes(node) for node in cluster.brokers}) == 1, "all have the same bytes")
+    eventually(lambda: len({log_bytes(node) for node in cluster.brokers}) == 1, "all have the same bytes")
 
 
 class Load:
@@ -127,7 +118,7 @@ def everything(cluster: ProcessCluster, count: int, **config: str) -> list[bytes
     consumer = Consumer({**own, "enable.auto.commit": False, **config})
     try:
         # A leader that has just begun may not know yet that all of it was committed.
-        end = until(lambda: (end := _end_of(consumer)) >= count and end, "all is committed")
+        end = eventually(lambda: (end := _end_of(consumer)) >= count and end, "all is committed")
         consumer.assign([TopicPartition(TOPIC, 0, 0)])
         values: list[bytes] = []
         deadline = time.monotonic() + PATIENCE_S
@@ -153,7 +144,7 @@ def test_leaders_are_killed_under_load(cluster: ProcessCluster) -> None:
         leader = leader_of(cluster)
         cluster[leader].kill()
         load.write(2)
-        until(lambda gone=leader: standing(cluster)[0] not in (-1, gone), "another one leads")  # type: ignore[misc]
+        eventually(lambda gone=leader: standing(cluster)[0] not in (-1, gone), "another one leads")  # type: ignore[misc]
         cluster[leader].start()
         load.write(1)
         in_sync(cluster, 1, 2, 3)
@@ -196,7 +187,7 @@ def test_what_only_a_dead_leader_had_is_cut(cluster: ProcessCluster) -> None:
     cluster[leader].kill()
     for node in others:
         node.resume()
-    until(lambda: standing(cluster)[0] not in (-1, leader), "another one leads")
+    eventually(lambda: standing(cluster)[0] not in (-1, leader), "another one leads")
     load.write(1)
     load.flush()
     cluster[leader].start()
@@ -244,7 +235,7 @@ def test_a_leader_that_was_stopped_comes_back_as_a_follower(cluster: ProcessClus
     in_sync(cluster, 1, 2, 3)
     zombie = leader_of(cluster)
     cluster[zombie].pause()
-    until(lambda: standing(cluster)[0] not in (-1, zombie), "another one leads")
+    eventually(lambda: standing(cluster)[0] not in (-1, zombie), "another one leads")
     load.write(1)
     cluster[zombie].resume()
     load.write(0.5)
@@ -325,7 +316,7 @@ def test_what_disks_damaged_is_fetched_again(cluster: ProcessCluster) -> None:
         node.start()
         in_sync(cluster, 1, 2, 3)
     cluster[leader].kill()
-    until(lambda: standing(cluster)[0] not in (-1, leader), "another leads")
+    eventually(lambda: standing(cluster)[0] not in (-1, leader), "another leads")
     now_leads = cluster[leader_of(cluster)]
     wanted, lost_at = asked_first[now_leads.node_id]
     assert first_from(cluster, wanted) == wanted

@@ -19,7 +19,8 @@ from odradek.replica import following
 from odradek.replica.metrics import replication_families
 from odradek.replica.throttle import Throttled
 from tests.support.models.batches import batch, header_of
-from tests.support.nodes.replica_nodes import PATIENCE_S, ReplicaCluster, ReplicaNode, eventually
+from tests.support.nodes.replica_nodes import ReplicaCluster, ReplicaNode
+from tests.support.waiting import PATIENCE_S, eventually_async
 
 # Of 29 s; all the rest is a matter of milliseconds.
 SOONER_THAN_A_LONG_POLL_S = 25
@@ -37,7 +38,7 @@ async def caught_up(cluster: ReplicaCluster, leader: int, *followers: int) -> No
     log = cluster.nodes[leader].log()
     for each in followers:
         node = cluster.nodes[each]
-        await eventually(
+        await eventually_async(
             lambda node=node: (
                 node.log().log_end_offset == log.log_end_offset  # type: ignore[misc]
                 and node.log().high_watermark == log.high_watermark == log.log_end_offset
@@ -67,7 +68,7 @@ async def test_many_partitions_and_fetchers(cluster: ReplicaCluster) -> None:
         cluster.nodes[1 if number < 20 else 2].append(b"x", partition_id=number)
     for number in range(40):
         for node in cluster.nodes.values():
-            await eventually(lambda n=number, node=node: node.log(n).high_watermark == 1)  # type: ignore[misc]
+            await eventually_async(lambda n=number, node=node: node.log(n).high_watermark == 1)  # type: ignore[misc]
     assert len({each.partition.partition_id for each in cluster.nodes[2].replication.fetchers}) == 20
 
 
@@ -85,7 +86,7 @@ async def test_a_follower_that_comes_back_fetches_what_it_missed_and_rejoins(clu
     assert leader.log().high_watermark == 2
     await follower.start()
     await caught_up(cluster, 1, 2)
-    await eventually(lambda: leader.partition().isr == (1, 2), "2 is in sync again")
+    await eventually_async(lambda: leader.partition().isr == (1, 2), "2 is in sync again")
     assert cluster.image().isr == (1, 2)
     assert follower.replication.fetchers.appended_bytes < 1000
     metrics = {family.name: family for family in replication_families(follower.replicas)}
@@ -112,7 +113,7 @@ async def test_a_tail_that_only_the_old_leader_has_is_cut(cluster: ReplicaCluste
     await caught_up(cluster, 2, 1)
     assert old.file_bytes() == new.file_bytes()
     assert old.log().epochs.entries() == new.log().epochs.entries()
-    await eventually(lambda: new.partition().isr == (2, 1), "1 is in sync again")
+    await eventually_async(lambda: new.partition().isr == (2, 1), "1 is in sync again")
 
 
 async def test_a_new_replica_begins_at_the_leaders_start(cluster: ReplicaCluster) -> None:
@@ -142,7 +143,7 @@ async def test_deleted_records_are_gone_from_followers_too(cluster: ReplicaClust
     await caught_up(cluster, 1, 2)
     cluster.nodes[1].partition().delete_records(2)
     cluster.nodes[1].append(b"d")
-    await eventually(lambda: cluster.nodes[2].log().log_start_offset == 2, "the follower's start moves")
+    await eventually_async(lambda: cluster.nodes[2].log().log_start_offset == 2, "the follower's start moves")
 
 
 async def test_who_lags_falls_out_and_the_rest_goes_on(cluster: ReplicaCluster) -> None:
@@ -157,7 +158,7 @@ async def test_who_lags_falls_out_and_the_rest_goes_on(cluster: ReplicaCluster) 
     assert wait is not None
     await asyncio.wait_for(wait, PATIENCE_S)
     # Where all of this stood still for those three seconds, 2 has fallen out as well, and comes back.
-    await eventually(lambda: leader.partition().isr == (1, 2), "2 is in sync")
+    await eventually_async(lambda: leader.partition().isr == (1, 2), "2 is in sync")
     fallen = leader.partition().in_sync.out()
     assert list(fallen) == [3] and fallen[3].reason == "stuck"
 
@@ -170,14 +171,14 @@ async def test_an_answer_of_the_controller_that_was_lost(cluster: ReplicaCluster
     leader = cluster.nodes[1]
     await cluster.nodes[2].stop()
     leader.append(b"a")
-    await eventually(lambda: cluster.image().isr == (1,), "the controller has taken 2 out")
+    await eventually_async(lambda: cluster.image().isr == (1,), "the controller has taken 2 out")
     # The leader does not know: the watermark waits for 2 until metadata, or the second answer, which is held back here,
     # says otherwise.
     assert leader.log().high_watermark == 0
-    await eventually(lambda: len(cluster.asked) > 1, "it asks again")
+    await eventually_async(lambda: len(cluster.asked) > 1, "it asks again")
     assert all(len(topic.partitions[0].new_isr_with_epochs) == 1 for each in cluster.asked for topic in each.topics)
     cluster.publish()
-    await eventually(lambda: leader.log().high_watermark == 1, "metadata tells")
+    await eventually_async(lambda: leader.log().high_watermark == 1, "metadata tells")
     cluster.answers.set()
 
 
@@ -191,7 +192,7 @@ async def test_a_change_in_flight_counts_one_who_may_be_in(cluster: ReplicaClust
     leader.append(b"a")
     cluster.answers.clear()
     await follower.start()
-    await eventually(lambda: leader.partition().in_sync.pending is not None, "2 asks to join")
+    await eventually_async(lambda: leader.partition().in_sync.pending is not None, "2 asks to join")
     await follower.stop()
     leader.append(b"b")
     assert leader.log().high_watermark == 1
@@ -209,10 +210,10 @@ async def test_a_refused_member_is_asked_for_again_later(cluster: ReplicaCluster
     leader.append(b"a")
     cluster.refuse_with = ErrorCode.NOT_CONTROLLER
     await follower.start()
-    await eventually(lambda: len(cluster.asked) >= 3, "it asks again and again")
+    await eventually_async(lambda: len(cluster.asked) >= 3, "it asks again and again")
     assert leader.partition().isr == (1,)
     cluster.refuse_with = None
-    await eventually(lambda: leader.partition().isr == (1, 2), "in the end it is heard")
+    await eventually_async(lambda: leader.partition().isr == (1, 2), "in the end it is heard")
 
 
 async def test_flush_messages_on_a_follower_holds_its_acknowledgement(cluster: ReplicaCluster) -> None:
@@ -386,7 +387,7 @@ async def test_a_producer_that_waits_in_vain_is_explained_in_the_log(
     node.partition().min_in_sync_replicas = 2
     await cluster.nodes[2].stop()
     node.append(b"y")
-    await eventually(lambda: node.partition().isr == (1,), "2 falls out")
+    await eventually_async(lambda: node.partition().isr == (1,), "2 falls out")
     for _ in range(3):
         with pytest.raises(ApiError) as caught:
             node.append(b"z", acks=-1)
@@ -433,7 +434,7 @@ async def test_a_throttled_replica_that_lags_gets_its_share_and_one_in_sync_all(
         for bucket in (node.replicas.leader_quota, node.replication.fetchers.quota):
             bucket.change_rate(1_000_000, node.clock.monotonic_ms())
     await caught_up(cluster, 1, 2, 3)
-    await eventually(lambda: set(leader.partition().isr) == {1, 2, 3}, "3 is in sync")
+    await eventually_async(lambda: set(leader.partition().isr) == {1, 2, 3}, "3 is in sync")
 
 
 async def test_what_is_assigned_during_a_long_poll_does_not_wait_for_its_end(cluster: ReplicaCluster) -> None:
@@ -441,7 +442,7 @@ async def test_what_is_assigned_during_a_long_poll_does_not_wait_for_its_end(clu
     cluster.create([1, 2])
     leader = cluster.nodes[1]
     leader.append(b"a")
-    await eventually(lambda: leader.log().high_watermark == 1)
+    await eventually_async(lambda: leader.log().high_watermark == 1)
     cluster.harness.topic("u", [1, 2])
     # The follower hears of it first, is refused, and asks again and again while its long poll goes on.
     cluster.publish(2)
@@ -452,5 +453,5 @@ async def test_what_is_assigned_during_a_long_poll_does_not_wait_for_its_end(clu
     data = bytearray(batch(b"b"))
     partition.append_as_leader([data], [header_of(bytes(data))], required_acks=-1, now_ms=leader.clock.now_ms())
     async with asyncio.timeout(SOONER_THAN_A_LONG_POLL_S):
-        await eventually(lambda: partition.log.high_watermark == 1, "the new partition is replicated")
-        await eventually(lambda: leader.replicas.parked_fetch_count == 1, "one fetch waits for both")
+        await eventually_async(lambda: partition.log.high_watermark == 1, "the new partition is replicated")
+        await eventually_async(lambda: leader.replicas.parked_fetch_count == 1, "one fetch waits for both")

@@ -17,8 +17,8 @@ from odradek.protocol.messages.metadata_request import MetadataRequest
 from tests.conftest import assert_no_traceback
 from tests.support.clients.confluent import create_topic, read_all
 from tests.support.clients.wire import Wire
-from tests.support.nodes.cluster import until
 from tests.support.nodes.node import Node
+from tests.support.waiting import eventually
 
 MIB = 2**20
 CROWD = 100
@@ -107,7 +107,7 @@ def test_who_waits_for_memory_has_it_when_others_come_to_a_halt(tmp_path: Path) 
             for each in holders:
                 each.sendall(struct.pack(">i", MIB) + bytes(100_000))
             produce(node, "canary", [500_000] * 3)
-            until(lambda: "came to a halt" in node.log_text())
+            eventually(lambda: "came to a halt" in node.log_text())
         finally:
             for each in holders:
                 each.close()

@@ -15,7 +15,8 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from tests.chaos.load import Writer
 from tests.support.clients.api_calls import Calls, batch
 from tests.support.clients.confluent import admin, read_all
-from tests.support.nodes.cluster import Cluster, await_in_sync, topic_at, until
+from tests.support.nodes.cluster import Cluster, await_in_sync, topic_at
+from tests.support.waiting import eventually
 
 PARTITIONS = 3
 COPIES = 3
@@ -62,7 +63,7 @@ def test_a_rolling_restart_moves_each_leader_once_at_most_and_no_one_is_refused(
             in_sync(trio, "rolled")
             wanted = [reign + (number in led) for number, reign in enumerate(before)]
             # The broker that is asked may hear of it last. One that led twice is never as wanted again.
-            until(lambda wanted=wanted: leader_epochs(trio, "rolled") == wanted)  # type: ignore[misc]
+            eventually(lambda wanted=wanted: leader_epochs(trio, "rolled") == wanted)  # type: ignore[misc]
     finally:
         writer.end()
     assert not writer.refused and not writer.unanswered
@@ -87,7 +88,7 @@ def test_clients_of_a_leader_that_stops_lose_their_connection_and_are_refused_no
     writers = [threading.Thread(target=write) for _ in range(3)]
     for writer in writers:
         writer.start()
-    until(lambda: len(answers) > 30)
+    eventually(lambda: len(answers) > 30)
     leaving.stop()
     for writer in writers:
         writer.join(180)
@@ -147,14 +148,14 @@ def test_a_topic_that_is_deleted_and_made_again_is_another_topic_for_everybody(t
             for number in range(90):
                 _send(producer, "again", b"%d:%d" % (life, number), number % PARTITIONS)
             assert producer.flush(120) == 0
-            until(landed)
-            until(lambda wanted=wanted: set(wanted) <= set(reading.values), timeout_s=120)  # type: ignore[misc]
+            eventually(landed)
+            eventually(lambda wanted=wanted: set(wanted) <= set(reading.values))  # type: ignore[misc]
             if life == 3:
                 break
             client.delete_topics(["again"])["again"].result(90)
             make(trio, client, "again")
             for node in trio.brokers:
-                until(lambda node=node: topic_at(node, "again").topic_id not in ids)  # type: ignore[misc]
+                eventually(lambda node=node: topic_at(node, "again").topic_id not in ids)  # type: ignore[misc]
     finally:
         reading.end()
     assert len(ids) == 4

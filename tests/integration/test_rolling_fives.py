@@ -15,11 +15,11 @@ from tests.chaos.load import Reader, Writer
 from tests.chaos.verdict import judge
 from tests.support.clients.confluent import admin
 from tests.support.nodes.cluster import Cluster, await_in_sync
+from tests.support.waiting import PATIENCE_S
 
 TOPIC = "kept"
 PARTITIONS = 5
 NODES = 5
-PATIENCE_S = 120.0
 
 
 @pytest.fixture

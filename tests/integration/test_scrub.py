@@ -12,8 +12,9 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from odradek.testing.processes import NodeProcess
 from tests.support.clients.api_calls import Calls, name_of
 from tests.support.clients.confluent import create_topic, read_all
-from tests.support.nodes.cluster import Cluster, await_in_sync, until
+from tests.support.nodes.cluster import Cluster, await_in_sync
 from tests.support.nodes.node import Node, free_port
+from tests.support.waiting import eventually
 
 TOPIC = "kept"
 COUNT = 60
@@ -68,7 +69,7 @@ def test_a_flipped_bit_is_repaired_from_another_replica_and_no_consumer_sees_it(
         await_in_sync(cluster.brokers, TOPIC, partitions=1, copies=3)
         for node in cluster.brokers:  # the leader and both followers, one after the other
             path, before = flip_a_bit(log_directory(node))
-            until(partial(is_repaired, node, path, before))
+            eventually(partial(is_repaired, node, path, before))
             assert "log directory offline" not in node.log_text()
         assert all_values(cluster.bootstrap_servers) == [value(number) for number in range(COUNT)]
 
@@ -79,10 +80,10 @@ def test_a_single_replica_says_so_once_and_counts_it(tmp_path: Path) -> None:
     with Node(tmp_path, SETTINGS | listener) as node:
         create_topic(node.bootstrap, TOPIC, segment_bytes=1 << 20)
         fill(node.bootstrap)
-        until(lambda: scrape(port)["odradek_scrub_segments_total"] > 0)
+        eventually(lambda: scrape(port)["odradek_scrub_segments_total"] > 0)
         assert scrape(port)["odradek_scrub_damage_total"] == 0
         path, _ = flip_a_bit(node.data_dir)
-        until(lambda: scrape(port)["odradek_scrub_damage_total"] > 1)  # by two passes
+        eventually(lambda: scrape(port)["odradek_scrub_damage_total"] > 1)  # by two passes
         found = scrape(port)
         assert found["odradek_scrub_read_bytes_total"] > 0
         assert found["odradek_scrub_passes_total"] > 0

@@ -16,7 +16,7 @@ from odradek.common.errors import ConfigError
 from odradek.testing import AsyncCluster, Cluster
 from tests.support.clients.api_calls import fresh_name
 from tests.support.clients.confluent import produce_all, read_all
-from tests.support.nodes.cluster import until
+from tests.support.waiting import eventually
 
 PATIENT: dict[str, Any] = {"operation_timeout": 90, "request_timeout": 100}
 
@@ -32,7 +32,7 @@ def create(cluster: Cluster, partitions: int = 1, replicas: int = 3) -> str:
     client = AdminClient({"bootstrap.servers": cluster.bootstrap_servers})
     client.create_topics([NewTopic(name, partitions, replicas)], **PATIENT)[name].result(timeout=120)
     # The node that tells who leads may hear of it later than the one that answered.
-    until(lambda: all(cluster.leader(name, number) >= 0 for number in range(partitions)))
+    eventually(lambda: all(cluster.leader(name, number) >= 0 for number in range(partitions)))
     return name
 
 
@@ -50,7 +50,7 @@ def test_what_was_acknowledged_outlives_the_leader(cluster: Cluster) -> None:
     leader = cluster.leader(topic)
     cluster.kill(leader)
     assert not cluster.is_running(leader)
-    until(lambda: cluster.leader(topic) not in (-1, leader))
+    eventually(lambda: cluster.leader(topic) not in (-1, leader))
     produce_all(cluster.bootstrap_servers, topic, records(100, 100), acks="all")
     assert values(cluster, topic) == sorted(value or b"" for _, value in records(0, 200))
 
@@ -66,7 +66,7 @@ def test_a_restart_keeps_everything(cluster: Cluster) -> None:
     for node_id in cluster.node_ids:
         cluster.restart(node_id)
     # A leader that has just begun may not know yet that all of it was committed.
-    until(lambda: len(values(cluster, topic, 3)) == 50)
+    eventually(lambda: len(values(cluster, topic, 3)) == 50)
 
 
 def test_a_paused_node_answers_when_it_goes_on(cluster: Cluster) -> None:
@@ -83,14 +83,14 @@ def test_a_paused_node_answers_when_it_goes_on(cluster: Cluster) -> None:
 
 
 def test_a_controller_that_is_cut_off_is_replaced(cluster: Cluster) -> None:
-    controller = until(lambda: (found := cluster.controller()) > 0 and found)
+    controller = eventually(lambda: (found := cluster.controller()) > 0 and found)
     others = [node_id for node_id in cluster.node_ids if node_id != controller]
     cluster.partition([controller], others)
     client = AdminClient({"bootstrap.servers": ",".join(cluster.address(node_id) for node_id in others)})
     name = fresh_name()
     client.create_topics([NewTopic(name, 1, 2)], **PATIENT)[name].result(timeout=120)
     cluster.heal()
-    until(lambda: cluster.leader(name) > 0)
+    eventually(lambda: cluster.leader(name) > 0)
 
 
 def test_a_slow_disk_and_a_skewed_clock_harm_no_one(cluster: Cluster) -> None:
@@ -106,14 +106,14 @@ def test_a_node_that_stops_in_good_order_hands_its_leaders_over(cluster: Cluster
     topic = create(cluster, 6)
     leaving = cluster.leader(topic, 0)
     cluster.shut_down(leaving)
-    until(lambda: leaving not in {cluster.leader(topic, number) for number in range(6)})
+    eventually(lambda: leaving not in {cluster.leader(topic, number) for number in range(6)})
 
 
 def test_controllers_of_their_own_racks_and_settings(tmp_path: Path) -> None:
     settings = {"num.partitions": 7}
     with Cluster(2, controllers=1, racks=["a", "b"], settings=settings, directory=tmp_path) as cluster:
         assert cluster.node_ids == [1, 2, 1001]
-        until(lambda: cluster.controller() == 1001)
+        eventually(lambda: cluster.controller() == 1001)
         producer = Producer({"bootstrap.servers": cluster.bootstrap_servers})
         producer.produce("made-by-itself", b"x")
         assert producer.flush(90) == 0
@@ -122,13 +122,15 @@ def test_controllers_of_their_own_racks_and_settings(tmp_path: Path) -> None:
         def described() -> TopicMetadata:
             return client.list_topics("made-by-itself", timeout=90).topics["made-by-itself"]
 
-        until(lambda: described().partitions)  # the broker that is asked may hear of it later than the one that leads
+        eventually(
+            lambda: described().partitions
+        )  # the broker that is asked may hear of it later than the one that leads
         topic = described()
         assert len(topic.partitions) == 7
         assert all(len(partition.replicas) == 2 for partition in topic.partitions.values())
     assert (tmp_path / "node-1" / "data" / "meta.properties").exists()
     with Cluster(2, controllers=1, directory=tmp_path) as again:
-        until(lambda: again.leader("made-by-itself") > 0)
+        eventually(lambda: again.leader("made-by-itself") > 0)
 
 
 async def test_the_same_for_coroutines() -> None:
@@ -136,7 +138,7 @@ async def test_the_same_for_coroutines() -> None:
         topic = create(cluster.cluster)
         leader = cluster.leader(topic)
         await cluster.kill(leader)
-        await asyncio.to_thread(until, lambda: cluster.leader(topic) != leader)
+        await asyncio.to_thread(eventually, lambda: cluster.leader(topic) != leader)
         await cluster.restart(leader)
         await cluster.restore()
 

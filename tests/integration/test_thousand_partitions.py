@@ -12,7 +12,8 @@ from confluent_kafka.admin import NewTopic
 
 from odradek.testing.processes import NodeProcess
 from tests.support.clients.confluent import admin
-from tests.support.nodes.cluster import Cluster, await_in_sync, topic_at, until
+from tests.support.nodes.cluster import Cluster, await_in_sync, topic_at
+from tests.support.waiting import eventually
 
 TOPIC = "thousand"
 PARTITIONS = 1000
@@ -47,7 +48,7 @@ def test_they_are_made_and_led_by_others_when_a_node_dies_and_copied_when_it_is_
         assert led, "it has leaders to lose"
         victim.kill()
         for node in trio.serving_brokers():
-            until(partial(is_led_by_others, node, victim), PATIENCE_S)
+            eventually(partial(is_led_by_others, node, victim))
         victim.start()
         in_sync(trio)
         # The preferred leaders, so that the next one has some to lose.

@@ -16,7 +16,7 @@ from odradek.testing import Cluster
 from tests.support.clients.api_calls import Calls, error_codes, fresh_name, name_of
 from tests.support.clients.transactions import TransactionalProducer
 from tests.support.models.exactly_once import committed_values, ended_values
-from tests.support.nodes.cluster import until
+from tests.support.waiting import eventually
 
 ROUNDS = 60
 PARTITIONS = 6
@@ -47,7 +47,7 @@ def create(cluster: Cluster, partitions: int, *, copies: int = 3) -> str:
     # Nodes hear of it one after the other, and one that leads refuses what comes before that.
     for node_id in cluster.node_ids:
         with Calls(port_of(cluster, node_id)) as calls:
-            until(lambda: knows_leaders(calls, name, partitions))
+            eventually(lambda: knows_leaders(calls, name, partitions))
     return name
 
 
@@ -57,7 +57,7 @@ class Spread:
     def __init__(self, cluster: Cluster, stack: ExitStack, topic: str) -> None:
         self.topic = topic
         first = stack.enter_context(TransactionalProducer(port_of(cluster, 1)))  # the first question makes the topic
-        coordinator = int(until(lambda: max(cluster.leader("__transaction_state"), 0)))
+        coordinator = int(eventually(lambda: max(cluster.leader("__transaction_state"), 0)))
         name = first.transactional_id
         self.owner = stack.enter_context(TransactionalProducer(port_of(cluster, coordinator), name))
         self.at = {
@@ -109,11 +109,11 @@ def test_every_replica_says_of_its_producers(cluster: Cluster) -> None:
         known = (spread.owner.producer_id, spread.owner.epoch, 0)
         ports = [port_of(cluster, node_id) for node_id in cluster.node_ids]
         for port in ports:
-            until(lambda port=port: producers_at(port, topic) == ("NONE", [known]))  # type: ignore[misc]
+            eventually(lambda port=port: producers_at(port, topic) == ("NONE", [known]))  # type: ignore[misc]
         assert spread.owner.abort() == "NONE"
         over = (known[0], known[1] + 1, -1)
         for port in ports:
-            until(lambda port=port: producers_at(port, topic) == ("NONE", [over]))  # type: ignore[misc]
+            eventually(lambda port=port: producers_at(port, topic) == ("NONE", [over]))  # type: ignore[misc]
     single = create(cluster, 1, copies=1)
     elsewhere = next(each for each in cluster.node_ids if each != cluster.leader(single))
     assert producers_at(port_of(cluster, elsewhere), single) == ("NOT_LEADER_OR_FOLLOWER", [])
@@ -163,7 +163,7 @@ def test_a_kill_of_the_coordinator_leaves_no_transaction_open(cluster: Cluster) 
     finally:
         cluster.restore()
     for partition in range(PARTITIONS):
-        until(lambda number=partition: end_of(cluster, topic, number) == 2)  # type: ignore[misc] # one record, one marker
+        eventually(lambda number=partition: end_of(cluster, topic, number) == 2)  # type: ignore[misc] # one record, one marker
 
 
 def end_of(cluster: Cluster, topic: str, partition: int) -> int:

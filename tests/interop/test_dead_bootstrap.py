@@ -14,7 +14,8 @@ from tests.interop.client_adapters import Entry
 from tests.interop.test_clients import finish, start
 from tests.support.clients.confluent import admin, read_all
 from tests.support.nodes.apache_kafka import require_kafka, run_tool
-from tests.support.nodes.cluster import await_in_sync, until
+from tests.support.nodes.cluster import await_in_sync
+from tests.support.waiting import eventually
 
 pytestmark = [pytest.mark.interop, pytest.mark.timeout(600)]
 
@@ -63,7 +64,7 @@ def kill(cluster: ProcessCluster, node: NodeProcess) -> None:
     where the metadata that it was given still does, as they may while another controller is elected."""
     node.kill()
     others = admin(",".join(each.bootstrap for each in cluster.brokers if each.running))
-    until(lambda: node.node_id not in others.list_topics(timeout=60).brokers, timeout_s=120)
+    eventually(lambda: node.node_id not in others.list_topics(timeout=60).brokers)
 
 
 def entries(client: str) -> list[Entry]:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import re
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 import pytest
 
 from odradek.testing.processes import ProcessCluster
 from tests.support.nodes.apache_kafka import require_kafka, run_tool
+from tests.support.waiting import eventually
 
 pytestmark = [pytest.mark.interop, pytest.mark.java, pytest.mark.timeout(300)]
 
@@ -39,13 +39,6 @@ def at_broker(cluster: ProcessCluster, main: str, *arguments: object) -> str:
 def _with(main: str, flag: str, address: str, arguments: tuple[object, ...]) -> list[object]:
     """kafka-cluster wants its command first, the other tools their bootstrap."""
     return [*arguments, flag, address] if main == CLUSTER else [flag, address, *arguments]
-
-
-def eventually(condition: Callable[[], bool]) -> None:
-    """Wait until something is so: a broker hears a moment later of what a controller has answered."""
-    deadline = time.monotonic() + 120
-    while not condition():
-        assert time.monotonic() < deadline
 
 
 def same_features(cluster: ProcessCluster) -> bool:

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import json
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +15,7 @@ from tests.support.clients.confluent import produce_all, read_all
 from tests.support.nodes.apache_kafka import require_kafka, run_tool
 from tests.support.nodes.cluster import await_in_sync
 from tests.support.nodes.node import Node
+from tests.support.waiting import eventually
 
 pytestmark = [pytest.mark.interop, pytest.mark.java, pytest.mark.timeout(300)]
 
@@ -47,13 +47,6 @@ def create(cluster: ProcessCluster, topic: str, assignment: str) -> None:
     """Create a topic of two replicas, and wait until every broker knows it: a tool may ask any of them."""
     odradek(cluster.bootstrap_servers, "topics", "create", "--topic", topic, "--replica-assignment", assignment)
     await_in_sync(cluster.brokers, topic, partitions=assignment.count(",") + 1, copies=2, timeout_s=120)
-
-
-def eventually(condition: Callable[[], object], what: str) -> None:
-    deadline = time.monotonic() + 120
-    while not condition():
-        assert time.monotonic() < deadline, f"never: {what}"
-        time.sleep(0.2)
 
 
 def test_kafka_reassign_partitions(cluster: ProcessCluster, tmp_path: Path) -> None:

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import json
 import subprocess
-import time
 import urllib.request
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 from urllib.error import HTTPError
@@ -18,6 +17,7 @@ from tests.interop.maven import kafka_artifact
 from tests.interop.packages import MissingError
 from tests.support.nodes.apache_kafka import ApacheKafka, KafkaUnavailableError, find_java, kafka_libraries
 from tests.support.nodes.node import Node, free_port
+from tests.support.waiting import eventually
 
 pytestmark = [pytest.mark.interop, pytest.mark.java, pytest.mark.slow, pytest.mark.timeout(600)]
 
@@ -106,13 +106,6 @@ def worker(tmp_path: Path, own_broker: Node | ApacheKafka) -> Iterator[Worker]:
     running.stop()
 
 
-def wait_until(condition: Callable[[], bool], what: str, timeout_s: float = 200.0) -> None:
-    deadline = time.monotonic() + timeout_s
-    while not condition():
-        assert time.monotonic() < deadline, f"not in {timeout_s} s: {what}"
-        time.sleep(0.2)
-
-
 def test_lines_go_through_a_source_and_a_sink_also_over_a_kill(
     own_broker: Node | ApacheKafka, worker: Worker, tmp_path: Path
 ) -> None:
@@ -124,18 +117,18 @@ def test_lines_go_through_a_source_and_a_sink_also_over_a_kill(
     def arrived(count: int) -> bool:
         return len(set(sink.read_text().splitlines())) == count
 
-    wait_until(worker.is_ready, "the worker answers")
+    eventually(worker.is_ready, "the worker answers")
     package = "org.apache.kafka.connect.file"
     from_file = {"connector.class": f"{package}.FileStreamSourceConnector", "file": str(source), "topic": "lines"}
     to_file = {"connector.class": f"{package}.FileStreamSinkConnector", "file": str(sink), "topics": "lines"}
-    wait_until(lambda: worker.create("source", from_file), "the source is made")
-    wait_until(lambda: worker.create("sink", to_file), "the sink is made")
-    wait_until(lambda: arrived(LINES), "the first half arrives")
+    eventually(lambda: worker.create("source", from_file), "the source is made")
+    eventually(lambda: worker.create("sink", to_file), "the sink is made")
+    eventually(lambda: arrived(LINES), "the first half arrives")
     own_broker.kill()
     own_broker.start()
     with source.open("a") as more:
         more.write("".join(f"{line}\n" for line in lines[LINES:]))
-    wait_until(lambda: arrived(2 * LINES), "the second half arrives")
+    eventually(lambda: arrived(2 * LINES), "the second half arrives")
     assert set(sink.read_text().splitlines()) == set(lines)
     for name in ("source", "sink"):
         assert [task["state"] for task in worker.call(f"/connectors/{name}/status")["tasks"]] == ["RUNNING"]

@@ -9,7 +9,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +24,7 @@ from tests.spark.jobs import ROOT, environment
 from tests.support.clients.cli import odradek as command
 from tests.support.clients.confluent import produce_all
 from tests.support.nodes.node import Node
+from tests.support.waiting import eventually
 
 GROUPS = ("a", "b")
 NO_MOVEMENTS = [
@@ -83,13 +84,6 @@ def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         yield running.bootstrap
 
 
-def until(what: Callable[[], bool], within_s: float = 400.0) -> None:
-    deadline = time.monotonic() + within_s
-    while not what():
-        assert time.monotonic() < deadline
-        time.sleep(0.2)
-
-
 @pytest.mark.slow
 @pytest.mark.timeout(900)  # seconds where the machine is idle
 def test_the_output_is_moved_there_and_back(spark: Any, node: str, tmp_path: Path) -> None:
@@ -102,7 +96,7 @@ def test_the_output_is_moved_there_and_back(spark: Any, node: str, tmp_path: Pat
 
     def comes(more_than: int) -> None:
         """Wait for that much output, as long as both queries live."""
-        until(lambda: failure(queries) is not None or example.check(node).booked > more_than)
+        eventually(lambda: failure(queries) is not None or example.check(node).booked > more_than)
         assert failure(queries) is None
 
     try:
@@ -168,18 +162,18 @@ def test_the_writing_query_is_killed_again_and_again(spark: Any, tmp_path: Path)
         sending = threading.Thread(target=send_until, args=(node, ended))
         sending.start()
         try:
-            until(lambda: example.check(node).booked > 0)
+            eventually(lambda: example.check(node).booked > 0)
             for number in range(4):
                 writes, waits = GROUPS[number % 2], GROUPS[1 - number % 2]
                 time.sleep(number * 0.37)
                 queries[writes].kill()
                 command(node, "groups", "switch", writes, waits, "--timeout", 200)
                 before = example.check(node).booked
-                until(lambda before=before: example.check(node).booked > before)  # type: ignore[misc]
+                eventually(lambda before=before: example.check(node).booked > before)  # type: ignore[misc]
                 queries[writes] = Running(node, writes, folders[writes])
             ended.set()
             sending.join()
-            until(lambda: example.check(node).lost == 0)
+            eventually(lambda: example.check(node).lost == 0)
             found = example.check(node)
             assert (found.booked, found.twice, found.wrong) == (found.movements, 0, 0), str(found)
         finally:

@@ -15,8 +15,9 @@ from odradek.protocol.messages.heartbeat_request import HeartbeatRequest
 from odradek.protocol.messages.heartbeat_response import HeartbeatResponse
 from odradek.protocol.messages.list_groups_request import ListGroupsRequest
 from odradek.protocol.messages.list_groups_response import ListGroupsResponse
-from tests.support.nodes.listener import ScriptedListener, settle
+from tests.support.nodes.listener import ScriptedListener
 from tests.support.nodes.node import free_port
+from tests.support.waiting import eventually_async
 
 
 class Leader(NamedTuple):
@@ -82,7 +83,7 @@ async def test_a_connection_that_ended_is_made_again(quorum: Quorum) -> None:
         quorum.elect(1, listener.spec.port)
         await quorum.beat(1)
         waiting = asyncio.ensure_future(quorum.beat(2, "wait"))
-        await settle(lambda: 2 in listener.begun)
+        await eventually_async(lambda: 2 in listener.begun)
         listener.connections[0].close()
         with pytest.raises(ApiError) as caught:
             await waiting
@@ -94,7 +95,7 @@ async def test_a_new_leader_ends_the_wait_for_the_old_one(quorum: Quorum) -> Non
     async with ScriptedListener() as old, ScriptedListener() as new:
         quorum.elect(1, old.spec.port)
         waiting = asyncio.ensure_future(quorum.beat(1, "wait", timeout_ms=60_000))
-        await settle(lambda: 1 in old.begun)
+        await eventually_async(lambda: 1 in old.begun)
         pausing = asyncio.ensure_future(quorum.channel.pause())
         await asyncio.sleep(0)
         quorum.elect(2, new.spec.port)
@@ -110,7 +111,7 @@ async def test_the_same_leader_again_changes_nothing(quorum: Quorum) -> None:
     async with ScriptedListener() as listener:
         quorum.elect(1, listener.spec.port)
         waiting = asyncio.ensure_future(quorum.beat(1, "wait"))
-        await settle(lambda: 1 in listener.waits)
+        await eventually_async(lambda: 1 in listener.waits)
         quorum.elect(1, listener.spec.port)
         listener.finish(1)
         assert await waiting == 1
@@ -120,7 +121,7 @@ async def test_a_leader_that_moves_while_it_is_dialled(quorum: Quorum) -> None:
     async with ScriptedListener(is_open=False) as slow, ScriptedListener() as new:
         quorum.elect(1, slow.spec.port)
         waiting = asyncio.ensure_future(quorum.beat(1))
-        await settle(lambda: bool(slow.connections))
+        await eventually_async(lambda: bool(slow.connections))
         quorum.elect(2, new.spec.port)
         with pytest.raises(ApiError) as caught:
             await waiting

@@ -48,12 +48,12 @@ from odradek.protocol.messages.txn_offset_commit_request import (
     TxnOffsetCommitRequestTopic,
 )
 from odradek.statemachine.runtime import State
+from tests.support.waiting import PATIENCE_S
 
 Records = Sequence[tuple[int, CoordinatorRecord]]
 
 
 NO_TOPIC_ID = UUID(int=0)
-PATIENCE_S = 60
 
 
 class MemoryLog:

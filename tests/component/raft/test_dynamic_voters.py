@@ -17,7 +17,8 @@ from odradek.protocol.messages.update_raft_voter_request import KRaftVersionFeat
 from odradek.protocol.messages.update_raft_voter_response import UpdateRaftVoterResponse
 from odradek.raft.node import Role
 from tests.support.models.controller_harness import CLUSTER
-from tests.support.nodes.quorum_replicas import LISTENER, DynamicQuorum, Quorum, Replica, until
+from tests.support.nodes.quorum_replicas import LISTENER, DynamicQuorum, Quorum, Replica
+from tests.support.waiting import eventually_async
 
 
 def adding(replica: Replica, timeout_ms: int = 10_000, **changes: object) -> AddRaftVoterRequest:
@@ -91,7 +92,7 @@ async def test_a_leader_that_is_removed_gives_up_when_that_is_committed(tmp_path
         first = await quorum.leader()
         await first.set("1")
         assert await remove(quorum, first) == ErrorCode.NONE
-        await until(lambda: not first.driver.leads)
+        await eventually_async(lambda: not first.driver.leads)
         second = await quorum.leader()
         assert second is not first and first.key.node_id not in voters(second)
         assert await second.set("2") == 0
@@ -112,7 +113,7 @@ async def test_a_voter_that_lost_its_disk_is_another_voter_and_joins_by_itself(t
         shutil.rmtree(lost.root)
         again = await quorum.controller(number, directory=77, port=port, auto_join=True)
         # What it fetched with the new disk does not count for the voter that it was.
-        await until(lambda: joined(leader, again))
+        await eventually_async(lambda: joined(leader, again))
         assert leader.driver.node.voters.get(number).key == again.key  # type: ignore[union-attr]
         await leader.set("2")
         await quorum.converged("2")
@@ -129,7 +130,7 @@ async def test_a_new_controller_stays_an_observer_unless_it_may_join(tmp_path: P
         leader = await quorum.leader()
         quiet = await quorum.controller(2)
         eager = await quorum.controller(3, auto_join=True)
-        await until(lambda: joined(leader, eager))
+        await eventually_async(lambda: joined(leader, eager))
         assert await leader.set("1") == 0
         await quorum.converged("1")
         assert voters(leader) == voters(quiet) == (1, 3)
@@ -142,7 +143,9 @@ async def test_a_voter_that_moved_is_found_again(tmp_path: Path) -> None:
         await moved.stop()
         again = await quorum.controller(moved.key.node_id)
         assert again.port != moved.port
-        await until(lambda: leader.driver.node.voters.get(again.key.node_id).endpoints[LISTENER][1] == again.port)
+        await eventually_async(
+            lambda: leader.driver.node.voters.get(again.key.node_id).endpoints[LISTENER][1] == again.port
+        )
         await leader.set("1")
         await quorum.converged("1")
         await leader.stop()

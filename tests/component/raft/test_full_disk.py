@@ -10,7 +10,8 @@ from odradek.common.errors import ApiError, ErrorCode
 from odradek.protocol.messages.vote_response import VoteResponse
 from odradek.raft.node import Role
 from tests.component.raft.test_quorum_hostile import ask, vote
-from tests.support.nodes.quorum_replicas import Quorum, Replica, until
+from tests.support.nodes.quorum_replicas import Quorum, Replica
+from tests.support.waiting import eventually_async
 
 
 async def test_a_leader_that_cannot_write_makes_way(tmp_path: Path) -> None:
@@ -34,8 +35,8 @@ async def test_a_leader_that_cannot_write_makes_way(tmp_path: Path) -> None:
         assert first.driver.end_offset == end_offset
         assert not first.failures
         first.disk.dead.clear()
-        await until(lambda: first.driver.end_offset == second.driver.end_offset)
-        await until(lambda: first.driver.node.may_stand)
+        await eventually_async(lambda: first.driver.end_offset == second.driver.end_offset)
+        await eventually_async(lambda: first.driver.node.may_stand)
         assert await second.set("6") == 0
         await quorum.converged("6")
         await first.stop()
@@ -57,7 +58,7 @@ async def test_one_that_cannot_write_never_stands_and_may_lead_once_it_can(tmp_p
         # The third needs the first one's vote, which that one cannot keep; and it must not stand itself.
         for _ in range(4):
             before = first.driver.node._deadline_ms
-            await until(lambda before=before: first.driver.node._deadline_ms > before)
+            await eventually_async(lambda before=before: first.driver.node._deadline_ms > before)
         assert not third.driver.leads
         assert first.driver.node.role not in (Role.PROSPECTIVE, Role.CANDIDATE, Role.LEADER)
         assert not first.failures
@@ -70,7 +71,9 @@ async def test_one_that_cannot_write_never_stands_and_may_lead_once_it_can(tmp_p
 async def test_a_vote_that_cannot_be_kept_is_not_given(tmp_path: Path) -> None:
     async with Quorum(tmp_path, election_timeout_ms=60_000, fetch_timeout_ms=120_000) as quorum:
         leader = await quorum.leader()
-        await until(lambda: all(each.driver.end_offset == leader.driver.end_offset for each in quorum.running))
+        await eventually_async(
+            lambda: all(each.driver.end_offset == leader.driver.end_offset for each in quorum.running)
+        )
         voter = next(each for each in quorum.running if each is not leader)
         candidate = next(each for each in quorum.running if each not in (leader, voter))
         stored = (voter.directory / "quorum-state").read_bytes()

@@ -15,7 +15,7 @@ from tests.component.raft import test_full_disk as full
 from tests.component.raft import test_quorum_hostile as hostile
 from tests.component.raft import test_quorum_over_sockets as sockets
 from tests.sim.quorum_bugs import BY_TEST
-from tests.support.nodes import quorum_replicas
+from tests.support import waiting
 from tests.unit.raft import test_raft_node as node
 
 CATCHERS: dict[str, Callable[..., Any]] = {
@@ -36,7 +36,7 @@ CATCHERS: dict[str, Callable[..., Any]] = {
 
 @pytest.mark.parametrize("bug", BY_TEST, ids=lambda bug: bug.name)
 async def test_a_planted_bug_is_caught(bug: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(quorum_replicas, "PATIENCE_S", 6.0)
+    monkeypatch.setattr(waiting, "PATIENCE_S", 3.0)
     catcher = CATCHERS[bug.name]
     caught = (AssertionError, OdradekError, OSError, pytest.fail.Exception)
     with bug.planted(), pytest.raises(caught):

@@ -9,7 +9,8 @@ from odradek.common.real_io import RealClock
 from odradek.protocol.messages.fetch_response import FetchResponse
 from odradek.record.reader import read_batches
 from tests.component.raft.test_quorum_hostile import ask, fetched
-from tests.support.nodes.quorum_replicas import PATIENCE_S, Quorum, until
+from tests.support.nodes.quorum_replicas import Quorum
+from tests.support.waiting import PATIENCE_S, eventually_async
 
 
 async def test_a_leader_without_a_majority_serves_nothing_more(tmp_path: Path) -> None:
@@ -18,7 +19,7 @@ async def test_a_leader_without_a_majority_serves_nothing_more(tmp_path: Path) -
         for replica in quorum.running:
             if replica is not leader:
                 await replica.kill()
-        await until(lambda: not leader.driver.leads)
+        await eventually_async(lambda: not leader.driver.leads)
         assert not leader.service.active
 
 

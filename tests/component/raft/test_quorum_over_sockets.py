@@ -9,7 +9,8 @@ import pytest
 
 from odradek.common.errors import ApiError, ErrorCode
 from tests.support.disks.file_system import Ballast, small_tmpfs
-from tests.support.nodes.quorum_replicas import Quorum, until
+from tests.support.nodes.quorum_replicas import Quorum
+from tests.support.waiting import eventually_async
 
 
 async def test_three_voters_elect_a_leader_and_all_read_what_it_writes(tmp_path: Path) -> None:
@@ -74,7 +75,7 @@ async def test_a_replica_with_an_empty_disk_fetches_the_snapshot(tmp_path: Path)
         leader = await quorum.leader()
         for number in range(800):
             await leader.set("v" * 40 + str(number), f"g{number % 20}")
-        await until(lambda: leader.driver.log.log_start_offset > 0)
+        await eventually_async(lambda: leader.driver.log.log_start_offset > 0)
         observer = await quorum.observer()
         last = "v" * 40 + "799"
         await quorum.converged(last, "g19")
@@ -97,7 +98,7 @@ async def diverge(tmp_path: Path) -> None:
             await replica.kill()
         before = first.driver.end_offset
         lost = [asyncio.ensure_future(first.set(f"lost-{number}", "lost")) for number in range(5)]
-        await until(lambda: first.driver.end_offset >= before + 5 and first.driver._idle.is_set())
+        await eventually_async(lambda: first.driver.end_offset >= before + 5 and first.driver._idle.is_set())
         await first.kill()
         assert all(isinstance(each, ApiError) for each in await asyncio.gather(*lost, return_exceptions=True))
         for replica in others:
@@ -134,11 +135,11 @@ async def test_a_voter_whose_disk_is_full_at_an_election_lives_and_the_others_el
             ballast = Ballast(mounted)
             ballast.fill()
             await first.kill()
-            await until(lambda: not full.driver.node.may_stand)
+            await eventually_async(lambda: not full.driver.node.may_stand)
             await first.start()
             leader = await quorum.leader()
             assert await leader.set("2") == 0
             await quorum.converged("2")
             ballast.release()
-            await until(lambda: full.driver.end_offset == leader.driver.end_offset)
+            await eventually_async(lambda: full.driver.end_offset == leader.driver.end_offset)
             assert not full.failures

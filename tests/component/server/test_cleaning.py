@@ -23,7 +23,7 @@ from odradek.record.builder import build_batch
 from odradek.record.record import Record
 from odradek.server.background.cleaning import CleaningJobs
 from tests.support.models.compaction_story import kept_records
-from tests.support.nodes.listener import PATIENCE_S, settle
+from tests.support.waiting import PATIENCE_S, eventually_async
 
 NOW_MS = 1_767_225_600_000
 
@@ -74,7 +74,7 @@ async def test_all_dirty_logs_are_cleaned(yard: Yard) -> None:
 async def test_a_cleaner_that_is_turned_off_says_so(yard: Yard, caplog: pytest.LogCaptureFixture) -> None:
     yard.cleaner.config = CleanerConfig(enable=False, backoff_ms=1)
     yard.jobs.start()
-    await settle(lambda: "log.cleaner.enable=false" in caplog.text)
+    await eventually_async(lambda: "log.cleaner.enable=false" in caplog.text)
     await asyncio.sleep(0.05)
     assert [len(kept_records(log)) for log in yard.logs] == [4, 4]
 

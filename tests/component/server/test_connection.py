@@ -23,7 +23,8 @@ from odradek.protocol.messages.heartbeat_response import HeartbeatResponse
 from odradek.protocol.messages.sync_group_request import SyncGroupRequest
 from odradek.server.network.connection import MAX_OVERLAPPING, MAX_UNSENT_BYTES
 from odradek.server.network.listeners import ConnectionConfig
-from tests.support.nodes.listener import HEARTBEAT_VERSION, PATIENCE_S, SYNC_VERSION, Client, ScriptedListener, settle
+from tests.support.nodes.listener import HEARTBEAT_VERSION, SYNC_VERSION, Client, ScriptedListener
+from tests.support.waiting import PATIENCE_S, eventually_async
 
 Run = Callable[[Coroutine[Any, Any, None]], None]
 
@@ -60,7 +61,7 @@ class TestOrder:
                 for number, what in enumerate(["now", "wait", "now", "wait", "wait", "now"]):
                     await client.beat(number, what)
                 assert await client.numbers(1) == [0]
-                await settle(lambda: listener.begun == [0, 1, 2, 3, 4, 5])
+                await eventually_async(lambda: listener.begun == [0, 1, 2, 3, 4, 5])
                 listener.finish(4)
                 listener.finish(3)
                 assert await client.is_silent()
@@ -77,7 +78,7 @@ class TestOrder:
                 for number, what in enumerate(["silent", "now", "wait", "silent", "now"]):
                     await client.beat(number, what)
                 assert await client.numbers(1) == [1]
-                await settle(lambda: len(listener.begun) == 5)
+                await eventually_async(lambda: len(listener.begun) == 5)
                 assert await client.is_silent()
                 listener.finish(2)
                 assert await client.numbers(2) == [2, 4]
@@ -92,11 +93,11 @@ class TestOrder:
                 client = await listener.client()
                 for number, what in enumerate(["wait", "alone", "now", "alone", "now"]):
                     await client.beat(number, what)
-                await settle(lambda: listener.begun == [0, 1])
+                await eventually_async(lambda: listener.begun == [0, 1])
                 await asyncio.sleep(0.02)
                 assert listener.begun == [0, 1], "what follows waits to be begun"
                 listener.finish(1)
-                await settle(lambda: listener.begun == [0, 1, 2, 3])
+                await eventually_async(lambda: listener.begun == [0, 1, 2, 3])
                 assert await client.is_silent(), "the first still holds the answers"
                 listener.finish(0)
                 assert await client.numbers(3) == [0, 1, 2]
@@ -141,14 +142,14 @@ class TestBounds:
                 client = await listener.client()
                 total = MAX_OVERLAPPING + 50
                 await client.beat_all(range(total), "wait")
-                await settle(lambda: len(listener.begun) == MAX_OVERLAPPING)
+                await eventually_async(lambda: len(listener.begun) == MAX_OVERLAPPING)
                 await asyncio.sleep(0.02)
                 assert len(listener.begun) == MAX_OVERLAPPING
                 listener.finish(0)
-                await settle(lambda: len(listener.begun) == MAX_OVERLAPPING + 1)
+                await eventually_async(lambda: len(listener.begun) == MAX_OVERLAPPING + 1)
                 for number in range(1, MAX_OVERLAPPING + 1):
                     listener.finish(number)
-                await settle(lambda: len(listener.begun) == total)
+                await eventually_async(lambda: len(listener.begun) == total)
                 for number in range(MAX_OVERLAPPING + 1, total):
                     listener.finish(number)
                 assert await client.numbers(total) == list(range(total))
@@ -188,9 +189,9 @@ class TestBounds:
                 total = 3200
                 frames = flood.frame(ApiKey.HEARTBEAT, HEARTBEAT_VERSION, _beat(1)) * total
                 sending = asyncio.ensure_future(flood.send_bytes(frames))
-                await settle(lambda: bool(listener.begun))
+                await eventually_async(lambda: bool(listener.begun))
                 await other.beat(-1)
-                await settle(lambda: -1 in listener.begun)
+                await eventually_async(lambda: -1 in listener.begun)
                 place = listener.begun.index(-1)
                 assert place < total / 2, "not behind the whole flood"
                 assert await other.numbers(1) == [-1]
@@ -243,7 +244,7 @@ class TestFailures:
                 client = await listener.client()
                 for number, what in enumerate(["wait", "alone", "now"]):
                     await client.beat(number, what)
-                await settle(lambda: 1 in listener.waits)
+                await eventually_async(lambda: 1 in listener.waits)
                 listener.waits[1].set_exception(RuntimeError("later"))
                 listener.waits[0].set_exception(RuntimeError("later"))
                 codes = [error_of(await client.answer()) for _ in range(3)]
@@ -268,7 +269,7 @@ class TestFailures:
                 client = await listener.client()
                 await client.beat(1, "lied")
                 assert await client.is_closed()
-                await settle(lambda: not listener.connections)
+                await eventually_async(lambda: not listener.connections)
                 client.close()
 
         run(test())
@@ -337,12 +338,12 @@ class TestEnds:
                 client = await listener.client()
                 await client.beat(1, "wait")
                 await client.beat(2, "alone")
-                await settle(lambda: 2 in listener.waits)
+                await eventually_async(lambda: 2 in listener.waits)
                 client.close()
-                await settle(lambda: not listener.connections)
+                await eventually_async(lambda: not listener.connections)
                 assert listener.waits[1].cancelled()
                 listener.finish(2)
-                await settle(lambda: listener.ended == [2])
+                await eventually_async(lambda: listener.ended == [2])
 
         run(test())
 
@@ -365,7 +366,7 @@ class TestEnds:
             async with ScriptedListener() as listener:
                 client = await listener.client()
                 await client.beat(1, "alone")
-                await settle(lambda: 1 in listener.waits)
+                await eventually_async(lambda: 1 in listener.waits)
                 await listener.dispatcher.close()
                 assert listener.ended == [1]
                 assert await client.is_closed()
@@ -380,7 +381,7 @@ class TestEnds:
                 await idle.beat(1)
                 assert await idle.numbers(1) == [1]
                 await busy.beat(2, "wait")
-                await settle(lambda: 2 in listener.waits)
+                await eventually_async(lambda: 2 in listener.waits)
                 now = listener.dispatcher.services.clock.monotonic_ms()
                 assert listener.dispatcher.close_idle(now) == 0
                 assert listener.dispatcher.close_idle(now + 1001) == 1
@@ -396,12 +397,12 @@ class TestEnds:
         async def test() -> None:
             async with ScriptedListener(ConnectionConfig(max_connections=2)) as listener:
                 clients = [await listener.client() for _ in range(2)]
-                await settle(lambda: len(listener.connections) == 2)
+                await eventually_async(lambda: len(listener.connections) == 2)
                 refused = await listener.client()
                 assert await refused.is_closed()
                 assert listener.dispatcher.connections.refused_count == 1
                 clients[0].close()
-                await settle(lambda: len(listener.connections) == 1)
+                await eventually_async(lambda: len(listener.connections) == 1)
                 admitted = await listener.client()
                 await admitted.beat(1)
                 assert await admitted.numbers(1) == [1]
@@ -424,10 +425,10 @@ class TestEnds:
             async with ScriptedListener(config) as listener:
                 clients = [Client(listener.spec.port) for _ in range(5)]
                 counts = listener.dispatcher.connections
-                await settle(lambda: counts.accepted_count + counts.refused_count == 5)
+                await eventually_async(lambda: counts.accepted_count + counts.refused_count == 5)
                 assert (counts.accepted_count, len(listener.connections)) == (admitted, admitted)
                 for client in clients:
                     client.close()
-                await settle(lambda: not listener.connections)
+                await eventually_async(lambda: not listener.connections)
 
         run(test())

@@ -16,7 +16,8 @@ from odradek.protocol.messages.register_broker_record import RegisterBrokerRecor
 from odradek.protocol.messages.topic_record import TopicRecord
 from odradek.server.lifecycle import controlled_shutdown
 from odradek.server.lifecycle.controlled_shutdown import ControlledShutdown, has_handed_over
-from tests.support.nodes.listener import ScriptedListener, settle
+from tests.support.nodes.listener import ScriptedListener
+from tests.support.waiting import eventually_async
 
 ME, OTHER, EPOCH = 1, 2, 5
 TOPIC = UUID(int=9)
@@ -72,7 +73,7 @@ async def test_what_is_decided_after_that_is_answered_to_no_one_and_the_connecti
         await client.beat(1)
         assert await client.numbers(1) == [1]
         await client.beat(2, "wait")
-        await settle(lambda: 2 in listener.waits)
+        await eventually_async(lambda: 2 in listener.waits)
         view.take(ASKED_TO_STOP, MOVED)
         hand_over.on_metadata(view.delta, view.image)
         listener.finish(2)

@@ -24,7 +24,8 @@ from odradek.server.background.maintenance import Maintenance, MaintenanceConfig
 from odradek.server.network.listeners import ConnectionConfig
 from tests.support.disks.failing import FailingDisk
 from tests.support.models.batches import NOW_MS, batch, header_of
-from tests.support.nodes.listener import ScriptedListener, settle
+from tests.support.nodes.listener import ScriptedListener
+from tests.support.waiting import eventually_async
 
 NEVER_MS = 3_600_000
 
@@ -118,11 +119,11 @@ async def test_old_segments_go_and_their_files_later(house: House, listener: Scr
     assert log.log_start_offset == 0
     before = len(list(log.directory.glob("*.log")))
     house.start(listener, retention_check_ms=10)
-    await settle(lambda: log.log_start_offset == 10)
-    await settle(lambda: len(list(log.directory.glob("*.log*"))) == 1 < before)
+    await eventually_async(lambda: log.log_start_offset == 10)
+    await eventually_async(lambda: len(list(log.directory.glob("*.log*"))) == 1 < before)
     for _ in range(10):
         house.append(timestamp_ms=1000)
-    await settle(lambda: log.log_start_offset == 20)
+    await eventually_async(lambda: log.log_start_offset == 20)
 
 
 async def test_checkpoints_are_written_again_and_again(house: House, listener: ScriptedListener) -> None:
@@ -130,9 +131,9 @@ async def test_checkpoints_are_written_again_and_again(house: House, listener: S
     house.append(0)
     house.start(listener, watermark_checkpoint_ms=10)
     path = house.log(0).log_dir / HIGH_WATERMARK
-    await settle(lambda: "t 0 1" in lines(path))
+    await eventually_async(lambda: "t 0 1" in lines(path))
     house.append(0)
-    await settle(lambda: "t 0 2" in lines(path))
+    await eventually_async(lambda: "t 0 2" in lines(path))
     for name in (RECOVERY_POINT, LOG_START):
         assert lines(house.log(0).log_dir / name)[:1] == ["0"], name
 
@@ -143,9 +144,9 @@ async def test_a_topic_that_asks_is_flushed(tmp_path: Path, listener: ScriptedLi
     house.append()
     assert log.recovery_point == 0
     house.start(listener, flush_check_ms=5)
-    await settle(lambda: log.recovery_point == 1)
+    await eventually_async(lambda: log.recovery_point == 1)
     house.append()
-    await settle(lambda: log.recovery_point == 2)
+    await eventually_async(lambda: log.recovery_point == 2)
     await house.close()
 
 
@@ -156,7 +157,7 @@ async def test_what_was_deleted_is_removed_from_disk(house: House, listener: Scr
     directory = log.directory
     house.tell(RemoveTopicRecord(topic_id=UUID(int=5)))
     assert not directory.exists(), "renamed at once"
-    await settle(lambda: not any(path.name.endswith("-delete") for path in log.log_dir.iterdir()))
+    await eventually_async(lambda: not any(path.name.endswith("-delete") for path in log.log_dir.iterdir()))
 
 
 async def test_idle_connections_are_closed_without_being_asked(house: House, listener: ScriptedListener) -> None:
@@ -173,12 +174,12 @@ async def test_a_disk_that_dies_takes_its_directory_and_no_job(house: House, lis
     house.append(0)
     house.append(1)
     house.start(listener, watermark_checkpoint_ms=10)
-    await settle(lambda: (two.log_dir / HIGH_WATERMARK).exists())
+    await eventually_async(lambda: (two.log_dir / HIGH_WATERMARK).exists())
     house.disk.dead.add(one.log_dir)
-    await settle(lambda: house.failed == [one.log_dir])
+    await eventually_async(lambda: house.failed == [one.log_dir])
     kept = 1 if house.replicas.partition("t", 0) is None else 0
     house.append(kept)
-    await settle(lambda: f"t {kept} 2" in lines(two.log_dir / HIGH_WATERMARK))
+    await eventually_async(lambda: f"t {kept} 2" in lines(two.log_dir / HIGH_WATERMARK))
     assert house.failed == [one.log_dir]
 
 

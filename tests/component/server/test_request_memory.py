@@ -23,7 +23,8 @@ from odradek.server.network.request_memory import (
     capacity_bytes,
     stall_ms,
 )
-from tests.support.nodes.listener import HEARTBEAT_VERSION, Client, ScriptedListener, settle
+from tests.support.nodes.listener import HEARTBEAT_VERSION, Client, ScriptedListener
+from tests.support.waiting import eventually_async
 
 MIB = 2**20
 HOST = "10.0.0.1"
@@ -178,7 +179,7 @@ async def send_slowly(
             return False
         clock.ms += pause_ms
         await client.send_bytes(data[position : position + step])
-        await settle(lambda: connection.last_active_ms == clock.ms or not listener.connections)
+        await eventually_async(lambda: connection.last_active_ms == clock.ms or not listener.connections)
         listener.dispatcher.close_slow(clock.ms)
         await asyncio.sleep(0)
         await asyncio.sleep(0)
@@ -211,7 +212,9 @@ class TestConnections:
                 client = await listener.client()
                 await client.send_bytes(bytes(3))
                 (connection,) = listener.connections
-                await settle(lambda: not connection.slowness(clock.ms) and connection._inbound.under_way_bytes == 3)
+                await eventually_async(
+                    lambda: not connection.slowness(clock.ms) and connection._inbound.under_way_bytes == 3
+                )
                 clock.ms += GRACE_MS
                 assert listener.dispatcher.close_slow(clock.ms) == 1
                 client.close()
@@ -237,7 +240,7 @@ class TestConnections:
             async with ScriptedListener(clock=clock) as listener:
                 client = await listener.client()
                 await client.send_bytes(struct.pack(">i", 100_000) + bytes(100))
-                await settle(lambda: listener.dispatcher.memory.held_bytes == 100_000)
+                await eventually_async(lambda: listener.dispatcher.memory.held_bytes == 100_000)
                 listener.dispatcher.close_slow(clock.ms)
                 clock.ms += GRACE_MS - 1
                 assert not listener.dispatcher.close_slow(clock.ms)
@@ -256,15 +259,15 @@ class TestConnections:
             async with ScriptedListener(config, clock=clock) as listener:
                 memory = listener.dispatcher.memory
                 holder, waiter = await listener.client(), await listener.client()
-                await settle(lambda: len(listener.connections) == 2)
+                await eventually_async(lambda: len(listener.connections) == 2)
                 await holder.send_bytes(struct.pack(">i", 4 * MIB) + bytes(1000))
-                await settle(lambda: memory.held_bytes == 4 * MIB)
+                await eventually_async(lambda: memory.held_bytes == 4 * MIB)
                 await waiter.beat(1)
                 assert await waiter.numbers(1) == [1], "what is small passes"
                 large = await listener.client()
                 large.socket.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 65_536)
                 sent = asyncio.create_task(large.send_bytes(struct.pack(">i", 3 * MIB) + bytes(3 * MIB)))
-                await settle(lambda: memory.waiting_count == 1)
+                await eventually_async(lambda: memory.waiting_count == 1)
                 second: Connection = listener.connections[-1]
                 for _ in range(100):
                     clock.ms += 1000
@@ -285,10 +288,10 @@ class TestConnections:
                 memory = listener.dispatcher.memory
                 client = await listener.client()
                 await client.beat(1, "alone")
-                await settle(lambda: listener.begun == [1])
+                await eventually_async(lambda: listener.begun == [1])
                 frame = beat(client, 30_000)
                 await client.send_bytes(frame[:10_000])
-                await settle(lambda: memory.held_bytes > 0)
+                await eventually_async(lambda: memory.held_bytes > 0)
                 assert memory.held_bytes <= 10_000
                 listener.finish(1)
                 await client.send_bytes(frame[10_000:])
@@ -306,9 +309,9 @@ class TestConnections:
                 request = HeartbeatRequest(group_id="alone", generation_id=3, member_id="m" * 30_000)
                 frame = client.frame(ApiKey.HEARTBEAT, HEARTBEAT_VERSION, request)
                 await client.send_bytes(frame[:10_000])
-                await settle(lambda: memory.held_bytes == len(frame) - 4)
+                await eventually_async(lambda: memory.held_bytes == len(frame) - 4)
                 await client.send_bytes(frame[10_000:])
-                await settle(lambda: listener.begun == [3])
+                await eventually_async(lambda: listener.begun == [3])
                 assert memory.held_bytes == len(frame) - 4
                 listener.finish(3)
                 assert await client.numbers(1) == [3]

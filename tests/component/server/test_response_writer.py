@@ -27,7 +27,8 @@ from odradek.server.network.response_writer import (
     SocketWriter,
     TransportWriter,
 )
-from tests.support.nodes.listener import FETCH_VERSION, PATIENCE_S, Client, ScriptedListener, settle
+from tests.support.nodes.listener import FETCH_VERSION, Client, ScriptedListener
+from tests.support.waiting import PATIENCE_S, eventually_async
 
 Run = Callable[[Coroutine[Any, Any, None]], None]
 
@@ -157,7 +158,7 @@ class TestBothWays:
                 expected += content
                 sender.outbound.flush()
             assert await read_exactly(peer, len(expected)) == expected
-            await settle(lambda: sender.outbound.pending_bytes == 0)
+            await eventually_async(lambda: sender.outbound.pending_bytes == 0)
             sender.transport.abort()  # type: ignore[union-attr]
             peer.close()
 
@@ -171,13 +172,13 @@ class TestBothWays:
             large = [data.slice(0, 1_900_000) for _ in range(8)]
             sender.outbound.add(large)
             sender.outbound.flush()
-            await settle(lambda: sender.outbound.waiting)
+            await eventually_async(lambda: sender.outbound.waiting)
             await asyncio.sleep(0.05)
             assert sender.outbound.pending_bytes > 0
             assert sender.drained_count == 0
             expected = data.bytes[:1_900_000] * 8
             assert await read_exactly(peer, len(expected), piece=400_000, pause_s=0.001) == expected
-            await settle(lambda: sender.drained_count == 1)
+            await eventually_async(lambda: sender.drained_count == 1)
             sender.transport.abort()  # type: ignore[union-attr]
             peer.close()
 
@@ -209,7 +210,7 @@ class TestBothWays:
             with contextlib.suppress(ConnectionError):
                 received = await read_exactly(peer, size + 4)
             assert len(received) < size + 4, "a frame that promised more is never completed with other bytes"
-            await settle(lambda: sender.lost)
+            await eventually_async(lambda: sender.lost)
             peer.close()
 
         run(test())
@@ -220,7 +221,7 @@ class TestBothWays:
             sender.outbound.add([data.slice(0, 1_900_000) for _ in range(8)])
             sender.outbound.flush()
             peer.close()
-            await settle(lambda: sender.lost)
+            await eventually_async(lambda: sender.lost)
             assert sender.outbound.pending_bytes == 0, "and lets the files go"
 
         run(test())

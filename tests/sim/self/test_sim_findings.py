@@ -42,7 +42,8 @@ from tests.sim.group_scenarios import (
 )
 from tests.sim.planted import ONE_NODE
 from tests.sim.planted_cluster import MANY_NODES
-from tests.support.nodes.listener import ScriptedListener, settle
+from tests.support.nodes.listener import ScriptedListener
+from tests.support.waiting import eventually_async
 
 HOME = Path("/data")
 LOG = HOME / "kept-0"
@@ -168,7 +169,7 @@ def a_slow_request_is_not_overtaken() -> None:
             with contextlib.closing(await doors.client()) as client:
                 await client.beat(0, "wait")
                 await client.beat(1, "now")
-                await settle(lambda: doors.begun == [0, 1])
+                await eventually_async(lambda: doors.begun == [0, 1])
                 assert await client.is_silent()
                 doors.finish(0)
                 assert await client.numbers(2) == [0, 1]

@@ -31,10 +31,10 @@ from odradek.record.builder import build_batch
 from odradek.record.reader import read_batches, read_records
 from odradek.record.record import Record
 from tests.support.clients.wire import Wire
+from tests.support.waiting import PATIENCE_S
 
 _numbers = itertools.count(1)
 NO_ID = UUID(int=0)
-PATIENCE_S = 90.0
 LOADING = {
     ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
     ErrorCode.COORDINATOR_NOT_AVAILABLE,

@@ -13,8 +13,8 @@ from typing import Any, Protocol
 from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, KafkaError, KafkaException, Producer, TopicPartition
 
 from tests.support.clients.confluent import admin, create_topic
+from tests.support.waiting import PATIENCE_S
 
-PATIENCE_S = 150.0
 PARTITIONS = 6
 # A partition that is handed over is free for as long as a few heartbeats; only one whose member was given up on is
 # free for a session.

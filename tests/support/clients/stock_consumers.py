@@ -13,8 +13,8 @@ from typing import Any
 from confluent_kafka import ConsumerGroupState
 
 from tests.support.clients.confluent import admin
+from tests.support.waiting import PATIENCE_S
 
-PATIENCE_S = 60.0
 _numbers = itertools.count(1)
 COMMIT_INTERVAL_MS = 200
 

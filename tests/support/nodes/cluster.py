@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from functools import partial
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from odradek.protocol.apis import ApiKey
 from odradek.protocol.messages.describe_cluster_request import DescribeClusterRequest
@@ -16,11 +15,10 @@ from odradek.protocol.messages.metadata_response import MetadataResponse, Metada
 from odradek.testing.processes import NodeProcess, ProcessCluster
 from tests.support.clients.api_calls import Calls
 from tests.support.disks.file_system import Ballast, small_tmpfs
+from tests.support.waiting import PATIENCE_S, eventually
 
 T = TypeVar("T")
 CONTROLLERS = 2
-# Longer than a busy machine lets a process stand still; what it takes otherwise is a second or two.
-PATIENCE_S = 90.0
 
 
 class Cluster(ProcessCluster):
@@ -37,7 +35,7 @@ class Cluster(ProcessCluster):
 
     def await_controller(self, *, other_than: int = -1) -> int:
         """Wait for an active controller, another one than that; returns its node id."""
-        return until(lambda: (leader := self.active_controller()) not in (-1, other_than) and leader)
+        return eventually(lambda: (leader := self.active_controller()) not in (-1, other_than) and leader)
 
     def serving_brokers(self) -> list[NodeProcess]:
         return [node for node in self.brokers if node.running and not node.paused]
@@ -59,26 +57,12 @@ def topic_at(node: NodeProcess, topic: str) -> MetadataResponseTopic:
     return found
 
 
-def until(condition: Callable[[], T | Any], timeout_s: float = PATIENCE_S) -> Any:
-    """Wait until something is so, and return it; errors of connections count as not yet."""
-    deadline = time.monotonic() + timeout_s
-    last: object = None
-    while time.monotonic() < deadline:
-        try:
-            if last := condition():
-                return last
-        except OSError as error:
-            last = error
-        time.sleep(0.02)
-    raise AssertionError(f"not so within {timeout_s:g} s: {last!r}")
-
-
 def await_in_sync(
     nodes: Iterable[NodeProcess], topic: str, *, partitions: int, copies: int, timeout_s: float = PATIENCE_S
 ) -> None:
     """Wait until a topic has all partitions and each of them all its copies in sync, as each of these brokers knows."""
     for node in nodes:
-        until(partial(_is_whole, node, topic, partitions, copies), timeout_s)
+        eventually(partial(_is_whole, node, topic, partitions, copies), patience_s=timeout_s)
 
 
 def _is_whole(node: NodeProcess, topic: str, partitions: int, copies: int) -> bool:

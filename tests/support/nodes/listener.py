@@ -30,10 +30,9 @@ from odradek.server.context import BrokerServices, RequestContext
 from odradek.server.network.connection import TURN_MS, Connection
 from odradek.server.network.dispatch import Handler, make_dispatcher, make_routes
 from odradek.server.network.listeners import ConnectionConfig, ListenerSpec
+from tests.support.waiting import PATIENCE_S, eventually_async
 
 HEARTBEAT_VERSION, SYNC_VERSION, FETCH_VERSION = 4, 5, 12
-# Longer than a busy machine lets a process stand still.
-PATIENCE_S = 60.0
 
 
 class ScriptedListener:
@@ -91,7 +90,7 @@ class ScriptedListener:
     async def client(self) -> Client:
         found = Client(self.spec.port)
         await asyncio.sleep(0)
-        await settle(lambda: bool(self.connections))
+        await eventually_async(lambda: bool(self.connections))
         return found
 
     def _versions(self) -> ApiVersionsResponse:
@@ -224,10 +223,3 @@ class Client:
 
     def close(self) -> None:
         self.socket.close()
-
-
-async def settle(condition: Callable[[], bool], timeout_s: float = PATIENCE_S) -> None:
-    """Wait until something is so."""
-    async with asyncio.timeout(timeout_s):
-        while not condition():  # noqa: ASYNC110 - what is waited for has no event
-            await asyncio.sleep(0.001)

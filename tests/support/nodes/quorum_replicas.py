@@ -37,6 +37,7 @@ from odradek.raft.snapshot import SnapshotId, encode_snapshot, write_snapshot
 from odradek.raft.voter_history import record_of
 from odradek.raft.voters import Leader, ReplicaKey, Voter, VoterSet
 from odradek.server.context import BrokerServices
+from odradek.server.controller_gateway import ControllerGateway
 from odradek.server.handlers import HANDLERS
 from odradek.server.network.connection import Connection
 from odradek.server.network.dispatch import Dispatcher, make_routes
@@ -44,9 +45,9 @@ from odradek.server.network.listeners import ConnectionConfig, Connections, List
 from odradek.testing.layout import free_ports
 from tests.support.disks.failing import FailingDisk
 from tests.support.models.controller_harness import CLUSTER, Schema
+from tests.support.waiting import eventually_async
 
 LISTENER = "CONTROLLER"
-PATIENCE_S = 20.0
 # Short time-outs, so that elections take a tenth of the usual time.
 FAST = {"election_timeout_ms": 200, "fetch_timeout_ms": 400, "request_timeout_ms": 400, "election_backoff_max_ms": 100}
 
@@ -106,6 +107,7 @@ class Parts:
         )
         self.service.attach(self.driver)
         routes = {"controller": make_routes(HANDLERS, "controller")}
+        no_channel: Any = None  # all requests come over the controller listener, and are answered here
         parts: dict[str, Any] = dict.fromkeys(each.name for each in fields(BrokerServices))
         parts |= {
             "node_id": key.node_id,
@@ -113,7 +115,7 @@ class Parts:
             "clock": clock,
             "metrics": Metrics(),
             "publisher": publisher,
-            "controller": self.service,
+            "controller": ControllerGateway(self.service, no_channel, no_channel, clock, lambda: self.driver.leads),
             "quorum": self.driver,
             "routes": routes,
         }
@@ -301,11 +303,11 @@ class Quorum:
             agreed = agreed and all(replica.driver.leader() is not None for replica in self.running)
             return leading[0] if agreed else None
 
-        return await until(found)
+        return await eventually_async(found)
 
     async def converged(self, value: str, name: str = "g") -> None:
         """Return when all running replicas have published `value`."""
-        await until(lambda: all(replica.get(name) == value for replica in self.running))
+        await eventually_async(lambda: all(replica.get(name) == value for replica in self.running))
 
 
 class DynamicQuorum(Quorum):
@@ -338,11 +340,3 @@ class DynamicQuorum(Quorum):
         """Start a controller that is no voter yet; `directory` is that of its disk."""
         key = ReplicaKey(number, UUID(int=number if directory is None else directory))
         return await self._replica(key, port or next(free_ports()), **options).start()
-
-
-async def until(condition: Callable[[], Any], timeout_s: float | None = None) -> Any:
-    """Wait for a condition and return what it gave."""
-    async with asyncio.timeout(PATIENCE_S if timeout_s is None else timeout_s):
-        while not (found := condition()):  # noqa: ASYNC110 - what is waited for has no event
-            await asyncio.sleep(0.005)
-        return found

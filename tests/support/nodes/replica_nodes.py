@@ -47,17 +47,9 @@ from odradek.settings.config_providers import Sources
 from odradek.settings.node import zero_config
 from tests.support.models.batches import batch, header_of
 from tests.support.models.controller_harness import CLUSTER, Harness
+from tests.support.waiting import PATIENCE_S
 
 TOPIC = "t"
-PATIENCE_S = 120.0
-
-
-async def eventually(holds: Callable[[], object], what: str = "") -> None:
-    """Wait until something holds; fails after a while that is long enough for any machine."""
-    deadline = asyncio.get_running_loop().time() + PATIENCE_S
-    while not holds():
-        assert asyncio.get_running_loop().time() < deadline, f"never: {what}"
-        await asyncio.sleep(0.005)
 
 
 class ReplicaNode:

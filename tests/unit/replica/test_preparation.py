@@ -9,7 +9,7 @@ from typing import Any, TypeVar, cast
 from odradek.common.errors import ApiError, ErrorCode, OdradekError
 from odradek.common.real_io import RealDisk
 from odradek.replica.preparation import PreparationLines
-from tests.support.nodes.listener import settle
+from tests.support.waiting import eventually_async
 
 T = TypeVar("T")
 
@@ -47,14 +47,14 @@ async def test_a_partition_keeps_its_order_and_others_do_not_wait() -> None:
     lines.run(one, lambda: "third", note)
     lines.run(two, lambda: "other", note)
     assert lines.is_waited_in(one) and lines.is_waited_in(two)
-    await settle(lambda: len(disk.gates) == 2)
+    await eventually_async(lambda: len(disk.gates) == 2)
     disk.gates[1].set()
-    await settle(lambda: seen == ["other"])
+    await eventually_async(lambda: seen == ["other"])
     assert not lines.is_waited_in(two)
     for number in (0, 2, 3):
-        await settle(lambda number=number: len(disk.gates) > number)  # type: ignore[misc]
+        await eventually_async(lambda number=number: len(disk.gates) > number)  # type: ignore[misc]
         disk.gates[number].set()
-    await settle(lambda: len(seen) == 4)
+    await eventually_async(lambda: len(seen) == 4)
     assert seen == ["other", "first", ErrorCode.INVALID_RECORD, "third"]
     await lines.close()
     assert not lines.is_waited_in(one)

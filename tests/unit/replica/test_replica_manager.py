@@ -39,7 +39,7 @@ from odradek.replica.partition import Partition
 from odradek.replica.waiters import DataWait
 from tests.support.disks.failing import FailingDisk
 from tests.support.models.batches import NOW_MS, batch, header_of
-from tests.support.nodes.listener import settle
+from tests.support.waiting import eventually_async
 
 ME = 1
 
@@ -355,7 +355,7 @@ class TestMany:
             assert not broker.names()
             assert not broker.logs.logs
             assert 0 < len(discarded(tmp_path)) < self.COUNT, "some have their turn later"
-            await settle(lambda: len(discarded(tmp_path)) == self.COUNT)
+            await eventually_async(lambda: len(discarded(tmp_path)) == self.COUNT)
 
     async def test_those_that_are_deleted_need_no_collector(self, tmp_path: Path) -> None:
         with closing_broker(tmp_path) as broker:
@@ -369,7 +369,7 @@ class TestMany:
                     alive.append(weakref.ref(broker.find("t", number).log))
                 broker.tell(RemoveTopicRecord(topic_id=UUID(int=5)))
                 assert broker.logs.log_count > 0, "they are there until their directories have other names"
-                await settle(lambda: len(discarded(tmp_path)) == self.COUNT)
+                await eventually_async(lambda: len(discarded(tmp_path)) == self.COUNT)
                 assert broker.logs.log_count == 0
                 assert [log() for log in alive] == [None] * self.COUNT
             finally:
@@ -385,7 +385,7 @@ class TestMany:
             for number in range(self.COUNT):
                 assert broker.find("t", number).log.log_end_offset == 0
                 append(broker.find("t", number))
-            await settle(lambda: len(discarded(tmp_path)) == self.COUNT)
+            await eventually_async(lambda: len(discarded(tmp_path)) == self.COUNT)
             for number in range(self.COUNT):
                 assert broker.find("t", number).log.read(0, max_bytes=100).chunks[0].read()
 

@@ -20,8 +20,8 @@ from odradek.protocol.messages.unregister_broker_request import UnregisterBroker
 from odradek.server.lifecycle.broker_lifecycle import BrokerLifecycle, BrokerLifecycleConfig
 from tests.support.disks.failing import FailingDisk
 from tests.support.models.controller_harness import CLUSTER, Harness, wanted
-from tests.support.nodes.listener import PATIENCE_S, settle
 from tests.support.nodes.quorum_node import QuorumNode
+from tests.support.waiting import PATIENCE_S, eventually_async
 
 QUICK = BrokerLifecycleConfig(heartbeat_interval_ms=10, registration_timeout_ms=60_000)
 
@@ -74,12 +74,12 @@ async def test_it_is_not_in_before_it_has_caught_up(node: QuorumNode) -> None:
     member = Member(node)
     member.metadata_offset = 0
     joining = asyncio.ensure_future(member.join())
-    await settle(lambda: 1 in node.publisher.image.brokers)
+    await eventually_async(lambda: 1 in node.publisher.image.brokers)
     done, _ = await asyncio.wait([joining], timeout=0.15)
     assert not done and member.is_fenced
     member.metadata_offset = None
     await asyncio.wait_for(joining, PATIENCE_S)
-    await settle(lambda: not member.is_fenced)
+    await eventually_async(lambda: not member.is_fenced)
     await member.lifecycle.leave()
 
 
@@ -87,7 +87,7 @@ async def test_it_is_not_in_before_its_own_view_says_so(node: QuorumNode) -> Non
     member, own_view = Member(node), MetadataPublisher(CLUSTER)
     await member.lifecycle.register(Harness().registration(1), node.publisher)
     joining = asyncio.ensure_future(member.lifecycle.join(own_view))
-    await settle(lambda: not member.is_fenced)
+    await eventually_async(lambda: not member.is_fenced)
     done, _ = await asyncio.wait([joining], timeout=0.15)
     assert not done, "whoever asked here for metadata would hear of no broker"
     image = node.publisher.image
@@ -168,7 +168,7 @@ async def test_news_is_reported_before_the_next_heartbeat_is_due(node: QuorumNod
     directory = node.publisher.image.brokers[1].directories[0]
     member.directories.append(LogDir(Path("/data"), directory, cordoned=True))
     member.lifecycle.beat_soon()
-    await settle(lambda: len(node.publisher.image.brokers[1].cordoned_directories) == 1)
+    await eventually_async(lambda: len(node.publisher.image.brokers[1].cordoned_directories) == 1)
     await member.lifecycle.leave()
 
 
@@ -186,7 +186,7 @@ async def test_a_broker_that_was_removed_stops(node: QuorumNode) -> None:
     member = Member(node)
     await member.join()
     await node.service.unregister_broker(UnregisterBrokerRequest(broker_id=1))
-    await settle(lambda: bool(member.failures))
+    await eventually_async(lambda: bool(member.failures))
     (failure,) = member.failures
     assert isinstance(failure, ApiError)
     assert failure.code in (ErrorCode.BROKER_ID_NOT_REGISTERED, ErrorCode.STALE_BROKER_EPOCH)
@@ -216,5 +216,5 @@ async def test_a_directory_that_failed_is_reported_with_the_heartbeat(node: Quor
     await member.lifecycle.register(Harness().registration(1, log_dirs=[good, bad]), node.publisher)
     await member.lifecycle.join(node.publisher)
     member.directories.append(LogDir(Path("/bad"), bad, error="it failed"))
-    await settle(lambda: node.publisher.image.brokers[1].directories == (good,))
+    await eventually_async(lambda: node.publisher.image.brokers[1].directories == (good,))
     await member.lifecycle.leave()

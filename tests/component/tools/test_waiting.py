@@ -1,0 +1,47 @@
+"""How tests wait."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+
+import pytest
+
+from tests.support import waiting
+from tests.support.waiting import eventually, eventually_async
+
+
+def test_what_is_so_at_last_is_given_and_a_broken_connection_is_not_yet() -> None:
+    answers = iter([0, ConnectionRefusedError(), 7])
+
+    def ask() -> int:
+        answer = next(answers)
+        if isinstance(answer, OSError):
+            raise answer
+        return answer
+
+    assert eventually(ask) == 7
+    with pytest.raises(KeyError):
+        eventually(lambda: {}["other errors are errors"])
+
+
+def test_what_never_comes_says_what_it_was_and_what_was_there_instead(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(waiting, "PATIENCE_S", 0.05)
+    with pytest.raises(AssertionError, match=r"not within 0\.05 s: a cat \(last: \[\]\)"):
+        eventually(list, "a cat")
+    with pytest.raises(AssertionError, match="a dog"):
+        eventually(lambda: False, lambda: "a dog", patience_s=0.01)
+
+
+async def test_the_loop_goes_on_meanwhile(monkeypatch: pytest.MonkeyPatch) -> None:
+    come = asyncio.get_running_loop().create_future()
+    asyncio.get_running_loop().call_later(0.02, come.set_result, 3)
+    assert await eventually_async(come.done)
+
+    async def later() -> float:
+        return time.monotonic()
+
+    assert await eventually_async(later)
+    monkeypatch.setattr(waiting, "PATIENCE_S", 0.02)
+    with pytest.raises(AssertionError, match="never so"):
+        await eventually_async(lambda: 0, "never so")

@@ -1,0 +1,67 @@
+"""The one way in which tests wait: ask again until something is so, with a patience that outlasts any busy machine."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import time
+from collections.abc import Awaitable, Callable
+from typing import TypeVar
+
+T = TypeVar("T")
+
+# Against hangs alone: who waits for what is about to come does not reach it, whatever else the machine has to do.
+PATIENCE_S = 150.0
+PAUSE_S = 0.02
+SHORT_PAUSE_S = 0.005
+
+
+def eventually(
+    condition: Callable[[], T], what: object = "", *, patience_s: float | None = None, pause_s: float = PAUSE_S
+) -> T:
+    """What the condition gives once that counts as true.
+
+    Args:
+        condition: is asked again and again; a connection that fails counts as not yet.
+        what: for the error; where it can be called, what it gives then.
+        patience_s: where the one of all tests does not do.
+
+    Raises:
+        AssertionError: it never was so.
+    """
+    limit_s = PATIENCE_S if patience_s is None else patience_s
+    deadline = time.monotonic() + limit_s
+    while True:
+        last: object
+        try:
+            found = condition()
+        except OSError as error:
+            last = error
+        else:
+            if found:
+                return found
+            last = found
+        if time.monotonic() >= deadline:
+            raise AssertionError(_never(what, last, limit_s))
+        time.sleep(pause_s)
+
+
+async def eventually_async(
+    condition: Callable[[], Awaitable[T] | T], what: object = "", *, pause_s: float = SHORT_PAUSE_S
+) -> T:
+    """What the condition gives once that counts as true; it may have to be awaited. Raises AssertionError."""
+    loop = asyncio.get_running_loop()
+    deadline = loop.time() + PATIENCE_S
+    while True:
+        answer = condition()
+        found: T = await answer if inspect.isawaitable(answer) else answer
+        if found:
+            return found
+        if loop.time() >= deadline:
+            raise AssertionError(_never(what, found, PATIENCE_S))
+        await asyncio.sleep(pause_s)
+
+
+def _never(what: object, last: object, limit_s: float) -> str:
+    said = what() if callable(what) else what
+    return f"not within {limit_s:g} s: {said} (last: {last!r})"
