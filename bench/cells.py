@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 
 from bench.generator import LoadResult
 
@@ -38,6 +39,10 @@ class Cell:
 SIZES = {"128 B": 128, "1 KB": 1024, "10 KB": 10_240, "100 KB": 102_400, "515 KB": 527_360}
 # Larger than librdkafka's own limit, so that 515 KB records are not refused by the client, and within the broker's.
 BIG = {"producer:message.max.bytes": 1_000_000, "producer:queue.buffering.max.kbytes": 65_536}
+
+
+def _milliseconds(what: str, percentile: str, result: LoadResult) -> float:
+    return result.percentile_us(what, percentile) / 1000
 
 
 def produce_cells() -> list[Cell]:
@@ -82,7 +87,7 @@ def other_cells() -> list[Cell]:
                     f"2,000 records of 1 KB per second, {label}, {percentile}",
                     "latency",
                     steady,
-                    lambda result, what=what, percentile=percentile: result.percentile_us(what, percentile) / 1000,
+                    partial(_milliseconds, what, percentile),
                     unit="ms",
                     better="lower",
                 )

@@ -65,7 +65,8 @@ def contenders(message: Message, version: int) -> dict[str, tuple[Callable[[], A
     data = encode(message, version)
     frame = bytearray(data)
     stem, _, kind = cls.__module__.rpartition(".")[2].rpartition("_")
-    entity = getattr(load_entity_module(stem, version, EntityType[kind]), cls.__name__)
+    entity_kind: Any = EntityType[kind]
+    entity = getattr(load_entity_module(stem, version, entity_kind), cls.__name__)
     reader, writer = entity_reader(entity), entity_writer(entity)
     in_kio, _ = reader(data, 0)
     with warnings.catch_warnings():

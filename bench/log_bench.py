@@ -129,7 +129,8 @@ def one_large_log(home: OneHome, table: Table, rounds: Rounds, size_bytes: int) 
     active_from, _ = fill(home.data_dir / f"{LARGE}-0", size_bytes)
     size = f"{size_bytes / 1e9:.1f} GB"
     for index in rounds:
-        clean, killed, whole, warm, cold = ({} for _ in range(5))
+        times: list[dict[str, float]] = [{} for _ in range(5)]
+        clean, killed, whole, warm, cold = times
         for who in WHO if index % 2 else reversed(WHO):
             clean[who] = home.seconds_to_serve(who, LARGE)
             home.kill()

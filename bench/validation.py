@@ -22,6 +22,7 @@ from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from odradek.protocol.apis import ApiKey
 from odradek.record.builder import build_batch
@@ -105,7 +106,7 @@ def main() -> int:
                 retention = {"log.retention.check.interval.ms": 500, "log.retention.bytes": 1 << 26}
                 node = stack.enter_context(Node(Path(folder) / name, {**retention, **settings}))
                 calls = stack.enter_context(Calls(node.port))
-                limits = {"max_message_bytes": len(batch) + 100, "segment_bytes": 1 << 25}
+                limits: dict[str, Any] = {"max_message_bytes": len(batch) + 100, "segment_bytes": 1 << 25}
                 clients[name] = calls, calls.create_topic(**limits)
             for _ in range(ROUNDS):
                 for name, (calls, topic) in clients.items():

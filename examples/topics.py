@@ -15,7 +15,7 @@ from confluent_kafka import (
     Message,
     TopicPartition,
 )
-from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec  # type: ignore[attr-defined]
+from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec
 
 TIMEOUT_S = 30.0
 SETTLED_S = 120.0  # twice as long as a transaction may be open by default
@@ -116,6 +116,6 @@ def settle(bootstrap: str, topic: str) -> None:
 
 def _ends(client: AdminClient, topic: str, numbers: Collection[int], level: IsolationLevel) -> dict[int, int]:
     """The offset behind the last record of each partition that a reader of this level sees."""
-    asked = {TopicPartition(topic, number): OffsetSpec.latest() for number in numbers}  # type: ignore[no-untyped-call]
+    asked = {TopicPartition(topic, number): OffsetSpec.latest() for number in numbers}
     found = client.list_offsets(asked, isolation_level=level, request_timeout=TIMEOUT_S)
     return {partition.partition: future.result(TIMEOUT_S).offset for partition, future in found.items()}

@@ -7,7 +7,7 @@ import time
 from pathlib import Path
 
 from confluent_kafka import KafkaError, Message, Producer
-from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]
+from confluent_kafka.admin import AdminClient, NewTopic
 
 from examples.flights.data import STATIC, Day, Event, closing_tick, static_events
 from examples.flights.nodes import COPIES

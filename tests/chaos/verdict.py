@@ -91,7 +91,7 @@ def end_offsets(cluster: ProcessCluster, topic: str, partitions: int) -> dict[in
 
             def ask(number: int = number) -> tuple[int, int] | None:
                 try:
-                    return consumer.get_watermark_offsets(TopicPartition(topic, number), timeout=5)  # type: ignore[no-any-return]
+                    return consumer.get_watermark_offsets(TopicPartition(topic, number), timeout=5)
                 except KafkaException:
                     return None
 

@@ -26,7 +26,7 @@ from odradek.log.checkpoints import (
 )
 from odradek.log.epoch_cache import EpochCache
 from odradek.log.index import CorruptIndexError, OffsetIndex, TimeIndex, TransactionIndex
-from odradek.log.manager import CLEAN_SHUTDOWN
+from odradek.log.log_dir import CLEAN_SHUTDOWN
 from odradek.log.producer_state import CorruptSnapshotError, ProducerState
 from odradek.protocol.messages.feature_level_record import FeatureLevelRecord
 from odradek.protocol.messages.leader_change_message import LeaderChangeMessage
@@ -105,7 +105,7 @@ def _read_index(data: bytes) -> None:
         index.boundary_before(500)
     else:
         index.load()
-    index.truncate(*(120, 300) if isinstance(index, OffsetIndex) else (120,))  # type: ignore[call-arg]
+    index.truncate(*(120, 300) if isinstance(index, OffsetIndex) else (120,))
     index.flush()
 
 

@@ -13,7 +13,8 @@ from odradek.common.errors import ApiError, ErrorCode, StorageError
 from odradek.log.checkpoints import LEADER_EPOCHS, LOG_START, RECOVERY_POINT
 from odradek.log.config import LogConfig
 from odradek.log.log import Log
-from odradek.log.manager import CLEAN_SHUTDOWN, LogManager
+from odradek.log.log_dir import CLEAN_SHUTDOWN
+from odradek.log.manager import LogManager
 from odradek.log.search import aborted_transactions, search_timestamp
 from odradek.record.batch import BatchHeader, crc_is_valid
 from odradek.record.control import transaction_marker
@@ -187,9 +188,9 @@ def _use(log: Log) -> None:
             assert error.code is ErrorCode.CORRUPT_MESSAGE, error
         log.epoch_of(offset)
         aborted_transactions(log, offset, offset + 10)
-    for ask in (lambda: search_timestamp(log, None).run(), lambda: search_timestamp(log, NOW_MS + 20_000).run()):
+    for timestamp_ms in (None, NOW_MS + 20_000):
         try:
-            ask()
+            search_timestamp(log, timestamp_ms).run()
         except ApiError:
             continue
     assert log.log_start_offset <= log.last_stable_offset <= log.high_watermark <= log.log_end_offset

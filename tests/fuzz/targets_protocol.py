@@ -65,7 +65,8 @@ def generate_stream(rng: Random) -> bytes:
 
 def split_plainly(stream: bytes) -> tuple[list[bytes], bool]:
     """(frames, whether a length is wrong): what splitting must give, written as simply as it can be."""
-    frames, position = [], 0
+    frames: list[bytes] = []
+    position = 0
     while len(stream) - position >= 4:
         (length,) = struct.unpack_from(">i", stream, position)
         if not 0 <= length <= MAX_FRAME_BYTES:

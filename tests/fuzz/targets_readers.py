@@ -10,7 +10,7 @@ from typing import Any
 
 from odradek.cli.log_files import Damage, DumpOptions, read_entries
 from odradek.common.errors import ApiError
-from odradek.log.manager import CLEAN_SHUTDOWN
+from odradek.log.log_dir import CLEAN_SHUTDOWN
 from odradek.raft.quorum_state import FILE_NAME
 from odradek.record.batch import crc_is_valid
 from odradek.record.builder import build_batch

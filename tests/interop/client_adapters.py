@@ -37,7 +37,7 @@ class Entry:
 
 
 def text(content: Any) -> str | None:
-    return content.decode() if isinstance(content, bytes | bytearray | memoryview) else content
+    return bytes(content).decode() if isinstance(content, bytes | bytearray | memoryview) else content
 
 
 def encoded(content: str | None) -> bytes | None:
@@ -49,7 +49,7 @@ def write_confluent(bootstrap: str, topic: str, entries: list[Entry], codec: str
 
     producer = Producer({"bootstrap.servers": bootstrap, "compression.type": codec, "enable.idempotence": True})
     for entry in entries:
-        headers = [(name, content.encode()) for name, content in entry.headers]
+        headers: list[tuple[str, str | bytes | None]] = [(name, content.encode()) for name, content in entry.headers]
         producer.produce(topic, key=encoded(entry.key), value=encoded(entry.value), headers=headers)
     assert producer.flush(100) == 0, "not all records were acknowledged"
 
@@ -64,7 +64,9 @@ def read_confluent(bootstrap: str, topic: str, group: str, count: int) -> list[E
     while len(found) < count and time.monotonic() < deadline:
         for message in consumer.consume(1000, timeout=0.5):
             assert message.error() is None, message.error()
-            found.append(Entry.of(message.key(), message.value(), message.headers()))
+            headers = message.headers() or []
+            assert isinstance(headers, list)
+            found.append(Entry.of(message.key(), message.value(), headers))
     consumer.close()
     return found
 

@@ -116,7 +116,7 @@ def test_what_is_written_and_read_by_java(whole: ProcessCluster) -> None:
     bootstrap = ["--bootstrap-server", f"{dead.bootstrap},{live.bootstrap}", "--topic", "java"]
     lines = [f"line {number}" for number in range(RECORDS)]
     run_tool("org.apache.kafka.tools.ConsoleProducer", bootstrap, stdin="\n".join(lines) + "\n")
-    assert sorted(message.value() for message in read_all(live.bootstrap, "java", PARTITIONS)) == sorted(
+    assert sorted(message.value() or b"" for message in read_all(live.bootstrap, "java", PARTITIONS)) == sorted(
         line.encode() for line in lines
     )
     dead.start()

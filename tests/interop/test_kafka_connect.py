@@ -77,7 +77,7 @@ class Worker:
     def is_ready(self) -> bool:
         assert self.process.poll() is None, self.output.read_text()[-3000:]
         try:
-            return self.call("/connectors") == []
+            return bool(self.call("/connectors") == [])
         except OSError:
             return False
 

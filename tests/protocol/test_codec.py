@@ -166,7 +166,7 @@ def test_records_are_passed_on_and_not_copied() -> None:
     partitions[0].records = RecordsChunks([piece], 11)
     assert joined == encode(response, 17)
     again = decode(FetchResponse, joined, 17).responses[0].partitions
-    assert [p.records if p.records is None else bytes(p.records) for p in again] == [
+    assert [p.records if p.records is None else bytes(p.records) for p in again] == [  # type: ignore[arg-type]
         b"from a file",
         b"in memory",
         None,

@@ -28,7 +28,11 @@ from odradek.protocol.messages.api_versions_response import ApiVersionsResponse
 from tests.protocol.values import all_messages, sample
 
 STYLES = ("default", "low", "plain", "high", "random")
-KIO_KINDS = {"request": EntityType.request, "response": EntityType.response, "header": EntityType.header}
+KIO_KINDS: dict[str, Any] = {
+    "request": EntityType.request,
+    "response": EntityType.response,
+    "header": EntityType.header,
+}
 # kio follows an older Kafka; these came later, or belong to logs that it does not have
 KIO_MIN_VERSIONS = 620
 KAFKA_PYTHON_MIN_VERSIONS = 470
@@ -65,7 +69,7 @@ def load_kafka_python() -> dict[str, Any]:
         if ".old" not in module.name and "generate_stubs" not in module.name:
             importlib.import_module(module.name)
 
-    def below(cls: type) -> Iterator[Any]:
+    def below(cls: Any) -> Iterator[Any]:
         for each in cls.__subclasses__():
             yield each
             yield from below(each)
@@ -86,7 +90,8 @@ def assert_same_values(ours: Message, theirs: Any, version: int, flexible: bool)
     compared = 0
     layout = layout_of(type(ours), version, flexible)
     for one in (*layout.fields, *layout.tagged):
-        value, other = getattr(ours, one.spec.name), getattr(theirs, one.spec.name, ours)
+        value: Any = getattr(ours, one.spec.name)
+        other: Any = getattr(theirs, one.spec.name, ours)
         if one.spec.wire_type == "struct" and value is not None and other is not ours:
             compared += assert_same_values(value, other, version, flexible)
         elif one.spec.wire_type == "array" and value and not isinstance(one.spec.element, str) and other is not ours:

@@ -8,6 +8,7 @@ import os
 import random
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 from uuid import UUID
 
 import pytest
@@ -87,7 +88,7 @@ async def test_twenty_thousand_changes_are_there_after_a_kill(tmp_path: Path) ->
 
 
 async def test_snapshots_are_written_and_old_files_go(tmp_path: Path) -> None:
-    limits = {"snapshot_bytes": 20_000, "retention_bytes": 60_000}
+    limits: dict[str, Any] = {"snapshot_bytes": 20_000, "retention_bytes": 60_000}
     node = await QuorumNode(tmp_path, **limits).start()
     epoch = await node.add_broker(1)
     for number in range(1500):

@@ -44,8 +44,8 @@ def stale_generation(analysis: Analysis) -> Iterator[Finding]:
     events.sort(key=lambda event: event[:2])
     newest: dict[str, int] = {}
     assigned_by: dict[str, str | None] = {}
-    for _, _, group, generation, source, operation in events:
-        if operation is None:
+    for _, _, group, generation, source, asked in events:
+        if asked is None:
             if generation >= newest.get(group, -1):
                 newest[group], assigned_by[group] = generation, source
         elif 0 <= generation < newest.get(group, -1) and source in (None, assigned_by[group]):

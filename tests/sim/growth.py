@@ -7,7 +7,7 @@ are two or three times what good runs need.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from enum import Enum
 from functools import cache
 from types import MethodType
@@ -81,8 +81,7 @@ def too_large(root: object) -> Iterator[str]:
                 pending += [(holder, value) for value in found if kind_of(type(value)) is not Kind.OTHER]
 
 
-@cache
-def kind_of(cls: type) -> Kind:
+def _kind_of(cls: type) -> Kind:
     """What a walk does with objects of this class."""
     if issubclass(cls, bytes | bytearray):
         return Kind.BYTES
@@ -99,6 +98,9 @@ def kind_of(cls: type) -> Kind:
     return Kind.OURS if ours else Kind.OTHER
 
 
+kind_of: Callable[[type], Kind] = cache(_kind_of)
+
+
 def _attributes(found: object) -> list[tuple[str, Any]]:
     name = type(found).__name__
     held = [
@@ -106,7 +108,7 @@ def _attributes(found: object) -> list[tuple[str, Any]]:
         for attribute, value in getattr(found, "__dict__", {}).items()
         if kind_of(type(value)) is not Kind.OTHER
     ]
-    for attribute, holder in _slots(type(found)):
+    for attribute, holder in _slots(type(found)):  # type: ignore[arg-type]
         value = getattr(found, attribute, None)
         if kind_of(type(value)) is not Kind.OTHER:
             held.append((holder, value))

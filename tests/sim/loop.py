@@ -119,7 +119,7 @@ class SimLoop(asyncio.BaseEventLoop):
         self.steps = 0
         self.trace = Trace()
         self.failures: list[BaseException] = []
-        self.set_task_factory(self._make_task)
+        self.set_task_factory(self._make_task)  # type: ignore[arg-type]
         self.set_exception_handler(self._on_exception)
 
     # -- time ---------------------------------------------------------------------------------------------------

@@ -41,7 +41,7 @@ class Mover(Meddler):
     def __init__(self, world: World, name: str, process: int, recorder: Recorder) -> None:
         super().__init__(world, name, process, recorder)
         self.begun = 0
-        self.brokers = BROKERS
+        self.brokers: tuple[int, ...] = BROKERS
         self._drained: dict[int, None] = {}
 
     def pause_s(self) -> float:

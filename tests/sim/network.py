@@ -330,7 +330,7 @@ class SimTransport(asyncio.Transport):
     def _deliver(self, data: bytes) -> None:
         if isinstance(self._protocol, asyncio.BufferedProtocol):
             while data and not self._lost:
-                buffer = memoryview(self._protocol.get_buffer(len(data)))  # type: ignore[arg-type]
+                buffer = memoryview(self._protocol.get_buffer(len(data)))
                 size = min(len(buffer), len(data))
                 buffer[:size] = data[:size]
                 self._protocol.buffer_updated(size)

@@ -138,7 +138,7 @@ class OneNode(Scenario):
 
     world_name = "node"
     copies = 1
-    acks = (1, -1)
+    acks: tuple[int, ...] = (1, -1)
     # What groups commit is judged too, so the offsets topic must be as durable as the judged one.
     durable_settings: ClassVar[dict[str, str]] = {"log.flush.interval.messages": "1"}
 

@@ -103,6 +103,7 @@ class Scenario:
             yield
         finally:
             watching.cancel()
+            ended: BaseException | None
             (ended,) = await asyncio.gather(watching, return_exceptions=True)
             if not isinstance(ended, asyncio.CancelledError):
                 self.problems.append(f"the watch ended: {ended!r}")

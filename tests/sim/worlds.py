@@ -30,4 +30,5 @@ KINDS: tuple[type[Scenario], ...] = (
     QuorumRun,
 )
 # Those with faults of their own in place of the common ones come last.
-WORLDS: dict[str, type[Scenario]] = {kind.world_name: kind for kind in (*KINDS, DamagedCluster)}
+ALL_KINDS: tuple[type[Scenario], ...] = (*KINDS, DamagedCluster)
+WORLDS: dict[str, type[Scenario]] = {kind.world_name: kind for kind in ALL_KINDS}

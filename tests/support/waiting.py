@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 import inspect
 import time
-from collections.abc import Awaitable, Callable
-from typing import TypeVar
+from collections.abc import Callable, Coroutine
+from typing import Any, TypeVar, overload
 
 T = TypeVar("T")
 
@@ -17,7 +17,7 @@ SHORT_PAUSE_S = 0.005
 
 
 def eventually(
-    condition: Callable[[], T], what: object = "", *, patience_s: float | None = None, pause_s: float = PAUSE_S
+    condition: Callable[[], T | None], what: object = "", *, patience_s: float | None = None, pause_s: float = PAUSE_S
 ) -> T:
     """What the condition gives once that counts as true.
 
@@ -46,15 +46,21 @@ def eventually(
         time.sleep(pause_s)
 
 
+@overload
 async def eventually_async(
-    condition: Callable[[], Awaitable[T] | T], what: object = "", *, pause_s: float = SHORT_PAUSE_S
-) -> T:
+    condition: Callable[[], Coroutine[Any, Any, T | None]], what: object = "", *, pause_s: float = SHORT_PAUSE_S
+) -> T: ...
+@overload
+async def eventually_async(
+    condition: Callable[[], T | None], what: object = "", *, pause_s: float = SHORT_PAUSE_S
+) -> T: ...
+async def eventually_async(condition: Callable[[], Any], what: object = "", *, pause_s: float = SHORT_PAUSE_S) -> Any:
     """What the condition gives once that counts as true; it may have to be awaited. Raises AssertionError."""
     loop = asyncio.get_running_loop()
     deadline = loop.time() + PATIENCE_S
     while True:
         answer = condition()
-        found: T = await answer if inspect.isawaitable(answer) else answer
+        found = await answer if inspect.isawaitable(answer) else answer
         if found:
             return found
         if loop.time() >= deadline:

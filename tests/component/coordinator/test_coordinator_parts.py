@@ -18,7 +18,7 @@ from odradek.protocol.messages.consumer_group_heartbeat_request import ConsumerG
 from tests.component.coordinator.test_group_service import Node
 from tests.support.models.consumer_shard import Box, owned, pairs, view
 
-REGEX = {"subscribed_topic_names": None, "subscribed_topic_regex": "t.*"}
+REGEX: dict[str, Any] = {"subscribed_topic_names": None, "subscribed_topic_regex": "t.*"}
 
 
 def test_the_reason_of_a_bad_expression_is_cut() -> None:

@@ -50,6 +50,8 @@ from odradek.protocol.messages.txn_offset_commit_request import (
 from odradek.statemachine.runtime import State
 from tests.support.waiting import PATIENCE_S
 
+# The codec knows records of many types, and no type that they share.
+RECORDS: Any = GROUP_RECORDS
 Records = Sequence[tuple[int, CoordinatorRecord]]
 
 
@@ -80,7 +82,7 @@ class MemoryLog:
             raise self.refuse
         for batch in (batch for group in groups for batch in group):
             self.batches.append(batch)
-            self.end_offset += decode_batches(GROUP_RECORDS, batch)[1]
+            self.end_offset += decode_batches(RECORDS, batch)[1]
         return self.end_offset
 
     async def wait_committed(self, end_offset: int) -> None:
@@ -90,7 +92,7 @@ class MemoryLog:
         await self.readable.wait()
         base_offset = 0
         for batch in self.batches:
-            records, count = decode_batches(GROUP_RECORDS, batch)
+            records, count = decode_batches(RECORDS, batch)
             yield [(base_offset + offset, record) for offset, record in records]
             base_offset += count
 
@@ -482,12 +484,12 @@ async def test_one_request_for_a_hundred_thousand_groups_lets_others_be_answered
     joined = await node.enter()
     await node.sync(joined)
     ids = [f"invented-{number}" for number in range(100_000)]
-    ask: Callable[[], Awaitable[Sequence[Any]]] = {
+    asks: dict[str, Callable[[], Awaitable[Any]]] = {
         "describe": lambda: node.service.describe_groups(ids, 5),
         "describe consumers": lambda: node.service.describe_consumer_groups(ids),
         "delete": lambda: node.service.delete_groups(ids),
-    }[what]
-    large = asyncio.ensure_future(ask())
+    }
+    large = asyncio.ensure_future(asks[what]())
     answered = 0
     while not large.done():
         assert await node.heartbeat(joined) == ErrorCode.NONE

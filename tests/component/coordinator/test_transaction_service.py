@@ -370,7 +370,7 @@ async def test_a_marker_that_is_refused_again_and_again_is_logged_now_and_then(
     monkeypatch.setattr(driver, "LAST_PAUSE_MS", 4)
     request = await node.begin()
     event = "a marker is refused again and again"
-    node.answers = [ErrorCode.NOT_LEADER_OR_FOLLOWER] * 2 + [ErrorCode.NOT_ENOUGH_REPLICAS] * 20
+    node.answers = [*[ErrorCode.NOT_LEADER_OR_FOLLOWER] * 2, *[ErrorCode.NOT_ENOUGH_REPLICAS] * 20]
     node.answers += [cast("ErrorCode", 32_000)] * 20
     await node.service.end(request, commit=True)
     await node.wait_until(lambda: node.state() == "CompleteCommit")

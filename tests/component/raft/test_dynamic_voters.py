@@ -144,7 +144,10 @@ async def test_a_voter_that_moved_is_found_again(tmp_path: Path) -> None:
         again = await quorum.controller(moved.key.node_id)
         assert again.port != moved.port
         await eventually_async(
-            lambda: leader.driver.node.voters.get(again.key.node_id).endpoints[LISTENER][1] == again.port
+            lambda: (
+                (found := leader.driver.node.voters.get(again.key.node_id)) is not None
+                and found.endpoints[LISTENER][1] == again.port
+            )
         )
         await leader.set("1")
         await quorum.converged("1")

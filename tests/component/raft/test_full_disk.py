@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,10 @@ from odradek.raft.node import Role
 from tests.component.raft.test_quorum_hostile import ask, vote
 from tests.support.nodes.quorum_replicas import Quorum, Replica
 from tests.support.waiting import eventually_async
+
+
+def _stands_later(replica: Replica, than_ms: int) -> bool:
+    return replica.driver.node._deadline_ms > than_ms
 
 
 async def test_a_leader_that_cannot_write_makes_way(tmp_path: Path) -> None:
@@ -58,7 +63,7 @@ async def test_one_that_cannot_write_never_stands_and_may_lead_once_it_can(tmp_p
         # The third needs the first one's vote, which that one cannot keep; and it must not stand itself.
         for _ in range(4):
             before = first.driver.node._deadline_ms
-            await eventually_async(lambda before=before: first.driver.node._deadline_ms > before)
+            await eventually_async(partial(_stands_later, first, before))
         assert not third.driver.leads
         assert first.driver.node.role not in (Role.PROSPECTIVE, Role.CANDIDATE, Role.LEADER)
         assert not first.failures

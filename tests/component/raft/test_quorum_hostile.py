@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 from typing import Any
 from uuid import UUID
@@ -22,6 +23,7 @@ from odradek.protocol.messages.fetch_snapshot_response import FetchSnapshotRespo
 from odradek.protocol.messages.vote_response import VoteResponse
 from tests.support.models.controller_harness import CLUSTER
 from tests.support.nodes.quorum_replicas import Quorum, Replica
+from tests.support.waiting import eventually_async
 
 METADATA = "__cluster_metadata"
 METADATA_ID = UUID(int=1)
@@ -226,11 +228,6 @@ async def test_a_node_of_another_cluster_gets_nothing(tmp_path: Path) -> None:
         await leader.set("1")
         foreign = await quorum.observer(cluster_id="another")
         with pytest.raises(TimeoutError):
-            await quorum_waits(foreign)
+            async with asyncio.timeout(0.5):
+                await eventually_async(lambda: foreign.driver.end_offset > 0)
         assert foreign.driver.leader() is None and foreign.driver.end_offset == 0 and not foreign.failures
-
-
-async def quorum_waits(replica: Replica) -> None:
-    from tests.support.nodes.quorum_replicas import until
-
-    await until(lambda: replica.driver.end_offset > 0, timeout_s=0.5)

@@ -78,7 +78,7 @@ class TestBudget:
         assert memory.is_short and memory.waiting_count == 2
         memory.release(6 * MIB)
         assert (second.granted, third.granted) == ([6 * MIB], [3 * MIB])
-        assert not memory.is_short and memory.held_bytes == 9 * MIB
+        assert (memory.is_short, memory.held_bytes) == (False, 9 * MIB)
 
     def test_addresses_take_turns(self) -> None:
         memory = RequestMemory(20 * MIB)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Iterator
 
 import pytest
 
@@ -12,7 +13,7 @@ from tests.support.waiting import eventually, eventually_async
 
 
 def test_what_is_so_at_last_is_given_and_a_broken_connection_is_not_yet() -> None:
-    answers = iter([0, ConnectionRefusedError(), 7])
+    answers: Iterator[int | OSError] = iter([0, ConnectionRefusedError(), 7])
 
     def ask() -> int:
         answer = next(answers)
@@ -22,7 +23,7 @@ def test_what_is_so_at_last_is_given_and_a_broken_connection_is_not_yet() -> Non
 
     assert eventually(ask) == 7
     with pytest.raises(KeyError):
-        eventually(lambda: {}["other errors are errors"])
+        eventually(lambda: dict[str, int]()["other errors are errors"])
 
 
 def test_what_never_comes_says_what_it_was_and_what_was_there_instead(monkeypatch: pytest.MonkeyPatch) -> None:

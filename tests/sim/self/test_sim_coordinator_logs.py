@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 
 import pytest
 
@@ -27,7 +28,7 @@ def made_on_a_full_disk(room_bytes: int) -> int:
     """How many of the topic's logs there was no space for, in a run in which there is space a while later."""
     world = World(1, faults.none())
     machine = world.add_machine("node-1", 1)
-    unplaced = []
+    unplaced: list[Any] = []
 
     async def ask() -> None:
         assert machine.broker is not None

@@ -53,7 +53,7 @@ class Crowded(Scenario):
         return too_many_files(super().draw(random, without), random)
 
     def add_machines(self) -> None:
-        super().add_machines()
+        super().add_machines()  # type: ignore[misc]
         for machine in self.world.machines.values():
             while_it_runs(machine)
 

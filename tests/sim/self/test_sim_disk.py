@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import errno
+from collections.abc import Callable
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -89,7 +90,7 @@ def test_write_file_durably_leaves_the_old_or_the_new_bytes_at_any_crash() -> No
             disk.hit = dies  # type: ignore[method-assign]
             with contextlib.suppress(DiedError):
                 write_file_durably(disk, HOME / "state", b"new" * 300)
-            del disk.hit  # type: ignore[attr-defined]
+            del disk.hit
             disk.lose_power()
             assert read_file(disk, HOME / "state") in (b"old" * 300, b"new" * 300)
 
@@ -230,7 +231,7 @@ def test_what_fails_with_an_error_says_so_and_is_counted(fault: str) -> None:
     disk = new_disk()
     file = disk.open(HOME / "a", create=True)
     file.write_at(0, [b"12345678"])
-    steps = {
+    steps: dict[str, Callable[[], object]] = {
         "rename_error": lambda: disk.rename(HOME / "a", HOME / "b"),
         "truncate_error": lambda: file.truncate(4),
         "sync_dir_error": lambda: disk.sync_dir(HOME),

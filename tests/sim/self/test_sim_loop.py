@@ -14,6 +14,7 @@ from collections.abc import Callable, Coroutine
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from random import Random
+from typing import Any
 
 import pytest
 
@@ -68,7 +69,8 @@ def test_wall_clocks_jump_and_drift_and_monotonic_time_does_neither() -> None:
 def test_callbacks_of_one_host_run_first_in_first_out_and_hosts_interleave() -> None:
     orders = set()
     for seed in range(20):
-        loop, seen = new_loop(seed), []
+        loop = new_loop(seed)
+        seen: list[Any] = []
         for number in range(10):
             for host in ("a", "b"):
                 loop.call_on(host, seen.append, (host, number))

@@ -57,6 +57,7 @@ class Pair:
         await self.loop.spawn("s", SimNetwork(self.wires, "s").listen(lambda: self.server, "s", 9092))
         transport, _ = await self.loop.spawn("c", SimNetwork(self.wires, "c").connect(lambda: self.client, "s", 9092))
         await asyncio.sleep(0.1)
+        assert isinstance(transport, asyncio.Transport)
         return transport
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import re
+from pathlib import Path
 
 import pytest
 
@@ -74,7 +75,7 @@ def test_a_failure_tells_seed_world_commit_and_the_line_to_run(monkeypatch: pyte
     assert "lost-write in kept-0" in text
     assert "make sim WORLD=node SEED=17 WITHOUT=clock,crash:2" in text
     assert re.search(r"\((commit [0-9a-z.-]{7,}|no commit: .*)\)", text)
-    monkeypatch.setattr(failures, "ROOT", failures.Path("/"))
+    monkeypatch.setattr(failures, "ROOT", Path("/"))
     failures.commit.cache_clear()
     assert "no commit" in failure(made_up(set(), [], frozenset()))
     failures.commit.cache_clear()

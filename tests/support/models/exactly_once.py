@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import itertools
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 from confluent_kafka.admin import NewTopic
 
@@ -85,9 +86,9 @@ def ended_values(bootstrap: str, topic: str, partitions: int) -> dict[int, list[
     return by_partition(read_committed(bootstrap, topic, partitions), partitions)
 
 
-def by_partition(messages: list[object], partitions: int) -> dict[int, list[bytes]]:
+def by_partition(messages: Sequence[Any], partitions: int) -> dict[int, list[bytes]]:
     """Sorted by offset, as the order of delivery reports is not that of the partition."""
     found: dict[int, list[tuple[int, bytes]]] = {number: [] for number in range(partitions)}
     for message in messages:
-        found[message.partition()].append((message.offset(), message.value()))  # type: ignore[attr-defined]
+        found[message.partition()].append((message.offset(), message.value()))
     return {number: [value for _, value in sorted(each)] for number, each in found.items()}

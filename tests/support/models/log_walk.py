@@ -88,7 +88,8 @@ class Model:
 
     def aborted(self) -> list[tuple[int, int, int]]:
         """(producer, first offset, last offset) of every aborted transaction."""
-        found, begun = [], {}
+        found: list[tuple[int, int, int]] = []
+        begun: dict[int, int] = {}
         for each in self.gone + self.batches:
             if each.is_marker:
                 first = begun.pop(each.producer_id, None)

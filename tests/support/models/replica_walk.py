@@ -78,7 +78,7 @@ class Exchange:
 @functools.cache
 def settings() -> BrokerSettings:
     """What a broker of the walk is started with, as far as handlers ask."""
-    return resolve(zero_config({}), Sources({}, lambda path: {}), honoured=honoured_settings())
+    return resolve(zero_config({}), Sources({}, lambda path: ""), honoured=honoured_settings())
 
 
 class WalkBroker:

@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
+from typing import Self
 
 from odradek.testing.layout import free_ports
 
@@ -65,7 +66,7 @@ class Node:
         assert self.process is not None, "the node does not run"
         return self.process.pid
 
-    def start(self) -> Node:
+    def start(self) -> Self:
         """Start the process and wait until it answers on its port."""
         self.launch()
         self.await_port()
@@ -118,7 +119,7 @@ class Node:
             fields = stat.read().rpartition(")")[2].split()
         return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
-    def __enter__(self) -> Node:
+    def __enter__(self) -> Self:
         return self if self.process is not None else self.start()
 
     def __exit__(

@@ -50,7 +50,7 @@ class Postgres:
         if self.user is not None:
             shutil.chown(self.folder, self.user)
         options = ["-U", "postgres", "-A", "trust", "-E", "UTF8", "--no-sync"]
-        command = [self.binaries / "initdb", "-D", self.folder / "data", *options]
+        command: list[str | Path] = [self.binaries / "initdb", "-D", self.folder / "data", *options]
         done = subprocess.run(command, user=self.user, capture_output=True, text=True, cwd="/")
         assert done.returncode == 0, done.stderr
         self.start()

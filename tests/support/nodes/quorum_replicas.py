@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import fields, replace
 from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 from uuid import UUID
 
 from odradek.client.connection import Connection as ClientConnection
@@ -266,7 +266,7 @@ class Quorum:
             for number, port in enumerate(self.ports, start=1)
         }
 
-    async def __aenter__(self) -> Quorum:
+    async def __aenter__(self) -> Self:
         for replica in self.replicas.values():
             await replica.start()
         return self

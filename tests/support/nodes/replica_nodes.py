@@ -45,6 +45,7 @@ from odradek.server.startup.honoured_settings import honoured_settings
 from odradek.settings.broker import BrokerSettings, resolve
 from odradek.settings.config_providers import Sources
 from odradek.settings.node import zero_config
+from odradek.statemachine.machine import Result
 from tests.support.models.batches import batch, header_of
 from tests.support.models.controller_harness import CLUSTER, Harness
 from tests.support.waiting import PATIENCE_S
@@ -62,7 +63,7 @@ class ReplicaNode:
         self.running = False
         given = {"node.id": str(node_id), "log.dirs": str(directory), "replica.fetch.wait.max.ms": "100", **settings}
         self.settings: BrokerSettings = resolve(
-            zero_config(given), Sources({}, lambda path: {}), honoured=honoured_settings()
+            zero_config(given), Sources({}, lambda path: ""), honoured=honoured_settings()
         )
         self.failed: list[Path] = []
 
@@ -215,7 +216,7 @@ class ReplicaCluster:
 
     def fence(self, node_id: int) -> None:
         """The controller counts a broker out: others lead, and it is in no in-sync set."""
-        self.harness.do(Fenced(self.harness.machine.brokers.fence(self.harness.state.brokers[node_id])))
+        self.harness.do(Result(self.harness.machine.brokers.fence(self.harness.state.brokers[node_id]), None))
 
     def image(self, partition_id: int = 0) -> PartitionImage:
         return self.harness.partition(TOPIC, partition_id)
@@ -237,11 +238,3 @@ class ReplicaCluster:
             raise ApiError(ErrorCode.REQUEST_TIMED_OUT, "the answer was lost")
         self.publish()
         return cast(AlterPartitionResponse, response)
-
-
-class Fenced:
-    """A result of records alone."""
-
-    def __init__(self, records: list[Any]) -> None:
-        self.records = records
-        self.response = None

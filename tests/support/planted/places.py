@@ -95,7 +95,8 @@ def place_in(source: str, right: str) -> Place:
 
 def _places(tokens: list[Token], wanted: list[Token]) -> list[tuple[Place, Token]]:
     """Each place with its last token: those that are spelt as `wanted`, or else those with other names."""
-    exact, alike = [], []
+    exact: list[tuple[Place, Token]] = []
+    alike: list[tuple[Place, Token]] = []
     for at in range(len(tokens) - len(wanted) + 1):
         run = tokens[at : at + len(wanted)]
         renamed = _renamed(wanted, run)

@@ -9,7 +9,6 @@ from random import Random
 
 import pytest
 
-from odradek.common import real_io
 from odradek.common.ports import Buffer, make_dirs_durably
 from odradek.common.real_io import MAX_IO_VECTORS, RealDisk, RealRandom, _cgroup_memory, machine_limits
 
@@ -30,9 +29,9 @@ class ShortCalls:
         self._random = random
         self._pwritev, self._pwrite, self._pread = os.pwritev, os.pwrite, os.pread
         self.calls = 0
-        monkeypatch.setattr(real_io.os, "pwritev", self.pwritev)
-        monkeypatch.setattr(real_io.os, "pwrite", self.pwrite)
-        monkeypatch.setattr(real_io.os, "pread", self.pread)
+        monkeypatch.setattr(os, "pwritev", self.pwritev)
+        monkeypatch.setattr(os, "pwrite", self.pwrite)
+        monkeypatch.setattr(os, "pread", self.pread)
 
     def _front(self, size: int) -> int:
         self.calls += 1
@@ -130,7 +129,7 @@ def test_random_numbers_use_every_bit_and_few_calls(monkeypatch: pytest.MonkeyPa
         calls += 1
         return urandom(size)
 
-    monkeypatch.setattr(real_io.os, "urandom", counted)
+    monkeypatch.setattr(os, "urandom", counted)
     random = RealRandom()
     for bits in (0, 1, 7, 8, 9, 53, 128):
         numbers = [random.getrandbits(bits) for _ in range(300)]

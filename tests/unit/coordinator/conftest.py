@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Sequence
 from typing import Any
 
@@ -263,7 +264,7 @@ class VirtualShard:
 
     def restarted(self) -> VirtualShard:
         """Another broker's shard that loads what this one has written."""
-        settings = {name: getattr(self.config, name) for name in self.config.__slots__}
+        settings = {each.name: getattr(self.config, each.name) for each in dataclasses.fields(self.config)}
         other = VirtualShard(**settings)
         other.clock_ms = self.clock_ms
         for offset, record in enumerate(self.log):

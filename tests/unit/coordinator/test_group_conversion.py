@@ -73,7 +73,7 @@ def test_a_group_is_rolled_to_the_other_protocol_and_back(cooperative: bool) -> 
         rounds(clients)
         assert shard.kind == "consumer"
         assert shares(clients) == [1, 1, 2, 2]
-        clients[0].leave()  # type: ignore[union-attr]
+        clients[0].leave()
         rounds(clients[1:])
         clients = clients[1:]
         assert shares(clients) == [2, 2, 2]
@@ -82,7 +82,7 @@ def test_a_group_is_rolled_to_the_other_protocol_and_back(cooperative: bool) -> 
         clients.append(ClassicClient(shard, f"d{index}", ["ta"], cooperative=cooperative))
         rounds(clients)
         assert shares(clients) == [1, 1, 2, 2]
-        clients[0].leave()  # type: ignore[union-attr]
+        clients[0].leave()
         clients = clients[1:]
         rounds(clients)
         assert shares(clients) == [2, 2, 2]

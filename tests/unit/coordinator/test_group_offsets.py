@@ -146,7 +146,7 @@ def many_commits(topics: dict[str, int], metadata: str = "") -> OffsetCommitRequ
 
 
 def test_commits_that_no_batch_holds_are_refused_before_all_are_looked_at(shard: Any) -> None:
-    request = many_commits({"t": 100_000})
+    request: Any = many_commits({"t": 100_000})
     with pytest.raises(ApiError) as caught:
         shard.machine.commits.commit(request, 9, shard.now)
     assert caught.value.code == ErrorCode.RECORD_LIST_TOO_LARGE

@@ -209,7 +209,8 @@ def test_group_names_hash_as_in_java() -> None:
 @settings(max_examples=200, deadline=None)
 @given(st.lists(st.tuples(st.integers(0, 5), st.one_of(st.none(), st.integers(0, 50))), max_size=60))
 def test_timers_fire_once_in_order_at_their_last_deadline(changes: list[tuple[int, int | None]]) -> None:
-    timers, model = Timers(), {}
+    timers = Timers()
+    model: dict[TimerKey, int] = {}
     for number, deadline in changes:
         key = TimerKey("session", "g", str(number))
         if deadline is None:
@@ -221,8 +222,8 @@ def test_timers_fire_once_in_order_at_their_last_deadline(changes: list[tuple[in
         assert timers.next_deadline_ms() == min(model.values(), default=None)
     fired = []
     for now in range(52):
-        while (key := timers.pop_expired(now)) is not None:
-            fired.append((now, key))
+        while (due := timers.pop_expired(now)) is not None:
+            fired.append((now, due))
     assert sorted(fired) == sorted((deadline, key) for key, deadline in model.items())
     assert fired == sorted(fired, key=lambda each: each[0])
     assert len(timers) == 0

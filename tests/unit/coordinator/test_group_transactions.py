@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from typing import Any
 from uuid import UUID
 
 import pytest
@@ -164,9 +165,9 @@ def test_members_of_a_consumer_group_commit_in_their_epoch(offsets: Offsets) -> 
     joined = offsets.shard.apply(offsets.shard.machine.consumer_heartbeat(request, caller, offsets.shard.now))
     verification = offsets.verified()
     for more, code in ((0, "NONE"), (-1, "ILLEGAL_GENERATION"), (1, "ILLEGAL_GENERATION")):
-        member = {"member_id": "m", "generation_id_or_member_epoch": joined.member_epoch + more}
+        member: dict[str, Any] = {"member_id": "m", "generation_id_or_member_epoch": joined.member_epoch + more}
         assert offsets.commit(1, verification=verification, **member) == code
-    foreign = {"member_id": "nobody", "generation_id_or_member_epoch": 1}
+    foreign: dict[str, Any] = {"member_id": "nobody", "generation_id_or_member_epoch": 1}
     assert offsets.commit(2, verification=verification, **foreign) == "UNKNOWN_MEMBER_ID"
 
 

@@ -70,7 +70,7 @@ def loaded(index: IndexFile) -> IndexFile:
     """The same index, out of its file."""
     if isinstance(index, OffsetIndex):
         other: IndexFile = index.unloaded()
-        other.load(log_bytes=10_000)
+        other.load(log_bytes=10_000)  # type: ignore[attr-defined]
     elif isinstance(index, TimeIndex | TransactionIndex):
         other = index.unloaded()
         other.load()

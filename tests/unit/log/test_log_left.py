@@ -130,7 +130,8 @@ class Home:
 
     def is_checkpointing(self) -> bool:
         """The loop waits for that, which one thread cannot; it has a test of its own."""
-        return any(lock.locked() for lock in self.manager._cleaned._files._writing.values())
+        writing: dict[Any, Any] = self.manager._cleaned._files._writing
+        return any(lock.locked() for lock in writing.values())
 
     def again(self) -> None:
         """The log after a clean stop and a start: nothing of its indexes is loaded."""

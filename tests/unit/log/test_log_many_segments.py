@@ -142,7 +142,7 @@ REQUESTS: tuple[Callable[[Home], None], ...] = (
 )
 
 
-def steps_of(work: Callable[[], None]) -> int:
+def steps_of(work: Callable[[], object]) -> int:
     """Instructions that the interpreter carries out."""
     count = 0
 
@@ -162,7 +162,7 @@ def steps_of(work: Callable[[], None]) -> int:
     return count
 
 
-def bytes_of(work: Callable[[], None]) -> int:
+def bytes_of(work: Callable[[], object]) -> int:
     """The most memory that it takes at once."""
     tracemalloc.start()
     try:

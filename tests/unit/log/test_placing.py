@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from random import Random
 from uuid import UUID
@@ -95,6 +95,7 @@ def test_a_start_counts_what_it_finds(tmp_path: Path, dirs: list[Path]) -> None:
 
 
 def test_a_way_that_does_not_count_is_refused(manager: LogManager) -> None:
-    for way in (manager.logs.clear, manager.logs.popitem, lambda: manager.logs.update({})):
+    ways: list[Callable[[], object]] = [manager.logs.clear, manager.logs.popitem, lambda: manager.logs.update({})]
+    for way in ways:
         with pytest.raises(AssertionError, match="count them"):
             way()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 from odradek.raft.snapshot import SnapshotId
 from odradek.raft.storage import QuorumStorage
@@ -12,8 +13,9 @@ INTERVAL_MS = 3_600_000
 GROUP = 32
 
 
-async def started(root: Path, **raft: int) -> tuple[QuorumNode, QuorumStorage]:
-    node = await QuorumNode(root, **{"snapshot_interval_ms": INTERVAL_MS, **raft}).start()
+async def started(root: Path, **raft: Any) -> tuple[QuorumNode, QuorumStorage]:
+    settings: dict[str, Any] = {"snapshot_interval_ms": INTERVAL_MS, **raft}
+    node = await QuorumNode(root, **settings).start()
     return node, node.driver.storage
 
 

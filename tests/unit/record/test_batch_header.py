@@ -51,7 +51,7 @@ HEADER = BatchHeader(**{name: value for name, (value, _, _) in FIELDS.items()})
 BATCH = GOLDEN + b"ab"
 
 
-def changed_places(before: bytes, after: bytes) -> set[int]:
+def changed_places(before: bytes | bytearray, after: bytes | bytearray) -> set[int]:
     assert len(before) == len(after)
     return {place for place, pair in enumerate(zip(before, after, strict=True)) if pair[0] != pair[1]}
 

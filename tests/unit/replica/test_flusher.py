@@ -22,7 +22,7 @@ from odradek.replica.flusher import Flusher
 from odradek.replica.partition import Partition
 from tests.support.disks.failing import FailingDisk
 from tests.support.models.batches import NOW_MS, batch, header_of
-from tests.support.nodes.listener import settle
+from tests.support.waiting import eventually_async
 
 T = TypeVar("T")
 PATIENCE_S = 60.0
@@ -243,7 +243,7 @@ class TestShortages:
         node.disk.error = OSError(errno.EMFILE, "too many open files")
         node.disk.gate.set()
         asked = asyncio.ensure_future(node.flusher.flush(node.partition))
-        await settle(lambda: len(node.failures) == 3)
+        await eventually_async(lambda: len(node.failures) == 3)
         assert not asked.done() and node.log.recovery_point == 0
         node.disk.error = None
         await ended(asked)
@@ -255,7 +255,7 @@ class TestShortages:
         node.append(b"a")
         node.disk.error = OSError(errno.EMFILE, "too many open files")
         node.disk.gate.set()
-        await settle(lambda: len(node.failures) == 1)
+        await eventually_async(lambda: len(node.failures) == 1)
         await turns()
         assert len(node.failures) == 1
         for task in asyncio.all_tasks() - {asyncio.current_task()}:
@@ -278,7 +278,7 @@ class TestShortages:
         wait = node.append(b"a")
         node.disk.dead = {tmp_path / "t-0"}
         node.disk.gate.set()
-        await settle(lambda: node.disk.work_count == 1)
+        await eventually_async(lambda: node.disk.work_count == 1)
         await turns()
         assert wait is not None and not wait.done()
         assert (node.disk.work_count, node.failures) == (1, []), "it waits for space"

@@ -19,7 +19,7 @@ from odradek.replica import log_dir_move
 from odradek.replica.log_dir_move import LogDirMove
 from odradek.replica.partition import Partition
 from tests.support.models.batches import NOW_MS
-from tests.support.nodes.listener import settle
+from tests.support.waiting import eventually_async
 from tests.unit.replica.test_replica_manager import Broker, append
 
 KEY = ("t", 0)
@@ -75,7 +75,7 @@ class Moving:
 
     async def ends(self) -> None:
         """No move is under way."""
-        await settle(lambda: self.moves.get(KEY) is None)
+        await eventually_async(lambda: self.moves.get(KEY) is None)
 
     def copies(self) -> list[Path]:
         return sorted(path.parent for each in self.directories for path in each.glob("t-0.*-future"))
@@ -128,7 +128,7 @@ class TestMoving:
     async def test_another_target_ends_the_move_to_the_first(self, moving: Moving, back: bool) -> None:
         moving.confirms = False
         moving.move(moving.target)
-        await settle(lambda: len(moving.reported) == 1)
+        await eventually_async(lambda: len(moving.reported) == 1)
         moving.move(moving.source if back else moving.other)
         assert moving.settled == [moving.partition]
         assert moving.copies() == ([] if back else [moving.other])
@@ -137,11 +137,11 @@ class TestMoving:
     async def test_the_copy_takes_the_place_when_the_controller_knows(self, moving: Moving) -> None:
         moving.confirms = False
         moving.move(moving.target)
-        await settle(lambda: len(moving.reported) == 1)
+        await eventually_async(lambda: len(moving.reported) == 1)
         append(moving.partition)
         move = moving.moves.get(KEY)
         assert move is not None
-        await settle(lambda: move.lag == 0)
+        await eventually_async(lambda: move.lag == 0)
         assert moving.partition.log.log_dir == moving.source
         moving.reported[0][1]()
         await moving.ends()
@@ -151,7 +151,7 @@ class TestMoving:
     async def test_a_log_that_is_being_repaired_stays_until_that_is_over(self, moving: Moving) -> None:
         moving.partition.repair = asyncio.get_running_loop().create_future()
         moving.move(moving.target)
-        await settle(lambda: len(moving.reported) == 1)
+        await eventually_async(lambda: len(moving.reported) == 1)
         for _ in range(50):
             await asyncio.sleep(0)
         assert moving.partition.log.log_dir == moving.source
@@ -171,14 +171,14 @@ class TestWhatEndsIt:
     async def test_a_topic_that_is_deleted_takes_its_copy_along(self, moving: Moving) -> None:
         moving.confirms = False
         moving.move(moving.target)
-        await settle(lambda: len(moving.reported) == 1)
+        await eventually_async(lambda: len(moving.reported) == 1)
         moving.broker.tell(RemoveTopicRecord(topic_id=UUID(int=5)))
         assert moving.moves.get(KEY) is None and moving.copies() == []
 
     async def test_only_moves_to_the_directory_that_failed_end(self, moving: Moving) -> None:
         moving.confirms = False
         moving.move(moving.target)
-        await settle(lambda: len(moving.reported) == 1)
+        await eventually_async(lambda: len(moving.reported) == 1)
         partition = moving.partition
         moving.broker.replicas.storage_failed(StorageError(moving.other, "dead"))
         assert moving.moves.get(KEY) is not None and moving.settled == []
@@ -191,7 +191,7 @@ class TestWhatEndsIt:
         moving.confirms = False
         moving.move(moving.target)
         moving.broker.disk.dead = {moving.target}
-        await settle(lambda: moving.broker.failed == [moving.target])
+        await eventually_async(lambda: moving.broker.failed == [moving.target])
         assert moving.moves.get(KEY) is None
         append(moving.partition)
 
@@ -204,7 +204,7 @@ class TestWhatEndsIt:
         move = moving.moves.get(KEY)
         assert move is not None
         for tries in range(1, 4):
-            await settle(lambda: move.retry_at_ms == moving.clock.at_ms + RETRY_MS)
+            await eventually_async(lambda: move.retry_at_ms == moving.clock.at_ms + RETRY_MS)
             assert len([each for each in caplog.records if "cannot be moved yet" in each.getMessage()]) == 1, tries
             moving.clock.at_ms += RETRY_MS - 1
             for _ in range(20):
@@ -219,7 +219,7 @@ class TestWhatEndsIt:
     async def test_a_stop_leaves_the_copy_and_a_start_goes_on(self, moving: Moving) -> None:
         moving.confirms = False
         moving.move(moving.target)
-        await settle(lambda: len(moving.reported) == 1)
+        await eventually_async(lambda: len(moving.reported) == 1)
         await moving.close()
         moving.broker.logs.close()
         moving.confirms = True
@@ -236,7 +236,7 @@ class TestQuota:
         moving.moves.piece_bytes = 1
         moving.move(moving.target)
         size = moving.partition.log.segments[0].size_bytes // 5
-        await settle(lambda: moving.moves.moved_bytes > 0)
+        await eventually_async(lambda: moving.moves.moved_bytes > 0)
         for _ in range(50):
             await asyncio.sleep(0)
         assert moving.moves.moved_bytes == size, "one batch, then the debt is paid first"

@@ -8,6 +8,7 @@ import re
 from collections.abc import Callable
 from pathlib import Path
 from random import Random
+from typing import Any
 from uuid import UUID
 
 import pytest
@@ -197,7 +198,7 @@ def make(random: Random) -> tuple[LogManager, CrashingDisk, Partition]:
     return logs, disk, partition
 
 
-def append(log: Log, *values: bytes, epoch: int = 0, **fields: int) -> None:
+def append(log: Log, *values: bytes, epoch: int = 0, **fields: Any) -> None:
     data = batch(*values, **fields)
     log.append_as_leader([data], [header_of(data)], leader_epoch=epoch, now_ms=NOW_MS)
     log.update_high_watermark(log.log_end_offset)

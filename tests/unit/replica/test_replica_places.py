@@ -26,7 +26,7 @@ from odradek.replica.manager import DISCARDED_AT_ONCE, MADE_AT_ONCE
 from odradek.replica.metrics import replication_families
 from odradek.replica.throttle import NOT_THROTTLED, Throttled
 from tests.support.models.batches import batch, header_of
-from tests.support.nodes.listener import settle
+from tests.support.waiting import eventually_async
 from tests.unit.replica.test_replica_manager import ME, Broker, append, idle_isr
 
 THROTTLED = "follower.replication.throttled.replicas"
@@ -349,4 +349,4 @@ async def test_a_partition_that_waits_for_its_directory_is_logged_once(
     assert len(lines) == 1
     monkeypatch.undo()
     broker.replicas.place_again()
-    await settle(lambda: broker.names() == {"t-0"})
+    await eventually_async(lambda: broker.names() == {"t-0"})

@@ -7,6 +7,7 @@ import errno
 from collections.abc import AsyncIterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any, cast
 from uuid import UUID
 
 import pytest
@@ -37,7 +38,7 @@ class Member:
         self.metadata_offset: int | None = None
         self.lifecycle = BrokerLifecycle(
             config,
-            node.service,
+            cast(Any, node.service),
             broker_id=broker_id,
             metadata_offset=lambda: (
                 node.publisher.image.offset if self.metadata_offset is None else self.metadata_offset

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -57,7 +58,8 @@ def test_every_option_has_the_default_of_the_table() -> None:
     classes = config_classes()
     assert len(classes) >= 3
     for config_class in classes:
-        built, plain = build_from(config_class, values, {}), config_class()
+        built: Any = build_from(config_class, values, {})
+        plain: Any = config_class()
         for item in dataclasses.fields(config_class):
             spec: OptionSpec = item.metadata["option"]
             assert not spec.key or spec.key in values, f"{config_class.__name__}: Kafka has no setting {spec.key}"
