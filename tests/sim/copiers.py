@@ -106,6 +106,11 @@ class TransactionalWriter(Client):
         self._committed_number = -1
         self.stopping = False
 
+    @property
+    def producer(self) -> tuple[str, int]:
+        """Its transactional id, and its producer's; -1 where that is another one's, too, or begins again."""
+        return self._id, -1 if self._fights else self._identity[0]
+
     async def run(self) -> None:
         """Transact until `stopping`; every transaction that was begun has an end that is known."""
         while not self.stopping:

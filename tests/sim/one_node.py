@@ -15,6 +15,7 @@ from odradek.protocol.messages.create_topics_response import CreateTopicsRespons
 from odradek.protocol.messages.incremental_alter_configs_response import IncrementalAlterConfigsResponse
 from tests.sim.clients import RETRY_S, Client, Producer, Recorder
 from tests.sim.history import Rules, first, judge
+from tests.sim.inspector import Inspector
 from tests.sim.invariants import check_disk
 from tests.sim.members import TIMEOUTS_MS, Member, finish
 from tests.sim.progress import progress
@@ -195,20 +196,24 @@ class OneNode(Scenario):
         for client in clients:
             client.stopping = True
         living = [member for member in members if not self._dies(member)]
+        inspector = Inspector(world, "inspector", 70, self.recorder)
         named = [*zip(clients, tasks, strict=True), *((member, belonging[member]) for member in living)]
-        async with progress(world.loop, PROGRESS_S, lambda: self._who_waits(named), self.recorder.problems):
+        async with progress(
+            world.loop, PROGRESS_S, lambda: self._who_waits(named, inspector.differs), self.recorder.problems
+        ):
             await asyncio.gather(*tasks)
             auditor = await self._read_everything(readers, admin)
             await finish(world, living, await auditor.end_offsets())
             await asyncio.gather(*(belonging[member] for member in living))
+            await inspector.see_groups_empty(list(GROUPS))
             await self._check_wake_up(auditor, writers[0])
             await self.converge()
         for client in [*clients, *members]:
             self.recorder.problems += [f"{client.name}: {text}" for text in client.network.violations()]
 
-    def _who_waits(self, named: Sequence[tuple[Any, asyncio.Task[None]]]) -> str:
+    def _who_waits(self, named: Sequence[tuple[Any, asyncio.Task[None]]], differs: list[str]) -> str:
         """Which clients and members have not ended, and what else is awaited."""
-        waiting = [who.name for who, task in named if not task.done()] + self.unfinished()
+        waiting = [who.name for who, task in named if not task.done()] + self.unfinished() + differs
         return f"waiting: {waiting}"
 
     def add_machines(self) -> None:

@@ -10,6 +10,7 @@ from odradek.common.errors import OdradekError
 from tests.sim.clients import RETRY_S
 from tests.sim.copiers import CommittedReader, Ledger, TransactionalWriter
 from tests.sim.history import Rules, first, judge
+from tests.sim.inspector import Inspector
 from tests.sim.invariants import check_disk
 from tests.sim.one_node import PROGRESS_S, Admin
 from tests.sim.progress import progress
@@ -65,14 +66,18 @@ class TransactionalNode(Scenario):
         for client in clients:
             client.stopping = True
 
+        inspector = Inspector(world, "inspector", 70, self.recorder)
+
         def who_waits() -> str:
             waiting = [client.name for client, task in zip(clients, tasks, strict=True) if not task.done()]
             positions = {f"{topic}-{number}": at for (topic, number), at in reader.positions.items()}
-            return f"waiting: {waiting + self.unfinished()}; read up to {positions}"
+            return f"waiting: {waiting + self.unfinished() + inspector.differs}; read up to {positions}"
 
         async with progress(world.loop, PROGRESS_S, who_waits, self.recorder.problems):
             await asyncio.gather(*tasks)
             await self.drain(reader)
+            producers = dict(writer.producer for writer in writers)
+            await inspector.see_transactions_ended(producers, self.topic, self.partitions)
             await self.converge()
         for client in clients:
             self.recorder.problems += [f"{client.name}: {text}" for text in client.network.violations()]
