@@ -11,6 +11,7 @@ import pytest
 
 from odradek.client.connection import Connection
 from odradek.common.errors import ApiError, ErrorCode
+from odradek.log.rolling import roll
 from odradek.protocol.messages.fetch_request import FetchPartition, FetchRequest, FetchTopic, ReplicaState
 from odradek.protocol.messages.fetch_response import FetchResponse, PartitionData
 from odradek.record.builder import build_batch
@@ -127,7 +128,7 @@ async def test_a_new_replica_begins_at_the_leaders_start(cluster: ReplicaCluster
     cluster.fence(2)
     cluster.publish()
     leader.append(b"y", b"z")
-    leader.log().roll(leader.clock.now_ms())
+    roll(leader.log(), leader.clock.now_ms())
     leader.partition().delete_records(11)
     leader.append(b"last")
     await follower.start()
