@@ -1,0 +1,135 @@
+"""A checkpoint of offsets in each log directory: when it is written, and that it never says too much."""
+
+from __future__ import annotations
+
+import errno
+from pathlib import Path
+
+import pytest
+
+from odradek.common.errors import ApiError, ErrorCode, StorageError
+from odradek.log.checkpoints import read_offsets
+from odradek.log.log import Log
+from odradek.log.offset_files import OffsetFiles
+from odradek.log.truncation import truncate_to
+from tests.support.disks.failing import FailingDisk
+from tests.support.models.batches import batch
+from tests.unit.log.test_log import Home, append
+
+NAME = "checkpoint"
+KEY = ("topic", 0)
+
+
+class Shelf:
+    """Two directories with a log each, and a checkpoint of where they end."""
+
+    def __init__(self, tmp_path: Path) -> None:
+        self.disk = FailingDisk(errno.ENOSPC)
+        self.dirs = tmp_path / "one", tmp_path / "two"
+        self.logs = [Home(directory).open() for directory in self.dirs]
+        self.logs[1].topic_partition = ("topic", 1)
+        self.files = OffsetFiles(self.disk, NAME, lambda log: log.log_end_offset)
+
+    @property
+    def first(self) -> Log:
+        return self.logs[0]
+
+    def in_file(self, number: int = 0) -> dict[tuple[str, int], int]:
+        return read_offsets(self.disk, self.dirs[number] / NAME)
+
+    def write(self) -> bool:
+        """Whether there was something to do in the first directory."""
+        work = self.files.work(self.dirs[0], self.logs)
+        if work is not None:
+            work()
+        return work is not None
+
+
+@pytest.fixture
+def shelf(tmp_path: Path) -> Shelf:
+    return Shelf(tmp_path)
+
+
+def test_a_file_says_what_is_so_of_the_logs_of_its_directory(shelf: Shelf) -> None:
+    append(shelf.first, batch(b"a", b"b"))
+    assert shelf.files.written(shelf.dirs[0]) == {}
+    assert shelf.write()
+    assert shelf.in_file() == shelf.files.written(shelf.dirs[0]) == {KEY: 2}
+    assert not shelf.write(), "nothing has changed"
+    assert shelf.files.work(shelf.dirs[0], shelf.logs, always=True) is not None
+    append(shelf.first, batch(b"c"))
+    assert shelf.write() and shelf.in_file() == {KEY: 3}
+    assert not (shelf.dirs[1] / NAME).exists()
+
+
+def test_what_was_written_before_is_read_and_damage_is_noted(shelf: Shelf) -> None:
+    notes: list[str] = []
+    (shelf.dirs[0] / NAME).write_text("0\n1\ntopic 0 7\n")
+    (shelf.dirs[1] / NAME).write_text("damaged")
+    for directory in shelf.dirs:
+        shelf.files.load(directory, notes, "so it is")
+    assert shelf.files.written(shelf.dirs[0]) == {KEY: 7} and shelf.files.written(shelf.dirs[1]) == {}
+    (note,) = notes
+    assert note.endswith("; so it is") and str(shelf.dirs[1]) in note
+
+
+def test_a_cut_is_in_the_file_before_the_log_may_grow(shelf: Shelf) -> None:
+    append(shelf.first, batch(b"a"))
+    append(shelf.first, batch(b"b"))
+    shelf.write()
+    shelf.files.take_back(shelf.first, shelf.logs)
+    truncate_to(shelf.first, 1)
+    shelf.files.take_back(shelf.first, shelf.logs)
+    assert shelf.in_file() == {KEY: 1}
+    append(shelf.first, batch(b"c"))
+    shelf.files.take_back(shelf.first, shelf.logs)
+    assert shelf.in_file() == {KEY: 1}, "a file that says less costs nothing"
+
+
+def test_what_another_thread_is_writing_counts_as_said(shelf: Shelf) -> None:
+    append(shelf.first, batch(b"a"))
+    append(shelf.first, batch(b"b"))
+    work = shelf.files.work(shelf.dirs[0], shelf.logs)
+    assert work is not None
+    assert shelf.files.may_say(KEY, shelf.dirs[0]) == 2 and shelf.files.may_say(KEY, shelf.dirs[1]) == 0
+    truncate_to(shelf.first, 1)
+    shelf.files.take_back(shelf.first, shelf.logs)
+    work()
+    assert shelf.in_file() == {KEY: 1}, "the work writes what is wanted now"
+
+
+def test_a_log_that_is_recreated_is_not_in_the_file(shelf: Shelf) -> None:
+    append(shelf.first, batch(b"a"))
+    shelf.write()
+    shelf.files.forget(("other", 0), shelf.dirs[0], [])
+    assert shelf.in_file() == {KEY: 1}
+    shelf.files.forget(KEY, shelf.dirs[0], shelf.logs)
+    assert shelf.in_file() == {} and shelf.files.may_say(KEY, shelf.dirs[0]) == 0
+
+
+def test_a_full_disk_leaves_the_file_and_refuses_what_it_would_hide(shelf: Shelf) -> None:
+    append(shelf.first, batch(b"a"))
+    shelf.write()
+    assert not shelf.files.is_behind(shelf.dirs[0])
+    shelf.disk.dead.add(shelf.dirs[0])
+    append(shelf.first, batch(b"b"))
+    assert shelf.write()
+    assert shelf.in_file() == {KEY: 1} and shelf.files.is_behind(shelf.dirs[0])
+    with pytest.raises(ApiError) as refused:
+        shelf.files.forget(KEY, shelf.dirs[0], shelf.logs)
+    assert refused.value.code is ErrorCode.KAFKA_STORAGE_ERROR
+    shelf.disk.dead.clear()
+    assert shelf.write() and shelf.in_file() == {KEY: 2}
+
+
+def test_a_disk_that_fails_takes_its_directory_with_it(shelf: Shelf) -> None:
+    append(shelf.first, batch(b"a"))
+    shelf.disk.code = errno.EIO
+    shelf.disk.dead.add(shelf.dirs[0])
+    for _ in range(2):
+        with pytest.raises(StorageError, match=NAME) as failed:
+            shelf.files.write_now(shelf.dirs[0], shelf.logs)
+        assert failed.value.log_dir == shelf.dirs[0]
+    shelf.disk.dead.clear()
+    shelf.files.write_now(shelf.dirs[0], shelf.logs)
+    assert shelf.in_file() == {KEY: 1}, "the write before has let go of the file"
