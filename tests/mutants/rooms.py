@@ -66,7 +66,7 @@ ROOMS = {
     "log": _of("log"),
     "replica": Room(
         ("odradek/replica",),
-        ("unit/replica", "integration/test_replication.py", "integration/test_repair.py"),
+        ("unit/replica", "component/replica", "integration/test_replication.py", "integration/test_repair.py"),
         ("isr_",),
     ),
     "raft": Room(
