@@ -33,6 +33,7 @@ class OneHome:
     def __init__(self, folder: Path, program: Path, settings: Mapping[str, object]) -> None:
         """`program` is the load generator."""
         self.kafka = ApacheKafka(folder, settings, heap="1g")
+        self.kafka.stop_timeout_s = STOP_TIMEOUT_S
         self.program = program
         self._process: subprocess.Popen[bytes] | None = None
         self._who = KAFKA
@@ -84,7 +85,7 @@ class OneHome:
 
     def _end(self, how: signal.Signals) -> None:
         if self.kafka.process is not None:
-            self.kafka.stop(timeout_s=STOP_TIMEOUT_S) if how is signal.SIGTERM else self.kafka.kill()
+            self.kafka.stop() if how is signal.SIGTERM else self.kafka.kill()
         if self._process is not None:
             process, self._process = self._process, None
             process.send_signal(how)

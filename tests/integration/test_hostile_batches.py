@@ -27,6 +27,7 @@ from tests.support.clients.canary import Canary
 from tests.support.clients.confluent import read_all
 from tests.support.nodes.node import Node
 
+# Of the node's own time on a processor, whatever else the machine has to do.
 LONGEST_WAIT_S = 5.0
 CODECS = range(len(COMPRESSION_NAMES))
 SNAPPY, ZSTD = 2, 4
@@ -101,7 +102,7 @@ def test_a_quarter_of_a_megabyte_that_holds_eight_gigabytes(node: Node, configs:
         topics = [calls.create_topic(**configs) for _ in range(6)]
         before = node.memory_bytes()
         forget_peak(node)
-        with Canary(node.port) as canary:
+        with Canary(node.port, node.cpu_s) as canary:
             wires = [Calls(node.port) for _ in topics]
             sent = [
                 each.send(ApiKey.PRODUCE, 9, produce_request(topic, bomb, timeout_ms=60_000))
@@ -136,7 +137,7 @@ def test_an_uncompressed_topic_takes_no_more_than_a_batch_may_have(node: Node) -
 @pytest.mark.parametrize("start", [b"", b"\x82SNAPPY\0" + struct.pack(">iii", 1, 1, 46)], ids=["raw", "framed"])
 def test_a_snappy_header_that_claims_four_gigabytes(node: Node, start: bytes) -> None:
     payload = start + b"\xff\xff\xff\xff\x0f" + bytes(41)
-    with Calls(node.port) as calls, Canary(node.port) as canary:
+    with Calls(node.port) as calls, Canary(node.port, node.cpu_s) as canary:
         topic = calls.create_topic()
         assert send(calls, topic, sealed(payload, 1, SNAPPY)) == ErrorCode.INVALID_RECORD
         assert calls.list_end(topic) == 0
@@ -175,7 +176,7 @@ def test_a_batch_that_is_what_it_says_is_taken(node: Node, codec: int) -> None:
 
 def test_others_are_served_while_many_small_records_are_looked_at(node: Node) -> None:
     payload = b"".join(record(each, value=bytes(each % 3)) for each in range(80_000))
-    with Calls(node.port) as calls, Canary(node.port) as canary:
+    with Calls(node.port) as calls, Canary(node.port, node.cpu_s) as canary:
         topic = calls.create_topic(max_message_bytes=8_000_000)
         for _ in range(5):
             assert send(calls, topic, sealed(payload, 80_000)) == ErrorCode.NONE

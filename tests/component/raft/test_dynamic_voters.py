@@ -18,7 +18,7 @@ from odradek.protocol.messages.update_raft_voter_response import UpdateRaftVoter
 from odradek.raft.node import Role
 from tests.support.models.controller_harness import CLUSTER
 from tests.support.nodes.quorum_replicas import LISTENER, DynamicQuorum, Quorum, Replica
-from tests.support.waiting import eventually_async
+from tests.support.waiting import PATIENCE_S, eventually_async
 
 
 def adding(replica: Replica, timeout_ms: int = 10_000, **changes: object) -> AddRaftVoterRequest:
@@ -207,7 +207,7 @@ async def test_changes_that_are_refused_change_nothing(tmp_path: Path) -> None:
             (leader.driver.leader_epoch, ErrorCode.INVALID_REQUEST),  # it names no endpoint
         ):
             update.current_leader_epoch = epoch
-            answer = await connection.request(update, UpdateRaftVoterResponse, timeout_s=5)
+            answer = await connection.request(update, UpdateRaftVoterResponse, timeout_s=PATIENCE_S)
             assert answer.error_code == code
         connection.close()
         assert leader.driver.node.voters == before and leader.driver.end_offset == end_offset

@@ -23,7 +23,7 @@ from odradek.protocol.messages.fetch_snapshot_response import FetchSnapshotRespo
 from odradek.protocol.messages.vote_response import VoteResponse
 from tests.support.models.controller_harness import CLUSTER
 from tests.support.nodes.quorum_replicas import Quorum, Replica
-from tests.support.waiting import eventually_async
+from tests.support.waiting import PATIENCE_S, eventually_async
 
 METADATA = "__cluster_metadata"
 METADATA_ID = UUID(int=1)
@@ -32,7 +32,7 @@ METADATA_ID = UUID(int=1)
 async def ask(replica: Replica, request: Any, response: Any, version: int | None = None) -> Any:
     connection = await replica.client()
     try:
-        return await connection.request(request, response, timeout_s=5, version=version)
+        return await connection.request(request, response, timeout_s=PATIENCE_S, version=version)
     finally:
         connection.close()
 

@@ -16,18 +16,17 @@ import functools
 import os
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from types import TracebackType
+from typing import Self
 
 import pytest
 
 from tests.support.nodes.node import free_port
+from tests.support.nodes.server_process import ServerProcess
 
 VERSION = "4.3.1"
 CACHE = Path(__file__).resolve().parents[3] / ".cache"
@@ -143,7 +142,7 @@ def run_tool(
     return done
 
 
-class ApacheKafka:
+class ApacheKafka(ServerProcess):
     """One node of Apache Kafka, broker and controller in one, over a directory; ports stay the same over restarts.
 
     Args:
@@ -153,6 +152,10 @@ class ApacheKafka:
         port: of the listener for clients; a free one by default.
     """
 
+    what = "Kafka"
+    start_timeout_s = START_TIMEOUT_S
+    stop_timeout_s = 60.0
+
     def __init__(
         self,
         directory: Path,
@@ -161,12 +164,10 @@ class ApacheKafka:
         heap: str = "512m",
         port: int | None = None,
     ) -> None:
-        self.directory = Path(directory)
+        super().__init__(directory, "kafka.log", port or free_port())
         self.data_dir = self.directory / "data"
-        self.output = self.directory / "kafka.log"
         self.properties = self.directory / "server.properties"
         self.heap = heap
-        self.port = port or free_port()
         self.controller_port = free_port()
         self.settings: dict[str, object] = {
             "process.roles": "broker,controller",
@@ -187,16 +188,6 @@ class ApacheKafka:
             "share.coordinator.state.topic.min.isr": 1,
             "group.initial.rebalance.delay.ms": 0,
         } | dict(overrides or {})
-        self.process: subprocess.Popen[bytes] | None = None
-
-    @property
-    def bootstrap(self) -> str:
-        return f"127.0.0.1:{self.port}"
-
-    @property
-    def pid(self) -> int:
-        assert self.process is not None, "Kafka does not run"
-        return self.process.pid
 
     def write_properties(self) -> None:
         """Write the properties file."""
@@ -210,67 +201,18 @@ class ApacheKafka:
             cluster_id = run_tool("kafka.tools.StorageTool", ["random-uuid"]).stdout.split()[-1]
             run_tool("kafka.tools.StorageTool", ["format", "-t", cluster_id, "-c", self.properties])
 
-    def start(self) -> ApacheKafka:
+    def start(self) -> Self:
         """Format where needed, start the process and wait until it answers on its port."""
         self.format()
-        self.launch()
-        self.await_port()
-        return self
+        return super().start()
 
-    def launch(self) -> None:
-        """Start the process over a formatted directory and do not wait for it."""
-        assert self.process is None, "Kafka runs already"
+    def command(self) -> list[str]:
+        """The command line of the process, over a formatted directory."""
         jvm_options = [f"-Xmx{self.heap}", f"-Xms{self.heap}", "-XX:+UseG1GC", "-XX:MaxGCPauseMillis=20"]
-        command = java_command("kafka.Kafka", [self.properties], jvm_options)
-        with self.output.open("ab") as output:
-            self.process = subprocess.Popen(command, stdout=output, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL)
+        return java_command("kafka.Kafka", [self.properties], jvm_options)
 
-    def stop(self, *, timeout_s: float = 60) -> int:
-        """Ask for a clean stop and wait for it, so long at most; returns the exit code."""
-        return self._end(signal.SIGTERM, timeout_s)
-
-    def kill(self) -> int:
-        """kill -9."""
-        return self._end(signal.SIGKILL)
-
-    def log_text(self) -> str:
-        """All that the process has printed, over all its starts."""
-        return self.output.read_text(errors="replace") if self.output.exists() else ""
-
-    def __enter__(self) -> ApacheKafka:
-        return self if self.process is not None else self.start()
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        if self.process is not None:
-            self.stop()
-
-    def _end(self, how: signal.Signals, timeout_s: float = 60) -> int:
-        assert self.process is not None, "Kafka does not run"
-        process, self.process = self.process, None
-        process.send_signal(how)
-        try:
-            return process.wait(timeout=timeout_s)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            return process.wait()
-
-    def await_port(self) -> None:
-        """Wait until the port accepts; fails with the output of the process where it ends or takes too long."""
-        assert self.process is not None
-        deadline = time.monotonic() + START_TIMEOUT_S
-        while time.monotonic() < deadline:
-            if self.process.poll() is not None:
-                code, self.process = self.process.returncode, None
-                raise AssertionError(f"Kafka ended with {code} at start:\n{self.log_text()[-4000:]}")
-            try:
-                socket.create_connection(("127.0.0.1", self.port), timeout=1).close()
-                return
-            except OSError:
-                time.sleep(0.05)
-        self.kill()
-        raise AssertionError(f"Kafka did not answer in {START_TIMEOUT_S} s:\n{self.log_text()[-4000:]}")
+    def _killed(self, code: int) -> int:
+        return code
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

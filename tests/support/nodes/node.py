@@ -3,21 +3,16 @@
 from __future__ import annotations
 
 import os
-import signal
 import socket
-import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from types import TracebackType
-from typing import Self
 
 from odradek.testing.layout import free_ports
+from tests.support.nodes.server_process import ServerProcess
 
 START_TIMEOUT_S = 120.0
-STOP_TIMEOUT_S = 120.0
 
 
 def free_port() -> int:
@@ -33,7 +28,7 @@ def silent_port() -> Iterator[int]:
         yield sock.getsockname()[1]
 
 
-class Node:
+class Node(ServerProcess):
     """`odradek broker` over a directory; ports stay the same over restarts, as clients expect.
 
     Args:
@@ -41,11 +36,12 @@ class Node:
         overrides: settings by Kafka's keys, on top of a single combined node with small internal topics.
     """
 
+    what = "the node"
+    start_timeout_s = START_TIMEOUT_S
+
     def __init__(self, directory: Path, overrides: dict[str, object] | None = None) -> None:
-        self.directory = directory
+        super().__init__(directory, "node.log", free_port())
         self.data_dir = directory / "data"
-        self.output = directory / "node.log"
-        self.port = free_port()
         self.controller_port = free_port()
         self.overrides: dict[str, object] = {
             "listeners": f"PLAINTEXT://127.0.0.1:{self.port},CONTROLLER://127.0.0.1:{self.controller_port}",
@@ -55,33 +51,11 @@ class Node:
             "transaction.state.log.num.partitions": 4,
             "group.initial.rebalance.delay.ms": 0,
         } | (overrides or {})
-        self.process: subprocess.Popen[bytes] | None = None
 
-    @property
-    def bootstrap(self) -> str:
-        return f"127.0.0.1:{self.port}"
-
-    @property
-    def pid(self) -> int:
-        assert self.process is not None, "the node does not run"
-        return self.process.pid
-
-    def start(self) -> Self:
-        """Start the process and wait until it answers on its port."""
-        self.launch()
-        self.await_port()
-        return self
-
-    def launch(self) -> None:
-        """Start the process and do not wait for it."""
-        assert self.process is None, "the node runs already"
-        self.directory.mkdir(parents=True, exist_ok=True)
+    def environment(self) -> dict[str, str]:
         environment = {**os.environ, "PYTHONUNBUFFERED": "1"}
         environment.pop("PYTHONDONTWRITEBYTECODE", None)  # compiled files, as where pip installed it
-        with self.output.open("ab") as output:
-            self.process = subprocess.Popen(
-                self.command(), stdout=output, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL, env=environment
-            )
+        return environment
 
     def command(self) -> list[str]:
         """The command line of the process."""
@@ -89,24 +63,6 @@ class Node:
         for key, value in self.overrides.items():
             command += ["--override", f"{key}={value}"]
         return command
-
-    def stop(self) -> int:
-        """Ask for a clean stop and wait for it; returns the exit code."""
-        return self._end(signal.SIGTERM)
-
-    def kill(self) -> int:
-        """kill -9: no handler of the process runs."""
-        return self._end(signal.SIGKILL)
-
-    def pause(self) -> None:
-        os.kill(self.pid, signal.SIGSTOP)
-
-    def resume(self) -> None:
-        os.kill(self.pid, signal.SIGCONT)
-
-    def log_text(self) -> str:
-        """All that the process has printed, over all its starts."""
-        return self.output.read_text(errors="replace") if self.output.exists() else ""
 
     def memory_bytes(self) -> int:
         """Resident memory of the process now."""
@@ -118,40 +74,3 @@ class Node:
         with open(f"/proc/{self.pid}/stat") as stat:
             fields = stat.read().rpartition(")")[2].split()
         return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
-
-    def __enter__(self) -> Self:
-        return self if self.process is not None else self.start()
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        if self.process is not None:
-            self.resume()
-            self.stop()
-
-    def _end(self, how: signal.Signals) -> int:
-        assert self.process is not None, "the node does not run"
-        process, self.process = self.process, None
-        process.send_signal(how)
-        try:
-            return process.wait(timeout=STOP_TIMEOUT_S)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
-            raise AssertionError(f"the node did not stop in {STOP_TIMEOUT_S:g} s:\n{self.log_text()[-4000:]}") from None
-
-    def await_port(self) -> None:
-        """Wait until the port accepts; fails with the output of the process where it ends or takes too long."""
-        assert self.process is not None
-        deadline = time.monotonic() + START_TIMEOUT_S
-        while time.monotonic() < deadline:
-            if self.process.poll() is not None:
-                code, self.process = self.process.returncode, None
-                raise AssertionError(f"the node ended with {code} at start:\n{self.log_text()[-4000:]}")
-            try:
-                socket.create_connection(("127.0.0.1", self.port), timeout=1).close()
-                return
-            except OSError:
-                time.sleep(0.02)
-        self.kill()
-        raise AssertionError(f"the node did not answer in {START_TIMEOUT_S} s:\n{self.log_text()[-4000:]}")
