@@ -172,27 +172,8 @@ def resolve(
         ConfigError: one line for each problem, all of them.
     """
     given, problems = resolve_variables(properties, sources)
-    warnings = []
-    known = table(Scope.BROKER) | OWN
-    values: dict[str, Value] = {name: row.default_value() for name, row in known.items()}
-    for key, text in given.items():
-        row = known.get(key)
-        if row is None:
-            if key == METRICS_LISTENER:
-                problems += [] if parse_address(text) else [f"{key}={text}: must be host:port"]
-                continue
-            warning = _about_unknown(key, known)
-            if warning:
-                warnings.append(warning)
-            continue
-        try:
-            values[key] = row.parse(text)
-        except ValueError as error:
-            problems.append(f"{key}={_shown(row, text)}: {error}")
-        # Files list many defaults: a value that changes nothing is worth no line.
-        if not _is_honoured(key, honoured) and values[key] != row.default_value():
-            why = NOT_LOADED.get(key)
-            warnings.append(f"{key} is {f'ignored: {why}' if why else 'known but not honoured yet: it is ignored'}")
+    warnings: list[str] = []
+    values = _parse_values(given, honoured, problems, warnings)
     for key in ("node.id", "process.roles", "controller.listener.names"):
         if key not in given and not (key == "node.id" and "broker.id" in given):
             problems.append(f"{key} is missing: a node needs one")
@@ -206,6 +187,32 @@ def resolve(
     if problems:
         raise ConfigError(problems)
     return BrokerSettings(given, values, tuple(listeners), tuple(advertised), tuple(warnings))
+
+
+def _parse_values(
+    given: Mapping[str, str], honoured: frozenset[str] | None, problems: list[str], warnings: list[str]
+) -> dict[str, Value]:
+    """Every known setting with its value, default or given; what cannot be read, or has no effect, gets a line."""
+    known = table(Scope.BROKER) | OWN
+    values: dict[str, Value] = {name: row.default_value() for name, row in known.items()}
+    for key, text in given.items():
+        row = known.get(key)
+        if row is None:
+            # The metrics listener is ours: Kafka's table, by which the others are read, has no row for it.
+            if key == METRICS_LISTENER:
+                problems += [] if parse_address(text) else [f"{key}={text}: must be host:port"]
+            elif warning := _about_unknown(key, known):
+                warnings.append(warning)
+            continue
+        try:
+            values[key] = row.parse(text)
+        except ValueError as error:
+            problems.append(f"{key}={_shown(row, text)}: {error}")
+        # Files list many defaults: a value that changes nothing is worth no line.
+        if not _is_honoured(key, honoured) and values[key] != row.default_value():
+            why = NOT_LOADED.get(key)
+            warnings.append(f"{key} is {f'ignored: {why}' if why else 'known but not honoured yet: it is ignored'}")
+    return values
 
 
 def _is_honoured(key: str, honoured: frozenset[str] | None) -> bool:
@@ -255,30 +262,9 @@ def _check_listeners(
     return listeners, advertised, problems
 
 
-def _check_together(given: Mapping[str, str], values: Mapping[str, Value]) -> list[str]:  # noqa: C901 - a flat list of rules
+def _check_together(given: Mapping[str, str], values: Mapping[str, Value]) -> list[str]:
     """Kafka's rules for a cluster without ZooKeeper, as far as one value cannot tell."""
-    problems = []
-    roles = cast("list[str]", values["process.roles"] or [])
-    controllers = {name.upper() for name in cast("list[str]", values["controller.listener.names"] or [])}
-    names = {str(entry).partition("://")[0].upper() for entry in cast("list[str]", values["listeners"] or [])}
-    if not given.get("process.roles", "-").strip():
-        problems.append("process.roles: must name broker, controller, or both")
-    if len(set(roles)) != len(roles):
-        problems.append("process.roles: names a role twice")
-    if "controller" in roles and controllers and not controllers & names:
-        problems.append("listeners: a controller needs one of controller.listener.names among them")
-    if roles == ["broker"] and controllers & names:
-        problems.append("listeners: a node that is only a broker must not have a controller's listener")
-    if roles == ["controller"] and names - controllers:
-        problems.append("listeners: a node that is only a controller must have controller listeners alone")
-    if "broker" in roles and names and not names - controllers:
-        problems.append("listeners: a broker needs a listener that is not the controller's")
-    inter_broker = values["inter.broker.listener.name"]
-    if isinstance(inter_broker, str) and "broker" in roles:
-        if inter_broker.upper() in controllers:
-            problems.append(f"inter.broker.listener.name={inter_broker}: must not be one of controller.listener.names")
-        elif inter_broker.upper() not in names:
-            problems.append(f"inter.broker.listener.name={inter_broker}: must be the name of one of the listeners")
+    problems = _check_roles(given, values) + _check_inter_broker(values)
     for key in ("log.dirs", "log.dir"):
         if key in given and not all(cast("list[str]", values[key]) or [""]):
             problems.append(f"{key}={given[key]}: must be a list of directories, and none of them empty")
@@ -291,3 +277,41 @@ def _check_together(given: Mapping[str, str], values: Mapping[str, Value]) -> li
     if "broker.id" in given and "node.id" in given and values["broker.id"] != node_id:
         problems.append(f"broker.id={values['broker.id']} and node.id={node_id} differ: give one of them")
     return problems
+
+
+def _listener_names(values: Mapping[str, Value]) -> tuple[set[str], set[str]]:
+    """The names of the listeners, and those of controllers' listeners, of this node or of others."""
+    controllers = {name.upper() for name in cast("list[str]", values["controller.listener.names"] or [])}
+    names = {str(entry).partition("://")[0].upper() for entry in cast("list[str]", values["listeners"] or [])}
+    return names, controllers
+
+
+def _check_roles(given: Mapping[str, str], values: Mapping[str, Value]) -> list[str]:
+    problems = []
+    roles = cast("list[str]", values["process.roles"] or [])
+    names, controllers = _listener_names(values)
+    if not given.get("process.roles", "-").strip():
+        problems.append("process.roles: must name broker, controller, or both")
+    if len(set(roles)) != len(roles):
+        problems.append("process.roles: names a role twice")
+    if "controller" in roles and controllers and not controllers & names:
+        problems.append("listeners: a controller needs one of controller.listener.names among them")
+    if roles == ["broker"] and controllers & names:
+        problems.append("listeners: a node that is only a broker must not have a controller's listener")
+    if roles == ["controller"] and names - controllers:
+        problems.append("listeners: a node that is only a controller must have controller listeners alone")
+    if "broker" in roles and names and not names - controllers:
+        problems.append("listeners: a broker needs a listener that is not the controller's")
+    return problems
+
+
+def _check_inter_broker(values: Mapping[str, Value]) -> list[str]:
+    inter_broker = values["inter.broker.listener.name"]
+    if not isinstance(inter_broker, str) or "broker" not in cast("list[str]", values["process.roles"] or []):
+        return []
+    names, controllers = _listener_names(values)
+    if inter_broker.upper() in controllers:
+        return [f"inter.broker.listener.name={inter_broker}: must not be one of controller.listener.names"]
+    if inter_broker.upper() not in names:
+        return [f"inter.broker.listener.name={inter_broker}: must be the name of one of the listeners"]
+    return []

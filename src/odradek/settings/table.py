@@ -97,11 +97,7 @@ class Setting:
             if not value:
                 raise ValueError("must not be empty")
         elif isinstance(value, list | str) and (choice := _CHOICE.match(self.valid)):
-            ignores_case, names = choice.groups()
-            allowed = [name.strip() for name in names.split(",")]
-            for item in value if isinstance(value, list) else [value]:
-                if item not in allowed and not (ignores_case and item.upper() in allowed):
-                    raise ValueError(f"must be one of {', '.join(allowed)}")
+            _check_choice(value, choice)
 
     def _check_range(self, value: float) -> None:
         bounds = _RANGE.match(self.valid)
@@ -114,6 +110,14 @@ class Setting:
             raise ValueError(f"must be at least {low}")
         if high is not None and value > int(high):
             raise ValueError(f"must be at most {high}")
+
+
+def _check_choice(value: list[str] | str, choice: re.Match[str]) -> None:
+    ignores_case, names = choice.groups()
+    allowed = [name.strip() for name in names.split(",")]
+    for item in value if isinstance(value, list) else [value]:
+        if item not in allowed and not (ignores_case and item.upper() in allowed):
+            raise ValueError(f"must be one of {', '.join(allowed)}")
 
 
 def _check_throttled(value: Value) -> None:

@@ -71,10 +71,7 @@ def _entries(context: RequestContext, resource_type: int, name: str) -> list[Con
     layers = dynamic_layers(image, context.broker.node_id)
     own = image.config(resource_type, name)
     if resource_type == ResourceType.TOPIC:
-        if not is_legal_topic_name(name):
-            raise ApiError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"{name!r} is no topic name")
-        if image.topic(name) is None:
-            raise ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no topic {name}")
+        _check_topic(image, name)
         return rules.describe_topic(own, layers)
     if resource_type == ResourceType.BROKER:
         if not name:
@@ -85,14 +82,24 @@ def _entries(context: RequestContext, resource_type: int, name: str) -> list[Con
         _check_own_broker(context, name)
         return _loggers()
     if resource_type == ResourceType.CLIENT_METRICS:
-        if not name:
-            raise ApiError(ErrorCode.INVALID_REQUEST, "Client metrics subscription name must not be empty")
+        _check_named("Client metrics subscription", name)
         return rules.describe_client_metrics(own)
     if resource_type == ResourceType.GROUP:
-        if not name:
-            raise ApiError(ErrorCode.INVALID_REQUEST, "Group name must not be empty")
+        _check_named("Group", name)
         return rules.describe_group(own, layers)
     raise ApiError(ErrorCode.INVALID_REQUEST, f"Unsupported resource type: {resource_type}")
+
+
+def _check_topic(image: MetadataImage, name: str) -> None:
+    if not is_legal_topic_name(name):
+        raise ApiError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"{name!r} is no topic name")
+    if image.topic(name) is None:
+        raise ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no topic {name}")
+
+
+def _check_named(what: str, name: str) -> None:
+    if not name:
+        raise ApiError(ErrorCode.INVALID_REQUEST, f"{what} name must not be empty")
 
 
 def dynamic_layers(image: MetadataImage, broker_id: int) -> BrokerLayers:

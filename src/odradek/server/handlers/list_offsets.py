@@ -30,6 +30,7 @@ from odradek.server.log_creation import must_wait, when_made
 if TYPE_CHECKING:
     from odradek.log.log import Log
     from odradek.log.search import TimestampSearch
+    from odradek.metadata.image import MetadataImage
     from odradek.replica.partition import Partition
     from odradek.server.context import RequestContext
 
@@ -46,6 +47,7 @@ _SINCE = {
 _FIRST_WITH_LEADER_EPOCH = 4
 _FIRST_WITH_NOT_AVAILABLE = 5
 CONSUMER = -1
+DEBUGGING_CONSUMER = -2
 
 
 def handle(
@@ -56,12 +58,7 @@ def handle(
         return when_made(context, request, handle)
     searches: list[_Search] = []
     image = context.broker.image
-    seen: set[tuple[str, int]] = set()
-    twice: set[tuple[str, int]] = set()
-    for topic in request.topics:
-        for wanted in topic.partitions:
-            key = (topic.name, wanted.partition_index)
-            (twice if key in seen else seen).add(key)
+    twice = _named_twice(request)
     response = ListOffsetsResponse()
     for topic in request.topics:
         answers = []
@@ -71,22 +68,43 @@ def handle(
             try:
                 if (topic.name, wanted.partition_index) in twice:
                     raise ApiError(ErrorCode.INVALID_REQUEST, "the partition is asked for twice")
-                if wanted.timestamp < 0 and context.api_version < _SINCE.get(wanted.timestamp, 2**15):
-                    raise ApiError(ErrorCode.UNSUPPORTED_VERSION, f"no version has place {wanted.timestamp} so early")
-                partition = context.broker.replicas.find(topic.name, wanted.partition_index, image)
-                if request.replica_id != -2:  # a debugging consumer may ask any replica
-                    partition.check_leader(wanted.current_leader_epoch)
+                partition = _partition(context, request, topic.name, wanted, image)
                 search = _answer(request, wanted, partition, answer)
                 if search is not None:
                     searches.append(search)
             except ApiError as error:
-                answer.error_code = error.code
-                if error.code is ErrorCode.OFFSET_NOT_AVAILABLE and context.api_version < _FIRST_WITH_NOT_AVAILABLE:
-                    answer.error_code = ErrorCode.LEADER_NOT_AVAILABLE
+                answer.error_code = _code(error, context.api_version)
             if context.api_version < _FIRST_WITH_LEADER_EPOCH:
                 answer.leader_epoch = -1
         response.topics.append(ListOffsetsTopicResponse(name=topic.name, partitions=answers))
     return response if not searches else _search_all(context, response, searches)
+
+
+def _named_twice(request: ListOffsetsRequest) -> set[tuple[str, int]]:
+    seen: set[tuple[str, int]] = set()
+    twice: set[tuple[str, int]] = set()
+    for topic in request.topics:
+        for wanted in topic.partitions:
+            key = (topic.name, wanted.partition_index)
+            (twice if key in seen else seen).add(key)
+    return twice
+
+
+def _partition(
+    context: RequestContext, request: ListOffsetsRequest, topic: str, wanted: ListOffsetsPartition, image: MetadataImage
+) -> Partition:
+    if wanted.timestamp < 0 and context.api_version < _SINCE.get(wanted.timestamp, 2**15):
+        raise ApiError(ErrorCode.UNSUPPORTED_VERSION, f"no version has place {wanted.timestamp} so early")
+    partition = context.broker.replicas.find(topic, wanted.partition_index, image)
+    if request.replica_id != DEBUGGING_CONSUMER:  # which may ask any replica
+        partition.check_leader(wanted.current_leader_epoch)
+    return partition
+
+
+def _code(error: ApiError, api_version: int) -> ErrorCode:
+    if error.code is ErrorCode.OFFSET_NOT_AVAILABLE and api_version < _FIRST_WITH_NOT_AVAILABLE:
+        return ErrorCode.LEADER_NOT_AVAILABLE  # which older clients retry as well
+    return error.code
 
 
 @dataclass(frozen=True, slots=True)

@@ -335,6 +335,18 @@ def _verification_error(code: ErrorCode, version: int) -> ApiError:
     return ApiError(code, "the partition is not part of an open transaction of this producer")
 
 
+def _take_end(
+    answer: PartitionProduceResponse, partition: Partition, error: BaseException | None, *, all_in_sync: bool
+) -> None:
+    """Mark the answer for a partition whose wait has ended, with `error` where it failed."""
+    if isinstance(error, ApiError):
+        answer.error_code, answer.error_message, answer.base_offset = error.code, error.message, -1
+    elif all_in_sync and not answer.error_code and partition.too_few_in_sync():
+        # The set shrank while the records were replicated: they are written, and fewer than asked for have them.
+        answer.error_code = ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND
+        partition.tell_too_few(ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND)
+
+
 def _when_replicated(
     response: ProduceResponse,
     waiting: list[Waiting],
@@ -352,11 +364,7 @@ def _when_replicated(
         error = None if wait.cancelled() else wait.exception()
         if done.done():
             return
-        if isinstance(error, ApiError):
-            answer.error_code, answer.error_message, answer.base_offset = error.code, error.message, -1
-        elif all_in_sync and not answer.error_code and partition.too_few_in_sync():
-            answer.error_code = ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND
-            partition.tell_too_few(ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND)
+        _take_end(answer, partition, error, all_in_sync=all_in_sync)
         if not left:
             done.set_result(response)
 
