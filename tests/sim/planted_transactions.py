@@ -101,7 +101,7 @@ TRANSACTIONS = (
         "coordinator.transaction.service:TransactionShard._decide",
         "outcome = await self.runtime.run(operation)",
         "outcome = await self.runtime.run(\n"
-        "    lambda: (result := operation(), [self._spawn(self._finish(each)) for each in result.response.ended])[0]\n"
+        "    lambda: (result := operation(), [self.spawn(self._finish(each)) for each in result.response.ended])[0]\n"
         ")",
         "a partition knows of a commit that the coordinator may forget",
     ),

@@ -339,7 +339,7 @@ async def test_one_that_fails_does_not_end_the_look_for_transactions_that_time_o
     broken = TransactionMetadata(producer_id, MAX_EPOCH, 1, state=TransactionState.ONGOING)
     machine.ids["broken"] = broken
     machine._ongoing.add("broken")
-    event = "a look at all transactional ids failed"
+    event = "a periodic job of the coordinator failed"
     await node.wait_until(lambda: len(reported(caplog, event)) >= 2)
     caplog.set_level(logging.INFO)
     machine._ongoing.discard("broken")
@@ -358,9 +358,9 @@ async def test_a_bug_of_a_task_that_no_one_awaits_is_logged(node: Node, caplog: 
 
     looks = set(shard._tasks)
     for error in (ApiError(ErrorCode.NOT_COORDINATOR), ProducerIdNeededError(), ZeroDivisionError("ours")):
-        shard._spawn(fails(error))
+        shard.spawn(fails(error))
     await node.wait_until(lambda: not shard._tasks.keys() - looks)
-    assert [str(each["error"]) for each in reported(caplog, "a task of the transaction coordinator failed")] == ["ours"]
+    assert [str(each["error"]) for each in reported(caplog, "a task of the coordinator failed")] == ["ours"]
 
 
 async def test_a_marker_that_is_refused_again_and_again_is_logged_now_and_then(

@@ -7,7 +7,7 @@ away in the middle, the others that its request concerned must still be answered
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 from uuid import UUID
 
@@ -25,6 +25,7 @@ from odradek.coordinator.group.machine import GroupMachine
 from odradek.coordinator.group.outcome import Outcome, PendingWrite
 from odradek.coordinator.group.records import CoordinatorRecord
 from odradek.coordinator.service import answer_code
+from odradek.coordinator.shard import CoordinatorShard
 from odradek.protocol.messages.consumer_group_heartbeat_request import ConsumerGroupHeartbeatRequest
 from odradek.protocol.messages.heartbeat_request import HeartbeatRequest
 from odradek.protocol.messages.join_group_request import JoinGroupRequest
@@ -33,7 +34,7 @@ from odradek.protocol.messages.offset_commit_request import OffsetCommitRequest
 from odradek.protocol.messages.sync_group_request import SyncGroupRequest
 from odradek.protocol.messages.txn_offset_commit_request import TxnOffsetCommitRequest
 from odradek.statemachine.machine import Result
-from odradek.statemachine.runtime import MachineLog, Runtime, State
+from odradek.statemachine.runtime import MachineLog, State
 from odradek.statemachine.timeline import Timeline
 
 _log = get_logger("coordinator.group")
@@ -55,7 +56,7 @@ def _sender(caller: Caller | None) -> tuple[str, str]:
     return (caller.client_id, caller.client_host) if caller is not None else ("", "")
 
 
-class Shard:
+class Shard(CoordinatorShard[CoordinatorRecord]):
     """One partition's machine during one leadership, with the requests that are parked in it and its tasks."""
 
     def __init__(
@@ -79,8 +80,6 @@ class Shard:
             why: this broker leads the partition, in words.
         """
         self._why = why
-        self.partition_id = partition_id
-        self.leader_epoch = leader_epoch
         self._clock = clock
         self._timeout_ms = config.offsets_commit_timeout_ms
         timeline = Timeline()
@@ -94,21 +93,15 @@ class Shard:
             max_record_bytes=max_record_bytes,
             matches=matches,
         )
-        self.runtime: Runtime[CoordinatorRecord] = Runtime(
-            self.machine, make_log(partition_id, leader_epoch), timeline, on_failed=self._on_failed
-        )
+        log = make_log(partition_id, leader_epoch)
+        super().__init__(partition_id, leader_epoch, self.machine, log, timeline, event_log=_log)
         self._parked: dict[int, asyncio.Future[Any]] = {}
-        self._tasks: dict[asyncio.Task[None], None] = {}
         self._next_ticket = 0
         self._wake_up: asyncio.TimerHandle | None = None
         self._wake_up_ms = 0
 
     def now(self) -> Moment:
         return Moment(self._clock.now_ms(), self._clock.monotonic_ms())
-
-    def start(self) -> None:
-        """Begin to load."""
-        self.spawn(self.load())
 
     async def load(self) -> None:
         """Replay the partition, then give every member a fresh session. An unreadable log ends the leadership."""
@@ -194,12 +187,6 @@ class Shard:
         finally:
             self._parked.pop(ticket, None)
 
-    def spawn(self, work: Coroutine[Any, Any, None]) -> None:
-        """Run in a task that `close` waits for."""
-        task = asyncio.get_running_loop().create_task(work)
-        self._tasks[task] = None
-        task.add_done_callback(self._tasks.pop)
-
     async def _apply(self, operation: Operation[Any], ticket: int | None = None) -> None:
         """Run an operation, answer its caller and all that it completes, and settle what it wrote."""
         decided: list[Outcome[Any]] = []
@@ -272,24 +259,9 @@ class Shard:
 
     # ---- the end
 
-    def _on_failed(self, error: BaseException) -> None:
-        _log.error("coordinator unloaded", partition=self.partition_id, error=error)
-        self._drop()
-
-    def _drop(self) -> None:
+    def _leadership_ended(self) -> None:
         if self._wake_up is not None:
             self._wake_up.cancel()
             self._wake_up = None
         for ticket in list(self._parked):
             self._fail(ticket, ErrorCode.NOT_COORDINATOR, "the coordinator has moved")
-
-    def resign(self) -> None:
-        """Stop at once: everyone who waits looks for the coordinator again."""
-        self.runtime.unload()
-        self._drop()
-
-    async def close(self) -> None:
-        """Resign, and wait for the shard's tasks."""
-        self.resign()
-        await self.runtime.close()
-        await asyncio.gather(*self._tasks, return_exceptions=True)

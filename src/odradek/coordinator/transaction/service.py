@@ -10,7 +10,7 @@ the markers are due, whether or not the client still waits.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Coroutine, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from typing import Any, NamedTuple, TypeVar
 
 from odradek.common.errors import ApiError, ErrorCode, OdradekError
@@ -18,6 +18,7 @@ from odradek.common.log_lines import get_logger
 from odradek.common.ports import Clock
 from odradek.coordinator.expressions import OffLoop
 from odradek.coordinator.service import CreateTopic, ShardHost, StateTopic, answer_code
+from odradek.coordinator.shard import CoordinatorShard
 from odradek.coordinator.transaction.config import TransactionConfig
 from odradek.coordinator.transaction.driver import CoordinatorFencedError, MarkerDriver
 from odradek.coordinator.transaction.machine import (
@@ -37,7 +38,7 @@ from odradek.metadata.image import MetadataImage
 from odradek.protocol.messages import describe_transactions_response as described
 from odradek.protocol.messages import list_transactions_response as listed
 from odradek.statemachine.machine import Result
-from odradek.statemachine.runtime import MachineLog, Runtime
+from odradek.statemachine.runtime import MachineLog
 from odradek.statemachine.timeline import Timeline
 
 _log = get_logger("coordinator.transaction")
@@ -62,8 +63,10 @@ class Client(NamedTuple):
 NO_CLIENT = Client()
 
 
-class TransactionShard:
+class TransactionShard(CoordinatorShard[TransactionRecord]):
     """One partition's machine during one leadership, and the markers that it owes."""
+
+    EXPECTED = (OdradekError, ProducerIdNeededError)
 
     def __init__(
         self,
@@ -75,28 +78,17 @@ class TransactionShard:
         markers: MarkerDriver,
         counts: TransactionCounts,
     ) -> None:
-        self.partition_id = partition_id
         self._counts = counts
-        self._leader_epoch = leader_epoch
         self._config = config
         self._clock = clock
         self._markers = markers
         timeline = Timeline()
         self.machine = TransactionMachine(timeline)
-        self.runtime: Runtime[TransactionRecord] = Runtime(
-            self.machine, make_log(partition_id, leader_epoch), timeline, on_failed=self._on_failed
-        )
-        self._tasks: dict[asyncio.Task[Any], None] = {}
+        log = make_log(partition_id, leader_epoch)
+        super().__init__(partition_id, leader_epoch, self.machine, log, timeline, event_log=_log)
 
-    @property
-    def leader_epoch(self) -> int:
-        return self._leader_epoch
-
-    def start(self) -> None:
-        """Begin to load."""
-        self._spawn(self._load())
-
-    async def _load(self) -> None:
+    async def load(self) -> None:
+        """Replay the partition, then finish what its transactions owe, and look for those that time out."""
         began_ms = self._clock.monotonic_ms()
         try:
             count = await self.runtime.load()
@@ -110,8 +102,8 @@ class TransactionShard:
         level("transactions loaded", partition=self.partition_id, records=count)
         await self._owe_unfinished()
         config = self._config
-        self._spawn(self._every(config.abort_check_interval_ms, self._abort_timed_out))
-        self._spawn(self._every(config.expiry_check_interval_ms, self._expire))
+        self.spawn(self.every(config.abort_check_interval_ms, self._abort_timed_out))
+        self.spawn(self.every(config.expiry_check_interval_ms, self._expire))
 
     async def _owe_unfinished(self) -> None:
         try:
@@ -120,7 +112,7 @@ class TransactionShard:
             _log.debug("not done", partition=self.partition_id, error=error)
             return
         for ended in outcome.ended:
-            self._spawn(self._finish(ended))
+            self.spawn(self._finish(ended))
 
     async def _abort_timed_out(self) -> None:
         clock = self._clock
@@ -137,15 +129,6 @@ class TransactionShard:
             self._counts.expired_ids += outcome.response
             if outcome.response < MAX_ENDED_PER_LOOK:
                 return
-
-    async def _every(self, interval_ms: int, job: Callable[[], Awaitable[None]]) -> None:
-        while self.runtime.active:
-            await asyncio.sleep(interval_ms / 1000)
-            try:
-                await job()
-            except Exception as error:
-                # Transactions that time out hold readers back: one that cannot be dealt with must not be the last.
-                _log.bug("a look at all transactional ids failed", error, partition=self.partition_id)
 
     # ---- running operations
 
@@ -167,7 +150,7 @@ class TransactionShard:
             ApiError: what the operation raised or has for an error.
             ProducerIdNeededError: the operation needs one.
         """
-        task = self._spawn(self._decide(operation, by))
+        task = self.spawn(self._decide(operation, by))
         outcome = await asyncio.shield(task)
         if outcome.error:
             raise ApiError(outcome.error)
@@ -189,7 +172,7 @@ class TransactionShard:
                     cause=ended.fenced_by,
                     **by.fields(),
                 )
-            self._spawn(self._finish(ended))
+            self.spawn(self._finish(ended))
         return outcome
 
     async def _apply(self, operation: Operation[T]) -> Outcome[T] | None:
@@ -203,7 +186,7 @@ class TransactionShard:
     async def _finish(self, ended: Ended) -> None:
         """Write the markers, then the record that says so."""
         try:
-            await self._markers.deliver(ended, self._leader_epoch)
+            await self._markers.deliver(ended, self.leader_epoch)
             await self.runtime.run(lambda: self.machine.complete(ended, self._clock.now_ms()))
         except CoordinatorFencedError as error:
             _log.warning("another coordinator is in charge", partition=self.partition_id, error=error)
@@ -212,45 +195,22 @@ class TransactionShard:
             if self.runtime.active:
                 _log.warning("a transaction is not complete yet", transactional_id=ended.transactional_id, error=error)
                 await asyncio.sleep(1)
-                self._spawn(self._finish(ended))
+                self.spawn(self._finish(ended))
         except Exception as error:
             _log.bug("the end of a transaction failed", error, transactional_id=ended.transactional_id)
-
-    def _spawn(self, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
-        task = asyncio.get_running_loop().create_task(work)
-        self._tasks[task] = None
-        task.add_done_callback(self._ended)
-        return task
-
-    def _ended(self, task: asyncio.Task[Any]) -> None:
-        self._tasks.pop(task, None)
-        if task.cancelled():
-            return
-        error = task.exception()  # its caller may have gone away; it is logged nowhere else
-        if error is not None and not isinstance(error, (OdradekError, ProducerIdNeededError)):
-            _log.bug("a task of the transaction coordinator failed", error, partition=self.partition_id)
 
     # ---- the end
 
     def _on_failed(self, error: BaseException) -> None:
-        _log.error("coordinator unloaded", partition=self.partition_id, error=error)
-        self._cancel()
-
-    def _cancel(self) -> None:
-        for task in list(self._tasks):
-            if task is not asyncio.current_task():
-                task.cancel()
-
-    def resign(self) -> None:
-        """Stop at once: everyone who waits looks for the coordinator again."""
-        self.runtime.unload()
+        super()._on_failed(error)
+        self.cancel_tasks()
 
     async def close(self) -> None:
-        """Resign, and wait for the shard's tasks."""
+        """Resign, and end the shard's tasks: a marker that no broker takes would be sent again and again."""
         self.resign()
         await self.runtime.close()
-        self._cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        self.cancel_tasks()
+        await super().close()
 
 
 class TransactionCoordinator(ShardHost[TransactionShard]):

@@ -1,0 +1,97 @@
+"""One partition of a coordinator's topic during one leadership: its runtime, and the tasks that end with it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Coroutine
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
+
+from odradek.common.errors import OdradekError
+from odradek.statemachine.runtime import MachineLog, Runtime
+
+if TYPE_CHECKING:
+    from odradek.common.log_lines import EventLogger
+    from odradek.statemachine.machine import StateMachine
+    from odradek.statemachine.timeline import Timeline
+
+RecordT = TypeVar("RecordT")
+T = TypeVar("T")
+
+
+class CoordinatorShard(Generic[RecordT]):
+    """What the shards of groups and of transactions have in common; a `HostedShard`."""
+
+    # Errors of a task that its caller gets, and that are no bug where the caller has gone away.
+    EXPECTED: tuple[type[BaseException], ...] = (OdradekError,)
+
+    def __init__(
+        self,
+        partition_id: int,
+        leader_epoch: int,
+        machine: StateMachine[RecordT],
+        log: MachineLog[RecordT, Any],
+        timeline: Timeline,
+        *,
+        event_log: EventLogger,
+    ) -> None:
+        self.partition_id = partition_id
+        self.leader_epoch = leader_epoch
+        self.runtime: Runtime[RecordT] = Runtime(machine, log, timeline, on_failed=self._on_failed)
+        self._event_log = event_log
+        self._tasks: dict[asyncio.Task[Any], None] = {}
+
+    def start(self) -> None:
+        """Begin to load."""
+        self.spawn(self.load())
+
+    async def load(self) -> None:
+        """Replay the partition. An unreadable log ends the leadership."""
+        raise NotImplementedError
+
+    def spawn(self, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
+        """Run in a task that `close` waits for."""
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks[task] = None
+        task.add_done_callback(self._task_ended)
+        return task
+
+    def _task_ended(self, task: asyncio.Task[Any]) -> None:
+        self._tasks.pop(task, None)
+        error = None if task.cancelled() else task.exception()
+        if error is not None and not isinstance(error, self.EXPECTED):
+            # Its caller may have gone away: it is logged nowhere else.
+            self._event_log.bug("a task of the coordinator failed", error, partition=self.partition_id)
+
+    async def every(self, interval_ms: int, job: Callable[[], Awaitable[None]]) -> None:
+        """Do a job again and again while this shard is active; one that fails is not the last."""
+        while self.runtime.active:
+            await asyncio.sleep(interval_ms / 1000)
+            try:
+                await job()
+            except Exception as error:
+                # Transactions that time out hold readers back: one that cannot be ended must not be the last.
+                self._event_log.bug("a periodic job of the coordinator failed", error, partition=self.partition_id)
+
+    def _on_failed(self, error: BaseException) -> None:
+        self._event_log.error("coordinator unloaded", partition=self.partition_id, error=error)
+        self._leadership_ended()
+
+    def _leadership_ended(self) -> None:
+        """Answer those who wait for this shard itself, and not for an operation of its machine."""
+
+    def cancel_tasks(self) -> None:
+        """End all tasks but the one that calls."""
+        for task in list(self._tasks):
+            if task is not asyncio.current_task():
+                task.cancel()
+
+    def resign(self) -> None:
+        """Stop at once: everyone who waits looks for the coordinator again."""
+        self.runtime.unload()
+        self._leadership_ended()
+
+    async def close(self) -> None:
+        """Resign, and wait for the shard's tasks."""
+        self.resign()
+        await self.runtime.close()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
