@@ -19,7 +19,7 @@ DIRECTORY_BUGS = (
     Bug(
         "the controller is not told of a move",
         _DRIVER + "_promote",
-        "self.tell_controller(move.partition, move.future.log_dir, confirmed)",
+        "self._report(move.partition, move.future.log_dir, confirmed)",
         "confirmed()",
         "a directory that fails is not the one where the controller has the replica",
     ),

@@ -26,7 +26,7 @@ from odradek.log.checkpoints import (
 )
 from odradek.log.compaction.offsets import CleanedOffsets
 from odradek.log.config import LogConfig
-from odradek.log.files import FileCache
+from odradek.log.files import MAX_OPEN_FILES, FileCache
 from odradek.log.future import FutureLogs, future_name
 from odradek.log.loading import FILES_PER_THREAD, AssignedDirectory, FoundLog, LogLoader
 from odradek.log.log import Log
@@ -57,17 +57,19 @@ class LogManager:
         log_dirs: Sequence[Path],
         config: LogConfig,
         random: Random,
+        open_files: int = MAX_OPEN_FILES,
     ) -> None:
         """
         Args:
             config: what topics go by that do not say otherwise.
             random: draws segment jitter and the names of deleted directories.
+            open_files: how many files of logs are kept open at a time.
         """
         self.disk = disk
         self.clock = clock
         self.base_config = config
         self._random = random
-        self.files = FileCache(disk)
+        self.files = FileCache(disk, capacity=open_files)
         self.dirs = {path: LogDir(path) for path in log_dirs}
         self.space = DirectorySpace(disk, self.dirs)
         self.files.on_no_space = self.space.ran_out

@@ -25,8 +25,15 @@ class DirectorySpace:
     def __init__(self, disk: Disk, directories: Mapping[Path, LogDir]) -> None:
         self._disk = disk
         self._directories = directories
-        # Called when a directory becomes full, and when there is space again.
-        self.on_change: Callable[[], None] = lambda: None
+        self._on_change: list[Callable[[], None]] = []
+
+    def subscribe(self, on_change: Callable[[], None]) -> None:
+        """Call `on_change` when a directory becomes full, and when there is space again."""
+        self._on_change.append(on_change)
+
+    def _changed(self) -> None:
+        for on_change in self._on_change:
+            on_change()
 
     def ran_out(self, log_dir: Path) -> None:
         """A write to this directory did not fit."""
@@ -34,7 +41,7 @@ class DirectorySpace:
         if found is not None and not found.full and not found.offline:
             found.full = True
             _log.warning("log directory is full: other in-sync replicas lead, where there are any", log_dir=log_dir)
-            self.on_change()
+            self._changed()
 
     def full_paths(self) -> list[Path]:
         """The directories in which a write did not fit."""
@@ -63,4 +70,4 @@ class DirectorySpace:
         """A trial write succeeded."""
         directory.full = False
         _log.info("log directory has space again", log_dir=directory.path)
-        self.on_change()
+        self._changed()

@@ -16,19 +16,31 @@ from odradek.common.log_lines import get_logger
 if TYPE_CHECKING:
     from odradek.replica.partition import Partition
 
+DEFAULT_SESSION_MS = 9_000
 _log = get_logger("replica.isolation")
 
 
 class Isolation:
     """Whether this broker is cut off, and which of its partitions others may lead by now."""
 
-    def __init__(self, partitions: Iterable[Partition], monotonic_ms: Callable[[], int]) -> None:
+    def __init__(
+        self,
+        partitions: Iterable[Partition],
+        monotonic_ms: Callable[[], int],
+        *,
+        session_ms: int = DEFAULT_SESSION_MS,
+        exempt: frozenset[str] = frozenset(),
+    ) -> None:
+        """
+        Args:
+            session_ms: broker.session.timeout.ms: after so long the controller gives leadership to others.
+            exempt: topics of coordinators, which end where an append is refused, and would not begin again when the
+                cut is over.
+        """
         self._partitions = partitions
         self._monotonic_ms = monotonic_ms
-        # broker.session.timeout.ms: after so long the controller gives leadership to others.
-        self.session_ms = 9_000
-        # Topics of coordinators, which end where an append is refused, and would not begin again when the cut is over.
-        self.exempt: frozenset[str] = frozenset()
+        self.session_ms = session_ms
+        self._exempt = exempt
         self._answered_ms: int | None = None
         # The topics of which a partition is cut off: who leads them is not known here.
         self.topics: frozenset[str] = frozenset()
@@ -45,7 +57,7 @@ class Isolation:
             return
         topics = set()
         for partition in self._partitions:
-            leads = partition.is_leader and partition.topic not in self.exempt
+            leads = partition.is_leader and partition.topic not in self._exempt
             cut_off = silent and leads and self._followers_are_silent(partition, now_ms)
             if cut_off:
                 topics.add(partition.topic)

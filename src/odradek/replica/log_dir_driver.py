@@ -32,8 +32,8 @@ MAX_QUOTA_PAUSE_MS = 1_000
 _log = get_logger("replica.log_dirs")
 Key = tuple[str, int]
 
-# Tell the controller that a partition is about to lie in a directory, and call back when it knows.
-TellController = Callable[["Partition", Path, Callable[[], None]], None]
+# Report to the controller that a partition is about to move to a directory, and call back when it knows.
+ReportMove = Callable[["Partition", Path, Callable[[], None]], None]
 
 
 class LogDirMoves:
@@ -44,14 +44,22 @@ class LogDirMoves:
         manager: LogManager,
         flusher: Flusher,
         on_storage_failed: Callable[[StorageError], None],
+        *,
+        report: ReportMove,
+        on_ended: Callable[[Partition], None],
     ) -> None:
-        """`on_storage_failed` is called when a directory is lost."""
+        """
+        Args:
+            on_storage_failed: called when a directory is lost.
+            report: tells the controller where a partition is about to be.
+            on_ended: called when a move has ended, or was cancelled.
+        """
         self._manager = manager
         self._clock = manager.clock
         self._flusher = flusher
         self._on_storage_failed = on_storage_failed
-        self.tell_controller: TellController = lambda partition, log_dir, confirmed: confirmed()
-        self.settled: Callable[[Partition], None] = lambda partition: None
+        self._report = report
+        self._on_ended = on_ended
         self.quota = TokenBucket()
         self.piece_bytes = 1 << 20  # replica.fetch.max.bytes, as for what is copied from other brokers
         self.moved_bytes = 0
@@ -104,7 +112,7 @@ class LogDirMoves:
         """The replica stays where it is. Raises StorageError."""
         self._forget(partition)
         self._manager.futures.delete((partition.topic, partition.partition_id))
-        self.settled(partition)
+        self._on_ended(partition)
 
     def partition_closed(self, partition: Partition) -> None:
         """The partition is gone, or its directory failed; the deletion of its log deletes the copy."""
@@ -119,7 +127,7 @@ class LogDirMoves:
         """No copy is made in a directory that is offline."""
         for move in [move for move in self._moves.values() if move.future.log_dir == log_dir]:
             self._forget(move.partition)
-            self.settled(move.partition)
+            self._on_ended(move.partition)
 
     async def close(self) -> None:
         """Stop; the next start goes on."""
@@ -213,7 +221,7 @@ class LogDirMoves:
             def confirmed() -> None:
                 move.stage = Stage.REPORTED
 
-            self.tell_controller(move.partition, move.future.log_dir, confirmed)
+            self._report(move.partition, move.future.log_dir, confirmed)
         if move.stage is not Stage.REPORTED or move.partition.is_being_repaired:
             return False
         # This flush may take long; the next, for which acknowledgements of durability wait, does not.
@@ -239,7 +247,7 @@ class LogDirMoves:
         try:
             partition.switch_log(self._manager.futures.replace(key))
         except StorageError:
-            self.settled(partition)
+            self._on_ended(partition)
             raise
-        self.settled(partition)
+        self._on_ended(partition)
         _log.info("replica was moved", partition=partition.name, source=source.log_dir, target=partition.log.log_dir)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from functools import partial
 from itertools import islice
 from pathlib import Path
@@ -25,8 +26,8 @@ from odradek.metadata.model import LOST_DIRECTORY, NO_LEADER, UNASSIGNED_DIRECTO
 from odradek.replica.early import EarlyRefusals
 from odradek.replica.flusher import Flusher
 from odradek.replica.in_sync import IsrCounts
-from odradek.replica.isolation import Isolation
-from odradek.replica.log_dir_driver import LogDirMoves
+from odradek.replica.isolation import DEFAULT_SESSION_MS, Isolation
+from odradek.replica.log_dir_driver import LogDirMoves, ReportMove
 from odradek.replica.partition import Partition
 from odradek.replica.preparation import PreparationLines
 from odradek.replica.selector import Selector
@@ -47,6 +48,23 @@ DISCARDED_AT_ONCE = 20
 _log = get_logger("replica.manager")
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReplicaCallbacks:
+    """What others do when something has happened to a replica here.
+
+    Attributes:
+        log_created_later: for each partition whose log was not made with the change of the metadata that it came with.
+        log_placed: for each for whose log there was no space at first.
+        report_move: for each that is about to move to another directory; calls back when the controller knows.
+        move_ended: for each whose move has ended, or was cancelled.
+    """
+
+    log_created_later: Callable[[str, int], None] = lambda topic, partition_id: None
+    log_placed: Callable[[str, int], None] = lambda topic, partition_id: None
+    report_move: ReportMove = lambda partition, log_dir, confirmed: confirmed()
+    move_ended: Callable[[Partition], None] = lambda partition: None
+
+
 class ReplicaManager:
     """The replicas that lie on this broker."""
 
@@ -59,6 +77,9 @@ class ReplicaManager:
         on_storage_failed: Callable[[Path], None] = lambda log_dir: None,
         monotonic_ms: Callable[[], int] = lambda: 0,
         selector: Selector | None = None,
+        callbacks: ReplicaCallbacks | None = None,
+        session_ms: int = DEFAULT_SESSION_MS,
+        coordinators_topics: frozenset[str] = frozenset(),
     ) -> None:
         """
         Args:
@@ -66,29 +87,33 @@ class ReplicaManager:
             on_storage_failed: called once for each directory that failed.
             monotonic_ms: the time by which followers lag.
             selector: sends consumers to other replicas; None leaves them with leaders.
+            session_ms, coordinators_topics: see `Isolation`.
         """
         self.broker_id = broker_id
         self.fetch_max_bytes = fetch_max_bytes
         self.parked_fetch_count = 0
         self._log_manager = log_manager
         self._on_storage_failed = on_storage_failed
-        # Called for each partition whose log was not made with the change of the metadata that it came with.
-        self.made_later: Callable[[str, int], None] = lambda topic, partition_id: None
-        # Called for each for whose log there was no space at first.
-        self.placed_again: Callable[[str, int], None] = lambda topic, partition_id: None
+        self._callbacks = callbacks = callbacks or ReplicaCallbacks()
         self.preparations = PreparationLines(log_manager.disk)
         self.monotonic_ms = monotonic_ms
         self.selector = selector
         self.isr_counts = IsrCounts()
         self.early = EarlyRefusals()
-        self.isolation = Isolation(self, monotonic_ms)
+        self.isolation = Isolation(self, monotonic_ms, session_ms=session_ms, exempt=coordinators_topics)
         self.leader_quota = TokenBucket()
         self._image = MetadataImage()
         self._fetchers: ReplicaFetcherManager | None = None
         self._isr: IsrService | None = None
         self._repairs: RepairService | None = None
         self._flusher = Flusher(log_manager.disk, self.storage_failed)
-        self.moves = LogDirMoves(log_manager, self._flusher, self.storage_failed)
+        self.moves = LogDirMoves(
+            log_manager,
+            self._flusher,
+            self.storage_failed,
+            report=callbacks.report_move,
+            on_ended=callbacks.move_ended,
+        )
         self._partitions: dict[tuple[str, int], Partition] = {}
         self._offline: set[tuple[str, int]] = set()
         # Partitions whose directory there was no space for.
@@ -216,7 +241,7 @@ class ReplicaManager:
                 if key in self._unplaced:
                     del self._unplaced[key]
                     # Later, as the listener may be the one who asked for it.
-                    asyncio.get_running_loop().call_soon(self.placed_again, *key)
+                    asyncio.get_running_loop().call_soon(self._callbacks.log_placed, *key)
             if partition.log.topic_partition in self._log_manager.futures.logs:
                 self.moves.resume(partition)
             before = (partition.leader_id, partition.leader_epoch)
@@ -307,7 +332,7 @@ class ReplicaManager:
         topic, wanted = self._image.topics_by_name.get(key[0]), self._image.partition(*key)
         if topic is not None and wanted is not None:
             self._follow(topic, key[1], wanted, self._image)
-            self.made_later(*key)
+            self._callbacks.log_created_later(*key)
 
     def move(self, topic: str, partition_id: int, log_dir: Path, image: MetadataImage) -> None:
         """Move a replica to another log directory of this broker; one that is not here yet is put there when it comes.

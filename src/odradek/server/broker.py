@@ -1,10 +1,10 @@
-"""One node: builds every part of a broker, a controller, or both, starts them in order, and stops them in reverse.
+"""One node: starts every part of a broker, a controller, or both, in order, and stops them in reverse.
 
 Order of the start, each step needing the one before: storage is checked and locked; the listeners are bound; the
 metadata log is opened, and the quorum's nodes are answered. A controller is then up. A broker registers, and when it
 has seen its registration, its logs are loaded under the topics' settings; partitions and coordinators follow the
-metadata; and when the cluster counts it in, clients are served. `process.run` builds the real clock, disk, network and
-randomness; a simulation passes its own.
+metadata; and when the cluster counts it in, clients are served. The parts are built in `server.parts`. `process.run`
+builds the real clock, disk, network and randomness; a simulation passes its own.
 """
 
 from __future__ import annotations
@@ -14,80 +14,54 @@ from collections.abc import Awaitable, Callable, Coroutine
 from functools import partial
 from pathlib import Path
 from random import Random
-from typing import Any, TypeVar, cast
+from typing import Any, cast
 from uuid import UUID
 
-from odradek.client.controller_channel import ControllerChannel
 from odradek.common.errors import StorageError
 from odradek.common.log_lines import get_logger
-from odradek.common.metrics import Metrics
-from odradek.common.numbers import INT32_MAX
 from odradek.common.ports import NO_LIMITS, Clock, Disk, Listener, MachineLimits, Network
 from odradek.controller.config import ControllerConfig
 from odradek.controller.service import ControllerService
-from odradek.coordinator.batches import RecordCodec
-from odradek.coordinator.group.config import GroupConfig
 from odradek.coordinator.group.consumer.config import ConsumerGroupConfig
-from odradek.coordinator.group.records import GROUP_RECORDS, OFFSETS_TOPIC
 from odradek.coordinator.group.service import GroupCoordinator
-from odradek.coordinator.log import PartitionMachineLog
-from odradek.coordinator.transaction.records import TRANSACTION_RECORDS
 from odradek.log.compaction.cleaner import Cleaner
 from odradek.log.compaction.config import CleanerConfig
 from odradek.log.config import LogConfig
 from odradek.log.loading import RecoveryConfig
 from odradek.log.manager import LogManager
-from odradek.log.producer_state import ProducerState
 from odradek.metadata.delta import MetadataDelta
 from odradek.metadata.features import supported_features
 from odradek.metadata.image import MetadataImage
 from odradek.metadata.model import ResourceType
 from odradek.metadata.publisher import MetadataPublisher
-from odradek.protocol.messages.alter_partition_response import AlterPartitionResponse
 from odradek.protocol.messages.broker_registration_request import BrokerRegistrationRequest
-from odradek.raft.config import RaftConfig
 from odradek.raft.driver import RaftDriver
-from odradek.raft.metadata_log import DIRECTORY as METADATA_LOG
-from odradek.raft.peers import QuorumPeers
-from odradek.raft.snapshot import read_bootstrap
-from odradek.raft.voters import ReplicaKey
-from odradek.replica.config import ReplicaConfig
 from odradek.replica.manager import ReplicaManager
-from odradek.replica.selector import selector_named
-from odradek.server.auto_topic_creation import AutoCreateConfig, TopicCreator
-from odradek.server.background.cleaning import CleaningJobs
-from odradek.server.background.maintenance import Maintenance, MaintenanceConfig
-from odradek.server.background.scrubbing import Scrubbing
+from odradek.server.background.maintenance import MaintenanceConfig
 from odradek.server.context import BrokerServices
-from odradek.server.controller_gateway import ChannelConfig, ControllerGateway
-from odradek.server.fetch_session_cache import FetchSessionCache, FetchSessionConfig
-from odradek.server.handlers import HANDLERS
+from odradek.server.controller_gateway import ControllerGateway
 from odradek.server.handlers.describe_configs import dynamic_layers
-from odradek.server.handlers.shared import INTERNAL_TOPICS
 from odradek.server.lifecycle.broker_lifecycle import BrokerLifecycle, BrokerLifecycleConfig, cordon
-from odradek.server.lifecycle.controlled_shutdown import ControlledShutdown
-from odradek.server.lifecycle.controller_registration import ControllerRegistration, controller_registration_request
-from odradek.server.lifecycle.directory_assignments import DirectoryAssignments
 from odradek.server.lifecycle.drain import asked_to_stop
-from odradek.server.lifecycle.liveness import BrokerLiveness
 from odradek.server.lifecycle.registration_request import broker_registration_request
-from odradek.server.lifecycle.suspected_brokers import SuspectedBrokers
 from odradek.server.network.connection import Connection
-from odradek.server.network.dispatch import make_dispatcher, make_routes
+from odradek.server.network.dispatch import Dispatcher
 from odradek.server.network.listeners import ConnectionConfig, bind, check_served, listener_specs
+from odradek.server.parts.coordinators import CoordinatorParts, build_coordinators
+from odradek.server.parts.front_end import FrontEnd, build_front_end
+from odradek.server.parts.jobs import Jobs, build_jobs
+from odradek.server.parts.ports import Ports
+from odradek.server.parts.quorum import QuorumParts, build_quorum
+from odradek.server.parts.replicas import ReplicaParts, build_replicas
 from odradek.server.prometheus import MetricsConnection, node_families
-from odradek.server.replication import Replication
 from odradek.server.startup.format import Storage, check_storage, format_missing, random_id
-from odradek.server.startup.honoured_settings import CONFIG_CLASSES
 from odradek.server.startup.ignored_settings import IgnoredSettings
 from odradek.server.startup.log_loading import close_logs, load_logs
-from odradek.server.startup.quorum_settings import controller_endpoints, quorum_bootstrap, quorum_voters
 from odradek.server.transactions.service import Transactions
 from odradek.settings.broker import METRICS_LISTENER, BrokerSettings
 from odradek.settings.listeners import WILDCARDS
-from odradek.settings.resources import SettingRules, option_docs, with_dynamic
+from odradek.settings.resources import with_dynamic
 
-RecordT = TypeVar("RecordT")
 _log = get_logger("server.broker")
 
 
@@ -112,12 +86,7 @@ class Broker:
             ConfigError: roles or listeners that this release cannot serve.
         """
         self.settings = settings
-        self._clock = clock
-        self._disk = disk
-        self._network = network
-        self._random = random
-        self._hostname = hostname
-        self._machine = machine
+        self._ports = Ports(clock=clock, disk=disk, network=network, random=random, hostname=hostname, machine=machine)
         self._listeners: list[Listener] = []
         self._unlock_metadata: Callable[[], None] = lambda: None
         self._started: list[str] = []
@@ -126,6 +95,25 @@ class Broker:
         self.failure: asyncio.Future[BaseException] = asyncio.get_running_loop().create_future()
         self.specs = listener_specs(settings)
         check_served(self.specs)
+        # The parts, which `start` builds once it has seen the storage.
+        self._quorum: QuorumParts
+        self._data: ReplicaParts
+        self._coordinators: CoordinatorParts
+        self._front_end: FrontEnd
+        self._jobs: Jobs
+        # Those of the parts that others ask for.
+        self.publisher: MetadataPublisher
+        self.raft: RaftDriver
+        self.controller: ControllerService | None
+        self.gateway: ControllerGateway
+        self.log_manager: LogManager
+        self.cleaner: Cleaner
+        self.replicas: ReplicaManager
+        self.lifecycle: BrokerLifecycle
+        self.coordinator: GroupCoordinator
+        self.transactions: Transactions
+        self.services: BrokerServices
+        self.dispatcher: Dispatcher
 
     # -- starting -----------------------------------------------------------------------------------------------
 
@@ -147,13 +135,10 @@ class Broker:
 
     async def _start(self) -> None:
         settings = self.settings
-        storage = check_storage(self._disk, settings)
+        storage = check_storage(self._ports.disk, settings)
         if storage.missing:
-            storage = format_missing(self._disk, settings, storage, random=self._random)
-        self._build_quorum(storage)
-        self._build_replicas(storage)
-        self._build_services(storage)
-        self._build_lifecycle()
+            storage = format_missing(self._ports.disk, settings, storage, random=self._ports.random)
+        self._build(storage)
         self._started.append("storage")
         self._lock_storage()
         await self._listen()
@@ -161,15 +146,13 @@ class Broker:
         self._started.append("raft")
         self.dispatcher.start_serving("controller")
         self.publisher.subscribe(self._on_metadata)
-        self.publisher.subscribe(self.suspected_brokers.on_metadata)
-        self.publisher.subscribe(self.controlled_shutdown.on_metadata)
+        self.publisher.subscribe(self._quorum.suspected_brokers.on_metadata)
+        self.publisher.subscribe(self._front_end.controlled_shutdown.on_metadata)
         if self.controller is not None:
-            self.publisher.subscribe(self.controller_registration.on_metadata)
+            self.publisher.subscribe(self._quorum.controller_registration.on_metadata)
         if "broker" in settings.roles:
             await self._join(storage)
-        self.maintenance.start()
-        self.cleaning.start()
-        self.scrubbing.start()
+        self._jobs.start()
         self._started.append("maintenance")
         self.dispatcher.start_serving("broker")
 
@@ -180,226 +163,48 @@ class Broker:
         await self._unless_failed(self.lifecycle.register(self._registration(storage), self.publisher))
         await self._load_logs()
         self.publisher.subscribe(self.replicas.on_metadata)
-        self.publisher.subscribe(self.directory_assignments.on_metadata)
+        self.publisher.subscribe(self._data.directory_assignments.on_metadata)
         self.publisher.subscribe(self.lifecycle.on_metadata)
         self.publisher.subscribe(self.coordinator.on_metadata)
         self.publisher.subscribe(self.transactions.coordinator.on_metadata)
         self.publisher.subscribe(IgnoredSettings(self.settings.node_id).on_metadata)
         self._remove_strays()
         self._started.append("logs")
-        self.services.producer_ids.broker_epoch = self.lifecycle.broker_epoch
-        self.replication.start()
-        self.directory_assignments.start()
+        self._data.replication.start()
+        self._data.directory_assignments.start()
         await self._unless_failed(self.lifecycle.join(self.publisher))
 
-    def _build_quorum(self, storage: Storage) -> None:
-        """The metadata log, who reads it, and the controller that writes it."""
-        settings, clock, disk = self.settings, self._clock, self._disk
-        metadata_dir = Path(settings.metadata_log_dir)
-        self.rules = SettingRules(settings, option_docs(CONFIG_CLASSES))
-        self.publisher = MetadataPublisher(storage.cluster_id)
-        self.suspected_brokers = SuspectedBrokers(clock)
-        self.controller: ControllerService | None = None
-        if "controller" in settings.roles:
-            self.controller = ControllerService(
-                clock,
-                self._random,
-                settings.build(ControllerConfig),
-                self.rules,
-                cluster_id=storage.cluster_id,
-                bootstrap=read_bootstrap(disk, metadata_dir),
-                on_active=lambda: self.liveness.on_controller_active() if self.liveness is not None else None,
-                on_failed=self._failed,
-            )
-        voters = quorum_voters(settings)
-        endpoints = controller_endpoints(self.specs.values(), voters.get(settings.node_id), self._hostname)
-        self.raft = RaftDriver(
-            disk,
-            clock,
-            self._random,
-            metadata_dir / METADATA_LOG,
-            me=ReplicaKey(settings.node_id, storage.directory_ids.get(metadata_dir, UUID(int=0))),
-            voters=voters,
-            cluster_id=storage.cluster_id,
-            config=settings.build(RaftConfig),
-            publisher=self.publisher,
-            peers=QuorumPeers(self._network, settings.node_id),
-            bootstrap=quorum_bootstrap(settings),
-            listener_name=settings.first_controller_listener,
-            endpoints=endpoints,
-            on_elected=self.controller.elected if self.controller is not None else lambda leader_epoch: None,
-            on_resigned=self.controller.resigned if self.controller is not None else lambda: None,
-            on_leader_change=lambda _: self.gateway.leader_changed(),
+    def _build(self, storage: Storage) -> None:
+        """Build every part; each of these needs the ones before."""
+        settings, ports = self.settings, self._ports
+        self._quorum = quorum = build_quorum(settings, ports, storage, self.specs, on_failed=self._failed)
+        self._data = data = build_replicas(
+            settings,
+            ports,
+            storage,
+            quorum,
             on_failed=self._failed,
-        )
-        self.liveness: BrokerLiveness | None = None
-        if self.controller is not None:
-            self.controller.attach(self.raft)
-            self.liveness = BrokerLiveness(self._network, self.controller, self.publisher, settings.node_id)
-        self.gateway = self._build_gateway()
-        self.controller_registration = ControllerRegistration(
-            self.gateway,
-            controller_registration_request(
-                settings.node_id, random_id(self._random), self.specs.values(), endpoints, supported_features()
-            ),
-        )
-
-    def _build_gateway(self) -> ControllerGateway:
-        """The way to the active controller: what clients asked has a connection of its own, as in Kafka, so that a
-        heartbeat does not wait behind the creation of many topics."""
-        config = self.settings.build(ChannelConfig)
-
-        def channel(name: str) -> ControllerChannel:
-            return ControllerChannel(
-                self._network,
-                self.raft.leader,
-                client_id=f"{name}-{self.settings.node_id}",
-                connect_timeout_ms=config.connect_timeout_ms,
-                request_timeout_ms=config.answer_timeout_ms,
-            )
-
-        return ControllerGateway(
-            self.controller, channel("broker"), channel("forwarding"), self._clock, lambda: self.raft.leads
-        )
-
-    def _build_replicas(self, storage: Storage) -> None:
-        """The logs, the partitions over them, and the coordinators that live in partitions."""
-        settings, clock = self.settings, self._clock
-        log_dirs = [Path(name) for name in settings.log_dirs] if "broker" in settings.roles else []
-        self.log_manager = LogManager(self._disk, clock, log_dirs, settings.build(LogConfig), self._random)
-        self.cleaner = Cleaner(self._disk, clock, self.log_manager, settings.build(CleanerConfig))
-        for directory in self.log_manager.directories:
-            directory.directory_id = storage.directory_ids[directory.path]
-        cordon(self.log_manager.directories, settings.build(BrokerLifecycleConfig))
-        replica_config = settings.build(ReplicaConfig)
-        self.replicas = ReplicaManager(
-            settings.node_id,
-            self.log_manager,
-            fetch_max_bytes=replica_config.fetch_max_bytes,
-            selector=selector_named(replica_config.selector_class),
             on_storage_failed=self._storage_failed,
-            monotonic_ms=clock.monotonic_ms,
+            on_log_placed=self._log_placed,
         )
-        self.scrubbing = Scrubbing(settings, clock, self._disk, self.log_manager, self.replicas)
-        self.topic_creator = TopicCreator(settings.build(AutoCreateConfig), self.gateway, self.publisher)
-        self.coordinator = GroupCoordinator(
-            settings.build(GroupConfig),
-            node_id=settings.node_id,
-            clock=clock,
-            random=self._random,
-            make_log=lambda partition_id, epoch: self._coordinator_log(GROUP_RECORDS, partition_id, epoch),
-            image=lambda: self.publisher.image,
-            create_topic=self.topic_creator.create_with,
-            off_loop=self._disk.off_loop,
-            consumer_config=settings.build(ConsumerGroupConfig),
-            producers_of=self._offset_producers,
-            max_record_bytes=self._max_offset_record_bytes,
+        self._coordinators = coordinators = build_coordinators(
+            settings, ports, quorum, data, image_is_current=lambda: "logs" in self._started
         )
-        self.transactions = Transactions(
-            settings,
-            clock=clock,
-            network=self._network,
-            image=lambda: self.publisher.image,
-            image_is_current=lambda: "logs" in self._started,
-            replicas=self.replicas,
-            groups=self.coordinator,
-            controller=self.gateway,
-            make_log=lambda number, epoch: self._coordinator_log(TRANSACTION_RECORDS, number, epoch),
-            create_topic=self.topic_creator.create_with,
-            off_loop=self._disk.off_loop,
-        )
-
-    def _offset_producers(self, partition_id: int) -> ProducerState | None:
-        partition = self.replicas.partition(OFFSETS_TOPIC, partition_id)
-        return None if partition is None else partition.log.producers
-
-    def _max_offset_record_bytes(self, partition_id: int) -> int:
-        partition = self.replicas.partition(OFFSETS_TOPIC, partition_id)
-        return INT32_MAX if partition is None else partition.log.config.max_message_bytes
-
-    def _build_services(self, storage: Storage) -> None:
-        """What connections and handlers share."""
-        settings, clock = self.settings, self._clock
-        connection_config = settings.build(ConnectionConfig)
-        routes = {scope: make_routes(HANDLERS, scope) for scope in ("broker", "controller")}
-        self.services = BrokerServices(
-            node_id=settings.node_id,
-            cluster_id=storage.cluster_id,
-            settings=settings,
-            setting_rules=self.rules,
-            clock=clock,
-            metrics=Metrics(),
-            publisher=self.publisher,
-            log_manager=self.log_manager,
-            cleaner=self.cleaner,
-            scrub_counts=self.scrubbing.counts,
-            replicas=self.replicas,
-            fetch_sessions=FetchSessionCache(settings.build(FetchSessionConfig), self._random, clock.monotonic_ms),
-            producer_ids=self.transactions.producer_ids,
-            controller=self.gateway,
-            quorum=self.raft,
-            coordinator=self.coordinator,
-            transactions=self.transactions.coordinator,
-            verifier=self.transactions.verifier,
-            markers=self.transactions.markers,
-            liveness=self.liveness,
-            suspected_brokers=self.suspected_brokers,
-            topic_creator=self.topic_creator,
-            routes=routes,
-        )
-        self.dispatcher = make_dispatcher(self.services, connection_config, routes, self._machine)
-        self.log_manager.files.capacity = self.dispatcher.connections.descriptors.open_files
-
-    def _build_lifecycle(self) -> None:
-        """The session with the controller, replication, and the jobs around it all."""
-        settings, clock = self.settings, self._clock
-        self.lifecycle = BrokerLifecycle(
-            settings.build(BrokerLifecycleConfig),
-            self.gateway,
-            broker_id=settings.node_id,
-            metadata_offset=lambda: self.publisher.image.offset,
-            directories=lambda: self.log_manager.directories,
-            on_failed=self._failed,
-            on_answered=self.replicas.isolation.answered,
-        )
-        self.replicas.isolation.exempt = INTERNAL_TOPICS
-        self.replicas.isolation.session_ms = settings.build(ControllerConfig).broker_session_timeout_ms
-        self.log_manager.space.on_change = self.lifecycle.beat_soon
-        self.controlled_shutdown = ControlledShutdown(
-            self.dispatcher, settings.node_id, lambda: self.lifecycle.broker_epoch
-        )
-        self.replication = Replication(
-            settings,
-            clock,
-            self._network,
-            self.replicas,
-            self.log_manager,
-            self.publisher,
-            broker_epoch=lambda: self.lifecycle.broker_epoch,
-            send_alter_partition=lambda request: self.gateway.ask(request, AlterPartitionResponse),
-            suspected_brokers=self.suspected_brokers,
-        )
-        self.directory_assignments = DirectoryAssignments(
-            self.gateway, settings.node_id, lambda: self.lifecycle.broker_epoch, self.replicas.directory_of
-        )
-        self.replicas.made_later = self.directory_assignments.look_at
-        self.replicas.placed_again = self._log_placed
-        moves = self.replicas.moves
-        moves.tell_controller = lambda partition, log_dir, confirmed: self.directory_assignments.promise(
-            partition.topic_id, partition.partition_id, self.log_manager.dirs[log_dir].directory_id, confirmed
-        )
-        moves.settled = lambda partition: self.directory_assignments.settle(partition.topic_id, partition.partition_id)
-        self.maintenance = Maintenance(
-            settings.build(MaintenanceConfig), clock, self._disk, self.log_manager, self.replicas, self.dispatcher
-        )
-        self.cleaning = CleaningJobs(self.cleaner, self.replicas.storage_failed)
+        self._front_end = front_end = build_front_end(settings, ports, storage.cluster_id, quorum, data, coordinators)
+        self._jobs = build_jobs(settings, ports, data, front_end.dispatcher)
+        self.publisher, self.raft, self.gateway = quorum.publisher, quorum.raft, quorum.gateway
+        self.controller = quorum.controller
+        self.log_manager, self.cleaner = data.log_manager, data.cleaner
+        self.replicas, self.lifecycle = data.replicas, data.lifecycle
+        self.coordinator, self.transactions = coordinators.groups, coordinators.transactions
+        self.services, self.dispatcher = front_end.services, front_end.dispatcher
 
     def _lock_storage(self) -> None:
         self.log_manager.lock_dirs()
         metadata_dir = Path(self.settings.metadata_log_dir)
         if metadata_dir not in self.log_manager.dirs:
             try:
-                self._unlock_metadata = self._disk.lock(metadata_dir / ".lock")
+                self._unlock_metadata = self._ports.disk.lock(metadata_dir / ".lock")
             except BlockingIOError:
                 raise StorageError(metadata_dir, "another process uses this metadata directory") from None
 
@@ -413,7 +218,7 @@ class Broker:
             partition = image.partition(topic, number)
             return None if partition is None else partition.directory(self.settings.node_id)
 
-        await load_logs(self._disk, manager, self.settings.build(RecoveryConfig), image.topic_config, assigned)
+        await load_logs(self._ports.disk, manager, self.settings.build(RecoveryConfig), image.topic_config, assigned)
 
     def _remove_strays(self) -> None:
         """What lies here of deleted topics and of partitions that others hold since this broker was away.
@@ -440,14 +245,16 @@ class Broker:
         for spec in self.specs.values():
             make, backlog = partial(Connection, self.dispatcher, spec), self.dispatcher.config.backlog
             name = f"listeners: {spec.name}"
-            listener = await bind(self._network, make, name, spec.host, spec.port, backlog=backlog)
+            listener = await bind(self._ports.network, make, name, spec.host, spec.port, backlog=backlog)
             self._listeners.append(listener)
             spec.port = listener.port
         address = self.settings.metrics_address
         if address is not None:
             metrics, below = self.services.metrics, self.dispatcher.connections.descriptors.clients_below
             metrics.sources.append(lambda: node_families(self.dispatcher))
-            listener = await bind(self._network, lambda: MetricsConnection(metrics, below), METRICS_LISTENER, *address)
+            listener = await bind(
+                self._ports.network, lambda: MetricsConnection(metrics, below), METRICS_LISTENER, *address
+            )
             self._listeners.append(listener)
             _log.info("metrics are served", address=f"{address[0]}:{listener.port}")
 
@@ -455,9 +262,9 @@ class Broker:
         return broker_registration_request(
             self.settings.node_id,
             storage.cluster_id,
-            random_id(self._random),
+            random_id(self._ports.random),
             specs=self.specs.values(),
-            hostname=self._hostname,
+            hostname=self._ports.hostname,
             features=supported_features(),
             rack=cast("str | None", self.settings["broker.rack"]),
             log_dirs=[each.directory_id for each in self.log_manager.directories if not each.offline],
@@ -479,19 +286,6 @@ class Broker:
         for host in (self.coordinator, self.transactions.coordinator):
             host.log_placed(topic, partition_id)
 
-    def _coordinator_log(
-        self, codec: RecordCodec[RecordT], partition_id: int, leader_epoch: int
-    ) -> PartitionMachineLog[RecordT]:
-        partition = self.replicas.find(codec.topic, partition_id, self.publisher.image)
-        return PartitionMachineLog(
-            partition,
-            leader_epoch,
-            self._clock,
-            codec,
-            max_batch_bytes=partition.log.config.max_message_bytes,
-            on_storage_error=self.replicas.storage_failed,
-        )
-
     def _current_settings(self, image: MetadataImage) -> BrokerSettings:
         return with_dynamic(self.settings, dynamic_layers(image, self.settings.node_id))
 
@@ -510,8 +304,8 @@ class Broker:
         self.lifecycle.beat_soon()
         if asked_to_stop(image, self.settings.node_id, self.lifecycle.broker_epoch):
             self.stop_requested.set()
-        self.maintenance.change_config(current.build(MaintenanceConfig))
-        self.replication.change_settings(current)
+        self._jobs.maintenance.change_config(current.build(MaintenanceConfig))
+        self._data.replication.change_settings(current)
         self.cleaner.config = current.build(CleanerConfig)
         self.transactions.change_settings(current)
         self.coordinator.consumer_config = current.build(ConsumerGroupConfig)
@@ -552,26 +346,9 @@ class Broker:
         self._close_listeners()
         if not started:
             return
-        self.controlled_shutdown.disconnect_clients()
-        # Early, while the other voters can still be notified over the connections that there are.
-        steps: list[Callable[[], Awaitable[None]]] = [self.raft.resign] if "raft" in started else []
-        steps += [self.lifecycle.stop, self.replication.stop]
-        if "maintenance" in started:
-            steps += [self.scrubbing.stop, self.cleaning.stop, self.maintenance.stop]
-        steps.append(self.dispatcher.close)
-        if "logs" in started:
-            steps.append(self.directory_assignments.stop)
-            steps += [self.transactions.close, self.coordinator.close, self.replicas.close, self.topic_creator.close]
-        steps += [self.controller_registration.stop, self.gateway.close]
-        if self.liveness is not None:
-            steps.append(self.liveness.stop)
-        if self.controller is not None:
-            steps.append(self.controller.stop)
-        if "raft" in started:
-            steps.append(self.raft.stop)
-        steps.append(self._close_logs if clean and "logs" in started else self._unlock_logs)
+        self._front_end.controlled_shutdown.disconnect_clients()
         failure: StorageError | None = None
-        for step in steps:
+        for step in self._steps_of_stop(started, clean=clean):
             try:
                 await step()
             except (StorageError, OSError) as error:
@@ -582,8 +359,31 @@ class Broker:
         if failure is not None:
             raise failure
 
+    def _steps_of_stop(self, started: list[str], *, clean: bool) -> list[Callable[[], Awaitable[None]]]:
+        """What is to be stopped of what was started, in this order."""
+        quorum, data, jobs = self._quorum, self._data, self._jobs
+        # Early, while the other voters can still be notified over the connections that there are.
+        steps: list[Callable[[], Awaitable[None]]] = [self.raft.resign] if "raft" in started else []
+        steps += [self.lifecycle.stop, data.replication.stop]
+        if "maintenance" in started:
+            steps += [jobs.scrubbing.stop, jobs.cleaning.stop, jobs.maintenance.stop]
+        steps.append(self.dispatcher.close)
+        if "logs" in started:
+            steps.append(data.directory_assignments.stop)
+            steps += [self.transactions.close, self.coordinator.close, self.replicas.close]
+            steps.append(self._coordinators.topic_creator.close)
+        steps += [quorum.controller_registration.stop, self.gateway.close]
+        if quorum.liveness is not None:
+            steps.append(quorum.liveness.stop)
+        if self.controller is not None:
+            steps.append(self.controller.stop)
+        if "raft" in started:
+            steps.append(self.raft.stop)
+        steps.append(self._close_logs if clean and "logs" in started else self._unlock_logs)
+        return steps
+
     async def _close_logs(self) -> None:
-        await close_logs(self._disk, self.log_manager, broker_epoch=self.lifecycle.broker_epoch)
+        await close_logs(self._ports.disk, self.log_manager, broker_epoch=self.lifecycle.broker_epoch)
 
     async def _unlock_logs(self) -> None:
         self.log_manager.unlock()

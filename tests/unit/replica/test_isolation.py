@@ -23,9 +23,12 @@ class Cut:
         for name in ("shared", "alone"):
             (directory / name).mkdir()
         self.shared, self.alone = Home(directory / "shared", (1, 2, 3)), Home(directory / "alone", (1,))
-        self.isolation = Isolation([self.shared.partition, self.alone.partition], lambda: self.now_ms)
-        self.isolation.session_ms = SESSION_MS
+        self.isolation = self.watched()
         self.isolation.answered()
+
+    def watched(self, *, exempt: frozenset[str] = frozenset()) -> Isolation:
+        partitions = [self.shared.partition, self.alone.partition]
+        return Isolation(partitions, lambda: self.now_ms, session_ms=SESSION_MS, exempt=exempt)
 
     def look(self, at_ms: int) -> bool:
         """Whether the shared partition is cut off at that time; the lonely one never is."""
@@ -69,7 +72,8 @@ def test_either_of_them_is_enough_and_ends_it(cut: Cut, heard: str) -> None:
 
 
 def test_a_broker_that_was_never_in_the_cluster_and_topics_of_coordinators_are_left_alone(cut: Cut) -> None:
-    cut.isolation.exempt = frozenset({"t"})
+    cut.isolation = cut.watched(exempt=frozenset({"t"}))
+    cut.isolation.answered()
     assert not cut.look(9 * SESSION_MS)
     assert not Isolation([cut.shared.partition], lambda: 9 * SESSION_MS).topics
 

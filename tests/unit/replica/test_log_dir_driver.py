@@ -17,6 +17,7 @@ from odradek.log.truncation import truncate_to
 from odradek.protocol.messages.remove_topic_record import RemoveTopicRecord
 from odradek.replica import log_dir_move
 from odradek.replica.log_dir_move import LogDirMove
+from odradek.replica.manager import ReplicaCallbacks
 from odradek.replica.partition import Partition
 from tests.support.models.batches import NOW_MS
 from tests.support.waiting import eventually_async
@@ -56,10 +57,9 @@ class Moving:
             append(self.partition)
 
     def start(self) -> None:
-        self.broker = Broker(self.directories, self.clock)
+        callbacks = ReplicaCallbacks(report_move=self.report, move_ended=self.settled.append)
+        self.broker = Broker(self.directories, self.clock, callbacks)
         self.moves = self.broker.replicas.moves
-        self.moves.settled = self.settled.append
-        self.moves.tell_controller = self.report
 
     def report(self, partition: Partition, log_dir: Path, confirmed: Callable[[], None]) -> None:
         self.reported.append((log_dir, confirmed))

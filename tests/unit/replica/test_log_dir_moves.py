@@ -29,7 +29,7 @@ from odradek.protocol.messages.topic_record import TopicRecord
 from odradek.record.control import transaction_marker
 from odradek.record.reader import read_batches, read_records
 from odradek.replica.log_dir_move import LogDirMove
-from odradek.replica.manager import ReplicaManager
+from odradek.replica.manager import ReplicaCallbacks, ReplicaManager
 from odradek.replica.partition import Partition
 from tests.sim.disk import DiskFaults
 from tests.support.disks.crashing import Crash, CrashingDisk
@@ -59,18 +59,20 @@ class Broker:
             directory.directory_id = IDS[directory.path]
         self.logs.lock_dirs()
         self.logs.load(assigned=lambda topic, number: controller.get(f"{topic}-{number}"))
-        self.replicas = ReplicaManager(ME, self.logs, fetch_max_bytes=2**20)
-        self.moves = self.replicas.moves
 
-        def tell(partition: Partition, log_dir: Path, reported: Callable[[], None]) -> None:
+        def report(partition: Partition, log_dir: Path, reported: Callable[[], None]) -> None:
             controller[partition.name] = IDS[log_dir]
             if random.random() < 0.5:
                 reported()
             else:
                 asyncio.get_running_loop().call_soon(reported)
 
-        self.moves.tell_controller = tell
-        self.moves.settled = lambda partition: controller.update({partition.name: IDS[partition.log.log_dir]})
+        def ended(partition: Partition) -> None:
+            controller[partition.name] = IDS[partition.log.log_dir]
+
+        callbacks = ReplicaCallbacks(report_move=report, move_ended=ended)
+        self.replicas = ReplicaManager(ME, self.logs, fetch_max_bytes=2**20, callbacks=callbacks)
+        self.moves = self.replicas.moves
         self.publisher = MetadataPublisher()
         self.publisher.subscribe(self.replicas.on_metadata)
         placed = PartitionRecord(partition_id=0, topic_id=TOPIC_ID, replicas=[ME], isr=[ME], leader=ME)

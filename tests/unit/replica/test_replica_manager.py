@@ -34,7 +34,7 @@ from odradek.protocol.messages.topic_record import TopicRecord
 from odradek.replica.config import FetcherConfig
 from odradek.replica.fetcher_manager import ReplicaFetcherManager
 from odradek.replica.isr_service import IsrService
-from odradek.replica.manager import MADE_AT_ONCE, ReplicaManager
+from odradek.replica.manager import MADE_AT_ONCE, ReplicaCallbacks, ReplicaManager
 from odradek.replica.partition import Partition
 from odradek.replica.waiters import DataWait
 from tests.support.disks.failing import FailingDisk
@@ -47,13 +47,27 @@ ME = 1
 class Broker:
     """The part of a broker that lies under its handlers."""
 
-    def __init__(self, directories: Sequence[Path], clock: Clock | None = None) -> None:
+    def __init__(
+        self, directories: Sequence[Path], clock: Clock | None = None, callbacks: ReplicaCallbacks | None = None
+    ) -> None:
         self.disk = FailingDisk()
         self.logs = LogManager(self.disk, clock or RealClock(), directories, LogConfig(), Random(1))
         self.logs.lock_dirs()
         self.logs.load()
         self.failed: list[Path] = []
-        self.replicas = ReplicaManager(ME, self.logs, fetch_max_bytes=2**20, on_storage_failed=self.failed.append)
+        self.created_later: list[tuple[str, int]] = []
+        self.placed: list[tuple[str, int]] = []
+        self.replicas = ReplicaManager(
+            ME,
+            self.logs,
+            fetch_max_bytes=2**20,
+            on_storage_failed=self.failed.append,
+            callbacks=callbacks
+            or ReplicaCallbacks(
+                log_created_later=lambda *key: self.created_later.append(key),
+                log_placed=lambda *key: self.placed.append(key),
+            ),
+        )
         self.publisher = MetadataPublisher()
         self.publisher.subscribe(self.replicas.on_metadata)
         self._offset = 0
@@ -316,8 +330,6 @@ class TestMany:
     @pytest.mark.parametrize("directories", [1, 3])
     async def test_each_turn_of_the_loop_makes_a_few_logs(self, tmp_path: Path, directories: int) -> None:
         with closing_broker(tmp_path, directories) as broker:
-            reported: list[tuple[str, int]] = []
-            broker.replicas.made_later = lambda topic, number: reported.append((topic, number))
             broker.topic("t", 5, *[[ME]] * self.COUNT)
             made = [0, len(broker.logs.logs)]
             while broker.replicas.is_making_logs:
@@ -325,7 +337,7 @@ class TestMany:
                 made.append(len(broker.logs.logs))
             assert max(after - before for before, after in itertools.pairwise(made)) <= MADE_AT_ONCE
             assert made[-1] == self.COUNT
-            assert reported == [("t", number) for number in range(MADE_AT_ONCE, self.COUNT)]
+            assert broker.created_later == [("t", number) for number in range(MADE_AT_ONCE, self.COUNT)]
             counts = [len(broker.logs.logs_in(directory)) for directory in broker.logs.directories]
             assert max(counts) - min(counts) <= 1, "they are filled evenly"
 

@@ -176,8 +176,7 @@ class TestWithoutSpace:
         return broker
 
     async def test_it_is_placed_when_there_is_space(self, full: Broker) -> None:
-        placed: list[tuple[str, int]] = []
-        full.replicas.placed_again = lambda topic, number: placed.append((topic, number))
+        placed = full.placed
         assert full.refusal("t") is full.refusal("u") is ErrorCode.KAFKA_STORAGE_ERROR
         assert full.failed == [], "it is no fault of the disk"
         full.replicas.place_again()
@@ -233,13 +232,12 @@ class TestLater:
         assert len(broker.replicas) == 9
 
     async def test_what_is_asked_for_is_made_at_once_and_once(self, broker: Broker) -> None:
-        later: list[int] = []
-        broker.replicas.made_later = lambda topic, number: later.append(number)
+        later = broker.created_later
         broker.topic("t", 5, *[[ME]] * 8)
         assert broker.replicas.partition("t", 7) is broker.find("t", 7)
-        assert later == [7]
+        assert later == [("t", 7)]
         await broker.replicas.logs_made()
-        assert later == [7, 4, 5, 6]
+        assert later == [("t", number) for number in (7, 4, 5, 6)]
 
     @pytest.mark.parametrize("change", ["deleted", "moved away"])
     async def test_what_is_not_wanted_any_more_is_not_made(self, broker: Broker, change: str) -> None:

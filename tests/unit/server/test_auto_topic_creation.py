@@ -25,6 +25,10 @@ async def node(tmp_path: Path) -> AsyncIterator[QuorumNode]:
     await started.stop()
 
 
+def epoch_of(node: QuorumNode) -> int:
+    return node.publisher.image.brokers[1].broker_epoch
+
+
 class TestTopics:
     async def test_many_who_ask_at_once_make_one_topic(self, node: QuorumNode) -> None:
         creator = TopicCreator(AutoCreateConfig(), node.service, node.publisher)
@@ -73,8 +77,7 @@ class TestSeeing:
 
 class TestProducerIds:
     async def test_ids_over_several_blocks_are_all_different(self, node: QuorumNode) -> None:
-        blocks = ProducerIdBlocks(node.service, 1)
-        blocks.broker_epoch = node.publisher.image.brokers[1].broker_epoch
+        blocks = ProducerIdBlocks(node.service, 1, lambda: epoch_of(node))
         ids = [await blocks.next_id() for _ in range(2500)]
         assert len(set(ids)) == 2500
         together = await asyncio.gather(*(blocks.next_id() for _ in range(1500)))
@@ -85,18 +88,18 @@ class TestProducerIds:
     async def test_another_start_gets_other_ids(self, node: QuorumNode) -> None:
         found = []
         for _ in range(2):
-            blocks = ProducerIdBlocks(node.service, 1)
-            blocks.broker_epoch = node.publisher.image.brokers[1].broker_epoch
+            blocks = ProducerIdBlocks(node.service, 1, lambda: epoch_of(node))
             found.append(await blocks.next_id())
             await blocks.close()
         assert found[0] < found[1]
 
     async def test_a_controller_that_gives_none_is_asked_again_later(self, node: QuorumNode) -> None:
-        blocks = ProducerIdBlocks(node.service, 1)  # of no epoch that the controller knows
+        epoch = -1  # which the controller knows of no broker
+        blocks = ProducerIdBlocks(node.service, 1, lambda: epoch)
         for _ in range(2):
             with pytest.raises(ApiError) as caught:
                 await blocks.next_id()
             assert caught.value.code is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
-        blocks.broker_epoch = node.publisher.image.brokers[1].broker_epoch
+        epoch = epoch_of(node)
         assert await blocks.next_id() >= 0
         await blocks.close()

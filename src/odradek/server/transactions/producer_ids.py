@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from odradek.common.errors import ApiError, ErrorCode
@@ -16,13 +17,14 @@ if TYPE_CHECKING:
 class ProducerIdBlocks:
     """The block in use. An id is never given twice: the controller has written the block's end before we got it."""
 
-    def __init__(self, controller: Controller, broker_id: int) -> None:
+    def __init__(self, controller: Controller, broker_id: int, broker_epoch: Callable[[], int]) -> None:
+        """`broker_epoch` is of this broker's registration."""
         self._controller = controller
         self._broker_id = broker_id
         self._next = 0
         self._end = 0
         self._refill: asyncio.Task[None] | None = None
-        self.broker_epoch = -1
+        self._broker_epoch = broker_epoch
 
     def take(self) -> int | None:
         """The next id, or None where the block is used up."""
@@ -44,7 +46,7 @@ class ProducerIdBlocks:
         return producer_id
 
     async def _fetch_block(self) -> None:
-        request = AllocateProducerIdsRequest(broker_id=self._broker_id, broker_epoch=self.broker_epoch)
+        request = AllocateProducerIdsRequest(broker_id=self._broker_id, broker_epoch=self._broker_epoch())
         try:
             block = await self._controller.ask(request, AllocateProducerIdsResponse)
         except ApiError as error:

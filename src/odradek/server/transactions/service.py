@@ -37,6 +37,7 @@ class Transactions:
         network: Network,
         image: Callable[[], MetadataImage],
         image_is_current: Callable[[], bool],
+        broker_epoch: Callable[[], int],
         replicas: ReplicaManager,
         groups: GroupCoordinator,
         controller: Controller,
@@ -47,6 +48,7 @@ class Transactions:
         """
         Args:
             image_is_current: whether the image is no older than this broker's registration.
+            broker_epoch: of this broker's registration.
             controller: what gives producer ids.
             off_loop: runs what takes long while the loop serves others.
         """
@@ -60,7 +62,7 @@ class Transactions:
         # Markers wait for followers: over one connection they would hold back the questions of producers who wait.
         self.peers, self._marker_peers = new_peers(), new_peers()
         self.markers = MarkerWriter(replicas, groups, clock, image)
-        self.producer_ids = ProducerIdBlocks(controller, settings.node_id)
+        self.producer_ids = ProducerIdBlocks(controller, settings.node_id, broker_epoch)
         self.coordinator = TransactionCoordinator(
             settings.build(TransactionConfig),
             node_id=settings.node_id,

@@ -1,0 +1,68 @@
+"""Builds what connections and handlers share."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from odradek.common.metrics import Metrics
+from odradek.server.context import BrokerServices
+from odradek.server.fetch_session_cache import FetchSessionCache, FetchSessionConfig
+from odradek.server.handlers import HANDLERS
+from odradek.server.lifecycle.controlled_shutdown import ControlledShutdown
+from odradek.server.network.dispatch import Dispatcher, make_dispatcher, make_routes
+from odradek.server.network.listeners import ConnectionConfig
+from odradek.server.parts.coordinators import CoordinatorParts
+from odradek.server.parts.ports import Ports
+from odradek.server.parts.quorum import QuorumParts
+from odradek.server.parts.replicas import ReplicaParts
+from odradek.settings.broker import BrokerSettings
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FrontEnd:
+    """What serves requests: the handlers' view of the node, and the connections."""
+
+    services: BrokerServices
+    dispatcher: Dispatcher
+    controlled_shutdown: ControlledShutdown
+
+
+def build_front_end(
+    settings: BrokerSettings,
+    ports: Ports,
+    cluster_id: str,
+    quorum: QuorumParts,
+    data: ReplicaParts,
+    coordinators: CoordinatorParts,
+) -> FrontEnd:
+    """The routes are those of the kinds of listeners; ApiVersions is answered from them."""
+    routes = {scope: make_routes(HANDLERS, scope) for scope in ("broker", "controller")}
+    transactions = coordinators.transactions
+    services = BrokerServices(
+        node_id=settings.node_id,
+        cluster_id=cluster_id,
+        settings=settings,
+        setting_rules=quorum.rules,
+        clock=ports.clock,
+        metrics=Metrics(),
+        publisher=quorum.publisher,
+        log_manager=data.log_manager,
+        cleaner=data.cleaner,
+        scrub_counts=data.scrubbing.counts,
+        replicas=data.replicas,
+        fetch_sessions=FetchSessionCache(settings.build(FetchSessionConfig), ports.random, ports.clock.monotonic_ms),
+        producer_ids=transactions.producer_ids,
+        controller=quorum.gateway,
+        quorum=quorum.raft,
+        coordinator=coordinators.groups,
+        transactions=transactions.coordinator,
+        verifier=transactions.verifier,
+        markers=transactions.markers,
+        liveness=quorum.liveness,
+        suspected_brokers=quorum.suspected_brokers,
+        topic_creator=coordinators.topic_creator,
+        routes=routes,
+    )
+    dispatcher = make_dispatcher(services, settings.build(ConnectionConfig), routes, ports.machine)
+    shutdown = ControlledShutdown(dispatcher, settings.node_id, lambda: data.lifecycle.broker_epoch)
+    return FrontEnd(services=services, dispatcher=dispatcher, controlled_shutdown=shutdown)

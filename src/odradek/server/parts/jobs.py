@@ -1,0 +1,39 @@
+"""Builds what a broker does in the background."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from odradek.server.background.cleaning import CleaningJobs
+from odradek.server.background.maintenance import Maintenance, MaintenanceConfig
+from odradek.server.background.scrubbing import Scrubbing
+from odradek.server.network.dispatch import Dispatcher
+from odradek.server.parts.ports import Ports
+from odradek.server.parts.replicas import ReplicaParts
+from odradek.settings.broker import BrokerSettings
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Jobs:
+    """Retention, flushes and checkpoints; the cleaner's; the scrub."""
+
+    maintenance: Maintenance
+    cleaning: CleaningJobs
+    scrubbing: Scrubbing
+
+    def start(self) -> None:
+        """Begin all."""
+        self.maintenance.start()
+        self.cleaning.start()
+        self.scrubbing.start()
+
+
+def build_jobs(settings: BrokerSettings, ports: Ports, data: ReplicaParts, dispatcher: Dispatcher) -> Jobs:
+    """The scrub is a part of the replicas already: what it counts is shown by the services."""
+    return Jobs(
+        maintenance=Maintenance(
+            settings.build(MaintenanceConfig), ports.clock, ports.disk, data.log_manager, data.replicas, dispatcher
+        ),
+        cleaning=CleaningJobs(data.cleaner, data.replicas.storage_failed),
+        scrubbing=data.scrubbing,
+    )

@@ -1,0 +1,137 @@
+"""Builds what a broker has of its partitions: the logs, their replication, and the session that says so.
+
+Some parts need each other: a replica that moves is reported by `DirectoryAssignments`, which asks the replicas where
+they are. Such a part gets a function that looks the other up when it is called, and all are there by then.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from odradek.controller.config import ControllerConfig
+from odradek.log.compaction.cleaner import Cleaner
+from odradek.log.compaction.config import CleanerConfig
+from odradek.log.config import LogConfig
+from odradek.log.manager import LogManager
+from odradek.protocol.messages.alter_partition_request import AlterPartitionRequest
+from odradek.protocol.messages.alter_partition_response import AlterPartitionResponse
+from odradek.replica.config import ReplicaConfig
+from odradek.replica.manager import ReplicaCallbacks, ReplicaManager
+from odradek.replica.selector import selector_named
+from odradek.server.background.scrubbing import Scrubbing
+from odradek.server.handlers.shared import INTERNAL_TOPICS
+from odradek.server.lifecycle.broker_lifecycle import BrokerLifecycle, BrokerLifecycleConfig, cordon
+from odradek.server.lifecycle.directory_assignments import DirectoryAssignments
+from odradek.server.network.descriptors import Descriptors
+from odradek.server.parts.ports import Ports
+from odradek.server.parts.quorum import QuorumParts
+from odradek.server.replication import Replication
+from odradek.server.startup.format import Storage
+from odradek.settings.broker import BrokerSettings
+
+if TYPE_CHECKING:
+    from odradek.replica.partition import Partition
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReplicaParts:
+    """The logs of a broker, the partitions over them, and its session with the controller."""
+
+    log_manager: LogManager
+    cleaner: Cleaner
+    replicas: ReplicaManager
+    lifecycle: BrokerLifecycle
+    replication: Replication
+    directory_assignments: DirectoryAssignments
+    scrubbing: Scrubbing
+
+
+def build_replicas(
+    settings: BrokerSettings,
+    ports: Ports,
+    storage: Storage,
+    quorum: QuorumParts,
+    *,
+    on_failed: Callable[[BaseException], None],
+    on_storage_failed: Callable[[Path], None],
+    on_log_placed: Callable[[str, int], None],
+) -> ReplicaParts:
+    """
+    Args:
+        on_failed: called when the cluster refuses this broker for good.
+        on_storage_failed: called once for each directory that failed.
+        on_log_placed: called for each partition for whose log there was no space at first.
+    """
+
+    def report_move(partition: Partition, log_dir: Path, confirmed: Callable[[], None]) -> None:
+        directory_id = log_manager.dirs[log_dir].directory_id
+        directory_assignments.promise(partition.topic_id, partition.partition_id, directory_id, confirmed)
+
+    async def alter_partition(request: AlterPartitionRequest) -> AlterPartitionResponse:
+        return await quorum.gateway.ask(request, AlterPartitionResponse)
+
+    log_manager = _build_logs(settings, ports, storage)
+    replica_config = settings.build(ReplicaConfig)
+    replicas = ReplicaManager(
+        settings.node_id,
+        log_manager,
+        fetch_max_bytes=replica_config.fetch_max_bytes,
+        selector=selector_named(replica_config.selector_class),
+        on_storage_failed=on_storage_failed,
+        monotonic_ms=ports.clock.monotonic_ms,
+        callbacks=ReplicaCallbacks(
+            log_created_later=lambda *key: directory_assignments.look_at(*key),
+            log_placed=on_log_placed,
+            report_move=report_move,
+            move_ended=lambda partition: directory_assignments.settle(partition.topic_id, partition.partition_id),
+        ),
+        session_ms=settings.build(ControllerConfig).broker_session_timeout_ms,
+        coordinators_topics=INTERNAL_TOPICS,
+    )
+    lifecycle = BrokerLifecycle(
+        settings.build(BrokerLifecycleConfig),
+        quorum.gateway,
+        broker_id=settings.node_id,
+        metadata_offset=lambda: quorum.publisher.image.offset,
+        directories=lambda: log_manager.directories,
+        on_failed=on_failed,
+        on_answered=replicas.isolation.answered,
+    )
+    log_manager.space.subscribe(lifecycle.beat_soon)
+
+    def broker_epoch() -> int:
+        return lifecycle.broker_epoch
+
+    directory_assignments = DirectoryAssignments(quorum.gateway, settings.node_id, broker_epoch, replicas.directory_of)
+    return ReplicaParts(
+        log_manager=log_manager,
+        cleaner=Cleaner(ports.disk, ports.clock, log_manager, settings.build(CleanerConfig)),
+        replicas=replicas,
+        lifecycle=lifecycle,
+        replication=Replication(
+            settings,
+            ports.clock,
+            ports.network,
+            replicas,
+            log_manager,
+            quorum.publisher,
+            broker_epoch=broker_epoch,
+            send_alter_partition=alter_partition,
+            suspected_brokers=quorum.suspected_brokers,
+        ),
+        directory_assignments=directory_assignments,
+        scrubbing=Scrubbing(settings, ports.clock, ports.disk, log_manager, replicas),
+    )
+
+
+def _build_logs(settings: BrokerSettings, ports: Ports, storage: Storage) -> LogManager:
+    log_dirs = [Path(name) for name in settings.log_dirs] if "broker" in settings.roles else []
+    open_files = Descriptors(ports.machine.descriptors).open_files
+    manager = LogManager(ports.disk, ports.clock, log_dirs, settings.build(LogConfig), ports.random, open_files)
+    for directory in manager.directories:
+        directory.directory_id = storage.directory_ids[directory.path]
+    cordon(manager.directories, settings.build(BrokerLifecycleConfig))
+    return manager
