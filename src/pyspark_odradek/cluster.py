@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from typing import TypeVar
 from uuid import UUID
 
+from odradek.common.backoff import Backoff
 from odradek.common.errors import ErrorCode, ProtocolError
 from odradek.protocol.apis import ApiKey
 from odradek.protocol.messages.create_topics_request import (
@@ -77,11 +78,11 @@ PASSING = frozenset(
 )
 # A topic that was created a moment ago may not be known to every broker yet.
 UNKNOWN_TOPIC_PATIENCE_S = 2.0
-FIRST_BACKOFF_S = 0.05
+FIRST_BACKOFF_MS = 50
 SUBSCRIBE_ADVICE = "Create it, or correct the option subscribe or assign"
 GROUP, TRANSACTION = 0, 1  # what FindCoordinator finds
 TOPIC, BROKER = 2, 4  # what DescribeConfigs describes
-LAST_BACKOFF_S = 1.0
+LAST_BACKOFF_MS = 1_000
 GONE_PATIENCE_S = 3.0  # accept data loss only where brokers report it consistently for this long
 NO_TOPIC_ID = UUID(int=0)
 NAMES = "it is letters, digits, '.', '_' and '-', 249 of them at most"
@@ -338,23 +339,22 @@ class Cluster:
     def asking(self, what: str, ask: Callable[[], T]) -> T:
         """Call `ask` again after passing errors, until it answers or the time is over. Raises ClusterError."""
         deadline = time.monotonic() + self.settings.default_api_timeout_ms / 1000
-        backoff_s = FIRST_BACKOFF_S
+        backoff = Backoff(FIRST_BACKOFF_MS, LAST_BACKOFF_MS)
         warned = False
         while True:
             try:
                 return ask()
             except (OSError, ProtocolError, PassingError) as error:
                 self.forget()
-                if time.monotonic() + backoff_s > deadline:
+                if time.monotonic() + backoff.pause_ms / 1000 > deadline:
                     seconds = self.settings.default_api_timeout_ms / 1000
                     raise ClusterError(
                         f"{self._where()} did not tell {what} in {seconds:g} s (kafka.default.api.timeout.ms): {error}"
                     ) from error
-                if not warned and backoff_s >= LAST_BACKOFF_S:
+                if not warned and backoff.at_last:
                     log.warning("%s does not answer (%s); still trying", self._where(), error)
                     warned = True
-            time.sleep(backoff_s)
-            backoff_s = min(backoff_s * 2, LAST_BACKOFF_S)
+            time.sleep(backoff.next_ms() / 1000)
 
     def _where(self) -> str:
         return ",".join(f"{host}:{port}" for host, port in self.settings.bootstrap)

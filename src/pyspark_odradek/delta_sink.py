@@ -25,6 +25,7 @@ from deltalake.schema import Schema as DeltaSchema
 from deltalake.transaction import AddAction, RemoveAction
 from pyspark.sql.types import BinaryType, DecimalType, StructType
 
+from odradek.common.backoff import Backoff
 from pyspark_odradek.delta_merge import (
     Merge,
     check_keys,
@@ -46,7 +47,7 @@ from pyspark_odradek.parquet_files import (
     write_files,
 )
 from pyspark_odradek.staging import open_place
-from pyspark_odradek.table_sink import FIRST_PAUSE_S, KEY_OPTIONS, LAST_PAUSE_S, LeftRows, TableStreamWriter
+from pyspark_odradek.table_sink import FIRST_PAUSE_MS, KEY_OPTIONS, LAST_PAUSE_MS, LeftRows, TableStreamWriter
 from pyspark_odradek.task import Task, is_written
 
 log = logging.getLogger("pyspark_odradek")
@@ -122,11 +123,10 @@ class DeltaStreamWriter(TableStreamWriter):
     def _commit(self, task: Task, change: Callable[[DeltaTable, CommitProperties], None]) -> bool:
         """Make a change with the batch's number, on top of the version that was looked at; False where it is there."""
         plan = self.plan(task.batch_id)
-        pause_s = FIRST_PAUSE_S
+        backoff = Backoff(FIRST_PAUSE_MS, LAST_PAUSE_MS)
         for tried in range(TRIES):
             if tried:
-                time.sleep(pause_s)
-                pause_s = min(pause_s * 2, LAST_PAUSE_S)
+                time.sleep(backoff.next_ms() / 1000)
             table = self.table()
             if self._is_there(table, task, plan):
                 log.warning("batch %d is in %s already and is not written again", task.batch_id, self.path)

@@ -6,12 +6,13 @@ import time
 from collections.abc import Iterator
 from typing import Any
 
+from odradek.common.backoff import Backoff
 from odradek.common.errors import ErrorCode, ProtocolError
 from odradek.protocol.messages.fetch_response import FetchResponse, PartitionData
 from pyspark_odradek.cluster import (
-    FIRST_BACKOFF_S,
+    FIRST_BACKOFF_MS,
     GONE_PATIENCE_S,
-    LAST_BACKOFF_S,
+    LAST_BACKOFF_MS,
     PASSING,
     ClientSettings,
     Cluster,
@@ -56,7 +57,7 @@ def read_range(
     limit = "kafka.default.api.timeout.ms" if timeout_ms is None else "kafkaConsumer.pollTimeoutMs"
     reader = _RangeReader(shared_cluster(settings), wanted, schema, fail_on_data_loss, patience_s)
     deadline = time.monotonic() + patience_s
-    backoff_s = FIRST_BACKOFF_S
+    backoff = Backoff(FIRST_BACKOFF_MS, LAST_BACKOFF_MS)
     gone_since: float | None = None
     while not reader.is_done:
         before = reader.position
@@ -68,18 +69,18 @@ def read_range(
                 reader.cluster.ask_another()
             now = time.monotonic()
             if reader.position > before:
-                deadline, backoff_s = now + patience_s, FIRST_BACKOFF_S
+                deadline = now + patience_s
+                backoff.reset()
             gone_since = (gone_since or now) if isinstance(error, NoTopicError) else None
             if gone_since is not None and now - gone_since >= GONE_PATIENCE_S:
                 reader.lose_the_rest(str(error))
                 return
-            if now + backoff_s > deadline:
+            if now + backoff.pause_ms / 1000 > deadline:
                 raise ClusterError(
                     f"{wanted.topic}-{wanted.partition_id} could not be read from offset {reader.position} to "
                     f"{wanted.end} in {patience_s:g} s ({limit}): {error}"
                 ) from error
-            time.sleep(backoff_s)
-            backoff_s = min(backoff_s * 2, LAST_BACKOFF_S)
+            time.sleep(backoff.next_ms() / 1000)
 
 
 class _RangeReader:

@@ -15,6 +15,7 @@ from typing import ClassVar, TypeVar
 from pyspark.sql.datasource import DataSourceStreamArrowWriter, WriterCommitMessage
 from pyspark.sql.types import ArrayType, BooleanType, DataType, MapType, StructType
 
+from odradek.common.backoff import Backoff
 from pyspark_odradek.checkpoint import plan_of
 from pyspark_odradek.errors import ClusterError, OptionError, StagingError, one_line
 from pyspark_odradek.options import WRITE_OPTIONS, check_names, lowered
@@ -25,7 +26,7 @@ R = TypeVar("R")
 
 KEY_OPTIONS = ("keyColumns", "deleteColumn")
 PATIENCE_S = 120.0
-FIRST_PAUSE_S, LAST_PAUSE_S = 0.05, 1.0
+FIRST_PAUSE_MS, LAST_PAUSE_MS = 50, 1_000
 SILENT_S = 1.5  # what passes sooner is not worth a word
 
 
@@ -175,17 +176,16 @@ def patiently(attempt: Callable[[], R], passing: tuple[type[Exception], ...], wh
     """
     began = time.monotonic()
     deadline = began + PATIENCE_S
-    pause_s = FIRST_PAUSE_S
+    backoff = Backoff(FIRST_PAUSE_MS, LAST_PAUSE_MS)
     warned = False
     while True:
         try:
             return attempt()
         except passing as error:
             said = one_line(error)
-            if time.monotonic() + pause_s > deadline:
+            if time.monotonic() + backoff.pause_ms / 1000 > deadline:
                 raise ClusterError(f"{what} in {PATIENCE_S:g} s: {said}") from None
             if not warned and time.monotonic() - began >= SILENT_S:
                 log.warning("%s yet: %s; trying again for %g s", what, said, PATIENCE_S)
                 warned = True
-        time.sleep(pause_s)
-        pause_s = min(pause_s * 2, LAST_PAUSE_S)
+        time.sleep(backoff.next_ms() / 1000)

@@ -29,6 +29,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import ClassVar, NamedTuple, NoReturn, TypeVar
 
+from odradek.common.backoff import Backoff
 from odradek.common.errors import ErrorCode, ProtocolError
 from odradek.protocol.apis import ApiKey
 from odradek.protocol.declare import Message
@@ -48,9 +49,9 @@ from odradek.protocol.messages.txn_offset_commit_request import (
 from odradek.protocol.messages.txn_offset_commit_response import TxnOffsetCommitResponse
 from pyspark_odradek.checkpoint import planned_ms
 from pyspark_odradek.cluster import (
-    FIRST_BACKOFF_S,
+    FIRST_BACKOFF_MS,
     GROUP,
-    LAST_BACKOFF_S,
+    LAST_BACKOFF_MS,
     TRANSACTION,
     Cluster,
     PassingError,
@@ -156,7 +157,7 @@ class TransactionalCommit:
         session = self._session(work)
         patience_s = self.cluster.settings.default_api_timeout_ms / 1000
         deadline = time.monotonic() + patience_s
-        backoff_s = FIRST_BACKOFF_S
+        backoff = Backoff(FIRST_BACKOFF_MS, LAST_BACKOFF_MS)
         while True:
             try:
                 if not session.is_settled:
@@ -171,14 +172,13 @@ class TransactionalCommit:
                 self._transact(session, work, deadline)
             except (OSError, ProtocolError, PassingError) as error:
                 self.cluster.forget()
-                if time.monotonic() + backoff_s > deadline:
+                if time.monotonic() + backoff.pause_ms / 1000 > deadline:
                     raise ClusterError(
                         f"batch {work.batch_id} could not be committed in {patience_s:g} s "
                         f"(kafka.default.api.timeout.ms): {error}"
                     ) from error
                 log.info("batch %s is retried: %s", work.batch_id, error)
-                time.sleep(backoff_s)
-                backoff_s = min(backoff_s * 2, LAST_BACKOFF_S)
+                time.sleep(backoff.next_ms() / 1000)
             else:
                 session.is_settled = True
                 return True
@@ -355,7 +355,7 @@ class TransactionalCommit:
         """Abort at once, where it can be had: readers need not wait for the timeout of the transaction."""
         try:
             self.cluster.forget()
-            self.end(session, time.monotonic() + LAST_BACKOFF_S, committed=False)
+            self.end(session, time.monotonic() + LAST_BACKOFF_MS / 1000, committed=False)
         except (OSError, ProtocolError, PassingError, ClusterError) as error:
             log.debug("the transaction is taken back by its timeout: %s", error)
 
@@ -376,7 +376,7 @@ class TransactionalCommit:
                 if not tries:
                     raise
                 tries -= 1
-                time.sleep(FIRST_BACKOFF_S)
+                time.sleep(FIRST_BACKOFF_MS / 1000)
         if found is not None:
             is_written(found.batch_id, batch_id, "the sink", found_plan=found.plan, plan=plan)
 

@@ -28,6 +28,11 @@ class Backoff:
         self._pause_ms = first_ms
 
     @property
+    def pause_ms(self) -> float:
+        """The next pause, before chance shortens it."""
+        return self._pause_ms
+
+    @property
     def at_last(self) -> bool:
         """Whether the pauses grow no more: it has failed for a while."""
         return self._pause_ms >= self._last_ms
