@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Coroutine
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
@@ -18,7 +19,7 @@ RecordT = TypeVar("RecordT")
 T = TypeVar("T")
 
 
-class CoordinatorShard(Generic[RecordT]):
+class CoordinatorShard(ABC, Generic[RecordT]):
     """What the shards of groups and of transactions have in common; a `HostedShard`."""
 
     # Errors of a task that its caller gets, and that are no bug where the caller has gone away.
@@ -44,9 +45,9 @@ class CoordinatorShard(Generic[RecordT]):
         """Begin to load."""
         self.spawn(self.load())
 
+    @abstractmethod
     async def load(self) -> None:
         """Replay the partition. An unreadable log ends the leadership."""
-        raise NotImplementedError
 
     def spawn(self, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
         """Run in a task that `close` waits for."""

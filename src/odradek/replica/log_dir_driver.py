@@ -51,7 +51,7 @@ class LogDirMoves:
         """
         Args:
             on_storage_failed: called when a directory is lost.
-            report: tells the controller where a partition is about to be.
+            report: reports to the controller where a partition is about to be.
             on_ended: called when a move has ended, or was cancelled.
         """
         self._manager = manager

@@ -70,9 +70,6 @@ def build_replicas(
         directory_id = log_manager.dirs[log_dir].directory_id
         directory_assignments.promise(partition.topic_id, partition.partition_id, directory_id, confirmed)
 
-    async def alter_partition(request: AlterPartitionRequest) -> AlterPartitionResponse:
-        return await quorum.gateway.ask(request, AlterPartitionResponse)
-
     log_manager = _build_logs(settings, ports, storage)
     replica_config = settings.build(ReplicaConfig)
     replicas = ReplicaManager(
@@ -111,17 +108,7 @@ def build_replicas(
         cleaner=Cleaner(ports.disk, ports.clock, log_manager, settings.build(CleanerConfig)),
         replicas=replicas,
         lifecycle=lifecycle,
-        replication=Replication(
-            settings,
-            ports.clock,
-            ports.network,
-            replicas,
-            log_manager,
-            quorum.publisher,
-            broker_epoch=broker_epoch,
-            send_alter_partition=alter_partition,
-            suspected_brokers=quorum.suspected_brokers,
-        ),
+        replication=_build_replication(settings, ports, quorum, replicas, log_manager, broker_epoch),
         directory_assignments=directory_assignments,
         scrubbing=Scrubbing(settings, ports.clock, ports.disk, log_manager, replicas),
     )
@@ -135,3 +122,27 @@ def _build_logs(settings: BrokerSettings, ports: Ports, storage: Storage) -> Log
         directory.directory_id = storage.directory_ids[directory.path]
     cordon(manager.directories, settings.build(BrokerLifecycleConfig))
     return manager
+
+
+def _build_replication(
+    settings: BrokerSettings,
+    ports: Ports,
+    quorum: QuorumParts,
+    replicas: ReplicaManager,
+    log_manager: LogManager,
+    broker_epoch: Callable[[], int],
+) -> Replication:
+    async def alter_partition(request: AlterPartitionRequest) -> AlterPartitionResponse:
+        return await quorum.gateway.ask(request, AlterPartitionResponse)
+
+    return Replication(
+        settings,
+        ports.clock,
+        ports.network,
+        replicas,
+        log_manager,
+        quorum.publisher,
+        broker_epoch=broker_epoch,
+        send_alter_partition=alter_partition,
+        suspected_brokers=quorum.suspected_brokers,
+    )
