@@ -45,7 +45,9 @@ def main() -> int:
     parser.add_argument("--settle", type=float, default=10.0, help="seconds of live payments before and after")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--standby", action="store_true", help="let a second query take over instead of a restart")
-    parser.add_argument("--command", action="store_true", help="with --standby: turn the gate by the command")
+    parser.add_argument(
+        "--command", action="store_true", help="with --standby: transfer the output lease by the command"
+    )
     given = parser.parse_args()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # the queries must not outlive us
     with ExitStack() as stack:
@@ -202,7 +204,7 @@ class Run:
         return first.seconds
 
     def take_over(self, *, by_command: bool) -> float:
-        """Kill the query and turn the gate to the one that stands by; seconds as `restart`.
+        """Kill the query and transfer the output lease to the standby; seconds as `restart`.
 
         The process that notices the death runs already, and turns the gate itself. A command is a Python process
         that has to start first.

@@ -161,7 +161,7 @@ class _ExactWriter:
         if partitions:
             self.options.refuse_rows_among_markers({partition.topic for partition in partitions})
             self._look_for(partitions)
-        has_plan = self.options.gate is None  # a gate knows a batch by what it reads
+        has_plan = self.options.gate is None  # an output lease knows a batch by what it reads
         plan = plan_of(self.options.checkpoint, batch_id) if batch_id is not None and has_plan else ""
         work = Work(batch_id, run_id, partitions, partial(_all_batches, messages, self.staging), plan)
         transaction = self.transaction(query_id, batch_id)

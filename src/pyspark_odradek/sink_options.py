@@ -176,7 +176,7 @@ def parse_sink_options(given: Mapping[str, str], *, streaming: bool, overwrite: 
 
 
 def _gate(options: Mapping[str, str], delivery: str, streaming: bool) -> str | None:
-    """The name of the gate, where the output is gated. Raises OptionError for what cannot be with it."""
+    """The name of the output lease, where there is one. Raises OptionError for what cannot be with it."""
     gate = lease_name(options)
     if gate is None:
         if "groupid" in options:

@@ -75,7 +75,7 @@ class TableStreamWriter(DataSourceStreamArrowWriter):
         if found:
             raise OptionError(
                 f"{', '.join(found)}: an option of sink=topic, which has no meaning for the {self.what} sink; remove "
-                + ("it, at the query's source too: only a topic's output can be gated" if "gate" in found else "it")
+                + ("it, at the query's source too: only a topic's output can be shared" if "gate" in found else "it")
             )
 
     def columns_of(self, option: str) -> list[str]:

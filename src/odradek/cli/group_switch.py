@@ -32,7 +32,8 @@ def switch(
     from_group: FromArgument,
     to_group: ToArgument,
     gate: Annotated[
-        str | None, typer.Option("--gate", help="The gate, where the group writes through several.")
+        str | None,
+        typer.Option("--gate", help="The output lease, where the group holds several: the option gate of the queries."),
     ] = None,
     within: Annotated[
         float, typer.Option("--within", help="Caught up is who is at most so many seconds behind.", min=0)
@@ -81,7 +82,7 @@ def switch(
     if not done["switched"]:
         typer.echo(f"Group {to_group} writes through gate {done['gate']} already.")
         return
-    typer.echo(f"Gate {done['gate']}: from {from_group} to {to_group}; turned in {done['turned_s']:.3f} s.")
+    typer.echo(f"Gate {done['gate']}: from {from_group} to {to_group}; switched in {done['turned_s']:.3f} s.")
     if done["took_over_s"] is None:
         note(f"group {to_group} has not said yet that it writes; see that it runs: odradek groups describe")
     else:
