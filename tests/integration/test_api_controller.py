@@ -83,7 +83,7 @@ class TestBrokers:
         answer = controller.ask(ApiKey.BROKER_REGISTRATION, version, request)
         assert (answer.error_code, answer.broker_epoch > 0) == (0, True)
         for beat in range(3):
-            request = BrokerHeartbeatRequest(
+            request = BrokerHeartbeatRequest(  # type: ignore[assignment]
                 broker_id=broker_id, broker_epoch=answer.broker_epoch, current_metadata_offset=0
             )
             heard = controller.ask(ApiKey.BROKER_HEARTBEAT, beat, request)

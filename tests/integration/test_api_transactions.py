@@ -503,7 +503,7 @@ class TestFromOutside:
             transaction_result=False,
             topics=[WritableTxnMarkerTopic(name=topic, partition_indexes=[0])],
             coordinator_epoch=fields.pop("coordinator_epoch", 0),
-            **fields,
+            **fields,  # type: ignore[arg-type]
         )
         answer = calls.ask(ApiKey.WRITE_TXN_MARKERS, 2, WriteTxnMarkersRequest(markers=[marker]))
         return name_of(one(one(answer.markers).topics).partitions[0].error_code)

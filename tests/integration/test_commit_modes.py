@@ -50,7 +50,7 @@ def join(node: Node, topic: str, kind: str) -> Iterator[Join]:
 
 
 def closing_once(consumer: StockConsumer) -> closing[StockConsumer]:
-    close, closed = consumer.close, []
+    close, closed = consumer.close, []  # type: ignore[var-annotated]
 
     def once() -> None:
         if not closed:

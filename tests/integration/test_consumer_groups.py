@@ -49,7 +49,7 @@ class Reader:
     def poll(self, *, commit: bool = True) -> None:
         for message in self.consumer.consume(100, 0.05):
             if message.error() is None:
-                self.read.append((message.topic(), message.partition(), message.offset()))
+                self.read.append((message.topic(), message.partition(), message.offset()))  # type: ignore[arg-type]
         if commit and self.read:
             ends: dict[tuple[str, int], int] = {}
             for topic, partition, offset in self.read:
@@ -104,7 +104,7 @@ def test_members_share_leave_and_return(node: Node, closing: ExitStack) -> None:
         names = [f"^{topic}$"] if count == 3 else [topic]  # the last one by a regular expression
         readers.append(Reader(node.bootstrap, group, names))
         closing.callback(readers[-1].consumer.close)
-        until(readers, lambda expected=expected: shares(readers) == expected)
+        until(readers, lambda expected=expected: shares(readers) == expected)  # type: ignore[misc]
     until(readers, lambda: sum(len(set(each.read)) for each in readers) >= 300)
     everything = [entry for each in readers for entry in each.read]
     assert len(everything) == len(set(everything)) == 300, "every record once, over two moves"

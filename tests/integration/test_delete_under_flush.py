@@ -61,7 +61,7 @@ class Load(threading.Thread):
 
     def _delivered(self, error: object, message: Message) -> None:
         if error is None:
-            self.acknowledged[message.topic()] += 1
+            self.acknowledged[message.topic()] += 1  # type: ignore[index]
 
     def stop(self) -> None:
         self._stopped.set()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from pathlib import Path
+from typing import Any
 
 from tests.support.clients.confluent import create_topic, read_all
 from tests.support.clients.steady_producer import Steady
@@ -26,7 +27,7 @@ def test_the_cluster_works_on_while_the_controllers_disk_is_full(tmp_path: Path)
             ballasts[full].fill()
             began_s = time.monotonic()
             # A little may fit yet, into the last page of a file.
-            created = []
+            created: list[Any] = []
             while cluster.active_controller() in (-1, full):
                 created.append(f"while-full-{len(created)}")
                 create_topic(cluster.bootstrap_servers, created[-1], partitions=5, copies=3)

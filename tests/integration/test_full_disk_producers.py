@@ -111,7 +111,7 @@ def test_a_producer_keeps_its_epoch_over_a_full_disk_and_nothing_is_there_twice(
     # What is on its way when the disk is full: a batch, and others of the same partition behind it. Meanwhile no other
     # leader can acknowledge what it has.
     full.pause()
-    eventually(lambda: load.write(1) or load.unanswered(node_id) >= UNDER_WAY)
+    eventually(lambda: load.write(1) or load.unanswered(node_id) >= UNDER_WAY)  # type: ignore[func-returns-value]
     ballast.fill()
     full.resume()
     eventually(lambda: load.unanswered(node_id) < UNDER_WAY)

@@ -122,7 +122,7 @@ async def values(node: ReplicaNode, cluster: ReplicaCluster) -> list[bytes | Non
     while offset < node.log().high_watermark:
         answer = await ask(node, cluster, offset)
         assert answer.error_code == 0, f"{ErrorCode(answer.error_code).name} at {offset}"
-        data = bytes(answer.records or b"")
+        data = bytes(answer.records or b"")  # type: ignore[arg-type]
         assert data, f"nothing at {offset}"
         for start, header in read_batches(data):
             found += [record.value for record in read_records(data[start : start + header.size_bytes], header)]

@@ -206,7 +206,7 @@ def test_a_throttle_set_at_run_time_holds_back_who_lags(cluster: ProcessCluster)
     admin = AdminClient({"bootstrap.servers": cluster.bootstrap_servers})
     rate, replicas = "leader.replication.throttled.rate", "leader.replication.throttled.replicas"
 
-    def change(kind: ConfigResource.Type, name: str, key: str, value: str | None) -> None:
+    def change(kind: ConfigResource.Type, name: str, key: str, value: str | None) -> None:  # type: ignore[valid-type]
         how = AlterConfigOpType.DELETE if value is None else AlterConfigOpType.SET
         entry = ConfigEntry(key, value, incremental_operation=how)
         resource = ConfigResource(kind, name, incremental_configs=[entry])

@@ -262,12 +262,12 @@ class TestReadingFromTheNearestReplica:
         leader, follower = await cluster.nodes[1].client(), await cluster.nodes[2].client()
         try:
             sent = await fetch(leader, cluster, 0, rack_id="b")
-            assert (sent.preferred_read_replica, sent.error_code, bytes(sent.records or b"")) == (2, 0, b"")
+            assert (sent.preferred_read_replica, sent.error_code, bytes(sent.records or b"")) == (2, 0, b"")  # type: ignore[arg-type]
             near = await fetch(follower, cluster, 0, rack_id="b")
-            assert bytes(near.records or b"") == cluster.nodes[1].file_bytes()
+            assert bytes(near.records or b"") == cluster.nodes[1].file_bytes()  # type: ignore[arg-type]
             for rack in ("a", "c", ""):
                 stays = await fetch(leader, cluster, 0, rack_id=rack)
-                assert (stays.preferred_read_replica, bytes(stays.records or b"") != b"") == (-1, True)
+                assert (stays.preferred_read_replica, bytes(stays.records or b"") != b"") == (-1, True)  # type: ignore[arg-type]
         finally:
             leader.close()
             follower.close()
@@ -305,7 +305,7 @@ class TestReadingFromTheNearestReplica:
         follower = await node.client()
         try:
             uncommitted = await fetch(follower, cluster, 1)
-            assert (uncommitted.error_code, bytes(uncommitted.records or b"")) == (0, b"")
+            assert (uncommitted.error_code, bytes(uncommitted.records or b"")) == (0, b"")  # type: ignore[arg-type]
             assert (await fetch(follower, cluster, 3)).error_code == ErrorCode.OFFSET_NOT_AVAILABLE
             old = {"current_leader_epoch": 7}
             assert (await fetch(follower, cluster, 0, partition=old)).error_code == ErrorCode.UNKNOWN_LEADER_EPOCH
@@ -330,7 +330,7 @@ class TestWhoMayAcknowledge:
                 connection,
                 cluster,
                 1,
-                replica_state=ReplicaState(**replica),
+                replica_state=ReplicaState(**replica),  # type: ignore[arg-type]
                 partition={"last_fetched_epoch": 0, **partition},
             )
             return answer.error_code

@@ -24,7 +24,7 @@ PATIENT: dict[str, Any] = {"operation_timeout": 90, "request_timeout": 100}
 @pytest.fixture
 def cluster(odradek_cluster: Cluster) -> Iterator[Cluster]:
     """As a user takes it: by the plugin's fixture."""
-    return odradek_cluster
+    return odradek_cluster  # type: ignore[return-value]
 
 
 def create(cluster: Cluster, partitions: int = 1, replicas: int = 3) -> str:

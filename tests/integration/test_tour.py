@@ -44,7 +44,7 @@ class Trace:
     def _set(self, hook: Callable[[FrameType, str, Any], None] | None) -> None:
         node, done = self._broker._node, threading.Event()
         assert node is not None
-        node.on_loop(lambda: (sys.setprofile(hook), done.set())[1])
+        node.on_loop(lambda: (sys.setprofile(hook), done.set())[1])  # type: ignore[func-returns-value]
         assert done.wait(60)
 
     def _note(self, frame: FrameType, event: str, argument: Any) -> None:

@@ -35,7 +35,7 @@ def port_of(cluster: Cluster, node_id: int) -> int:
 def knows_leaders(calls: Calls, topic: str, partitions: int) -> bool:
     request = MetadataRequest(topics=[MetadataRequestTopic(name=topic)], allow_auto_topic_creation=False)
     found = calls.ask(ApiKey.METADATA, 12, request).topics[0].partitions
-    return sum(each.leader_id >= 0 for each in found) == partitions
+    return sum(each.leader_id >= 0 for each in found) == partitions  # type: ignore[no-any-return]
 
 
 def create(cluster: Cluster, partitions: int, *, copies: int = 3) -> str:

@@ -115,7 +115,7 @@ def test_the_wheel_runs(wheel: Path, version: str, tmp_path: Path) -> None:
     reached = run([*pip, "download", "-q", "--no-deps", "-d", tmp_path / "probe", "rich"], tmp_path)
     if reached.returncode:
         pytest.skip(f"pip reaches no index: {reached.stderr.strip().splitlines()[-1]}")
-    installed = run([*pip, "install", "-q", wheel], tmp_path)
+    installed = run([*pip, "install", "-q", wheel], tmp_path)  # type: ignore[list-item]
     assert installed.returncode == 0, installed.stderr
     (tmp_path / "program.py").write_text(PROGRAM)
     done = run([own, "-W", "error", tmp_path / "program.py"], tmp_path)

@@ -169,7 +169,7 @@ class PostgresStore:
         import psycopg
 
         with psycopg.connect(self.server.url) as connection:
-            cursor = connection.execute(statement)  # type: ignore[call-overload]
+            cursor = connection.execute(statement)
             return cursor.fetchall() if cursor.description else []
 
     def rows(self, columns: str = "id, name") -> list[tuple[Any, ...]]:

@@ -193,7 +193,7 @@ def test_the_example_proves_what_it_shows(
         headers = [("correlation-id", asked[0].transaction.id.encode())]
         for value in (replay, replay.replace("true", "false")):
             producer = Producer({"bootstrap.servers": node.bootstrap})
-            producer.produce(pipeline.REPLIES, value, b"c", headers=headers)
+            producer.produce(pipeline.REPLIES, value, b"c", headers=headers)  # type: ignore[arg-type]
             producer.flush()
         damaged = proof.prove(node.bootstrap, RULES, example.CORRECTED, asked, stores)
         assert (damaged.holds, damaged.lost, damaged.twice) == (False, 0, 2)
@@ -216,7 +216,7 @@ def test_the_decisions_are_in_the_database_once(spark: Any, tmp_path: Path) -> N
             produce_all(
                 node.bootstrap,
                 pipeline.REPLIES,
-                [(each.card.encode(), json.dumps(asdict(each)).encode()) for each in half],
+                [(each.card.encode(), json.dumps(asdict(each)).encode()) for each in half],  # type: ignore[union-attr]
             )
             kept = pipeline.keep_in_database(spark, node.bootstrap, server.url, tmp_path / "kept", availableNow=True)
             assert kept.awaitTermination(400)

@@ -59,7 +59,7 @@ def mapped(path: str) -> None:
 
 
 def lacking(path: str) -> None:
-    made_by_another(path, Field("must", "string", nullable=False))
+    made_by_another(path, Field("must", "string", nullable=False))  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
@@ -106,9 +106,9 @@ def test_a_column_that_may_not_be_null(store: DeltaStore) -> None:
 @pytest.mark.parametrize("by", [{}, {"keyColumns": "id"}], ids=["appended", "merged"])
 def test_an_empty_text_in_a_partition_that_may_not_be_null(store: DeltaStore, by: dict[str, str]) -> None:
     """It is null to Delta: in the log, no reader would take the table any more."""
-    schema = Schema([Field("id", "long"), Field("name", "string", nullable=False)])
+    schema = Schema([Field("id", "long"), Field("name", "string", nullable=False)])  # type: ignore[arg-type]
     DeltaTable.create(store.path, schema, partition_by=["name"])
-    made = writer(store, partitionColumns="name", **by)
+    made = writer(store, partitionColumns="name", **by)  # type: ignore[arg-type]
     with pytest.raises(
         ClusterError, match=r"batch 0 was refused: rows of it have no name, which the table .* requires"
     ):
@@ -138,7 +138,7 @@ def test_a_commit_whose_end_is_not_known(store: DeltaStore) -> None:
 def test_lost_commits_pause_and_a_merge_says_of_them(
     store: DeltaStore, by: dict[str, str], caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    made = writer(store, **by)
+    made = writer(store, **by)  # type: ignore[arg-type]
     look = made.table
     pauses: list[float] = []
     looks = iter(range(8))

@@ -315,12 +315,12 @@ def test_a_column_that_may_not_be_null(store: DeltaStore) -> None:
 
 
 def with_setting(name: str, value: str = "true") -> Callable[[str], Any]:
-    schema = Schema([Field("id", "long"), Field("name", "string")])
+    schema = Schema([Field("id", "long"), Field("name", "string")])  # type: ignore[arg-type]
     return lambda path: DeltaTable.create(path, schema, configuration={name: value})
 
 
 def with_deletion_vectors(path: str) -> None:
-    made = DeltaTable.create(path, Schema([Field("id", "long"), Field("name", "string")]))
+    made = DeltaTable.create(path, Schema([Field("id", "long"), Field("name", "string")]))  # type: ignore[arg-type]
     made.alter.add_feature(TableFeatures.DeletionVectors, allow_protocol_versions_increase=True)
 
 

@@ -134,7 +134,7 @@ def test_the_server_looks_after_the_machine_that_commits(store: PostgresStore) -
     found: list[dict[str, str]] = []
 
     def commits(batch_id: int, **more: str) -> dict[str, str]:
-        made = writer(store, **more)
+        made = writer(store, **more)  # type: ignore[arg-type]
         clear_up = made._clear_up
         made._clear_up = lambda connection, *rest: (found.append(limits_of(connection)), clear_up(connection, *rest))
         assert made.commit_once(task(batch_id), [left(made, task(batch_id), [(1, "a")])])

@@ -224,7 +224,7 @@ def test_what_postgres_refuses_is_one_sentence(store: PostgresStore) -> None:
 )
 def test_options_that_make_no_sense(store: PostgresStore, options: dict[str, str], says: str) -> None:
     with pytest.raises(OptionError, match=says):
-        writer(store, **options)
+        writer(store, **options)  # type: ignore[arg-type]
 
 
 def test_the_server_is_killed() -> None:

@@ -77,7 +77,7 @@ def secured(tmp_path_factory: pytest.TempPathFactory, certificate: Path) -> Iter
             wished = UserScramCredentialUpsertion("ann", ScramCredentialInfo(mechanism, 4096), b"s3cret")
             (future,) = client.alter_user_scram_credentials([wished]).values()
             future.result(30)
-        for mechanism in ("SCRAM-SHA-256", "SCRAM-SHA-512"):
+        for mechanism in ("SCRAM-SHA-256", "SCRAM-SHA-512"):  # type: ignore[assignment]
             await_login(options(f"localhost:{port}", certificate) | {"sasl.mechanism": mechanism})
         yield kafka, f"localhost:{port}"
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import socket
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -39,7 +39,7 @@ class Node(ServerProcess):
     what = "the node"
     start_timeout_s = START_TIMEOUT_S
 
-    def __init__(self, directory: Path, overrides: dict[str, object] | None = None) -> None:
+    def __init__(self, directory: Path, overrides: Mapping[str, object] | None = None) -> None:
         super().__init__(directory, "node.log", free_port())
         self.data_dir = directory / "data"
         self.controller_port = free_port()
@@ -50,7 +50,7 @@ class Node(ServerProcess):
             "offsets.topic.num.partitions": 4,
             "transaction.state.log.num.partitions": 4,
             "group.initial.rebalance.delay.ms": 0,
-        } | (overrides or {})
+        } | dict(overrides or {})
 
     def environment(self) -> dict[str, str]:
         environment = {**os.environ, "PYTHONUNBUFFERED": "1"}
