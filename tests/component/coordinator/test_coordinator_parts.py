@@ -14,7 +14,9 @@ from odradek.coordinator.expressions import matcher
 from odradek.coordinator.group.classic.membership import Caller
 from odradek.coordinator.group.records import TransactionEndRecord
 from odradek.coordinator.transaction.state import TransactionState
+from odradek.metadata.image import MetadataImage
 from odradek.protocol.messages.consumer_group_heartbeat_request import ConsumerGroupHeartbeatRequest
+from odradek.protocol.messages.txn_offset_commit_request import TxnOffsetCommitRequest
 from tests.component.coordinator.test_group_service import Node
 from tests.support.models.consumer_shard import Box, owned, pairs, view
 
@@ -111,3 +113,33 @@ def test_states_of_a_transaction_have_the_numbers_of_kafkas_log_and_the_names_of
         "PrepareEpochFence",
     ]
     assert {state.label: state.value for state in TransactionState} == {name: at for at, name in enumerate(names)}
+
+
+async def test_a_topic_that_was_made_is_waited_for_until_this_broker_has_heard_of_it() -> None:
+    node = Node()
+    made, node.image = node.image, MetadataImage()
+    created = asyncio.Event()
+
+    async def create() -> None:
+        created.set()
+
+    node.on_create = create
+    found = asyncio.ensure_future(node.service.find_coordinator("g", "PLAINTEXT"))
+    await created.wait()
+    for _ in range(20):
+        await asyncio.sleep(0)
+    assert not found.done()
+    node.image = made
+    assert (await found)[0] == 1
+    await node.service.close()
+
+
+async def test_a_group_without_a_name_takes_no_offsets_of_a_transaction() -> None:
+    node = Node()
+    node.service.on_elected(0, 1)
+    await node.loaded()
+    request = TxnOffsetCommitRequest(transactional_id="x", group_id="", producer_id=5, producer_epoch=0)
+    with pytest.raises(ApiError) as caught:
+        await node.service.txn_offset_commit(request, None)
+    assert caught.value.code is ErrorCode.INVALID_GROUP_ID
+    await node.service.close()

@@ -9,11 +9,14 @@ from typing import Any
 import pytest
 
 from odradek.common.errors import ApiError, ErrorCode
+from odradek.coordinator.log import all_whole
 from odradek.coordinator.transaction.machine import ProducerIdNeededError, Request, TransactionMachine
 from odradek.coordinator.transaction.metadata import TransactionMetadata
+from odradek.coordinator.transaction.metrics import TransactionCounts, transaction_families
 from odradek.coordinator.transaction.records import TransactionRecord
 from odradek.coordinator.transaction.state import TransactionState
 from odradek.statemachine.timeline import Timeline
+from tests.support.models.batches import batch
 
 FRESH, TIMEOUT_MS, NOW_MS = 900, 60_000, 5_000
 LAST_EPOCH = 32_766  # the largest that a client gets; one more is for the coordinator's own abort
@@ -343,3 +346,38 @@ class TestTime:
         node = Machine(x=OPEN, y=ending, z=AT_REST)
         (ended,) = node.machine.unfinished().response.ended
         assert (ended.transactional_id, ended.metadata, ended.fenced_by) == ("y", ending, "")
+
+
+def test_metrics_count_ids_by_state_and_the_markers_that_are_owed() -> None:
+    node = Machine(
+        x=OPEN,
+        y=replace(OPEN, state=PREPARE_COMMIT),
+        z=replace(OPEN, state=PREPARE_ABORT, partitions=frozenset({("t", 5)})),
+        w=AT_REST,
+    )
+    counts = TransactionCounts(longest_load_ms=1500)
+    for committed in (True, True, False):
+        counts.ended(committed=committed)
+    shards: Any = [node, node]
+    families = {family.name: family.samples for family in transaction_families(counts, shards)}
+    by_state = {sample.labels[0][1]: sample.value for sample in families["odradek_transactional_ids"]}
+    assert {state for state, value in by_state.items() if value == 2} == {
+        "Ongoing",
+        "PrepareCommit",
+        "PrepareAbort",
+        "Empty",
+    }
+    single = {name: samples[0].value for name, samples in families.items()}
+    assert single["odradek_transaction_markers_owed"] == 6
+    assert (single["odradek_transactions_committed"], single["odradek_transactions_aborted"]) == (2, 1)
+    assert single["odradek_transaction_longest_load_seconds"] == 1.5
+    assert [value for name, value in single.items() if "timed_out" in name or "expired" in name] == [0, 0]
+
+
+def test_a_read_of_the_log_is_whole_where_every_batch_is() -> None:
+    one, other = batch(b"a"), batch(b"b", b"c")
+    assert all_whole(one + other) and all_whole(b"")
+    for at in (len(one) - 1, len(one) + len(other) - 1):
+        damaged = bytearray(one + other)
+        damaged[at] ^= 1
+        assert not all_whole(bytes(damaged))

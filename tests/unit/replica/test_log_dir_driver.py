@@ -159,6 +159,18 @@ class TestMoving:
         await moving.ends()
         assert moving.partition.log.log_dir == moving.target
 
+    @pytest.mark.parametrize(("limit", "durable"), [(1, 5), (1 << 20, 0)])
+    async def test_a_copy_is_made_durable_on_its_way_where_it_is_large(
+        self, moving: Moving, limit: int, durable: int, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(log_dir_move, "FLUSH_BYTES", limit)
+        moving.confirms, moving.moves.piece_bytes = False, 1
+        moving.move(moving.target)
+        await eventually_async(lambda: len(moving.reported) == 1)
+        move = moving.moves.get(KEY)
+        assert move is not None
+        assert (move.future.log_end_offset, move.future.recovery_point) == (5, durable)
+
 
 class TestWhatEndsIt:
     async def test_nothing_is_moved_while_a_directory_is_offline(self, moving: Moving) -> None:
@@ -216,11 +228,26 @@ class TestWhatEndsIt:
         await moving.ends()
         assert moving.partition.log.log_dir == moving.target
 
+    @pytest.mark.parametrize("error", [OSError(errno.EIO, "unreadable"), RuntimeError("a bug")], ids=["disk", "bug"])
+    async def test_what_cannot_be_read_fails_its_directory_and_a_bug_ends_the_move(
+        self, moving: Moving, error: Exception, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        def fails(*given: Any) -> Any:
+            raise error
+
+        monkeypatch.setattr(LogDirMove, "begin_read", fails)
+        moving.move(moving.target)
+        await moving.ends()
+        assert moving.broker.failed == ([moving.source] if isinstance(error, OSError) else [])
+        bugs = [each for each in caplog.records if each.getMessage() == "a replica is not moved"]
+        assert len(bugs) == isinstance(error, RuntimeError)
+
     async def test_a_stop_leaves_the_copy_and_a_start_goes_on(self, moving: Moving) -> None:
         moving.confirms = False
         moving.move(moving.target)
         await eventually_async(lambda: len(moving.reported) == 1)
         await moving.close()
+        assert asyncio.all_tasks() == {asyncio.current_task()}, "it has ended on return"
         moving.broker.logs.close()
         moving.confirms = True
         moving.start()

@@ -59,3 +59,17 @@ async def test_a_partition_keeps_its_order_and_others_do_not_wait() -> None:
     await lines.close()
     assert not lines.is_waited_in(one)
     disk.close()
+
+
+async def test_a_close_waits_for_all_that_is_in_line() -> None:
+    disk = GatedDisk()
+    lines = PreparationLines(disk)
+    seen: list[object] = []
+    lines.run(cast("Any", object()), lambda: "last", lambda prepared, failure: seen.append(prepared))
+    closed = asyncio.ensure_future(lines.close())
+    await eventually_async(lambda: len(disk.gates) == 1)
+    assert not closed.done()
+    disk.gates[0].set()
+    await closed
+    assert seen == ["last"]
+    disk.close()
