@@ -70,6 +70,7 @@ def test_gzip_is_what_zlib_reads_and_writes() -> None:
     assert decompress(GZIP, gzip.compress(MIXED), LARGEST) == MIXED
     two = gzip.compress(MIXED) + gzip.compress(b"more")
     assert decompress(GZIP, two, LARGEST) == MIXED + b"more"
+    assert decompress(GZIP, gzip.compress(b"x") + gzip.compress(MIXED), 1 + len(MIXED)) == b"x" + MIXED
 
 
 def test_snappy_is_framed_in_blocks_of_32_kib() -> None:
@@ -161,12 +162,12 @@ DECLARED = {
     "zstd, one byte": (ZSTD, zstd_frame(0x20, 0, b"\xfa"), 250),
     "zstd, two bytes behind a window": (ZSTD, zstd_frame(0x40, 1, b"\x01\x02"), 256 + 0x0201),
     "zstd, two bytes": (ZSTD, zstd_frame(0x60, 0, b"\x01\x02"), 256 + 0x0201),
-    "zstd, four bytes": (ZSTD, zstd_frame(0xA0, 0, b"\x01\x02\x03\x04"), 0x04030201),
+    "zstd, four bytes": (ZSTD, zstd_frame(0xA0, 0, b"\x01\x02\x03\0"), 0x030201),
     "zstd, eight bytes": (ZSTD, zstd_frame(0xE0, 0, b"\x01\x02\x03\x04\0\0\0\1"), 0x0100000004030201),
-    "zstd, a dictionary of one byte": (ZSTD, zstd_frame(0xA1, 1, b"\x01\x02\x03\x04"), 0x04030201),
-    "zstd, a dictionary of two bytes": (ZSTD, zstd_frame(0xA2, 2, b"\x01\x02\x03\x04"), 0x04030201),
-    "zstd, a dictionary of four bytes and a window": (ZSTD, zstd_frame(0x83, 5, b"\x01\x02\x03\x04"), 0x04030201),
-    "zstd in its smallest frame": (ZSTD, zstd_frame(0xA0, 0, b"\x01\x02\x03\x04", 9), 0x04030201),
+    "zstd, a dictionary of one byte": (ZSTD, zstd_frame(0xA1, 1, b"\x01\x02\x03\0"), 0x030201),
+    "zstd, a dictionary of two bytes": (ZSTD, zstd_frame(0xA2, 2, b"\x01\x02\x03\0"), 0x030201),
+    "zstd, a dictionary of four bytes and a window": (ZSTD, zstd_frame(0x83, 5, b"\x01\x02\x03\0"), 0x030201),
+    "zstd in its smallest frame": (ZSTD, zstd_frame(0xA0, 0, b"\x01\x02\x03\0", 9), 0x030201),
 }
 
 
