@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Sequence
 
 import pytest
@@ -129,3 +130,43 @@ def test_the_shape_of_a_run_is_of_one_record_alone() -> None:
     assert outlines is not None
     assert walk(payload, 120) == times_of(outlines, header)
     assert walk(payload, 120, keyed=True) == times_of(outlines, header)
+
+
+# Calls of functions that a look at a shape takes, counted: a record that leaves the loop for what is plain takes six or
+# more, one with headers two for each, and one that is compared in columns none.
+CALLS = {
+    "of one size": 64,
+    "of one size, with keys": 64,
+    "of many sizes": 48,
+    "of a size that changes once": 95,
+    "with large keys and values": 282,
+    "without values": 64,
+    "empty": 64,
+    "with headers": 651,
+    "with times that grow": 98,
+    "with times that fall": 75,
+    "many": 128,
+    "many of many sizes": 201,
+}
+
+
+def calls_of(payload: bytes, count: int) -> int:
+    """How many functions of Python a look calls."""
+    calls = 0
+
+    def note(frame: object, event: str, argument: object) -> None:
+        nonlocal calls
+        calls += event == "call"
+
+    sys.setprofile(note)
+    try:
+        walk(payload, count)
+    finally:
+        sys.setprofile(None)
+    return calls
+
+
+@pytest.mark.parametrize(("shape", "most"), CALLS.items())
+def test_what_clients_write_is_looked_at_without_a_call_for_each_record(shape: str, most: int) -> None:
+    payload, header = SHAPES[shape]
+    assert calls_of(payload, header.record_count) <= most
